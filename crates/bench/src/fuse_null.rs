@@ -8,6 +8,7 @@ pub(crate) mod mounted;
 
 use crate::generator::{Sample, WARM_PART};
 use crate::load::Tally;
+use crate::null::FILE_NAME;
 use crate::plan::Options;
 use crate::report::Progress;
 use crate::rounds::alternate;
@@ -17,7 +18,6 @@ use crate::server::Home;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, ensure};
 use mounted::{Exchange, Mounted};
-use ring::null::FILE_NAME;
 use ring::{Transport, pin_to_core};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use std::os::fd::OwnedFd;

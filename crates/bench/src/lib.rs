@@ -23,6 +23,7 @@ mod lists;
 mod load;
 mod machine;
 mod mount;
+pub mod null;
 mod pace;
 mod plan;
 mod race;

@@ -17,7 +17,9 @@ use crate::samples::number;
 use crate::usage::LaneUsage;
 use anyhow::{Result, anyhow, bail};
 use client::{Client, Heard, State};
-use door::{Action, Brain, CloseReason, ConnId, Event, Mono, Span, Ticket, Turn};
+use door::{
+    Action, Brain, CloseReason, ConnId, Event, Mono, NetAction, NetEvent, Span, Ticket, Turn,
+};
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
 use wire::{Channel, FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
@@ -162,7 +164,7 @@ impl Load {
 
     fn connect_next(&mut self, turn: &mut Turn<'_>) {
         if self.connect_count < self.clients.len() {
-            turn.act(Action::Connect { ticket: Ticket(self.connect_count as u64) });
+            turn.act(NetAction::Connect { ticket: Ticket(self.connect_count as u64) });
             self.connect_count += 1;
         }
     }
@@ -389,13 +391,15 @@ impl Brain for Load {
     #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes is an error")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, .. } => {
+            Event::Net(NetEvent::Frame { conn, frame, .. }) => {
                 if let Some(index) = self.by_conn.get(&conn).copied() {
                     self.on_frame(turn, index, frame);
                 }
             }
-            Event::Sealed { conn, channel, .. } => self.sealed = Some((conn, channel)),
-            Event::Connected { ticket, conn } => {
+            Event::Net(NetEvent::Sealed { conn, channel, .. }) => {
+                self.sealed = Some((conn, channel))
+            }
+            Event::Net(NetEvent::Connected { ticket, conn }) => {
                 let sealed = self.sealed.take().filter(|(sealed, _)| *sealed == conn);
                 let channel = sealed.map_or(wire::PLAIN, |(_, channel)| channel);
                 let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
@@ -407,14 +411,14 @@ impl Brain for Load {
                     Err(error) => self.fail(format!("{error:#}")),
                 }
             }
-            Event::ConnectFailed { reason: CloseReason::Failed(errno), .. } => {
+            Event::Net(NetEvent::ConnectFailed { reason: CloseReason::Failed(errno), .. }) => {
                 let error = std::io::Error::from_raw_os_error(i32::from(errno.0));
                 self.fail(format!("cannot connect to the server: {error}"));
             }
-            Event::ConnectFailed { reason, .. } => {
+            Event::Net(NetEvent::ConnectFailed { reason, .. }) => {
                 self.fail(format!("cannot connect to the server: {reason:?}"));
             }
-            Event::Closed { reason, .. } => {
+            Event::Net(NetEvent::Closed { reason, .. }) => {
                 self.fail(format!("the server closed a connection: {reason:?}"));
             }
             Event::Tick | Event::Stop => {}

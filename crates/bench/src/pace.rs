@@ -3,7 +3,7 @@
 
 use crate::load::latencies;
 use anyhow::Result;
-use door::{Action, Event, LogRoom, Ticket};
+use door::{Action, Event, LogRoom, StoreAction, StoreEvent, Ticket};
 use hdrhistogram::Histogram;
 use std::time::Instant;
 
@@ -116,10 +116,10 @@ impl Pace {
         slow.committing = true;
         let (ticket, asked_count) = slow.flying.take()?;
         slow.turns.early_count += u64::from(counts && asked_count < slow.ops_per_commit);
-        Some(Event::Logged {
+        Some(Event::Store(StoreEvent::Logged {
             ticket,
             result: Ok(LogRoom { room_bytes: u64::MAX, is_behind: false }),
-        })
+        }))
     }
 
     /// Takes over the lane's appends, unless they are the world's.
@@ -127,7 +127,7 @@ impl Pace {
         let Self::Ops(slow) = self else { return said };
         let mut rest = Vec::with_capacity(said.len());
         for action in said {
-            if let Action::LogAppend { ticket, .. } = action {
+            if let Action::Store(StoreAction::LogAppend { ticket, .. }) = action {
                 assert!(slow.flying.is_none(), "one batch at a time");
                 slow.flying = Some((ticket, 0));
             } else {

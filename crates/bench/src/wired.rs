@@ -13,7 +13,7 @@ use crate::row::Row;
 use crate::samples::fill;
 use crate::server::Home;
 use anyhow::{Context as _, Result};
-use door::{Action, Brain, CloseReason, ConnId, Event, Turn};
+use door::{Action, Brain, CloseReason, ConnId, Event, NetAction, NetEvent, StoreEvent, Turn};
 use lane::{Config, Export, Lane, Limits, Restore};
 use ring::{LogFile, Ring};
 use rustix::process::{getegid, geteuid};
@@ -111,12 +111,14 @@ impl Wired {
     fn sort_load(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
         for action in said {
             match action {
-                Action::Send { conn, frame, .. } => {
+                Action::Net(NetAction::Send { conn, frame, .. }) => {
                     let frame = turn.arena.get(frame).to_vec();
                     self.to_lane.push(Parcel::Frame { conn, frame });
                 }
-                Action::Connect { ticket } => self.to_load.push(Parcel::Connected { ticket }),
-                Action::Admit { .. } => {}
+                Action::Net(NetAction::Connect { ticket }) => {
+                    self.to_load.push(Parcel::Connected { ticket })
+                }
+                Action::Net(NetAction::Admit { .. }) => {}
                 other => turn.act(other),
             }
         }
@@ -127,12 +129,14 @@ impl Wired {
     fn sort_lane(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
         for action in said {
             match action {
-                Action::Send { conn, frame, .. } => {
+                Action::Net(NetAction::Send { conn, frame, .. }) => {
                     let frame = turn.arena.get(frame).to_vec();
                     self.to_load.push(Parcel::Frame { conn, frame });
                 }
-                Action::Close { conn } => self.to_load.push(Parcel::Closed { conn }),
-                Action::Admit { .. } => {}
+                Action::Net(NetAction::Close { conn }) => {
+                    self.to_load.push(Parcel::Closed { conn })
+                }
+                Action::Net(NetAction::Admit { .. }) => {}
                 other => turn.act(other),
             }
         }
@@ -152,10 +156,14 @@ impl Wired {
     fn tell_load(&mut self, turn: &mut Turn<'_>, parcel: Parcel) {
         let event = match parcel {
             Parcel::Frame { conn, frame } => {
-                Event::Frame { conn, frame: turn.arena.put(&frame), bulk: None }
+                Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk: None })
             }
-            Parcel::Connected { ticket } => Event::Connected { ticket, conn: ConnId(ticket.0 + 1) },
-            Parcel::Closed { conn } => Event::Closed { conn, reason: CloseReason::Ended },
+            Parcel::Connected { ticket } => {
+                Event::Net(NetEvent::Connected { ticket, conn: ConnId(ticket.0 + 1) })
+            }
+            Parcel::Closed { conn } => {
+                Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended })
+            }
         };
         let said = Self::think(&mut self.load, turn, |load, turn| load.apply(turn, event));
         self.sort_load(turn, said);
@@ -178,7 +186,7 @@ impl Wired {
             if let Parcel::Frame { conn, frame } = parcel {
                 self.pace.asked();
                 let frame = turn.arena.put(&frame);
-                self.tell_lane(turn, Event::Frame { conn, frame, bulk: None });
+                self.tell_lane(turn, Event::Net(NetEvent::Frame { conn, frame, bulk: None }));
             }
         }
         let counts = matches!(self.load.phase(), Phase::Measuring { .. });
@@ -212,7 +220,8 @@ impl Driven for Wired {
 impl Brain for Wired {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         // A log that is not written to never fills.
-        let room = matches!(event, Event::LogRoom(_)) && !matches!(self.pace, Pace::Disk);
+        let room = matches!(event, Event::Store(StoreEvent::LogSpace(_)))
+            && !matches!(self.pace, Pace::Disk);
         if event != Event::Tick && !room {
             self.tell_lane(turn, event);
         }

@@ -18,7 +18,7 @@ use crate::{Answer, Call, CallId};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Event, Mail, Mono, Turn};
+use door::{Action, ConnId, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent, Turn};
 use wire::{
     BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
     RefusalReason, Reopen, Rules, Secrets, SessionId, Status, Writer,
@@ -310,36 +310,33 @@ impl Client {
     /// Takes an event in; those of other brains pass by.
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
-            Event::Sealed { conn, channel, .. } => self.sealed = Some((conn, channel)),
-            Event::Connected { ticket, conn } => self.on_connected(turn, ticket, conn),
-            Event::ConnectFailed { ticket, reason } => self.on_connect_failed(turn, ticket, reason),
-            Event::Closed { conn, reason } => self.on_closed(turn, conn, reason),
-            Event::Mail { from, mail } => self.on_mail(turn, from, mail),
+            Event::Net(event) => self.on_net(turn, event),
+            Event::Peer(PeerEvent::Mail { from, mail }) => self.on_mail(turn, from, mail),
             Event::Secrets(found) => self.on_secrets(turn, found),
-            Event::Letter { .. }
-            | Event::ColdRows { .. }
-            | Event::Checkpointed { .. }
-            | Event::Tick
-            | Event::Adopted { .. }
-            | Event::FromThisHost { .. }
-            | Event::Uncertified { .. }
-            | Event::Logged { .. }
-            | Event::LogRoom(_)
-            | Event::ObjectRead { .. }
-            | Event::ObjectStat { .. }
-            | Event::ObjectSums { .. }
-            | Event::ObjectWritten { .. }
-            | Event::ObjectSought { .. }
-            | Event::ObjectDone { .. }
-            | Event::StoreSpace { .. }
+            // A server's and a mount's own.
+            Event::Peer(PeerEvent::Letter { .. })
+            | Event::Store(_)
+            | Event::Object(_)
+            | Event::Kernel(_)
             | Event::Usage { .. }
-            | Event::Inspected { .. }
-            | Event::Kernel { .. }
-            | Event::KernelGone
-            | Event::CallerGroups { .. }
-            | Event::CallerSignals { .. }
+            | Event::Tick
             | Event::Stop => {}
+        }
+    }
+
+    fn on_net(&mut self, turn: &mut Turn<'_>, event: NetEvent) {
+        match event {
+            NetEvent::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
+            NetEvent::Sealed { conn, channel, .. } => self.sealed = Some((conn, channel)),
+            NetEvent::Connected { ticket, conn } => self.on_connected(turn, ticket, conn),
+            NetEvent::ConnectFailed { ticket, reason } => {
+                self.on_connect_failed(turn, ticket, reason);
+            }
+            NetEvent::Closed { conn, reason } => self.on_closed(turn, conn, reason),
+            // A server's own.
+            NetEvent::HandedOver { .. }
+            | NetEvent::FromThisHost { .. }
+            | NetEvent::CertificateRefused { .. } => {}
         }
     }
 
@@ -441,7 +438,7 @@ impl Client {
     pub fn release(&mut self, turn: &mut Turn<'_>, handle: HandleId) {
         let lane = handle_lane(handle);
         if lane != self.config.lane {
-            turn.act(Action::Mail { to: lane, mail: Mail::Release { handle } });
+            turn.act(PeerAction::Mail { to: lane, mail: Mail::Release { handle } });
             return;
         }
         self.close_unasked(handle);

@@ -9,7 +9,7 @@ use crate::link::LinkState;
 use crate::refused::Refused;
 use crate::report::Report;
 use alloc::vec::Vec;
-use door::{Action, CloseReason, ConnId, Errno, Mono, Ticket, Turn};
+use door::{CloseReason, ConnId, Errno, Mono, NetAction, Ticket, Turn};
 use wire::{
     Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, PLAIN, Proof, Proven, Refusal,
     RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
@@ -26,13 +26,13 @@ impl Client {
         let ticket = Ticket(self.ticket_last);
         link.conn_epoch = self.conn_epoch;
         link.state = LinkState::Connecting { ticket };
-        turn.act(Action::Connect { ticket });
+        turn.act(NetAction::Connect { ticket });
     }
 
     pub(crate) fn on_connected(&mut self, turn: &mut Turn<'_>, ticket: Ticket, conn: ConnId) {
         let Some(link_index) = self.link_connecting(ticket) else {
             // Nobody wants it any more.
-            turn.act(Action::Close { conn });
+            turn.act(NetAction::Close { conn });
             return;
         };
         let sealed = self.sealed.take().filter(|(sealed, _)| *sealed == conn);
@@ -141,7 +141,7 @@ impl Client {
     pub(crate) fn drop_link(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let conn = self.links.get(link_index).and_then(crate::link::Link::conn);
         if let Some(conn) = conn {
-            turn.act(Action::Close { conn });
+            turn.act(NetAction::Close { conn });
         }
         self.on_link_down(turn, link_index);
     }
@@ -223,7 +223,7 @@ impl Client {
             if link_index < self.links.len() {
                 self.drop_link(turn, link_index);
             } else {
-                turn.act(Action::Close { conn });
+                turn.act(NetAction::Close { conn });
             }
             return;
         }
@@ -232,7 +232,7 @@ impl Client {
         link.boot_id = welcome.boot_id;
         link.credits = welcome.credits;
         link.outstanding = 0;
-        turn.act(Action::admit(conn));
+        turn.act(NetAction::admit(conn));
         self.begin_recovery(link_index);
         self.counters.connect_count += 1;
         self.waits = None;
@@ -297,7 +297,7 @@ impl Client {
         }
         for link in &mut self.links {
             if let Some(conn) = link.conn() {
-                turn.act(Action::Close { conn });
+                turn.act(NetAction::Close { conn });
             }
             link.state = LinkState::Idle;
             link.outstanding = 0;
@@ -357,5 +357,5 @@ impl Client {
 
 fn greet(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
     let frame = turn.arena.write(|out| Head::Greeting(kind).encode(out, None, |to| to.put(body)));
-    turn.act(Action::Send { conn, frame, bulk: None });
+    turn.act(NetAction::Send { conn, frame, bulk: None });
 }

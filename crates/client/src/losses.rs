@@ -20,7 +20,7 @@ use crate::replay::Entry;
 use crate::{Answer, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{Action, Mail, Turn};
+use door::{Mail, PeerAction, Turn};
 use hashbrown::HashMap;
 use wire::{HandleId, InodeNo, LaneId, Status};
 
@@ -132,13 +132,13 @@ impl Client {
     /// Ends the turn: what sisters must know.
     pub(crate) fn write_sisters(&mut self, turn: &mut Turn<'_>) {
         for (to, mail) in self.questions.drain(..) {
-            turn.act(Action::Mail { to, mail });
+            turn.act(PeerAction::Mail { to, mail });
         }
         for mail in core::mem::take(&mut self.sisters.mails) {
             for lane in 0..self.sisters.evicted_counts.len() {
                 let to = LaneId(u16::try_from(lane).unwrap_or(u16::MAX));
                 if to != self.config.lane {
-                    turn.act(Action::Mail { to, mail });
+                    turn.act(PeerAction::Mail { to, mail });
                 }
             }
         }
@@ -159,7 +159,7 @@ impl Client {
             }
             Mail::IsLost { handle, job } => {
                 let lost = self.handles.tell_loss(handle);
-                turn.act(Action::Mail { to: from, mail: Mail::WasLost { job, lost } });
+                turn.act(PeerAction::Mail { to: from, mail: Mail::WasLost { job, lost } });
             }
             Mail::WasLost { job, lost } => {
                 let job_id = usize::try_from(job).unwrap_or(usize::MAX);

@@ -15,7 +15,7 @@ use crate::report::Report;
 use crate::send::session_index;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::{Action, Bulk, ConnId, Span, Turn};
+use door::{Bulk, ConnId, NetAction, Span, Turn};
 use wire::{
     Breach, Head, LaneId, Op, ReplayDone, Reply, Request, Resume, Resumed, ShardId, Status,
     Transno, Wire, Writer, Xid, request_flag,
@@ -188,7 +188,7 @@ impl Client {
         self.counters.replay_count += u64::from(replay);
         let sizes = kept.map(|bulk: Bulk| (bulk.bulk_bytes, bulk.crc32c));
         let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(&small)));
-        turn.act(Action::Send { conn, frame, bulk: kept });
+        turn.act(NetAction::Send { conn, frame, bulk: kept });
         true
     }
 

@@ -55,7 +55,7 @@ impl Held {
         if !self.asked {
             self.asked = true;
             self.asked_at = Some(turn.now.mono);
-            turn.act(Action::SecretsWanted);
+            turn.act(Action::ReadSecrets);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::plan::begin::{Begun, Target};
 use crate::replay::cost_bytes;
 use crate::session::Session;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Mono, Turn};
+use door::{ConnId, Mono, NetAction, Turn};
 use wire::{
     Head, InodeNo, LaneId, Map, Op, Request, Retry, ShardId, Status, Transno, request_flag,
 };
@@ -121,7 +121,7 @@ impl Client {
             LinkState::AwaitChallenge { conn, until, .. }
             | LinkState::AwaitWelcome { conn, until, .. } => {
                 if until <= now {
-                    turn.act(Action::Close { conn });
+                    turn.act(NetAction::Close { conn });
                     self.on_link_down(turn, link_index);
                 }
             }
@@ -216,7 +216,7 @@ impl Client {
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
         let body = &exchange.body;
         let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(body)));
-        turn.act(Action::Send { conn, frame, bulk });
+        turn.act(NetAction::Send { conn, frame, bulk });
         if let Some(link_index) = leaves {
             self.claim_nothing(link_index);
         }
@@ -298,7 +298,7 @@ impl Client {
             if link_index != kept
                 && let Some(conn) = link.conn()
             {
-                turn.act(Action::Close { conn });
+                turn.act(NetAction::Close { conn });
             }
         }
         if let (Some(link), Some(place)) = (links.into_iter().nth(kept), self.links.get_mut(kept)) {

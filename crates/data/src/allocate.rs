@@ -5,13 +5,12 @@
 //! that is replayed was made before one that was acknowledged.
 
 use crate::object::Effect;
-use crate::request::{Pending, SIZE_BYTES_MAX};
 use crate::unstable::Touch;
 use crate::work::Job;
-use crate::{Answer, Ask, Outcome, Shards, Token};
+use crate::{Answer, Outcome, Shards, Token};
 use disk::ContentsChange;
-use door::{Action, Errno, Ticket, Turn};
-use wire::{Allocation, ClientUuid, Flaw, InodeNo, Status, Transno, Wire};
+use door::{Errno, ObjectAction, Ticket, Turn};
+use wire::{Allocation, ClientUuid, InodeNo, Status, Transno};
 
 /// A range that shall be allocated another way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,23 +23,6 @@ pub(crate) struct Allocating {
     pub(crate) keep_size: bool,
 }
 
-impl Allocating {
-    pub(crate) fn check(allocate: &wire::Allocate, ask: &Ask<'_>) -> Result<Pending, Flaw> {
-        let wire::Allocate { file_offset, range_bytes, allocation, keep_size, .. } = *allocate;
-        let end = file_offset.checked_add(range_bytes).filter(|end| *end <= SIZE_BYTES_MAX);
-        if end.is_none() {
-            return Err(Flaw::Status(Status::TooLarge));
-        }
-        if range_bytes == 0 || (allocation == Allocation::Punch && !keep_size) {
-            return Err(Flaw::Status(Status::Invalid));
-        }
-        let Ask { token, client, .. } = *ask;
-        let object_offset = file_offset;
-        let allocating = Self { token, client, object_offset, range_bytes, allocation, keep_size };
-        Ok(Pending::Allocate(allocating))
-    }
-}
-
 /// A place that is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seeking {
@@ -48,14 +30,6 @@ pub(crate) struct Seeking {
     pub(crate) client: ClientUuid,
     pub(crate) object_offset: u64,
     pub(crate) hole: bool,
-}
-
-impl Seeking {
-    pub(crate) fn decode(ask: &Ask<'_>) -> Result<(InodeNo, Pending), Flaw> {
-        let wire::Seek { inode, file_offset, hole } = wire::Seek::decode_all(ask.body)?;
-        let Ask { token, client, .. } = *ask;
-        Ok((inode, Pending::Seek(Self { token, client, object_offset: file_offset, hole })))
-    }
 }
 
 impl Shards {
@@ -89,7 +63,7 @@ impl Shards {
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
         let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
-        turn.act(Action::ObjectAllocate {
+        turn.act(ObjectAction::Allocate {
             ticket,
             object,
             object_offset,
@@ -113,11 +87,11 @@ impl Shards {
         object.running_count += 1;
         let object = object.name;
         let ticket = self.ticket(Job::Seek { inode, token, shown });
-        turn.act(Action::ObjectSeek { ticket, object, object_offset, hole });
+        turn.act(ObjectAction::Seek { ticket, object, object_offset, hole });
     }
 
     /// The outcome of looking for a place in an object.
-    pub fn on_sought(
+    pub(crate) fn on_sought(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,

@@ -4,7 +4,7 @@ use crate::request::Glimpsing;
 use crate::unstable::Touch;
 use crate::work::{Job, NOTHING};
 use crate::{Answer, Outcome, Shards};
-use door::{Action, Errno, ObjectStat, Turn};
+use door::{Errno, ObjectAction, ObjectStat, Turn};
 use wire::{Contents, InodeNo};
 
 impl Shards {
@@ -23,7 +23,7 @@ impl Shards {
         object.running_count += 1;
         let (change_no, object) = (object.change_no, object.name);
         let ticket = self.ticket(Job::Glimpse { inode, glimpsing, change_no });
-        turn.act(Action::ObjectStat { ticket, object });
+        turn.act(ObjectAction::Stat { ticket, object });
     }
 
     pub(crate) fn on_glimpsed(

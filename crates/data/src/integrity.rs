@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
-use door::{Action, Errno, Object as ObjectName, ObjectStat, Span, SumRange, Ticket, Turn};
+use door::{Errno, Object as ObjectName, ObjectAction, ObjectStat, Span, SumRange, Ticket, Turn};
 use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire, Writer};
 
 /// A damaged block is reported once in this time.
@@ -215,7 +215,12 @@ impl Shards {
     }
 
     /// Checksums that were asked for.
-    pub fn on_sums(&mut self, turn: &mut Turn<'_>, ticket: Ticket, result: Result<Span, Errno>) {
+    pub(crate) fn on_sums(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<Span, Errno>,
+    ) {
         let found = result.map(|span| decoded(turn.arena.get(span)));
         match self.jobs.remove(&ticket.0) {
             Some(Job::Verify(verifying)) => self.on_verified(turn, verifying, found),
@@ -454,10 +459,10 @@ pub(crate) fn ask_sums(
             to.write(&SumRange { object_offset, range_bytes: *range_bytes });
         }
     });
-    turn.act(Action::ObjectSums { ticket, object, ranges });
+    turn.act(ObjectAction::Sums { ticket, object, ranges });
 }
 
-/// Checksums as [`door::Event::ObjectSums`] has them.
+/// Checksums as [`door::ObjectEvent::Sums`] has them.
 pub(crate) fn decoded(bytes: &[u8]) -> Vec<BlockSum> {
     let mut from = wire::Reader::new(bytes);
     let mut sums = Vec::new();

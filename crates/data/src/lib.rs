@@ -21,6 +21,7 @@ mod access;
 mod allocate;
 mod blocks;
 mod closing;
+mod decode;
 mod glimpse;
 mod hash;
 mod integrity;

@@ -6,17 +6,14 @@
 //! reads; which bytes it gets is settled when it begins, by the size that the object has then.
 
 use crate::object::Effect;
-use crate::request::{Pending, bulk_bytes};
+use crate::request::bulk_bytes;
 use crate::shards::release;
 use crate::work::Job;
-use crate::{Answer, Ask, Outcome, Shards, Token};
+use crate::{Answer, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::ContentsChange;
-use door::{Action, Bulk, Errno, NO_MAC, Turn};
-use wire::{
-    Breach, ClientUuid, Flaw, InodeNo, Piece, Pieces, Revoke, Status, Transno, Wire, Writer,
-    Written,
-};
+use door::{Action, Bulk, Errno, NO_MAC, ObjectAction, Turn};
+use wire::{ClientUuid, InodeNo, Piece, Pieces, Status, Transno, Wire, Writer, Written};
 
 /// A list that is wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,26 +40,6 @@ pub(crate) struct Writing {
     effect: Effect,
     left_count: usize,
     result: Result<(), Status>,
-}
-
-/// Understands [`wire::Op::ReadList`].
-pub(crate) fn decode_read(ask: &Ask<'_>) -> Result<(InodeNo, Pending), Flaw> {
-    let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(ask.body)?;
-    let Ask { token, client, .. } = *ask;
-    Ok((inode, Pending::ReadList(ReadingList { token, client, pieces, accesses })))
-}
-
-/// Understands [`wire::Op::WriteList`].
-pub(crate) fn decode_write(ask: &Ask<'_>) -> Result<(InodeNo, Pending, Revoke), Flaw> {
-    let wire::WriteList { inode, pieces, takes } = wire::WriteList::decode_all(ask.body)?;
-    if pieces.total_bytes() != bulk_bytes(ask.bulk) {
-        return Err(Flaw::Breach(Breach::Malformed));
-    }
-    if pieces.overlap() {
-        return Err(Flaw::Status(Status::Invalid));
-    }
-    let Ask { token, client, bulk, .. } = *ask;
-    Ok((inode, Pending::WriteList(WritingList { token, client, pieces, bulk }), takes))
 }
 
 /// The changed places of an object, each by its first byte and the one behind its last; in rising
@@ -101,7 +78,7 @@ impl Shards {
         let list_bytes = within.total_bytes();
         let ticket = self.ticket(Job::ReadList { inode, token, shown, size_bytes, list_bytes });
         let pieces = turn.arena.write(|out| within.joined().encode(&mut Writer::new(out)));
-        turn.act(Action::ObjectReadList { ticket, object, pieces });
+        turn.act(ObjectAction::ReadList { ticket, object, pieces });
     }
 
     /// The bytes of a list came. The object was as long as was known, so they are all there.
@@ -170,7 +147,7 @@ impl Shards {
                 Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: NO_MAC };
             start += piece_bytes;
             let block_bytes = 0;
-            turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
+            turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         }
         turn.act(Action::Release { buf: bulk.buf });
     }

@@ -1,12 +1,13 @@
 //! `Shards`: the data shards of one lane, as the lane sees them.
 
 use crate::allocate::{Allocating, Seeking};
+use crate::decode::decode;
 use crate::hash::Seed;
 use crate::list::{ReadingList, Writing, WritingList};
 use crate::object::Object;
 use crate::order::Order;
 use crate::recorded::Recorded;
-use crate::request::{Glimpsing, Pending, decode};
+use crate::request::{Glimpsing, Pending};
 use crate::sums::Sums;
 use crate::work::Job;
 use crate::{Ask, Lost, Outcome, Token};

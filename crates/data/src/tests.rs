@@ -13,7 +13,9 @@ use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
 use disk::{Change, ContentsChange};
-use door::{Action, Arena, BufId, Bulk, Errno, Mono, NO_MAC, Now, ObjectStat, Ticket, Turn};
+use door::{
+    Action, Arena, BufId, Bulk, Errno, Mono, NO_MAC, Now, ObjectAction, ObjectStat, Ticket, Turn,
+};
 use wire::{
     Breach, ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, Read, ShardId, Status,
     Timestamp, Transno, Truncate, Wire, Write, Writer, Written,
@@ -209,7 +211,7 @@ impl World {
         self.done(&action);
         self.settle();
         let sync = self.one();
-        assert!(matches!(sync, Action::ObjectSync { .. }));
+        assert!(matches!(sync, Action::Object(ObjectAction::Sync { .. })));
         self.done(&sync);
         let outcomes = self.outcomes();
         assert_eq!(outcomes.len(), 1);
@@ -219,15 +221,15 @@ impl World {
 
 fn ticket(action: &Action) -> Ticket {
     match action {
-        Action::ObjectRead { ticket, .. }
-        | Action::ObjectReadList { ticket, .. }
-        | Action::ObjectWrite { ticket, .. }
-        | Action::ObjectTruncate { ticket, .. }
-        | Action::ObjectAllocate { ticket, .. }
-        | Action::ObjectSeek { ticket, .. }
-        | Action::ObjectSync { ticket, .. }
-        | Action::ObjectStat { ticket, .. }
-        | Action::ObjectRemove { ticket, .. } => *ticket,
+        Action::Object(ObjectAction::Read { ticket, .. })
+        | Action::Object(ObjectAction::ReadList { ticket, .. })
+        | Action::Object(ObjectAction::Write { ticket, .. })
+        | Action::Object(ObjectAction::Truncate { ticket, .. })
+        | Action::Object(ObjectAction::Allocate { ticket, .. })
+        | Action::Object(ObjectAction::Seek { ticket, .. })
+        | Action::Object(ObjectAction::Sync { ticket, .. })
+        | Action::Object(ObjectAction::Stat { ticket, .. })
+        | Action::Object(ObjectAction::Remove { ticket, .. }) => *ticket,
         other => panic!("{other:?} has no end"),
     }
 }
@@ -275,7 +277,7 @@ fn a_write_is_written_synced_and_then_told() {
     world.stat(None);
     assert!(world.outcomes().is_empty());
     let actions = world.take();
-    assert!(matches!(actions[0], Action::ObjectWrite { object_offset: 10, .. }));
+    assert!(matches!(actions[0], Action::Object(ObjectAction::Write { object_offset: 10, .. })));
     assert_eq!(released(&actions[1..]), [1], "released right behind its use, once");
     world.done(&actions[0]);
     assert!(world.outcomes().is_empty(), "not durable yet");
@@ -335,15 +337,15 @@ fn appends_go_one_behind_the_other() {
     let mut world = World::with_file(100);
     let tokens = [world.append(10), world.append(20)];
     let first = world.one();
-    assert!(matches!(first, Action::ObjectWrite { object_offset: 100, .. }));
+    assert!(matches!(first, Action::Object(ObjectAction::Write { object_offset: 100, .. })));
     world.write(0, 1);
     assert!(world.take().is_empty(), "nothing overtakes an append");
     world.done(&first);
     let second = world.one();
-    assert!(matches!(second, Action::ObjectWrite { object_offset: 110, .. }));
+    assert!(matches!(second, Action::Object(ObjectAction::Write { object_offset: 110, .. })));
     world.done(&second);
     let third = world.one();
-    assert!(matches!(third, Action::ObjectWrite { object_offset: 0, .. }));
+    assert!(matches!(third, Action::Object(ObjectAction::Write { object_offset: 0, .. })));
     world.append(1);
     assert!(world.take().is_empty(), "an append waits for what may move the end");
     world.settle();
@@ -369,7 +371,9 @@ fn plain_writes_go_together() {
         world.write(index * 10, 10);
     }
     let actions = world.take();
-    let writes = actions.iter().filter(|action| matches!(action, Action::ObjectWrite { .. }));
+    let writes = actions
+        .iter()
+        .filter(|action| matches!(action, Action::Object(ObjectAction::Write { .. })));
     assert_eq!(writes.count(), 5);
     assert_eq!(released(&actions), [1, 2, 3, 4, 5]);
 }
@@ -385,9 +389,12 @@ fn a_failed_append_leaves_nothing_of_itself() {
     world.stat(Some(104));
     // It may be sent again, and must not be there twice.
     let cut = world.one();
-    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 100, .. }), "{cut:?}");
+    assert!(
+        matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
+        "{cut:?}"
+    );
     world.done(&cut);
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 100, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 100, .. })));
     assert_eq!(world.outcomes(), [], "nothing to record");
 }
 
@@ -405,14 +412,17 @@ fn a_failed_write_beside_others_takes_none_of_theirs_along() {
     world.done(&second);
     world.stat(Some(310));
     let cut = world.one();
-    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 200, .. }), "{cut:?}");
+    assert!(
+        matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 200, .. })),
+        "{cut:?}"
+    );
     world.fail(&cut, 5);
     assert_eq!(world.outcomes(), [refused(token, Status::Io)], "nobody sees it meanwhile");
     world.read(0, 1000);
     world.stat(Some(310));
     let cut = world.one();
     world.done(&cut);
-    assert!(matches!(world.one(), Action::ObjectRead { read_bytes: 200, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Read { read_bytes: 200, .. })));
 }
 
 #[test]
@@ -437,7 +447,7 @@ fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
     assert!(world.take().is_empty(), "fenced");
     world.shards.on_durable(shard, transno);
     world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 10, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 10, .. })));
 }
 
 #[test]
@@ -455,7 +465,10 @@ fn behind_a_fence_only_readers_are_served() {
     world.take();
     world.read(0, 1000);
     world.stat(Some(110));
-    assert!(matches!(world.one(), Action::ObjectRead { read_bytes: 100, .. }), "not what failed");
+    assert!(
+        matches!(world.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })),
+        "not what failed"
+    );
 }
 
 #[test]
@@ -494,7 +507,7 @@ fn a_failed_sync_lets_nothing_be_recorded() {
     world.done(&sync);
     assert_eq!(world.outcomes(), [], "behind what was lost");
     world.read(0, 10);
-    assert!(matches!(world.one(), Action::ObjectStat { .. }), "asked again");
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Stat { .. })), "asked again");
 }
 
 #[test]
@@ -507,7 +520,7 @@ fn truncations_are_fenced_until_their_record_is_durable() {
     world.write(0, 1);
     assert!(world.take().is_empty(), "the log still says 100");
     world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 40, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 40, .. })));
 }
 
 #[test]
@@ -519,7 +532,7 @@ fn truncations_wait_for_what_runs_and_keep_others_waiting() {
     world.append(5);
     assert!(world.take().is_empty());
     world.done(&write);
-    assert!(matches!(world.one(), Action::ObjectTruncate { size_bytes: 50, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Truncate { size_bytes: 50, .. })));
 }
 
 #[test]
@@ -541,7 +554,10 @@ fn reads_end_with_the_file() {
     assert_eq!(world.outcomes(), [answered(token, Answer::Bytes(None))]);
     let token = world.read(95, 10);
     let read = world.one();
-    assert!(matches!(read, Action::ObjectRead { object_offset: 95, read_bytes: 5, .. }));
+    assert!(matches!(
+        read,
+        Action::Object(ObjectAction::Read { object_offset: 95, read_bytes: 5, .. })
+    ));
     let bulk = Some(world.bulk(5));
     world.with(|shards, turn| shards.on_read(turn, ticket(&read), Ok(bulk)));
     assert_eq!(world.outcomes(), [answered(token, Answer::Bytes(bulk))]);
@@ -592,11 +608,13 @@ fn after_a_start_what_was_never_recorded_is_cut_off() {
         world.append(5);
         world.stat(Some(130));
         let cut = world.one();
-        assert!(matches!(cut, Action::ObjectTruncate { size_bytes: to, .. } if to == size_bytes));
+        assert!(
+            matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: to, .. }) if to == size_bytes)
+        );
         world.done(&cut);
         let append = world.one();
         assert!(
-            matches!(append, Action::ObjectWrite { object_offset, .. } if object_offset == size_bytes)
+            matches!(append, Action::Object(ObjectAction::Write { object_offset, .. }) if object_offset == size_bytes)
         );
         assert!(world.outcomes().is_empty());
     }
@@ -613,7 +631,7 @@ fn after_a_start_what_is_shorter_is_recorded_first() {
     assert!(matches!(&noted[..], [Outcome::Noted { change: found, .. }] if *found == change));
     assert!(world.take().is_empty(), "fenced");
     world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 60, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 60, .. })));
 }
 
 #[test]
@@ -670,7 +688,7 @@ fn removal_comes_last_and_is_noted() {
     world.done(&sync);
     assert_eq!(world.outcomes().len(), 1);
     let remove = world.one();
-    assert!(matches!(remove, Action::ObjectRemove { .. }));
+    assert!(matches!(remove, Action::Object(ObjectAction::Remove { .. })));
     world.done(&remove);
     let outcomes = world.outcomes();
     assert!(matches!(
@@ -718,7 +736,7 @@ fn an_append_beyond_the_largest_size_is_refused() {
     assert_eq!(world.outcomes(), [refused(token, Status::TooLarge)]);
     assert_eq!(released(&world.take()), [1]);
     world.append(5);
-    assert!(matches!(world.one(), Action::ObjectWrite { .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { .. })));
 }
 
 #[test]

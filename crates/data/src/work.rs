@@ -13,7 +13,7 @@ use crate::written::one_sum;
 use crate::{Answer, Damage, Outcome, Shards, Token};
 use core::ops::Range;
 use disk::{Change, ContentsChange};
-use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
+use door::{Action, Bulk, Errno, ObjectAction, ObjectEvent, ObjectStat, Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
@@ -56,7 +56,7 @@ impl Shards {
                 object.asking = true;
                 let object = object.name;
                 let ticket = self.ticket(Job::Stat { inode });
-                turn.act(Action::ObjectStat { ticket, object });
+                turn.act(ObjectAction::Stat { ticket, object });
                 return;
             }
             self.open_front(turn, inode);
@@ -104,7 +104,7 @@ impl Shards {
                 object.exclusive = true;
                 let object = object.name;
                 let ticket = self.ticket(Job::Remove { inode });
-                turn.act(Action::ObjectRemove { ticket, object });
+                turn.act(ObjectAction::Remove { ticket, object });
             }
         }
     }
@@ -132,7 +132,7 @@ impl Shards {
         object.running_count += 1;
         let object = object.name;
         let ticket = self.ticket(Job::Read { inode, token, shown, object_offset, read_bytes });
-        turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
+        turn.act(ObjectAction::Read { ticket, object, object_offset, read_bytes });
     }
 
     /// Without an offset: at the end.
@@ -168,7 +168,7 @@ impl Shards {
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
-        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
+        turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     }
 
@@ -202,7 +202,7 @@ impl Shards {
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
         let block_bytes = 0;
-        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
+        turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     }
 
@@ -223,7 +223,7 @@ impl Shards {
         let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
-        turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
+        turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
     }
 
     /// Begins a sync of an object that was written, unless one is in flight.
@@ -238,11 +238,25 @@ impl Shards {
         core::mem::swap(&mut object.written, &mut object.syncing);
         let object = object.name;
         let ticket = self.ticket(Job::Sync { inode });
-        turn.act(Action::ObjectSync { ticket, object });
+        turn.act(ObjectAction::Sync { ticket, object });
+    }
+
+    /// The outcome of an action.
+    pub fn on_object(&mut self, turn: &mut Turn<'_>, event: ObjectEvent) {
+        match event {
+            ObjectEvent::Read { ticket, result } => self.on_read(turn, ticket, result),
+            ObjectEvent::Stat { ticket, result } => self.on_stat(turn, ticket, result),
+            ObjectEvent::Sought { ticket, result } => self.on_sought(turn, ticket, result),
+            ObjectEvent::Written { ticket, result } => {
+                self.on_object_written(turn, ticket, result);
+            }
+            ObjectEvent::Sums { ticket, result } => self.on_sums(turn, ticket, result),
+            ObjectEvent::Done { ticket, result } => self.on_done(turn, ticket, result),
+        }
     }
 
     /// The outcome of a read.
-    pub fn on_read(
+    pub(crate) fn on_read(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,
@@ -288,7 +302,7 @@ impl Shards {
     }
 
     /// The outcome of asking for an object's size.
-    pub fn on_stat(
+    pub(crate) fn on_stat(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,
@@ -318,7 +332,12 @@ impl Shards {
     }
 
     /// The outcome of every other action.
-    pub fn on_done(&mut self, turn: &mut Turn<'_>, ticket: Ticket, result: Result<(), Errno>) {
+    pub(crate) fn on_done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<(), Errno>,
+    ) {
         let result = result.map_err(Errno::status);
         match self.jobs.remove(&ticket.0) {
             Some(Job::Write { inode, effect, end, exclusive }) => {
@@ -374,7 +393,7 @@ impl Shards {
             }
             let object = object.name;
             let ticket = self.ticket(Job::Trim { inode, stat });
-            turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
+            turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
             return;
         }
         if let Some(size_bytes) = self.shortened(turn, inode, (known, looked)) {

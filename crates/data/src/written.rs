@@ -15,7 +15,7 @@ use wire::{InodeNo, Status, Transno};
 
 impl Shards {
     /// The outcome of a write whose sums were asked for, block by block.
-    pub fn on_object_written(
+    pub(crate) fn on_object_written(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,

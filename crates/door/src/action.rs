@@ -57,7 +57,63 @@ pub enum Point {
 /// Something to do. Spans are of this turn's arena; the world copies what it needs for longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Client: connect to the server. Answered by `Connected` or `ConnectFailed`.
+    /// About a connection.
+    Net(NetAction),
+    /// A message to a lane of this process.
+    Peer(PeerAction),
+    /// About the log and the rows of the store.
+    Store(StoreAction),
+    /// About the contents of an object.
+    Object(ObjectAction),
+    /// About a mount and the processes that use it.
+    Kernel(KernelAction),
+    /// Copy these bytes into a buffer of the world's that is called `as_buf` from here on, owned by
+    /// the brain until it says `Release`. The number is the brain's own, from [`crate::KEPT_BUFS`]
+    /// on and not in use.
+    Keep {
+        /// The copy's name.
+        as_buf: BufId,
+        /// What to copy.
+        bulk: Bulk,
+    },
+    /// Server: this lane's recovery is over; every client that it knew is back or evicted.
+    Recovered,
+    /// A place in the protocol where tests may end the process or make something fail. Does nothing
+    /// otherwise.
+    Point(Point),
+    /// Give a buffer back.
+    Release {
+        /// Which.
+        buf: BufId,
+    },
+    /// Ask for what this process and this lane have used. Answered by `Usage`, in the same turn or
+    /// the next.
+    Usage {
+        /// Given back.
+        ticket: Ticket,
+    },
+    /// Client: read again the secrets that we hold, where they are kept. Answered by `Secrets`.
+    ReadSecrets,
+    /// Take a turn at this time at the latest, even if nothing happens. Holds until that turn.
+    WakeAt {
+        /// When.
+        at: Mono,
+    },
+    /// A line for people.
+    Log {
+        /// How loud.
+        say: Say,
+        /// UTF-8.
+        line: Span,
+    },
+    /// Nothing is left to do: this lane ends.
+    Stopped,
+}
+
+/// What a core asks about connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetAction {
+    /// Client: connect to the server. Answered by [`crate::NetEvent::Connected`] or [`crate::NetEvent::ConnectFailed`].
     Connect {
         /// Given back.
         ticket: Ticket,
@@ -109,6 +165,11 @@ pub enum Action {
         /// The Hello frame.
         hello: Span,
     },
+}
+
+/// Messages to peer lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerAction {
     /// Write to a sister lane.
     Mail {
         /// To whom.
@@ -116,24 +177,20 @@ pub enum Action {
         /// What.
         mail: Mail,
     },
-    /// Write to a sister lane (or to oneself) what does not fit a [`Mail`].
+    /// Write to a sister lane (or to oneself) what does not fit a [[`crate::PeerEvent::Mail`]].
     Letter {
         /// To whom.
         to: LaneId,
         /// The words, at most [`crate::LETTER_BYTES_MAX`].
         body: Span,
     },
-    /// Copy these bytes into a buffer of the world's that is called `as_buf` from here on, owned by
-    /// the brain until it says `Release`. The number is the brain's own, from [`crate::KEPT_BUFS`]
-    /// on and not in use.
-    Keep {
-        /// The copy's name.
-        as_buf: BufId,
-        /// What to copy.
-        bulk: Bulk,
-    },
-    /// Ask the cold store for rows. Answered by `ColdRows`.
-    ColdRead {
+}
+
+/// What a server asks of the log and the rows of its store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreAction {
+    /// Ask the cold store for rows. Answered by [`crate::StoreEvent::Rows`].
+    ReadRows {
         /// Given back.
         ticket: Ticket,
         /// First key, inclusive.
@@ -143,133 +200,15 @@ pub enum Action {
         /// Rows at most.
         row_count_max: u32,
     },
-    /// Server: this lane's recovery is over; every client that it knew is back or evicted.
-    Recovered,
-    /// A place in the protocol where tests may end the process or make something fail. Does nothing
-    /// otherwise.
-    Point(Point),
-    /// Give a buffer back.
-    Release {
-        /// Which.
-        buf: BufId,
-    },
-    /// Append to this lane's log and make it durable. One at a time. Answered by `Logged`.
+    /// Append to this lane's log and make it durable. One at a time. Answered by [`crate::StoreEvent::Logged`].
     LogAppend {
         /// Given back.
         ticket: Ticket,
         /// The bytes: one batch.
         batch: Span,
     },
-    /// Read from an object. Answered by `ObjectRead`.
-    ObjectRead {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-        /// From here.
-        object_offset: u64,
-        /// This many at most, up to [`wire::BULK_BYTES_MAX`].
-        read_bytes: u32,
-    },
-    /// Read several pieces of an object. Answered by `ObjectRead`, with the bytes of all of them, one
-    /// behind the other; what the object has not of them are zeros.
-    ObjectReadList {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-        /// An encoded [`wire::Pieces`], at least one.
-        pieces: Span,
-    },
-    /// Write into an object, making it if need be. Answered by `ObjectDone`, or by `ObjectWritten` if
-    /// it is summed; not durable yet.
-    ObjectWrite {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-        /// To here.
-        object_offset: u64,
-        /// The bytes.
-        bulk: Bulk,
-        /// The bytes are summed by aligned blocks of this size; 0: they are not summed.
-        block_bytes: u32,
-    },
-    /// Sum ranges of an object as it is now. Answered by `ObjectSums`.
-    ObjectSums {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-        /// Encoded [`crate::SumRange`]s, at least one; those that follow each other are read at once.
-        ranges: Span,
-    },
-    /// Set an object's size, making it if need be. Answered by `ObjectDone`; not durable yet.
-    ObjectTruncate {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-        /// The new size.
-        size_bytes: u64,
-    },
-    /// Give a range of an object space, or take it away, or make it zeros; makes the object if need
-    /// be. Answered by `ObjectDone`; not durable yet.
-    ObjectAllocate {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-        /// From here.
-        object_offset: u64,
-        /// This many, at least 1.
-        range_bytes: u64,
-        /// What becomes of it.
-        allocation: Allocation,
-        /// The object does not become longer.
-        keep_size: bool,
-    },
-    /// Look for bytes, or for a hole. Answered by `ObjectSought`.
-    ObjectSeek {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-        /// From here on.
-        object_offset: u64,
-        /// A hole; otherwise bytes.
-        hole: bool,
-    },
-    /// Make an object's contents, size and existence durable. Answered by `ObjectDone`.
-    ObjectSync {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-    },
-    /// Ask for an object's size. Answered by `ObjectStat`.
-    ObjectStat {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-    },
-    /// Remove an object, durably; one that does not exist is removed already. Answered by
-    /// `ObjectDone`.
-    ObjectRemove {
-        /// Given back.
-        ticket: Ticket,
-        /// Which.
-        object: Object,
-    },
-    /// Ask for the space under the store. Answered by `StoreSpace`.
-    StoreSpace {
-        /// Given back.
-        ticket: Ticket,
-    },
-    /// Ask for what this process and this lane have used. Answered by `Usage`, in the same turn or
-    /// the next.
-    Usage {
+    /// Ask for the space under the store. Answered by [`crate::StoreEvent::Space`].
+    Space {
         /// Given back.
         ticket: Ticket,
     },
@@ -286,8 +225,120 @@ pub enum Action {
         /// Whose inspection.
         conn: ConnId,
     },
+}
+
+/// What a server asks about the contents of objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjectAction {
+    /// Read from an object. Answered by [`crate::ObjectEvent::Read`].
+    Read {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// From here.
+        object_offset: u64,
+        /// This many at most, up to [`wire::BULK_BYTES_MAX`].
+        read_bytes: u32,
+    },
+    /// Read several pieces of an object. Answered by [`crate::ObjectEvent::Read`], with the bytes of all of them, one
+    /// behind the other; what the object has not of them are zeros.
+    ReadList {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// An encoded [`wire::Pieces`], at least one.
+        pieces: Span,
+    },
+    /// Write into an object, making it if need be. Answered by [`crate::ObjectEvent::Done`], or by [`crate::ObjectEvent::Written`] if
+    /// it is summed; not durable yet.
+    Write {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// To here.
+        object_offset: u64,
+        /// The bytes.
+        bulk: Bulk,
+        /// The bytes are summed by aligned blocks of this size; 0: they are not summed.
+        block_bytes: u32,
+    },
+    /// Sum ranges of an object as it is now. Answered by [`crate::ObjectEvent::Sums`].
+    Sums {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// Encoded [`crate::SumRange`]s, at least one; those that follow each other are read at once.
+        ranges: Span,
+    },
+    /// Set an object's size, making it if need be. Answered by [`crate::ObjectEvent::Done`]; not durable yet.
+    Truncate {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// The new size.
+        size_bytes: u64,
+    },
+    /// Give a range of an object space, or take it away, or make it zeros; makes the object if need
+    /// be. Answered by [`crate::ObjectEvent::Done`]; not durable yet.
+    Allocate {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// From here.
+        object_offset: u64,
+        /// This many, at least 1.
+        range_bytes: u64,
+        /// What becomes of it.
+        allocation: Allocation,
+        /// The object does not become longer.
+        keep_size: bool,
+    },
+    /// Look for bytes, or for a hole. Answered by [`crate::ObjectEvent::Sought`].
+    Seek {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// From here on.
+        object_offset: u64,
+        /// A hole; otherwise bytes.
+        hole: bool,
+    },
+    /// Make an object's contents, size and existence durable. Answered by [`crate::ObjectEvent::Done`].
+    Sync {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+    },
+    /// Ask for an object's size. Answered by [`crate::ObjectEvent::Stat`].
+    Stat {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+    },
+    /// Remove an object, durably; one that does not exist is removed already. Answered by
+    /// [`crate::ObjectEvent::Done`].
+    Remove {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+    },
+}
+
+/// What a mount asks of its kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelAction {
     /// Mount: answer the kernel.
-    KernelReply {
+    Reply {
         /// Of the request.
         slot: KernelSlot,
         /// `Ok`, or the errno.
@@ -297,39 +348,53 @@ pub enum Action {
         /// What follows that: the bytes of a READ. Released by the brain as usual.
         bulk: Option<Bulk>,
     },
-    /// Mount: look up a process's supplementary groups. Answered by `CallerGroups`.
+    /// Mount: look up a process's supplementary groups. Answered by [`crate::KernelEvent::CallerGroups`].
     CallerGroups {
         /// Given back.
         ticket: Ticket,
         /// The process, as its request says.
         who: Process,
     },
-    /// Mount: look up whether a process is asked to end. Answered by `CallerSignals`.
+    /// Mount: look up whether a process is asked to end. Answered by [`crate::KernelEvent::CallerSignals`].
     CallerSignals {
         /// Given back.
         ticket: Ticket,
         /// The process (or thread) id.
         pid: u32,
     },
-    /// Client: read again the secrets that we hold, where they are kept. Answered by `Secrets`.
-    SecretsWanted,
-    /// Take a turn at this time at the latest, even if nothing happens. Holds until that turn.
-    WakeAt {
-        /// When.
-        at: Mono,
-    },
-    /// A line for people.
-    Say {
-        /// How loud.
-        say: Say,
-        /// UTF-8.
-        line: Span,
-    },
-    /// Nothing is left to do: this lane ends.
-    Stopped,
 }
 
-impl Action {
+impl From<NetAction> for Action {
+    fn from(action: NetAction) -> Self {
+        Self::Net(action)
+    }
+}
+
+impl From<PeerAction> for Action {
+    fn from(action: PeerAction) -> Self {
+        Self::Peer(action)
+    }
+}
+
+impl From<StoreAction> for Action {
+    fn from(action: StoreAction) -> Self {
+        Self::Store(action)
+    }
+}
+
+impl From<ObjectAction> for Action {
+    fn from(action: ObjectAction) -> Self {
+        Self::Object(action)
+    }
+}
+
+impl From<KernelAction> for Action {
+    fn from(action: KernelAction) -> Self {
+        Self::Kernel(action)
+    }
+}
+
+impl NetAction {
     /// Admits a peer that may write and is of no party: a client's server, or a client of a brain that
     /// gives nobody a share.
     #[must_use]

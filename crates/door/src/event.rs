@@ -168,6 +168,35 @@ pub struct Usage {
 /// Something happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
+    /// About a connection.
+    Net(NetEvent),
+    /// A message from a lane of this process.
+    Peer(PeerEvent),
+    /// About the log and the rows of the store.
+    Store(StoreEvent),
+    /// About the contents of an object.
+    Object(ObjectEvent),
+    /// About a mount and the processes that use it.
+    Kernel(KernelEvent),
+    /// The outcome of [`crate::Action::Usage`].
+    Usage {
+        /// Of the action.
+        ticket: Ticket,
+        /// What was used.
+        usage: Usage,
+    },
+    /// The secrets that are valid, or that we hold, are these from here on. `None`: the answer to
+    /// [`crate::Action::ReadSecrets`] where there is nothing to be read.
+    Secrets(Option<Secrets>),
+    /// The time of an [`crate::Action::WakeAt`] has come, or nothing: look at your deadlines.
+    Tick,
+    /// The process is asked to end: finish what is begun, then say [`crate::Action::Stopped`].
+    Stop,
+}
+
+/// What happened to connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetEvent {
     /// A connection is under TLS: said once, before all else of it. Of what this is not said of, the
     /// channel is [`wire::PLAIN`].
     Sealed {
@@ -186,7 +215,7 @@ pub enum Event {
     },
     /// Server: a connection did not get under TLS, because one end refused the other's certificate.
     /// Nothing else is said of it.
-    Uncertified {
+    CertificateRefused {
         /// Which certificate, and why.
         bad: BadCertificate,
         /// The client's address, as text.
@@ -203,7 +232,7 @@ pub enum Event {
         bulk: Option<Bulk>,
     },
     /// Server: a sister lane handed over a connection, or relays it, with the Hello it had read.
-    Adopted {
+    HandedOver {
         /// Its name at this lane.
         conn: ConnId,
         /// The Hello frame.
@@ -211,7 +240,7 @@ pub enum Event {
     },
     /// Client: a connection that was asked for is there.
     Connected {
-        /// Of [`crate::Action::Connect`].
+        /// Of [`crate::NetAction::Connect`].
         ticket: Ticket,
         /// The connection.
         conn: ConnId,
@@ -219,7 +248,7 @@ pub enum Event {
     /// Client: a connection that was asked for could not be had. [`CloseReason::Certificate`] and
     /// [`Errno::MUST_NOT_SEAL`] are about its seal.
     ConnectFailed {
-        /// Of [`crate::Action::Connect`].
+        /// Of [`crate::NetAction::Connect`].
         ticket: Ticket,
         /// Why.
         reason: CloseReason,
@@ -231,6 +260,11 @@ pub enum Event {
         /// Why.
         reason: CloseReason,
     },
+}
+
+/// Messages from peer lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerEvent {
     /// A sister lane wrote.
     Mail {
         /// Who.
@@ -238,16 +272,21 @@ pub enum Event {
         /// What.
         mail: Mail,
     },
-    /// A sister lane wrote what does not fit a [`Mail`]; in one order with its mail.
+    /// A sister lane wrote what does not fit a [[`crate::PeerAction::Mail`]]; in one order with its mail.
     Letter {
         /// Who.
         from: LaneId,
         /// The words.
         body: Span,
     },
-    /// The outcome of [`crate::Action::ColdRead`]: rows, each as 4 bytes key length, 4 bytes value
+}
+
+/// What became of the log and the rows of a server's store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreEvent {
+    /// The outcome of [`crate::StoreAction::ReadRows`]: rows, each as 4 bytes key length, 4 bytes value
     /// length (little-endian), key, value; in the order of their keys.
-    ColdRows {
+    Rows {
         /// Of the action.
         ticket: Ticket,
         /// What was found.
@@ -263,7 +302,7 @@ pub enum Event {
         /// The highest transaction of all up to there.
         transno: Transno,
     },
-    /// The outcome of [`crate::Action::LogAppend`]: the bytes are durable, or the log is broken
+    /// The outcome of [`crate::StoreAction::LogAppend`]: the bytes are durable, or the log is broken
     /// and takes no more.
     Logged {
         /// Of the action.
@@ -272,67 +311,15 @@ pub enum Event {
         result: Result<LogRoom, Errno>,
     },
     /// The log's reserve changed without an append (it grew).
-    LogRoom(LogRoom),
-    /// The outcome of [`crate::Action::ObjectRead`]; shorter than asked at the object's end.
-    ObjectRead {
-        /// Of the action.
-        ticket: Ticket,
-        /// The bytes (`None`: there are none), owned by the brain from here on.
-        result: Result<Option<Bulk>, Errno>,
-    },
-    /// The outcome of [`crate::Action::ObjectStat`]; `None` when there is no such object yet.
-    ObjectStat {
-        /// Of the action.
-        ticket: Ticket,
-        /// What was found.
-        result: Result<Option<ObjectStat>, Errno>,
-    },
-    /// The outcome of [`crate::Action::ObjectSeek`]; `None` at and behind the object's end, and
-    /// where no more bytes come.
-    ObjectSought {
-        /// Of the action.
-        ticket: Ticket,
-        /// Where.
-        result: Result<Option<u64>, Errno>,
-    },
-    /// The outcome of [`crate::Action::ObjectSums`]: for each range the CRC-32C of the bytes that the
-    /// object has of it and how many those are, 4 bytes each (little-endian).
-    ObjectSums {
-        /// Of the action.
-        ticket: Ticket,
-        /// The sums.
-        result: Result<Span, Errno>,
-    },
-    /// The outcome of an [`crate::Action::ObjectWrite`] that is summed: for each part of a block the
-    /// CRC-32C of its bytes and how many those are, as in `ObjectSums`.
-    ObjectWritten {
-        /// Of the action.
-        ticket: Ticket,
-        /// The sums.
-        result: Result<Span, Errno>,
-    },
-    /// The outcome of every other action on an object.
-    ObjectDone {
-        /// Of the action.
-        ticket: Ticket,
-        /// How it went.
-        result: Result<(), Errno>,
-    },
-    /// The outcome of [`crate::Action::StoreSpace`].
-    StoreSpace {
+    LogSpace(LogRoom),
+    /// The outcome of [`crate::StoreAction::Space`].
+    Space {
         /// Of the action.
         ticket: Ticket,
         /// What was found.
         result: Result<StoreSpace, Errno>,
     },
-    /// The outcome of [`crate::Action::Usage`].
-    Usage {
-        /// Of the action.
-        ticket: Ticket,
-        /// What was used.
-        usage: Usage,
-    },
-    /// The outcome of [`crate::Action::Inspect`].
+    /// The outcome of [`crate::StoreAction::Inspect`].
     Inspected {
         /// Whose inspection.
         conn: ConnId,
@@ -342,8 +329,63 @@ pub enum Event {
         /// An encoded [`wire::Inspected`] if it went well.
         reply: Span,
     },
+}
+
+/// Outcomes of a server's actions on objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjectEvent {
+    /// The outcome of [`crate::ObjectAction::Read`]; shorter than asked at the object's end.
+    Read {
+        /// Of the action.
+        ticket: Ticket,
+        /// The bytes (`None`: there are none), owned by the brain from here on.
+        result: Result<Option<Bulk>, Errno>,
+    },
+    /// The outcome of [`crate::ObjectAction::Stat`]; `None` when there is no such object yet.
+    Stat {
+        /// Of the action.
+        ticket: Ticket,
+        /// What was found.
+        result: Result<Option<ObjectStat>, Errno>,
+    },
+    /// The outcome of [`crate::ObjectAction::Seek`]; `None` at and behind the object's end, and
+    /// where no more bytes come.
+    Sought {
+        /// Of the action.
+        ticket: Ticket,
+        /// Where.
+        result: Result<Option<u64>, Errno>,
+    },
+    /// The outcome of [`crate::ObjectAction::Sums`]: for each range the CRC-32C of the bytes that the
+    /// object has of it and how many those are, 4 bytes each (little-endian).
+    Sums {
+        /// Of the action.
+        ticket: Ticket,
+        /// The sums.
+        result: Result<Span, Errno>,
+    },
+    /// The outcome of an [`crate::ObjectAction::Write`] that is summed: for each part of a block the
+    /// CRC-32C of its bytes and how many those are, as in [`crate::ObjectAction::Sums`].
+    Written {
+        /// Of the action.
+        ticket: Ticket,
+        /// The sums.
+        result: Result<Span, Errno>,
+    },
+    /// The outcome of every other action on an object.
+    Done {
+        /// Of the action.
+        ticket: Ticket,
+        /// How it went.
+        result: Result<(), Errno>,
+    },
+}
+
+/// What a mount's kernel asks and tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelEvent {
     /// Mount: the kernel asks. `slot` is `None` for what takes no answer (FORGET, INTERRUPT).
-    Kernel {
+    Request {
         /// Where the answer goes.
         slot: Option<KernelSlot>,
         /// `fuse_in_header` and arguments, without the data of a WRITE.
@@ -352,8 +394,8 @@ pub enum Event {
         bulk: Option<Bulk>,
     },
     /// Mount: the kernel has unmounted.
-    KernelGone,
-    /// Mount: the outcome of [`crate::Action::CallerGroups`].
+    Unmounted,
+    /// Mount: the outcome of [`crate::KernelAction::CallerGroups`].
     CallerGroups {
         /// Of the action.
         ticket: Ticket,
@@ -361,18 +403,41 @@ pub enum Event {
         /// is no such process any more.
         groups: Option<Span>,
     },
-    /// Mount: the outcome of [`crate::Action::CallerSignals`].
+    /// Mount: the outcome of [`crate::KernelAction::CallerSignals`].
     CallerSignals {
         /// Of the action.
         ticket: Ticket,
         /// It is being killed, is asked to end, or is gone.
         ends: bool,
     },
-    /// The secrets that are valid, or that we hold, are these from here on. `None`: the answer to
-    /// [`crate::Action::SecretsWanted`] where there is nothing to be read.
-    Secrets(Option<Secrets>),
-    /// The time of an [`crate::Action::WakeAt`] has come, or nothing: look at your deadlines.
-    Tick,
-    /// The process is asked to end: finish what is begun, then say [`crate::Action::Stopped`].
-    Stop,
+}
+
+impl From<NetEvent> for Event {
+    fn from(event: NetEvent) -> Self {
+        Self::Net(event)
+    }
+}
+
+impl From<PeerEvent> for Event {
+    fn from(event: PeerEvent) -> Self {
+        Self::Peer(event)
+    }
+}
+
+impl From<StoreEvent> for Event {
+    fn from(event: StoreEvent) -> Self {
+        Self::Store(event)
+    }
+}
+
+impl From<ObjectEvent> for Event {
+    fn from(event: ObjectEvent) -> Self {
+        Self::Object(event)
+    }
+}
+
+impl From<KernelEvent> for Event {
+    fn from(event: KernelEvent) -> Self {
+        Self::Kernel(event)
+    }
 }

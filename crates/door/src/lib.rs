@@ -24,12 +24,15 @@ mod scope;
 mod shares;
 mod time;
 
-pub use action::{Action, Point, Process, Say};
+pub use action::{
+    Action, KernelAction, NetAction, ObjectAction, PeerAction, Point, Process, Say, StoreAction,
+};
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
 pub use event::{
-    BadCertificate, CertificateFlaw, CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom,
-    ObjectStat, StoreSpace, SumRange, Ticket, Usage,
+    BadCertificate, CertificateFlaw, CloseReason, ConnId, Errno, Event, KernelEvent, KernelSlot,
+    LogRoom, NetEvent, ObjectEvent, ObjectStat, PeerEvent, StoreEvent, StoreSpace, SumRange,
+    Ticket, Usage,
 };
 pub use mail::{LockAsk, Mail};
 pub use scope::{ScopeMail, ScopeQuestion, Use};
@@ -51,8 +54,8 @@ pub struct Turn<'a> {
 
 impl Turn<'_> {
     /// Adds an action.
-    pub fn act(&mut self, action: Action) {
-        self.actions.push(action);
+    pub fn act(&mut self, action: impl Into<Action>) {
+        self.actions.push(action.into());
     }
 }
 

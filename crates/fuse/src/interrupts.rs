@@ -12,7 +12,7 @@ use crate::lane::{MountLane, call_id};
 use crate::pending::Wait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::{Action, Mail, Mono, Ticket, Turn};
+use door::{Action, KernelAction, Mail, Mono, Ticket, Turn};
 
 /// How long a request may go on after a signal before its process is looked at.
 const FIRST_LOOK_MS: u64 = 20;
@@ -116,7 +116,7 @@ impl MountLane {
                 next = Some(next.map_or(*at, |next| next.min(*at)));
                 return true;
             }
-            turn.act(Action::CallerSignals { ticket: Ticket(*unique), pid: pending.pid });
+            turn.act(KernelAction::CallerSignals { ticket: Ticket(*unique), pid: pending.pid });
             false
         });
         if let Some(at) = next {

@@ -14,7 +14,10 @@ use crate::pending::{Behind, Pendings, Then, Wait};
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
-use door::{Action, Brain, Bulk, Event, KernelSlot, Mail, Mono, Say, Span, Ticket, Turn};
+use door::{
+    Action, Brain, Bulk, Event, KernelAction, KernelEvent, KernelSlot, Mail, Mono, PeerAction,
+    PeerEvent, Say, Span, Ticket, Turn,
+};
 use wire::{Groups, LaneId, Revoke, Status};
 
 /// How long what is begun may take after the end was asked for.
@@ -248,7 +251,7 @@ impl MountLane {
             }
             Err(status) => {
                 let line = turn.arena.put(b"this kernel's FUSE is older than 7.31 (Linux 5.4)");
-                turn.act(Action::Say { say: Say::Alarm, line });
+                turn.act(Action::Log { say: Say::Alarm, line });
                 self.reply(turn, pending_id, status, Span::default(), None);
             }
         }
@@ -265,7 +268,7 @@ impl MountLane {
     ) {
         let Some(slot) = self.pendings.remove(pending_id) else { return };
         if !self.kernel_gone {
-            turn.act(Action::KernelReply { slot, status, payload, bulk });
+            turn.act(KernelAction::Reply { slot, status, payload, bulk });
         }
     }
 
@@ -279,7 +282,7 @@ impl MountLane {
         } else {
             pending.wait = Wait::Groups;
             let ticket = Ticket(call_id(pending_id).0);
-            turn.act(Action::CallerGroups { ticket, who: pending.asker() });
+            turn.act(KernelAction::CallerGroups { ticket, who: pending.asker() });
         }
     }
 
@@ -302,7 +305,7 @@ impl MountLane {
     pub(crate) fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
         for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
-                turn.act(Action::Mail { to: lane, mail });
+                turn.act(PeerAction::Mail { to: lane, mail });
             }
         }
     }
@@ -349,7 +352,7 @@ impl MountLane {
         if told != self.told {
             self.told = told;
             let line = turn.arena.put(line.as_bytes());
-            turn.act(Action::Say { say, line });
+            turn.act(Action::Log { say, line });
         }
     }
 
@@ -413,7 +416,20 @@ impl MountLane {
     fn report(&mut self, turn: &mut Turn<'_>) {
         for report in self.client.take_reports() {
             let line = turn.arena.write(|out| out.extend(format!("{report}").into_bytes()));
-            turn.act(Action::Say { say: Say::Alarm, line });
+            turn.act(Action::Log { say: Say::Alarm, line });
+        }
+    }
+}
+
+impl MountLane {
+    fn on_kernel_event(&mut self, turn: &mut Turn<'_>, event: KernelEvent) {
+        match event {
+            KernelEvent::Request { slot, request, bulk } => {
+                self.on_kernel(turn, slot, request, bulk);
+            }
+            KernelEvent::Unmounted => self.on_kernel_gone(turn, true),
+            KernelEvent::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
+            KernelEvent::CallerSignals { ticket, ends } => self.on_signals(turn, ticket, ends),
         }
     }
 }
@@ -421,34 +437,14 @@ impl MountLane {
 impl Brain for MountLane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Kernel { slot, request, bulk } => self.on_kernel(turn, slot, request, bulk),
-            Event::KernelGone => self.on_kernel_gone(turn, true),
-            Event::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
-            Event::CallerSignals { ticket, ends } => self.on_signals(turn, ticket, ends),
+            Event::Kernel(event) => self.on_kernel_event(turn, event),
             Event::Stop => self.on_stop(turn),
-            Event::Mail { mail, .. } => self.on_mail(turn, event, mail),
-            Event::Frame { .. }
-            | Event::Sealed { .. }
-            | Event::FromThisHost { .. }
-            | Event::Uncertified { .. }
-            | Event::Adopted { .. }
-            | Event::Connected { .. }
-            | Event::ConnectFailed { .. }
-            | Event::Closed { .. }
-            | Event::Logged { .. }
-            | Event::LogRoom(_)
-            | Event::ObjectRead { .. }
-            | Event::ObjectStat { .. }
-            | Event::ObjectSums { .. }
-            | Event::ObjectWritten { .. }
-            | Event::ObjectSought { .. }
-            | Event::ObjectDone { .. }
-            | Event::StoreSpace { .. }
+            Event::Peer(PeerEvent::Mail { mail, .. }) => self.on_mail(turn, event, mail),
+            Event::Net(_)
+            | Event::Store(_)
+            | Event::Object(_)
             | Event::Usage { .. }
-            | Event::Inspected { .. }
-            | Event::Letter { .. }
-            | Event::ColdRows { .. }
-            | Event::Checkpointed { .. }
+            | Event::Peer(PeerEvent::Letter { .. })
             | Event::Secrets(_)
             | Event::Tick => self.client.apply(turn, event),
         }
@@ -510,7 +506,7 @@ fn needs_server(opcode: u32) -> bool {
 
 fn say(turn: &mut Turn<'_>, say: Say, line: &str) {
     let line = turn.arena.put(line.as_bytes());
-    turn.act(Action::Say { say, line });
+    turn.act(Action::Log { say, line });
 }
 
 pub(crate) fn call_id(pending_id: usize) -> CallId {

@@ -6,7 +6,7 @@
 //! one; whatever bytes come in, nothing panics.
 //!
 //! ```text
-//! Event::Kernel ─▶ begin: decode ─▶ Client::call ─▶ finish: encode ─▶ Action::KernelReply
+//! KernelEvent::Request ─▶ begin: decode ─▶ Client::call ─▶ finish: encode ─▶ KernelAction::Reply
 //! ```
 //! A node id is the inode number, of a directory with a tag (`node`), a file handle the
 //! [`wire::HandleId`], and all time-outs are 0: the kernel keeps no names and attributes, so FORGET needs

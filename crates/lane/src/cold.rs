@@ -13,7 +13,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::rows::Row;
 use disk::{Fault, Record};
-use door::{Action, Errno, Mono, Say, Span, Ticket, Turn};
+use door::{Errno, Mono, Say, Span, StoreAction, Ticket, Turn};
 use meta::Unit;
 use wire::{SessionId, ShardId, Transno, Wire};
 
@@ -136,7 +136,7 @@ impl Lane {
             let row_count_max = unit.row_count_max();
             self.cold.readings.insert(number, (shard, unit));
             let ticket = Ticket(COLD_TICKET | number);
-            turn.act(Action::ColdRead { ticket, from, until, row_count_max });
+            turn.act(StoreAction::ReadRows { ticket, from, until, row_count_max });
         }
     }
 
@@ -236,7 +236,7 @@ impl Lane {
     }
 }
 
-/// Rows as [`door::Event::ColdRows`] has them.
+/// Rows as [`door::StoreEvent::Rows`] has them.
 fn decoded(mut bytes: &[u8]) -> Result<Vec<Row<'_>>, Fault> {
     let torn = || Fault::new("rows that end too early", 0);
     let mut rows = Vec::new();

@@ -18,7 +18,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
-use door::{Action, Bulk, ConnId, Errno, LogRoom, Mono, NO_MAC, Say, Ticket, Turn};
+use door::{Action, Bulk, ConnId, Errno, LogRoom, Mono, NO_MAC, Say, StoreAction, Ticket, Turn};
 use hashbrown::HashMap;
 use meta::Woken;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
@@ -370,7 +370,7 @@ impl Lane {
         let (boot_id, batch_no) = (self.config.boot_id, commit.batch_no);
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
         let ticket = Ticket(crate::lane::LOG_TICKET | batch_no);
-        turn.act(Action::LogAppend { ticket, batch: sealed });
+        turn.act(StoreAction::LogAppend { ticket, batch: sealed });
     }
 
     /// When the open batch is sent off, whoever waits for it.

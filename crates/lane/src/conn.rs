@@ -7,7 +7,7 @@ use crate::keys::KeyNo;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Mono, Party, Say, Turn};
+use door::{Action, ConnId, Mono, NetAction, Party, Say, Turn};
 use wire::{
     Breach, Channel, ClientUuid, Hello, Holder, Map, Nonce, Request, Retry, Route, Secret,
     SessionId, Wire as _,
@@ -125,7 +125,7 @@ impl Lane {
 
     /// Closes a connection.
     pub(crate) fn close(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
-        turn.act(Action::Close { conn });
+        turn.act(NetAction::Close { conn });
         self.forget(turn, conn);
     }
 
@@ -170,6 +170,6 @@ impl Lane {
     /// A line for people.
     pub(crate) fn say(&self, turn: &mut Turn<'_>, say: Say, line: &str) {
         let line = turn.arena.put(format!("lane {}: {line}", self.config.lane).as_bytes());
-        turn.act(Action::Say { say, line });
+        turn.act(Action::Log { say, line });
     }
 }

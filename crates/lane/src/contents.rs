@@ -11,11 +11,8 @@ use crate::waiting::Waiting;
 use alloc::format;
 use alloc::vec::Vec;
 use data::{Answer, Closes, Damage, Outcome, Token};
-use door::{Action, Errno, Object, Say, StoreSpace, Ticket, Turn};
-use wire::{Entry, Op, Space, Status, Transno, Wire, Writer};
-
-/// Bytes a further file is taken to need, for telling how many still fit.
-const INODE_BYTES: u64 = 4096;
+use door::{Action, Errno, Object, Say, Turn};
+use wire::{Entry, Op, Status, Transno, Wire, Writer};
 
 impl Lane {
     /// Takes in everything the data shards have to say.
@@ -180,41 +177,5 @@ impl Lane {
         if let Some(table) = self.slots.get_mut(&(held.shard, held.session)) {
             table.slot(held.slot).state = State::Done(done);
         }
-    }
-
-    /// The space under the store is known.
-    pub(crate) fn on_space(
-        &mut self,
-        turn: &mut Turn<'_>,
-        ticket: Ticket,
-        result: Result<StoreSpace, Errno>,
-    ) {
-        let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
-        let mut body = core::mem::take(&mut self.reply);
-        body.clear();
-        let status = match result {
-            Ok(space) => {
-                // Where nothing new is taken any more, nothing is there to be taken.
-                let is_full = self.room_for(Op::Create).is_err() && !self.commit.is_behind();
-                let available_bytes = if is_full { 0 } else { space.available_bytes };
-                // A file that was written to is one under the store as well.
-                let file_count = space.available_file_count.unwrap_or(u64::MAX);
-                let map = &self.config.map;
-                let space = Space {
-                    total_bytes: space.total_bytes,
-                    free_bytes: space.free_bytes,
-                    available_bytes,
-                    inode_count: self.inode_count(),
-                    inode_free_count: (available_bytes / INODE_BYTES).min(file_count),
-                    lane_count: map.lane_count.min(map.meta_shard_count),
-                };
-                space.encode(&mut Writer::new(&mut body));
-                Status::Ok
-            }
-            Err(errno) => errno.status(),
-        };
-        self.send(turn, conn, &asked, &Said::plain(status, &body));
-        self.reply = body;
     }
 }

@@ -15,7 +15,7 @@
 use crate::Lane;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use door::{Action, Turn};
+use door::{PeerAction, Turn};
 use meta::LockOwner;
 use wire::{ClientUuid, Flaw, InodeNo, LaneId, List, Reader, Wire, Writer};
 
@@ -141,7 +141,7 @@ impl Lane {
                     to.write(&(hops_left - 1));
                     to.write(&rows);
                 });
-                turn.act(Action::Letter { to: lane, body });
+                turn.act(PeerAction::Letter { to: lane, body });
             }
         }
     }
@@ -161,7 +161,7 @@ impl Lane {
             to.write(&CIRCLE_LETTER);
             to.write(search);
         });
-        turn.act(Action::Letter { to: search.lane, body });
+        turn.act(PeerAction::Letter { to: search.lane, body });
     }
 
     fn end_circle(&mut self, turn: &mut Turn<'_>, search: Search) {

@@ -5,7 +5,6 @@ use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
 use crate::file_locks::is_lock;
-use crate::freeze::changes;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
 use crate::scope::Checked;
@@ -15,10 +14,10 @@ use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
 use data::Token;
-use door::{Action, Bulk, ConnId, Span, Ticket, Turn, mac_of};
+use door::{Action, Bulk, ConnId, Span, Turn, mac_of};
 use wire::{
-    Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, reply_flag,
-    request_flag,
+    Breach, Changes, DuringRecovery, Executor, HEAD_BYTES, Head, Op, Request, Retry, Route, Status,
+    Timestamp, reply_flag, request_flag,
 };
 
 /// A request with all that belongs to it.
@@ -31,13 +30,6 @@ pub(crate) struct Arrived<'a> {
     pub(crate) bulk: Option<Bulk>,
     /// Why its client may not ask for this, if so.
     pub(crate) denied: Option<Status>,
-}
-
-/// Whether a request is answered while it is looked at: it is never outstanding.
-pub(crate) fn is_answered_at_once(request: &Request) -> bool {
-    let waits = matches!(request.op, Op::Statfs | Op::Stats | Op::ReplayDone | Op::Inspect);
-    let row = request.op.row();
-    row.retry == Retry::Repeat && row.route != Route::Data && !waits
 }
 
 impl Lane {
@@ -82,15 +74,15 @@ impl Lane {
         }
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
-        open.outstanding_count += u16::from(!is_answered_at_once(&request));
+        open.outstanding_count += u16::from(!request.op.row().is_answered_at_once());
         let arrived = Arrived { conn, open: *open, request: &request, frame, bulk, denied: None };
         let row = request.op.row();
         if row.route == Route::Lane && self.recovery.is_over() {
-            return self.about_lane(turn, &arrived).map(|()| false);
+            return self.execute_own(turn, &arrived).map(|()| false);
         }
         if row.route != Route::Lane && self.config.map.lane(request.shard) != self.config.lane {
             let said = Said::plain(Status::WrongLane, &[]);
-            if is_answered_at_once(&request) {
+            if row.is_answered_at_once() {
                 self.say_reply(turn, conn, &Asked::from(&request), &said);
             } else {
                 self.send(turn, conn, &Asked::from(&request), &said);
@@ -100,7 +92,7 @@ impl Lane {
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &arrived);
         }
-        if matches!(request.op, Op::Reopen | Op::Relock) && !self.scope.again {
+        if row.recovery == DuringRecovery::Registers && !self.scope.again {
             self.recovery.reopen_came(&request, turn.now.mono, &self.config.limits);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
@@ -113,7 +105,7 @@ impl Lane {
             self.await_recovery(turn, &arrived);
             return Ok(true);
         }
-        if self.freeze.is_on() && changes(&request) {
+        if self.freeze.is_on() && row.changes_store() {
             self.await_thaw(turn, &arrived);
             return Ok(true);
         }
@@ -135,59 +127,28 @@ impl Lane {
         {
             table.acknowledge(request.ack_xid, request.sack);
         }
-        match row.retry {
-            Retry::Repeat if matches!(row.route, Route::Shard | Route::Lane) => {
-                self.about_lane(turn, &arrived).map(|()| false)
+        match (row.executor, row.retry) {
+            (Executor::Lane, _) => self.execute_own(turn, &arrived).map(|()| false),
+            (Executor::Metadata | Executor::Locks | Executor::Data, Retry::Repeat) => {
+                self.repeat(turn, &arrived)
             }
-            Retry::Repeat => self.repeat(turn, &arrived),
-            Retry::Once => self.once(turn, &arrived),
+            (Executor::Metadata | Executor::Locks | Executor::Data, Retry::Once) => {
+                self.once(turn, &arrived)
+            }
         }
     }
 
-    /// Asked of the lane itself, or of a shard as a whole.
-    fn about_lane(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
-        let request = arrived.request;
-        if request.op == Op::Resume {
-            return self.on_resume(turn, arrived);
-        }
-        if request.op == Op::ReplayDone {
-            return self.on_replay_done(turn, arrived);
-        }
-        if request.op == Op::SetExport {
-            return self.on_set_export(turn, arrived);
-        }
-        if request.op == Op::Freeze {
-            return self.on_freeze(turn, arrived);
-        }
-        if request.op == Op::Inspect {
-            return self.on_inspect(turn, arrived);
-        }
-        if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
-            return Err(Breach::Malformed);
-        }
-        if request.op == Op::Exports {
-            self.on_exports(turn, arrived);
-        } else if request.op == Op::Goodbye {
-            self.on_goodbye(turn, arrived);
-        } else if request.op == Op::Sync && self.fenced {
-            let said = Said::plain(Status::Io, &[]);
-            self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
-        } else if request.op == Op::Stats {
-            let Token(number) = self.wait(arrived);
-            turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
-        } else if request.op == Op::Sync && request.shard.is_data() {
-            self.sync_data(turn, arrived);
-        } else if request.op == Op::Sync
-            && let Some(until) = self.commit.until_shard(request.shard)
-        {
-            let gate = Gate { until, reason: Reason::Itself };
-            self.keep_waiting(arrived, (Status::Ok, Vec::new()), gate);
-        } else {
-            let committed = self.committed(request.shard, request.session);
-            let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
-            self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
-        }
-        Ok(())
+    /// Answers a request that was executed, at once.
+    pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, body: &[u8]) {
+        let said = Said::plain(Status::Ok, body);
+        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+    }
+
+    /// The same without a body, with how far the session's changes are durable.
+    pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
+        let committed = self.committed(arrived.request.shard, arrived.request.session);
+        let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
+        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
     }
 
     /// A request that is no recovery waits until that is over; it is outstanding meanwhile.
@@ -200,7 +161,7 @@ impl Lane {
     /// What waits is outstanding, also if it is mostly answered at once.
     pub(crate) fn count_outstanding(&mut self, arrived: &Arrived<'_>) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
-            && is_answered_at_once(arrived.request)
+            && arrived.request.op.row().is_answered_at_once()
         {
             open.outstanding_count += 1;
         }
@@ -225,14 +186,12 @@ impl Lane {
             self.deny(turn, arrived, status);
             return Ok(false);
         }
-        if request.op == Op::Statfs {
-            return self.ask_space(turn, arrived).map(|()| false);
-        }
-        if request.shard.is_data() {
-            return self.ask_data(turn, arrived).map(|()| true);
-        }
-        if is_lock(request.op) {
-            return self.ask_lock(turn, arrived).map(|()| false);
+        match request.op.row().executor {
+            Executor::Data => return self.ask_data(turn, arrived).map(|()| true),
+            Executor::Locks | Executor::Lane => {
+                return self.execute_own(turn, arrived).map(|()| false);
+            }
+            Executor::Metadata => {}
         }
         let effect = self.execute(turn, arrived)?;
         if effect.status == Status::Busy {
@@ -330,7 +289,7 @@ impl Lane {
     /// Executes what takes effect once, at a metadata shard.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         if is_lock(arrived.request.op) {
-            return self.run_lock(turn, arrived);
+            return self.execute_own(turn, arrived);
         }
         let mut effect = self.execute(turn, arrived)?;
         if effect.status == Status::Busy {
@@ -403,13 +362,8 @@ impl Lane {
         if is_lock(op) {
             return None;
         }
-        let reads = if op == Op::Open {
-            wire::Open::decode_all(body).is_ok_and(|open| !open.handle.open_for.writes())
-        } else if op == Op::Reopen {
-            wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.open_for.writes())
-        } else {
-            false
-        };
+        let opens = op.row().changes == Changes::IfOpenedForWriting;
+        let reads = opens && !crate::scope_names::changes(op, body);
         // What was sent before may be in its object, recorded or not.
         let request = arrived.request;
         let begun = request.shard.is_data() && request.flags & request_flag::RESENT != 0;
@@ -447,7 +401,7 @@ impl Lane {
     /// anything: otherwise nobody would know that the file is in use.
     pub(crate) fn remember_opener(&mut self, arrived: &Arrived<'_>, effect: &mut meta::Effect) {
         let request = arrived.request;
-        let opens = matches!(request.op, Op::Open | Op::Create | Op::Reopen) || is_lock(request.op);
+        let opens = request.op.row().opens || is_lock(request.op);
         if !opens || effect.status != Status::Ok || effect.transno.0 > 0 {
             return;
         }
@@ -559,19 +513,8 @@ impl Lane {
         }
     }
 
-    fn ask_space(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        match wire::Statfs::decode_all(body) {
-            Ok(_) => {}
-            Err(Flaw::Breach(breach)) => return Err(breach),
-            Err(Flaw::Status(_)) => return Err(Breach::Malformed),
-        }
-        let Token(number) = self.wait(arrived);
-        turn.act(Action::StoreSpace { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
-        Ok(())
-    }
-
-    fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
+    /// A request that is answered when its number comes back.
+    pub(crate) fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
         self.token_count += 1;
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         let synced = arrived.request.flags & request_flag::SYNC != 0;

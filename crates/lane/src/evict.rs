@@ -6,14 +6,11 @@
 //! be one of them and is refused by its own word.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
-use crate::gate::{Gate, Reason};
-use crate::outbox::{Asked, Said};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use door::{Action, Say, Turn};
-use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Status, Wire as _, Writer};
+use door::{PeerAction, Say, Turn};
+use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Wire as _, Writer};
 
 /// The first byte of a letter between lanes that tells of an eviction; the uuid follows.
 const EVICTED_LETTER: u8 = 1;
@@ -71,7 +68,7 @@ impl Lane {
                         out.push(EVICTED_LETTER);
                         client.encode(&mut Writer::new(out));
                     });
-                    turn.act(Action::Letter { to: LaneId(lane), body });
+                    turn.act(PeerAction::Letter { to: LaneId(lane), body });
                 }
             }
         }
@@ -131,26 +128,6 @@ impl Lane {
         self.record_note(shard, transno, change);
     }
 
-    /// A client lane leaves in order: the next recovery does not wait for it.
-    pub(crate) fn on_goodbye(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-        let (session, client) = (arrived.request.session, arrived.open.client);
-        let ready = !self.fenced;
-        if self.drop_session(client, session, false) {
-            self.drop_handles(turn, client);
-        }
-        self.on_outcomes(turn);
-        let said = (Status::Ok, Vec::new());
-        match self.commit.until_all() {
-            Some(until) if ready => {
-                self.keep_waiting(arrived, said, Gate { until, reason: Reason::Itself });
-            }
-            Some(_) | None => {
-                let said = Said::plain(Status::Ok, &[]);
-                self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
-            }
-        }
-    }
-
     /// A client has been without a connection for long: it has lost its handles, and the next
     /// recovery does not wait for it.
     pub(crate) fn on_away(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
@@ -194,7 +171,7 @@ impl Lane {
         self.on_away(turn, ended);
     }
 
-    fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+    pub(crate) fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         self.drop_locks(turn, client);
         for index in 0..self.metas.len() {
             for inode in self.metas[index].client_gone(client) {

@@ -6,55 +6,23 @@ use crate::Lane;
 use crate::conn::Conn;
 use crate::dispatch::Arrived;
 use crate::export::{Binding, EXPORTS_BYTES_MAX};
-use crate::gate::{Gate, Reason};
 use crate::limits::Limit;
-use crate::outbox::{Asked, Said};
 use crate::session::Basis;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, ExportChange};
-use door::{Action, ConnId, Party, Turn};
+use door::{ConnId, Party, PeerAction, Turn};
 use wire::{
-    Breach, ClientUuid, EXPORT_DEFAULT, HEAD_BYTES, LaneId, SetExport, ShardId, Squash, Status,
-    Wire, Writer, is_export_name, request_flag,
+    ClientUuid, EXPORT_DEFAULT, LaneId, SetExport, ShardId, Squash, Status, Wire, Writer,
+    is_export_name,
 };
 
 /// The first byte of a letter that tells of an export; the change follows.
 pub(crate) const EXPORT_LETTER: u8 = 0x38;
 
 impl Lane {
-    /// Defines an export, or takes one away.
-    pub(crate) fn on_set_export(
-        &mut self,
-        turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
-    ) -> Result<(), Breach> {
-        let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
-        let ask = SetExport::decode_all(&body).map_err(|_| Breach::Malformed)?;
-        let resent = arrived.request.flags & request_flag::RESENT != 0;
-        let status = match self.judge_export(arrived, &ask, resent) {
-            Ok(Some(change)) => {
-                self.record_export(turn, &change);
-                Status::Ok
-            }
-            Ok(None) => Status::Ok,
-            Err(status) => status,
-        };
-        match self.commit.until_shard(ShardId::meta(0)) {
-            Some(until) if status == Status::Ok => {
-                let gate = Gate { until, reason: Reason::Itself };
-                self.keep_waiting(arrived, (status, Vec::new()), gate);
-            }
-            Some(_) | None => {
-                let said = Said::plain(status, &[]);
-                self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
-            }
-        }
-        Ok(())
-    }
-
     /// What is to be recorded; `None`: it has been done already.
-    fn judge_export<'a>(
+    pub(crate) fn judge_export<'a>(
         &self,
         arrived: &Arrived<'_>,
         ask: &SetExport<'a>,
@@ -111,7 +79,7 @@ impl Lane {
     }
 
     /// Records it, takes it over, and tells the other lanes.
-    fn record_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
+    pub(crate) fn record_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
         let shard = ShardId::meta(0);
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();
@@ -123,7 +91,7 @@ impl Lane {
                     out.push(EXPORT_LETTER);
                     recorded.encode(&mut Writer::new(out));
                 });
-                turn.act(Action::Letter { to: LaneId(lane), body });
+                turn.act(PeerAction::Letter { to: LaneId(lane), body });
             }
         }
         self.take_export(turn, change);
@@ -183,18 +151,6 @@ impl Lane {
             self.met(turn, (Limit::Unexported, Party::NONE), line);
             self.end_client(turn, client);
         }
-    }
-
-    /// What can be mounted.
-    pub(crate) fn on_exports(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-        let mut reply = Vec::new();
-        let administers = arrived.open.binding.administers;
-        let status = if administers { Status::Ok } else { Status::NotPermitted };
-        if administers {
-            self.exports.encode(&mut reply);
-        }
-        let said = Said::plain(status, &reply);
-        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
     }
 }
 

@@ -7,84 +7,47 @@
 
 use crate::Lane;
 use crate::commit::Held;
-use crate::deadlock::Search;
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use door::{Action, Turn};
-use meta::{Effect, LockAsker, LockOwner, Woken};
+use door::{NetAction, Turn};
+use meta::{Effect, FileLocks, Woken};
 use wire::{
-    Breach, CancelLock, ClientUuid, GetLock, Grant, HEAD_BYTES, Head, LockCancelled, LockFound,
-    LockKind, LockSet, Op, Relock, SetLock, ShardId, Status, Wire, Writer,
+    Breach, ClientUuid, Executor, Grant, Head, InodeNo, Op, SetLock, ShardId, Status, Wire,
 };
 
 /// Whether an op is about locks on files.
 pub(crate) const fn is_lock(op: Op) -> bool {
-    matches!(op, Op::SetLock | Op::GetLock | Op::CancelLock | Op::Relock)
+    matches!(op.row().executor, Executor::Locks)
 }
 
 impl Lane {
-    /// Executes SetLock and Relock.
-    pub(crate) fn run_lock(
+    /// Whether a lock is refused because the log has no space to record who has it: that would not
+    /// be known after a restart.
+    pub(crate) fn refuses_lock(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> bool {
+        let key = (arrived.request.shard, arrived.request.session);
+        let known = self.slots.get(&key).is_some_and(|table| table.recorded_in.is_some());
+        let refused = !known && !self.fenced && self.room_for(Op::Reopen).is_err();
+        if refused {
+            self.end_refused(turn, arrived, Status::NoSpace);
+        }
+        refused
+    }
+
+    /// The locks of the shard that a request is about.
+    pub(crate) fn locks_of(&mut self, shard: ShardId) -> &mut FileLocks {
+        let index = self.meta_index(shard);
+        self.metas[index].file_locks()
+    }
+
+    /// Answers what was executed with the reply in `self.reply`, when it is durable that its client
+    /// exists.
+    pub(crate) fn answer_lock(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
-    ) -> Result<(), Breach> {
-        let (request, client) = (arrived.request, arrived.open.client);
-        let key = (request.shard, request.session);
-        let known = self.slots.get(&key).is_some_and(|table| table.recorded_in.is_some());
-        if !known && !self.fenced && self.room_for(Op::Reopen).is_err() {
-            // It would not be known after a restart who has the lock.
-            self.end_refused(turn, arrived, Status::NoSpace);
-            return Ok(());
-        }
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        self.reply.clear();
-        self.changes.clear();
-        let mut woken = Vec::new();
-        let since_ns = self.wait_begins_ns(turn);
-        let (status, wait) = if request.op == Op::Relock {
-            let relock: Relock = decode(body)?;
-            check(relock.inode, request.shard)?;
-            let index = self.meta_index(request.shard);
-            let recovering = !self.recovery.is_over();
-            let has = self.metas[index].file_locks().relock(client, &relock, recovering);
-            (if has { Status::Ok } else { Status::Again }, None)
-        } else {
-            let ask: SetLock = decode(body)?;
-            check(ask.inode, request.shard)?;
-            self.give_up_forsaken(request.shard, client, &ask, &mut woken);
-            let asker = LockAsker { client, session: request.session, now_ns: since_ns };
-            let index = self.meta_index(request.shard);
-            match self.metas[index].file_locks().set(asker, &ask, &mut woken) {
-                Ok(set) => {
-                    Writer::new(&mut self.reply).write(&set);
-                    (Status::Ok, waits(&set, &ask))
-                }
-                Err(status) => (status, None),
-            }
-        };
-        self.answer_lock(turn, arrived, status);
-        self.tell_woken(turn, request.shard, woken);
-        if let Some(ask) = wait {
-            let owner = LockOwner { client, owner: ask.owner };
-            self.look_for_deadlock(
-                turn,
-                Search {
-                    lane: self.config.lane,
-                    inode: ask.inode,
-                    owner,
-                    wait_id: ask.wait_id,
-                    since_ns,
-                    is_certain: false,
-                },
-            );
-        }
-        Ok(())
-    }
-
-    fn answer_lock(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, status: Status) {
+        status: Status,
+    ) {
         let request = arrived.request;
         let mut effect = Effect::unchanged(status);
         self.remember_opener(arrived, &mut effect);
@@ -94,35 +57,6 @@ impl Lane {
         let held = Held { shard: request.shard, session: request.session, slot: request.slot };
         let gate = self.gate_of_session(&held);
         self.changed(turn, arrived, &effect, gate);
-    }
-
-    /// Executes GetLock and CancelLock.
-    pub(crate) fn ask_lock(
-        &mut self,
-        turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
-    ) -> Result<(), Breach> {
-        let (request, client) = (arrived.request, arrived.open.client);
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        let index = self.meta_index(request.shard);
-        let mut reply = core::mem::take(&mut self.reply);
-        reply.clear();
-        let locks = self.metas[index].file_locks();
-        if request.op == Op::GetLock {
-            let ask: GetLock = decode(body)?;
-            check(ask.inode, request.shard)?;
-            let found = locks.get(client, &ask);
-            Writer::new(&mut reply).write(&LockFound { found });
-        } else {
-            let CancelLock { inode, wait_id } = decode(body)?;
-            check(inode, request.shard)?;
-            let waited = locks.cancel(client, inode, wait_id);
-            Writer::new(&mut reply).write(&LockCancelled { waited });
-        }
-        let said = Said::plain(Status::Ok, &reply);
-        self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
-        self.reply = reply;
-        Ok(())
     }
 
     /// All locks of a client go.
@@ -145,7 +79,7 @@ impl Lane {
     }
 
     /// Takes away what is in the way of an ask and belongs to somebody who left it.
-    fn give_up_forsaken(
+    pub(crate) fn give_up_forsaken(
         &mut self,
         shard: ShardId,
         client: ClientUuid,
@@ -183,19 +117,17 @@ impl Lane {
         let Some(conn) = conn else { return };
         let grant = Grant { inode, wait_id, status };
         let frame = turn.arena.write(|out| Head::Grant.encode(out, None, |to| to.write(&grant)));
-        turn.act(Action::Send { conn, frame, bulk: None });
+        turn.act(NetAction::Send { conn, frame, bulk: None });
     }
 }
 
-/// The ask, if it waits in a way that can be a deadlock: flock is not looked at, as on Linux.
-fn waits(set: &LockSet, ask: &SetLock) -> Option<SetLock> {
-    (!set.granted && ask.kind == LockKind::Posix).then_some(*ask)
-}
-
-fn decode<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, Breach> {
-    T::decode_all(body).map_err(|_| Breach::Malformed)
-}
-
-fn check(inode: wire::InodeNo, shard: ShardId) -> Result<(), Breach> {
-    if inode.shard() == shard && inode.count() > 0 { Ok(()) } else { Err(Breach::Route) }
+/// A request's message about a lock, whose inode has to be one of the shard that was asked.
+pub(crate) fn decoded<'a, T: Wire<'a>>(
+    body: &'a [u8],
+    shard: ShardId,
+    inode_of: impl FnOnce(&T) -> InodeNo,
+) -> Result<T, Breach> {
+    let message = T::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let inode = inode_of(&message);
+    if inode.shard() == shard && inode.count() > 0 { Ok(message) } else { Err(Breach::Route) }
 }

@@ -8,12 +8,10 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
 use crate::recovery::Early;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Say, Turn};
-use wire::{Breach, FREEZE_MS_MAX, Freeze, Frozen, HEAD_BYTES, Op, Request, Retry, Status, Wire};
 
 /// Whether changes wait, and which.
 #[derive(Default, Debug)]
@@ -30,41 +28,9 @@ impl Freezing {
     }
 }
 
-/// Whether a request changes what is stored.
-pub(crate) fn changes(request: &Request) -> bool {
-    request.op.row().retry == Retry::Once || request.op == Op::SetExport
-}
-
 impl Lane {
-    /// Begins a freeze, prolongs it or ends it.
-    pub(crate) fn on_freeze(
-        &mut self,
-        turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
-    ) -> Result<(), Breach> {
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| Breach::Malformed)?;
-        let asked = Asked::from(arrived.request);
-        if !arrived.open.binding.administers || lease_ms > FREEZE_MS_MAX {
-            let allowed = arrived.open.binding.administers;
-            let status = if allowed { Status::Invalid } else { Status::NotPermitted };
-            self.say_reply(turn, arrived.conn, &asked, &Said::plain(status, &[]));
-            return Ok(());
-        }
-        let held_on = self.freeze.is_on();
-        if lease_ms == 0 {
-            self.thaw(turn);
-        } else {
-            self.freeze.until = Some(turn.now.mono.after_ms(lease_ms.into()));
-        }
-        let change_count = u64::try_from(self.change_count()).unwrap_or(u64::MAX);
-        let frozen = Frozen { held_on, change_count }.to_bytes();
-        self.say_reply(turn, arrived.conn, &asked, &Said::plain(Status::Ok, &frozen));
-        Ok(())
-    }
-
     /// Changes that have begun and not ended.
-    fn change_count(&self) -> usize {
+    pub(crate) fn change_count(&self) -> usize {
         let across = usize::from(!self.txns.is_at_rest());
         let cold = usize::from(self.cold.has_waiting());
         self.pending.change_count()
@@ -92,7 +58,7 @@ impl Lane {
     }
 
     /// What waited goes on, in the order in which it came.
-    fn thaw(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn thaw(&mut self, turn: &mut Turn<'_>) {
         self.freeze.until = None;
         let waiting = core::mem::take(&mut self.freeze.waiting);
         waiting.into_iter().for_each(|early| self.run_deferred(turn, early));

@@ -14,7 +14,7 @@ use crate::shares::party_of;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::SessionRow;
-use door::{Action, ConnId, Party, Span, Turn};
+use door::{ConnId, NetAction, Party, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
     Breach, Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES,
@@ -78,9 +78,9 @@ impl Lane {
         if let Some(passes) = self.pass(&hello, adopted) {
             return match passes {
                 Ok(Pass::HandOver(lane)) => {
-                    turn.act(Action::HandOver { conn, lane, hello: frame });
+                    turn.act(NetAction::HandOver { conn, lane, hello: frame });
                 }
-                Ok(Pass::Relay(lane)) => turn.act(Action::Relay { conn, lane, hello: frame }),
+                Ok(Pass::Relay(lane)) => turn.act(NetAction::Relay { conn, lane, hello: frame }),
                 Err(breach) => self.breach(turn, conn, breach),
             };
         }
@@ -327,7 +327,7 @@ fn greet<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, message: &impl 
         Head::Greeting(kind).encode(out, None, |to| to.write(message));
     };
     let frame = turn.arena.write(encode);
-    turn.act(Action::Send { conn, frame, bulk: None });
+    turn.act(NetAction::Send { conn, frame, bulk: None });
 }
 
 fn decode_hello(frame: &[u8]) -> Result<Hello<'_>, Breach> {

@@ -27,7 +27,10 @@ use crate::waiting::Pending;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
-use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
+use door::{
+    Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent,
+    Span, StoreEvent, Turn,
+};
 use hashbrown::{HashMap, HashSet};
 use wire::{Breach, ClientUuid, InodeNo, LaneId, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
 
@@ -214,6 +217,37 @@ impl Lane {
         lane
     }
 
+    fn on_net(&mut self, turn: &mut Turn<'_>, event: NetEvent) {
+        match event {
+            NetEvent::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
+            NetEvent::Sealed { conn, channel, holder } => {
+                let holder = holder.map(|holder| turn.arena.get(holder).to_vec());
+                self.sealed.insert(conn, Sealed { channel, holder });
+            }
+            NetEvent::FromThisHost { conn } => {
+                self.from_this_host.insert(conn);
+            }
+            NetEvent::CertificateRefused { bad, client } => self.on_uncertified(turn, bad, client),
+            NetEvent::HandedOver { conn, hello } => self.on_hello(turn, conn, hello, true),
+            NetEvent::Closed { conn, reason } => self.on_closed(turn, conn, reason),
+            // A client's own.
+            NetEvent::Connected { .. } | NetEvent::ConnectFailed { .. } => {}
+        }
+    }
+
+    fn on_store(&mut self, turn: &mut Turn<'_>, event: StoreEvent) {
+        match event {
+            StoreEvent::Logged { result, .. } => self.on_logged(turn, result),
+            StoreEvent::LogSpace(room) => self.commit.set_room(room),
+            StoreEvent::Space { ticket, result } => self.on_space(turn, ticket, result),
+            StoreEvent::Rows { ticket, result } => self.on_cold_rows(turn, ticket, result),
+            StoreEvent::Inspected { conn, status, reply } => {
+                self.on_inspected(turn, conn, (status, reply));
+            }
+            StoreEvent::Checkpointed { shard, transno, .. } => self.on_checkpointed(shard, transno),
+        }
+    }
+
     /// A frame: what it may be depends on how far its connection is.
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         match self.conns.get(&conn) {
@@ -264,7 +298,7 @@ impl Lane {
         if to == self.config.lane {
             self.on_mail(turn, mail);
         } else {
-            turn.act(Action::Mail { to, mail });
+            turn.act(PeerAction::Mail { to, mail });
         }
     }
 
@@ -356,63 +390,20 @@ fn logs(
 impl Brain for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
-            Event::Sealed { conn, channel, holder } => {
-                let holder = holder.map(|holder| turn.arena.get(holder).to_vec());
-                self.sealed.insert(conn, Sealed { channel, holder });
-            }
-            Event::FromThisHost { conn } => {
-                self.from_this_host.insert(conn);
-            }
-            Event::Uncertified { bad, client } => self.on_uncertified(turn, bad, client),
-            Event::Adopted { conn, hello } => self.on_hello(turn, conn, hello, true),
-            Event::Closed { conn, reason } => self.on_closed(turn, conn, reason),
-            Event::Mail { mail, .. } => self.on_mail(turn, mail),
-            Event::Logged { result, .. } => self.on_logged(turn, result),
-            Event::LogRoom(room) => self.commit.set_room(room),
-            Event::ObjectRead { ticket, result } => {
-                self.data.on_read(turn, ticket, result);
+            Event::Net(event) => self.on_net(turn, event),
+            Event::Peer(PeerEvent::Mail { mail, .. }) => self.on_mail(turn, mail),
+            Event::Peer(PeerEvent::Letter { body, .. }) => self.on_letter(turn, body),
+            Event::Store(event) => self.on_store(turn, event),
+            Event::Object(event) => {
+                self.data.on_object(turn, event);
                 self.on_outcomes(turn);
             }
-            Event::ObjectStat { ticket, result } => {
-                self.data.on_stat(turn, ticket, result);
-                self.on_outcomes(turn);
-            }
-            Event::ObjectSought { ticket, result } => {
-                self.data.on_sought(turn, ticket, result);
-                self.on_outcomes(turn);
-            }
-            Event::ObjectWritten { ticket, result } => {
-                self.data.on_object_written(turn, ticket, result);
-                self.on_outcomes(turn);
-            }
-            Event::ObjectSums { ticket, result } => {
-                self.data.on_sums(turn, ticket, result);
-                self.on_outcomes(turn);
-            }
-            Event::ObjectDone { ticket, result } => {
-                self.data.on_done(turn, ticket, result);
-                self.on_outcomes(turn);
-            }
-            Event::StoreSpace { ticket, result } => self.on_space(turn, ticket, result),
             Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
-            Event::Inspected { conn, status, reply } => {
-                self.on_inspected(turn, conn, (status, reply));
-            }
             Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}
             Event::Stop => self.stopping = true,
-            // A client's and a mount's own: a server's world has none of these.
-            Event::Connected { .. }
-            | Event::ConnectFailed { .. }
-            | Event::Secrets(None)
-            | Event::Kernel { .. }
-            | Event::KernelGone
-            | Event::CallerGroups { .. }
-            | Event::CallerSignals { .. } => {}
-            Event::Letter { body, .. } => self.on_letter(turn, body),
-            Event::ColdRows { ticket, result } => self.on_cold_rows(turn, ticket, result),
-            Event::Checkpointed { shard, transno, .. } => self.on_checkpointed(shard, transno),
+            // A client's and a mount's own.
+            Event::Secrets(None) | Event::Kernel(_) => {}
         }
     }
 

@@ -50,6 +50,7 @@ mod limits;
 mod marks;
 mod merge;
 mod notes;
+mod ops;
 mod outbox;
 mod recovery;
 mod reopens;

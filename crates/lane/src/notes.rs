@@ -5,7 +5,7 @@ use crate::Lane;
 use crate::commit::Held;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Mono, Turn};
+use door::{ConnId, Mono, NetAction, Turn};
 use wire::{Head, List, Note, NoteRow, SessionId, ShardId, Transno, Wire as _, Writer};
 
 /// Who is owed a note.
@@ -89,6 +89,6 @@ impl Lane {
         rows.iter().for_each(|row| row.encode(&mut Writer::new(&mut bytes)));
         let note = Note { rows: List::new(u32::try_from(rows.len()).unwrap_or(0), &bytes) };
         let frame = turn.arena.write(|out| Head::Note.encode(out, None, |to| note.encode(to)));
-        turn.act(Action::Send { conn, frame, bulk: None });
+        turn.act(NetAction::Send { conn, frame, bulk: None });
     }
 }

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::commit::{Held, HeldSaid};
 use crate::session::{Done, State, Target};
 use alloc::vec::Vec;
-use door::{Action, Bulk, ConnId, Turn};
+use door::{Action, Bulk, ConnId, NetAction, Turn};
 use wire::{Head, Op, Reply, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag};
 
 /// When who finds the log too long shall come again.
@@ -121,7 +121,7 @@ impl Lane {
                 }
             });
         });
-        turn.act(Action::Send { conn, frame, bulk: said.bulk });
+        turn.act(NetAction::Send { conn, frame, bulk: said.bulk });
     }
 
     /// A batch is durable: what waited for it goes out.

@@ -9,21 +9,17 @@
 //! recover together; what is no recovery waits, within its connection's credits.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
 use crate::identity::is_other_boot;
 use crate::merge::Queues;
 use crate::outbox::{Asked, Said};
 use crate::reopens::Reopens;
-use crate::session::SlotTable;
 use crate::sizes::Sizing;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
 use door::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn, mac_of};
-use wire::{
-    Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, Rule, SessionId, ShardId, Status, Transno, Wire,
-};
+use wire::{ClientUuid, Op, Rule, SessionId, ShardId, Status, Transno};
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -352,29 +348,7 @@ impl Lane {
         }
     }
 
-    /// A session says that it has replayed everything, and what it will open again.
-    pub(crate) fn on_replay_done(
-        &mut self,
-        turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
-    ) -> Result<(), Breach> {
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        let done = ReplayDone::decode_all(body).map_err(|_| Breach::Malformed)?;
-        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
-        let table = self.slots.get(&(asked.shard, asked.session));
-        if table.is_some_and(SlotTable::is_of_before) {
-            self.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
-        }
-        let replaying = self.recovery.phase == Phase::Replaying;
-        if replaying && self.recovery.queues.end((asked.shard, asked.session), (conn, asked)) {
-            self.execute_replays(turn);
-        } else {
-            self.answer_done(turn, conn, &asked);
-        }
-        Ok(())
-    }
-
-    fn answer_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: &Asked) {
+    pub(crate) fn answer_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: &Asked) {
         let committed = self.committed(asked.shard, asked.session);
         let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
         self.send(turn, conn, asked, &said);
@@ -431,7 +405,8 @@ impl Lane {
 
     /// Lets a request wait until recovery is over.
     pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
-        let (frame, reopens) = (frame.to_vec(), matches!(op, Op::Reopen | Op::Relock));
+        let (frame, reopens) =
+            (frame.to_vec(), op.row().recovery == wire::DuringRecovery::Registers);
         self.recovery.deferred.push_back(Early { conn, frame, bulk, reopens });
     }
 

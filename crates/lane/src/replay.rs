@@ -10,44 +10,12 @@ use crate::session::{Done, SlotTable, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
 use door::{Action, ContentsMac, Point, Turn, mac_of};
-use wire::{
-    Breach, ClientUuid, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire,
-    Writer,
-};
+use wire::{Breach, ClientUuid, HEAD_BYTES, Op, SessionId, ShardId, Status, Transno, Wire};
 
 impl Lane {
-    /// A client comes back after a restart and says what it knows.
-    pub(crate) fn on_resume(
-        &mut self,
-        turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
-    ) -> Result<(), Breach> {
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        let resume = Resume::decode_all(body).map_err(|_| Breach::Malformed)?;
-        let (shard, session) = (arrived.request.shard, arrived.request.session);
-        let committed = self.session_committed(shard, session);
-        if resume.known_committed > committed {
-            self.on_claim(turn, arrived, (resume.known_committed, committed));
-        }
-        if let Some(table) = self.slots.get_mut(&(shard, session)) {
-            table.resumed = true;
-        }
-        // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
-        // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
-        let kept = self.fenced && resume.replay_count > 0;
-        let recovering = !self.recovery.is_over() || kept;
-        let mut reply = core::mem::take(&mut self.reply);
-        reply.clear();
-        Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
-        let said = Said { committed, ..Said::plain(Status::Ok, &reply) };
-        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
-        self.reply = reply;
-        Ok(())
-    }
-
     /// A client says that it was told of more than is durable here. That is a fact only of a session
     /// that the log knew when this boot began, and only the first time: anybody may say anything.
-    fn on_claim(
+    pub(crate) fn on_claim(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
@@ -266,10 +234,11 @@ impl Lane {
 
     /// Whether a request may be executed while clients replay.
     pub(crate) fn is_recovery(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
-        let about_lane = [Op::Ping, Op::Stats, Op::Statfs, Op::Resume, Op::ReplayDone];
-        let op = arrived.request.op;
-        let reopens = matches!(op, Op::Reopen | Op::Relock);
-        about_lane.contains(&op) || (reopens && self.may_reopen(arrived, body))
+        match arrived.request.op.row().recovery {
+            wire::DuringRecovery::Waits => false,
+            wire::DuringRecovery::Runs => true,
+            wire::DuringRecovery::Registers => self.may_reopen(arrived, body),
+        }
     }
 
     /// A handle is opened again when its client has replayed here, unless that would change the

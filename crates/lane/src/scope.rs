@@ -12,7 +12,7 @@
 
 use crate::Lane;
 use crate::conn::{Conn, Open};
-use crate::dispatch::{Arrived, is_answered_at_once};
+use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
 use crate::scope_names::{Named, Wants, changes, named};
 use alloc::collections::{BTreeSet, VecDeque};
@@ -147,7 +147,7 @@ impl Lane {
             return Checked::Passes;
         }
         let mut checked = Checked::Passes;
-        for name in named(request.op, &body).into_iter().flatten() {
+        for name in named(request.op, &body) {
             match self.check_named(turn, &open, request.op, name) {
                 Checked::Passes => {}
                 Checked::Denied(status) => return Checked::Denied(status),
@@ -315,7 +315,7 @@ impl Lane {
     pub(crate) fn deny(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, status: Status) {
         let said = Said::plain(status, &[]);
         let asked = Asked::from(arrived.request);
-        if is_answered_at_once(arrived.request) {
+        if arrived.request.op.row().is_answered_at_once() {
             self.say_reply(turn, arrived.conn, &asked, &said);
         } else {
             self.send(turn, arrived.conn, &asked, &said);
@@ -336,7 +336,7 @@ impl Lane {
 
     fn count_waiting(&mut self, arrived: &Arrived<'_>) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
-            && is_answered_at_once(arrived.request)
+            && arrived.request.op.row().is_answered_at_once()
         {
             open.outstanding_count += 1;
         }

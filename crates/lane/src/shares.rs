@@ -14,8 +14,8 @@ use crate::session::Session;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use door::{Action, Bulk, ConnId, Mono, Party, Shares, Turn};
-use wire::{ClientUuid, Credential, Lengths, Op, SessionId, Status};
+use door::{Action, Bulk, ConnId, Mono, NetAction, Party, Shares, Turn};
+use wire::{ClientUuid, Credential, Lengths, SessionId, Status};
 
 /// A client that has not come back for so long has no answer to expect, in milliseconds: then room for
 /// its own party is worth more.
@@ -147,7 +147,7 @@ impl Lane {
     /// Whether a request would give its party more handles at a metadata shard than it may have: of what
     /// is left when there is little, others have their part.
     pub(crate) fn has_its_handles(&self, arrived: &Arrived<'_>) -> bool {
-        let opens = [Op::Open, Op::Create, Op::Tmpfile, Op::Reopen].contains(&arrived.request.op);
+        let opens = arrived.request.op.row().opens;
         let meta = opens.then(|| &self.metas[self.meta_index(arrived.request.shard)]);
         let Some(crowd) = meta.and_then(meta::Shard::crowd_of_handles) else { return false };
         let mut shares = Shares::new();
@@ -186,7 +186,7 @@ impl Lane {
     /// client would be taken for a forger. Such a replay is refused, but nobody is evicted for it.
     pub(crate) fn admission(&self, conn: ConnId, binding: &Binding, party: Party) -> Action {
         let writes = !binding.read_only || !self.recovery.is_over();
-        Action::Admit { conn, writes, party }
+        Action::Net(NetAction::Admit { conn, writes, party })
     }
 
     /// Recovery is over: who may only read brings nothing more.

@@ -13,8 +13,9 @@ use alloc::vec::Vec;
 pub(crate) use dice::Dice;
 use disk::{LogHead, LogReader, Made};
 use door::{
-    Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
-    Point, Ticket, Turn,
+    Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, NetAction,
+    NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, Point, StoreAction, StoreEvent,
+    Ticket, Turn,
 };
 use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
@@ -310,7 +311,9 @@ impl Toy {
         peer.closed = true;
         peer.inbox.clear();
         let reason = door::CloseReason::Ended;
-        self.places[peer.lane].coming.push(Coming::Plain(Event::Closed { conn, reason }));
+        self.places[peer.lane]
+            .coming
+            .push(Coming::Plain(Event::Net(NetEvent::Closed { conn, reason })));
     }
 
     /// Answers what was asked last about a connection's inspection.
@@ -364,10 +367,10 @@ impl Toy {
         self.room_bytes = room_bytes;
         for place in &mut self.places {
             place.room_bytes = room_bytes;
-            place.coming.push(Coming::Plain(Event::LogRoom(LogRoom {
+            place.coming.push(Coming::Plain(Event::Store(StoreEvent::LogSpace(LogRoom {
                 room_bytes,
                 is_behind: self.is_behind,
-            })));
+            }))));
         }
     }
 
@@ -431,34 +434,43 @@ impl Toy {
         for coming in now {
             events.push(match coming {
                 Coming::Plain(event) => event,
-                Coming::Sealed { conn, channel, holder } => {
-                    Event::Sealed { conn, channel, holder: holder.map(|bytes| arena.put(&bytes)) }
-                }
+                Coming::Sealed { conn, channel, holder } => Event::Net(NetEvent::Sealed {
+                    conn,
+                    channel,
+                    holder: holder.map(|bytes| arena.put(&bytes)),
+                }),
                 Coming::Adopted { conn, hello } => {
-                    Event::Adopted { conn, hello: arena.put(&hello) }
+                    Event::Net(NetEvent::HandedOver { conn, hello: arena.put(&hello) })
                 }
                 Coming::Frame { conn, frame, bulk } => {
                     if self.peers[&conn].closed {
                         continue;
                     }
-                    Event::Frame { conn, frame: arena.put(&frame), bulk: bulk.map(&mut buffer) }
+                    Event::Net(NetEvent::Frame {
+                        conn,
+                        frame: arena.put(&frame),
+                        bulk: bulk.map(&mut buffer),
+                    })
                 }
-                Coming::Letter { from, body } => Event::Letter { from, body: arena.put(&body) },
+                Coming::Letter { from, body } => {
+                    Event::Peer(PeerEvent::Letter { from, body: arena.put(&body) })
+                }
                 Coming::Rows { ticket, rows } => {
-                    Event::ColdRows { ticket, result: Ok(arena.put(&rows)) }
+                    Event::Store(StoreEvent::Rows { ticket, result: Ok(arena.put(&rows)) })
                 }
                 Coming::Sums { ticket, sums } => {
-                    Event::ObjectSums { ticket, result: Ok(arena.put(&sums)) }
-                }
-                Coming::Written { ticket, result } => {
-                    Event::ObjectWritten { ticket, result: result.map(|sums| arena.put(&sums)) }
+                    Event::Object(ObjectEvent::Sums { ticket, result: Ok(arena.put(&sums)) })
                 }
                 Coming::Inspected { conn, status, reply } => {
-                    Event::Inspected { conn, status, reply: arena.put(&reply) }
+                    Event::Store(StoreEvent::Inspected { conn, status, reply: arena.put(&reply) })
                 }
+                Coming::Written { ticket, result } => Event::Object(ObjectEvent::Written {
+                    ticket,
+                    result: result.map(|sums| arena.put(&sums)),
+                }),
                 Coming::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
-                    Event::ObjectRead { ticket, result: Ok(bulk) }
+                    Event::Object(ObjectEvent::Read { ticket, result: Ok(bulk) })
                 }
             });
         }
@@ -490,7 +502,7 @@ impl Toy {
     fn perform(&mut self, index: usize, action: Action) {
         let place = &mut self.places[index];
         match action {
-            Action::Send { conn, frame, bulk } => {
+            Action::Net(NetAction::Send { conn, frame, bulk }) => {
                 let frame = place.arena.get(frame).to_vec();
                 let bulk = bulk.map(|bulk| bulk_of(place, bulk)).unwrap_or_default();
                 if let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) {
@@ -498,24 +510,25 @@ impl Toy {
                     peer.inbox.push(Arrived { frame, bulk });
                 }
             }
-            Action::Admit { conn, .. } => {
+            Action::Net(NetAction::Admit { conn, .. }) => {
                 self.peers.get_mut(&conn).unwrap().admitted = true;
             }
-            Action::Close { conn } => {
+            Action::Net(NetAction::Close { conn }) => {
                 self.peers.get_mut(&conn).unwrap().closed = true;
             }
-            Action::HandOver { conn, lane, hello } | Action::Relay { conn, lane, hello } => {
+            Action::Net(NetAction::HandOver { conn, lane, hello })
+            | Action::Net(NetAction::Relay { conn, lane, hello }) => {
                 let hello = place.arena.get(hello).to_vec();
                 let peer = self.peers.get_mut(&conn).unwrap();
                 peer.lane = usize::from(lane.0);
-                if matches!(action, Action::HandOver { .. }) {
+                if matches!(action, Action::Net(NetAction::HandOver { .. })) {
                     self.handed_over_count += 1;
                     peer.front = peer.lane;
                 }
                 self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
             }
-            Action::Mail { to, mail } => self.mail(index, to, mail),
-            Action::Letter { to, body } => {
+            Action::Peer(PeerAction::Mail { to, mail }) => self.mail(index, to, mail),
+            Action::Peer(PeerAction::Letter { to, body }) => {
                 assert!(body.bytes_count() <= door::LETTER_BYTES_MAX);
                 let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
                 self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
@@ -527,12 +540,14 @@ impl Toy {
                 }
             }
             Action::Point(_) => {}
-            Action::Inspect { conn, ask } => self.inspects.push((conn, Some(ask))),
-            Action::InspectEnd { conn } => self.inspects.push((conn, None)),
+            Action::Store(StoreAction::Inspect { conn, ask }) => {
+                self.inspects.push((conn, Some(ask)))
+            }
+            Action::Store(StoreAction::InspectEnd { conn }) => self.inspects.push((conn, None)),
             Action::Release { buf } => {
                 assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
             }
-            Action::Say { line, .. } => {
+            Action::Log { line, .. } => {
                 self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
             }
             Action::Stopped => {
@@ -549,7 +564,9 @@ impl Toy {
     fn mail(&mut self, index: usize, to: LaneId, mail: Mail) {
         assert_ne!(usize::from(to.0), index, "nobody writes to himself");
         let from = LaneId(index as u16);
-        self.places[usize::from(to.0)].coming.push(Coming::Plain(Event::Mail { from, mail }));
+        self.places[usize::from(to.0)]
+            .coming
+            .push(Coming::Plain(Event::Peer(PeerEvent::Mail { from, mail })));
     }
 }
 

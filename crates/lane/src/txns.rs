@@ -26,7 +26,7 @@ use crate::commit::Held;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::TxnId;
-use door::{Action, Mono, Span, Turn};
+use door::{Mono, PeerAction, Span, Turn};
 use letter::{Letter, Words};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
@@ -209,7 +209,7 @@ impl Lane {
             return;
         }
         let body = turn.arena.write(|out| letter.encode(&mut wire::Writer::new(out)));
-        turn.act(Action::Letter { to, body });
+        turn.act(PeerAction::Letter { to, body });
     }
 
     /// A sister lane wrote.

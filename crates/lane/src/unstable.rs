@@ -8,7 +8,6 @@
 use crate::Lane;
 use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
-use crate::dispatch::Arrived;
 use crate::gate::Reason;
 use crate::outbox::{Asked, Said, Telling};
 use crate::recovery::Replay;
@@ -202,22 +201,6 @@ impl Lane {
                 Waiter::Size(..) => {}
             }
         }
-    }
-
-    /// [`Op::Sync`] at a data shard.
-    pub(crate) fn sync_data(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-        let shard = arrived.request.shard;
-        let until = self.data.transno_last(shard);
-        let asked = Asked::from(arrived.request);
-        if until <= self.commit.shard(shard).durable {
-            let committed = self.committed(shard, asked.session);
-            let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
-            return self.say_reply(turn, arrived.conn, &asked, &said);
-        }
-        self.count_parked(arrived.conn);
-        let (conn, status, body, bulk) = (arrived.conn, Status::Ok, Vec::new(), None);
-        let said = HeldSaid { conn, asked, status, body, bulk };
-        self.wait_for((shard, until), Waiter::Said(said), Reason::Itself);
     }
 
     /// Whether what was read shows something that may be lost.

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! direct:  decode the frame ─▶ meta::Shard::execute ─▶ encode the reply
-//! lane:    Event::Frame ─▶ Lane::apply ─▶ Lane::settle ─▶ Action::Send
+//! lane:    NetEvent::Frame ─▶ Lane::apply ─▶ Lane::settle ─▶ NetAction::Send
 //! ```
 //! The difference is the seam's: routing, sessions, counters, arena, events and actions.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
-use door::{Action, Arena, Brain as _, ConnId, Event, Mono, Now, Turn};
+use door::{Action, Arena, Brain as _, ConnId, Event, Mono, NetAction, NetEvent, Now, Turn};
 use lane::{Config, Export, Lane, Limits, Restore};
 use meta::{Ask, Shard};
 use std::hint::black_box;
@@ -212,14 +212,15 @@ impl Rig {
         let mut turn = Turn { now, arena: &mut self.arena, actions: &mut self.actions };
         for frame in frames {
             let frame = turn.arena.put(frame);
-            self.lane.apply(&mut turn, Event::Frame { conn: CONN, frame, bulk: None });
+            self.lane
+                .apply(&mut turn, Event::Net(NetEvent::Frame { conn: CONN, frame, bulk: None }));
         }
         self.lane.settle(&mut turn);
     }
 
     fn sent(&self) -> impl Iterator<Item = Vec<u8>> {
         self.actions.iter().filter_map(|action| {
-            let Action::Send { frame, .. } = action else { return None };
+            let Action::Net(NetAction::Send { frame, .. }) = action else { return None };
             Some(self.arena.get(*frame).to_vec())
         })
     }

@@ -268,7 +268,7 @@ impl Shard {
                 if !self.has(&needs) {
                     return Ok(Status::Busy);
                 }
-                self.blocker = self.locks.blocker(ask.op, &needs, &self.state, Some(txn));
+                self.blocker = self.locks.blocker(&needs, &self.state, Some(txn));
                 if self.blocker.is_some() {
                     return Ok(Status::Busy);
                 }
@@ -285,55 +285,19 @@ impl Shard {
                 Ok(failed.unwrap_or(Status::Ok))
             }};
         }
-        match ask.op {
-            Op::Mkdir => attempt!(mkdir),
-            Op::Link => attempt!(link),
-            Op::Unlink => attempt!(unlink),
-            Op::Rmdir => attempt!(rmdir),
-            Op::Rename => attempt!(rename),
+        macro_rules! dispatch {
+            ($($op:ident $module:ident $(($several:ident))?;)*) => {
+                match ask.op {
+                    $(Op::$op => dispatch!(@one $module $($several)?),)*
+                    // Executed by another part of the server.
+                    _ => Ok(Status::NotImplemented),
+                }
+            };
             // About one inode, or an entry and what it names: one shard's.
-            Op::Lookup
-            | Op::Getattr
-            | Op::Setattr
-            | Op::Create
-            | Op::Symlink
-            | Op::Mknod
-            | Op::Tmpfile
-            | Op::Readlink
-            | Op::Readdir
-            | Op::Find
-            | Op::Open
-            | Op::Close
-            | Op::Reopen
-            | Op::Access
-            | Op::Getxattr
-            | Op::Setxattr
-            | Op::Listxattr
-            | Op::Removexattr
-            | Op::Statfs
-            | Op::SetLock
-            | Op::GetLock
-            | Op::CancelLock
-            | Op::Relock
-            | Op::Read
-            | Op::Write
-            | Op::Truncate
-            | Op::Allocate
-            | Op::Seek
-            | Op::ReadList
-            | Op::WriteList
-            | Op::Glimpse
-            | Op::Stats
-            | Op::Ping
-            | Op::Sync
-            | Op::Resume
-            | Op::ReplayDone
-            | Op::SetExport
-            | Op::Exports
-            | Op::Freeze
-            | Op::Inspect
-            | Op::Goodbye => Ok(Status::NotImplemented),
+            (@one $module:ident) => { Ok(Status::NotImplemented) };
+            (@one $module:ident several) => { attempt!($module) };
         }
+        wire::metadata_operations!(dispatch)
     }
 
     /// Locks what a coordinator wants for `txn` and appends to `seen` what there is. `Busy` when another has

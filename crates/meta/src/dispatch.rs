@@ -34,7 +34,7 @@ impl Shard {
                 if !self.has(&needs) {
                     return Ok(Effect::unchanged(Status::Busy));
                 }
-                self.blocker = self.locks.blocker(ask.op, &needs, &self.state, None);
+                self.blocker = self.locks.blocker(&needs, &self.state, None);
                 if self.blocker.is_some() {
                     return Ok(Effect::unchanged(Status::Busy));
                 }
@@ -58,55 +58,16 @@ impl Shard {
                 Ok(effect)
             }};
         }
-        match ask.op {
-            Op::Lookup => answer!(lookup),
-            Op::Getattr => answer!(getattr),
-            Op::Setattr => answer!(setattr),
-            Op::Create => answer!(create),
-            Op::Mkdir => answer!(mkdir),
-            Op::Symlink => answer!(symlink),
-            Op::Tmpfile => answer!(tmpfile),
-            Op::Mknod => answer!(mknod),
-            Op::Link => answer!(link),
-            Op::Unlink => answer!(unlink),
-            Op::Rmdir => answer!(rmdir),
-            Op::Rename => answer!(rename),
-            Op::Readlink => answer!(readlink),
-            Op::Readdir => answer!(readdir),
-            Op::Find => answer!(find),
-            Op::Open => answer!(open),
-            Op::Close => answer!(close),
-            Op::Reopen => answer!(reopen),
-            Op::Access => answer!(access),
-            Op::Getxattr => answer!(getxattr),
-            Op::Setxattr => answer!(setxattr),
-            Op::Listxattr => answer!(listxattr),
-            Op::Removexattr => answer!(removexattr),
-            // The lane's own, and the data shards'.
-            Op::SetLock
-            | Op::GetLock
-            | Op::CancelLock
-            | Op::Relock
-            | Op::Statfs
-            | Op::Stats
-            | Op::Ping
-            | Op::Sync
-            | Op::Resume
-            | Op::ReplayDone
-            | Op::SetExport
-            | Op::Exports
-            | Op::Freeze
-            | Op::Inspect
-            | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
-            Op::Read
-            | Op::Write
-            | Op::ReadList
-            | Op::WriteList
-            | Op::Truncate
-            | Op::Allocate
-            | Op::Seek
-            | Op::Glimpse => Ok(Effect::unchanged(Status::NotImplemented)),
+        macro_rules! dispatch {
+            ($($op:ident $module:ident $((several))?;)*) => {
+                match ask.op {
+                    $(Op::$op => answer!($module),)*
+                    // Executed by another part of the server.
+                    _ => Ok(Effect::unchanged(Status::NotImplemented)),
+                }
+            };
         }
+        wire::metadata_operations!(dispatch)
     }
 }
 

@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::TxnId;
-use wire::{InodeNo, Op, ShardId};
+use wire::{InodeNo, ShardId};
 
 /// The locks of a shard.
 #[derive(Debug, Default)]
@@ -86,7 +86,6 @@ impl Locks {
     /// Whom a request must wait for: what it looks at may be about to change.
     pub(crate) fn blocker(
         &self,
-        op: Op,
         needs: &Needs<'_>,
         state: &State,
         me: Option<TxnId>,
@@ -96,7 +95,7 @@ impl Locks {
         }
         let here = state.shard();
         let in_inodes = needs.inodes().find_map(|inode| {
-            let shown = shows_directory(op).then(|| self.entered_from_afar(inode, here, me));
+            let shown = needs.shows_inodes.then(|| self.entered_from_afar(inode, here, me));
             self.inode(inode, me).or_else(|| shown.flatten())
         });
         in_inodes.or_else(|| {
@@ -107,8 +106,7 @@ impl Locks {
                 }
                 let Body::Directory(entries) = &state.inode(dir)?.body else { return None };
                 let target = entries.get(state.seed, name.bytes())?.inode;
-                let goes = matches!(op, Op::Rmdir | Op::Rename);
-                let entered = if goes {
+                let entered = if needs.removes_entries {
                     self.entered(target, me)
                 } else {
                     self.entered_from_afar(target, here, me)
@@ -130,9 +128,4 @@ impl Locks {
         let mut afar = holders.iter().copied().filter(|txn| txn.coordinator != here);
         afar.find(|txn| Some(*txn) != me)
     }
-}
-
-/// Ops that tell of a directory itself or list it.
-const fn shows_directory(op: Op) -> bool {
-    matches!(op, Op::Getattr | Op::Setattr | Op::Readdir | Op::Find | Op::Open)
 }

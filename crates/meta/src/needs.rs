@@ -14,11 +14,21 @@ pub(crate) struct Needs<'a> {
     inodes: [Option<InodeNo>; COUNT_MAX],
     entries: [Option<(InodeNo, Name<'a>)>; COUNT_MAX],
     listed: Option<(InodeNo, u64)>,
+    /// The reply tells of the inodes themselves, or lists them.
+    pub(crate) shows_inodes: bool,
+    /// What the entries name goes away or gets another place.
+    pub(crate) removes_entries: bool,
 }
 
 impl<'a> Needs<'a> {
     pub(crate) const fn new() -> Self {
-        Self { inodes: [None; COUNT_MAX], entries: [None; COUNT_MAX], listed: None }
+        Self {
+            inodes: [None; COUNT_MAX],
+            entries: [None; COUNT_MAX],
+            listed: None,
+            shows_inodes: false,
+            removes_entries: false,
+        }
     }
 
     /// This inode.
@@ -28,11 +38,23 @@ impl<'a> Needs<'a> {
         place.into_iter().for_each(|place| *place = Some(inode));
     }
 
+    /// This inode, of which the reply tells what it is, or what it lists.
+    pub(crate) fn shown_inode(&mut self, inode: InodeNo) {
+        self.inode(inode);
+        self.shows_inodes = true;
+    }
+
     /// This entry, or that there is none, and the inode it names.
     pub(crate) fn entry(&mut self, dir: InodeNo, name: Name<'a>) {
         let place = self.entries.iter_mut().find(|place| place.is_none());
         assert!(place.is_some(), "an op names at most two entries");
         place.into_iter().for_each(|place| *place = Some((dir, name)));
+    }
+
+    /// This entry; if it names a directory, that goes away or gets another place.
+    pub(crate) fn removed_entry(&mut self, dir: InodeNo, name: Name<'a>) {
+        self.entry(dir, name);
+        self.removes_entries = true;
     }
 
     /// The next entries of this directory behind a place.

@@ -210,7 +210,7 @@ pub struct Config {
     pub post: Option<Post>,
     /// Accepts connections: bound, listening.
     pub listener: Option<OwnedFd>,
-    /// Where [`door::Action::Connect`] connects to.
+    /// Where [`door::NetAction::Connect`] connects to.
     pub server: Option<SocketAddr>,
     /// Which connections are under TLS, accepted ones and others.
     pub sealing: Sealing,
@@ -263,9 +263,9 @@ pub struct Config {
     pub say: SayFn,
     /// Called for [`door::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
-    /// Who answers [`door::Action::Inspect`]. Default: there are no inspections.
+    /// Who answers [`door::StoreAction::Inspect`]. Default: there are no inspections.
     pub inspections: Option<InspectDesk>,
-    /// Called on a separate thread for [`door::Action::SecretsWanted`]. Default: there is no secret file.
+    /// Called on a separate thread for [`door::Action::ReadSecrets`]. Default: there is no secret file.
     pub read_secrets: Option<ReadSecrets>,
 }
 

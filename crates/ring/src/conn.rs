@@ -36,7 +36,7 @@ use crate::mailbox::Letter;
 use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Shares, Span, Ticket};
+use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, NetEvent, Shares, Span, Ticket};
 use landing::Landed;
 use relay::Relay;
 use rustix::net::{Shutdown, shutdown};
@@ -512,9 +512,9 @@ impl Conns {
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
             let reason = sealed::failed_of(reason);
-            tools.events.push(Event::ConnectFailed { ticket, reason });
+            tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
         } else if conn.announced {
-            tools.events.push(Event::Closed { conn: conn.id, reason });
+            tools.events.push(Event::Net(NetEvent::Closed { conn: conn.id, reason }));
         }
         self.part(index, reason);
         self.kill(index, tools);

@@ -68,7 +68,7 @@ pub struct ColdAsk {
 /// What a lane is told.
 #[derive(Debug)]
 pub enum ColdNews {
-    /// The answer to a [`ColdAsk`]: rows as [`door::Event::ColdRows`] has them.
+    /// The answer to a [`ColdAsk`]: rows as [`door::StoreEvent::Rows`] has them.
     Rows {
         /// Of the question.
         ticket: Ticket,

@@ -9,10 +9,10 @@
 //! ```
 
 use crate::mailbox::{Letter, Mesh, Post};
-use crate::spsc::{Consumer, Producer, queue};
 use door::Mail;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::futex;
@@ -78,8 +78,8 @@ pub fn pair(wake: Wake) -> io::Result<[Seed; 2]> {
         let posts: Result<[Seed; 2], _> = posts.collect::<Vec<_>>().try_into();
         return posts.map_err(|_| io::Error::other("two lanes have two mailboxes"));
     }
-    let (to_second, from_first) = queue(ITEM_COUNT_MAX);
-    let (to_first, from_second) = queue(ITEM_COUNT_MAX);
+    let (to_second, from_first) = RingBuffer::new(ITEM_COUNT_MAX);
+    let (to_first, from_second) = RingBuffer::new(ITEM_COUNT_MAX);
     let [first, second] = bells(wake)?;
     Ok([
         Seed(Planned::Queue { to: to_second, from: from_second, bell: first }),
@@ -185,7 +185,7 @@ impl End {
             match &mut self.0 {
                 Way::Queue { from, bell, .. } => {
                     let seen = bell.look();
-                    items.extend(std::iter::from_fn(|| from.pop()));
+                    items.extend(std::iter::from_fn(|| from.pop().ok()));
                     if items.len() >= item_count {
                         return Ok(());
                     }

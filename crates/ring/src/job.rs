@@ -28,7 +28,7 @@ mod kind;
 mod look;
 mod moves;
 
-use door::{BufId, Bulk, Errno, Event, NO_MAC};
+use door::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent};
 pub(crate) use kind::JobKind;
 use look::{look, seek_in};
 use rustix::fs::ftruncate;
@@ -306,7 +306,7 @@ impl Job {
                 tools.counters.syscall_count += 1;
                 let look = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
                 let result = borrowed(objects, self.object_index, look);
-                tools.events.push(Event::ObjectSought { ticket, result });
+                tools.events.push(Event::Object(ObjectEvent::Sought { ticket, result }));
                 true
             }
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
@@ -317,7 +317,7 @@ impl Job {
                     return self.send_elsewhere(token, objects, tools);
                 }
                 let result = result.map(Some);
-                tools.events.push(Event::ObjectStat { ticket, result });
+                tools.events.push(Event::Object(ObjectEvent::Stat { ticket, result }));
                 true
             }
             JobKind::Remove { .. } => self.go(Step::Unlink, token, objects, tools),
@@ -454,7 +454,7 @@ impl Job {
     fn done(&mut self, tools: &mut Tools) -> bool {
         let event = match self.kind {
             JobKind::Read { ticket, .. } => {
-                Event::ObjectRead { ticket, result: Ok(self.take_bulk(tools)) }
+                Event::Object(ObjectEvent::Read { ticket, result: Ok(self.take_bulk(tools)) })
             }
             JobKind::Part { part, read_bytes, .. } => {
                 tools.end_part(part, read_bytes as usize, Ok(self.moved_bytes));
@@ -474,14 +474,20 @@ impl Job {
             }
             JobKind::Write { ticket, bulk, .. } => {
                 tools.pool.release(bulk.buf);
-                Event::ObjectDone { ticket, result: Ok(()) }
+                Event::Object(ObjectEvent::Done { ticket, result: Ok(()) })
             }
             JobKind::Truncate { ticket, .. }
             | JobKind::Allocate { ticket, .. }
             | JobKind::Sync { ticket }
-            | JobKind::Remove { ticket } => Event::ObjectDone { ticket, result: Ok(()) },
-            JobKind::Seek { ticket, .. } => Event::ObjectSought { ticket, result: Ok(None) },
-            JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Ok(None) },
+            | JobKind::Remove { ticket } => {
+                Event::Object(ObjectEvent::Done { ticket, result: Ok(()) })
+            }
+            JobKind::Seek { ticket, .. } => {
+                Event::Object(ObjectEvent::Sought { ticket, result: Ok(None) })
+            }
+            JobKind::Stat { ticket } => {
+                Event::Object(ObjectEvent::Stat { ticket, result: Ok(None) })
+            }
         };
         tools.events.push(event);
         true
@@ -512,7 +518,9 @@ impl Job {
             tools.pool.release(buf);
         }
         let event = match self.kind {
-            JobKind::Read { ticket, .. } => Event::ObjectRead { ticket, result: Err(errno) },
+            JobKind::Read { ticket, .. } => {
+                Event::Object(ObjectEvent::Read { ticket, result: Err(errno) })
+            }
             JobKind::Part { part, read_bytes, .. } => {
                 tools.end_part(part, read_bytes as usize, Err(errno));
                 return true;
@@ -521,20 +529,26 @@ impl Job {
                 tools.end_sums(sums, Err(errno));
                 return true;
             }
-            JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Err(errno) },
-            JobKind::Seek { ticket, .. } => Event::ObjectSought { ticket, result: Err(errno) },
+            JobKind::Stat { ticket } => {
+                Event::Object(ObjectEvent::Stat { ticket, result: Err(errno) })
+            }
+            JobKind::Seek { ticket, .. } => {
+                Event::Object(ObjectEvent::Sought { ticket, result: Err(errno) })
+            }
             JobKind::Write { ticket, bulk, block_bytes: 1.., .. } => {
                 tools.pool.release(bulk.buf);
-                Event::ObjectWritten { ticket, result: Err(errno) }
+                Event::Object(ObjectEvent::Written { ticket, result: Err(errno) })
             }
             JobKind::Write { ticket, bulk, .. } => {
                 tools.pool.release(bulk.buf);
-                Event::ObjectDone { ticket, result: Err(errno) }
+                Event::Object(ObjectEvent::Done { ticket, result: Err(errno) })
             }
             JobKind::Truncate { ticket, .. }
             | JobKind::Allocate { ticket, .. }
             | JobKind::Sync { ticket }
-            | JobKind::Remove { ticket } => Event::ObjectDone { ticket, result: Err(errno) },
+            | JobKind::Remove { ticket } => {
+                Event::Object(ObjectEvent::Done { ticket, result: Err(errno) })
+            }
         };
         tools.events.push(event);
         true

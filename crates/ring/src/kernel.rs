@@ -9,7 +9,7 @@ use crate::driver::DriverKind;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
 use crate::tools::Tools;
-use door::{Bulk, Event, KernelSlot, Say, Span};
+use door::{Bulk, Event, KernelEvent, KernelSlot, Say, Span};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
@@ -233,7 +233,7 @@ impl Kernel {
 
     fn end(&mut self, tools: &mut Tools) {
         if !std::mem::replace(&mut self.gone, true) {
-            tools.events.push(Event::KernelGone);
+            tools.events.push(Event::Kernel(KernelEvent::Unmounted));
         }
     }
 }

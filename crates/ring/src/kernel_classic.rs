@@ -11,7 +11,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::kernel::{Answer, Life};
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Event, KernelSlot, NO_MAC};
+use door::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -121,7 +121,11 @@ impl Classic {
         tools.counters.kernel_request_count += 1;
         if header.is_unanswered() {
             let request = tools.arena.put(request);
-            tools.events.push(Event::Kernel { slot: None, request, bulk: None });
+            tools.events.push(Event::Kernel(KernelEvent::Request {
+                slot: None,
+                request,
+                bulk: None,
+            }));
             return;
         }
         let args_bytes = IN_HEADER_BYTES + WRITE_IN_BYTES;
@@ -140,7 +144,11 @@ impl Classic {
             buf: kept,
             taken: true,
         });
-        tools.events.push(Event::Kernel { slot: Some(KernelSlot(slot)), request, bulk });
+        tools.events.push(Event::Kernel(KernelEvent::Request {
+            slot: Some(KernelSlot(slot)),
+            request,
+            bulk,
+        }));
     }
 
     fn add(&mut self, slot: Slot) -> u32 {

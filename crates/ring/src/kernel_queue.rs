@@ -17,7 +17,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::kernel::{Answer, Life, QUEUE_SLOT};
 use crate::number::{u32_of, usize_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, KernelSlot, NO_MAC};
+use door::{BufId, Bulk, Errno, Event, KernelEvent, KernelSlot, NO_MAC};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
 
@@ -155,7 +155,7 @@ impl Queues {
         entry.state = EntryState::Taken { unique: in_header.unique, commit_id };
         tools.counters.kernel_request_count += 1;
         let slot = Some(KernelSlot(QUEUE_SLOT | u32_of(index)));
-        tools.events.push(Event::Kernel { slot, request, bulk });
+        tools.events.push(Event::Kernel(KernelEvent::Request { slot, request, bulk }));
     }
 
     /// Answers a request.

@@ -6,7 +6,7 @@
 
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, NO_MAC, Ticket};
+use door::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent, Ticket};
 
 /// Where a piece belongs.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ impl Tools {
                 Err(errno)
             }
         };
-        self.events.push(Event::ObjectRead { ticket, result });
+        self.events.push(Event::Object(ObjectEvent::Read { ticket, result }));
     }
 }
 

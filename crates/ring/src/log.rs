@@ -21,7 +21,7 @@ use crate::feed::{Feed, LogPlace};
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
 use disk::{BatchHead, Trailer, zero_piece_count};
-use door::{Errno, Event, LogRoom, Mono, Ticket};
+use door::{Errno, Event, LogRoom, Mono, StoreEvent, Ticket};
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
 
@@ -188,7 +188,7 @@ impl Log {
     pub(crate) fn append(&mut self, ticket: Ticket, batch: &[u8]) -> Option<Event> {
         assert!(self.appending.is_none(), "one batch at a time");
         if let Some(errno) = self.broken {
-            return Some(Event::Logged { ticket, result: Err(errno) });
+            return Some(Event::Store(StoreEvent::Logged { ticket, result: Err(errno) }));
         }
         self.batch.clear();
         self.batch.extend_from_slice(batch);
@@ -265,7 +265,9 @@ impl Log {
                     self.zeroed_offset = self.zeroed_offset.max(self.end_offset);
                     self.zero_ahead(tools);
                     self.announce(tools);
-                    tools.events.push(Event::Logged { ticket, result: Ok(self.room()) });
+                    tools
+                        .events
+                        .push(Event::Store(StoreEvent::Logged { ticket, result: Ok(self.room()) }));
                     self.reserve_ahead(tools);
                     return;
                 }
@@ -279,7 +281,7 @@ impl Log {
         };
         self.appending = None;
         self.broken = Some(errno);
-        tools.events.push(Event::Logged { ticket, result: Err(errno) });
+        tools.events.push(Event::Store(StoreEvent::Logged { ticket, result: Err(errno) }));
     }
 
     /// Where the batch in flight ends, or the last one did.
@@ -389,7 +391,7 @@ impl Log {
             Err(_) => self.refused_at = Some(tools.now.mono),
         }
         // A refusal tells the room, too: the first event of a log must come.
-        tools.events.push(Event::LogRoom(self.room()));
+        tools.events.push(Event::Store(StoreEvent::LogSpace(self.room())));
         self.go_on(tools);
         self.reserve_ahead(tools);
     }

@@ -6,8 +6,8 @@
 //! flag and looks once more, the writer writes and looks at the flag, both in one total order.
 
 use crate::conn::{Said, Told};
-use crate::spsc::{Consumer, Producer, queue};
 use door::{ConnId, Mail};
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use seal::Seal;
 use std::collections::VecDeque;
@@ -182,7 +182,7 @@ impl Mesh {
             .collect();
         for from in 0..lane_count {
             for to in 0..lane_count {
-                let (producer, consumer) = queue(queue_count(lane_count));
+                let (producer, consumer) = RingBuffer::new(queue_count(lane_count));
                 posts[from].outgoing.push(Outgoing {
                     queue: producer,
                     waiting: VecDeque::new(),
@@ -245,7 +245,7 @@ impl Post {
         let outgoing = &mut self.outgoing[to];
         if outgoing.waiting.is_empty() {
             outgoing.written = true;
-            if let Err(letter) = outgoing.queue.push(letter) {
+            if let Err(PushError::Full(letter)) = outgoing.queue.push(letter) {
                 outgoing.waiting.push_back(letter);
                 self.waiting_count += 1;
             }
@@ -260,7 +260,7 @@ impl Post {
         let mut woken_count = 0;
         for (to, outgoing) in self.outgoing.iter_mut().enumerate() {
             while let Some(letter) = outgoing.waiting.pop_front() {
-                if let Err(letter) = outgoing.queue.push(letter) {
+                if let Err(PushError::Full(letter)) = outgoing.queue.push(letter) {
                     outgoing.waiting.push_front(letter);
                     break;
                 }
@@ -304,7 +304,7 @@ impl Post {
     pub(crate) fn has_news(&mut self) -> bool {
         let bell = &self.bells[self.lane];
         let called = bell.stop.load(Ordering::SeqCst) || bell.news.load(Ordering::SeqCst);
-        called || !self.incoming.iter_mut().all(Consumer::is_empty)
+        called || !self.incoming.iter().all(Consumer::is_empty)
     }
 
     /// Says that this lane is up.
@@ -317,7 +317,7 @@ impl Post {
         for (from, consumer) in self.incoming.iter_mut().enumerate() {
             let from = LaneId(u16::try_from(from).unwrap_or(u16::MAX));
             for _ in 0..count_max {
-                let Some(letter) = consumer.pop() else { break };
+                let Ok(letter) = consumer.pop() else { break };
                 self.in_count += u64::from(usize::from(from.0) != self.lane);
                 take(from, letter);
             }

@@ -11,7 +11,7 @@ use crate::job::{Job, JobKind};
 use crate::number::{errno_of, u32_of};
 use crate::path::ObjectPath;
 use crate::tools::Tools;
-use door::{Errno, Event, Object, StoreSpace, Ticket};
+use door::{Errno, Event, Object, StoreEvent, StoreSpace, Ticket};
 use rustix::fs::{fstatfs, fstatvfs};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -149,7 +149,7 @@ impl Objects {
             available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
             available_file_count: (found.f_files > 0).then_some(found.f_favail),
         });
-        Event::StoreSpace { ticket, result }
+        Event::Store(StoreEvent::Space { ticket, result })
     }
 
     /// Begins something.

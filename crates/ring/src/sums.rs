@@ -5,7 +5,7 @@
 
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
-use door::{Bulk, Errno, Event, SumRange, Ticket};
+use door::{Bulk, Errno, Event, ObjectEvent, SumRange, Ticket};
 use wire::{Reader, Wire as _};
 
 /// Read at once.
@@ -109,14 +109,14 @@ impl Tools {
         let Sums { ticket, ranges, mut found, summed_count } = self.sum_jobs.end(index);
         ranges[summed_count..].iter().for_each(|_| put(&mut found, &[]));
         let result = result.map(|()| self.arena.put(&found));
-        self.events.push(Event::ObjectSums { ticket, result });
+        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result }));
     }
 
     /// What another thread has summed.
     pub(crate) fn end_far_sums(&mut self, index: u32, found: &[u8]) {
         let Sums { ticket, .. } = self.sum_jobs.end(index);
         let result = Ok(self.arena.put(found));
-        self.events.push(Event::ObjectSums { ticket, result });
+        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result }));
     }
 
     /// The checksums of what was written, by blocks.
@@ -138,7 +138,7 @@ impl Tools {
             bytes = behind;
         }
         let result = Ok(self.arena.put(&found));
-        self.events.push(Event::ObjectWritten { ticket, result });
+        self.events.push(Event::Object(ObjectEvent::Written { ticket, result }));
     }
 }
 

@@ -31,7 +31,7 @@ use crate::objects::Objects;
 use crate::spin::{Patience, Spin};
 use crate::sums::SumJobs;
 use crate::tools::Tools;
-use door::{Action, Arena, Brain, Bulk, Event, NO_MAC, Process, Ticket, Turn};
+use door::{Action, Arena, Brain, Bulk, Event, KernelEvent, NO_MAC, Process, Ticket, Turn};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -491,11 +491,11 @@ impl Parts {
                 caller::groups(&who, lived_ns, &mut counters.syscall_count).map(|groups| {
                     arena.write(|out| groups.iter().for_each(|gid| out.extend(gid.to_le_bytes())))
                 });
-            self.tools.events.push(Event::CallerGroups { ticket, groups });
+            self.tools.events.push(Event::Kernel(KernelEvent::CallerGroups { ticket, groups }));
         }
         for (ticket, pid) in self.signals_wanted.drain(..) {
             let ends = caller::ends(pid, &mut self.tools.counters.syscall_count);
-            self.tools.events.push(Event::CallerSignals { ticket, ends });
+            self.tools.events.push(Event::Kernel(KernelEvent::CallerSignals { ticket, ends }));
         }
     }
 

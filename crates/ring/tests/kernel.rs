@@ -4,8 +4,10 @@
 
 mod support;
 
-use door::{Action, Brain, ConnId, Event, Object, Ticket, Turn};
-use ring::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
+use bench::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
+use door::{
+    Brain, ConnId, Event, KernelAction, KernelEvent, NetAction, NetEvent, Object, Ticket, Turn,
+};
 use ring::{
     Config, DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Ring, Transport, mount,
     unmount, usable_cores,
@@ -113,16 +115,19 @@ struct Forward {
 impl Brain for Forward {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match (event, self.conn) {
-            (Event::Kernel { slot: Some(slot), bulk: Some(bulk), .. }, Some(conn)) => {
+            (
+                Event::Kernel(KernelEvent::Request { slot: Some(slot), bulk: Some(bulk), .. }),
+                Some(conn),
+            ) => {
                 let (head, sizes) =
                     (Head::Request(Request::of(Op::Write)), (bulk.bulk_bytes, None));
                 let frame = turn.arena.write(|out| head.encode(out, Some(sizes), |_| {}));
-                turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
+                turn.act(NetAction::Send { conn, frame, bulk: Some(bulk) });
                 let payload = turn.arena.put(&[bulk.bulk_bytes.to_le_bytes(), [0; 4]].concat());
-                turn.act(Action::KernelReply { slot, status: Status::Ok, payload, bulk: None });
+                turn.act(KernelAction::Reply { slot, status: Status::Ok, payload, bulk: None });
             }
-            (Event::Connected { conn, .. }, _) => self.conn = Some(conn),
-            (Event::Tick, None) => turn.act(Action::Connect { ticket: Ticket(0) }),
+            (Event::Net(NetEvent::Connected { conn, .. }), _) => self.conn = Some(conn),
+            (Event::Tick, None) => turn.act(NetAction::Connect { ticket: Ticket(0) }),
             (event, _) => self.null.apply(turn, event),
         }
     }

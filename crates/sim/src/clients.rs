@@ -7,7 +7,7 @@ use crate::number::{narrow, narrow_u16, narrow_u32, wide};
 use crate::work::{Asked, Brought, Ended, Tag, Wish};
 use crate::world::{Due, Place, World};
 use client::{Answer, CallId, Client, Config};
-use door::{Action, Bulk, Event, Turn};
+use door::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
 use std::collections::BTreeMap;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, OpenFor, Piece, Status, Wire};
 
@@ -127,7 +127,7 @@ impl World {
         let now = self.now();
         self.mounts[client].seats[lane].heard_life = self.server.life;
         for event in &events {
-            if let Event::Frame { conn, frame, .. } = event {
+            if let Event::Net(NetEvent::Frame { conn, frame, .. }) = event {
                 let life = self.conns.get(conn).map_or(0, |conn| conn.server_life);
                 let seat = &mut self.mounts[client].seats[lane];
                 seat.heard_life = seat.heard_life.min(life);
@@ -183,11 +183,11 @@ impl World {
         let place = Place::Client(client, lane);
         let seat = &mut self.mounts[client].seats[lane];
         match action {
-            Action::Connect { ticket } => {
+            Action::Net(NetAction::Connect { ticket }) => {
                 let (mean_ns, life) = (self.plan.speeds.request_ns, self.life(place));
                 self.put_in(mean_ns, Due::Connect { client, lane, life, ticket });
             }
-            Action::Send { conn, frame, bulk } => {
+            Action::Net(NetAction::Send { conn, frame, bulk }) => {
                 let frame = arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| seat.desk.bufs.get(bulk));
                 self.tap.on_request(&frame, self.now_ns);
@@ -196,10 +196,10 @@ impl World {
                 }
                 self.send_up(conn, Parcel { frame, bulk });
             }
-            Action::Close { conn } => self.close(conn, End::Client),
-            Action::Mail { to, mail } => {
+            Action::Net(NetAction::Close { conn }) => self.close(conn, End::Client),
+            Action::Peer(PeerAction::Mail { to, mail }) => {
                 let to = usize::from(to.0);
-                let event = Event::Mail { from: LaneId(narrow_u16(lane)), mail };
+                let event = Event::Peer(PeerEvent::Mail { from: LaneId(narrow_u16(lane)), mail });
                 if to < self.mounts[client].seats.len() {
                     self.bring(Place::Client(client, to), crate::desk::Coming::Plain(event));
                 }
@@ -209,9 +209,9 @@ impl World {
                     self.breaks(format!("client {client}.{lane}: a buffer is released twice"));
                 }
             }
-            Action::SecretsWanted => self.read_secrets(place),
+            Action::ReadSecrets => self.read_secrets(place),
             Action::WakeAt { at } => self.ask_wake(place, at),
-            Action::Say { line, .. } => {
+            Action::Log { line, .. } => {
                 let line = String::from_utf8_lossy(arena.get(line)).into_owned();
                 self.tell(|| format!("client {client}.{lane} says {line}"));
             }
@@ -220,30 +220,14 @@ impl World {
                     self.breaks(format!("client {client}.{lane}: a buffer cannot be kept"));
                 }
             }
-            Action::Admit { .. } | Action::Point(_) => {}
-            Action::HandOver { .. }
-            | Action::Relay { .. }
-            | Action::Letter { .. }
-            | Action::ColdRead { .. }
+            Action::Net(NetAction::Admit { .. }) | Action::Point(_) => {}
+            Action::Net(NetAction::HandOver { .. } | NetAction::Relay { .. })
+            | Action::Peer(PeerAction::Letter { .. })
+            | Action::Store(_)
             | Action::Recovered
-            | Action::LogAppend { .. }
-            | Action::ObjectRead { .. }
-            | Action::ObjectReadList { .. }
-            | Action::ObjectWrite { .. }
-            | Action::ObjectTruncate { .. }
-            | Action::ObjectSync { .. }
-            | Action::ObjectAllocate { .. }
-            | Action::ObjectSeek { .. }
-            | Action::ObjectStat { .. }
-            | Action::ObjectSums { .. }
-            | Action::ObjectRemove { .. }
-            | Action::StoreSpace { .. }
+            | Action::Object(_)
             | Action::Usage { .. }
-            | Action::Inspect { .. }
-            | Action::InspectEnd { .. }
-            | Action::KernelReply { .. }
-            | Action::CallerGroups { .. }
-            | Action::CallerSignals { .. }
+            | Action::Kernel(_)
             | Action::Stopped => {
                 self.breaks(format!("a client does not do this: {action:?}"));
             }

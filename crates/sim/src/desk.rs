@@ -1,7 +1,10 @@
 //! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
 
 use crate::number::{narrow, narrow_u32};
-use door::{Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, NO_MAC, Ticket};
+use door::{
+    Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, NO_MAC, NetEvent, ObjectEvent, PeerEvent,
+    StoreEvent, Ticket,
+};
 use std::collections::{BTreeMap, VecDeque};
 use wire::LaneId;
 
@@ -92,31 +95,31 @@ impl Desk {
             events.push(match coming {
                 Coming::Plain(event) => event,
                 Coming::Adopted { conn, hello } => {
-                    Event::Adopted { conn, hello: self.arena.put(&hello) }
+                    Event::Net(NetEvent::HandedOver { conn, hello: self.arena.put(&hello) })
                 }
                 Coming::Frame { conn, frame, bulk } => {
                     let bulk = bulk.map(|bulk| self.bufs.put(bulk));
-                    Event::Frame { conn, frame: self.arena.put(&frame), bulk }
+                    Event::Net(NetEvent::Frame { conn, frame: self.arena.put(&frame), bulk })
                 }
                 Coming::Letter { from, body } => {
-                    Event::Letter { from, body: self.arena.put(&body) }
+                    Event::Peer(PeerEvent::Letter { from, body: self.arena.put(&body) })
                 }
                 Coming::Rows { ticket, result } => {
                     let result = result.map(|rows| self.arena.put(&rows));
-                    Event::ColdRows { ticket, result }
+                    Event::Store(StoreEvent::Rows { ticket, result })
                 }
                 Coming::Sums { ticket, result } => {
                     let result = result.map(|sums| self.arena.put(&sums));
-                    Event::ObjectSums { ticket, result }
+                    Event::Object(ObjectEvent::Sums { ticket, result })
                 }
                 Coming::Written { ticket, result } => {
                     let result = result.map(|sums| self.arena.put(&sums));
-                    Event::ObjectWritten { ticket, result }
+                    Event::Object(ObjectEvent::Written { ticket, result })
                 }
                 Coming::Read { ticket, result } => {
                     let result =
                         result.map(|bytes| (!bytes.is_empty()).then(|| self.bufs.put(bytes)));
-                    Event::ObjectRead { ticket, result }
+                    Event::Object(ObjectEvent::Read { ticket, result })
                 }
             });
         }

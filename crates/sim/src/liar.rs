@@ -7,7 +7,7 @@ use crate::desk::Coming;
 use crate::dice::Dice;
 use crate::number::{low_u16, narrow, narrow_u16, wide};
 use crate::world::{Due, Place, World};
-use door::{CloseReason, ConnId, Event};
+use door::{CloseReason, ConnId, Event, NetEvent};
 use std::collections::BTreeMap;
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Head, Hello, InodeNo,
@@ -159,7 +159,7 @@ impl World {
     }
 
     fn hang_up(&mut self, conn: ConnId, link: &Link) {
-        let event = Event::Closed { conn, reason: CloseReason::Ended };
+        let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
         self.bring(Place::Server(link.server_lane), Coming::Plain(event));
     }
 

@@ -10,7 +10,8 @@ use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
 use disk::{Fault, Made};
 use door::{
-    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, StoreSpace, SumRange,
+    Action, Brain, Bulk, Errno, Event, LogRoom, NetAction, Object, ObjectAction, ObjectEvent,
+    ObjectStat, PeerAction, PeerEvent, Point, StoreAction, StoreEvent, StoreSpace, SumRange,
     Ticket, Turn, Usage,
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
@@ -124,7 +125,10 @@ impl World {
             });
             let room = LogRoom { room_bytes: self.plan.log_room_bytes, is_behind: false };
             self.server.up = true;
-            self.bring(Place::Server(lane), Coming::Plain(Event::LogRoom(room)));
+            self.bring(
+                Place::Server(lane),
+                Coming::Plain(Event::Store(StoreEvent::LogSpace(room))),
+            );
         }
     }
 
@@ -144,7 +148,7 @@ impl World {
         match advanced {
             Ok((lane, applied)) => {
                 for (shard, lsn, transno) in applied {
-                    let event = Event::Checkpointed { shard, lsn, transno };
+                    let event = Event::Store(StoreEvent::Checkpointed { shard, lsn, transno });
                     self.bring(Place::Server(lane), Coming::Plain(event));
                 }
             }
@@ -207,7 +211,60 @@ impl World {
         let place = Place::Server(lane);
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         match action {
-            Action::Send { conn, frame, bulk } => {
+            Action::Net(action) => self.server_acts_on_net(lane, action),
+            Action::Peer(PeerAction::Mail { to, mail }) => {
+                let from = LaneId(narrow_u16(lane));
+                let event = Event::Peer(PeerEvent::Mail { from, mail });
+                self.bring(Place::Server(usize::from(to.0)), Coming::Plain(event));
+            }
+            Action::Peer(PeerAction::Letter { to, body }) => {
+                let body = seat.desk.arena.get(body).to_vec();
+                let from = LaneId(narrow_u16(lane));
+                let to = Place::Server(usize::from(to.0));
+                self.bring(to, Coming::Letter { from, body });
+            }
+            Action::Store(action) => {
+                let flight = self.store_flight(lane, action);
+                self.launch(lane, flight);
+            }
+            Action::Object(action) => {
+                let flight = self.object_flight(lane, action);
+                self.launch(lane, flight);
+            }
+            Action::Usage { ticket } => self.launch(lane, Some(Flight::Usage { ticket })),
+            Action::Release { buf } => {
+                if !seat.desk.bufs.release(buf) {
+                    self.breaks(format!("server lane {lane}: a buffer is released twice"));
+                }
+            }
+            Action::Keep { as_buf, bulk } => {
+                if !seat.desk.bufs.keep(as_buf, bulk) {
+                    self.breaks(format!("server lane {lane}: a buffer cannot be kept"));
+                }
+            }
+            Action::WakeAt { at } => self.ask_wake(place, at),
+            Action::Log { say, line } => {
+                let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
+                self.tell(|| format!("server says {say:?}: {line}"));
+                let lies = self.plan.faults.disk == DiskMood::Lying;
+                let rotten = self.rotten.keys().any(|object| line.contains(&object.to_string()));
+                if line.starts_with("contents are damaged") && !lies && !rotten {
+                    self.breaks(format!("server lane {lane}: {line}"));
+                }
+            }
+            Action::Stopped => seat.desk.stopped = true,
+            Action::Recovered => self.on_recovered(lane),
+            Action::Point(point) => self.pass(lane, point),
+            Action::ReadSecrets | Action::Kernel(_) => {
+                self.breaks(format!("a server does not do this: {action:?}"));
+            }
+        }
+    }
+
+    fn server_acts_on_net(&mut self, lane: usize, action: NetAction) {
+        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        match action {
+            NetAction::Send { conn, frame, bulk } => {
                 let frame = seat.desk.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
                 if Liar::has(conn) {
@@ -219,12 +276,12 @@ impl World {
                 self.tap.on_sent(conn, &frame);
                 self.send(conn, End::Client, Parcel { frame, bulk });
             }
-            Action::Admit { .. } => {}
-            Action::Close { conn } if Liar::has(conn) => self.liar_moves(conn, None),
-            Action::Close { conn } => self.close(conn, End::Server),
+            NetAction::Admit { .. } => {}
+            NetAction::Close { conn } if Liar::has(conn) => self.liar_moves(conn, None),
+            NetAction::Close { conn } => self.close(conn, End::Server),
             // Who has the socket makes no difference here.
-            Action::HandOver { conn, lane: to, hello }
-            | Action::Relay { conn, lane: to, hello } => {
+            NetAction::HandOver { conn, lane: to, hello }
+            | NetAction::Relay { conn, lane: to, hello } => {
                 let hello = seat.desk.arena.get(hello).to_vec();
                 let to = usize::from(to.0);
                 if let Some(known) = self.conns.get_mut(&conn) {
@@ -235,61 +292,7 @@ impl World {
                 }
                 self.bring(Place::Server(to), Coming::Adopted { conn, hello });
             }
-            Action::Mail { to, mail } => {
-                let from = LaneId(narrow_u16(lane));
-                let event = Event::Mail { from, mail };
-                self.bring(Place::Server(usize::from(to.0)), Coming::Plain(event));
-            }
-            Action::Release { buf } => {
-                if !seat.desk.bufs.release(buf) {
-                    self.breaks(format!("server lane {lane}: a buffer is released twice"));
-                }
-            }
-            Action::WakeAt { at } => self.ask_wake(place, at),
-            Action::Say { say, line } => {
-                let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
-                self.tell(|| format!("server says {say:?}: {line}"));
-                let lies = self.plan.faults.disk == DiskMood::Lying;
-                let rotten = self.rotten.keys().any(|object| line.contains(&object.to_string()));
-                if line.starts_with("contents are damaged") && !lies && !rotten {
-                    self.breaks(format!("server lane {lane}: {line}"));
-                }
-            }
-            Action::Stopped => seat.desk.stopped = true,
-            Action::Letter { to, body } => {
-                let body = seat.desk.arena.get(body).to_vec();
-                let from = LaneId(narrow_u16(lane));
-                let to = Place::Server(usize::from(to.0));
-                self.bring(to, Coming::Letter { from, body });
-            }
-            Action::Keep { as_buf, bulk } => {
-                if !seat.desk.bufs.keep(as_buf, bulk) {
-                    self.breaks(format!("server lane {lane}: a buffer cannot be kept"));
-                }
-            }
-            Action::Recovered => self.on_recovered(lane),
-            Action::Point(point) => self.pass(lane, point),
-            Action::LogAppend { .. }
-            | Action::ObjectRead { .. }
-            | Action::ObjectReadList { .. }
-            | Action::ObjectWrite { .. }
-            | Action::ObjectTruncate { .. }
-            | Action::ObjectSync { .. }
-            | Action::ObjectAllocate { .. }
-            | Action::ObjectSeek { .. }
-            | Action::ObjectStat { .. }
-            | Action::ObjectSums { .. }
-            | Action::ObjectRemove { .. }
-            | Action::StoreSpace { .. }
-            | Action::ColdRead { .. }
-            | Action::Usage { .. } => self.launch(lane, action),
-            Action::Connect { .. }
-            | Action::Inspect { .. }
-            | Action::InspectEnd { .. }
-            | Action::SecretsWanted
-            | Action::KernelReply { .. }
-            | Action::CallerGroups { .. }
-            | Action::CallerSignals { .. } => {
+            NetAction::Connect { .. } => {
                 self.breaks(format!("a server does not do this: {action:?}"));
             }
         }
@@ -304,9 +307,11 @@ impl World {
     }
 
     /// An action that takes time begins.
-    fn launch(&mut self, lane: usize, action: Action) {
-        let Some((flight, mean_ns)) = self.flight_of(lane, action) else { return };
-        let delay_ns = self.dice.span_ns(mean_ns);
+    fn launch(&mut self, lane: usize, flight: Option<Flight>) {
+        let Some(flight) = flight else { return };
+        let speeds = &self.plan.speeds;
+        let is_log = matches!(flight, Flight::Log { .. });
+        let delay_ns = self.dice.span_ns(if is_log { speeds.log_ns } else { speeds.object_ns });
         self.server.flight_count += 1;
         let (flight_no, life) = (self.server.flight_count, self.server.life);
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
@@ -314,35 +319,50 @@ impl World {
         self.put(self.now_ns + delay_ns, Due::Land { lane, life, flight_no });
     }
 
-    fn flight_of(&mut self, lane: usize, action: Action) -> Option<(Flight, u64)> {
-        let (log_ns, object_ns) = (self.plan.speeds.log_ns, self.plan.speeds.object_ns);
+    fn store_flight(&mut self, lane: usize, action: StoreAction) -> Option<Flight> {
         let seat = self.server.seats.get(lane)?;
-        let flight = match action {
-            Action::LogAppend { ticket, batch } => {
+        Some(match action {
+            StoreAction::LogAppend { ticket, batch } => {
                 let batch = seat.desk.arena.get(batch).to_vec();
                 if seat.flights.values().any(|flight| matches!(flight, Flight::Log { .. })) {
                     self.breaks(format!("server lane {lane}: two appends at a time"));
                 }
-                return Some((Flight::Log { ticket, batch }, log_ns));
+                Flight::Log { ticket, batch }
             }
-            Action::ObjectRead { ticket, object, object_offset, read_bytes } => {
+            StoreAction::Space { ticket } => Flight::Space { ticket },
+            StoreAction::Inspect { .. } | StoreAction::InspectEnd { .. } => {
+                self.breaks(format!("no client of a run inspects: {action:?}"));
+                return None;
+            }
+            StoreAction::ReadRows { ticket, from, until, row_count_max } => {
+                let (from, until) = (seat.desk.arena.get(from), seat.desk.arena.get(until));
+                let (from, until) = (from.to_vec(), until.to_vec());
+                Flight::Cold { ticket, from, until, row_count_max }
+            }
+        })
+    }
+
+    fn object_flight(&mut self, lane: usize, action: ObjectAction) -> Option<Flight> {
+        let seat = self.server.seats.get(lane)?;
+        Some(match action {
+            ObjectAction::Read { ticket, object, object_offset, read_bytes } => {
                 let (from, count) = (narrow(object_offset), narrow(u64::from(read_bytes)));
                 Flight::Read { ticket, object, from, count }
             }
-            Action::ObjectReadList { ticket, object, pieces } => {
+            ObjectAction::ReadList { ticket, object, pieces } => {
                 let pieces = Pieces::decode_all(seat.desk.arena.get(pieces)).ok()?;
                 Flight::ReadList { ticket, object, pieces }
             }
-            Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes } => {
+            ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes } => {
                 let bytes = self.server_bulk(lane, bulk)?;
                 let patch = Patch::Write { from: narrow(object_offset), bytes };
                 Flight::Patch { ticket, object, patch, block_bytes }
             }
-            Action::ObjectTruncate { ticket, object, size_bytes } => {
+            ObjectAction::Truncate { ticket, object, size_bytes } => {
                 let patch = Patch::Truncate { size: narrow(size_bytes) };
                 Flight::Patch { ticket, object, patch, block_bytes: 0 }
             }
-            Action::ObjectAllocate {
+            ObjectAction::Allocate {
                 ticket,
                 object,
                 object_offset,
@@ -355,13 +375,13 @@ impl World {
                 let patch = Patch::Allocate { from, count, zeros, keep_size };
                 Flight::Patch { ticket, object, patch, block_bytes: 0 }
             }
-            Action::ObjectSeek { ticket, object, object_offset, hole } => {
+            ObjectAction::Seek { ticket, object, object_offset, hole } => {
                 Flight::Seek { ticket, object, from: narrow(object_offset), hole }
             }
-            Action::ObjectSync { ticket, object } => {
+            ObjectAction::Sync { ticket, object } => {
                 Flight::Sync { ticket, object, patch_no: self.disk.patch_count() }
             }
-            Action::ObjectSums { ticket, object, ranges } => {
+            ObjectAction::Sums { ticket, object, ranges } => {
                 let mut ranges = Reader::new(seat.desk.arena.get(ranges));
                 let mut all = Vec::new();
                 while let Ok(SumRange { object_offset, range_bytes }) = ranges.read() {
@@ -369,38 +389,9 @@ impl World {
                 }
                 Flight::Sums { ticket, object, ranges: all }
             }
-            Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
-            Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
-            Action::StoreSpace { ticket } => Flight::Space { ticket },
-            Action::Usage { ticket } => Flight::Usage { ticket },
-            Action::ColdRead { ticket, from, until, row_count_max } => {
-                let (from, until) = (seat.desk.arena.get(from), seat.desk.arena.get(until));
-                let (from, until) = (from.to_vec(), until.to_vec());
-                Flight::Cold { ticket, from, until, row_count_max }
-            }
-            Action::Connect { .. }
-            | Action::Inspect { .. }
-            | Action::InspectEnd { .. }
-            | Action::Admit { .. }
-            | Action::Send { .. }
-            | Action::Close { .. }
-            | Action::HandOver { .. }
-            | Action::Relay { .. }
-            | Action::Mail { .. }
-            | Action::Letter { .. }
-            | Action::Keep { .. }
-            | Action::Recovered
-            | Action::SecretsWanted
-            | Action::Point(_)
-            | Action::Release { .. }
-            | Action::KernelReply { .. }
-            | Action::CallerGroups { .. }
-            | Action::CallerSignals { .. }
-            | Action::WakeAt { .. }
-            | Action::Say { .. }
-            | Action::Stopped => return None,
-        };
-        Some((flight, object_ns))
+            ObjectAction::Stat { ticket, object } => Flight::Stat { ticket, object },
+            ObjectAction::Remove { ticket, object } => Flight::Remove { ticket, object },
+        })
     }
 
     /// An action ends.
@@ -413,9 +404,10 @@ impl World {
         let failed = self.disk_fails(lane, &flight);
         let result = if failed { Err(EIO) } else { Ok(()) };
         let coming = match flight {
-            Flight::Log { ticket, batch } => {
-                Coming::Plain(Event::Logged { ticket, result: self.append(lane, &batch, failed) })
-            }
+            Flight::Log { ticket, batch } => Coming::Plain(Event::Store(StoreEvent::Logged {
+                ticket,
+                result: self.append(lane, &batch, failed),
+            })),
             Flight::Read { ticket, object, from, count } => {
                 let bytes = self.disk.read(object, from, count);
                 Coming::Read { ticket, result: result.map(|()| bytes) }
@@ -445,7 +437,7 @@ impl World {
                     self.disk.patch(object, patch);
                 }
                 match block_bytes {
-                    0 => Coming::Plain(Event::ObjectDone { ticket, result }),
+                    0 => Coming::Plain(Event::Object(ObjectEvent::Done { ticket, result })),
                     _ => Coming::Written { ticket, result: result.map(|()| sums) },
                 }
             }
@@ -455,24 +447,30 @@ impl World {
                     (false, Some(Planted::LostSync)) => {}
                     (false, _) => self.disk.sync(object, patch_no),
                 }
-                Coming::Plain(Event::ObjectDone { ticket, result })
+                Coming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
             }
             Flight::Stat { ticket, object } => {
                 let stat = self.disk.size(object).map(|size| ObjectStat {
                     size_bytes: wide(size),
                     allocated_bytes: wide(size.next_multiple_of(4096)),
                 });
-                Coming::Plain(Event::ObjectStat { ticket, result: result.map(|()| stat) })
+                Coming::Plain(Event::Object(ObjectEvent::Stat {
+                    ticket,
+                    result: result.map(|()| stat),
+                }))
             }
             Flight::Seek { ticket, object, from, hole } => {
                 let found = self.disk.seek(object, from, hole).map(wide);
-                Coming::Plain(Event::ObjectSought { ticket, result: result.map(|()| found) })
+                Coming::Plain(Event::Object(ObjectEvent::Sought {
+                    ticket,
+                    result: result.map(|()| found),
+                }))
             }
             Flight::Remove { ticket, object } => {
                 if !failed {
                     self.disk.remove(object);
                 }
-                Coming::Plain(Event::ObjectDone { ticket, result })
+                Coming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
             }
             Flight::Space { ticket } => {
                 let (total_bytes, free_bytes) = (1 << 40, 1 << 39);
@@ -482,7 +480,10 @@ impl World {
                     available_bytes: free_bytes,
                     available_file_count: None,
                 };
-                Coming::Plain(Event::StoreSpace { ticket, result: result.map(|()| space) })
+                Coming::Plain(Event::Store(StoreEvent::Space {
+                    ticket,
+                    result: result.map(|()| space),
+                }))
             }
             Flight::Cold { ticket, from, until, row_count_max } => {
                 let row_count_max = narrow(u64::from(row_count_max));

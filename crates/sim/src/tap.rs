@@ -271,58 +271,12 @@ pub(crate) fn describe(batch: &[u8]) -> String {
 /// The call that a request belongs to: it stands in the caller's groups, and the caller first in
 /// the body of every op that has one.
 fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
-    match op {
-        Op::Create
-        | Op::Mkdir
-        | Op::Symlink
-        | Op::Mknod
-        | Op::Tmpfile
-        | Op::Link
-        | Op::Unlink
-        | Op::Rmdir
-        | Op::Rename
-        | Op::Setattr
-        | Op::Setxattr
-        | Op::Removexattr
-        | Op::Open
-        | Op::Lookup
-        | Op::Readdir
-        | Op::Find
-        | Op::Access
-        | Op::Getxattr
-        | Op::Listxattr => {
-            let caller = Caller::decode(&mut Reader::new(body)).ok()?;
-            match caller.groups {
-                Groups::Known(groups) => groups.try_into().ok().map(Tag::from_le_bytes),
-                Groups::Unknown => None,
-            }
-        }
-        Op::Getattr
-        | Op::Readlink
-        | Op::Close
-        | Op::Reopen
-        | Op::Statfs
-        | Op::SetLock
-        | Op::GetLock
-        | Op::CancelLock
-        | Op::Relock
-        | Op::Read
-        | Op::Write
-        | Op::ReadList
-        | Op::WriteList
-        | Op::Truncate
-        | Op::Allocate
-        | Op::Seek
-        | Op::Glimpse
-        | Op::Stats
-        | Op::Sync
-        | Op::Resume
-        | Op::ReplayDone
-        | Op::SetExport
-        | Op::Exports
-        | Op::Freeze
-        | Op::Inspect
-        | Op::Goodbye
-        | Op::Ping => None,
+    if !op.row().has_caller {
+        return None;
+    }
+    let caller = Caller::decode(&mut Reader::new(body)).ok()?;
+    match caller.groups {
+        Groups::Known(groups) => groups.try_into().ok().map(Tag::from_le_bytes),
+        Groups::Unknown => None,
     }
 }

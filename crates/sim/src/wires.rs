@@ -3,7 +3,7 @@
 use crate::desk::Coming;
 use crate::net::{Conn, End, Parcel, Way};
 use crate::world::{Due, Place, World};
-use door::{CloseReason, ConnId, Errno, Event, Ticket};
+use door::{CloseReason, ConnId, Errno, Event, NetEvent, Ticket};
 
 const REFUSED: Errno = Errno(111);
 const TIMED_OUT: Errno = Errno(110);
@@ -18,7 +18,8 @@ impl World {
         let parted = self.mounts[client].parted_until_ns > self.now_ns;
         if parted || !self.server.up {
             let errno = if parted { TIMED_OUT } else { REFUSED };
-            let event = Event::ConnectFailed { ticket, reason: CloseReason::Failed(errno) };
+            let event =
+                Event::Net(NetEvent::ConnectFailed { ticket, reason: CloseReason::Failed(errno) });
             return self.bring(place, Coming::Plain(event));
         }
         self.conn_count += 1;
@@ -41,7 +42,7 @@ impl World {
             },
         );
         self.tell(|| format!("{place:?}: connected as {conn:?}"));
-        self.bring(place, Coming::Plain(Event::Connected { ticket, conn }));
+        self.bring(place, Coming::Plain(Event::Net(NetEvent::Connected { ticket, conn })));
     }
 
     /// A frame sets out.
@@ -110,7 +111,7 @@ impl World {
             return;
         }
         self.tell(|| format!("{conn:?} is closed for {place:?}"));
-        let event = Event::Closed { conn, reason: CloseReason::Ended };
+        let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
         self.bring(place, Coming::Plain(event));
     }
 

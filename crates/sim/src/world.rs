@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::story::Told;
 use crate::tap::Tap;
 use crate::work::Asked;
-use door::{ConnId, Event, Mono, Now, Ticket};
+use door::{ConnId, Event, Mono, NetEvent, Now, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
@@ -317,7 +317,7 @@ impl World {
             Place::Client(client, lane) => 1000 + crate::number::wide(client * 10 + lane),
         };
         self.trace.note(number);
-        let Event::Frame { conn, frame, .. } = event else { return };
+        let Event::Net(NetEvent::Frame { conn, frame, .. }) = event else { return };
         self.trace.note(conn.0);
         if let Some(desk) = self.desk(place) {
             let bytes = desk.arena.get(*frame).to_vec();

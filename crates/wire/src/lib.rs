@@ -63,7 +63,9 @@ pub use name::{
     Caller, Groups, NAME_BYTES_MAX, Name, SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX,
     XATTR_VALUE_BYTES_MAX,
 };
-pub use op::{Op, OpRow, Retry, Route};
+pub use op::{
+    Changes, ContentsAccess, DuringRecovery, Executor, Op, OpRow, ReplyBody, Retry, Route, SpaceUse,
+};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;

@@ -1,4 +1,11 @@
-//! The op table: every request has one row, and nobody else keeps a second list.
+//! The table of operations. Each operation is declared once, in a row: what follows from its number
+//! alone (decoding, dispatch, export containment, admission, recovery, statistics) is derived from
+//! the row, here or in the crate that needs it. No other list of operations is kept.
+//!
+//! To add an operation: a row here, its messages in `message.rs`, its two functions in
+//! `meta/src/ops`, and a call in `client/src/call.rs`.
+
+use crate::{InodeNo, Wire};
 
 /// What a client may do with a request whose reply it has not got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,34 +29,251 @@ pub enum Route {
     Lane,
 }
 
+/// Which part of a server executes an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Executor {
+    /// The metadata shard (`meta/src/ops`).
+    Metadata,
+    /// The data shards of a lane.
+    Data,
+    /// The locks of a metadata shard.
+    Locks,
+    /// The lane itself.
+    Lane,
+}
+
+/// What an operation needs to be allowed for the contents of the inode that it names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContentsAccess {
+    /// Nothing.
+    None,
+    /// To read them.
+    Read,
+    /// To change them.
+    Write,
+    /// What the handle was opened for, which the request says.
+    AsOpened,
+}
+
+/// Whether an operation changes what other clients see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Changes {
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+    /// If it opens a file for writing.
+    IfOpenedForWriting,
+    /// If it asks for permission to write.
+    IfWriteAsked,
+    /// The table of exports, which only a connection that administers may do.
+    Exports,
+}
+
+/// What an operation does to the space that the log and the objects have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpaceUse {
+    /// Changes nothing durable.
+    None,
+    /// Gives space back, or is needed for doing so.
+    Frees,
+    /// Takes space.
+    Takes,
+}
+
+/// What becomes of an operation while its server recovers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DuringRecovery {
+    /// It waits until recovery is over.
+    Waits,
+    /// It is executed.
+    Runs,
+    /// It is part of recovery: it registers again what the client has.
+    Registers,
+}
+
+/// What a reply's body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplyBody {
+    /// Nothing.
+    Empty,
+    /// [`crate::Entry`].
+    Entry,
+    /// [`crate::Created`].
+    Created,
+    /// [`crate::Renamed`].
+    Renamed,
+    /// [`crate::Target`].
+    Target,
+    /// [`crate::Listing`].
+    Listing,
+    /// [`crate::Found`].
+    Found,
+    /// [`crate::Value`].
+    Value,
+    /// [`crate::Space`].
+    Space,
+    /// [`crate::LockSet`].
+    LockSet,
+    /// [`crate::LockFound`].
+    LockFound,
+    /// [`crate::LockCancelled`].
+    LockCancelled,
+    /// Nothing; the bytes are the bulk.
+    Bulk,
+    /// [`crate::ListRead`]; the bytes are the bulk.
+    ListRead,
+    /// [`crate::Written`].
+    Written,
+    /// [`crate::Glimpsed`].
+    Glimpsed,
+    /// [`crate::Sought`].
+    Sought,
+    /// [`crate::Stats`].
+    Stats,
+    /// [`crate::Resumed`].
+    Resumed,
+    /// [`crate::Exports`].
+    Exports,
+    /// [`crate::Frozen`].
+    Frozen,
+    /// [`crate::Inspected`].
+    Inspected,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpRow {
     /// Lower-case name, for people.
     pub name: &'static str,
+    /// Who executes it.
+    pub executor: Executor,
+    /// What it is routed by.
+    pub route: Route,
     /// How it may be repeated.
     pub retry: Retry,
     /// Most bulk bytes a request may carry.
     pub request_bulk_bytes_max: u32,
     /// Most bulk bytes its reply may carry.
     pub reply_bulk_bytes_max: u32,
-    /// What it is routed by.
-    pub route: Route,
+    /// The body of its reply.
+    pub reply: ReplyBody,
+    /// The request begins with its [`crate::Caller`].
+    pub has_caller: bool,
+    /// What it needs of the contents of its inode.
+    pub contents: ContentsAccess,
+    /// Whether it changes what others see.
+    pub changes: Changes,
+    /// What it does to space.
+    pub space: SpaceUse,
+    /// It registers an open handle.
+    pub opens: bool,
+    /// What becomes of it during recovery.
+    pub recovery: DuringRecovery,
+    /// Changes nothing, and is answered later than in the turn that looks at it.
+    pub waits: bool,
 }
 
-macro_rules! ops {
-    ($($(#[$doc:meta])* $op:ident = $number:literal, $name:literal, $retry:ident, $bulk_in:expr,
-       $bulk_out:expr, $route:ident;)*) => {
+impl OpRow {
+    const DEFAULT: Self = Self {
+        name: "",
+        executor: Executor::Lane,
+        route: Route::Lane,
+        retry: Retry::Repeat,
+        request_bulk_bytes_max: 0,
+        reply_bulk_bytes_max: 0,
+        reply: ReplyBody::Empty,
+        has_caller: false,
+        contents: ContentsAccess::None,
+        changes: Changes::Never,
+        space: SpaceUse::None,
+        opens: false,
+        recovery: DuringRecovery::Waits,
+        waits: false,
+    };
+
+    /// Looks at an inode or a name.
+    const LOOK: Self = Self {
+        executor: Executor::Metadata,
+        route: Route::Meta,
+        reply: ReplyBody::Entry,
+        has_caller: true,
+        ..Self::DEFAULT
+    };
+
+    /// Changes an inode or a name.
+    const CHANGE: Self =
+        Self { retry: Retry::Once, changes: Changes::Always, space: SpaceUse::Frees, ..Self::LOOK };
+
+    /// Makes a name, an inode or an attribute.
+    const MAKE: Self = Self { space: SpaceUse::Takes, ..Self::CHANGE };
+
+    /// About a handle: closed with its client, so nobody else sees it.
+    const HANDLE: Self = Self {
+        changes: Changes::Never,
+        reply: ReplyBody::Empty,
+        has_caller: false,
+        ..Self::CHANGE
+    };
+
+    /// About locks on a file, which are in memory alone.
+    const LOCK: Self = Self { executor: Executor::Locks, route: Route::Meta, ..Self::DEFAULT };
+
+    /// Looks at contents.
+    const READ: Self = Self {
+        executor: Executor::Data,
+        route: Route::Data,
+        contents: ContentsAccess::Read,
+        ..Self::DEFAULT
+    };
+
+    /// Changes contents.
+    const WRITE: Self = Self {
+        retry: Retry::Once,
+        contents: ContentsAccess::Write,
+        changes: Changes::Always,
+        space: SpaceUse::Frees,
+        ..Self::READ
+    };
+
+    /// About a shard as a whole.
+    const SHARD: Self = Self { route: Route::Shard, ..Self::DEFAULT };
+
+    /// Whether a request is answered while it is looked at: it is never outstanding.
+    #[must_use]
+    pub const fn is_answered_at_once(&self) -> bool {
+        matches!(self.retry, Retry::Repeat) && !matches!(self.route, Route::Data) && !self.waits
+    }
+
+    /// Whether a request changes what is stored.
+    #[must_use]
+    pub const fn changes_store(&self) -> bool {
+        matches!(self.retry, Retry::Once) || matches!(self.changes, Changes::Exports)
+    }
+}
+
+/// Declares the operations, by the part of a server that executes them. A row: the operation, which is
+/// also the name of its request's message; its number; the module that executes it, which is also its
+/// name for people, with `(several)` where it may take several metadata shards; the fields of its
+/// message that name inodes; a base and the columns of [`OpRow`] in which it differs from that.
+///
+/// For each part a macro is made that calls another one with the part's operations and modules, for a
+/// dispatch that the compiler knows to be complete. (`$d` is a dollar sign, for these macros.)
+macro_rules! operations {
+    ($d:tt $($list:ident: $executor:ident {
+        $($(#[$doc:meta])* $op:ident = $number:literal, $module:ident $(($several:ident))?,
+          [$($inode:ident),*], $base:ident { $($column:ident: $value:expr),* };)*
+    })*) => {
         /// What a request asks for. The number travels and is never given to another op.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u16)]
         pub enum Op {
-            $($(#[$doc])* $op = $number,)*
+            $($($(#[$doc])* $op = $number,)*)*
         }
 
         impl Op {
             /// Every op, in the order of the table.
-            pub const ALL: &'static [Self] = &[$(Self::$op,)*];
+            pub const ALL: &'static [Self] = &[$($(Self::$op,)*)*];
 
             /// The number that travels.
             #[must_use]
@@ -61,122 +285,195 @@ macro_rules! ops {
             #[must_use]
             pub const fn from_number(number: u16) -> Option<Self> {
                 match number {
-                    $($number => Some(Self::$op),)*
+                    $($($number => Some(Self::$op),)*)*
                     _ => None,
                 }
             }
 
             /// Its row.
             #[must_use]
-            pub const fn row(self) -> OpRow {
+            pub const fn row(self) -> &'static OpRow {
                 match self {
-                    $(Self::$op => OpRow {
-                        name: $name,
-                        retry: Retry::$retry,
-                        request_bulk_bytes_max: $bulk_in,
-                        reply_bulk_bytes_max: $bulk_out,
-                        route: Route::$route,
-                    },)*
+                    $($(Self::$op => const {
+                        &OpRow {
+                            name: stringify!($module),
+                            executor: Executor::$executor,
+                            $($column: $value,)*
+                            ..OpRow::$base
+                        }
+                    },)*)*
                 }
             }
+
+            /// The inodes that a request names by their numbers. A body that does not decode names
+            /// none: the request is refused before anything is done.
+            #[must_use]
+            pub fn inodes(self, body: &[u8]) -> [Option<InodeNo>; 2] {
+                match self {
+                    $($(Self::$op => inodes!($op body [$($inode),*]),)*)*
+                }
+            }
+        }
+
+        $(
+            /// Calls a macro with the operations of one part of a server: `Op module;` each.
+            #[macro_export]
+            macro_rules! $list {
+                ($d callback:ident) => {
+                    $d callback! { $($op $module $(($several))?;)* }
+                };
+            }
+        )*
+    };
+}
+
+/// The inodes of a decoded message.
+macro_rules! inodes {
+    ($op:ident $body:ident []) => { [None; 2] };
+    ($op:ident $body:ident [$($inode:ident),+]) => {
+        match crate::$op::decode_all($body) {
+            Ok(message) => {
+                let mut inodes = [$(Some(message.$inode)),+].into_iter();
+                core::array::from_fn(|_| inodes.next().flatten())
+            }
+            Err(_) => [None; 2],
         }
     };
 }
 
 use crate::BULK_BYTES_MAX as BULK;
 
-ops! {
+operations! { $
+metadata_operations: Metadata {
     /// A name in a directory to its inode.
-    Lookup = 1, "lookup", Repeat, 0, 0, Meta;
+    Lookup = 1, lookup, [parent], LOOK {};
     /// Attributes of an inode.
-    Getattr = 2, "getattr", Repeat, 0, 0, Meta;
+    Getattr = 2, getattr, [inode], LOOK { has_caller: false };
     /// Change mode, owner, group or times.
-    Setattr = 3, "setattr", Once, 0, 0, Meta;
+    Setattr = 3, setattr, [inode], CHANGE {};
     /// A new regular file, open if a handle is named.
-    Create = 4, "create", Once, 0, 0, Meta;
+    Create = 4, create, [parent], MAKE { reply: ReplyBody::Created, opens: true };
     /// A new directory.
-    Mkdir = 5, "mkdir", Once, 0, 0, Meta;
+    Mkdir = 5, mkdir (several), [parent], MAKE {};
     /// A new symbolic link.
-    Symlink = 6, "symlink", Once, 0, 0, Meta;
+    Symlink = 6, symlink, [parent], MAKE {};
     /// A further name for a file.
-    Link = 7, "link", Once, 0, 0, Meta;
+    Link = 7, link (several), [inode, parent], MAKE {};
     /// Remove a name of something that is no directory.
-    Unlink = 8, "unlink", Once, 0, 0, Meta;
+    Unlink = 8, unlink (several), [parent], CHANGE { reply: ReplyBody::Empty };
     /// Remove an empty directory.
-    Rmdir = 9, "rmdir", Once, 0, 0, Meta;
+    Rmdir = 9, rmdir (several), [parent], CHANGE { reply: ReplyBody::Empty };
     /// Move a name, over an existing one if need be.
-    Rename = 10, "rename", Once, 0, 0, Meta;
+    Rename = 10, rename (several), [parent, new_parent], MAKE { reply: ReplyBody::Renamed };
     /// The target of a symbolic link.
-    Readlink = 11, "readlink", Repeat, 0, 0, Meta;
+    Readlink = 11, readlink, [inode], LOOK { reply: ReplyBody::Target, has_caller: false };
     /// Entries of a directory from a cookie on.
-    Readdir = 12, "readdir", Repeat, 0, 0, Meta;
+    Readdir = 12, readdir, [inode], LOOK { reply: ReplyBody::Listing };
     /// Open a file: check permission, register the handle.
-    Open = 13, "open", Once, 0, 0, Meta;
+    Open = 13, open, [inode], CHANGE { changes: Changes::IfOpenedForWriting, opens: true };
     /// Close a handle and, if it was the last writer's, settle the size.
-    Close = 14, "close", Once, 0, 0, Meta;
+    Close = 14, close, [], HANDLE {};
     /// Register a handle again at a server that has forgotten it.
-    Reopen = 15, "reopen", Once, 0, 0, Meta;
+    Reopen = 15, reopen, [inode], HANDLE {
+        contents: ContentsAccess::AsOpened,
+        changes: Changes::IfOpenedForWriting,
+        opens: true,
+        recovery: DuringRecovery::Registers
+    };
     /// Whether the caller may read, write or execute.
-    Access = 16, "access", Repeat, 0, 0, Meta;
+    Access = 16, access, [inode], LOOK { changes: Changes::IfWriteAsked, reply: ReplyBody::Empty };
     /// The value of an extended attribute.
-    Getxattr = 17, "getxattr", Repeat, 0, 0, Meta;
+    Getxattr = 17, getxattr, [inode], LOOK { reply: ReplyBody::Value };
     /// Set an extended attribute.
-    Setxattr = 18, "setxattr", Once, 0, 0, Meta;
+    Setxattr = 18, setxattr, [inode], MAKE { reply: ReplyBody::Empty };
     /// The names of the extended attributes.
-    Listxattr = 19, "listxattr", Repeat, 0, 0, Meta;
+    Listxattr = 19, listxattr, [inode], LOOK { reply: ReplyBody::Value };
     /// Remove an extended attribute.
-    Removexattr = 20, "removexattr", Once, 0, 0, Meta;
-    /// Space and inodes of the file system.
-    Statfs = 21, "statfs", Repeat, 0, 0, Meta;
+    Removexattr = 20, removexattr, [inode], CHANGE { reply: ReplyBody::Empty };
     /// A new regular file without a name, open.
-    Tmpfile = 22, "tmpfile", Once, 0, 0, Meta;
+    Tmpfile = 22, tmpfile, [parent], MAKE { reply: ReplyBody::Created, opens: true };
     /// A new fifo, socket or device.
-    Mknod = 23, "mknod", Once, 0, 0, Meta;
-    /// Lock or unlock bytes of a file, or wait for it.
-    SetLock = 24, "set_lock", Once, 0, 0, Meta;
-    /// Who is in the way of a lock.
-    GetLock = 25, "get_lock", Repeat, 0, 0, Meta;
-    /// Wait for a lock no longer.
-    CancelLock = 26, "cancel_lock", Repeat, 0, 0, Meta;
-    /// A lock that a client has: set again at a server that has forgotten it, or looked at.
-    Relock = 27, "relock", Once, 0, 0, Meta;
+    Mknod = 23, mknod, [parent], MAKE {};
     /// Entries of a directory from a cookie on, of which only those travel that fit a predicate.
-    Find = 28, "find", Repeat, 0, 0, Meta;
+    Find = 28, find, [inode], LOOK { reply: ReplyBody::Found };
+}
+lock_operations: Locks {
+    /// Lock or unlock bytes of a file, or wait for it.
+    SetLock = 24, set_lock, [inode], LOCK { retry: Retry::Once, reply: ReplyBody::LockSet };
+    /// Who is in the way of a lock.
+    GetLock = 25, get_lock, [inode], LOCK { reply: ReplyBody::LockFound };
+    /// Wait for a lock no longer.
+    CancelLock = 26, cancel_lock, [inode], LOCK { reply: ReplyBody::LockCancelled };
+    /// A lock that a client has: set again at a server that has forgotten it, or looked at.
+    Relock = 27, relock, [inode], LOCK {
+        retry: Retry::Once,
+        recovery: DuringRecovery::Registers
+    };
+}
+data_operations: Data {
     /// Bytes of a file.
-    Read = 32, "read", Repeat, 0, BULK, Data;
+    Read = 32, read, [inode], READ { reply_bulk_bytes_max: BULK, reply: ReplyBody::Bulk };
     /// Bytes into a file, at an offset or at its end.
-    Write = 33, "write", Once, BULK, 0, Data;
+    Write = 33, write, [inode], WRITE {
+        request_bulk_bytes_max: BULK,
+        reply: ReplyBody::Written,
+        space: SpaceUse::Takes
+    };
     /// Set a file's size.
-    Truncate = 34, "truncate", Once, 0, 0, Data;
+    Truncate = 34, truncate, [inode], WRITE {};
     /// Size, space and time of the last write, from where the bytes are.
-    Glimpse = 35, "glimpse", Repeat, 0, 0, Data;
+    Glimpse = 35, glimpse, [inode], READ {
+        reply: ReplyBody::Glimpsed,
+        contents: ContentsAccess::None
+    };
     /// Give a range of a file space, or take it away, or make it zeros.
-    Allocate = 36, "allocate", Once, 0, 0, Data;
+    Allocate = 36, allocate, [inode], WRITE {};
     /// Where in a file bytes are, or where none are.
-    Seek = 37, "seek", Repeat, 0, 0, Data;
+    Seek = 37, seek, [inode], READ { reply: ReplyBody::Sought };
     /// Several pieces of a file.
-    ReadList = 38, "read_list", Repeat, 0, BULK, Data;
+    ReadList = 38, read_list, [inode], READ {
+        reply_bulk_bytes_max: BULK,
+        reply: ReplyBody::ListRead
+    };
     /// Bytes into several places of a file, as one change.
-    WriteList = 39, "write_list", Once, BULK, 0, Data;
+    WriteList = 39, write_list, [inode], WRITE {
+        request_bulk_bytes_max: BULK,
+        reply: ReplyBody::Written,
+        space: SpaceUse::Takes
+    };
+}
+lane_operations: Lane {
+    /// Space and inodes of the file system.
+    Statfs = 21, statfs, [], DEFAULT {
+        route: Route::Meta,
+        reply: ReplyBody::Space,
+        recovery: DuringRecovery::Runs,
+        waits: true
+    };
     /// Counters of the lane that answers.
-    Stats = 48, "stats", Repeat, 0, 0, Lane;
+    Stats = 48, stats, [], DEFAULT {
+        reply: ReplyBody::Stats,
+        recovery: DuringRecovery::Runs,
+        waits: true
+    };
     /// Nothing; shows that the other end lives.
-    Ping = 49, "ping", Repeat, 0, 0, Lane;
+    Ping = 49, ping, [], DEFAULT { recovery: DuringRecovery::Runs };
     /// Answered when everything this shard has executed or been given is durable.
-    Sync = 50, "sync", Repeat, 0, 0, Shard;
+    Sync = 50, sync, [], SHARD {};
     /// After a restart: what the client knows of its session at this shard, before it replays.
-    Resume = 51, "resume", Repeat, 0, 0, Shard;
+    Resume = 51, resume, [], SHARD { reply: ReplyBody::Resumed, recovery: DuringRecovery::Runs };
     /// After a restart: this client lane has replayed everything it holds for this shard.
-    ReplayDone = 52, "replay_done", Repeat, 0, 0, Shard;
+    ReplayDone = 52, replay_done, [], SHARD { recovery: DuringRecovery::Runs, waits: true };
     /// The client lane leaves: its sessions at this lane are dropped, durably.
-    Goodbye = 53, "goodbye", Repeat, 0, 0, Lane;
+    Goodbye = 53, goodbye, [], DEFAULT {};
     /// Define an export, or take one away. For who administers.
-    SetExport = 54, "set_export", Repeat, 0, 0, Shard;
+    SetExport = 54, set_export, [], SHARD { changes: Changes::Exports };
     /// What can be mounted. For who administers.
-    Exports = 55, "exports", Repeat, 0, 0, Lane;
+    Exports = 55, exports, [], DEFAULT { reply: ReplyBody::Exports };
     /// Let changes wait for a while, at the lane that is asked. For who administers.
-    Freeze = 56, "freeze", Repeat, 0, 0, Lane;
+    Freeze = 56, freeze, [], DEFAULT { reply: ReplyBody::Frozen };
     /// Have the server's host check, dump or copy the store, and send what comes of it. For who
     /// administers.
-    Inspect = 57, "inspect", Repeat, 0, 0, Lane;
+    Inspect = 57, inspect, [], DEFAULT { reply: ReplyBody::Inspected, waits: true };
+}
 }

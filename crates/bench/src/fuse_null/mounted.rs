@@ -4,9 +4,9 @@
 //! itself when this process ends in another way.
 
 use super::{NULL_COMMAND, NULL_READY};
+use crate::null::Cost;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
-use ring::null::Cost;
 use ring::{DriverKind, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;

@@ -1,7 +1,7 @@
 //! The ends that threads hold, beside those of `ring::handoff`.
 
 use anyhow::{Context as _, Result, bail};
-use door::{Action, Brain, Event, Mail, Turn};
+use door::{Action, Brain, Event, Mail, PeerAction, PeerEvent, Turn};
 use ring::{Config, DriverChoice, DriverKind, Post, Ring};
 use std::mem;
 use std::sync::{self, Arc, Mutex, PoisonError};
@@ -85,7 +85,7 @@ struct Inbox(Vec<u64>);
 
 impl Brain for Inbox {
     fn apply(&mut self, _turn: &mut Turn<'_>, event: Event) {
-        if let Event::Mail { mail: Mail::Interrupt { unique }, .. } = event {
+        if let Event::Peer(PeerEvent::Mail { mail: Mail::Interrupt { unique }, .. }) = event {
             self.0.push(unique);
         }
     }
@@ -118,7 +118,7 @@ impl Side for Lane {
         let to = self.other;
         self.ring.with(|turn| {
             for item in items {
-                turn.act(Action::Mail { to, mail: Mail::Interrupt { unique: *item } });
+                turn.act(PeerAction::Mail { to, mail: Mail::Interrupt { unique: *item } });
             }
         });
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::frames;
 use anyhow::{Context as _, Result};
-use door::{Action, Brain, ConnId, Event, Span, Ticket, Turn, Usage};
+use door::{Action, Brain, ConnId, Event, NetAction, NetEvent, Span, Ticket, Turn, Usage};
 use hashbrown::HashSet;
 use ring::{Config, DriverChoice, DriverKind, Ring};
 use std::net::TcpListener;
@@ -38,7 +38,7 @@ impl Echo {
     /// A frame that is no question for counters waits for its reply. Whether it is so.
     pub(super) fn counts(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) -> bool {
         if self.admitted.insert(conn) {
-            turn.act(Action::admit(conn));
+            turn.act(NetAction::admit(conn));
         }
         let op = turn.arena.get(frame).get(OP_OFFSET..).and_then(<[u8]>::first_chunk);
         if op.is_some_and(|op| u16::from_le_bytes(*op) == Op::Stats.number()) {
@@ -53,7 +53,7 @@ impl Echo {
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) {
         if self.counts(turn, conn, frame) {
             let frame = turn.arena.put(&self.reply);
-            turn.act(Action::Send { conn, frame, bulk: None });
+            turn.act(NetAction::Send { conn, frame, bulk: None });
         }
     }
 
@@ -87,7 +87,7 @@ impl Echo {
         for conn in self.asking.drain(..) {
             let head = Head::Reply(frames::reply_head(Op::Stats));
             let frame = turn.arena.write(|out| head.encode(out, None, |to| stats.encode(to)));
-            turn.act(Action::Send { conn, frame, bulk: None });
+            turn.act(NetAction::Send { conn, frame, bulk: None });
         }
     }
 }
@@ -96,9 +96,9 @@ impl Brain for Echo {
     #[expect(clippy::wildcard_enum_match_arm, reason = "it does nothing else on purpose")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, .. } => self.on_frame(turn, conn, frame),
+            Event::Net(NetEvent::Frame { conn, frame, .. }) => self.on_frame(turn, conn, frame),
             Event::Usage { usage, .. } => self.on_usage(turn, &usage),
-            Event::Closed { conn, .. } => {
+            Event::Net(NetEvent::Closed { conn, .. }) => {
                 self.admitted.remove(&conn);
             }
             _ => {}

@@ -7,7 +7,7 @@
 use super::echo::Echo;
 use crate::frames;
 use anyhow::{Context as _, Result};
-use door::{Action, Brain, Bulk, ConnId, Event, Turn};
+use door::{Action, Brain, Bulk, ConnId, Event, NetAction, NetEvent, Turn};
 use ring::{Config, DriverChoice, DriverKind, Ring};
 use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
@@ -53,7 +53,7 @@ impl Brain for Inline {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is as in the echo")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, bulk } => {
+            Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
                 if self.echo.counts(turn, conn, frame) {
                     self.asked.push(Asked { conn, bulk });
                 }
@@ -92,7 +92,7 @@ impl Desk {
             self.file.write_all_at(ring.bulk_bytes(bulk), offset)?;
             ring.with(|turn| {
                 let frame = turn.arena.put(&self.written);
-                turn.act(Action::Send { conn, frame, bulk: None });
+                turn.act(NetAction::Send { conn, frame, bulk: None });
                 turn.act(Action::Release { buf: bulk.buf });
             });
             return Ok(());
@@ -103,7 +103,7 @@ impl Desk {
         ring.with(|turn| {
             let lengths = Some((bulk.bulk_bytes, bulk.crc32c));
             let frame = turn.arena.write(|out| head.encode(out, lengths, |_| {}));
-            turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
+            turn.act(NetAction::Send { conn, frame, bulk: Some(bulk) });
             turn.act(Action::Release { buf: bulk.buf });
         });
         Ok(())

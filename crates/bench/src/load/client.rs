@@ -1,7 +1,7 @@
 //! One client of a load: its connection, its greeting, its places for operations under way.
 
 use anyhow::{Context as _, Result};
-use door::{Action, ConnId, Mono, Span, Turn};
+use door::{ConnId, Mono, NetAction, Span, Turn};
 use std::collections::VecDeque;
 use wire::{
     Bytes, Challenge, Channel, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Op, Proof, Proven,
@@ -112,12 +112,12 @@ impl Client {
     ) -> Result<()> {
         self.conn = conn;
         let Greeting::Full { export, secret, .. } = greeting else {
-            turn.act(Action::admit(conn));
+            turn.act(NetAction::admit(conn));
             self.state = State::Up { session: SessionId(1) };
             if matches!(greeting, Greeting::Knock) {
                 let knock = Head::Request(Request::of(Op::Ping));
                 let frame = turn.arena.write(|out| knock.encode(out, None, |_| {}));
-                turn.act(Action::Send { conn, frame, bulk: None });
+                turn.act(NetAction::Send { conn, frame, bulk: None });
                 self.state = State::AwaitWelcome;
             }
             return Ok(());
@@ -177,7 +177,7 @@ impl Client {
             }
             (Head::Greeting(FrameKind::Welcome), State::AwaitWelcome) => {
                 let welcome = Welcome::decode_all(body).map_err(|_| nonsense())?;
-                turn.act(Action::admit(self.conn));
+                turn.act(NetAction::admit(self.conn));
                 self.state = State::Up { session: welcome.session };
                 Ok(Heard::Up)
             }
@@ -206,5 +206,5 @@ const fn refused(reason: RefusalReason) -> &'static str {
 
 fn say(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
     let frame = turn.arena.write(|out| Head::Greeting(kind).encode(out, None, |to| to.put(body)));
-    turn.act(Action::Send { conn, frame, bulk: None });
+    turn.act(NetAction::Send { conn, frame, bulk: None });
 }

@@ -1,7 +1,7 @@
 //! What the clients of a load do: one operation, again and again.
 
 use super::client::Client;
-use door::{Action, Bulk, Turn};
+use door::{Bulk, NetAction, Turn};
 use std::fmt::Write as _;
 use wire::{
     Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Piece, Read, ReadList,
@@ -278,7 +278,7 @@ impl Work {
             | Self::ReadAnywhere { .. }
             | Self::ReadList { .. } => None,
         };
-        turn.act(Action::Send { conn: client.conn, frame, bulk });
+        turn.act(NetAction::Send { conn: client.conn, frame, bulk });
     }
 }
 
@@ -315,7 +315,7 @@ fn encode_write(
 pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client) {
     let head = request(client, Op::Stats, (0, ShardId::meta(0)));
     let frame = turn.arena.write(|out| head.encode(out, None, |_| {}));
-    turn.act(Action::Send { conn: client.conn, frame, bulk: None });
+    turn.act(NetAction::Send { conn: client.conn, frame, bulk: None });
 }
 
 fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Head {

@@ -25,7 +25,7 @@ use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
     Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, ListRead, LockRow,
-    LockSet, Op, Renamed, Sought, Space, Stats, Status, Wire, Writer, Written,
+    LockSet, Op, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -234,63 +234,45 @@ impl Body {
     }
 
     fn read(op: Op, bytes: &[u8], body: Span) -> Result<Self, Flaw> {
-        match op {
-            Op::Lookup
-            | Op::Getattr
-            | Op::Setattr
-            | Op::Mkdir
-            | Op::Symlink
-            | Op::Mknod
-            | Op::Link
-            | Op::Open => wire::Entry::decode_all(bytes).map(|entry| Self::Entry(entry.attr)),
-            Op::Create | Op::Tmpfile => Created::decode_all(bytes).map(Self::Created),
-            Op::Readlink => {
+        match op.row().reply {
+            ReplyBody::Empty => empty(bytes).map(|()| Self::Empty),
+            ReplyBody::Bulk => empty(bytes).map(|()| Self::Bytes(None)),
+            ReplyBody::Entry => wire::Entry::decode_all(bytes).map(|entry| Self::Entry(entry.attr)),
+            ReplyBody::Created => Created::decode_all(bytes).map(Self::Created),
+            ReplyBody::Renamed => wire::Renamed::decode_all(bytes).map(Self::Renamed),
+            ReplyBody::Target => {
                 let target = wire::Target::decode_all(bytes)?.target.0;
                 tail(body, target.len()).map(Self::Target)
             }
-            Op::Readdir => wire::Listing::decode_all(bytes).map(|_| Self::Listing(body)),
-            Op::Find => wire::Found::decode_all(bytes).map(|_| Self::Found(body)),
-            Op::Getxattr | Op::Listxattr => {
+            ReplyBody::Value => {
                 let value = wire::Value::decode_all(bytes)?.value.0;
                 tail(body, value.len()).map(Self::Value)
             }
-            Op::Statfs => Space::decode_all(bytes).map(Self::Space),
-            Op::Write | Op::WriteList => Written::decode_all(bytes).map(Self::Written),
-            Op::ReadList => ListRead::decode_all(bytes).map(|read| Self::List(None, read)),
-            Op::Glimpse => {
-                wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
-            }
-            Op::Rename => wire::Renamed::decode_all(bytes).map(Self::Renamed),
-            Op::Seek => wire::Sought::decode_all(bytes).map(Self::Sought),
-            Op::SetLock => LockSet::decode_all(bytes).map(Self::LockSet),
-            Op::GetLock => {
+            ReplyBody::Listing => wire::Listing::decode_all(bytes).map(|_| Self::Listing(body)),
+            ReplyBody::Found => wire::Found::decode_all(bytes).map(|_| Self::Found(body)),
+            ReplyBody::Space => Space::decode_all(bytes).map(Self::Space),
+            ReplyBody::LockSet => LockSet::decode_all(bytes).map(Self::LockSet),
+            ReplyBody::LockFound => {
                 wire::LockFound::decode_all(bytes).map(|found| Self::LockFound(found.found))
             }
-            Op::CancelLock => {
+            ReplyBody::LockCancelled => {
                 let cancelled = wire::LockCancelled::decode_all(bytes)?;
                 Ok(Self::LockCancelled(cancelled.waited))
             }
-            Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
-            Op::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
-            Op::Freeze => wire::Frozen::decode_all(bytes).map(Self::Frozen),
-            Op::Inspect => wire::Inspected::decode_all(bytes).map(|_| Self::Inspected(body)),
-            Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
-            Op::Unlink
-            | Op::Rmdir
-            | Op::Close
-            | Op::Reopen
-            | Op::Relock
-            | Op::Access
-            | Op::Setxattr
-            | Op::Removexattr
-            | Op::Truncate
-            | Op::Allocate
-            | Op::Sync
-            | Op::Resume
-            | Op::ReplayDone
-            | Op::Goodbye
-            | Op::SetExport
-            | Op::Ping => empty(bytes).map(|()| Self::Empty),
+            ReplyBody::ListRead => ListRead::decode_all(bytes).map(|read| Self::List(None, read)),
+            ReplyBody::Written => Written::decode_all(bytes).map(Self::Written),
+            ReplyBody::Glimpsed => {
+                wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
+            }
+            ReplyBody::Sought => wire::Sought::decode_all(bytes).map(Self::Sought),
+            ReplyBody::Stats => Stats::decode_all(bytes).map(Self::Stats),
+            ReplyBody::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
+            ReplyBody::Inspected => {
+                wire::Inspected::decode_all(bytes).map(|_| Self::Inspected(body))
+            }
+            ReplyBody::Frozen => wire::Frozen::decode_all(bytes).map(Self::Frozen),
+            // The answer to a recovery's own request, which no call makes.
+            ReplyBody::Resumed => Err(Flaw::Breach(Breach::Kind)),
         }
     }
 }

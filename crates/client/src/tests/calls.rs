@@ -4,7 +4,7 @@ use super::rig::Rig;
 use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Create, Open, Resize};
 use alloc::vec::Vec;
-use door::{Event, Mail};
+use door::{Event, Mail, PeerEvent};
 use wire::{
     Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpse, Glimpsed, Groups, HandleId,
     LaneId, Name, Op, OpenFor, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
@@ -160,7 +160,7 @@ fn a_sisters_handle_is_closed_by_the_sister() {
     assert_eq!(rig.mails, [(LaneId(9), Mail::Release { handle: foreign })]);
     assert!(rig.asked.is_empty());
     let handle = open(&mut rig, false);
-    rig.event(Event::Mail { from: LaneId(1), mail: Mail::Release { handle } });
+    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Release { handle } }));
     let close = rig.take();
     assert_eq!(close.head.op, Op::Close);
     rig.answer(&close, &[]);

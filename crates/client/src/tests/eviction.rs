@@ -6,7 +6,7 @@ use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Client, Create, Open, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{Event, Mail};
+use door::{Event, Mail, PeerEvent};
 use wire::{
     ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, OpenFor, RefusalReason, Status,
     Transno, Wire, request_flag,
@@ -108,7 +108,7 @@ fn opened(rig: &mut Rig, id: u64) -> HandleId {
 fn every_holder_is_told_once_of_what_a_sister_lost() {
     let mut rig = Rig::new(1);
     let early = [opened(&mut rig, 1), opened(&mut rig, 2)];
-    let lost = Event::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } };
+    let lost = Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } });
     rig.event(lost);
     for handle in early {
         assert_eq!(sync(&mut rig, 3, through(handle)), Err(Status::Io));
@@ -120,7 +120,7 @@ fn every_holder_is_told_once_of_what_a_sister_lost() {
     rig.event(lost);
     for expected in [true, false] {
         let mail = Mail::IsLost { handle: late, job: 77 };
-        rig.event(Event::Mail { from: LaneId(2), mail });
+        rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail }));
         let answer = Mail::WasLost { job: 77, lost: expected };
         assert_eq!(rig.mails.pop(), Some((LaneId(2), answer)));
     }
@@ -133,7 +133,7 @@ fn the_lane_that_opened_a_file_says_whether_its_holder_was_told() {
     let foreign = HandleId(1 << 48 | 5);
     assert_eq!(sync(&mut rig, 1, through(foreign)), Ok(Answer::Done));
     assert_eq!(rig.mails, [], "nobody is asked while nothing is lost");
-    rig.event(Event::Mail { from: LaneId(2), mail: Mail::Lost { inode: FILE } });
+    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail: Mail::Lost { inode: FILE } }));
     for (id, lost) in [(2, true), (3, false)] {
         rig.call(id, through(foreign));
         let asked = [rig.take(), rig.take()];
@@ -142,7 +142,7 @@ fn the_lane_that_opened_a_file_says_whether_its_holder_was_told() {
         let Some((LaneId(1), Mail::IsLost { handle, job })) = rig.mails.pop() else { panic!() };
         assert_eq!(handle, foreign);
         let mail = Mail::WasLost { job, lost };
-        rig.event(Event::Mail { from: LaneId(1), mail });
+        rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail }));
         assert_eq!(rig.outcome(), if lost { Err(Status::Io) } else { Ok(Answer::Done) });
     }
 }
@@ -170,7 +170,7 @@ fn sisters_come_to_the_new_uuid_together() {
     for lane in (0..3).map(LaneId) {
         assert!(rig.asked.is_empty(), "{lane} is not known to follow");
         assert_eq!(rig.wake_at, None, "only its mail wakes");
-        rig.event(Event::Mail { from: lane, mail: Mail::Evicted { count: 1 } });
+        rig.event(Event::Peer(PeerEvent::Mail { from: lane, mail: Mail::Evicted { count: 1 } }));
     }
     rig.wait_ms(10_000);
     assert_eq!(rig.asked.len(), 2);
@@ -178,9 +178,11 @@ fn sisters_come_to_the_new_uuid_together() {
     // A sister that hears of it first is evicted by that.
     let mut sister = Rig::new(1);
     changed(&mut sister, 1, 5);
-    sister.event(Event::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } });
+    sister
+        .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } }));
     assert_eq!(sister.client.counters().lost_count, 1);
-    sister.event(Event::Mail { from: LaneId(0), mail: Mail::Evicted { count: 2 } });
+    sister
+        .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 2 } }));
     assert_eq!(sister.client.take_reports().len(), 1, "one that loses nothing has nothing to say");
     assert!(sister.mails.contains(&(LaneId(1), Mail::Lost { inode: FILE })));
 }
@@ -200,7 +202,7 @@ fn who_made_a_file_is_told_that_it_is_lost() {
     rig.token(&asked, 9, &created.to_bytes());
     let Ok(Answer::Created { handle: Some(handle), .. }) = rig.outcome() else { panic!() };
     rig.shape.flags = wire::welcome_flag::HANDLES_UNKNOWN;
-    rig.event(Event::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } });
+    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } }));
     rig.wait_ms(1_000);
     let reopen = rig.take();
     assert_eq!(reopen.head.op, Op::Reopen);
@@ -281,7 +283,7 @@ fn what_is_closed_behind_a_refusal_waits_for_nobody() {
     rig.wait_ms(1_000);
     assert_eq!(rig.client.refusal(), Some(Refused::WrongSecret));
     let mail = door::Mail::Release { handle };
-    rig.event(door::Event::Mail { from: wire::LaneId(1), mail });
+    rig.event(door::Event::Peer(door::PeerEvent::Mail { from: wire::LaneId(1), mail }));
     assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
 }
 

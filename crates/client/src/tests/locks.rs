@@ -3,7 +3,7 @@
 use super::rig::{Asked, Rig};
 use crate::{Answer, Call, Report, SetLock};
 use alloc::vec::Vec;
-use door::{Event, LockAsk, Mail};
+use door::{Event, LockAsk, Mail, PeerEvent};
 use wire::{
     ByteRange, CancelLock, Grant, HandleId, Head, InodeNo, LaneId, LockCancelled, LockKind,
     LockSet, LockType, Op, Relock, Reply, Status, Wire, reply_flag,
@@ -328,7 +328,7 @@ fn a_sister_asks_the_keeper_and_is_told() {
     let SetLock { inode, kind, owner, lock, range, pid, handle, .. } = set(&rig, 9, WRITE, (0, 9));
     let lock = wire::SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 };
     let mail = Mail::Lock { job, ask: LockAsk::Set { lock, handle } };
-    rig.event(Event::Mail { from, mail });
+    rig.event(Event::Peer(PeerEvent::Mail { from, mail }));
     let asked = rig.take();
     reply(&mut rig, &asked, true);
     assert!(rig.mails.contains(&(from, Mail::LockDone { job, result: Ok(()) })));
@@ -338,7 +338,7 @@ fn a_sister_asks_the_keeper_and_is_told() {
     }
     rig.mails.clear();
     let mail = Mail::LockRelease { inode, handle };
-    rig.event(Event::Mail { from: LaneId(2), mail });
+    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail }));
     let asked = rig.take();
     assert_eq!(wire::SetLock::decode_all(&asked.body).unwrap().lock, None);
     reply(&mut rig, &asked, true);
@@ -354,7 +354,7 @@ fn a_sister_asks_the_keeper_and_is_told() {
     rig.interrupt(9);
     assert_eq!(rig.mails, [(to, Mail::LockInterrupt { job })]);
     let result = Err(Status::Interrupted);
-    rig.event(Event::Mail { from: to, mail: Mail::LockDone { job, result } });
+    rig.event(Event::Peer(PeerEvent::Mail { from: to, mail: Mail::LockDone { job, result } }));
     assert_eq!(rig.outcome(), Err(Status::Interrupted));
 }
 

@@ -6,8 +6,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
 use door::{
-    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, NO_MAC, Now, Span,
-    Turn,
+    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, NO_MAC, NetAction,
+    NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
 };
 use wire::{
     Challenge, Channel, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note,
@@ -176,7 +176,7 @@ impl Rig {
     /// All connections end.
     pub(super) fn hang_up(&mut self) {
         for (conn, ..) in core::mem::take(&mut self.conns) {
-            let event = Event::Closed { conn, reason: CloseReason::Ended };
+            let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
             self.happenings.push_back(Happening::Event(event));
         }
         self.asked.clear();
@@ -188,7 +188,7 @@ impl Rig {
     pub(super) fn close(&mut self, conn: ConnId) {
         self.conns.retain(|(known, ..)| *known != conn);
         self.asked.retain(|asked| asked.conn != conn);
-        self.event(Event::Closed { conn, reason: CloseReason::Ended });
+        self.event(Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended }));
     }
 
     /// The oldest request.
@@ -313,7 +313,7 @@ impl Rig {
             let event = match happening {
                 Happening::Event(event) => event,
                 Happening::Frame(conn, frame, bulk) => {
-                    Event::Frame { conn, frame: turn.arena.put(&frame), bulk }
+                    Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk })
                 }
             };
             self.client.apply(&mut turn, event);
@@ -335,35 +335,43 @@ impl Rig {
 
     fn perform(&mut self, arena: &Arena, action: Action) {
         match action {
-            Action::Connect { ticket } => {
+            Action::Net(NetAction::Connect { ticket }) => {
                 let event = if self.shape.listening {
                     self.conn_last += 1;
                     let conn = ConnId(self.conn_last);
                     let channel = self.shape.channels.0;
                     if channel != PLAIN {
-                        let sealed = Event::Sealed { conn, channel, holder: None };
+                        let sealed = Event::Net(NetEvent::Sealed { conn, channel, holder: None });
                         self.happenings.push_back(Happening::Event(sealed));
                     }
-                    Event::Connected { ticket, conn }
+                    Event::Net(NetEvent::Connected { ticket, conn })
                 } else {
-                    Event::ConnectFailed { ticket, reason: self.shape.unheard }
+                    Event::Net(NetEvent::ConnectFailed { ticket, reason: self.shape.unheard })
                 };
                 self.happenings.push_back(Happening::Event(event));
             }
-            Action::Send { conn, frame, bulk } => self.receive(conn, arena.get(frame), bulk),
-            Action::Close { conn } => {
+            Action::Net(NetAction::Send { conn, frame, bulk }) => {
+                self.receive(conn, arena.get(frame), bulk)
+            }
+            Action::Net(NetAction::Close { conn }) => {
                 self.closed.push(conn);
                 self.conns.retain(|(known, ..)| *known != conn);
                 self.asked.retain(|asked| asked.conn != conn);
             }
-            Action::Mail { to, mail } => {
+            Action::Peer(PeerAction::Mail { to, mail }) => {
                 self.mails.push((to, mail));
                 if let Mail::LocksAt { inode, some: true } = mail {
                     let mail = Mail::LocksSeen { inode };
-                    self.happenings.push_back(Happening::Event(Event::Mail { from: to, mail }));
+                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Mail {
+                        from: to,
+                        mail,
+                    })));
                 }
                 if self.sisters_follow && matches!(mail, Mail::Evicted { .. }) {
-                    self.happenings.push_back(Happening::Event(Event::Mail { from: to, mail }));
+                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Mail {
+                        from: to,
+                        mail,
+                    })));
                 }
             }
             Action::Keep { as_buf, bulk } => {
@@ -375,12 +383,12 @@ impl Rig {
                 assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
             }
             Action::Release { buf } => self.released.push(buf),
-            Action::SecretsWanted => {
+            Action::ReadSecrets => {
                 self.wanted_count += 1;
                 self.happenings.push_back(Happening::Event(Event::Secrets(self.secrets)));
             }
             Action::WakeAt { at } => self.wake_at = Some(at),
-            Action::Admit { .. } => {}
+            Action::Net(NetAction::Admit { .. }) => {}
             other => panic!("a client has no use for {other:?}"),
         }
     }

@@ -51,13 +51,13 @@ fn allocations_are_recorded_with_the_size_behind_them() {
         let asked = world.allocate(range, allocation, keep_size);
         let action = world.take();
         let [
-            Action::ObjectAllocate {
+            Action::Object(ObjectAction::Allocate {
                 object_offset,
                 range_bytes,
                 allocation: of,
                 keep_size: kept,
                 ..
-            },
+            }),
         ] = action[..]
         else {
             panic!("{action:?}")
@@ -96,7 +96,10 @@ fn what_comes_after_a_hole_waits_for_its_record() {
     world.write(5, 10);
     assert!(world.take().is_empty(), "alone");
     world.done(&punch);
-    assert!(matches!(world.one(), Action::ObjectRead { .. }), "readers need not wait for records");
+    assert!(
+        matches!(world.one(), Action::Object(ObjectAction::Read { .. })),
+        "readers need not wait for records"
+    );
     world.settle();
     let sync = world.one();
     world.done(&sync);
@@ -115,7 +118,7 @@ fn what_comes_after_a_hole_waits_for_its_record() {
     assert!(write_time_ns > WALL_NS, "later than the write before it");
     assert!(world.take().is_empty(), "its record is not durable");
     world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 5, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 5, .. })));
     let _ = read;
 }
 
@@ -129,9 +132,12 @@ fn an_allocation_that_failed_half_way_leaves_no_size() {
     world.read(0, 1000);
     world.stat(Some(700));
     let cut = world.one();
-    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 100, .. }), "{cut:?}");
+    assert!(
+        matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
+        "{cut:?}"
+    );
     world.done(&cut);
-    assert!(matches!(world.one(), Action::ObjectRead { read_bytes: 100, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })));
 }
 
 #[test]
@@ -161,7 +167,8 @@ fn places_are_looked_for_in_the_object_and_never_behind_its_end() {
     for (hole, found) in [(true, Some(100)), (false, Some(64)), (false, None)] {
         let token = world.seek(60, hole);
         let seek = world.one();
-        let Action::ObjectSeek { ticket, object_offset: 60, hole: of, .. } = seek else {
+        let Action::Object(ObjectAction::Seek { ticket, object_offset: 60, hole: of, .. }) = seek
+        else {
             panic!("{seek:?}")
         };
         assert_eq!(of, hole);

@@ -37,11 +37,11 @@ impl World {
     fn writes(&mut self) -> (Vec<Action>, Vec<(u64, u32, u32)>) {
         let mut actions = self.take();
         let bufs = released(&actions);
-        actions.retain(|action| matches!(action, Action::ObjectWrite { .. }));
+        actions.retain(|action| matches!(action, Action::Object(ObjectAction::Write { .. })));
         let places = actions
             .iter()
             .map(|action| match action {
-                Action::ObjectWrite { object_offset, bulk, .. } => {
+                Action::Object(ObjectAction::Write { object_offset, bulk, .. }) => {
                     assert_eq!(bufs, [bulk.buf.0], "one buffer, released once");
                     (*object_offset, bulk.start, bulk.bulk_bytes)
                 }
@@ -52,7 +52,9 @@ impl World {
     }
 
     fn pieces_read(&mut self, action: &Action) -> Pieces {
-        let Action::ObjectReadList { pieces, .. } = action else { panic!("{action:?}") };
+        let Action::Object(ObjectAction::ReadList { pieces, .. }) = action else {
+            panic!("{action:?}")
+        };
         Pieces::decode_all(self.arena.get(*pieces)).unwrap()
     }
 
@@ -126,11 +128,14 @@ fn a_list_is_alone_at_its_object() {
     assert!(world.take().is_empty(), "nobody sees half a list");
     world.done(&writes[1]);
     let action = world.one();
-    assert!(matches!(action, Action::ObjectRead { .. }));
+    assert!(matches!(action, Action::Object(ObjectAction::Read { .. })));
     let bulk = world.bulk(10);
     world.on_read(&action, Some(bulk));
     assert!(world.outcomes().contains(&answered(read, Answer::Bytes(Some(bulk)))));
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 100, .. }), "the append");
+    assert!(
+        matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 100, .. })),
+        "the append"
+    );
 }
 
 #[test]
@@ -142,10 +147,10 @@ fn appends_and_cuts_find_the_size_that_a_list_left() {
     let (writes, _) = world.writes();
     writes.iter().for_each(|write| world.done(write));
     let append = world.one();
-    assert!(matches!(append, Action::ObjectWrite { object_offset: 350, .. }));
+    assert!(matches!(append, Action::Object(ObjectAction::Write { object_offset: 350, .. })));
     world.done(&append);
     let cut = world.one();
-    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 120, .. }));
+    assert!(matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 120, .. })));
     world.done(&cut);
     world.outcomes();
     world.read_list(&[(100, 50), (300, 50)]);
@@ -230,7 +235,10 @@ fn a_list_that_fails_in_one_piece_fails() {
     world.read(0, 1000);
     world.stat(Some(410));
     let cut = world.one();
-    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 100, .. }), "{cut:?}");
+    assert!(
+        matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
+        "{cut:?}"
+    );
 }
 
 #[test]

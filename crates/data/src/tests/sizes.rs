@@ -38,7 +38,7 @@ fn what_was_made_is_empty() {
     assert!(world.take().is_empty(), "nothing is looked for");
     assert_eq!(world.told(token), (Transno(0), 0));
     world.append(7);
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 0, .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 0, .. })));
 }
 
 /// What was never written has no object, and nobody asks the disk to remove it.
@@ -72,7 +72,10 @@ fn what_was_written_is_removed_from_the_disk() {
         }
         world.outcomes();
         world.with(|shards, turn| shards.remove(turn, FILE));
-        assert!(matches!(world.one(), Action::ObjectRemove { .. }), "fails: {fails}");
+        assert!(
+            matches!(world.one(), Action::Object(ObjectAction::Remove { .. })),
+            "fails: {fails}"
+        );
     }
 }
 

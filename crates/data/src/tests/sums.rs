@@ -26,7 +26,9 @@ impl World {
 
     /// The checksums that were asked for are these; the ranges that were asked for.
     fn summed(&mut self, found: &[BlockSum]) -> Vec<(u64, u32)> {
-        let Action::ObjectSums { ticket, ranges, .. } = self.one() else { panic!("no checksums") };
+        let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = self.one() else {
+            panic!("no checksums")
+        };
         let mut from = wire::Reader::new(self.arena.get(ranges));
         let ranges: Vec<door::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
         let bytes: Vec<u8> = found.iter().flat_map(BlockSum::to_bytes).collect();
@@ -99,7 +101,7 @@ impl World {
         let writes = self.take();
         let writes: Vec<Action> = writes
             .into_iter()
-            .filter(|action| matches!(action, Action::ObjectWrite { .. }))
+            .filter(|action| matches!(action, Action::Object(ObjectAction::Write { .. })))
             .collect();
         assert_eq!(writes.len(), count);
         writes.iter().for_each(|write| self.done(write));
@@ -135,7 +137,10 @@ fn checksums_are_taken_away_durably_before_a_covered_byte_is_overwritten() {
     world.with(|shards, turn| shards.on_logged(turn, FILE));
     assert_eq!(world.bound(), None, "not while the region is open");
     world.write(0, BLOCK_BYTES);
-    assert!(matches!(world.take()[0], Action::ObjectWrite { .. }), "once for a region");
+    assert!(
+        matches!(world.take()[0], Action::Object(ObjectAction::Write { .. })),
+        "once for a region"
+    );
 }
 
 #[test]
@@ -158,7 +163,7 @@ fn a_block_that_was_appended_to_is_compared_before_it_is_read() {
     world.read(BLOCK, 20);
     let longer = sum(wire::crc32c_combined(2, 77, 5), 105);
     assert_eq!(world.summed(&[longer]), [(BLOCK, 105)]);
-    assert!(matches!(world.one(), Action::ObjectRead { .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Read { .. })));
 }
 
 #[test]
@@ -192,7 +197,7 @@ fn a_truncation_takes_the_checksums_behind_it_away_first() {
     };
     assert!(until_block > 1 << 40, "to the end: {until_block}");
     world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::ObjectTruncate { .. }));
+    assert!(matches!(world.one(), Action::Object(ObjectAction::Truncate { .. })));
 }
 
 #[test]
@@ -276,7 +281,7 @@ fn a_block_is_compared_before_it_is_read_for_the_first_time() {
     assert_eq!(world.summed(&both), [(0, BLOCK_BYTES), (BLOCK, 100)]);
     for _ in 0..2 {
         let action = world.one();
-        assert!(matches!(action, Action::ObjectRead { .. }), "{action:?}");
+        assert!(matches!(action, Action::Object(ObjectAction::Read { .. })), "{action:?}");
         let bulk = world.bulk(20);
         world.on_read(&action, Some(bulk));
         assert_eq!(world.outcomes().len(), 1);

@@ -5,7 +5,7 @@ use super::std::collections::BTreeMap;
 use super::{DIRECTORY, Dice, FILE, attr};
 use crate::abi::{Opcode, init_flag};
 use alloc::vec::Vec;
-use door::{Event, Mail, Mono, Process, Say};
+use door::{Event, KernelEvent, Mail, Mono, PeerEvent, Process, Say};
 use wire::{
     Attr, Bytes, Contents, Created, Entry, FileKind, Glimpsed, Groups, InodeNo, LaneId, List,
     Listing, Lookup, Op, Space, Status, Target, Value, Wire, Written, attr_flag,
@@ -201,10 +201,16 @@ fn an_interrupt_of_a_sisters_request_is_sent_on() {
     rig.mails.clear();
     rig.listening = false;
     rig.ask(Opcode::Unlink, 10, DIRECTORY, b"a\0");
-    rig.event(Event::Mail { from: LaneId(1), mail: Mail::Interrupt { unique: 10 } });
+    rig.event(Event::Peer(PeerEvent::Mail {
+        from: LaneId(1),
+        mail: Mail::Interrupt { unique: 10 },
+    }));
     rig.wait_ms(20);
     assert_eq!(rig.status(), Status::Interrupted);
-    rig.event(Event::Mail { from: LaneId(1), mail: Mail::Interrupt { unique: 12 } });
+    rig.event(Event::Peer(PeerEvent::Mail {
+        from: LaneId(1),
+        mail: Mail::Interrupt { unique: 12 },
+    }));
     assert!(rig.mails.is_empty(), "mail is not sent round");
 }
 
@@ -261,7 +267,7 @@ fn rig_ending() -> Rig {
     let asked = rig.take();
     rig.token(&asked, 5, &[]);
     assert_eq!(rig.reply().status, Status::Ok);
-    rig.event(Event::KernelGone);
+    rig.event(Event::Kernel(KernelEvent::Unmounted));
     assert_eq!(rig.stopped_count, 0);
     rig
 }
@@ -341,12 +347,12 @@ fn when_the_kernel_goes_all_lanes_end_and_nothing_is_answered() {
     let mut rig = Rig::new();
     rig.listening = false;
     rig.ask(Opcode::Lookup, 7, DIRECTORY, b"a\0");
-    rig.event(Event::KernelGone);
+    rig.event(Event::Kernel(KernelEvent::Unmounted));
     assert_eq!(rig.mails, [(LaneId(1), Mail::Unmounted), (LaneId(2), Mail::Unmounted)]);
     assert_eq!(rig.stopped_count, 1);
     assert!(rig.replied.is_empty());
     let mut sister = Rig::new();
-    sister.event(Event::Mail { from: LaneId(1), mail: Mail::Unmounted });
+    sister.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Unmounted }));
     assert_eq!(sister.stopped_count, 1);
     assert!(sister.mails.is_empty());
 }

@@ -6,8 +6,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use client::Client;
 use door::{
-    Action, Arena, Brain, BufId, Bulk, CloseReason, ConnId, Errno, Event, KernelSlot, Mail, Mono,
-    Now, Process, Say, Ticket, Turn,
+    Action, Arena, Brain, BufId, Bulk, CloseReason, ConnId, Errno, Event, KernelAction,
+    KernelEvent, KernelSlot, Mail, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent, Process,
+    Say, Ticket, Turn,
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, PLAIN, Proven,
@@ -177,7 +178,7 @@ impl Rig {
 
     pub(super) fn hang_up(&mut self) {
         for conn in core::mem::take(&mut self.conns) {
-            let event = Event::Closed { conn, reason: CloseReason::Ended };
+            let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
             self.happenings.push_back(Happening::Event(event));
         }
         self.asked.clear();
@@ -251,14 +252,16 @@ impl Rig {
             let event = match happening {
                 Happening::Event(event) => event,
                 Happening::Frame(conn, frame, bulk) => {
-                    Event::Frame { conn, frame: turn.arena.put(&frame), bulk }
+                    Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk })
                 }
-                Happening::Kernel(slot, bytes, bulk) => {
-                    Event::Kernel { slot, request: turn.arena.put(&bytes), bulk }
-                }
+                Happening::Kernel(slot, bytes, bulk) => Event::Kernel(KernelEvent::Request {
+                    slot,
+                    request: turn.arena.put(&bytes),
+                    bulk,
+                }),
                 Happening::Groups(ticket, groups) => {
                     let groups = groups.map(|groups| turn.arena.put(&groups));
-                    Event::CallerGroups { ticket, groups }
+                    Event::Kernel(KernelEvent::CallerGroups { ticket, groups })
                 }
             };
             self.lane.apply(&mut turn, event);
@@ -271,39 +274,47 @@ impl Rig {
 
     fn perform(&mut self, arena: &Arena, action: Action) {
         match action {
-            Action::Connect { ticket } => {
+            Action::Net(NetAction::Connect { ticket }) => {
                 self.conn_last += 1;
                 let conn = ConnId(self.conn_last);
                 let event = if self.listening {
                     self.conns.push(conn);
-                    Event::Connected { ticket, conn }
+                    Event::Net(NetEvent::Connected { ticket, conn })
                 } else {
-                    Event::ConnectFailed { ticket, reason: CloseReason::Failed(Errno(111)) }
+                    Event::Net(NetEvent::ConnectFailed {
+                        ticket,
+                        reason: CloseReason::Failed(Errno(111)),
+                    })
                 };
                 self.happenings.push_back(Happening::Event(event));
             }
-            Action::Send { conn, frame, bulk } => self.receive(conn, arena.get(frame), bulk),
-            Action::Close { conn } => self.conns.retain(|known| *known != conn),
-            Action::Mail { to, mail } => {
+            Action::Net(NetAction::Send { conn, frame, bulk }) => {
+                self.receive(conn, arena.get(frame), bulk)
+            }
+            Action::Net(NetAction::Close { conn }) => self.conns.retain(|known| *known != conn),
+            Action::Peer(PeerAction::Mail { to, mail }) => {
                 self.answer_mail(to, mail);
                 self.mails.push((to, mail));
             }
             Action::Keep { .. } => {}
             Action::Release { buf } if buf.0 >= door::KEPT_BUFS => {}
             Action::Release { buf } => self.released.push(buf),
-            Action::KernelReply { slot, status, payload, bulk } => {
+            Action::Kernel(KernelAction::Reply { slot, status, payload, bulk }) => {
                 let payload = arena.get(payload).to_vec();
                 self.replied.push(Replied { slot, status, payload, bulk });
             }
-            Action::CallerGroups { ticket, who } => self.groups_wanted.push((ticket, who)),
-            Action::CallerSignals { ticket, pid } => {
+            Action::Kernel(KernelAction::CallerGroups { ticket, who }) => {
+                self.groups_wanted.push((ticket, who))
+            }
+            Action::Kernel(KernelAction::CallerSignals { ticket, pid }) => {
                 self.looked_at.push(pid);
-                let event = Event::CallerSignals { ticket, ends: self.caller_ends };
+                let event =
+                    Event::Kernel(KernelEvent::CallerSignals { ticket, ends: self.caller_ends });
                 self.happenings.push_back(Happening::Event(event));
             }
-            Action::Say { say, line } => self.said.push((say, arena.get(line).to_vec())),
+            Action::Log { say, line } => self.said.push((say, arena.get(line).to_vec())),
             Action::Stopped => self.stopped_count += 1,
-            Action::WakeAt { .. } | Action::Admit { .. } => {}
+            Action::WakeAt { .. } | Action::Net(NetAction::Admit { .. }) => {}
             other => panic!("a mount has no use for {other:?}"),
         }
     }
@@ -316,7 +327,8 @@ impl Rig {
             Mail::IsLost { job, .. } if self.sisters_know => Mail::WasLost { job, lost: false },
             _ => return,
         };
-        self.happenings.push_back(Happening::Event(Event::Mail { from, mail: answer }));
+        self.happenings
+            .push_back(Happening::Event(Event::Peer(PeerEvent::Mail { from, mail: answer })));
     }
 
     /// The server says what became of a wait.

@@ -3,7 +3,7 @@
 use super::peer::{Got, Peer, ROOT, Who};
 use crate::Share;
 use crate::toy::{Kind, Toy};
-use door::{Errno, Event, Mail};
+use door::{Errno, Event, Mail, PeerEvent};
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
@@ -318,7 +318,7 @@ fn a_lane_that_recovers_tells_no_size() {
     toy.run();
     assert!(!toy.lane(0).recovery.is_over(), "the writer is waited for");
     let mail = Mail::Settle { inode, number: 1 };
-    toy.event(0, Event::Mail { from: LaneId(0), mail });
+    toy.event(0, Event::Peer(PeerEvent::Mail { from: LaneId(0), mail }));
     toy.run();
     assert!(toy.lane(0).sizing.is_empty(), "nothing was looked up");
     assert_eq!(toy.lane(0).recovery.sizings.len(), 1);

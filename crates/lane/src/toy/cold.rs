@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::LogReader;
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
-use door::Event;
+use door::{Event, StoreEvent};
 use wire::{Map, ShardId, Wire};
 
 /// The store; names take so much memory at most.
@@ -112,7 +112,11 @@ impl Toy {
         let place = &mut self.places[index];
         let count = self.dice.below(30);
         for (shard, ShardRow { lsn, transno, .. }) in cold.apply(&place.log, count) {
-            place.coming.push(Coming::Plain(Event::Checkpointed { shard, lsn, transno }));
+            place.coming.push(Coming::Plain(Event::Store(StoreEvent::Checkpointed {
+                shard,
+                lsn,
+                transno,
+            })));
         }
     }
 }

@@ -3,7 +3,10 @@
 use super::{Coming, Toy, bulk_of};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use door::{Action, Event, LogRoom, Object, ObjectStat, StoreSpace, Ticket, Usage};
+use door::{
+    Action, Event, LogRoom, Object, ObjectAction, ObjectEvent, ObjectStat, StoreAction, StoreEvent,
+    StoreSpace, Ticket, Usage,
+};
 use wire::Wire as _;
 
 /// An object's bytes: what readers see, and what a crash leaves.
@@ -66,48 +69,60 @@ impl Toy {
     pub(super) fn launch(&mut self, index: usize, action: Action) {
         let place = &mut self.places[index];
         let flight = match action {
-            Action::LogAppend { ticket, batch } => {
+            Action::Store(StoreAction::LogAppend { ticket, batch }) => {
                 let logging =
                     place.flights.iter().any(|flight| matches!(flight, Flight::Log { .. }));
                 assert!(!logging, "one append at a time");
                 Flight::Log { ticket, bytes: place.arena.get(batch).to_vec() }
             }
-            Action::ObjectRead { ticket, object, object_offset, read_bytes } => {
+            Action::Object(ObjectAction::Read { ticket, object, object_offset, read_bytes }) => {
                 let (from, count) = (object_offset as usize, read_bytes as usize);
                 Flight::Read { ticket, object, from, count }
             }
-            Action::ObjectReadList { ticket, object, pieces } => {
+            Action::Object(ObjectAction::ReadList { ticket, object, pieces }) => {
                 let pieces = wire::Pieces::decode_all(place.arena.get(pieces)).unwrap();
                 Flight::ReadList { ticket, object, pieces }
             }
-            Action::ObjectSums { ticket, object, ranges } => {
+            Action::Object(ObjectAction::Sums { ticket, object, ranges }) => {
                 let mut from = wire::Reader::new(place.arena.get(ranges));
                 let ranges = core::iter::from_fn(|| from.read().ok()).collect();
                 Flight::Sums { ticket, object, ranges }
             }
-            Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes } => {
+            Action::Object(ObjectAction::Write {
+                ticket,
+                object,
+                object_offset,
+                bulk,
+                block_bytes,
+            }) => {
                 let bytes = bulk_of(place, bulk);
                 // Of a piece of a list nobody has one.
                 assert!(bulk.crc32c.is_none_or(|crc32c| crc32c == wire::crc32c(&bytes)));
                 let (from, block_bytes) = (object_offset as usize, block_bytes as usize);
                 Flight::Write { ticket, object, from, bytes, block_bytes }
             }
-            Action::ObjectTruncate { ticket, object, size_bytes } => {
+            Action::Object(ObjectAction::Truncate { ticket, object, size_bytes }) => {
                 Flight::Truncate { ticket, object, size: size_bytes as usize }
             }
-            action @ Action::ObjectAllocate { ticket, .. } => Flight::Allocate { ticket, action },
-            Action::ObjectSeek { ticket, object, object_offset, hole } => {
+            action @ Action::Object(ObjectAction::Allocate { ticket, .. }) => {
+                Flight::Allocate { ticket, action }
+            }
+            Action::Object(ObjectAction::Seek { ticket, object, object_offset, hole }) => {
                 Flight::Seek { ticket, object, from: object_offset as usize, hole }
             }
-            Action::ObjectSync { ticket, object } => {
+            Action::Object(ObjectAction::Sync { ticket, object }) => {
                 let snapshot = self.files.get(&object).map(|file| file.seen.clone());
                 Flight::Sync { ticket, object, snapshot }
             }
-            Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
-            Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
-            Action::StoreSpace { ticket } => Flight::Space { ticket },
+            Action::Object(ObjectAction::Stat { ticket, object }) => {
+                Flight::Stat { ticket, object }
+            }
+            Action::Object(ObjectAction::Remove { ticket, object }) => {
+                Flight::Remove { ticket, object }
+            }
+            Action::Store(StoreAction::Space { ticket }) => Flight::Space { ticket },
             Action::Usage { ticket } => Flight::Usage { ticket },
-            Action::ColdRead { ticket, from, until, row_count_max } => {
+            Action::Store(StoreAction::ReadRows { ticket, from, until, row_count_max }) => {
                 let [from, until] = [from, until].map(|key| place.arena.get(key).to_vec());
                 Flight::Cold { ticket, from, until, row_count_max }
             }
@@ -163,7 +178,9 @@ impl Toy {
         let fails = self.failing.iter().position(|(failing, _)| Some(*failing) == kind);
         let failed = fails.map(|at| self.failing.remove(at).1);
         let (files, place) = (&mut self.files, &mut self.places[index]);
-        let done = |ticket| Event::ObjectDone { ticket, result: failed.map_or(Ok(()), Err) };
+        let done = |ticket| {
+            Event::Object(ObjectEvent::Done { ticket, result: failed.map_or(Ok(()), Err) })
+        };
         let event = match flight {
             Flight::Log { ticket, bytes } => {
                 let bytes_count = bytes.len() as u64;
@@ -171,11 +188,11 @@ impl Toy {
                 place.room_bytes -= bytes_count;
                 place.log.extend_from_slice(&bytes);
                 let room = LogRoom { room_bytes: place.room_bytes, is_behind: false };
-                Event::Logged { ticket, result: failed.map_or(Ok(room), Err) }
+                Event::Store(StoreEvent::Logged { ticket, result: failed.map_or(Ok(room), Err) })
             }
             Flight::Read { ticket, object, from, count } => {
                 if let Some(errno) = failed {
-                    let event = Event::ObjectRead { ticket, result: Err(errno) };
+                    let event = Event::Object(ObjectEvent::Read { ticket, result: Err(errno) });
                     return place.coming.push(Coming::Plain(event));
                 }
                 let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
@@ -186,7 +203,7 @@ impl Toy {
             }
             Flight::ReadList { ticket, object, pieces } => {
                 if let Some(errno) = failed {
-                    let event = Event::ObjectRead { ticket, result: Err(errno) };
+                    let event = Event::Object(ObjectEvent::Read { ticket, result: Err(errno) });
                     return place.coming.push(Coming::Plain(event));
                 }
                 let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
@@ -228,7 +245,7 @@ impl Toy {
             Flight::Seek { ticket, object, from, hole } => {
                 let size = files.get(&object).map_or(0, |file| file.seen.len());
                 let found = (from < size).then_some(if hole { size } else { from } as u64);
-                Event::ObjectSought { ticket, result: Ok(found) }
+                Event::Object(ObjectEvent::Sought { ticket, result: Ok(found) })
             }
             Flight::Sync { ticket, object, snapshot } => {
                 if let (Some(file), None) = (files.get_mut(&object), failed) {
@@ -241,7 +258,7 @@ impl Toy {
                     size_bytes: file.seen.len() as u64,
                     allocated_bytes: file.seen.len().next_multiple_of(4096) as u64,
                 });
-                Event::ObjectStat { ticket, result: Ok(stat) }
+                Event::Object(ObjectEvent::Stat { ticket, result: Ok(stat) })
             }
             Flight::Remove { ticket, object } => {
                 if failed.is_none() {
@@ -256,7 +273,7 @@ impl Toy {
                     available_bytes: 1 << 38,
                     available_file_count: Some(1 << 20),
                 };
-                Event::StoreSpace { ticket, result: Ok(space) }
+                Event::Store(StoreEvent::Space { ticket, result: Ok(space) })
             }
             Flight::Usage { ticket } => Event::Usage { ticket, usage: USAGE },
             Flight::Cold { ticket, from, until, row_count_max } => {
@@ -286,9 +303,14 @@ fn written_sums(from: usize, bytes: &[u8], block_bytes: usize) -> Vec<u8> {
 
 /// Performs an `ObjectAllocate`.
 pub(super) fn allocate(files: &mut BTreeMap<Object, File>, action: Action) {
-    let Action::ObjectAllocate {
-        object, object_offset, range_bytes, allocation, keep_size, ..
-    } = action
+    let Action::Object(ObjectAction::Allocate {
+        object,
+        object_offset,
+        range_bytes,
+        allocation,
+        keep_size,
+        ..
+    }) = action
     else {
         panic!("{action:?}")
     };

@@ -156,7 +156,7 @@ pub(crate) struct BenchNull {
     /// Exchanges that requests of the kernel take: OPCODE, so many at once and so many after them
     /// before the answer, and the same behind it, with colons between them.
     #[arg(long = "cost", value_parser = cost)]
-    pub(crate) costs: Vec<ring::null::Cost>,
+    pub(crate) costs: Vec<bench::null::Cost>,
     /// Keep what is written in a file below this directory.
     #[arg(long)]
     pub(crate) contents: Option<PathBuf>,
@@ -170,13 +170,13 @@ pub(crate) struct BenchNull {
     pub(crate) parent_pid: u32,
 }
 
-fn cost(text: &str) -> Result<ring::null::Cost, String> {
+fn cost(text: &str) -> Result<bench::null::Cost, String> {
     let numbers: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
     let numbers = numbers.map_err(|error| error.to_string())?;
     let [opcode, waves @ ..] = numbers.as_slice() else { return Err("no numbers".to_owned()) };
     let waves: Result<Vec<u8>, _> = waves.iter().map(|count| u8::try_from(*count)).collect();
     match waves.map_err(|error| error.to_string())?.as_slice() {
-        &[first, second, third, fourth] => Ok(ring::null::Cost {
+        &[first, second, third, fourth] => Ok(bench::null::Cost {
             opcode: *opcode,
             before: [first, second],
             behind: [third, fourth],

@@ -27,7 +27,7 @@ const STEP_COUNT_MAX: usize = 64 * 1024;
 const ENTRY_STEP_COUNT: usize = 16;
 
 pub(crate) fn needs(args: &Find<'_>, needs: &mut Needs<'_>) {
-    needs.inode(args.inode);
+    needs.shown_inode(args.inode);
     needs.list(args.inode, args.cookie);
 }
 

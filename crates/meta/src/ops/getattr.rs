@@ -5,7 +5,7 @@ use crate::txn::Txn;
 use wire::{Entry, Getattr, Status};
 
 pub(crate) fn needs(args: &Getattr, needs: &mut Needs<'_>) {
-    needs.inode(args.inode);
+    needs.shown_inode(args.inode);
 }
 
 pub(crate) fn execute(args: &Getattr, txn: &mut Txn<'_>) -> Result<Entry, Status> {

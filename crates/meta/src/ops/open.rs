@@ -7,7 +7,7 @@ use crate::who::Want;
 use wire::{Entry, FileKind, Open, Status};
 
 pub(crate) fn needs(args: &Open<'_>, needs: &mut Needs<'_>) {
-    needs.inode(args.inode);
+    needs.shown_inode(args.inode);
 }
 
 pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {

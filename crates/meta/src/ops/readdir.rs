@@ -25,7 +25,7 @@ pub(super) fn room_bytes(listing_bytes_max: u32, head_bytes: usize) -> usize {
 }
 
 pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
-    needs.inode(args.inode);
+    needs.shown_inode(args.inode);
     needs.list(args.inode, args.cookie);
 }
 

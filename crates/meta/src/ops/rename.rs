@@ -19,8 +19,8 @@ use wire::{FileKind, InodeNo, Rename, RenameHow, Renamed, Status};
 pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
     needs.inode(args.new_parent);
-    needs.entry(args.parent, args.name);
-    needs.entry(args.new_parent, args.new_name);
+    needs.removed_entry(args.parent, args.name);
+    needs.removed_entry(args.new_parent, args.new_name);
 }
 
 pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Renamed, Status> {

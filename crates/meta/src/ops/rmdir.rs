@@ -7,7 +7,7 @@ use wire::{FileKind, Rmdir, Status};
 
 pub(crate) fn needs<'a>(args: &Rmdir<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
-    needs.entry(args.parent, args.name);
+    needs.removed_entry(args.parent, args.name);
 }
 
 pub(crate) fn execute(args: &Rmdir<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {

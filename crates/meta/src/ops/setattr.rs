@@ -9,7 +9,7 @@ use disk::InodeRow;
 use wire::{Bytes, Entry, FileKind, Revoke, SetTime, Setattr, Status};
 
 pub(crate) fn needs(args: &Setattr<'_>, needs: &mut Needs<'_>) {
-    needs.inode(args.inode);
+    needs.shown_inode(args.inode);
 }
 
 pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {

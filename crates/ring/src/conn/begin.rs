@@ -7,7 +7,7 @@ use crate::number::u32_of;
 use crate::send::Outbox;
 use crate::socket::{is_from_this_host, tune_socket};
 use crate::tools::Tools;
-use door::{ConnId, Event};
+use door::{ConnId, Event, NetEvent};
 use seal::Seal;
 use std::os::fd::OwnedFd;
 
@@ -50,7 +50,7 @@ impl Conns {
         tools.counters.syscall_count += 1;
         let conn = self.conn(index);
         if conn.socket.as_ref().is_some_and(is_from_this_host) {
-            tools.events.push(Event::FromThisHost { conn: conn.id });
+            tools.events.push(Event::Net(NetEvent::FromThisHost { conn: conn.id }));
         }
     }
 
@@ -66,9 +66,14 @@ impl Conns {
         conn.announced = true;
         if let Some(Sealed { channel, holder }) = sealed {
             let holder = holder.as_ref().map(|holder| tools.arena.put(holder));
-            tools.events.push(Event::Sealed { conn: conn.id, channel: *channel, holder });
+            tools.events.push(Event::Net(NetEvent::Sealed {
+                conn: conn.id,
+                channel: *channel,
+                holder,
+            }));
         }
-        let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
+        let event =
+            Event::Net(NetEvent::HandedOver { conn: conn.id, hello: tools.arena.put(hello) });
         tools.events.push(event);
         self.touch(index);
     }

@@ -8,7 +8,7 @@ use crate::listen::Address;
 use crate::number::errno_of;
 use crate::socket::tune_before_connect;
 use crate::tools::Tools;
-use door::{CloseReason, Errno, Event, Ticket};
+use door::{CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 
@@ -20,7 +20,7 @@ impl Conns {
             Ok(opened) => opened,
             Err(errno) => {
                 let reason = CloseReason::Failed(errno);
-                tools.events.push(Event::ConnectFailed { ticket, reason });
+                tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
                 return;
             }
         };
@@ -64,12 +64,12 @@ impl Conns {
                 conn.state = State::Open;
                 conn.announced = true;
                 conn.address = None;
-                tools.events.push(Event::Connected { ticket, conn: conn.id });
+                tools.events.push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
                 self.touch(index);
             }
             Err(errno) => {
                 let reason = CloseReason::Failed(errno);
-                tools.events.push(Event::ConnectFailed { ticket, reason });
+                tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
                 self.bury(index, tools);
             }
         }

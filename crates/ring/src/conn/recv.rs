@@ -10,7 +10,7 @@ use crate::config::Limits;
 use crate::framing::Cut;
 use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, Event};
+use door::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};
 use wire::{Breach, FrameKind, Head, Lengths};
 
@@ -249,7 +249,7 @@ impl Conns {
         conn.inbox.consume(lengths.frame_bytes);
         conn.announced = true;
         conn.paused = !conn.admitted;
-        tools.events.push(Event::Frame { conn: conn.id, frame, bulk });
+        tools.events.push(Event::Net(NetEvent::Frame { conn: conn.id, frame, bulk }));
     }
 }
 

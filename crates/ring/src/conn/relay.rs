@@ -18,7 +18,7 @@ use crate::mailbox::{Letter, Relayed, Word};
 use crate::number::u32_of;
 use crate::socket::is_from_this_host;
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span, mac_of};
+use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, NetEvent, Span, mac_of};
 use std::collections::VecDeque;
 use wire::{Breach, Head};
 
@@ -254,7 +254,7 @@ impl Conns {
                 self.take_waiting(index, tools);
             }
             Said::Ended(reason) => {
-                let event = Event::Closed { conn: conn.id, reason };
+                let event = Event::Net(NetEvent::Closed { conn: conn.id, reason });
                 tools.events.push(event);
                 self.bury(index, tools);
             }
@@ -280,7 +280,7 @@ impl Conns {
         conn.relay = Some(Relay::Back(Box::new(back)));
         conn.paused = true;
         if greeted.from_this_host {
-            tools.events.push(Event::FromThisHost { conn: conn.id });
+            tools.events.push(Event::Net(NetEvent::FromThisHost { conn: conn.id }));
         }
         self.backs.insert(at, index);
         self.announce(index, greeted.sealed.as_ref(), &greeted.hello, tools);
@@ -392,6 +392,6 @@ impl Frame {
                 mac: self.bulk_mac,
             }
         });
-        Event::Frame { conn, frame: tools.arena.put(frame), bulk }
+        Event::Net(NetEvent::Frame { conn, frame: tools.arena.put(frame), bulk })
     }
 }

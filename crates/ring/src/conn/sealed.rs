@@ -1,7 +1,7 @@
 //! Connections under TLS: the handshake, and records on their way in and out.
 //!
 //! What a brain sees are frames as ever, and before them, once, what the connection is called at both ends
-//! (`Event::Sealed`). Whoever speaks in plain text where TLS is spoken, or the other way round, is told so in a
+//! (`NetEvent::Sealed`). Whoever speaks in plain text where TLS is spoken, or the other way round, is told so in a
 //! plain Refusal, which is the only thing that is ever said so; a client that began TLS believes nothing of
 //! it but that it cannot go on. Invariants: no frame is taken and none sent before the handshake is over; a
 //! record is opened only when what was in those before has been cut.
@@ -9,7 +9,7 @@
 use super::{Conn, Conns, Incoming, State};
 use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
 use crate::tools::Tools;
-use door::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, Ticket};
+use door::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{getpeername, getsockname};
 use seal::{Content, Fault, Flaw, Seal, SetupError, Shaken};
 use std::io;
@@ -119,14 +119,20 @@ impl Conns {
                     let sealed = conn.seal.as_deref().and_then(Sealed::of);
                     let holder = sealed.and_then(|sealed| sealed.holder);
                     let holder = holder.map(|holder| tools.arena.put(&holder));
-                    tools.events.push(Event::Sealed { conn: conn.id, channel, holder });
+                    tools.events.push(Event::Net(NetEvent::Sealed {
+                        conn: conn.id,
+                        channel,
+                        holder,
+                    }));
                     if conn.accepted {
                         self.say_where_from(index, tools);
                     }
                     let conn = self.conn(index);
                     if let State::Sealing { ticket } = conn.state {
                         conn.state = State::Open;
-                        tools.events.push(Event::Connected { ticket, conn: conn.id });
+                        tools
+                            .events
+                            .push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
                     }
                 }
                 Err(fault) => return self.fail_shaking(index, fault, tools),
@@ -156,7 +162,7 @@ impl Conns {
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
             let reason = CloseReason::Certificate(bad);
-            tools.events.push(Event::ConnectFailed { ticket, reason });
+            tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
         } else {
             tools.counters.refused_count += 1;
             tools.counters.syscall_count += 1;
@@ -164,7 +170,7 @@ impl Conns {
             let address = address.flatten().and_then(|address| SocketAddr::try_from(address).ok());
             let address = address.map_or_else(|| "of this host".to_owned(), |at| at.to_string());
             let client = tools.arena.put(address.as_bytes());
-            tools.events.push(Event::Uncertified { bad, client });
+            tools.events.push(Event::Net(NetEvent::CertificateRefused { bad, client }));
         }
         self.begin_close(index, tools);
     }

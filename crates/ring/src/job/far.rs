@@ -6,7 +6,7 @@ use crate::driver::Token;
 use crate::objects::{FileState, Objects};
 use crate::segments::{Elsewhere, Outcome, Segments, Task};
 use crate::tools::Tools;
-use door::{Errno, Event, ObjectStat};
+use door::{Errno, Event, ObjectEvent, ObjectStat};
 use rustix::fs::{AtFlags, statat};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -201,11 +201,13 @@ impl Job {
                 true
             }
             (JobKind::Seek { ticket, .. }, Outcome::Place(place)) => {
-                tools.events.push(Event::ObjectSought { ticket, result: Ok(place) });
+                tools.events.push(Event::Object(ObjectEvent::Sought { ticket, result: Ok(place) }));
                 true
             }
             (JobKind::Stat { ticket }, Outcome::Stat(found)) => {
-                tools.events.push(Event::ObjectStat { ticket, result: Ok(Some(found)) });
+                tools
+                    .events
+                    .push(Event::Object(ObjectEvent::Stat { ticket, result: Ok(Some(found)) }));
                 true
             }
             (JobKind::Sync { .. }, _) => self.go(Step::Sync, token, objects, tools),

@@ -3,7 +3,7 @@
 use super::Parts;
 use crate::feed::{ColdAsk, ColdNews, Feed};
 use crate::log::Log;
-use door::{Action, Event};
+use door::{Event, Span, StoreEvent, Ticket};
 
 impl Parts {
     /// What the threads that keep the cold store say.
@@ -13,21 +13,25 @@ impl Parts {
             tools.events.push(match news {
                 ColdNews::Rows { ticket, result } => {
                     let result = result.map(|rows| tools.arena.put(&rows));
-                    Event::ColdRows { ticket, result }
+                    Event::Store(StoreEvent::Rows { ticket, result })
                 }
                 ColdNews::Checkpointed { shard, lsn, transno } => {
-                    Event::Checkpointed { shard, lsn, transno }
+                    Event::Store(StoreEvent::Checkpointed { shard, lsn, transno })
                 }
             });
         }
         if log.is_behind() {
-            tools.events.push(Event::LogRoom(log.room()));
+            tools.events.push(Event::Store(StoreEvent::LogSpace(log.room())));
         }
     }
 
     /// Passes a question on; without a cold store nothing answers.
-    pub(super) fn cold_read(&mut self, action: Action) {
-        let Action::ColdRead { ticket, from, until, row_count_max } = action else { return };
+    pub(super) fn cold_read(
+        &mut self,
+        ticket: Ticket,
+        (from, until): (Span, Span),
+        row_count_max: u32,
+    ) {
         let arena = &self.tools.arena;
         let (from, until) = (arena.get(from).into(), arena.get(until).into());
         let lane = self.post.lane();
@@ -36,7 +40,9 @@ impl Parts {
             Some(feed) => feed.ask(ask),
             None => {
                 let result = Err(door::Errno(wire::Status::NotImplemented.number()));
-                self.tools.events.push(Event::ColdRows { ticket: ask.ticket, result });
+                self.tools
+                    .events
+                    .push(Event::Store(StoreEvent::Rows { ticket: ask.ticket, result }));
             }
         }
     }

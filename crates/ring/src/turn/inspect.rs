@@ -1,7 +1,7 @@
 //! Inspections: what the brain asks goes to the thread that keeps them, and its answers come as events.
 
 use super::Parts;
-use door::{ConnId, Event};
+use door::{ConnId, Event, StoreEvent};
 use wire::{Inspect, Status};
 
 impl Parts {
@@ -10,7 +10,11 @@ impl Parts {
         let Self { inspections: Some(desk), tools, .. } = self else { return };
         for news in desk.take_news() {
             let reply = tools.arena.put(&news.reply);
-            tools.events.push(Event::Inspected { conn: news.conn, status: news.status, reply });
+            tools.events.push(Event::Store(StoreEvent::Inspected {
+                conn: news.conn,
+                status: news.status,
+                reply,
+            }));
         }
     }
 
@@ -21,7 +25,7 @@ impl Parts {
         } else if ask.is_some() {
             let reply = self.tools.arena.put(&[]);
             let status = Status::NotImplemented;
-            self.tools.events.push(Event::Inspected { conn, status, reply });
+            self.tools.events.push(Event::Store(StoreEvent::Inspected { conn, status, reply }));
         }
     }
 }

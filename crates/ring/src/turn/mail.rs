@@ -6,7 +6,7 @@
 
 use super::Parts;
 use crate::mailbox::{Letter, QUEUE_COUNT_MAX};
-use door::Event;
+use door::{Event, PeerEvent};
 
 /// Letters read from each sister lane in one turn.
 const COUNT_MAX: usize = 256;
@@ -33,10 +33,12 @@ impl Parts {
         post.read(count_max, |from, letter| {
             spin.worked = true;
             match letter {
-                Letter::Mail(mail) => tools.events.push(Event::Mail { from, mail }),
+                Letter::Mail(mail) => {
+                    tools.events.push(Event::Peer(PeerEvent::Mail { from, mail }))
+                }
                 Letter::Words(words) => {
                     let body = tools.arena.put(&words);
-                    tools.events.push(Event::Letter { from, body });
+                    tools.events.push(Event::Peer(PeerEvent::Letter { from, body }));
                 }
                 Letter::Socket { socket, seal, hello } => {
                     conns.adopt((socket, seal), &hello, tools);

@@ -8,7 +8,10 @@ use crate::kernel::Answer;
 use crate::lists::Part;
 use crate::mailbox::Letter;
 use crate::usage;
-use door::{Action, Event, Object, Say, Span, Ticket};
+use door::{
+    Action, Event, KernelAction, NetAction, Object, ObjectAction, PeerAction, Say, Span,
+    StoreAction, Ticket,
+};
 use wire::{Allocation, LaneId, Piece, Wire as _};
 
 impl Parts {
@@ -21,52 +24,90 @@ impl Parts {
     }
 
     fn act(&mut self, action: Action) {
+        match action {
+            Action::Net(action) => self.act_net(action),
+            Action::Peer(action) => self.act_peer(action),
+            Action::Store(action) => self.act_store(action),
+            Action::Object(action) => self.act_object(action),
+            Action::Kernel(action) => self.act_kernel(action),
+            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut self.tools.pool),
+            Action::Release { buf } => self.tools.pool.release(self.kept.end(buf)),
+            Action::Point(point) => drop(self.tools.meet(FaultPoint::Place(point))),
+            Action::Recovered => (self.recovered)(),
+            Action::ReadSecrets => self.read_secrets(),
+            Action::Usage { ticket } => self.tell_usage(ticket),
+            Action::WakeAt { at } => self.alarms.add(at),
+            Action::Log { say, line } => self.speak(say, line),
+            Action::Stopped => self.life = Life::Stopping,
+        }
+    }
+
+    fn act_net(&mut self, action: NetAction) {
         let tools = &mut self.tools;
         match action {
-            Action::Connect { ticket } => self.conns.connect(ticket, tools),
-            Action::Admit { conn, writes, party } => {
+            NetAction::Connect { ticket } => self.conns.connect(ticket, tools),
+            NetAction::Admit { conn, writes, party } => {
                 self.conns.admit(conn, Admission { writes, party });
             }
-            Action::Send { conn, frame, bulk } => {
+            NetAction::Send { conn, frame, bulk } => {
                 let bulk = bulk.map(|bulk| self.kept.meant(bulk));
                 self.conns.send(conn, frame, bulk, tools);
             }
-            Action::Close { conn } => self.conns.close(conn, tools),
-            Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
-            Action::Relay { conn, lane, hello } => {
+            NetAction::Close { conn } => self.conns.close(conn, tools),
+            NetAction::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
+            NetAction::Relay { conn, lane, hello } => {
                 let hello: Box<[u8]> = tools.arena.get(hello).into();
                 self.conns.relay(conn, usize::from(lane.0), hello, tools);
             }
-            Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
-            Action::Letter { to, body } => {
-                let words = tools.arena.get(body).into();
-                self.post.send(usize::from(to.0), Letter::Words(words));
+        }
+    }
+
+    fn act_peer(&mut self, action: PeerAction) {
+        let (to, letter) = match action {
+            PeerAction::Mail { to, mail } => (to, Letter::Mail(mail)),
+            PeerAction::Letter { to, body } => {
+                (to, Letter::Words(self.tools.arena.get(body).into()))
             }
-            Action::ColdRead { .. } => self.cold_read(action),
-            Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
-            Action::Recovered => (self.recovered)(),
-            Action::SecretsWanted => self.read_secrets(),
-            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
-            Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
-            Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
-            Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
-                self.begin(object, JobKind::Read { ticket, offset, read_bytes });
+        };
+        self.post.send(usize::from(to.0), letter);
+    }
+
+    fn act_store(&mut self, action: StoreAction) {
+        match action {
+            StoreAction::ReadRows { ticket, from, until, row_count_max } => {
+                self.cold_read(ticket, (from, until), row_count_max);
             }
-            Action::ObjectReadList { ticket, object, pieces } => {
-                self.read_list(ticket, object, pieces);
+            StoreAction::LogAppend { ticket, batch } => self.log_append(ticket, batch),
+            StoreAction::Inspect { conn, ask } => self.inspect(conn, Some(ask)),
+            StoreAction::InspectEnd { conn } => self.inspect(conn, None),
+            StoreAction::Space { ticket } => {
+                let space = present(&mut self.objects).space(ticket, &mut self.tools);
+                self.tools.events.push(space);
             }
-            Action::ObjectWrite { ticket, object, object_offset: offset, bulk, block_bytes } => {
+        }
+    }
+
+    fn act_object(&mut self, action: ObjectAction) {
+        let tools = &mut self.tools;
+        let (object, kind) = match action {
+            ObjectAction::Read { ticket, object, object_offset: offset, read_bytes } => {
+                (object, JobKind::Read { ticket, offset, read_bytes })
+            }
+            ObjectAction::ReadList { ticket, object, pieces } => {
+                return self.read_list(ticket, object, pieces);
+            }
+            ObjectAction::Write { ticket, object, object_offset: offset, bulk, block_bytes } => {
                 tools.pool.hold(bulk.buf);
-                self.begin(object, JobKind::Write { ticket, offset, bulk, block_bytes });
+                (object, JobKind::Write { ticket, offset, bulk, block_bytes })
             }
-            Action::ObjectSums { ticket, object, ranges } => {
+            ObjectAction::Sums { ticket, object, ranges } => {
                 let (sums, end) = tools.sum_jobs.begin(ticket, tools.arena.get(ranges));
-                self.begin(object, JobKind::Sum { sums, end });
+                (object, JobKind::Sum { sums, end })
             }
-            Action::ObjectTruncate { ticket, object, size_bytes } => {
-                self.begin(object, JobKind::Truncate { ticket, size_bytes });
+            ObjectAction::Truncate { ticket, object, size_bytes } => {
+                (object, JobKind::Truncate { ticket, size_bytes })
             }
-            Action::ObjectAllocate {
+            ObjectAction::Allocate {
                 ticket,
                 object,
                 object_offset: offset,
@@ -75,31 +116,25 @@ impl Parts {
                 keep_size,
             } => {
                 let mode = mode_of(allocation, keep_size);
-                self.begin(object, JobKind::Allocate { ticket, offset, range_bytes, mode });
+                (object, JobKind::Allocate { ticket, offset, range_bytes, mode })
             }
-            Action::ObjectSeek { ticket, object, object_offset: offset, hole } => {
-                self.begin(object, JobKind::Seek { ticket, offset, hole });
+            ObjectAction::Seek { ticket, object, object_offset: offset, hole } => {
+                (object, JobKind::Seek { ticket, offset, hole })
             }
-            Action::ObjectSync { ticket, object } => self.begin(object, JobKind::Sync { ticket }),
-            Action::ObjectStat { ticket, object } => self.begin(object, JobKind::Stat { ticket }),
-            Action::ObjectRemove { ticket, object } => {
-                self.begin(object, JobKind::Remove { ticket });
-            }
-            Action::StoreSpace { ticket } => {
-                let space = present(&mut self.objects).space(ticket, tools);
-                tools.events.push(space);
-            }
-            Action::Usage { ticket } => self.tell_usage(ticket),
-            Action::Inspect { conn, ask } => self.inspect(conn, Some(ask)),
-            Action::InspectEnd { conn } => self.inspect(conn, None),
-            Action::KernelReply { slot, status, payload, bulk } => {
+            ObjectAction::Sync { ticket, object } => (object, JobKind::Sync { ticket }),
+            ObjectAction::Stat { ticket, object } => (object, JobKind::Stat { ticket }),
+            ObjectAction::Remove { ticket, object } => (object, JobKind::Remove { ticket }),
+        };
+        self.begin(object, kind);
+    }
+
+    fn act_kernel(&mut self, action: KernelAction) {
+        match action {
+            KernelAction::Reply { slot, status, payload, bulk } => {
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }
-            Action::CallerGroups { ticket, who } => self.groups_wanted.push((ticket, who)),
-            Action::CallerSignals { ticket, pid } => self.signals_wanted.push((ticket, pid)),
-            Action::WakeAt { at } => self.alarms.add(at),
-            Action::Say { say, line } => self.speak(say, line),
-            Action::Stopped => self.life = Life::Stopping,
+            KernelAction::CallerGroups { ticket, who } => self.groups_wanted.push((ticket, who)),
+            KernelAction::CallerSignals { ticket, pid } => self.signals_wanted.push((ticket, pid)),
         }
     }
 

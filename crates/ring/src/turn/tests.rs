@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{Config, DriverChoice};
-use door::{CloseReason, ConnId, Errno};
+use door::{CloseReason, ConnId, Errno, NetAction, NetEvent};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -68,7 +68,7 @@ impl Lane {
 
     fn closed(&self) -> Vec<(ConnId, CloseReason)> {
         let closed = |event: &Event| match *event {
-            Event::Closed { conn, reason } => Some((conn, reason)),
+            Event::Net(NetEvent::Closed { conn, reason }) => Some((conn, reason)),
             _ => None,
         };
         self.events.0.iter().filter_map(closed).collect()
@@ -121,9 +121,10 @@ fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
     let known_count = lanes[0].events.0.len();
     until(lanes, |lanes| lanes[0].events.0.len() > known_count + 1);
     match lanes[0].events.0[known_count..] {
-        [Event::FromThisHost { conn }, Event::Frame { conn: of_frame, .. }] if conn == of_frame => {
-            (stream, conn)
-        }
+        [
+            Event::Net(NetEvent::FromThisHost { conn }),
+            Event::Net(NetEvent::Frame { conn: of_frame, .. }),
+        ] if conn == of_frame => (stream, conn),
         ref other => panic!("{other:?}"),
     }
 }
@@ -132,7 +133,7 @@ fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
 fn who_is_not_admitted_in_time_is_closed_and_who_is_costs_no_turn() {
     on_both("who_is_not_admitted", 1, |lanes, address| {
         let (heard, conn) = greeted(lanes, address);
-        lanes[0].act(|turn| turn.act(Action::admit(conn)));
+        lanes[0].act(|turn| turn.act(NetAction::admit(conn)));
         lanes[0].turn();
         assert_eq!(lanes[0].ring.parts.conns.deadline(false), None, "it is admitted");
         let mut silent = TcpStream::connect(address).unwrap();
@@ -157,11 +158,13 @@ fn who_is_relayed_and_not_admitted_in_time_is_closed_at_both_ends() {
         let (mut stream, conn) = greeted(lanes, address);
         lanes[0].act(|turn| {
             let hello = turn.arena.put(&hello());
-            turn.act(Action::Relay { conn, lane: LaneId(1), hello });
+            turn.act(NetAction::Relay { conn, lane: LaneId(1), hello });
         });
         until(lanes, |lanes| lanes[1].events.0.len() == 2);
-        let [Event::FromThisHost { conn }, Event::Adopted { conn: of_hello, .. }] =
-            lanes[1].events.0[..]
+        let [
+            Event::Net(NetEvent::FromThisHost { conn }),
+            Event::Net(NetEvent::HandedOver { conn: of_hello, .. }),
+        ] = lanes[1].events.0[..]
         else {
             panic!("{:?}", lanes[1].events.0)
         };
@@ -180,11 +183,11 @@ fn who_reads_slowly_is_not_too_slow_and_who_reads_nothing_is() {
     on_both("who_reads_slowly", 1, |lanes, address| {
         let (mut stream, conn) = greeted(lanes, address);
         lanes[0].act(|turn| {
-            turn.act(Action::admit(conn));
+            turn.act(NetAction::admit(conn));
             // More than both sockets hold.
             for _ in 0..32 {
                 let frame = turn.arena.put(&vec![7; 1 << 20]);
-                turn.act(Action::Send { conn, frame, bulk: None });
+                turn.act(NetAction::Send { conn, frame, bulk: None });
             }
         });
         stream.set_nonblocking(true).unwrap();

@@ -3,7 +3,10 @@
 use super::support::{
     Dir, PATIENCE, echo_server, frame, hello, is_tmpfs, lonely_post, noise, read_frame, ring_config,
 };
-use door::{Action, Brain, CloseReason, ConnId, Errno, Event, Object, Ticket, Turn};
+use door::{
+    Action, Brain, CloseReason, ConnId, Errno, Event, NetAction, NetEvent, Object, ObjectAction,
+    ObjectEvent, Ticket, Turn,
+};
 use ring::{Config, Counters, Ring, Stopper};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::collections::HashMap;
@@ -54,7 +57,7 @@ impl Library {
                     self.reply(turn, ticket, None);
                     return;
                 }
-                turn.act(Action::ObjectRead {
+                turn.act(ObjectAction::Read {
                     ticket,
                     object: object(read.inode),
                     object_offset: read.file_offset,
@@ -64,11 +67,11 @@ impl Library {
             Op::Truncate => {
                 let wire::Truncate { inode, size_bytes } =
                     wire::Truncate::decode_all(body).unwrap();
-                turn.act(Action::ObjectTruncate { ticket, object: object(inode), size_bytes });
+                turn.act(ObjectAction::Truncate { ticket, object: object(inode), size_bytes });
             }
             Op::Glimpse => {
                 let inode = wire::Glimpse::decode_all(body).unwrap().inode;
-                turn.act(Action::ObjectRemove { ticket, object: object(inode) });
+                turn.act(ObjectAction::Remove { ticket, object: object(inode) });
             }
             other => panic!("{other:?}"),
         }
@@ -96,12 +99,12 @@ impl Library {
         });
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
         let frame = turn.arena.write(|out| head.encode(out, sizes, |_| {}));
-        turn.act(Action::Send { conn, frame, bulk });
+        turn.act(NetAction::Send { conn, frame, bulk });
         if let Some(bulk) = bulk {
             turn.act(Action::Release { buf: bulk.buf });
         }
         if op == Op::Read && self.closes {
-            turn.act(Action::Close { conn });
+            turn.act(NetAction::Close { conn });
         }
         if op == Op::Read && self.stops {
             turn.act(Action::Stopped);
@@ -112,24 +115,28 @@ impl Library {
 impl Brain for Library {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, .. } => {
+            Event::Net(NetEvent::Frame { conn, frame, .. }) => {
                 let bytes = turn.arena.get(frame).to_vec();
                 match Head::decode(&bytes).unwrap() {
                     (Head::Request(request), body) => self.on_request(turn, conn, &request, body),
                     (_, _) => {
-                        turn.act(Action::admit(conn));
-                        turn.act(Action::Send { conn, frame, bulk: None });
+                        turn.act(NetAction::admit(conn));
+                        turn.act(NetAction::Send { conn, frame, bulk: None });
                     }
                 }
             }
-            Event::ObjectRead { ticket, result } => self.reply(turn, ticket, result.unwrap()),
-            Event::ObjectDone { ticket, result: Ok(()) } => self.reply(turn, ticket, None),
-            Event::Closed { .. } => {
+            Event::Object(ObjectEvent::Read { ticket, result }) => {
+                self.reply(turn, ticket, result.unwrap())
+            }
+            Event::Object(ObjectEvent::Done { ticket, result: Ok(()) }) => {
+                self.reply(turn, ticket, None)
+            }
+            Event::Net(NetEvent::Closed { .. }) => {
                 // Not every test listens.
                 self.ended.send(event).ok();
             }
             Event::Stop => turn.act(Action::Stopped),
-            Event::Tick | Event::FromThisHost { .. } => {}
+            Event::Tick | Event::Net(NetEvent::FromThisHost { .. }) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -510,7 +517,10 @@ fn who_is_owed_too_much_is_too_slow() {
     let asked: Vec<u8> = (0..64).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
     stream.write_all(&asked).unwrap();
     let event = server.ended.recv().unwrap();
-    assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
+    assert!(
+        matches!(event, Event::Net(NetEvent::Closed { reason: CloseReason::TooSlow, .. })),
+        "{event:?}"
+    );
     server.stop();
 }
 
@@ -555,7 +565,10 @@ fn a_file_cut_by_somebody_else_ends_only_the_connection_it_was_promised_to() {
     assert!(rest.len() < 16 * MIB, "no byte was made up: {}", rest.len());
     let event = server.ended.recv().unwrap();
     let reason = CloseReason::Failed(Errno(5));
-    assert!(matches!(event, Event::Closed { reason: found, .. } if found == reason), "{event:?}");
+    assert!(
+        matches!(event, Event::Net(NetEvent::Closed { reason: found, .. }) if found == reason),
+        "{event:?}"
+    );
     assert!(ask(&mut other, &read_request(2, 2, 0, MIB)).bulk == bytes);
     server.stop();
 }

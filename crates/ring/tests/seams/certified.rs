@@ -1,7 +1,9 @@
 //! Connections whose two ends show certificates, over real loopback sockets.
 
 use super::support::{Diary, ask, echo_server, frame, hello, read_frame, ring_config, turns};
-use door::{Action, BadCertificate, CertificateFlaw, CloseReason, Event, Ticket};
+use door::{
+    Action, BadCertificate, CertificateFlaw, CloseReason, Event, NetAction, NetEvent, Ticket,
+};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 use ring::{ClientSeals, Ring, Sealing, ServerSeals};
 use seal::{Certificates, Pem};
@@ -68,20 +70,22 @@ fn who_shows_a_certificate_is_known_to_the_brain_before_it_says_anything() {
         config.server_seals = Some(seals);
     });
     let (mut ring, mut diary) = client(address, ca.client(&ca));
-    ring.with(|turn| turn.act(Action::Connect { ticket: Ticket(1) }));
+    ring.with(|turn| turn.act(NetAction::Connect { ticket: Ticket(1) }));
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
-    let Event::Sealed { conn, channel, holder: None } = diary.events[0] else {
+    let Event::Net(NetEvent::Sealed { conn, channel, holder: None }) = diary.events[0] else {
         panic!("{diary:?}")
     };
-    assert_eq!(diary.events[1], Event::Connected { ticket: Ticket(1), conn });
+    assert_eq!(diary.events[1], Event::Net(NetEvent::Connected { ticket: Ticket(1), conn }));
     let said = hello(b"hi");
     ring.with(|turn| {
         let frame = turn.arena.put(&said);
-        turn.act(Action::Send { conn, frame, bulk: None });
+        turn.act(NetAction::Send { conn, frame, bulk: None });
     });
     turns(&mut ring, &mut diary, |diary| diary.frames.len() == 1);
     assert_eq!(diary.frames[0], said);
-    let Event::Sealed { channel: at_server, holder: Some(_), .. } = told.recv().unwrap() else {
+    let Event::Net(NetEvent::Sealed { channel: at_server, holder: Some(_), .. }) =
+        told.recv().unwrap()
+    else {
         panic!("the server's brain knows no holder")
     };
     assert_eq!(at_server, channel);
@@ -102,21 +106,25 @@ fn a_certificate_that_one_end_refuses_is_told_at_both() {
         });
         let by = if ours { &ca } else { &other };
         let (mut ring, mut diary) = client(address, by.client(&ca));
-        let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(2) });
+        let event =
+            ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(2) }));
         let reason = CloseReason::Certificate(bad(!ours));
         if ours {
-            assert_eq!(event, Event::ConnectFailed { ticket: Ticket(2), reason });
+            assert_eq!(event, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(2), reason }));
         } else {
             // It was open for the client, who hears it behind his last message.
             turns(&mut ring, &mut diary, |diary| diary.events.len() == 3);
-            let Event::Closed { reason: found, .. } = diary.events[2] else { panic!("{diary:?}") };
+            let Event::Net(NetEvent::Closed { reason: found, .. }) = diary.events[2] else {
+                panic!("{diary:?}")
+            };
             assert_eq!(found, reason);
         }
         // What it has to say leaves, and the server closes.
         while ring.conn_count() > 0 {
             ring.turn(&mut diary).unwrap();
         }
-        let Event::Uncertified { bad: found, client } = told.recv().unwrap() else {
+        let Event::Net(NetEvent::CertificateRefused { bad: found, client }) = told.recv().unwrap()
+        else {
             panic!("the server's brain is not told")
         };
         assert_eq!(found, bad(ours));
@@ -136,13 +144,12 @@ fn who_has_only_a_secret_is_told_that_a_certificate_is_wanted() {
     });
     let any = seal::Client::of_any_key().unwrap();
     let (mut ring, mut diary) = client(address, Arc::new(move || any.clone()));
-    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(3) });
+    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(3) }));
     let bad = BadCertificate { ours: true, flaw: CertificateFlaw::Missing };
     let reason = CloseReason::Certificate(bad);
-    assert_eq!(event, Event::ConnectFailed { ticket: Ticket(3), reason });
+    assert_eq!(event, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(3), reason }));
     let bad = BadCertificate { ours: false, ..bad };
-    let uncertified =
-        |event| matches!(event, Event::Uncertified { bad: found, .. } if found == bad);
+    let uncertified = |event| matches!(event, Event::Net(NetEvent::CertificateRefused { bad: found, .. }) if found == bad);
     assert!(uncertified(told.recv().unwrap()));
     server.stop();
 }

@@ -4,7 +4,7 @@ use super::support::{
     Closure, Diary, Lane, NEVER_MS, ask, frame, hello, lonely_post, read_frame, ring_config, start,
     turns,
 };
-use door::{Action, Event, Mail, Ticket, Turn, Usage};
+use door::{Action, Event, Mail, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage};
 use ring::{Config, Counters, DriverKind, Mesh, Ring};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
@@ -20,9 +20,9 @@ const START_READ_COUNT: u64 = 2;
 /// Echoes frames; after each it tells what was used.
 fn teller(tell: Sender<Usage>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
-        Event::Frame { conn, frame, .. } => {
-            turn.act(Action::admit(conn));
-            turn.act(Action::Send { conn, frame, bulk: None });
+        Event::Net(NetEvent::Frame { conn, frame, .. }) => {
+            turn.act(NetAction::admit(conn));
+            turn.act(NetAction::Send { conn, frame, bulk: None });
             turn.act(Action::Usage { ticket: Ticket(conn.0) });
         }
         Event::Usage { usage, .. } => {
@@ -93,11 +93,13 @@ fn idle(spin_us: u32) {
         stream.write_all(&hello(b"hi")).unwrap();
         streams.push(stream);
         turns(&mut ring, &mut diary, |diary| diary.events.len() > index);
-        let Event::Frame { conn, .. } = diary.events[index] else { panic!("{diary:?}") };
+        let Event::Net(NetEvent::Frame { conn, .. }) = diary.events[index] else {
+            panic!("{diary:?}")
+        };
         ring.with(|turn| {
             let frame = turn.arena.put(&hello(b"hi"));
-            turn.act(Action::admit(conn));
-            turn.act(Action::Send { conn, frame, bulk: None });
+            turn.act(NetAction::admit(conn));
+            turn.act(NetAction::Send { conn, frame, bulk: None });
         });
     }
     turns_until_alarm(&mut ring, 0);
@@ -114,7 +116,7 @@ fn idle(spin_us: u32) {
     assert!(spin_count <= looks_out, "{spin_count} times an idle lane looked out");
     streams[0].write_all(&frame(1, &[])).unwrap();
     turns(&mut ring, &mut diary, |diary| diary.events.len() > 64);
-    assert!(matches!(diary.events[64], Event::Frame { .. }), "{diary:?}");
+    assert!(matches!(diary.events[64], Event::Net(NetEvent::Frame { .. })), "{diary:?}");
 }
 
 #[test]
@@ -146,7 +148,7 @@ fn the_clock_is_read_once_a_turn() {
     // It leaves when it has the last answer.
     while !has_left {
         let mut brain = Closure(|turn: &mut Turn<'_>, event| {
-            has_left |= matches!(event, Event::Closed { .. });
+            has_left |= matches!(event, Event::Net(NetEvent::Closed { .. }));
             (teller.0)(turn, event);
         });
         ring.turn(&mut brain).unwrap();
@@ -224,14 +226,14 @@ fn a_letter_that_comes_before_the_sleep_is_found_by_looking_out() {
     for unique in 1..=20 {
         let mail = Mail::Interrupt { unique };
         writer.with(|turn| {
-            turn.act(Action::Mail { to: LaneId(1), mail });
+            turn.act(PeerAction::Mail { to: LaneId(1), mail });
             turn.act(Action::WakeAt { at: turn.now.mono });
         });
         writer.turn(&mut Diary::default()).unwrap();
         // It looks out only behind something that was done.
         reader.with(|turn| turn.act(Action::WakeAt { at: turn.now.mono.after_ms(NEVER_MS) }));
         reader.turn(&mut diary).unwrap();
-        assert_eq!(diary.events, [Event::Mail { from: LaneId(0), mail }]);
+        assert_eq!(diary.events, [Event::Peer(PeerEvent::Mail { from: LaneId(0), mail })]);
         diary.events.clear();
         let counters = reader.counters();
         assert_eq!((counters.spin_count, counters.spin_hit_count), (unique, unique));
@@ -246,8 +248,8 @@ fn letters_between_lanes_that_look_out_arrive_and_are_counted() {
     let pong = start(posts.pop().unwrap(), move |config| {
         config.spin_us = 1000;
         Closure(move |turn: &mut Turn<'_>, event| {
-            if let Event::Mail { from, mail } = event {
-                turn.act(Action::Mail { to: from, mail });
+            if let Event::Peer(PeerEvent::Mail { from, mail }) = event {
+                turn.act(PeerAction::Mail { to: from, mail });
                 if mail == Mail::Unmounted {
                     turn.act(Action::Stopped);
                 }
@@ -258,12 +260,12 @@ fn letters_between_lanes_that_look_out_arrive_and_are_counted() {
         config.spin_us = 1000;
         let mut unique = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
-            Event::Mail { mail: Mail::Unmounted, .. } => turn.act(Action::Stopped),
-            Event::Tick | Event::Mail { .. } => {
+            Event::Peer(PeerEvent::Mail { mail: Mail::Unmounted, .. }) => turn.act(Action::Stopped),
+            Event::Tick | Event::Peer(PeerEvent::Mail { .. }) => {
                 unique += 1;
                 let is_last = unique == LETTER_COUNT;
                 let mail = if is_last { Mail::Unmounted } else { Mail::Interrupt { unique } };
-                turn.act(Action::Mail { to: LaneId(1), mail });
+                turn.act(PeerAction::Mail { to: LaneId(1), mail });
             }
             other => panic!("{other:?}"),
         })
@@ -293,9 +295,10 @@ fn who_asks_the_right_lane_pays_for_one_hop_the_handing_over() {
     let (tell, told) = channel();
     let owner = start(posts.pop().unwrap(), move |_| {
         Closure(move |turn: &mut Turn<'_>, event| match event {
-            Event::Adopted { conn, hello: frame } | Event::Frame { conn, frame, .. } => {
-                turn.act(Action::admit(conn));
-                turn.act(Action::Send { conn, frame, bulk: None });
+            Event::Net(NetEvent::HandedOver { conn, hello: frame })
+            | Event::Net(NetEvent::Frame { conn, frame, .. }) => {
+                turn.act(NetAction::admit(conn));
+                turn.act(NetAction::Send { conn, frame, bulk: None });
                 turn.act(Action::Usage { ticket: Ticket(0) });
             }
             Event::Usage { usage, .. } => tell.send(usage).unwrap(),
@@ -306,8 +309,8 @@ fn who_asks_the_right_lane_pays_for_one_hop_the_handing_over() {
     let door = start(posts.pop().unwrap(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| match event {
-            Event::Frame { conn, frame, .. } => {
-                turn.act(Action::HandOver { conn, lane: LaneId(1), hello: frame });
+            Event::Net(NetEvent::Frame { conn, frame, .. }) => {
+                turn.act(NetAction::HandOver { conn, lane: LaneId(1), hello: frame });
             }
             Event::Stop => turn.act(Action::Stopped),
             _ => {}
@@ -353,6 +356,6 @@ fn who_looks_out_in_vain_sleeps_until_its_time() {
 fn a_letter_to_oneself_is_no_hop() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mail = Mail::Interrupt { unique: 1 };
-    ask(&mut ring, &mut Diary::default(), Action::Mail { to: LaneId(0), mail });
+    ask(&mut ring, &mut Diary::default(), Action::Peer(PeerAction::Mail { to: LaneId(0), mail }));
     assert_eq!((ring.counters().letter_out_count, ring.counters().letter_in_count), (0, 0));
 }

@@ -1,7 +1,7 @@
 //! Every engine, through the page cache and past it, on real files.
 
 use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, takes_direct, turns, write};
-use door::{Action, Bulk, Errno, Event, Object, SumRange, Ticket};
+use door::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, SumRange, Ticket};
 use ring::{FaultPoint, IoEngine, Ring};
 use std::fs::{self, File};
 use std::sync::{Arc, Mutex};
@@ -72,8 +72,10 @@ impl Stand {
     /// What was read; of what stays in its file, what the file has there.
     fn read(&mut self, object: Object, offset: usize, count: usize) -> Vec<u8> {
         match self.ask(read(object, 2, offset, count)) {
-            Event::ObjectRead { result: Ok(None), .. } => Vec::new(),
-            Event::ObjectRead { result: Ok(Some(bulk)), .. } => self.bytes(object, offset, bulk),
+            Event::Object(ObjectEvent::Read { result: Ok(None), .. }) => Vec::new(),
+            Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) => {
+                self.bytes(object, offset, bulk)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -102,11 +104,11 @@ fn object(inode: u64) -> Object {
 
 fn read(object: Object, ticket: u64, offset: usize, count: usize) -> Action {
     let (ticket, object_offset) = (Ticket(ticket), offset as u64);
-    Action::ObjectRead { ticket, object, object_offset, read_bytes: count as u32 }
+    Action::Object(ObjectAction::Read { ticket, object, object_offset, read_bytes: count as u32 })
 }
 
 fn done(result: Result<(), Errno>) -> Event {
-    Event::ObjectDone { ticket: Ticket(1), result }
+    Event::Object(ObjectEvent::Done { ticket: Ticket(1), result })
 }
 
 #[test]
@@ -161,7 +163,11 @@ fn what_went_through_the_page_cache_and_what_went_past_it_are_one_file() {
             } else if roll(16) == 0 {
                 let size = roll(60) * unit;
                 let ticket = Ticket(1);
-                let cut = Action::ObjectTruncate { ticket, object, size_bytes: size as u64 };
+                let cut = Action::Object(ObjectAction::Truncate {
+                    ticket,
+                    object,
+                    size_bytes: size as u64,
+                });
                 assert_eq!(stand.ask(cut), done(Ok(())));
                 model[size..].fill(0);
             } else {
@@ -190,7 +196,7 @@ fn a_failing_medium_is_told_and_the_next_try_works_with_every_engine() {
         assert_eq!(stand.write(object, 0, &bytes), done(Err(Errno(28))));
         assert_eq!(stand.write(object, 0, &bytes), done(Ok(())));
         fail(stand, FaultPoint::ObjectRead, 5);
-        let failed = Event::ObjectRead { ticket: Ticket(2), result: Err(Errno(5)) };
+        let failed = Event::Object(ObjectEvent::Read { ticket: Ticket(2), result: Err(Errno(5)) });
         assert_eq!(stand.ask(read(object, 2, 0, PAGE)), failed);
         fail(stand, FaultPoint::ObjectRead, 4);
         assert!(stand.read(object, 0, PAGE) == bytes, "a signal is no failure");
@@ -225,7 +231,8 @@ fn nothing_of_ours_queues_reads_by_file() {
                 diary.events.len() == known_count + COUNT
             });
             for event in stand.diary.events.split_off(known_count) {
-                let Event::ObjectRead { ticket, result: Ok(Some(bulk)) } = event else {
+                let Event::Object(ObjectEvent::Read { ticket, result: Ok(Some(bulk)) }) = event
+                else {
                     panic!("{event:?}")
                 };
                 let at = usize::try_from(ticket.0).unwrap() * PAGE;
@@ -275,7 +282,7 @@ fn a_ring_that_ends_waits_for_what_its_engine_has() {
             stand.ring.with(|turn| {
                 for index in 0..64 {
                     let (ticket, object_offset) = (Ticket(1), index * PAGE as u64);
-                    turn.act(Action::ObjectWrite {
+                    turn.act(ObjectAction::Write {
                         ticket,
                         object,
                         object_offset,
@@ -314,13 +321,13 @@ fn threads_of_engines_stay_on_the_cores_they_were_given_and_the_lane_on_its_own(
         config.store = Some(File::open(&dir.0).unwrap().into());
         let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
         let bulk = ring.bulk_of(&noise(1, PAGE)).unwrap();
-        let action = Action::ObjectWrite {
+        let action = Action::Object(ObjectAction::Write {
             ticket: Ticket(1),
             object: object(1),
             object_offset: 0,
             bulk,
             block_bytes: 0,
-        };
+        });
         assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
         assert_eq!(ring::usable_cores().unwrap(), cores, "the lane is back where it was");
         if engine == IoEngine::Pool {
@@ -347,12 +354,12 @@ impl Stand {
         let known_count = self.diary.events.len();
         self.ring.with(|turn| {
             let ranges = turn.arena.put(&encoded);
-            turn.act(Action::ObjectSums { ticket: Ticket(6), object, ranges });
+            turn.act(ObjectAction::Sums { ticket: Ticket(6), object, ranges });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
         let event = self.diary.events[known_count];
         assert!(
-            matches!(event, Event::ObjectSums { ticket: Ticket(6), result: Ok(_) }),
+            matches!(event, Event::Object(ObjectEvent::Sums { ticket: Ticket(6), result: Ok(_) })),
             "{event:?}"
         );
         self.diary.sums.pop().unwrap()
@@ -362,7 +369,10 @@ impl Stand {
     fn write_summed(&mut self, object: Object, offset: usize, bytes: &[u8]) -> Vec<(u32, u32)> {
         let at = (Ticket(1), object, offset as u64);
         let event = write(&mut self.ring, &mut self.diary, at, 65_536, bytes);
-        assert!(matches!(event, Event::ObjectWritten { result: Ok(_), .. }), "{event:?}");
+        assert!(
+            matches!(event, Event::Object(ObjectEvent::Written { result: Ok(_), .. })),
+            "{event:?}"
+        );
         self.diary.sums.pop().unwrap()
     }
 }

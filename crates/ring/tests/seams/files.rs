@@ -1,7 +1,10 @@
 //! The log and the objects, on real files.
 
 use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, turns};
-use door::{Action, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Ticket};
+use door::{
+    Action, Bulk, Errno, Event, LogRoom, Object, ObjectAction, ObjectEvent, ObjectStat,
+    StoreAction, StoreEvent, Ticket,
+};
 use ring::{DriverKind, FaultPoint, LogFile, Ring};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
@@ -40,11 +43,11 @@ fn append(ring: &mut Ring, diary: &mut Diary, batch: &[u8]) -> Result<LogRoom, E
     let known_count = diary.events.len();
     ring.with(|turn| {
         let batch = turn.arena.put(batch);
-        turn.act(Action::LogAppend { ticket: Ticket(7), batch });
+        turn.act(StoreAction::LogAppend { ticket: Ticket(7), batch });
     });
     let logged = |diary: &mut Diary| {
         diary.events[known_count..].iter().find_map(|event| match event {
-            Event::Logged { ticket: Ticket(7), result } => Some(*result),
+            Event::Store(StoreEvent::Logged { ticket: Ticket(7), result }) => Some(*result),
             _ => None,
         })
     };
@@ -57,7 +60,7 @@ fn object(inode: u64) -> Object {
 }
 
 fn done(result: Result<(), Errno>) -> Event {
-    Event::ObjectDone { ticket: Ticket(1), result }
+    Event::Object(ObjectEvent::Done { ticket: Ticket(1), result })
 }
 
 fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) -> Event {
@@ -67,16 +70,17 @@ fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) ->
 
 fn read(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), read_bytes: u32) -> Option<Bulk> {
     let (object, object_offset) = at;
-    let action = Action::ObjectRead { ticket: Ticket(2), object, object_offset, read_bytes };
+    let action =
+        Action::Object(ObjectAction::Read { ticket: Ticket(2), object, object_offset, read_bytes });
     match ask(ring, diary, action) {
-        Event::ObjectRead { ticket: Ticket(2), result } => result.unwrap(),
+        Event::Object(ObjectEvent::Read { ticket: Ticket(2), result }) => result.unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
 fn stat(ring: &mut Ring, diary: &mut Diary, object: Object) -> Option<ObjectStat> {
-    match ask(ring, diary, Action::ObjectStat { ticket: Ticket(4), object }) {
-        Event::ObjectStat { ticket: Ticket(4), result } => result.unwrap(),
+    match ask(ring, diary, Action::Object(ObjectAction::Stat { ticket: Ticket(4), object })) {
+        Event::Object(ObjectEvent::Stat { ticket: Ticket(4), result }) => result.unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -88,12 +92,15 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(
         diary.events,
-        [Event::LogRoom(LogRoom { room_bytes: RESERVE_BYTES, is_behind: true })]
+        [Event::Store(StoreEvent::LogSpace(LogRoom {
+            room_bytes: RESERVE_BYTES,
+            is_behind: true
+        }))]
     );
     // The first event told what was reserved at the start.
     let grown = |diary: &Diary| {
         diary.events[1..].iter().find_map(|event| match event {
-            Event::LogRoom(room) => Some(room.room_bytes),
+            Event::Store(StoreEvent::LogSpace(room)) => Some(room.room_bytes),
             _ => None,
         })
     };
@@ -144,7 +151,10 @@ fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
     let (mut ring, mut diary) = open(&dir.0, 0, &faults);
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0, is_behind: false })]);
+    assert_eq!(
+        diary.events,
+        [Event::Store(StoreEvent::LogSpace(LogRoom { room_bytes: 0, is_behind: false }))]
+    );
     // The next reserve is asked for not before a second has passed.
     assert_eq!(
         append(&mut ring, &mut diary, b"x"),
@@ -174,10 +184,13 @@ fn space_that_comes_back_is_found_though_nothing_is_appended() {
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
     let (mut ring, mut diary) = open(&dir.0, 0, &faults);
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0, is_behind: false })]);
+    assert_eq!(
+        diary.events,
+        [Event::Store(StoreEvent::LogSpace(LogRoom { room_bytes: 0, is_behind: false }))]
+    );
     faults.lock().unwrap().clear();
     diary.events.clear();
-    let found = |event: &Event| matches!(event, Event::LogRoom(room) if room.room_bytes > 0);
+    let found = |event: &Event| matches!(event, Event::Store(StoreEvent::LogSpace(room)) if room.room_bytes > 0);
     turns(&mut ring, &mut diary, |diary| diary.events.iter().any(found));
 }
 
@@ -208,13 +221,14 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     ring.with(|turn| turn.act(Action::Release { buf: short.buf }));
     assert_eq!(read(&mut ring, &mut diary, (object, 1 << 30), 100), None);
 
-    let action = Action::ObjectTruncate { ticket: Ticket(1), object, size_bytes: 10 };
+    let action =
+        Action::Object(ObjectAction::Truncate { ticket: Ticket(1), object, size_bytes: 10 });
     assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
     assert_eq!(fs::metadata(&path).unwrap().len(), 10);
     allocations(&mut ring, &mut diary, (object, &path));
-    let sync = Action::ObjectSync { ticket: Ticket(1), object };
+    let sync = Action::Object(ObjectAction::Sync { ticket: Ticket(1), object });
     assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
-    let remove = Action::ObjectRemove { ticket: Ticket(1), object };
+    let remove = Action::Object(ObjectAction::Remove { ticket: Ticket(1), object });
     assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
     assert!(!path.exists());
     assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())), "gone is gone");
@@ -225,22 +239,23 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
 /// Of an object of 10 bytes.
 fn allocations(ring: &mut Ring, diary: &mut Diary, (object, path): (door::Object, &Path)) {
     let allocate = |ring: &mut Ring, diary: &mut Diary, offset, allocation, keep_size| {
-        let action = Action::ObjectAllocate {
+        let action = Action::Object(ObjectAction::Allocate {
             ticket: Ticket(1),
             object,
             object_offset: offset,
             range_bytes: 1 << 20,
             allocation,
             keep_size,
-        };
+        });
         assert_eq!(ask(ring, diary, action), done(Ok(())));
         let found = fs::metadata(path).unwrap();
         (found.len(), found.blocks() * 512)
     };
     let seek = |ring: &mut Ring, diary: &mut Diary, object_offset, hole| {
-        let action = Action::ObjectSeek { ticket: Ticket(1), object, object_offset, hole };
+        let action =
+            Action::Object(ObjectAction::Seek { ticket: Ticket(1), object, object_offset, hole });
         match ask(ring, diary, action) {
-            Event::ObjectSought { result, .. } => result.unwrap(),
+            Event::Object(ObjectEvent::Sought { result, .. }) => result.unwrap(),
             other => panic!("{other:?}"),
         }
     };
@@ -264,13 +279,13 @@ fn what_is_asked_in_one_turn_is_done_in_order() {
     let bulk = ring.bulk_of(&noise(1, 1000)).unwrap();
     ring.with(|turn| {
         let ticket = Ticket(1);
-        turn.act(Action::ObjectWrite { ticket, object, object_offset: 0, bulk, block_bytes: 0 });
-        turn.act(Action::ObjectTruncate { ticket, object, size_bytes: 400 });
-        turn.act(Action::ObjectSync { ticket, object });
-        turn.act(Action::ObjectWrite { ticket, object, object_offset: 600, bulk, block_bytes: 0 });
-        turn.act(Action::ObjectSync { ticket, object });
-        turn.act(Action::ObjectRemove { ticket, object });
-        turn.act(Action::ObjectTruncate { ticket, object, size_bytes: 77 });
+        turn.act(ObjectAction::Write { ticket, object, object_offset: 0, bulk, block_bytes: 0 });
+        turn.act(ObjectAction::Truncate { ticket, object, size_bytes: 400 });
+        turn.act(ObjectAction::Sync { ticket, object });
+        turn.act(ObjectAction::Write { ticket, object, object_offset: 600, bulk, block_bytes: 0 });
+        turn.act(ObjectAction::Sync { ticket, object });
+        turn.act(ObjectAction::Remove { ticket, object });
+        turn.act(ObjectAction::Truncate { ticket, object, size_bytes: 77 });
         turn.act(Action::Release { buf: bulk.buf });
     });
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 8);
@@ -292,7 +307,7 @@ fn more_objects_than_are_kept_open_work_all_the_same() {
     ring.with(|turn| {
         for inode in 1..40 {
             let object = object(inode);
-            turn.act(Action::ObjectRead {
+            turn.act(ObjectAction::Read {
                 ticket: Ticket(inode),
                 object,
                 object_offset: 0,
@@ -302,7 +317,7 @@ fn more_objects_than_are_kept_open_work_all_the_same() {
     });
     turns(&mut ring, &mut diary, |diary| diary.events.len() == known_count + 39);
     for event in &diary.events[known_count..] {
-        let Event::ObjectRead { ticket, result: Ok(Some(bulk)) } = event else {
+        let Event::Object(ObjectEvent::Read { ticket, result: Ok(Some(bulk)) }) = event else {
             panic!("{event:?}")
         };
         assert_eq!(ring.bulk_bytes(*bulk), noise(ticket.0, 5000));
@@ -324,22 +339,27 @@ fn a_failing_medium_is_told_and_the_next_try_works() {
     assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Err(Errno(28))));
     assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
     fail(FaultPoint::ObjectRead, 5);
-    let read_action =
-        Action::ObjectRead { ticket: Ticket(2), object, object_offset: 0, read_bytes: 3 };
-    let failed = Event::ObjectRead { ticket: Ticket(2), result: Err(Errno(5)) };
+    let read_action = Action::Object(ObjectAction::Read {
+        ticket: Ticket(2),
+        object,
+        object_offset: 0,
+        read_bytes: 3,
+    });
+    let failed = Event::Object(ObjectEvent::Read { ticket: Ticket(2), result: Err(Errno(5)) });
     assert_eq!(ask(&mut ring, &mut diary, read_action), failed);
     let bulk = read(&mut ring, &mut diary, (object, 0), 3).unwrap();
     assert_eq!(ring.bulk_bytes(bulk), b"abc");
     ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
-    let sync = Action::ObjectSync { ticket: Ticket(1), object };
+    let sync = Action::Object(ObjectAction::Sync { ticket: Ticket(1), object });
     fail(FaultPoint::ObjectSync, 5);
     assert_eq!(ask(&mut ring, &mut diary, sync), done(Err(Errno(5))));
     assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
     fail(FaultPoint::ObjectTruncate, 28);
-    let truncate = Action::ObjectTruncate { ticket: Ticket(1), object, size_bytes: 1 };
+    let truncate =
+        Action::Object(ObjectAction::Truncate { ticket: Ticket(1), object, size_bytes: 1 });
     assert_eq!(ask(&mut ring, &mut diary, truncate), done(Err(Errno(28))));
     fail(FaultPoint::ObjectRemove, 5);
-    let remove = Action::ObjectRemove { ticket: Ticket(1), object };
+    let remove = Action::Object(ObjectAction::Remove { ticket: Ticket(1), object });
     assert_eq!(ask(&mut ring, &mut diary, remove), done(Err(Errno(5))));
     assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
     assert_eq!(ring.buffer_bytes(), 0);
@@ -363,7 +383,7 @@ fn count_sync(ring: &mut Ring, syncs: &Mutex<u32>, inode: u64) -> u32 {
     let mut diary = Diary::default();
     let object = object(inode);
     assert_eq!(write(ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
-    let action = Action::ObjectSync { ticket: Ticket(1), object };
+    let action = Action::Object(ObjectAction::Sync { ticket: Ticket(1), object });
     assert_eq!(ask(ring, &mut diary, action), done(Ok(())));
     std::mem::take(&mut *syncs.lock().unwrap())
 }
@@ -378,7 +398,7 @@ fn count_removals(ring: &mut Ring, syncs: &Mutex<u32>, dir: &Path) -> u32 {
     let mut diary = Diary::default();
     ring.with(|turn| {
         for inode in inodes {
-            turn.act(Action::ObjectRemove { ticket: Ticket(1), object: object(inode) });
+            turn.act(ObjectAction::Remove { ticket: Ticket(1), object: object(inode) });
         }
     });
     let ended = |diary: &Diary| diary.events.iter().filter(|event| **event == done(Ok(()))).count();
@@ -426,14 +446,15 @@ fn a_sync_that_fails_fails_all_removals_that_waited_for_it() {
     let known_count = diary.events.len();
     ring.with(|turn| {
         for inode in 1..=8 {
-            turn.act(Action::ObjectRemove { ticket: Ticket(1), object: object(inode) });
+            turn.act(ObjectAction::Remove { ticket: Ticket(1), object: object(inode) });
         }
     });
     turns(&mut ring, &mut diary, |diary| diary.events.len() == known_count + 8);
     let failed = diary.events[known_count..].iter().filter(|event| **event == done(Err(Errno(5))));
     assert!(failed.count() >= 1);
     for inode in 1..=8 {
-        let remove = Action::ObjectRemove { ticket: Ticket(1), object: object(inode) };
+        let remove =
+            Action::Object(ObjectAction::Remove { ticket: Ticket(1), object: object(inode) });
         assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
     }
 }
@@ -452,7 +473,7 @@ fn reads_wait_for_buffers() {
     assert_eq!(write(&mut ring, &mut diary, (object, 0), &bytes), done(Ok(())));
     ring.with(|turn| {
         for ticket in 0..6 {
-            turn.act(Action::ObjectRead {
+            turn.act(ObjectAction::Read {
                 ticket: Ticket(ticket),
                 object,
                 object_offset: 0,
@@ -463,7 +484,9 @@ fn reads_wait_for_buffers() {
     for ticket in 0..6_u64 {
         let known_count = 1 + usize::try_from(ticket).unwrap();
         turns(&mut ring, &mut diary, |diary| diary.events.len() > known_count);
-        let Event::ObjectRead { result: Ok(Some(bulk)), .. } = diary.events[known_count] else {
+        let Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) =
+            diary.events[known_count]
+        else {
             panic!("{:?}", diary.events[known_count])
         };
         assert_eq!(ring.bulk_bytes(bulk), bytes);
@@ -476,8 +499,8 @@ fn the_space_under_the_store_is_told() {
     let dir = Dir::new("space");
     let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    let event = ask(&mut ring, &mut diary, Action::StoreSpace { ticket: Ticket(9) });
-    let Event::StoreSpace { ticket: Ticket(9), result: Ok(space) } = event else {
+    let event = ask(&mut ring, &mut diary, Action::Store(StoreAction::Space { ticket: Ticket(9) }));
+    let Event::Store(StoreEvent::Space { ticket: Ticket(9), result: Ok(space) }) = event else {
         panic!("{event:?}")
     };
     assert!(space.total_bytes >= space.free_bytes);

@@ -1,7 +1,7 @@
 //! Inspections: what a brain asks goes out, answers of another thread wake the lane, and without one there are none.
 
 use super::support::{Diary, ask, lonely_post, ring_config, turns};
-use door::{Action, ConnId, Event};
+use door::{Action, ConnId, Event, StoreAction, StoreEvent};
 use ring::{InspectDesk, Ring};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -29,10 +29,13 @@ fn questions_go_out_and_answers_wake_a_lane() {
         // What comes too late is the brain's to drop.
         desk.tell(CONN, Status::NotFound, Box::default());
     });
-    let event = ask(&mut ring, &mut diary, Action::Inspect { conn: CONN, ask: ASK });
-    let Event::Inspected { conn, status, reply } = event else { panic!("{event:?}") };
+    let event =
+        ask(&mut ring, &mut diary, Action::Store(StoreAction::Inspect { conn: CONN, ask: ASK }));
+    let Event::Store(StoreEvent::Inspected { conn, status, reply }) = event else {
+        panic!("{event:?}")
+    };
     assert_eq!((conn, status, reply.bytes_count()), (CONN, Status::Ok, 5));
-    ring.with(|turn| turn.act(Action::InspectEnd { conn: CONN }));
+    ring.with(|turn| turn.act(StoreAction::InspectEnd { conn: CONN }));
     turns(&mut ring, &mut diary, |diary| diary.events.len() > 1);
     answering.join().unwrap();
 }
@@ -42,7 +45,10 @@ fn without_a_thread_that_keeps_them_there_are_no_inspections() {
     let mut config = ring_config(LaneId(0));
     config.post = Some(lonely_post());
     let mut ring = Ring::new(config).unwrap();
-    let action = Action::Inspect { conn: CONN, ask: ASK };
+    let action = Action::Store(StoreAction::Inspect { conn: CONN, ask: ASK });
     let event = ask(&mut ring, &mut Diary::default(), action);
-    assert!(matches!(event, Event::Inspected { status: Status::NotImplemented, .. }), "{event:?}");
+    assert!(
+        matches!(event, Event::Store(StoreEvent::Inspected { status: Status::NotImplemented, .. })),
+        "{event:?}"
+    );
 }

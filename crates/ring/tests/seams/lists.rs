@@ -2,7 +2,7 @@
 //! once, and buffers are given back.
 
 use super::support::{Diary, Dir, noise, ring_config, turns};
-use door::{Action, Bulk, Errno, Event, Object, Ticket};
+use door::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, Ticket};
 use ring::{FaultPoint, Ring};
 use std::fs::{self, File};
 use std::path::Path;
@@ -42,21 +42,21 @@ impl World {
         let pieces = Pieces::new(pieces.iter().map(piece).collect()).unwrap();
         self.ring.with(|turn| {
             let pieces = turn.arena.put(&pieces.to_bytes());
-            turn.act(Action::ObjectReadList { ticket: Ticket(ticket), object: OBJECT, pieces });
+            turn.act(ObjectAction::ReadList { ticket: Ticket(ticket), object: OBJECT, pieces });
         });
     }
 
     fn next(&mut self) -> (u64, Result<Option<Bulk>, Errno>) {
         turns(&mut self.ring, &mut self.diary, |diary| !diary.events.is_empty());
         match self.diary.events.remove(0) {
-            Event::ObjectRead { ticket, result } => (ticket.0, result),
+            Event::Object(ObjectEvent::Read { ticket, result }) => (ticket.0, result),
             other => panic!("{other:?}"),
         }
     }
 
     /// A turn later no buffer is in use.
     fn assert_freed(&mut self) {
-        let action = Action::ObjectStat { ticket: Ticket(99), object: OBJECT };
+        let action = Action::Object(ObjectAction::Stat { ticket: Ticket(99), object: OBJECT });
         self.ring.with(|turn| turn.act(action));
         turns(&mut self.ring, &mut self.diary, |diary| !diary.events.is_empty());
         self.diary.events.clear();

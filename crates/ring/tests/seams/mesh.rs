@@ -1,7 +1,10 @@
 //! Mail between lanes, sleeping and waking, timers, the end.
 
 use super::support::{Closure, Diary, ask, frame, hello, lonely_post, ring_config, start, turns};
-use door::{Action, Brain, Event, Mail, Mono, Now, Say, Turn};
+use door::{
+    Action, Brain, Event, KernelAction, KernelEvent, Mail, Mono, NetAction, NetEvent, Now,
+    PeerAction, PeerEvent, Say, Turn,
+};
 use ring::{Config, Mesh, Ring};
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -25,7 +28,7 @@ impl Gossip {
         for _ in 0..burst_count.min(LETTER_COUNT - self.sent_count) {
             for to in (0..LANE_COUNT).filter(|to| *to != self.lane) {
                 let mail = Mail::Interrupt { unique: self.sent_count };
-                turn.act(Action::Mail { to: LaneId(to), mail });
+                turn.act(PeerAction::Mail { to: LaneId(to), mail });
             }
             self.sent_count += 1;
         }
@@ -36,7 +39,7 @@ impl Brain for Gossip {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Tick => self.send(turn),
-            Event::Mail { from, mail: Mail::Interrupt { unique } } => {
+            Event::Peer(PeerEvent::Mail { from, mail: Mail::Interrupt { unique } }) => {
                 let received = &mut self.received[usize::from(from.0)];
                 assert_eq!(unique, *received, "in order, once");
                 *received += 1;
@@ -84,11 +87,13 @@ fn letters_go_back_and_forth_between_two_sleepers() {
     let mut posts = Mesh::posts(2).unwrap();
     let pong = start(posts.pop().unwrap(), |_| {
         Closure(|turn: &mut Turn<'_>, event| match event {
-            Event::Mail { from, mail: Mail::Unmounted } => {
-                turn.act(Action::Mail { to: from, mail: Mail::Unmounted });
+            Event::Peer(PeerEvent::Mail { from, mail: Mail::Unmounted }) => {
+                turn.act(PeerAction::Mail { to: from, mail: Mail::Unmounted });
                 turn.act(Action::Stopped);
             }
-            Event::Mail { from, mail } => turn.act(Action::Mail { to: from, mail }),
+            Event::Peer(PeerEvent::Mail { from, mail }) => {
+                turn.act(PeerAction::Mail { to: from, mail })
+            }
             _ => {}
         })
     });
@@ -98,16 +103,18 @@ fn letters_go_back_and_forth_between_two_sleepers() {
             let to = LaneId(1);
             match event {
                 Event::Tick if next == 0 => {
-                    turn.act(Action::Mail { to, mail: Mail::Interrupt { unique: 0 } });
+                    turn.act(PeerAction::Mail { to, mail: Mail::Interrupt { unique: 0 } });
                 }
-                Event::Mail { mail: Mail::Interrupt { unique }, .. } => {
+                Event::Peer(PeerEvent::Mail { mail: Mail::Interrupt { unique }, .. }) => {
                     assert_eq!(unique, next);
                     next += 1;
                     let again = Mail::Interrupt { unique: next };
                     let mail = if next == 2000 { Mail::Unmounted } else { again };
-                    turn.act(Action::Mail { to, mail });
+                    turn.act(PeerAction::Mail { to, mail });
                 }
-                Event::Mail { mail: Mail::Unmounted, .. } => turn.act(Action::Stopped),
+                Event::Peer(PeerEvent::Mail { mail: Mail::Unmounted, .. }) => {
+                    turn.act(Action::Stopped)
+                }
                 _ => {}
             }
         })
@@ -129,21 +136,28 @@ fn what_a_sister_said_comes_before_what_was_asked_after_it() {
     let mut diary = Diary::default();
     client.write_all(&hello(b"it is me")).unwrap();
     turns(&mut asked, &mut diary, |diary| !diary.events.is_empty());
-    let Event::Frame { conn, .. } = diary.events[0] else { panic!("{:?}", diary.events) };
-    asked.with(|turn| turn.act(Action::admit(conn)));
+    let Event::Net(NetEvent::Frame { conn, .. }) = diary.events[0] else {
+        panic!("{:?}", diary.events)
+    };
+    asked.with(|turn| turn.act(NetAction::admit(conn)));
     for unique in 1..=50 {
         sister.with(|turn| {
             let mail = Mail::Interrupt { unique };
-            turn.act(Action::Mail { to: LaneId(1), mail });
+            turn.act(PeerAction::Mail { to: LaneId(1), mail });
             turn.act(Action::WakeAt { at: turn.now.mono });
         });
         sister.turn(&mut Diary::default()).unwrap();
         client.write_all(&frame(unique, &[])).unwrap();
         diary.events.clear();
         turns(&mut asked, &mut diary, |diary| diary.events.len() >= 2);
-        let said = Event::Mail { from: LaneId(0), mail: Mail::Interrupt { unique } };
+        let said =
+            Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Interrupt { unique } });
         assert_eq!(diary.events[0], said);
-        assert!(matches!(diary.events[1], Event::Frame { .. }), "{:?}", diary.events);
+        assert!(
+            matches!(diary.events[1], Event::Net(NetEvent::Frame { .. })),
+            "{:?}",
+            diary.events
+        );
     }
 }
 
@@ -152,8 +166,8 @@ fn mail_to_oneself_arrives() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mut diary = Diary::default();
     let mail = Mail::Interrupt { unique: 9 };
-    let event = ask(&mut ring, &mut diary, Action::Mail { to: LaneId(0), mail });
-    assert_eq!(event, Event::Mail { from: LaneId(0), mail });
+    let event = ask(&mut ring, &mut diary, Action::Peer(PeerAction::Mail { to: LaneId(0), mail }));
+    assert_eq!(event, Event::Peer(PeerEvent::Mail { from: LaneId(0), mail }));
 }
 
 #[test]
@@ -229,7 +243,7 @@ fn lines_reach_their_ears() {
     let mut ring = Ring::new(config).unwrap();
     ring.with(|turn| {
         let line = turn.arena.put("schön".as_bytes());
-        turn.act(Action::Say { say: Say::Warning, line });
+        turn.act(Action::Log { say: Say::Warning, line });
     });
     assert!(ring.turn(&mut Diary::default()).unwrap());
     assert_eq!(*said.borrow(), [(Say::Warning, "schön".to_owned())]);
@@ -244,10 +258,10 @@ fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
     for (pid, uid) in [(pid, uid), (0x7fff_fff0, uid), (pid, uid + 1)] {
         ring.with(|turn| {
             let who = door::Process { pid, uid, gid, since: turn.now.mono };
-            turn.act(Action::CallerGroups { ticket: door::Ticket(3), who });
+            turn.act(KernelAction::CallerGroups { ticket: door::Ticket(3), who });
         });
         let mut brain = Closure(|turn: &mut Turn<'_>, event| {
-            if let Event::CallerGroups { groups, .. } = event {
+            if let Event::Kernel(KernelEvent::CallerGroups { groups, .. }) = event {
                 found.push(groups.map(|span| turn.arena.get(span).to_vec()));
             }
         });

@@ -4,7 +4,10 @@ use super::support::{
     Closure, Diary, Dir, Lane, NEVER_MS, PATIENCE, echo, frame, hello, noise, read_frame,
     ring_config, start,
 };
-use door::{Action, Brain, Bulk, CloseReason, ConnId, Errno, Event, Mail, Object, Ticket, Turn};
+use door::{
+    Action, Brain, Bulk, CloseReason, ConnId, Errno, Event, Mail, NetAction, NetEvent, Object,
+    ObjectAction, ObjectEvent, PeerAction, PeerEvent, Ticket, Turn,
+};
 use ring::{Config, Counters, Mesh, Ring};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read as _, Write as _};
@@ -19,8 +22,8 @@ const OWNER: LaneId = LaneId(1);
 /// Keeps sockets and lets the owner have the rest; hears of each connection once.
 fn relays() -> impl Brain {
     Closure(|turn: &mut Turn<'_>, event| match event {
-        Event::Frame { conn, frame: hello, bulk: None } => {
-            turn.act(Action::Relay { conn, lane: OWNER, hello });
+        Event::Net(NetEvent::Frame { conn, frame: hello, bulk: None }) => {
+            turn.act(NetAction::Relay { conn, lane: OWNER, hello });
         }
         Event::Stop => turn.act(Action::Stopped),
         Event::Tick => {}
@@ -30,9 +33,9 @@ fn relays() -> impl Brain {
 
 /// What the owner answers a Hello with: itself, and the peer is admitted.
 fn welcome(turn: &mut Turn<'_>, event: Event) {
-    if let Event::Adopted { conn, hello } = event {
-        turn.act(Action::admit(conn));
-        turn.act(Action::Send { conn, frame: hello, bulk: None });
+    if let Event::Net(NetEvent::HandedOver { conn, hello }) = event {
+        turn.act(NetAction::admit(conn));
+        turn.act(NetAction::Send { conn, frame: hello, bulk: None });
     }
 }
 
@@ -94,7 +97,7 @@ fn greet(mut stream: TcpStream) -> TcpStream {
 }
 
 fn reason_of(event: Event) -> CloseReason {
-    let Event::Closed { reason, .. } = event else { panic!("{event:?}") };
+    let Event::Net(NetEvent::Closed { reason, .. }) = event else { panic!("{event:?}") };
     reason
 }
 
@@ -206,14 +209,15 @@ fn what_the_owner_sent_before_a_close_arrives() {
             Closure(|turn: &mut Turn<'_>, event| {
                 welcome(turn, event);
                 match event {
-                    Event::Frame { conn, frame, .. } => {
-                        (0..2000).for_each(|_| turn.act(Action::Send { conn, frame, bulk: None }));
-                        turn.act(Action::Close { conn });
+                    Event::Net(NetEvent::Frame { conn, frame, .. }) => {
+                        (0..2000)
+                            .for_each(|_| turn.act(NetAction::Send { conn, frame, bulk: None }));
+                        turn.act(NetAction::Close { conn });
                         // Nothing happens any more.
-                        turn.act(Action::Send { conn, frame, bulk: None });
+                        turn.act(NetAction::Send { conn, frame, bulk: None });
                     }
                     Event::Stop => turn.act(Action::Stopped),
-                    Event::Closed { .. } => panic!("who closes hears no more"),
+                    Event::Net(NetEvent::Closed { .. }) => panic!("who closes hears no more"),
                     _ => {}
                 }
             })
@@ -241,16 +245,17 @@ fn an_orderly_stop_lets_what_the_owner_says_last_leave() {
             Closure(move |turn: &mut Turn<'_>, event| {
                 welcome(turn, event);
                 match event {
-                    Event::Frame { conn, frame, .. } => {
+                    Event::Net(NetEvent::Frame { conn, frame, .. }) => {
                         asked.push((conn, turn.arena.get(frame).to_vec()));
-                        turn.act(Action::Send { conn, frame, bulk: None });
+                        turn.act(NetAction::Send { conn, frame, bulk: None });
                     }
                     Event::Stop => {
                         for (conn, frame) in asked.drain(..) {
                             let frame = turn.arena.put(&frame);
-                            (0..1000)
-                                .for_each(|_| turn.act(Action::Send { conn, frame, bulk: None }));
-                            turn.act(Action::Close { conn });
+                            (0..1000).for_each(|_| {
+                                turn.act(NetAction::Send { conn, frame, bulk: None })
+                            });
+                            turn.act(NetAction::Close { conn });
                         }
                         turn.act(Action::Stopped);
                     }
@@ -321,9 +326,10 @@ struct Counting {
 impl Brain for Counting {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, .. } | Event::Adopted { conn, hello: frame } => {
+            Event::Net(NetEvent::Frame { conn, frame, .. })
+            | Event::Net(NetEvent::HandedOver { conn, hello: frame }) => {
                 self.event_count += 1;
-                turn.act(Action::Send { conn, frame, bulk: None });
+                turn.act(NetAction::Send { conn, frame, bulk: None });
             }
             Event::Stop => turn.act(Action::Stopped),
             _ => {}
@@ -346,12 +352,12 @@ fn long_frames_and_bulk_are_breaches_until_the_owner_has_admitted() {
         |_| {},
         move |_| {
             Closure(move |turn: &mut Turn<'_>, event| match event {
-                Event::Adopted { conn, hello } => {
-                    turn.act(Action::Send { conn, frame: hello, bulk: None });
+                Event::Net(NetEvent::HandedOver { conn, hello }) => {
+                    turn.act(NetAction::Send { conn, frame: hello, bulk: None });
                 }
-                Event::Closed { .. } => sender.send(event).unwrap(),
+                Event::Net(NetEvent::Closed { .. }) => sender.send(event).unwrap(),
                 Event::Stop => turn.act(Action::Stopped),
-                Event::Frame { .. } => panic!("{event:?}"),
+                Event::Net(NetEvent::Frame { .. }) => panic!("{event:?}"),
                 _ => {}
             })
         },
@@ -391,12 +397,12 @@ fn a_relayed_connection_is_neither_handed_over_nor_relayed_again() {
             |_| {},
             move |_| {
                 Closure(move |turn: &mut Turn<'_>, event| match event {
-                    Event::Adopted { conn, hello } => turn.act(if again {
-                        Action::Relay { conn, lane: LaneId(0), hello }
+                    Event::Net(NetEvent::HandedOver { conn, hello }) => turn.act(if again {
+                        Action::Net(NetAction::Relay { conn, lane: LaneId(0), hello })
                     } else {
-                        Action::HandOver { conn, lane: LaneId(0), hello }
+                        Action::Net(NetAction::HandOver { conn, lane: LaneId(0), hello })
                     }),
-                    Event::Closed { .. } => sender.send(event).unwrap(),
+                    Event::Net(NetEvent::Closed { .. }) => sender.send(event).unwrap(),
                     Event::Stop => turn.act(Action::Stopped),
                     _ => {}
                 })
@@ -459,20 +465,23 @@ impl Rings {
         stream.write_all(&hello(b"hi")).unwrap();
         let (known, there) = (self.diaries[0].events.len(), usize::from(owner));
         self.until(0, known + 1);
-        let Event::Frame { conn, .. } = self.diaries[0].events[known] else { panic!("no Hello") };
+        let Event::Net(NetEvent::Frame { conn, .. }) = self.diaries[0].events[known] else {
+            panic!("no Hello")
+        };
         self.rings[0].with(|turn| {
             let hello = turn.arena.put(&hello(b"hi"));
-            turn.act(Action::Relay { conn, lane: LaneId(owner), hello });
+            turn.act(NetAction::Relay { conn, lane: LaneId(owner), hello });
         });
         let known = self.diaries[there].events.len();
         self.until(there, known + 1);
-        let Event::Adopted { conn, .. } = self.diaries[there].events[known] else {
+        let Event::Net(NetEvent::HandedOver { conn, .. }) = self.diaries[there].events[known]
+        else {
             panic!("{:?}", self.diaries[there].events)
         };
         self.rings[there].with(|turn| {
             let frame = turn.arena.put(&hello(b"hi"));
-            turn.act(Action::admit(conn));
-            turn.act(Action::Send { conn, frame, bulk: None });
+            turn.act(NetAction::admit(conn));
+            turn.act(NetAction::Send { conn, frame, bulk: None });
         });
         let sent_bytes = self.rings[0].counters().out_bytes;
         self.until_holds(|rings| rings.rings[0].counters().out_bytes > sent_bytes);
@@ -497,7 +506,7 @@ fn what_a_sister_said_comes_before_what_is_asked_through_another() {
         let (mut stream, _) = rings.relay(address, asked as u16);
         for unique in 1..=50 {
             let mail = Mail::Interrupt { unique };
-            rings.act(sister, Action::Mail { to: LaneId(asked as u16), mail });
+            rings.act(sister, Action::Peer(PeerAction::Mail { to: LaneId(asked as u16), mail }));
             rings.turn(sister);
             let known = rings.diaries[asked].events.len();
             stream.write_all(&frame(unique, &[])).unwrap();
@@ -507,8 +516,11 @@ fn what_a_sister_said_comes_before_what_is_asked_through_another() {
             }
             rings.until(asked, known + 2);
             let events = &rings.diaries[asked].events[known..];
-            assert_eq!(events[0], Event::Mail { from: LaneId(sister as u16), mail });
-            assert!(matches!(events[1], Event::Frame { .. }), "{events:?}");
+            assert_eq!(
+                events[0],
+                Event::Peer(PeerEvent::Mail { from: LaneId(sister as u16), mail })
+            );
+            assert!(matches!(events[1], Event::Net(NetEvent::Frame { .. })), "{events:?}");
         }
     }
 }
@@ -547,7 +559,9 @@ fn what_waits_for_a_buffer_is_bounded_and_keeps_its_order() {
             rest = &rest[count..];
         }
         let events = &rings.diaries[1].events;
-        if let Some(Event::Frame { bulk, .. }) = events.get(greeted_count + got_count).copied() {
+        if let Some(Event::Net(NetEvent::Frame { bulk, .. })) =
+            events.get(greeted_count + got_count).copied()
+        {
             let Bulk { buf, crc32c, .. } = bulk.unwrap();
             assert_eq!(crc32c, Some(wire::crc32c(&noise(got_count as u64, 1 << 20))));
             rings.act(1, Action::Release { buf });
@@ -570,13 +584,14 @@ fn connections_that_break_anywhere_leave_nothing_behind() {
         let sent = frame(1, &noise(1, 300_000));
         stream.write_all(&[&sent[..], &sent[..150_000]].concat()).unwrap();
         rings.until(1, known + 1);
-        let Event::Frame { bulk: Some(Bulk { buf, .. }), .. } = rings.diaries[1].events[known]
+        let Event::Net(NetEvent::Frame { bulk: Some(Bulk { buf, .. }), .. }) =
+            rings.diaries[1].events[known]
         else {
             panic!("{:?}", rings.diaries[1].events)
         };
         rings.act(1, Action::Release { buf });
         if by_owner {
-            rings.act(1, Action::Close { conn });
+            rings.act(1, Action::Net(NetAction::Close { conn }));
             rings.turn(1);
             rings.turn(0);
             ends(&mut stream);
@@ -590,7 +605,10 @@ fn connections_that_break_anywhere_leave_nothing_behind() {
             rings.rings.iter().all(|ring| ring.conn_count() + ring.buffer_bytes() == 0)
         });
     }
-    let told = rings.diaries[0].events.iter().any(|event| !matches!(event, Event::Frame { .. }));
+    let told = rings.diaries[0]
+        .events
+        .iter()
+        .any(|event| !matches!(event, Event::Net(NetEvent::Frame { .. })));
     assert!(!told, "the front's brain hears of Hellos only: {:?}", rings.diaries[0].events);
 }
 
@@ -610,21 +628,34 @@ fn bulk_that_lies_in_a_file_becomes_bytes() {
     let data = noise(5, READ_BYTES);
     let bulk = rings.rings[1].bulk_of(&data).unwrap();
     let ticket = Ticket(1);
-    rings.act(1, Action::ObjectWrite { ticket, object, object_offset: 0, bulk, block_bytes: 0 });
+    rings.act(
+        1,
+        Action::Object(ObjectAction::Write {
+            ticket,
+            object,
+            object_offset: 0,
+            bulk,
+            block_bytes: 0,
+        }),
+    );
     rings.act(1, Action::Release { buf: bulk.buf });
     let known = rings.diaries[1].events.len();
     rings.until(1, known + 1);
     let read_bytes = READ_BYTES as u32;
-    rings.act(1, Action::ObjectRead { ticket, object, object_offset: 0, read_bytes });
+    rings.act(
+        1,
+        Action::Object(ObjectAction::Read { ticket, object, object_offset: 0, read_bytes }),
+    );
     rings.until(1, known + 2);
-    let Event::ObjectRead { result: Ok(Some(bulk)), .. } = rings.diaries[1].events[known + 1]
+    let Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) =
+        rings.diaries[1].events[known + 1]
     else {
         panic!("{:?}", rings.diaries[1].events)
     };
     assert_eq!(bulk.crc32c, None, "it was lent");
     rings.rings[1].with(|turn| {
         let frame = turn.arena.put(&hello(b"read"));
-        turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
+        turn.act(NetAction::Send { conn, frame, bulk: Some(bulk) });
         turn.act(Action::Release { buf: bulk.buf });
     });
     let expected = [hello(b"read"), data].concat();

@@ -3,7 +3,7 @@
 use super::support::{
     Diary, ask, echo_server, frame, hello, noise, read_frame, ring_config, turns,
 };
-use door::{Action, CloseReason, Errno, Event, Ticket};
+use door::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket};
 use ring::{Ring, Sealing};
 use seal::{Content, Seal};
 use std::io::{Read as _, Write as _};
@@ -20,7 +20,7 @@ fn client(server: SocketAddr, sealing: Sealing) -> (Ring, Diary) {
 /// Sends a frame with bulk and takes turns until one is there; its bulk.
 fn exchange(ring: &mut Ring, diary: &mut Diary, sent: &[u8], bulk: &[u8]) -> Vec<u8> {
     let conn = diary.events.iter().find_map(|event| match event {
-        Event::Connected { conn, .. } => Some(*conn),
+        Event::Net(NetEvent::Connected { conn, .. }) => Some(*conn),
         _ => None,
     });
     let conn = conn.unwrap();
@@ -28,13 +28,15 @@ fn exchange(ring: &mut Ring, diary: &mut Diary, sent: &[u8], bulk: &[u8]) -> Vec
     let known_count = diary.frames.len();
     ring.with(|turn| {
         let frame = turn.arena.put(sent);
-        turn.act(Action::Send { conn, frame, bulk });
+        turn.act(NetAction::Send { conn, frame, bulk });
         bulk.iter().for_each(|bulk| turn.act(Action::Release { buf: bulk.buf }));
     });
     turns(ring, diary, |diary| diary.frames.len() > known_count);
     assert_eq!(diary.frames[known_count], sent);
-    ring.with(|turn| turn.act(Action::Admit { conn, writes: true, party: door::Party::STORE }));
-    let Some(Event::Frame { bulk, .. }) = diary.events.last().copied() else { panic!("no frame") };
+    ring.with(|turn| turn.act(NetAction::Admit { conn, writes: true, party: door::Party::STORE }));
+    let Some(Event::Net(NetEvent::Frame { bulk, .. })) = diary.events.last().copied() else {
+        panic!("no frame")
+    };
     let bytes = bulk.map_or(Vec::new(), |bulk| ring.bulk_bytes(bulk).to_vec());
     bulk.iter().for_each(|bulk| ring.with(|turn| turn.act(Action::Release { buf: bulk.buf })));
     bytes
@@ -44,13 +46,13 @@ fn exchange(ring: &mut Ring, diary: &mut Diary, sent: &[u8], bulk: &[u8]) -> Vec
 fn frames_come_back_with_bulk_of_every_size_under_tls() {
     let (server, address, _) = echo_server(|config| config.sealing = Sealing::All);
     let (mut ring, mut diary) = client(address, Sealing::All);
-    ring.with(|turn| turn.act(Action::Connect { ticket: Ticket(1) }));
+    ring.with(|turn| turn.act(NetAction::Connect { ticket: Ticket(1) }));
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
-    let Event::Sealed { conn, channel, holder: None } = diary.events[0] else {
+    let Event::Net(NetEvent::Sealed { conn, channel, holder: None }) = diary.events[0] else {
         panic!("{diary:?}")
     };
     assert_ne!(channel, wire::PLAIN);
-    assert_eq!(diary.events[1], Event::Connected { ticket: Ticket(1), conn });
+    assert_eq!(diary.events[1], Event::Net(NetEvent::Connected { ticket: Ticket(1), conn }));
     exchange(&mut ring, &mut diary, &hello(b"hi"), &[]);
     let sizes = [0, 1, 4095, 16_000, 16_384, 16_385, 70_000, 245_000, 300_000, 1 << 20];
     for (xid, bulk_bytes) in (1..).zip(sizes) {
@@ -145,7 +147,10 @@ fn a_record_of_a_bulk_that_was_changed_is_a_breach() {
     // It may be closed before all is written.
     stream.write_all(&records).ok();
     let event = ended.recv().unwrap();
-    let seals = matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Seal), .. });
+    let seals = matches!(
+        event,
+        Event::Net(NetEvent::Closed { reason: CloseReason::Breach(Breach::Seal), .. })
+    );
     assert!(seals, "{event:?}");
     assert_eq!(server.stop().breach_count, 1);
 }
@@ -172,9 +177,11 @@ fn a_client_is_told_when_a_server_does_not_shake_hands() {
     config.sealing = Sealing::All;
     config.limits.greeting_ms_max = 20;
     let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
-    let connect = Action::Connect { ticket: Ticket(2) };
-    let timed_out =
-        Event::ConnectFailed { ticket: Ticket(2), reason: CloseReason::Failed(Errno(110)) };
+    let connect = Action::Net(NetAction::Connect { ticket: Ticket(2) });
+    let timed_out = Event::Net(NetEvent::ConnectFailed {
+        ticket: Ticket(2),
+        reason: CloseReason::Failed(Errno(110)),
+    });
     assert_eq!(ask(&mut ring, &mut diary, connect), timed_out);
 }
 
@@ -193,8 +200,11 @@ fn a_client_is_told_when_a_server_breaks_a_handshake_or_goes() {
                 assert_eq!(stream.read(&mut heard).unwrap_or(0), 0);
             }
         });
-        let connect = Action::Connect { ticket: Ticket(3) };
-        let failed = Event::ConnectFailed { ticket: Ticket(3), reason: CloseReason::Failed(errno) };
+        let connect = Action::Net(NetAction::Connect { ticket: Ticket(3) });
+        let failed = Event::Net(NetEvent::ConnectFailed {
+            ticket: Ticket(3),
+            reason: CloseReason::Failed(errno),
+        });
         assert_eq!(ask(&mut ring, &mut diary, connect), failed);
         assert_eq!(ring.conn_count(), 0);
         server.join().unwrap();
@@ -222,13 +232,13 @@ fn whoever_speaks_another_language_is_told_so_and_nothing_else() {
     }
     let (server, address, _) = echo_server(|config| config.sealing = Sealing::Nothing);
     let (mut ring, mut diary) = client(address, Sealing::All);
-    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(4) });
+    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(4) }));
     assert_eq!(
         event,
-        Event::ConnectFailed {
+        Event::Net(NetEvent::ConnectFailed {
             ticket: Ticket(4),
             reason: CloseReason::Failed(Errno::MUST_NOT_SEAL)
-        }
+        })
     );
     server.stop();
 }

@@ -46,7 +46,7 @@ fn wanted_secrets_are_read_beside_the_lane() {
     let mut ring = Ring::new(config).unwrap();
     let mut diary = Diary::default();
     for _ in 0..2 {
-        let event = ask(&mut ring, &mut diary, Action::SecretsWanted);
+        let event = ask(&mut ring, &mut diary, Action::ReadSecrets);
         assert_eq!(event, Event::Secrets(Some(FIRST)));
     }
 }
@@ -56,6 +56,6 @@ fn without_a_file_the_answer_is_none() {
     let mut config = ring_config(LaneId(0));
     config.post = Some(lonely_post());
     let mut ring = Ring::new(config).unwrap();
-    let event = ask(&mut ring, &mut Diary::default(), Action::SecretsWanted);
+    let event = ask(&mut ring, &mut Diary::default(), Action::ReadSecrets);
     assert_eq!(event, Event::Secrets(None));
 }

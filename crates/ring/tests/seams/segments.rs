@@ -1,7 +1,7 @@
 //! Objects of several files, held against bytes in memory.
 
 use super::support::{Diary, Dir, ask, noise, ring_config, turns, write};
-use door::{Action, Errno, Event, Object, ObjectStat, SumRange, Ticket};
+use door::{Action, Errno, Event, Object, ObjectAction, ObjectEvent, ObjectStat, SumRange, Ticket};
 use ring::Ring;
 use std::fs::{self, File};
 use std::path::Path;
@@ -30,20 +30,28 @@ impl World {
     }
 
     fn done(&mut self, action: Action) {
-        assert_eq!(self.ask(action), Event::ObjectDone { ticket: TICKET, result: Ok(()) });
+        assert_eq!(
+            self.ask(action),
+            Event::Object(ObjectEvent::Done { ticket: TICKET, result: Ok(()) })
+        );
     }
 
     fn write(&mut self, object_offset: u64, bytes: &[u8]) {
         let at = (TICKET, OBJECT, object_offset);
         let written = write(&mut self.ring, &mut self.diary, at, 0, bytes);
-        let done = Event::ObjectDone { ticket: TICKET, result: Ok(()) };
+        let done = Event::Object(ObjectEvent::Done { ticket: TICKET, result: Ok(()) });
         assert_eq!(written, done);
     }
 
     fn read(&mut self, object_offset: u64, read_bytes: u32) -> Vec<u8> {
         let (ticket, object) = (TICKET, OBJECT);
-        match self.ask(Action::ObjectRead { ticket, object, object_offset, read_bytes }) {
-            Event::ObjectRead { result, .. } => {
+        match self.ask(Action::Object(ObjectAction::Read {
+            ticket,
+            object,
+            object_offset,
+            read_bytes,
+        })) {
+            Event::Object(ObjectEvent::Read { result, .. }) => {
                 let Some(bulk) = result.unwrap() else { return Vec::new() };
                 let bytes = self.ring.bulk_bytes(bulk).to_vec();
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
@@ -59,11 +67,11 @@ impl World {
         let known_count = self.diary.events.len();
         self.ring.with(|turn| {
             let pieces = turn.arena.put(&pieces.to_bytes());
-            turn.act(Action::ObjectReadList { ticket: TICKET, object: OBJECT, pieces });
+            turn.act(ObjectAction::ReadList { ticket: TICKET, object: OBJECT, pieces });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
         match self.diary.events[known_count] {
-            Event::ObjectRead { ticket: TICKET, result } => {
+            Event::Object(ObjectEvent::Read { ticket: TICKET, result }) => {
                 let bulk = result.unwrap().unwrap();
                 let bytes = self.ring.bulk_bytes(bulk).to_vec();
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
@@ -74,8 +82,8 @@ impl World {
     }
 
     fn stat(&mut self) -> Option<ObjectStat> {
-        match self.ask(Action::ObjectStat { ticket: TICKET, object: OBJECT }) {
-            Event::ObjectStat { result, .. } => result.unwrap(),
+        match self.ask(Action::Object(ObjectAction::Stat { ticket: TICKET, object: OBJECT })) {
+            Event::Object(ObjectEvent::Stat { result, .. }) => result.unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -85,25 +93,29 @@ impl World {
     }
 
     fn truncate(&mut self, size_bytes: u64) {
-        self.done(Action::ObjectTruncate { ticket: TICKET, object: OBJECT, size_bytes });
+        self.done(Action::Object(ObjectAction::Truncate {
+            ticket: TICKET,
+            object: OBJECT,
+            size_bytes,
+        }));
     }
 
     fn allocate(&mut self, range: (u64, u64), what: Allocation, keep_size: bool) -> Event {
         let (object_offset, range_bytes) = range;
-        self.ask(Action::ObjectAllocate {
+        self.ask(Action::Object(ObjectAction::Allocate {
             ticket: TICKET,
             object: OBJECT,
             object_offset,
             range_bytes,
             allocation: what,
             keep_size,
-        })
+        }))
     }
 
     fn seek(&mut self, object_offset: u64, hole: bool) -> Option<u64> {
         let (ticket, object) = (TICKET, OBJECT);
-        match self.ask(Action::ObjectSeek { ticket, object, object_offset, hole }) {
-            Event::ObjectSought { result, .. } => result.unwrap(),
+        match self.ask(Action::Object(ObjectAction::Seek { ticket, object, object_offset, hole })) {
+            Event::Object(ObjectEvent::Sought { result, .. }) => result.unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -129,7 +141,7 @@ impl World {
 }
 
 fn unsupported() -> Event {
-    Event::ObjectDone { ticket: TICKET, result: Err(Errno(95)) }
+    Event::Object(ObjectEvent::Done { ticket: TICKET, result: Err(Errno(95)) })
 }
 
 /// A number below `end`.
@@ -160,7 +172,10 @@ fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
         }
         3 => {
             let punched = world.allocate((from, count), Allocation::Punch, true);
-            assert_eq!(punched, Event::ObjectDone { ticket: TICKET, result: Ok(()) });
+            assert_eq!(
+                punched,
+                Event::Object(ObjectEvent::Done { ticket: TICKET, result: Ok(()) })
+            );
             let (first, last) = (first.min(model.len()), last.min(model.len()));
             model[first..last].fill(0);
         }
@@ -171,7 +186,7 @@ fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
                 assert!(keep_size && last > model.len(), "{from} {count} of {}", model.len());
                 return;
             }
-            assert_eq!(done, Event::ObjectDone { ticket: TICKET, result: Ok(()) });
+            assert_eq!(done, Event::Object(ObjectEvent::Done { ticket: TICKET, result: Ok(()) }));
             if !keep_size {
                 model.resize(model.len().max(last), 0);
             }
@@ -200,7 +215,7 @@ fn objects_of_several_segments_are_what_bytes_in_memory_are() {
     for seed in 0..1500 {
         if seed % 100 == 99 {
             // Whoever comes anew knows nothing of it.
-            world.done(Action::ObjectSync { ticket: TICKET, object: OBJECT });
+            world.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
             drop(world);
             world = World::open(&dir.0);
         }
@@ -237,12 +252,12 @@ fn a_large_object_goes_with_all_its_files() {
         assert_eq!(world.read(end - 3, 3), b"\0\0z");
         assert_eq!(world.read(0, 6), b"first\0");
         assert_eq!(world.seek(5000, false), Some(end - end % 4096), "in a page of it");
-        world.done(Action::ObjectSync { ticket: TICKET, object: OBJECT });
+        world.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
         if restart {
             world = World::open(&dir.0);
         }
-        world.done(Action::ObjectRemove { ticket: TICKET, object: OBJECT });
+        world.done(Action::Object(ObjectAction::Remove { ticket: TICKET, object: OBJECT }));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         assert_eq!(world.stat(), None);
     }
@@ -275,7 +290,7 @@ fn checksums_go_over_the_ends_of_segments() {
         let ranges = [(100, 10_000), (16_000, 10_000)]
             .map(|(object_offset, range_bytes)| SumRange { object_offset, range_bytes }.to_bytes());
         let ranges = turn.arena.put(&ranges.concat());
-        turn.act(Action::ObjectSums { ticket: TICKET, object: OBJECT, ranges });
+        turn.act(ObjectAction::Sums { ticket: TICKET, object: OBJECT, ranges });
     });
     turns(&mut world.ring, &mut world.diary, |diary| diary.events.len() > known_count);
     let first = (wire::crc32c(&bytes[100..10_100]), 10_000);

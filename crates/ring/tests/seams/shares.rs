@@ -3,7 +3,7 @@
 use super::support::{
     Closure, PATIENCE, frame, hello, lonely_post, noise, read_frame, ring_config, start,
 };
-use door::{Action, CloseReason, Event, Party, Turn};
+use door::{Action, CloseReason, Event, NetAction, NetEvent, Party, Turn};
 use ring::{Config, Ring, Stopper};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ const PARTY_B: &[u8] = b"party b";
 /// Admits who says Hello as whom he says to be, and echoes what is asked for.
 fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
-        Event::Frame { conn, frame, bulk } => {
+        Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
             let bytes = turn.arena.get(frame);
             let says = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
             let party = match (says(READER), says(PARTY_A), says(PARTY_B)) {
@@ -31,14 +31,14 @@ fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
                 _ => None,
             };
             if let Some((writes, party)) = party {
-                turn.act(Action::Admit { conn, writes, party });
+                turn.act(NetAction::Admit { conn, writes, party });
             }
-            turn.act(Action::Send { conn, frame, bulk });
+            turn.act(NetAction::Send { conn, frame, bulk });
             bulk.iter().for_each(|bulk| turn.act(Action::Release { buf: bulk.buf }));
         }
         Event::Stop => turn.act(Action::Stopped),
         // Not every test listens.
-        Event::Closed { .. } => drop(ended.send(event)),
+        Event::Net(NetEvent::Closed { .. }) => drop(ended.send(event)),
         _ => {}
     })
 }
@@ -152,7 +152,10 @@ fn half_sent_bulks_do_not_keep_buffers_from_their_own_party() {
     let mut same = server.greet(PARTY_A);
     (0..5).for_each(|xid| exchange(&mut same, xid));
     let event = server.ended.recv().unwrap();
-    assert!(matches!(event, Event::Closed { reason: CloseReason::Unfinished, .. }), "{event:?}");
+    assert!(
+        matches!(event, Event::Net(NetEvent::Closed { reason: CloseReason::Unfinished, .. })),
+        "{event:?}"
+    );
     server.stop();
 }
 
@@ -171,7 +174,7 @@ fn what_is_begun_is_whole_in_time_or_its_connection_ends() {
             let event = server.ended.recv().unwrap();
             let unfinished = CloseReason::Unfinished;
             assert!(
-                matches!(event, Event::Closed { reason, .. } if reason == unfinished),
+                matches!(event, Event::Net(NetEvent::Closed { reason, .. }) if reason == unfinished),
                 "{event:?}"
             );
             let mut rest = Vec::new();

@@ -4,7 +4,7 @@ use super::support::{
     Closure, Diary, PATIENCE, ask, echo, echo_server, frame, hello, lonely_post, noise, read_frame,
     ring_config, start, taken_but, turns,
 };
-use door::{Action, CloseReason, Errno, Event, Ticket, Turn};
+use door::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket, Turn};
 use ring::{Mesh, Ring};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -120,8 +120,10 @@ fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
     for (index, mut stream) in streams.iter().enumerate() {
         stream.write_all(&hello(b"hi")).unwrap();
         turns(&mut ring, &mut diary, |diary| diary.events.len() > index);
-        let Event::Frame { conn, .. } = diary.events[index] else { panic!("no greeting") };
-        ring.with(|turn| turn.act(Action::admit(conn)));
+        let Event::Net(NetEvent::Frame { conn, .. }) = diary.events[index] else {
+            panic!("no greeting")
+        };
+        ring.with(|turn| turn.act(NetAction::admit(conn)));
     }
     for mut stream in &streams {
         stream.write_all(&all).unwrap();
@@ -135,7 +137,7 @@ fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
         ring.turn(&mut diary).unwrap();
         let mut by_conn = std::collections::HashMap::new();
         for event in &diary.events {
-            let Event::Frame { conn, .. } = event else { panic!("{event:?}") };
+            let Event::Net(NetEvent::Frame { conn, .. }) = event else { panic!("{event:?}") };
             *by_conn.entry(*conn).or_insert(0_u64) += 1;
             total += 1;
         }
@@ -196,7 +198,10 @@ fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_breach() {
         stream.write_all(&sent).unwrap();
         let event = ended.recv().unwrap();
         assert!(
-            matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Checksum), .. }),
+            matches!(
+                event,
+                Event::Net(NetEvent::Closed { reason: CloseReason::Breach(Breach::Checksum), .. })
+            ),
             "{event:?}"
         );
     }
@@ -211,11 +216,11 @@ fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_breach() {
     let lane = start(lonely_post(), move |config| {
         config.listener = Some(listener.into());
         Closure(move |turn: &mut Turn<'_>, event: Event| match event {
-            Event::Frame { conn, frame, .. } => {
-                turn.act(Action::Admit { conn, writes: false, party: door::Party::STORE });
-                turn.act(Action::Send { conn, frame, bulk: None });
+            Event::Net(NetEvent::Frame { conn, frame, .. }) => {
+                turn.act(NetAction::Admit { conn, writes: false, party: door::Party::STORE });
+                turn.act(NetAction::Send { conn, frame, bulk: None });
             }
-            Event::Closed { .. } => sender.send(event).unwrap(),
+            Event::Net(NetEvent::Closed { .. }) => sender.send(event).unwrap(),
             Event::Stop => turn.act(Action::Stopped),
             _ => {}
         })
@@ -228,7 +233,10 @@ fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_breach() {
     // It may be closed before all is written.
     stream.write_all(&sent).ok();
     let event = ended.recv().unwrap();
-    let sums = matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Checksum), .. });
+    let sums = matches!(
+        event,
+        Event::Net(NetEvent::Closed { reason: CloseReason::Breach(Breach::Checksum), .. })
+    );
     assert!(sums, "{event:?}");
     assert_eq!(lane.stop().breach_count, 1);
 }
@@ -270,7 +278,9 @@ fn bulk_before_admission_is_a_breach_and_takes_no_buffer() {
     stream.write_all(&frame(1, b"bulk")).unwrap();
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
     let reason = CloseReason::Breach(Breach::TooLong);
-    assert!(matches!(diary.events[1], Event::Closed { reason: found, .. } if found == reason));
+    assert!(
+        matches!(diary.events[1], Event::Net(NetEvent::Closed { reason: found, .. }) if found == reason)
+    );
     assert_eq!(ring.buffer_bytes(), 0);
     assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
 }
@@ -286,7 +296,10 @@ fn a_peer_that_does_not_read_is_too_slow() {
     let sent = frame(1, &noise(1, 1 << 20));
     while stream.write_all(&sent).is_ok() {}
     let event = ended.recv().unwrap();
-    assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
+    assert!(
+        matches!(event, Event::Net(NetEvent::Closed { reason: CloseReason::TooSlow, .. })),
+        "{event:?}"
+    );
     let counters = server.stop();
     assert_eq!(counters.breach_count, 0);
     // Far more than both sockets hold was never taken: 8 MiB wait here, and a frame or two that were
@@ -314,7 +327,7 @@ fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
         .collect();
     for event in ended.iter().take(deaf.len()) {
         // It does not go on sending either, once nothing more is received from it.
-        let Event::Closed { reason, .. } = event else { panic!("{event:?}") };
+        let Event::Net(NetEvent::Closed { reason, .. }) = event else { panic!("{event:?}") };
         assert!(matches!(reason, CloseReason::TooSlow | CloseReason::Unfinished), "{reason:?}");
     }
     for round in 0..20 {
@@ -388,7 +401,10 @@ fn too_many_connections_are_refused_and_room_is_used_again() {
     assert_eq!(third.read(&mut [0; 1]).unwrap_or(0), 0);
     drop(first);
     let event = ended.recv().unwrap();
-    assert!(matches!(event, Event::Closed { reason: CloseReason::Ended, .. }), "{event:?}");
+    assert!(
+        matches!(event, Event::Net(NetEvent::Closed { reason: CloseReason::Ended, .. })),
+        "{event:?}"
+    );
     greet(address);
     assert_eq!(server.stop().refused_count, 1);
 }
@@ -408,9 +424,9 @@ fn what_was_queued_before_a_close_arrives() {
     let server = start(lonely_post(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| match event {
-            Event::Frame { conn, frame, .. } => {
-                (0..1000).for_each(|_| turn.act(Action::Send { conn, frame, bulk: None }));
-                turn.act(Action::Close { conn });
+            Event::Net(NetEvent::Frame { conn, frame, .. }) => {
+                (0..1000).for_each(|_| turn.act(NetAction::Send { conn, frame, bulk: None }));
+                turn.act(NetAction::Close { conn });
             }
             Event::Stop => turn.act(Action::Stopped),
             Event::Tick => {}
@@ -443,9 +459,9 @@ fn a_frame_queued_behind_a_send_that_is_not_submitted_waits_for_nothing() {
     config.server = Some(listener.local_addr().unwrap());
     let mut ring = Ring::new(config).unwrap();
     let mut diary = Diary::default();
-    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(5) });
-    let Event::Connected { conn, .. } = event else { panic!("{event:?}") };
-    ring.with(|turn| turn.act(Action::admit(conn)));
+    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
+    let Event::Net(NetEvent::Connected { conn, .. }) = event else { panic!("{event:?}") };
+    ring.with(|turn| turn.act(NetAction::admit(conn)));
     let (mut peer, _) = listener.accept().unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     let peer = std::thread::spawn(move || {
@@ -459,11 +475,11 @@ fn a_frame_queued_behind_a_send_that_is_not_submitted_waits_for_nothing() {
     });
     let heard_count = std::cell::Cell::new(0);
     let mut echo = Closure(|turn: &mut Turn<'_>, event: Event| match event {
-        Event::Frame { conn, frame, .. } => {
+        Event::Net(NetEvent::Frame { conn, frame, .. }) => {
             heard_count.set(heard_count.get() + 1);
-            turn.act(Action::Send { conn, frame, bulk: None });
+            turn.act(NetAction::Send { conn, frame, bulk: None });
         }
-        Event::Closed { .. } => panic!("the peer has waited in vain"),
+        Event::Net(NetEvent::Closed { .. }) => panic!("the peer has waited in vain"),
         _ => {}
     });
     while heard_count.get() < 1 {
@@ -471,7 +487,7 @@ fn a_frame_queued_behind_a_send_that_is_not_submitted_waits_for_nothing() {
     }
     ring.with(|turn| {
         let frame = turn.arena.put(&frame(2, b""));
-        turn.act(Action::Send { conn, frame, bulk: None });
+        turn.act(NetAction::Send { conn, frame, bulk: None });
     });
     while heard_count.get() < 2 {
         ring.turn(&mut echo).unwrap();
@@ -487,23 +503,27 @@ fn connecting_works_and_a_refusal_is_told() {
     config.server = Some(address);
     let mut ring = Ring::new(config).unwrap();
     let mut diary = Diary::default();
-    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(5) });
-    let Event::Connected { ticket: Ticket(5), conn } = event else { panic!("{event:?}") };
+    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
+    let Event::Net(NetEvent::Connected { ticket: Ticket(5), conn }) = event else {
+        panic!("{event:?}")
+    };
     let (mut peer, _) = listener.accept().unwrap();
     ring.with(|turn| {
-        turn.act(Action::admit(conn));
+        turn.act(NetAction::admit(conn));
         let frame = turn.arena.put(&frame(1, b""));
-        turn.act(Action::Send { conn, frame, bulk: None });
+        turn.act(NetAction::Send { conn, frame, bulk: None });
     });
     peer.write_all(&frame(2, b"answer")).unwrap();
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
     assert_eq!(read_frame(&mut peer).unwrap(), frame(1, b""));
-    let Event::Frame { bulk: Some(bulk), .. } = diary.events[1] else { panic!("a frame") };
+    let Event::Net(NetEvent::Frame { bulk: Some(bulk), .. }) = diary.events[1] else {
+        panic!("a frame")
+    };
     assert_eq!(ring.bulk_bytes(bulk), b"answer");
     assert_eq!(bulk.crc32c, Some(wire::crc32c(b"answer")));
     drop(peer);
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 3);
-    assert_eq!(diary.events[2], Event::Closed { conn, reason: CloseReason::Ended });
+    assert_eq!(diary.events[2], Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended }));
 
     assert_eq!(ring.conn_count(), 0);
 
@@ -512,10 +532,13 @@ fn connecting_works_and_a_refusal_is_told() {
     let mut config = ring_config(LaneId(0));
     config.server = Some(address);
     let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
-    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(6) });
+    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(6) }));
     assert_eq!(
         event,
-        Event::ConnectFailed { ticket: Ticket(6), reason: CloseReason::Failed(Errno(111)) }
+        Event::Net(NetEvent::ConnectFailed {
+            ticket: Ticket(6),
+            reason: CloseReason::Failed(Errno(111))
+        })
     );
     assert_eq!(ring.conn_count(), 0);
 }
@@ -538,13 +561,13 @@ fn hand_over(delay_ms: u64) {
     let (sender, adopted) = channel();
     let second = start(posts.pop().unwrap(), move |_| {
         Closure(move |turn: &mut Turn<'_>, event| match event {
-            Event::Adopted { conn, hello } => {
+            Event::Net(NetEvent::HandedOver { conn, hello }) => {
                 sender.send(turn.arena.get(hello).to_vec()).unwrap();
-                turn.act(Action::admit(conn));
-                turn.act(Action::Send { conn, frame: hello, bulk: None });
+                turn.act(NetAction::admit(conn));
+                turn.act(NetAction::Send { conn, frame: hello, bulk: None });
             }
-            Event::Frame { conn, frame, bulk } => {
-                turn.act(Action::Send { conn, frame, bulk });
+            Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
+                turn.act(NetAction::Send { conn, frame, bulk });
                 bulk.iter().for_each(|bulk| turn.act(Action::Release { buf: bulk.buf }));
             }
             Event::Stop => turn.act(Action::Stopped),
@@ -556,17 +579,17 @@ fn hand_over(delay_ms: u64) {
         let mut thinking = Vec::new();
         let lane = LaneId(1);
         Closure(move |turn: &mut Turn<'_>, event| match event {
-            Event::Frame { conn, frame: hello, .. } if delay_ms == 0 => {
-                turn.act(Action::HandOver { conn, lane, hello });
+            Event::Net(NetEvent::Frame { conn, frame: hello, .. }) if delay_ms == 0 => {
+                turn.act(NetAction::HandOver { conn, lane, hello });
             }
-            Event::Frame { conn, frame, .. } => {
+            Event::Net(NetEvent::Frame { conn, frame, .. }) => {
                 thinking.push((conn, turn.arena.get(frame).to_vec()));
                 turn.act(Action::WakeAt { at: turn.now.mono.after_ms(delay_ms) });
             }
             Event::Tick => {
                 for (conn, hello) in thinking.drain(..) {
                     let hello = turn.arena.put(&hello);
-                    turn.act(Action::HandOver { conn, lane, hello });
+                    turn.act(NetAction::HandOver { conn, lane, hello });
                 }
             }
             Event::Stop => turn.act(Action::Stopped),
@@ -604,8 +627,8 @@ fn stopping_lets_queued_frames_leave() {
     let server = start(lonely_post(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| {
-            if let Event::Frame { conn, frame, .. } = event {
-                (0..10_000).for_each(|_| turn.act(Action::Send { conn, frame, bulk: None }));
+            if let Event::Net(NetEvent::Frame { conn, frame, .. }) = event {
+                (0..10_000).for_each(|_| turn.act(NetAction::Send { conn, frame, bulk: None }));
                 turn.act(Action::Stopped);
             }
         })

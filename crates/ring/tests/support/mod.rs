@@ -1,7 +1,9 @@
 //! What the tests of the ring share: brains made of closures, lanes on threads, frames.
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
-use door::{Action, Brain, Event, Object, Ticket, Turn};
+use door::{
+    Action, Brain, Event, NetAction, NetEvent, Object, ObjectAction, ObjectEvent, Ticket, Turn,
+};
 use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -22,7 +24,7 @@ pub struct Closure<F>(pub F);
 impl<F: FnMut(&mut Turn<'_>, Event)> Brain for Closure<F> {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         // Every client of these tests is on this host.
-        if !matches!(event, Event::FromThisHost { .. }) {
+        if !matches!(event, Event::Net(NetEvent::FromThisHost { .. })) {
             (self.0)(turn, event);
         }
     }
@@ -76,11 +78,13 @@ impl Debug for Diary {
 
 impl Brain for Diary {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        if let Event::Frame { frame, .. } | Event::Adopted { hello: frame, .. } = event {
+        if let Event::Net(NetEvent::Frame { frame, .. })
+        | Event::Net(NetEvent::HandedOver { hello: frame, .. }) = event
+        {
             self.frames.push(turn.arena.get(frame).to_vec());
         }
-        if let Event::ObjectSums { result: Ok(sums), .. }
-        | Event::ObjectWritten { result: Ok(sums), .. } = event
+        if let Event::Object(ObjectEvent::Sums { result: Ok(sums), .. })
+        | Event::Object(ObjectEvent::Written { result: Ok(sums), .. }) = event
         {
             let numbers: Vec<u32> = turn
                 .arena
@@ -90,7 +94,7 @@ impl Brain for Diary {
                 .collect();
             self.sums.push(numbers.chunks(2).map(|sum| (sum[0], sum[1])).collect());
         }
-        if !matches!(event, Event::Tick | Event::FromThisHost { .. }) {
+        if !matches!(event, Event::Tick | Event::Net(NetEvent::FromThisHost { .. })) {
             self.events.push(event);
         }
     }
@@ -106,7 +110,7 @@ pub fn ask(ring: &mut Ring, diary: &mut Diary, action: Action) -> Event {
 }
 
 /// Writes bytes to an object from an offset on; what became of it. `block_bytes` is that of
-/// [`Action::ObjectWrite`].
+/// [`ObjectAction::Write`].
 pub fn write(
     ring: &mut Ring,
     diary: &mut Diary,
@@ -117,7 +121,7 @@ pub fn write(
     let bulk = ring.bulk_of(bytes).unwrap();
     let known_count = diary.events.len();
     ring.with(|turn| {
-        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
+        turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     });
     turns(ring, diary, |diary| diary.events.len() > known_count);
@@ -195,17 +199,17 @@ pub fn lonely_post() -> Post {
 /// certificate.
 pub fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
-        Event::Frame { conn, frame, bulk } => {
-            turn.act(Action::admit(conn));
-            turn.act(Action::Send { conn, frame, bulk });
+        Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
+            turn.act(NetAction::admit(conn));
+            turn.act(NetAction::Send { conn, frame, bulk });
             if let Some(bulk) = bulk {
                 turn.act(Action::Release { buf: bulk.buf });
             }
         }
         Event::Stop => turn.act(Action::Stopped),
-        Event::Closed { .. }
-        | Event::Uncertified { .. }
-        | Event::Sealed { holder: Some(_), .. } => {
+        Event::Net(NetEvent::Closed { .. })
+        | Event::Net(NetEvent::CertificateRefused { .. })
+        | Event::Net(NetEvent::Sealed { holder: Some(_), .. }) => {
             // Not every test listens.
             ended.send(event).ok();
         }

@@ -3,7 +3,7 @@
 
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use disk::{Batch, Change, InodeRow, Origin, PreVersions, Record};
-use door::{Action, Brain, Event, Ticket, Turn};
+use door::{Action, Brain, Event, StoreAction, StoreEvent, Ticket, Turn};
 use ring::feed::LogLengths;
 use ring::{LogFile, Mesh, Ring};
 use std::collections::{BTreeMap, VecDeque};
@@ -121,18 +121,20 @@ pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 10;
 
 impl<F: FnMut(u64)> Brain for Writer<F> {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        if let Event::Logged { result: Ok(room), .. } | Event::LogRoom(room) = event {
+        if let Event::Store(StoreEvent::Logged { result: Ok(room), .. })
+        | Event::Store(StoreEvent::LogSpace(room)) = event
+        {
             self.room_bytes = room.room_bytes;
         }
-        if let Event::ColdRows { result, .. } = event {
+        if let Event::Store(StoreEvent::Rows { result, .. }) = event {
             self.found.push(turn.arena.get(result.unwrap()).to_vec());
         }
-        if let Event::Logged { result, .. } = event {
+        if let Event::Store(StoreEvent::Logged { result, .. }) = event {
             result.unwrap();
             self.flying = false;
             (self.tell)(self.lsn);
         }
-        if let Event::Checkpointed { shard, lsn, transno } = event {
+        if let Event::Store(StoreEvent::Checkpointed { shard, lsn, transno }) = event {
             assert_eq!((shard, transno), (SHARD, Transno(lsn)));
             let known = (self.checkpointed, self.lsn);
             assert!(lsn > known.0 && lsn <= known.1, "{lsn} behind {known:?}");
@@ -184,7 +186,7 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
         });
         let trailer_bytes = disk::Trailer::bytes_count(1);
         self.kept.push_back((self.lsn, (batch_bytes + trailer_bytes) as u64));
-        turn.act(Action::LogAppend { ticket: Ticket(1), batch });
+        turn.act(StoreAction::LogAppend { ticket: Ticket(1), batch });
         self.flying = true;
     }
 }
@@ -223,7 +225,7 @@ impl<F> Writer<F> {
         };
         let from = turn.arena.put(range.0.bytes());
         let until = turn.arena.put(range.1.as_ref().map_or(&[], Key::bytes));
-        turn.act(Action::ColdRead { ticket: Ticket(2), from, until, row_count_max: 10 });
+        turn.act(StoreAction::ReadRows { ticket: Ticket(2), from, until, row_count_max: 10 });
     }
 }
 

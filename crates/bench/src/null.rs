@@ -7,7 +7,10 @@
 //! object, if the ring has a store; reads of some lengths may be answered from memory, whatever
 //! their offset. Files that are made have a name, but no size.
 
-use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
+use door::{
+    Action, Brain, Bulk, ConnId, Event, KernelAction, KernelEvent, KernelSlot, NetAction, NetEvent,
+    Object, ObjectAction, ObjectEvent, Span, Ticket, Turn,
+};
 use std::collections::{HashMap, VecDeque};
 use wire::{
     FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, Op, Read, Reply, Request, SessionId, Status,
@@ -235,26 +238,26 @@ impl NullFs {
             (None, Some(bytes)) => turn.arena.put(&read_frame(bytes)),
             (None, None) => turn.arena.put(&self.frame),
         };
-        turn.act(Action::Send { conn, frame, bulk });
+        turn.act(NetAction::Send { conn, frame, bulk });
     }
 
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         if Some(conn) == self.echo {
             return self.on_echo(turn, bulk);
         }
-        turn.act(Action::admit(conn));
+        turn.act(NetAction::admit(conn));
         if let Some(bulk) = bulk {
             turn.act(Action::Release { buf: bulk.buf });
             let frame = turn.arena.put(&self.frame);
-            return turn.act(Action::Send { conn, frame, bulk: None });
+            return turn.act(NetAction::Send { conn, frame, bulk: None });
         }
         let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.kept(bytes));
         let Some(bulk) = asked else {
-            turn.act(Action::Send { conn, frame, bulk: None });
+            turn.act(NetAction::Send { conn, frame, bulk: None });
             return;
         };
         let frame = turn.arena.put(&answer_frame(bulk));
-        turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
+        turn.act(NetAction::Send { conn, frame, bulk: Some(bulk) });
     }
 
     /// An exchange is over; that of a read brings its bytes.
@@ -303,14 +306,14 @@ impl NullFs {
                 };
                 let ticket = self.remember(waiting);
                 match bulk {
-                    Some(bulk) => turn.act(Action::ObjectWrite {
+                    Some(bulk) => turn.act(ObjectAction::Write {
                         ticket,
                         object,
                         object_offset: offset,
                         bulk,
                         block_bytes: 0,
                     }),
-                    None => turn.act(Action::ObjectRead {
+                    None => turn.act(ObjectAction::Read {
                         ticket,
                         object,
                         object_offset: offset,
@@ -334,33 +337,35 @@ impl NullFs {
             self.moving.len() - 1
         });
         self.moving[index] = Some(waiting);
-        Ticket(crate::number::u64_of(index))
+        Ticket(u64::try_from(index).unwrap_or(u64::MAX))
     }
 
     fn recall(&mut self, ticket: Ticket) -> Option<Waiting> {
-        self.moving.get_mut(crate::number::usize_of(ticket.0))?.take()
+        self.moving.get_mut(usize::try_from(ticket.0).ok()?)?.take()
     }
 }
 
 impl Brain for NullFs {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Kernel { slot: Some(slot), request, bulk } => {
+            Event::Kernel(KernelEvent::Request { slot: Some(slot), request, bulk }) => {
                 self.on_kernel(turn, slot, request, bulk);
             }
-            Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
+            Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
+                self.on_frame(turn, conn, frame, bulk)
+            }
             Event::Tick => {
                 if self.before == Before::Echo && self.echo.is_none() {
-                    turn.act(Action::Connect { ticket: Ticket(0) });
+                    turn.act(NetAction::Connect { ticket: Ticket(0) });
                 }
             }
-            Event::Connected { conn, .. } => {
+            Event::Net(NetEvent::Connected { conn, .. }) => {
                 self.echo = Some(conn);
-                turn.act(Action::admit(conn));
+                turn.act(NetAction::admit(conn));
                 self.echoing.push_back(GREETING);
                 self.exchange(turn, None);
             }
-            Event::ObjectRead { ticket, result } => {
+            Event::Object(ObjectEvent::Read { ticket, result }) => {
                 let Some(waiting) = self.recall(ticket) else { return };
                 let status = result.err().map_or(Status::Ok, door::Errno::status);
                 let bulk = result.ok().flatten();
@@ -369,41 +374,39 @@ impl Brain for NullFs {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
-            Event::ObjectDone { ticket, result } => {
+            Event::Object(ObjectEvent::Done { ticket, result }) => {
                 let Some(waiting) = self.recall(ticket) else { return };
                 let status = result.err().map_or(Status::Ok, door::Errno::status);
                 let mut body = Vec::new();
                 put_numbers(&mut body, &[waiting.bytes, 0]);
                 reply(turn, waiting.slot, status, &body, None);
             }
-            Event::KernelGone | Event::Stop => {
+            Event::Kernel(KernelEvent::Unmounted) | Event::Stop => {
                 if !std::mem::replace(&mut self.done, true) {
                     turn.act(Action::Stopped);
                 }
             }
-            Event::Kernel { slot: None, .. }
-            | Event::ObjectSums { .. }
-            | Event::ObjectWritten { .. }
-            | Event::Adopted { .. }
-            | Event::Sealed { .. }
-            | Event::FromThisHost { .. }
-            | Event::Uncertified { .. }
-            | Event::ConnectFailed { .. }
-            | Event::Closed { .. }
-            | Event::Mail { .. }
-            | Event::Letter { .. }
-            | Event::ColdRows { .. }
-            | Event::Checkpointed { .. }
-            | Event::Logged { .. }
-            | Event::LogRoom(_)
-            | Event::ObjectSought { .. }
-            | Event::ObjectStat { .. }
-            | Event::StoreSpace { .. }
+            Event::Kernel(KernelEvent::Request { slot: None, .. })
+            | Event::Object(
+                ObjectEvent::Sums { .. }
+                | ObjectEvent::Written { .. }
+                | ObjectEvent::Sought { .. }
+                | ObjectEvent::Stat { .. },
+            )
+            | Event::Net(
+                NetEvent::HandedOver { .. }
+                | NetEvent::Sealed { .. }
+                | NetEvent::FromThisHost { .. }
+                | NetEvent::CertificateRefused { .. }
+                | NetEvent::ConnectFailed { .. }
+                | NetEvent::Closed { .. },
+            )
+            | Event::Peer(_)
+            | Event::Store(_)
             | Event::Usage { .. }
-            | Event::Inspected { .. }
             | Event::Secrets(_)
-            | Event::CallerGroups { .. }
-            | Event::CallerSignals { .. } => {}
+            | Event::Kernel(KernelEvent::CallerGroups { .. } | KernelEvent::CallerSignals { .. }) =>
+                {}
         }
     }
 
@@ -412,7 +415,7 @@ impl Brain for NullFs {
 
 fn reply(turn: &mut Turn<'_>, slot: KernelSlot, status: Status, body: &[u8], bulk: Option<Bulk>) {
     let payload = turn.arena.put(body);
-    turn.act(Action::KernelReply { slot, status, payload, bulk });
+    turn.act(KernelAction::Reply { slot, status, payload, bulk });
 }
 
 /// Whether a mount asks its server about it, rather than answering by itself.

@@ -1,0 +1,20 @@
+//! `CancelLock`: a wait for a lock ends without it.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::file_locks::decoded;
+use door::Turn;
+use wire::{Breach, CancelLock, HEAD_BYTES, LockCancelled, Wire};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    let shard = arrived.request.shard;
+    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let CancelLock { inode, wait_id } = decoded(body, shard, |ask: &CancelLock| ask.inode)?;
+    let waited = lane.locks_of(shard).cancel(arrived.open.client, inode, wait_id);
+    lane.answer(turn, arrived, &LockCancelled { waited }.to_bytes());
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! `Freeze`: begins a freeze, prolongs it or ends it.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::outbox::{Asked, Said};
+use door::Turn;
+use wire::{Breach, FREEZE_MS_MAX, Freeze, Frozen, HEAD_BYTES, Status, Wire};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let asked = Asked::from(arrived.request);
+    if !arrived.open.binding.administers || lease_ms > FREEZE_MS_MAX {
+        let allowed = arrived.open.binding.administers;
+        let status = if allowed { Status::Invalid } else { Status::NotPermitted };
+        lane.say_reply(turn, arrived.conn, &asked, &Said::plain(status, &[]));
+        return Ok(());
+    }
+    let held_on = lane.freeze.is_on();
+    if lease_ms == 0 {
+        lane.thaw(turn);
+    } else {
+        lane.freeze.until = Some(turn.now.mono.after_ms(lease_ms.into()));
+    }
+    let change_count = u64::try_from(lane.change_count()).unwrap_or(u64::MAX);
+    let frozen = Frozen { held_on, change_count }.to_bytes();
+    lane.say_reply(turn, arrived.conn, &asked, &Said::plain(Status::Ok, &frozen));
+    Ok(())
+}

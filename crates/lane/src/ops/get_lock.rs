@@ -1,0 +1,20 @@
+//! `GetLock`: the first lock that is in the way of one.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::file_locks::decoded;
+use door::Turn;
+use wire::{Breach, GetLock, HEAD_BYTES, LockFound, Wire};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    let shard = arrived.request.shard;
+    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let ask: GetLock = decoded(body, shard, |ask: &GetLock| ask.inode)?;
+    let found = lane.locks_of(shard).get(arrived.open.client, &ask);
+    lane.answer(turn, arrived, &LockFound { found }.to_bytes());
+    Ok(())
+}

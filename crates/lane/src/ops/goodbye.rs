@@ -1,0 +1,31 @@
+//! `Goodbye`: a client lane leaves in order, and the next recovery does not wait for it.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::gate::{Gate, Reason};
+use crate::ops::no_body;
+use alloc::vec::Vec;
+use door::Turn;
+use wire::{Breach, Status};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    no_body(turn, arrived)?;
+    let (session, client) = (arrived.request.session, arrived.open.client);
+    let records = !lane.fenced;
+    if lane.drop_session(client, session, false) {
+        lane.drop_handles(turn, client);
+    }
+    lane.on_outcomes(turn);
+    match lane.commit.until_all() {
+        Some(until) if records => {
+            let gate = Gate { until, reason: Reason::Itself };
+            lane.keep_waiting(arrived, (Status::Ok, Vec::new()), gate);
+        }
+        Some(_) | None => lane.answer(turn, arrived, &[]),
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! `Inspect`: the server's host checks, dumps or copies the store, which a process beside this one does.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::outbox::{Asked, Said};
+use door::{StoreAction, Turn};
+use wire::{Breach, HEAD_BYTES, Inspect, Status, Wire};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let ask = Inspect::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+    if !arrived.open.binding.administers {
+        lane.send(turn, conn, &asked, &Said::plain(Status::NotPermitted, &[]));
+        return Ok(());
+    }
+    let waiting = lane.inspecting.conns.entry(conn).or_default();
+    if waiting.is_some() {
+        lane.send(turn, conn, &asked, &Said::plain(Status::Invalid, &[]));
+        return Ok(());
+    }
+    *waiting = Some(asked);
+    turn.act(StoreAction::Inspect { conn, ask });
+    Ok(())
+}

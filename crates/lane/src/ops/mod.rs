@@ -1,0 +1,56 @@
+//! The operations that a lane executes itself, one file each. Those of metadata lie in
+//! `meta/src/ops`, those of contents in `data`.
+
+mod cancel_lock;
+mod exports;
+mod freeze;
+mod get_lock;
+mod goodbye;
+mod inspect;
+mod ping;
+mod relock;
+mod replay_done;
+mod resume;
+mod set_export;
+mod set_lock;
+mod statfs;
+mod stats;
+mod sync;
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use door::Turn;
+use wire::{Breach, HEAD_BYTES, Op};
+
+impl Lane {
+    /// Executes an operation of the lane or of a shard's locks.
+    pub(crate) fn execute_own(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), Breach> {
+        macro_rules! locks {
+            ($($op:ident $module:ident;)*) => {
+                match arrived.request.op {
+                    $(Op::$op => $module::execute(self, turn, arrived),)*
+                    _ => wire::lane_operations!(lane),
+                }
+            };
+        }
+        macro_rules! lane {
+            ($($op:ident $module:ident;)*) => {
+                match arrived.request.op {
+                    $(Op::$op => $module::execute(self, turn, arrived),)*
+                    // Executed by a metadata or data shard.
+                    _ => Err(Breach::Route),
+                }
+            };
+        }
+        wire::lock_operations!(locks)
+    }
+}
+
+/// Checks that a request has no body.
+fn no_body(turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
+    if turn.arena.get(arrived.frame).len() == HEAD_BYTES { Ok(()) } else { Err(Breach::Malformed) }
+}

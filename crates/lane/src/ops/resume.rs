@@ -1,0 +1,35 @@
+//! `Resume`: after a restart a client says what it knows of its session at a shard.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::outbox::{Asked, Said};
+use door::Turn;
+use wire::{Breach, HEAD_BYTES, Resume, Resumed, Status, Wire, Writer};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let resume = Resume::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let (shard, session) = (arrived.request.shard, arrived.request.session);
+    let committed = lane.session_committed(shard, session);
+    if resume.known_committed > committed {
+        lane.on_claim(turn, arrived, (resume.known_committed, committed));
+    }
+    if let Some(table) = lane.slots.get_mut(&(shard, session)) {
+        table.resumed = true;
+    }
+    // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
+    // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
+    let kept = lane.fenced && resume.replay_count > 0;
+    let recovering = !lane.recovery.is_over() || kept;
+    let mut reply = core::mem::take(&mut lane.reply);
+    reply.clear();
+    Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
+    let said = Said { committed, ..Said::plain(Status::Ok, &reply) };
+    lane.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+    lane.reply = reply;
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! `SetLock`: locks or unlocks bytes of a file, or begins to wait for them.
+
+use crate::Lane;
+use crate::deadlock::Search;
+use crate::dispatch::Arrived;
+use crate::file_locks::decoded;
+use alloc::vec::Vec;
+use door::Turn;
+use meta::{LockAsker, LockOwner};
+use wire::{Breach, HEAD_BYTES, LockKind, LockSet, SetLock, Status, Writer};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    if lane.refuses_lock(turn, arrived) {
+        return Ok(());
+    }
+    let (shard, client) = (arrived.request.shard, arrived.open.client);
+    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let ask: SetLock = decoded(body, shard, |ask: &SetLock| ask.inode)?;
+    lane.reply.clear();
+    lane.changes.clear();
+    let mut woken = Vec::new();
+    let since_ns = lane.wait_begins_ns(turn);
+    lane.give_up_forsaken(shard, client, &ask, &mut woken);
+    let asker = LockAsker { client, session: arrived.request.session, now_ns: since_ns };
+    let result = lane.locks_of(shard).set(asker, &ask, &mut woken);
+    if let Ok(set) = &result {
+        Writer::new(&mut lane.reply).write(set);
+    }
+    lane.answer_lock(turn, arrived, result.map_or_else(|status| status, |_| Status::Ok));
+    lane.tell_woken(turn, shard, woken);
+    if result.is_ok_and(|set| may_deadlock(&set, &ask)) {
+        let search = Search {
+            lane: lane.config.lane,
+            inode: ask.inode,
+            owner: LockOwner { client, owner: ask.owner },
+            wait_id: ask.wait_id,
+            since_ns,
+            is_certain: false,
+        };
+        lane.look_for_deadlock(turn, search);
+    }
+    Ok(())
+}
+
+/// Whether it waits in a way that can be a deadlock: flock is not looked at, as on Linux.
+fn may_deadlock(set: &LockSet, ask: &SetLock) -> bool {
+    !set.granted && ask.kind == LockKind::Posix
+}

@@ -1,0 +1,62 @@
+//! `Statfs`: the space of the file system, which the runtime is asked for first.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::outbox::Said;
+use crate::waiting::Waiting;
+use data::Token;
+use door::{Errno, StoreAction, StoreSpace, Ticket, Turn};
+use wire::{Breach, HEAD_BYTES, Op, Space, Status, Wire, Writer};
+
+/// Bytes a further file is taken to need, for telling how many still fit.
+const INODE_BYTES: u64 = 4096;
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    arrived: &Arrived<'_>,
+) -> Result<(), Breach> {
+    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    wire::Statfs::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let Token(number) = lane.wait(arrived);
+    turn.act(StoreAction::Space { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
+    Ok(())
+}
+
+impl Lane {
+    /// The space under the store is known.
+    pub(crate) fn on_space(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<StoreSpace, Errno>,
+    ) {
+        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
+        let mut body = core::mem::take(&mut self.reply);
+        body.clear();
+        let status = match result {
+            Ok(space) => {
+                // Where nothing new is taken any more, nothing is there to be taken.
+                let is_full = self.room_for(Op::Create).is_err() && !self.commit.is_behind();
+                let available_bytes = if is_full { 0 } else { space.available_bytes };
+                // A file that was written to is one under the store as well.
+                let file_count = space.available_file_count.unwrap_or(u64::MAX);
+                let map = &self.config.map;
+                let space = Space {
+                    total_bytes: space.total_bytes,
+                    free_bytes: space.free_bytes,
+                    available_bytes,
+                    inode_count: self.inode_count(),
+                    inode_free_count: (available_bytes / INODE_BYTES).min(file_count),
+                    lane_count: map.lane_count.min(map.meta_shard_count),
+                };
+                space.encode(&mut Writer::new(&mut body));
+                Status::Ok
+            }
+            Err(errno) => errno.status(),
+        };
+        self.send(turn, conn, &asked, &Said::plain(status, &body));
+        self.reply = body;
+    }
+}
