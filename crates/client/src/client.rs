@@ -328,6 +328,7 @@ impl Client {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectUncached { .. }
             | Event::ObjectSums { .. }
             | Event::ObjectWritten { .. }
             | Event::ObjectSought { .. }

@@ -6,6 +6,7 @@
 //! reads; which bytes it gets is settled when it begins, by the size that the object has then.
 
 use crate::object::Effect;
+use crate::reading::Again;
 use crate::request::{Pending, bulk_bytes};
 use crate::shards::release;
 use crate::work::Job;
@@ -25,6 +26,8 @@ pub(crate) struct ReadingList {
     pub(crate) client: ClientUuid,
     pub(crate) pieces: Pieces,
     pub(crate) accesses: bool,
+    /// What has a checksum was just compared with it.
+    pub(crate) compared: bool,
 }
 
 /// A list for its places.
@@ -49,7 +52,8 @@ pub(crate) struct Writing {
 pub(crate) fn decode_read(ask: &Ask<'_>) -> Result<(InodeNo, Pending), Flaw> {
     let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(ask.body)?;
     let Ask { token, client, .. } = *ask;
-    Ok((inode, Pending::ReadList(ReadingList { token, client, pieces, accesses })))
+    let compared = false;
+    Ok((inode, Pending::ReadList(ReadingList { token, client, pieces, accesses, compared })))
 }
 
 /// Understands [`wire::Op::WriteList`].
@@ -84,6 +88,7 @@ impl Shards {
         turn: &mut Turn<'_>,
         inode: InodeNo,
         reading: &ReadingList,
+        again: Option<Again>,
     ) {
         let ReadingList { token, client, ref pieces, .. } = *reading;
         let durable = self.durable(self.shard(inode));
@@ -99,9 +104,11 @@ impl Shards {
         object.running_count += 1;
         let object = object.name;
         let list_bytes = within.total_bytes();
-        let ticket = self.ticket(Job::ReadList { inode, token, shown, size_bytes, list_bytes });
+        let only_cached = again.is_some();
+        let job = Job::ReadList { inode, token, shown, size_bytes, list_bytes, again };
+        let ticket = self.ticket(job);
         let pieces = turn.arena.write(|out| within.joined().encode(&mut Writer::new(out)));
-        turn.act(Action::ObjectReadList { ticket, object, pieces });
+        turn.act(Action::ObjectReadList { ticket, object, pieces, only_cached });
     }
 
     /// The bytes of a list came. The object was as long as was known, so they are all there.

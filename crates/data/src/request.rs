@@ -13,8 +13,15 @@ pub(crate) const SIZE_BYTES_MAX: u64 = FILE_BYTES_MAX;
 /// What waits at an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
-    /// Bytes wanted.
-    Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid, accesses: bool },
+    /// Bytes wanted. `compared`: what has a checksum was just compared with it.
+    Read {
+        token: Token,
+        object_offset: u64,
+        read_bytes: u32,
+        client: ClientUuid,
+        accesses: bool,
+        compared: bool,
+    },
     /// Bytes of several places wanted.
     ReadList(ReadingList),
     /// Size wanted.
@@ -90,8 +97,10 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
                 return Err(Flaw::Breach(Breach::TooLong));
             }
             let (object_offset, read_bytes) = (read.file_offset, read.read_bytes);
-            let accesses = read.accesses;
-            (read.inode, Pending::Read { token, object_offset, read_bytes, client, accesses })
+            let (accesses, compared) = (read.accesses, false);
+            let pending =
+                Pending::Read { token, object_offset, read_bytes, client, accesses, compared };
+            (read.inode, pending)
         }
         Op::Glimpse => {
             let wire::Glimpse { inode } = wire::Glimpse::decode_all(ask.body)?;

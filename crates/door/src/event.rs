@@ -280,6 +280,11 @@ pub enum Event {
         /// The bytes (`None`: there are none), owned by the brain from here on.
         result: Result<Option<Bulk>, Errno>,
     },
+    /// The outcome of a read of what is in the page cache alone: not all of it is there.
+    ObjectUncached {
+        /// Of the action.
+        ticket: Ticket,
+    },
     /// The outcome of [`crate::Action::ObjectStat`]; `None` when there is no such object yet.
     ObjectStat {
         /// Of the action.
@@ -302,6 +307,8 @@ pub enum Event {
         ticket: Ticket,
         /// The sums.
         result: Result<Span, Errno>,
+        /// Not all of the bytes were in the page cache, as far as the world can tell.
+        from_disk: bool,
     },
     /// The outcome of an [`crate::Action::ObjectWrite`] that is summed: for each part of a block the
     /// CRC-32C of its bytes and how many those are, as in `ObjectSums`.

@@ -439,6 +439,7 @@ impl Brain for MountLane {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectUncached { .. }
             | Event::ObjectSums { .. }
             | Event::ObjectWritten { .. }
             | Event::ObjectSought { .. }

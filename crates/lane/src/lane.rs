@@ -383,8 +383,12 @@ impl Brain for Lane {
                 self.data.on_object_written(turn, ticket, result);
                 self.on_outcomes(turn);
             }
-            Event::ObjectSums { ticket, result } => {
-                self.data.on_sums(turn, ticket, result);
+            Event::ObjectUncached { ticket } => {
+                self.data.on_uncached(turn, ticket);
+                self.on_outcomes(turn);
+            }
+            Event::ObjectSums { ticket, result, from_disk } => {
+                self.data.on_sums(turn, ticket, (result, from_disk));
                 self.on_outcomes(turn);
             }
             Event::ObjectDone { ticket, result } => {

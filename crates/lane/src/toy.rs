@@ -438,7 +438,7 @@ impl Toy {
                     Event::ColdRows { ticket, result: Ok(arena.put(&rows)) }
                 }
                 Coming::Sums { ticket, sums } => {
-                    Event::ObjectSums { ticket, result: Ok(arena.put(&sums)) }
+                    Event::ObjectSums { ticket, result: Ok(arena.put(&sums)), from_disk: false }
                 }
                 Coming::Written { ticket, result } => {
                     Event::ObjectWritten { ticket, result: result.map(|sums| arena.put(&sums)) }

@@ -7,6 +7,7 @@
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
 //!              OpenDir ─▶ SyncDir, and all of them are done
 //! part of a list: as a read, into the list's buffer (`lists`)
+//! only what the page cache has: Move ─EAGAIN─▶ done, and nothing was read; checksums ─▶ Move, from the disk
 //! read of much that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
@@ -82,6 +83,10 @@ pub(crate) struct Job {
     moved_bytes: usize,
     /// Of checksums: what is being read.
     chunk: Option<Chunk>,
+    /// What is read is read from the page cache or not at all.
+    cached: bool,
+    /// The page cache had not all of it.
+    missed: bool,
     elsewhere: Option<Elsewhere>,
     /// Of an allocation: the file's size before, and why it was refused, if it was.
     before_bytes: u64,
@@ -105,6 +110,8 @@ impl Job {
             buf: None,
             moved_bytes: 0,
             chunk: None,
+            cached: kind.asks_cache(),
+            missed: false,
             elsewhere: None,
             before_bytes: 0,
             refused: None,
@@ -464,7 +471,7 @@ impl Job {
                 if let Some(buf) = self.buf.take() {
                     tools.pool.release(buf);
                 }
-                tools.end_sums(sums, Ok(()));
+                tools.end_sums(sums, Ok(()), self.missed);
                 return true;
             }
             JobKind::Write { ticket, offset, bulk, block_bytes } if block_bytes > 0 => {
@@ -518,7 +525,7 @@ impl Job {
                 return true;
             }
             JobKind::Sum { sums, .. } => {
-                tools.end_sums(sums, Err(errno));
+                tools.end_sums(sums, Err(errno), self.missed);
                 return true;
             }
             JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Err(errno) },

@@ -315,6 +315,7 @@ impl NullFs {
                         object,
                         object_offset: offset,
                         read_bytes: bytes,
+                        only_cached: false,
                     }),
                 }
                 return;
@@ -382,6 +383,7 @@ impl Brain for NullFs {
                 }
             }
             Event::Kernel { slot: None, .. }
+            | Event::ObjectUncached { .. }
             | Event::ObjectSums { .. }
             | Event::ObjectWritten { .. }
             | Event::Adopted { .. }

@@ -147,11 +147,11 @@ impl Plan {
                 self.dies_along = false;
             }
             Rule::SizeFlag | Rule::SettleDurable => self.meet(&WRITES),
-            Rule::VerifyContents | Rule::OverwriteIntent => {
+            Rule::VerifyContents | Rule::VerifyEvicted | Rule::OverwriteIntent => {
                 self.meet(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
                 self.faults.server_crash_count = 3;
-                self.rots = rule == Rule::VerifyContents;
+                self.rots = rule != Rule::OverwriteIntent;
                 self.sync = self.rots;
             }
             Rule::SettleAsked => {

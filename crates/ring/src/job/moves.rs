@@ -13,10 +13,15 @@ use crate::driver::{Op, Token};
 use crate::number::{u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::tools::Tools;
-use door::{BufId, Errno};
+use door::{BufId, Errno, Event};
 use rustix::fs::fstat;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::sync::Arc;
+
+/// What a read of the page cache alone says when that lacks it.
+const NOT_CACHED: Errno = Errno(11);
+/// And where the file system, or the kernel, knows no such reads.
+const CANNOT_TELL: [Errno; 3] = [Errno(95), Errno(22), Errno(38)];
 
 impl Job {
     /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
@@ -99,6 +104,13 @@ impl Job {
     ) -> bool {
         let moved_bytes = match outcome {
             Ok(moved_bytes) => moved_bytes as usize,
+            Err(errno) if self.cached && errno == NOT_CACHED => {
+                return self.on_missed(token, objects, tools);
+            }
+            Err(errno) if self.cached && CANNOT_TELL.contains(&errno) => {
+                self.cached = false;
+                return self.go(Step::Move, token, objects, tools);
+            }
             Err(errno) => {
                 if let JobKind::Allocate { mode, .. } = self.kind
                     && takes_space(mode)
@@ -133,6 +145,35 @@ impl Job {
         if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
     }
 
+    /// The page cache lacks some of what is read.
+    fn on_missed(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+        self.missed = true;
+        match self.kind {
+            JobKind::Read { ticket, .. } => {
+                if let Some(buf) = self.buf.take() {
+                    tools.pool.release(buf);
+                }
+                tools.events.push(Event::ObjectUncached { ticket });
+                true
+            }
+            JobKind::Part { part, .. } => {
+                tools.miss_part(part);
+                true
+            }
+            JobKind::Sum { .. }
+            | JobKind::Write { .. }
+            | JobKind::Truncate { .. }
+            | JobKind::Allocate { .. }
+            | JobKind::Sync { .. }
+            | JobKind::Stat { .. }
+            | JobKind::Seek { .. }
+            | JobKind::Remove { .. } => {
+                self.cached = false;
+                self.go(Step::Move, token, objects, tools)
+            }
+        }
+    }
+
     /// All that is there of a chunk was read.
     fn on_chunk(
         &mut self,
@@ -155,7 +196,7 @@ impl Job {
 
     pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {
         let moved_bytes = self.moved_bytes;
-        let cached = objects.raw(self.object_index);
+        let buffered = objects.raw(self.object_index);
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let rest_bytes = read_bytes as usize - moved_bytes;
@@ -164,16 +205,18 @@ impl Job {
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);
-                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+                let cached = self.cached && !direct;
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
-            JobKind::Part { part, offset, read_bytes } => {
+            JobKind::Part { part, offset, read_bytes, .. } => {
                 let rest_bytes = read_bytes as usize - moved_bytes;
                 let Some(buf) = tools.list_buf(part) else { panic!("a list has its buffer") };
                 let at = tools.pool.at(buf, part.start + moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);
-                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+                let cached = self.cached && !direct;
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
             JobKind::Sum { .. } => {
                 let (Some(chunk), Some(buf)) = (self.chunk, self.buf) else {
@@ -184,7 +227,8 @@ impl Job {
                 let (read_bytes, offset) = (u32_of(rest_bytes), chunk.offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);
-                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+                let cached = self.cached && !direct;
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
             JobKind::Write { offset, bulk, .. } => {
                 let rest_bytes = bulk.bulk_bytes as usize - moved_bytes;
@@ -195,11 +239,11 @@ impl Job {
                 (FaultPoint::ObjectWrite, Op::Write { file, at, write_bytes, offset, direct })
             }
             JobKind::Truncate { size_bytes, .. } => {
-                (FaultPoint::ObjectTruncate, Op::Truncate { file: cached, size_bytes })
+                (FaultPoint::ObjectTruncate, Op::Truncate { file: buffered, size_bytes })
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => (
                 FaultPoint::ObjectAllocate,
-                Op::Allocate { file: cached, offset, range_bytes, mode },
+                Op::Allocate { file: buffered, offset, range_bytes, mode },
             ),
             JobKind::Sync { .. }
             | JobKind::Stat { .. }

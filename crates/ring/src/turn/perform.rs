@@ -49,11 +49,17 @@ impl Parts {
             Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
             Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
-            Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
-                self.begin(object, JobKind::Read { ticket, offset, read_bytes });
+            Action::ObjectRead {
+                ticket,
+                object,
+                object_offset: offset,
+                read_bytes,
+                only_cached,
+            } => {
+                self.begin(object, JobKind::Read { ticket, offset, read_bytes, only_cached });
             }
-            Action::ObjectReadList { ticket, object, pieces } => {
-                self.read_list(ticket, object, pieces);
+            Action::ObjectReadList { ticket, object, pieces, only_cached } => {
+                self.read_list(ticket, object, (pieces, only_cached));
             }
             Action::ObjectWrite { ticket, object, object_offset: offset, bulk, block_bytes } => {
                 tools.pool.hold(bulk.buf);
@@ -115,7 +121,7 @@ impl Parts {
         }
     }
 
-    fn read_list(&mut self, ticket: Ticket, object: Object, pieces: Span) {
+    fn read_list(&mut self, ticket: Ticket, object: Object, (pieces, only_cached): (Span, bool)) {
         let Ok(pieces) = wire::Pieces::decode_all(self.tools.arena.get(pieces)) else {
             panic!("a brain encodes what it asks for")
         };
@@ -125,7 +131,7 @@ impl Parts {
         for Piece { file_offset: offset, piece_bytes: read_bytes } in pieces.iter() {
             let part = Part::new(list, start);
             start += read_bytes as usize;
-            self.begin(object, JobKind::Part { part, offset, read_bytes });
+            self.begin(object, JobKind::Part { part, offset, read_bytes, only_cached });
         }
     }
 

@@ -115,7 +115,13 @@ fn object(inode: u64) -> Object {
 
 fn read(object: Object, ticket: u64, offset: usize, count: usize) -> Action {
     let (ticket, object_offset) = (Ticket(ticket), offset as u64);
-    Action::ObjectRead { ticket, object, object_offset, read_bytes: count as u32 }
+    Action::ObjectRead {
+        ticket,
+        object,
+        object_offset,
+        read_bytes: count as u32,
+        only_cached: false,
+    }
 }
 
 fn done(result: Result<(), Errno>) -> Event {

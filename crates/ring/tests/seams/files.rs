@@ -80,7 +80,13 @@ fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) ->
 
 fn read(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), read_bytes: u32) -> Option<Bulk> {
     let (object, object_offset) = at;
-    let action = Action::ObjectRead { ticket: Ticket(2), object, object_offset, read_bytes };
+    let action = Action::ObjectRead {
+        ticket: Ticket(2),
+        object,
+        object_offset,
+        read_bytes,
+        only_cached: false,
+    };
     match ask(ring, diary, action) {
         Event::ObjectRead { ticket: Ticket(2), result } => result.unwrap(),
         other => panic!("{other:?}"),
@@ -310,6 +316,7 @@ fn more_objects_than_are_kept_open_work_all_the_same() {
                 object,
                 object_offset: 0,
                 read_bytes: 8192,
+                only_cached: false,
             });
         }
     });
@@ -337,8 +344,13 @@ fn a_failing_medium_is_told_and_the_next_try_works() {
     assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Err(Errno(28))));
     assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
     fail(FaultPoint::ObjectRead, 5);
-    let read_action =
-        Action::ObjectRead { ticket: Ticket(2), object, object_offset: 0, read_bytes: 3 };
+    let read_action = Action::ObjectRead {
+        ticket: Ticket(2),
+        object,
+        object_offset: 0,
+        read_bytes: 3,
+        only_cached: false,
+    };
     let failed = Event::ObjectRead { ticket: Ticket(2), result: Err(Errno(5)) };
     assert_eq!(ask(&mut ring, &mut diary, read_action), failed);
     let bulk = read(&mut ring, &mut diary, (object, 0), 3).unwrap();
@@ -470,6 +482,7 @@ fn reads_wait_for_buffers() {
                 object,
                 object_offset: 0,
                 read_bytes: 1 << 20,
+                only_cached: false,
             });
         }
     });

@@ -615,7 +615,10 @@ fn bulk_that_lies_in_a_file_becomes_bytes() {
     let known = rings.diaries[1].events.len();
     rings.until(1, known + 1);
     let read_bytes = READ_BYTES as u32;
-    rings.act(1, Action::ObjectRead { ticket, object, object_offset: 0, read_bytes });
+    rings.act(
+        1,
+        Action::ObjectRead { ticket, object, object_offset: 0, read_bytes, only_cached: false },
+    );
     rings.until(1, known + 2);
     let Event::ObjectRead { result: Ok(Some(bulk)), .. } = rings.diaries[1].events[known + 1]
     else {

@@ -53,7 +53,13 @@ impl World {
 
     fn read(&mut self, object_offset: u64, read_bytes: u32) -> Vec<u8> {
         let (ticket, object) = (TICKET, OBJECT);
-        match self.ask(Action::ObjectRead { ticket, object, object_offset, read_bytes }) {
+        match self.ask(Action::ObjectRead {
+            ticket,
+            object,
+            object_offset,
+            read_bytes,
+            only_cached: false,
+        }) {
             Event::ObjectRead { result, .. } => {
                 let Some(bulk) = result.unwrap() else { return Vec::new() };
                 let bytes = self.ring.bulk_bytes(bulk).to_vec();
@@ -70,7 +76,12 @@ impl World {
         let known_count = self.diary.events.len();
         self.ring.with(|turn| {
             let pieces = turn.arena.put(&pieces.to_bytes());
-            turn.act(Action::ObjectReadList { ticket: TICKET, object: OBJECT, pieces });
+            turn.act(Action::ObjectReadList {
+                ticket: TICKET,
+                object: OBJECT,
+                pieces,
+                only_cached: false,
+            });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
         match self.diary.events[known_count] {
