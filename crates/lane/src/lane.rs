@@ -5,6 +5,7 @@ use crate::cold::Cold;
 use crate::commit::Commit;
 use crate::config::Config;
 use crate::conn::{Conn, Sealed};
+use crate::damage::{PATH_TICKET, Paths};
 use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::freeze::Freezing;
@@ -85,6 +86,7 @@ pub struct Lane {
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
+    pub(crate) paths: Paths,
     /// Which secrets of the store are valid.
     pub(crate) keys: Keys,
     /// What can be mounted.
@@ -179,6 +181,7 @@ impl Lane {
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
+            paths: Paths::default(),
             keys: Keys::new(&config.secrets),
             exports: Table::new(&config.exports, &restored.exports),
             scope: Scope::new(seed, config.lane),
@@ -409,6 +412,9 @@ impl Brain for Lane {
             | Event::CallerGroups { .. }
             | Event::CallerSignals { .. } => {}
             Event::Letter { body, .. } => self.on_letter(turn, body),
+            Event::ColdRows { ticket, result } if ticket.0 & TICKET_TAG == PATH_TICKET => {
+                self.on_path_rows(turn, ticket, result);
+            }
             Event::ColdRows { ticket, result } => self.on_cold_rows(turn, ticket, result),
             Event::Checkpointed { shard, transno, .. } => self.on_checkpointed(shard, transno),
         }

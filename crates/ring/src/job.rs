@@ -7,7 +7,7 @@
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
 //!              OpenDir ─▶ SyncDir, and all of them are done
 //! part of a list: as a read, into the list's buffer (`lists`)
-//! only what the page cache has: Move ─EAGAIN─▶ done, and nothing was read; checksums ─▶ Move, from the disk
+//! only what the page cache has: look ─▶ Move ─EAGAIN─▶ done, nothing was read; checksums ─▶ Move, from the disk
 //! read of much that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
@@ -253,6 +253,9 @@ impl Job {
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let room_bytes = read_bytes as usize;
+                if self.lacks((offset, room_bytes), objects, tools) {
+                    return self.on_missed(token, objects, tools);
+                }
                 if !tools.pool.has_room(room_bytes) {
                     self.step = Step::Begin;
                     objects.starve(token.index);
@@ -265,7 +268,10 @@ impl Job {
                 self.buf = tools.pool.take(room_bytes);
                 self.go(Step::Move, token, objects, tools)
             }
-            JobKind::Part { part, .. } => {
+            JobKind::Part { part, offset, read_bytes, .. } => {
+                if self.lacks((offset, read_bytes as usize), objects, tools) {
+                    return self.on_missed(token, objects, tools);
+                }
                 if tools.list_buf(part).is_none() {
                     self.step = Step::Begin;
                     objects.starve(token.index);
@@ -281,7 +287,7 @@ impl Job {
                 }
                 self.buf = tools.pool.take(READ_BYTES_MAX);
                 self.chunk = tools.sum_jobs.next(sums);
-                self.go(Step::Move, token, objects, tools)
+                self.go_on_chunk(token, objects, tools)
             }
             JobKind::Write { offset, bulk, .. } => {
                 let end = offset.saturating_add(u64::from(bulk.bulk_bytes));

@@ -147,12 +147,20 @@ impl Plan {
                 self.dies_along = false;
             }
             Rule::SizeFlag | Rule::SettleDurable => self.meet(&WRITES),
-            Rule::VerifyContents | Rule::VerifyEvicted | Rule::OverwriteIntent => {
+            Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.meet(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
                 self.faults.server_crash_count = 3;
-                self.rots = rule != Rule::OverwriteIntent;
+                self.rots = rule == Rule::VerifyContents;
                 self.sync = self.rots;
+            }
+            Rule::VerifyEvicted => {
+                self.meet(&REREADS);
+                (self.block_bytes, self.quiet_ms) = (16, 1);
+                // What rots has its rows, and is read again before everything calms down.
+                (self.rots, self.sync, self.applies) = (true, true, true);
+                self.speeds.log_ns = 100 * US;
+                (self.call_count, self.faults_ns) = (60, 100 * MS);
             }
             Rule::SettleAsked => {
                 // It ends while a file is open that was closed and is written again; no crash makes
@@ -218,6 +226,9 @@ impl Plan {
 
 const REWRITES: [(Kind, u64); 4] =
     [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 9), (Kind::Read, 3)];
+
+const REREADS: [(Kind, u64); 4] =
+    [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 4), (Kind::Read, 12)];
 
 const WRITES: [(Kind, u64); 5] =
     [(Kind::Create, 3), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 3), (Kind::Sync, 2)];

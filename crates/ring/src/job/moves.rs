@@ -145,8 +145,53 @@ impl Job {
         if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
     }
 
+    /// Whether the page cache lacks some of what is about to be read, if only that is asked and it can be
+    /// told. A read that must not wait does not tell it alone: the kernel begins to read what is missing, and
+    /// what has come by the time it looks is answered.
+    pub(super) fn lacks(
+        &self,
+        (offset, read_bytes): (u64, usize),
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let asks = self.cached && objects.knows_cached && read_bytes > 0;
+        let FileState::Open { file, direct: None } = &objects.slot(self.object_index).file else {
+            return false;
+        };
+        if !asks {
+            return false;
+        }
+        tools.counters.syscall_count += 1;
+        match is_cached(file.as_fd(), offset..offset + u64_of(read_bytes)) {
+            Ok(is_cached) => !is_cached,
+            Err(_) => {
+                objects.knows_cached = false;
+                false
+            }
+        }
+    }
+
+    /// Reads what is to be summed next.
+    pub(super) fn go_on_chunk(
+        &mut self,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let place = self.chunk.map_or((0, 0), |chunk| (chunk.offset, chunk.read_bytes));
+        if self.lacks(place, objects, tools) {
+            (self.missed, self.cached) = (true, false);
+        }
+        self.go(Step::Move, token, objects, tools)
+    }
+
     /// The page cache lacks some of what is read.
-    fn on_missed(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+    pub(super) fn on_missed(
+        &mut self,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
         self.missed = true;
         match self.kind {
             JobKind::Read { ticket, .. } => {
@@ -191,7 +236,7 @@ impl Job {
         if self.chunk.is_none() {
             return self.done(tools);
         }
-        self.go(Step::Move, token, objects, tools)
+        self.go_on_chunk(token, objects, tools)
     }
 
     pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {
