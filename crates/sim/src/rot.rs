@@ -56,16 +56,28 @@ impl World {
         self.disk.is_evicted(object)
     }
 
-    /// A bit of an object changes that nobody writes to and that has its checksums.
+    /// A bit of an object changes that nobody writes to and that has its checksums. Not while what was
+    /// just compared is read: that takes no time on a machine.
     fn rot_served(&mut self, object: Object) {
         let mut flights = self.server.seats.iter().flat_map(|seat| seat.flights.values());
-        let is_written = flights.any(|flight| match flight {
-            Flight::Patch { object: other, .. }
+        let is_used = flights.any(|flight| match flight {
+            Flight::Read { object: other, only_cached: false, .. }
+            | Flight::ReadList { object: other, only_cached: false, .. }
+            | Flight::Sums { object: other, .. }
+            | Flight::Patch { object: other, .. }
             | Flight::Sync { object: other, .. }
             | Flight::Remove { object: other, .. } => *other == object,
-            _ => false,
+            Flight::Read { only_cached: true, .. }
+            | Flight::ReadList { only_cached: true, .. }
+            | Flight::Log { .. }
+            | Flight::Stat { .. }
+            | Flight::Seek { .. }
+            | Flight::Space { .. }
+            | Flight::Usage { .. }
+            | Flight::Cold { .. } => false,
         });
-        if is_written || self.rotten.contains_key(&object) {
+        let is_told = self.server.seats.iter().any(|seat| !seat.desk.inbox.is_empty());
+        if is_used || is_told || self.rotten.contains_key(&object) {
             return;
         }
         let block_bytes = narrow(u64::from(self.plan.block_bytes));
