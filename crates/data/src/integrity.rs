@@ -219,12 +219,14 @@ impl Shards {
     ) {
         let block_bytes = self.block_bytes();
         let mut damage = Vec::new();
+        let mut all_same = true;
         let result = match found {
             Ok(found) => {
                 let sums = self.sums.entry(inode).or_default();
                 for (index, (block, expected)) in blocks.iter().enumerate() {
                     // What was overwritten meanwhile has another checksum, or none.
                     let same = sums.get(*block).is_some_and(|entry| entry.sum() == *expected);
+                    all_same &= same;
                     let found = found.get(index).copied().unwrap_or(BlockSum::NONE);
                     if same && found == *expected {
                         sums.put(*block, Entry::new(*expected, true));
@@ -241,7 +243,8 @@ impl Shards {
         }
         let Some(read) = read else { return self.on_front_verified(turn, inode, result) };
         match result {
-            Ok(()) => self.begin(turn, inode, read.compared()),
+            Ok(()) if all_same => self.begin(turn, inode, read.compared()),
+            Ok(()) => self.begin(turn, inode, read),
             Err(status) => self.fail_all(turn, inode, VecDeque::from([read]), status),
         }
         self.ran(turn, inode);

@@ -187,3 +187,27 @@ fn a_list_whose_bytes_left_the_page_cache_has_its_blocks_compared_again() {
     let failed = Outcome::Answered { token, result: Err(Status::Io), shown: Transno(0) };
     assert!(world.outcomes().contains(&failed));
 }
+
+#[test]
+fn a_block_that_is_appended_to_while_it_is_compared_is_compared_again() {
+    let first = BlockSum { crc32c: 1, covered_bytes: 100 };
+    let sums = BlockSums(Vec::from([first]).into());
+    let known = ContentsChange::Sums { inode: FILE, first_block: 0, sums };
+    let mut world = World::new(&[(FILE, truncated(100, 5)), (FILE, Change::Contents(known))]);
+    world.glimpse();
+    world.stat(Some(100));
+    world.append(5);
+    let append = world.one();
+    world.done(&append);
+    world.settle();
+    let sync = world.one();
+    world.read(0, 20);
+    let asked = world.one();
+    world.done(&sync);
+    world.outcomes();
+    world.actions.push(asked);
+    world.compared(&[(0, BlockSum { crc32c: 9, ..first })], true);
+    let crc32c = wire::crc32c_combined(1, 77, 5);
+    world.compared(&[(0, BlockSum { crc32c, covered_bytes: 105 })], false);
+    world.reads(false);
+}
