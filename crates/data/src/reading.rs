@@ -48,12 +48,10 @@ impl Shards {
         if next == Next::Nothing {
             return;
         }
-        match pending {
-            Pending::Read { accesses: true, .. }
-            | Pending::ReadList(ReadingList { accesses: true, .. }) => {
-                self.access(inode, turn.now.wall_ns);
-            }
-            _ => {}
+        if let Pending::Read { accesses: true, .. }
+        | Pending::ReadList(ReadingList { accesses: true, .. }) = pending
+        {
+            self.access(inode, turn.now.wall_ns);
         }
         let again = match next {
             Next::Cached(generation) => {
@@ -61,13 +59,11 @@ impl Shards {
             }
             Next::Anywhere | Next::Nothing => None,
         };
-        match pending {
-            Pending::Read { token, object_offset, read_bytes, client, .. } => {
-                let place = (object_offset, read_bytes);
-                self.begin_read(turn, inode, (token, client), place, again);
-            }
-            Pending::ReadList(reading) => self.begin_read_list(turn, inode, &reading, again),
-            other => panic!("{other:?} is no read"),
+        if let Pending::ReadList(reading) = pending {
+            self.begin_read_list(turn, inode, &reading, again);
+        } else if let Pending::Read { token, object_offset, read_bytes, client, .. } = pending {
+            let place = (object_offset, read_bytes);
+            self.begin_read(turn, inode, (token, client), place, again);
         }
     }
 
@@ -184,31 +180,30 @@ impl Shards {
 impl Pending {
     /// Of a read its token, and whether its blocks were just compared.
     const fn reads(&self) -> Option<(Token, bool)> {
-        match self {
-            Self::Read { token, compared, .. } => Some((*token, *compared)),
-            Self::ReadList(reading) => Some((reading.token, reading.compared)),
-            _ => None,
+        if let Self::Read { token, compared, .. }
+        | Self::ReadList(ReadingList { token, compared, .. }) = self
+        {
+            return Some((*token, *compared));
         }
+        None
     }
 
     /// The same read, whose blocks were just compared.
     pub(crate) const fn compared(mut self) -> Self {
-        match &mut self {
-            Self::Read { compared, .. } | Self::ReadList(ReadingList { compared, .. }) => {
-                *compared = true;
-            }
-            _ => {}
+        if let Self::Read { compared, .. } | Self::ReadList(ReadingList { compared, .. }) =
+            &mut self
+        {
+            *compared = true;
         }
         self
     }
 
     /// The same read, of whose access is known.
     const fn noted(mut self) -> Self {
-        match &mut self {
-            Self::Read { accesses, .. } | Self::ReadList(ReadingList { accesses, .. }) => {
-                *accesses = false;
-            }
-            _ => {}
+        if let Self::Read { accesses, .. } | Self::ReadList(ReadingList { accesses, .. }) =
+            &mut self
+        {
+            *accesses = false;
         }
         self
     }

@@ -58,8 +58,10 @@ struct Look {
 
 /// What comes next of a look.
 enum Next {
-    /// These rows are wanted.
-    Read(Key, Option<Key>),
+    /// The row of the inode whose name is looked for is wanted.
+    Inode,
+    /// The entries of the directory are wanted, behind this name.
+    Entries(InodeNo, Option<Vec<u8>>),
     End(Place),
 }
 
@@ -91,15 +93,34 @@ impl Lane {
         if self.stopping || self.paths.looks.len() >= LOOK_COUNT_MAX {
             return self.say_damage(turn, &look, &Place::Unknown);
         }
-        self.ask_path(turn, look, Key::inode(inode), None);
+        self.ask_inode(turn, look);
     }
 
-    fn ask_path(&mut self, turn: &mut Turn<'_>, look: Look, from: Key, until: Option<Key>) {
+    fn ask_inode(&mut self, turn: &mut Turn<'_>, look: Look) {
+        let key = Key::inode(look.inode);
+        self.ask_path(turn, look, key.bytes(), &[]);
+    }
+
+    fn ask_entries(
+        &mut self,
+        turn: &mut Turn<'_>,
+        look: Look,
+        dir: InodeNo,
+        behind: Option<&[u8]>,
+    ) {
+        let Range { from, until } = Range::dirents(dir);
+        // No key lies between a name's and the same with a zero behind it.
+        let next = behind.map_or_else(Vec::new, |name| [from.bytes(), name, &[0]].concat());
+        let from = if next.is_empty() { from.bytes() } else { &next[..] };
+        self.ask_path(turn, look, from, until.bytes());
+    }
+
+    fn ask_path(&mut self, turn: &mut Turn<'_>, look: Look, from: &[u8], until: &[u8]) {
         self.paths.ticket_count += 1;
         let number = self.paths.ticket_count;
         self.paths.looks.insert(number, look);
-        let from = turn.arena.put(from.bytes());
-        let until = turn.arena.put(until.as_ref().map_or(&[], Key::bytes));
+        let from = turn.arena.put(from);
+        let until = turn.arena.put(until);
         let ticket = Ticket(PATH_TICKET | number);
         let row_count_max = PAGE_ENTRY_COUNT;
         turn.act(Action::ColdRead { ticket, from, until, row_count_max });
@@ -116,7 +137,8 @@ impl Lane {
         let Some(mut look) = self.paths.looks.remove(&number) else { return };
         let rows = result.ok().and_then(|rows| decoded(turn.arena.get(rows)).ok());
         match rows.map_or(Next::End(Place::Unknown), |rows| look.next(&rows)) {
-            Next::Read(from, until) => self.ask_path(turn, look, from, until),
+            Next::Inode => self.ask_inode(turn, look),
+            Next::Entries(dir, behind) => self.ask_entries(turn, look, dir, behind.as_deref()),
             Next::End(place) => self.say_damage(turn, &look, &place),
         }
     }
@@ -181,16 +203,15 @@ impl Look {
             return Next::End(Place::Unknown);
         }
         self.dir = Some(row.parent);
-        let entries = Range::dirents(row.parent);
-        Next::Read(entries.from, Some(entries.until))
+        Next::Entries(row.parent, None)
     }
 
     fn on_entries(&mut self, dir: InodeNo, rows: &[Row<'_>]) -> Next {
-        let found = rows.iter().find_map(|row| match row {
-            Row::Dirent { name, row, .. } if row.inode == self.inode => Some(name),
-            _ => None,
+        let entries = rows.iter().filter_map(|row| {
+            if let Row::Dirent { name, row, .. } = row { Some((name, row.inode)) } else { None }
         });
-        let Some(name) = found else { return self.on_absent(dir, rows) };
+        let mut found = entries.filter(|(_, inode)| *inode == self.inode).map(|(name, _)| *name);
+        let Some(name) = found.next() else { return self.on_absent(dir, rows) };
         self.names.push(name.bytes().to_vec());
         let path_bytes: usize = self.names.iter().map(|name| name.len() + 1).sum();
         if dir == InodeNo::ROOT {
@@ -200,19 +221,20 @@ impl Look {
             return Next::End(Place::Unknown);
         }
         (self.inode, self.dir) = (dir, None);
-        Next::Read(Key::inode(dir), None)
+        Next::Inode
     }
 
     /// Its name is not among these entries.
     fn on_absent(&mut self, dir: InodeNo, rows: &[Row<'_>]) -> Next {
         self.page_count += 1;
         let is_last = rows.len() < usize::try_from(PAGE_ENTRY_COUNT).unwrap_or(usize::MAX);
-        match rows.last() {
-            Some(Row::Dirent { name, .. }) if !is_last && self.page_count < PAGE_COUNT_MAX => {
-                Next::Read(Range::dirent(dir, *name).until, Some(Range::dirents(dir).until))
-            }
-            _ => Next::End(Place::Unknown),
+        if let Some(Row::Dirent { name, .. }) = rows.last()
+            && !is_last
+            && self.page_count < PAGE_COUNT_MAX
+        {
+            return Next::Entries(dir, Some(name.bytes().to_vec()));
         }
+        Next::End(Place::Unknown)
     }
 }
 

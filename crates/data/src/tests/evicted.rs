@@ -191,7 +191,7 @@ fn a_list_whose_bytes_left_the_page_cache_has_its_blocks_compared_again() {
 #[test]
 fn a_block_that_is_appended_to_while_it_is_compared_is_compared_again() {
     let first = BlockSum { crc32c: 1, covered_bytes: 100 };
-    let sums = BlockSums(Vec::from([first]).into());
+    let sums = BlockSums(Vec::from([first]));
     let known = ContentsChange::Sums { inode: FILE, first_block: 0, sums };
     let mut world = World::new(&[(FILE, truncated(100, 5)), (FILE, Change::Contents(known))]);
     world.glimpse();
