@@ -318,6 +318,7 @@ impl NullFs {
                         object,
                         object_offset: offset,
                         read_bytes: bytes,
+                        only_cached: false,
                     }),
                 }
                 return;
@@ -388,7 +389,8 @@ impl Brain for NullFs {
             }
             Event::Kernel(KernelEvent::Request { slot: None, .. })
             | Event::Object(
-                ObjectEvent::Sums { .. }
+                ObjectEvent::Uncached { .. }
+                | ObjectEvent::Sums { .. }
                 | ObjectEvent::Written { .. }
                 | ObjectEvent::Sought { .. }
                 | ObjectEvent::Stat { .. },

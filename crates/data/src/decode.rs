@@ -55,14 +55,15 @@ fn read(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
         return Err(Flaw::Breach(Breach::TooLong));
     }
     let Ask { token, client, .. } = *ask;
-    let pending = Pending::Read { token, object_offset: file_offset, read_bytes, client, accesses };
+    let (object_offset, compared) = (file_offset, false);
+    let pending = Pending::Read { token, object_offset, read_bytes, client, accesses, compared };
     Ok(Decoded::new(inode, pending))
 }
 
 fn read_list(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
     let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(ask.body)?;
     let Ask { token, client, .. } = *ask;
-    let reading = ReadingList { token, client, pieces, accesses };
+    let reading = ReadingList { token, client, pieces, accesses, compared: false };
     Ok(Decoded::new(inode, Pending::ReadList(reading)))
 }
 

@@ -1,13 +1,14 @@
-//! Checksums of blocks at rest: opened before they are overwritten, and compared before a block is
-//! read for the first time. `closing` records them again when the object is quiet.
+//! Checksums of blocks at rest: opened before they are overwritten, and compared. `reading` says when a
+//! read needs that, `closing` records them again when the object is quiet.
 
 use crate::Shards;
+use crate::closing::Closing;
 use crate::list::places_of;
 use crate::object::Object;
 use crate::request::{Pending, bulk_bytes};
-use crate::sums::{Entry, Sums};
+use crate::sums::Entry;
 use crate::work::Job;
-use crate::{Damage, Lost, Outcome, Token};
+use crate::{Damage, Lost, Outcome};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -25,8 +26,8 @@ const REPORT_COUNT_MAX: usize = 1_024;
 pub(crate) struct Verifying {
     pub(crate) inode: InodeNo,
     /// The read; a change waits at the front of its object.
-    read: Option<Pending>,
-    blocks: Vec<(u64, BlockSum)>,
+    pub(crate) read: Option<Pending>,
+    pub(crate) blocks: Vec<(u64, BlockSum)>,
 }
 
 impl Shards {
@@ -80,11 +81,12 @@ impl Shards {
         if !self.shape.rules.hold(Rule::VerifyContents) {
             return false;
         }
-        let Some(sums) = self.sums.get(&inode) else { return false };
+        let Some(sums) = self.sums.get_mut(&inode) else { return false };
         let Some(object) = self.objects.get_mut(&inode).filter(|object| may_open(object)) else {
             return false;
         };
         let Some(front) = object.queue.front() else { return false };
+        sums.age(turn.now.mono);
         if matches!(front, Pending::Replay { .. }) {
             return false;
         }
@@ -109,7 +111,7 @@ impl Shards {
         true
     }
 
-    fn verify(&mut self, turn: &mut Turn<'_>, object: ObjectName, verifying: Verifying) {
+    pub(crate) fn verify(&mut self, turn: &mut Turn<'_>, object: ObjectName, verifying: Verifying) {
         let blocks = verifying.blocks.iter();
         let ranges: Vec<(u64, u32)> =
             blocks.map(|(block, sum)| (*block, sum.covered_bytes)).collect();
@@ -122,6 +124,7 @@ impl Shards {
         let grid = (self.block_bytes(), turn.now.mono);
         let sums = self.sums.entry(inode).or_default();
         let Some(object) = self.objects.get_mut(&inode) else { return };
+        sums.age(turn.now.mono);
         for (from, until) in places {
             object.blocks.begin(sums, &(*from..*until), grid);
         }
@@ -172,57 +175,23 @@ impl Shards {
         Some(ContentsChange::Sums { inode, first_block, sums })
     }
 
-    // --- reading ---------------------------------------------------------------------------------
+    // --- comparing -------------------------------------------------------------------------------
 
-    /// Whether a read has to wait until blocks are compared with their checksums, or fails at once.
-    pub(crate) fn must_verify(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        (token, pending): (Token, &Pending),
-    ) -> bool {
-        if !self.shape.rules.hold(Rule::VerifyContents) {
-            return false;
-        }
-        let block_bytes = self.block_bytes();
-        let Some(object) = self.objects.get_mut(&inode) else { return false };
-        let places = read_by(pending, object.size_bytes());
-        let sums = self.sums.get(&inode);
-        if let Some(at) = lacks(object, sums, &places, block_bytes) {
-            let found_bytes = object.blocks.short_bytes.unwrap_or(0);
-            self.damaged(turn, inode, (at, Damage::Short { found_bytes }));
-            self.answer(token, Err(Status::Io));
-            return true;
-        }
-        let Some(sums) = sums else { return false };
-        let mut blocks: Vec<(u64, BlockSum)> = Vec::new();
-        for (from, until) in places {
-            let covering = sums.covering(from..until, block_bytes);
-            for (block, entry) in covering.filter(|(_, entry)| !entry.is_verified()) {
-                if blocks.last().is_none_or(|(last, _)| *last < block) {
-                    blocks.push((block, entry.sum()));
-                }
-            }
-        }
-        if blocks.is_empty() {
-            return false;
-        }
-        object.running_count += 1;
-        let name = object.name;
-        let read = Some(pending.clone());
-        self.verify(turn, name, Verifying { inode, read, blocks });
-        true
-    }
-
-    /// Checksums that were asked for.
-    pub(crate) fn on_sums(
+    /// Checksums that were asked for. `from_disk`: not all of the bytes were in the page cache.
+    pub fn on_sums(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,
-        result: Result<Span, Errno>,
+        (result, from_disk): (Result<Span, Errno>, bool),
     ) {
         let found = result.map(|span| decoded(turn.arena.get(span)));
-        match self.jobs.remove(&ticket.0) {
+        let job = self.jobs.remove(&ticket.0);
+        if let Some(Job::Verify(Verifying { inode, .. }) | Job::Close(Closing { inode, .. })) = job
+            && from_disk
+        {
+            self.unverify(inode);
+        }
+        match job {
             Some(Job::Verify(verifying)) => self.on_verified(turn, verifying, found),
             Some(Job::Close(closing)) => self.on_closed(turn, &closing, found),
             Some(
@@ -250,12 +219,14 @@ impl Shards {
     ) {
         let block_bytes = self.block_bytes();
         let mut damage = Vec::new();
+        let mut all_same = true;
         let result = match found {
             Ok(found) => {
                 let sums = self.sums.entry(inode).or_default();
                 for (index, (block, expected)) in blocks.iter().enumerate() {
                     // What was overwritten meanwhile has another checksum, or none.
                     let same = sums.get(*block).is_some_and(|entry| entry.sum() == *expected);
+                    all_same &= same;
                     let found = found.get(index).copied().unwrap_or(BlockSum::NONE);
                     if same && found == *expected {
                         sums.put(*block, Entry::new(*expected, true));
@@ -272,6 +243,7 @@ impl Shards {
         }
         let Some(read) = read else { return self.on_front_verified(turn, inode, result) };
         match result {
+            Ok(()) if all_same => self.begin(turn, inode, read.compared()),
             Ok(()) => self.begin(turn, inode, read),
             Err(status) => self.fail_all(turn, inode, VecDeque::from([read]), status),
         }
@@ -396,46 +368,6 @@ pub(crate) fn cut_by(pending: &Pending, object: &Object) -> Option<Range<u64>> {
         | Pending::Replay { .. }
         | Pending::Remove => None,
     }
-}
-
-/// The places that something will read of an object of this size.
-fn read_by(pending: &Pending, size_bytes: u64) -> Vec<(u64, u64)> {
-    match pending {
-        Pending::Read { object_offset, read_bytes, .. } => {
-            let until = object_offset.saturating_add(u64::from(*read_bytes)).min(size_bytes);
-            if *object_offset < until { Vec::from([(*object_offset, until)]) } else { Vec::new() }
-        }
-        Pending::ReadList(reading) => places_of(&reading.pieces.within(size_bytes)),
-        Pending::Glimpse(_)
-        | Pending::Seek(_)
-        | Pending::Write { .. }
-        | Pending::WriteList(_)
-        | Pending::Append { .. }
-        | Pending::Truncate { .. }
-        | Pending::Allocate(_)
-        | Pending::Replay { .. }
-        | Pending::Remove => Vec::new(),
-    }
-}
-
-/// The first byte of these places that an object was found not to have, if nothing was written there
-/// since and no checksum tells.
-fn lacks(
-    object: &Object,
-    sums: Option<&Sums>,
-    places: &[(u64, u64)],
-    block_bytes: u64,
-) -> Option<u64> {
-    let short_bytes = object.blocks.short_bytes?;
-    let missing = places.iter().filter(|(_, until)| *until > short_bytes);
-    let mut blocks = missing.flat_map(|(from, until)| {
-        (*from).max(short_bytes) / block_bytes..until.div_ceil(block_bytes)
-    });
-    let lacking = |block: &u64| {
-        let is_known = sums.is_some_and(|sums| sums.get(*block).is_some());
-        !is_known && !object.blocks.is_moving(*block)
-    };
-    blocks.find(lacking).map(|block| block * block_bytes)
 }
 
 pub(crate) fn damage_of(expected: BlockSum, found: BlockSum) -> Damage {

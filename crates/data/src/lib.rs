@@ -29,6 +29,7 @@ mod list;
 mod object;
 mod order;
 mod outcome;
+mod reading;
 mod recorded;
 mod request;
 mod shards;

@@ -6,6 +6,7 @@
 //! reads; which bytes it gets is settled when it begins, by the size that the object has then.
 
 use crate::object::Effect;
+use crate::reading::Again;
 use crate::request::bulk_bytes;
 use crate::shards::release;
 use crate::work::Job;
@@ -22,6 +23,8 @@ pub(crate) struct ReadingList {
     pub(crate) client: ClientUuid,
     pub(crate) pieces: Pieces,
     pub(crate) accesses: bool,
+    /// What has a checksum was just compared with it.
+    pub(crate) compared: bool,
 }
 
 /// A list for its places.
@@ -61,6 +64,7 @@ impl Shards {
         turn: &mut Turn<'_>,
         inode: InodeNo,
         reading: &ReadingList,
+        again: Option<Again>,
     ) {
         let ReadingList { token, client, ref pieces, .. } = *reading;
         let durable = self.durable(self.shard(inode));
@@ -76,9 +80,11 @@ impl Shards {
         object.running_count += 1;
         let object = object.name;
         let list_bytes = within.total_bytes();
-        let ticket = self.ticket(Job::ReadList { inode, token, shown, size_bytes, list_bytes });
+        let only_cached = again.is_some();
+        let job = Job::ReadList { inode, token, shown, size_bytes, list_bytes, again };
+        let ticket = self.ticket(job);
         let pieces = turn.arena.write(|out| within.joined().encode(&mut Writer::new(out)));
-        turn.act(ObjectAction::ReadList { ticket, object, pieces });
+        turn.act(ObjectAction::ReadList { ticket, object, pieces, only_cached });
     }
 
     /// The bytes of a list came. The object was as long as was known, so they are all there.

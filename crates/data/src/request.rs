@@ -13,8 +13,15 @@ pub(crate) const SIZE_BYTES_MAX: u64 = FILE_BYTES_MAX;
 /// What waits at an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
-    /// Bytes wanted.
-    Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid, accesses: bool },
+    /// Bytes wanted. `compared`: what has a checksum was just compared with it.
+    Read {
+        token: Token,
+        object_offset: u64,
+        read_bytes: u32,
+        client: ClientUuid,
+        accesses: bool,
+        compared: bool,
+    },
     /// Bytes of several places wanted.
     ReadList(ReadingList),
     /// Size wanted.

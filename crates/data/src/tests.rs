@@ -3,6 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod allocate;
+mod evicted;
 mod gives;
 mod lists;
 mod sizes;

@@ -4,8 +4,8 @@ use crate::Lost;
 use crate::blocks::Blocks;
 use crate::closing::Closing;
 use crate::integrity::Verifying;
-use crate::list::ReadingList;
 use crate::object::{Effect, Object};
+use crate::reading::Again;
 use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
 use crate::unstable::Touch;
@@ -19,10 +19,24 @@ use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 /// An action in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
-    /// Bytes for an answer.
-    Read { inode: InodeNo, token: Token, shown: Transno, object_offset: u64, read_bytes: u32 },
+    /// Bytes for an answer. `again`: what begins if they are not in the page cache.
+    Read {
+        inode: InodeNo,
+        token: Token,
+        shown: Transno,
+        object_offset: u64,
+        read_bytes: u32,
+        again: Option<Again>,
+    },
     /// Bytes of several places for an answer.
-    ReadList { inode: InodeNo, token: Token, shown: Transno, size_bytes: u64, list_bytes: u32 },
+    ReadList {
+        inode: InodeNo,
+        token: Token,
+        shown: Transno,
+        size_bytes: u64,
+        list_bytes: u32,
+        again: Option<Again>,
+    },
     /// A piece of a list.
     WritePiece { list_no: u64 },
     /// The size, before anything else can be done.
@@ -67,20 +81,8 @@ impl Shards {
 
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
         match pending {
-            Pending::Read { token, .. } if self.must_verify(turn, inode, (token, &pending)) => {}
-            Pending::ReadList(ReadingList { token, .. })
-                if self.must_verify(turn, inode, (token, &pending)) => {}
-            Pending::Read { token, object_offset, read_bytes, client, accesses } => {
-                if accesses {
-                    self.access(inode, turn.now.wall_ns);
-                }
-                self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
-            }
-            Pending::ReadList(reading) => {
-                if reading.accesses {
-                    self.access(inode, turn.now.wall_ns);
-                }
-                self.begin_read_list(turn, inode, &reading);
+            Pending::Read { .. } | Pending::ReadList(_) => {
+                self.begin_reading(turn, inode, pending);
             }
             Pending::WriteList(writing) => self.begin_write_list(turn, inode, writing),
             Pending::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
@@ -107,32 +109,6 @@ impl Shards {
                 turn.act(ObjectAction::Remove { ticket, object });
             }
         }
-    }
-
-    fn begin_read(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        (token, client): (Token, ClientUuid),
-        (object_offset, wanted_bytes): (u64, u32),
-    ) {
-        let durable = self.durable(self.shard(inode));
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        object.unstable.settle(durable);
-        let until = object_offset.saturating_add(u64::from(wanted_bytes));
-        let (extends, at_end) = (false, false);
-        let touch = Touch { client, from: object_offset, until, extends, at_end };
-        let shown = object.unstable.depends(&touch).foreign;
-        let left_bytes = object.size_bytes().saturating_sub(object_offset);
-        let read_bytes = wanted_bytes.min(u32::try_from(left_bytes).unwrap_or(u32::MAX));
-        if read_bytes == 0 {
-            let result = Ok(Answer::Bytes(None));
-            return self.outcomes.push_back(Outcome::Answered { token, result, shown });
-        }
-        object.running_count += 1;
-        let object = object.name;
-        let ticket = self.ticket(Job::Read { inode, token, shown, object_offset, read_bytes });
-        turn.act(ObjectAction::Read { ticket, object, object_offset, read_bytes });
     }
 
     /// Without an offset: at the end.
@@ -250,7 +226,10 @@ impl Shards {
             ObjectEvent::Written { ticket, result } => {
                 self.on_object_written(turn, ticket, result);
             }
-            ObjectEvent::Sums { ticket, result } => self.on_sums(turn, ticket, result),
+            ObjectEvent::Sums { ticket, result, from_disk } => {
+                self.on_sums(turn, ticket, (result, from_disk));
+            }
+            ObjectEvent::Uncached { ticket } => self.on_uncached(turn, ticket),
             ObjectEvent::Done { ticket, result } => self.on_done(turn, ticket, result),
         }
     }
@@ -266,7 +245,13 @@ impl Shards {
             self.read_bytes += u64::from(bulk_bytes(bulk));
         }
         match self.jobs.remove(&ticket.0) {
-            Some(Job::Read { inode, token, shown, object_offset, read_bytes }) => {
+            Some(Job::Read { inode, again, .. } | Job::ReadList { inode, again, .. })
+                if self.is_outdated(inode, again.as_ref()) =>
+            {
+                release(turn, result.ok().flatten());
+                self.read_again(turn, inode, again);
+            }
+            Some(Job::Read { inode, token, shown, object_offset, read_bytes, .. }) => {
                 let result = result.map(Answer::Bytes).map_err(Errno::status);
                 let result = match result {
                     Ok(Answer::Bytes(bulk)) if bulk_bytes(bulk) < read_bytes => {
@@ -280,7 +265,7 @@ impl Shards {
                 self.outcomes.push_back(Outcome::Answered { token, result, shown });
                 self.ran(turn, inode);
             }
-            Some(Job::ReadList { inode, token, shown, size_bytes, list_bytes }) => {
+            Some(Job::ReadList { inode, token, shown, size_bytes, list_bytes, .. }) => {
                 self.on_list_read(turn, result, (token, shown), (size_bytes, list_bytes));
                 self.ran(turn, inode);
             }

@@ -240,6 +240,9 @@ pub enum ObjectAction {
         object_offset: u64,
         /// This many at most, up to [`wire::BULK_BYTES_MAX`].
         read_bytes: u32,
+        /// Not if the page cache lacks any of it: answered by `ObjectUncached` then, if the world can
+        /// tell.
+        only_cached: bool,
     },
     /// Read several pieces of an object. Answered by [`crate::ObjectEvent::Read`], with the bytes of all of them, one
     /// behind the other; what the object has not of them are zeros.
@@ -250,6 +253,8 @@ pub enum ObjectAction {
         object: Object,
         /// An encoded [`wire::Pieces`], at least one.
         pieces: Span,
+        /// As in `ObjectRead`.
+        only_cached: bool,
     },
     /// Write into an object, making it if need be. Answered by [`crate::ObjectEvent::Done`], or by [`crate::ObjectEvent::Written`] if
     /// it is summed; not durable yet.

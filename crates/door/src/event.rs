@@ -341,6 +341,11 @@ pub enum ObjectEvent {
         /// The bytes (`None`: there are none), owned by the brain from here on.
         result: Result<Option<Bulk>, Errno>,
     },
+    /// The outcome of a read of what is in the page cache alone: not all of it is there.
+    Uncached {
+        /// Of the action.
+        ticket: Ticket,
+    },
     /// The outcome of [`crate::ObjectAction::Stat`]; `None` when there is no such object yet.
     Stat {
         /// Of the action.
@@ -363,6 +368,8 @@ pub enum ObjectEvent {
         ticket: Ticket,
         /// The sums.
         result: Result<Span, Errno>,
+        /// Not all of the bytes were in the page cache, as far as the world can tell.
+        from_disk: bool,
     },
     /// The outcome of an [`crate::ObjectAction::Write`] that is summed: for each part of a block the
     /// CRC-32C of its bytes and how many those are, as in [`crate::ObjectAction::Sums`].

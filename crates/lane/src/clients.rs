@@ -129,6 +129,7 @@ impl Lane {
         }
         self.retry_removals(turn);
         self.send_notes(turn);
+        self.end_looks(turn);
         if self.cold.tries_again(now) {
             self.execute_replays(turn);
             self.scope.due = true;
@@ -157,6 +158,7 @@ impl Lane {
             self.removals_retry_at(),
             self.cold.again_at,
             self.freeze.until,
+            self.paths.until(),
         ]);
         let retry = retries.flatten().min();
         [recovery, greeting, leaving, forsaking, retry].into_iter().flatten().min()

@@ -237,7 +237,7 @@ impl Lane {
 }
 
 /// Rows as [`door::StoreEvent::Rows`] has them.
-fn decoded(mut bytes: &[u8]) -> Result<Vec<Row<'_>>, Fault> {
+pub(crate) fn decoded(mut bytes: &[u8]) -> Result<Vec<Row<'_>>, Fault> {
     let torn = || Fault::new("rows that end too early", 0);
     let mut rows = Vec::new();
     while !bytes.is_empty() {

@@ -8,10 +8,9 @@ use crate::outbox::{Said, Telling};
 use crate::session::{Done, State};
 use crate::unstable::{Waiter, Written};
 use crate::waiting::Waiting;
-use alloc::format;
 use alloc::vec::Vec;
-use data::{Answer, Closes, Damage, Outcome, Token};
-use door::{Action, Errno, Object, Say, Turn};
+use data::{Answer, Closes, Outcome, Token};
+use door::{Action, Errno, Turn};
 use wire::{Entry, Op, Status, Transno, Wire, Writer};
 
 impl Lane {
@@ -38,7 +37,7 @@ impl Lane {
                 Outcome::Damaged { object, object_offset, damage, is_new } => {
                     self.stats.damage_count += 1;
                     if is_new {
-                        self.say_damage(turn, object, (object_offset, damage));
+                        self.on_damaged(turn, object, (object_offset, damage));
                     }
                 }
                 Outcome::Failed { status } => {
@@ -73,27 +72,6 @@ impl Lane {
             (true, true) => Closes::All,
             (true, false) => Closes::GiveUp,
         }
-    }
-
-    /// Says what is wrong with a file's contents, and what to do.
-    fn say_damage(&mut self, turn: &mut Turn<'_>, object: Object, (at, damage): (u64, Damage)) {
-        let what = match damage {
-            Damage::Missing => format!("bytes from {at} on are missing"),
-            Damage::Short { found_bytes } => {
-                format!("the file ends at byte {found_bytes}, which is too early")
-            }
-            Damage::Changed { expected, found } => format!(
-                "the block at byte {at} was changed (CRC-32C {expected:08x} expected, {found:08x} \
-                 found)"
-            ),
-        };
-        let inode = object.inode.0;
-        let line = format!(
-            "contents are damaged: inode {inode} ({object}): {what}. Reading there gives \
-             EIO. `lanefs check` of the store says its path. Write the whole block again or restore the \
-             file, and look at the disk."
-        );
-        self.say(turn, Say::Alarm, &line);
     }
 
     /// Nothing was changed: answered at once.

@@ -5,6 +5,7 @@ use crate::cold::Cold;
 use crate::commit::Commit;
 use crate::config::Config;
 use crate::conn::{Conn, Sealed};
+use crate::damage::{PATH_TICKET, Paths};
 use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::freeze::Freezing;
@@ -89,6 +90,7 @@ pub struct Lane {
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
+    pub(crate) paths: Paths,
     /// Which secrets of the store are valid.
     pub(crate) keys: Keys,
     /// What can be mounted.
@@ -184,6 +186,7 @@ impl Lane {
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
+            paths: Paths::default(),
             keys: Keys::new(&config.secrets),
             exports: Table::new(&config.exports, &restored.exports),
             scope: Scope::new(seed, config.lane),
@@ -240,6 +243,9 @@ impl Lane {
             StoreEvent::Logged { result, .. } => self.on_logged(turn, result),
             StoreEvent::LogSpace(room) => self.commit.set_room(room),
             StoreEvent::Space { ticket, result } => self.on_space(turn, ticket, result),
+            StoreEvent::Rows { ticket, result } if ticket.0 & TICKET_TAG == PATH_TICKET => {
+                self.on_path_rows(turn, ticket, result);
+            }
             StoreEvent::Rows { ticket, result } => self.on_cold_rows(turn, ticket, result),
             StoreEvent::Inspected { conn, status, reply } => {
                 self.on_inspected(turn, conn, (status, reply));

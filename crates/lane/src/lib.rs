@@ -32,6 +32,7 @@ mod commit;
 mod config;
 mod conn;
 mod contents;
+mod damage;
 mod deadlock;
 mod destroy;
 mod dispatch;

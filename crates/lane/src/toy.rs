@@ -458,9 +458,11 @@ impl Toy {
                 Coming::Rows { ticket, rows } => {
                     Event::Store(StoreEvent::Rows { ticket, result: Ok(arena.put(&rows)) })
                 }
-                Coming::Sums { ticket, sums } => {
-                    Event::Object(ObjectEvent::Sums { ticket, result: Ok(arena.put(&sums)) })
-                }
+                Coming::Sums { ticket, sums } => Event::Object(ObjectEvent::Sums {
+                    ticket,
+                    result: Ok(arena.put(&sums)),
+                    from_disk: false,
+                }),
                 Coming::Inspected { conn, status, reply } => {
                     Event::Store(StoreEvent::Inspected { conn, status, reply: arena.put(&reply) })
                 }

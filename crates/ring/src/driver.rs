@@ -135,13 +135,15 @@ pub(crate) enum Op {
         at: *mut u8,
     },
     /// Of a regular file. `direct`: the descriptor goes past the page cache, so that it waits for the
-    /// medium whenever it is tried.
+    /// medium whenever it is tried. `cached`: only what the page cache has; EAGAIN if that is nothing, and
+    /// another error where the file system cannot tell.
     Read {
         file: RawFd,
         at: *mut u8,
         read_bytes: u32,
         offset: u64,
         direct: bool,
+        cached: bool,
     },
     Write {
         file: RawFd,

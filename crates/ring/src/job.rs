@@ -7,6 +7,7 @@
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
 //!              OpenDir ─▶ SyncDir, and all of them are done
 //! part of a list: as a read, into the list's buffer (`lists`)
+//! only what the page cache has: look ─▶ Move ─EAGAIN─▶ done, nothing was read; checksums ─▶ Move, from the disk
 //! read of much that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
@@ -82,6 +83,10 @@ pub(crate) struct Job {
     moved_bytes: usize,
     /// Of checksums: what is being read.
     chunk: Option<Chunk>,
+    /// What is read is read from the page cache or not at all.
+    cached: bool,
+    /// The page cache had not all of it.
+    missed: bool,
     elsewhere: Option<Elsewhere>,
     /// Of an allocation: the file's size before, and why it was refused, if it was.
     before_bytes: u64,
@@ -105,6 +110,8 @@ impl Job {
             buf: None,
             moved_bytes: 0,
             chunk: None,
+            cached: kind.asks_cache(),
+            missed: false,
             elsewhere: None,
             before_bytes: 0,
             refused: None,
@@ -246,6 +253,9 @@ impl Job {
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let room_bytes = read_bytes as usize;
+                if self.lacks((offset, room_bytes), objects, tools) {
+                    return self.on_missed(token, objects, tools);
+                }
                 if !tools.pool.has_room(room_bytes) {
                     self.step = Step::Begin;
                     objects.starve(token.index);
@@ -258,7 +268,10 @@ impl Job {
                 self.buf = tools.pool.take(room_bytes);
                 self.go(Step::Move, token, objects, tools)
             }
-            JobKind::Part { part, .. } => {
+            JobKind::Part { part, offset, read_bytes, .. } => {
+                if self.lacks((offset, read_bytes as usize), objects, tools) {
+                    return self.on_missed(token, objects, tools);
+                }
                 if tools.list_buf(part).is_none() {
                     self.step = Step::Begin;
                     objects.starve(token.index);
@@ -274,7 +287,7 @@ impl Job {
                 }
                 self.buf = tools.pool.take(READ_BYTES_MAX);
                 self.chunk = tools.sum_jobs.next(sums);
-                self.go(Step::Move, token, objects, tools)
+                self.go_on_chunk(token, objects, tools)
             }
             JobKind::Write { offset, bulk, .. } => {
                 let end = offset.saturating_add(u64::from(bulk.bulk_bytes));
@@ -464,7 +477,7 @@ impl Job {
                 if let Some(buf) = self.buf.take() {
                     tools.pool.release(buf);
                 }
-                tools.end_sums(sums, Ok(()));
+                tools.end_sums(sums, Ok(()), self.missed);
                 return true;
             }
             JobKind::Write { ticket, offset, bulk, block_bytes } if block_bytes > 0 => {
@@ -526,7 +539,7 @@ impl Job {
                 return true;
             }
             JobKind::Sum { sums, .. } => {
-                tools.end_sums(sums, Err(errno));
+                tools.end_sums(sums, Err(errno), self.missed);
                 return true;
             }
             JobKind::Stat { ticket } => {

@@ -28,6 +28,8 @@ struct List {
     list_bytes: usize,
     left_count: usize,
     outcome: Result<(), Errno>,
+    /// The page cache lacked some of it, and nothing else was asked.
+    missed: bool,
 }
 
 /// All of a lane that are being read.
@@ -40,7 +42,8 @@ pub(crate) struct Lists {
 impl Lists {
     /// Remembers one of so many pieces and bytes.
     pub(crate) fn begin(&mut self, ticket: Ticket, left_count: usize, list_bytes: usize) -> u32 {
-        let list = Some(List { ticket, buf: None, list_bytes, left_count, outcome: Ok(()) });
+        let (buf, outcome, missed) = (None, Ok(()), false);
+        let list = Some(List { ticket, buf, list_bytes, left_count, outcome, missed });
         match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = list;
@@ -100,13 +103,29 @@ impl Tools {
         }
     }
 
+    /// The page cache lacks some of a piece.
+    pub(crate) fn miss_part(&mut self, part: Part) {
+        let list = self.lists.slot(part.list);
+        list.left_count -= 1;
+        list.missed = true;
+        if list.left_count == 0 {
+            self.end_list(part.list);
+        }
+    }
+
     fn end_list(&mut self, index: u32) {
-        let Some(List { ticket, buf, list_bytes, outcome, .. }) =
+        let Some(List { ticket, buf, list_bytes, outcome, missed, .. }) =
             self.lists.slots[index as usize].take()
         else {
             panic!("list {index} is over")
         };
         self.lists.free.push(index);
+        if missed && outcome.is_ok() {
+            if let Some(buf) = buf {
+                self.pool.release(buf);
+            }
+            return self.events.push(Event::Object(ObjectEvent::Uncached { ticket }));
+        }
         let result = match (outcome, buf) {
             (Ok(()), Some(buf)) => {
                 let bulk_bytes = u32_of(list_bytes);

@@ -59,6 +59,8 @@ pub(crate) struct Objects {
     pub(crate) dir: Arc<OwnedFd>,
     /// Large reads may stay in the file.
     pub(crate) lends: bool,
+    /// The kernel can tell what the page cache has.
+    pub(crate) knows_cached: bool,
     /// Objects are opened once more, past the page cache.
     pub(crate) direct: bool,
     /// Reads and writes that the driver has, of all objects.
@@ -125,6 +127,7 @@ impl Objects {
             segment_bytes,
             far: HashSet::new(),
             lends,
+            knows_cached: true,
             direct,
             moving_count: 0,
             open_count_max: open_count_max.max(1),

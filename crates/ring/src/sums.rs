@@ -105,18 +105,19 @@ impl SumJobs {
 
 impl Tools {
     /// All is summed, or it failed; what was not read has nothing.
-    pub(crate) fn end_sums(&mut self, index: u32, result: Result<(), Errno>) {
+    /// `from_disk`: the page cache had not all of it.
+    pub(crate) fn end_sums(&mut self, index: u32, result: Result<(), Errno>, from_disk: bool) {
         let Sums { ticket, ranges, mut found, summed_count } = self.sum_jobs.end(index);
         ranges[summed_count..].iter().for_each(|_| put(&mut found, &[]));
         let result = result.map(|()| self.arena.put(&found));
-        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result }));
+        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk }));
     }
 
-    /// What another thread has summed.
+    /// What another thread has summed, which has not asked where it came from.
     pub(crate) fn end_far_sums(&mut self, index: u32, found: &[u8]) {
         let Sums { ticket, .. } = self.sum_jobs.end(index);
         let result = Ok(self.arena.put(found));
-        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result }));
+        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk: false }));
     }
 
     /// The checksums of what was written, by blocks.

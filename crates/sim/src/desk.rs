@@ -16,7 +16,7 @@ pub(crate) enum Coming {
     Read { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Letter { from: LaneId, body: Vec<u8> },
     Rows { ticket: Ticket, result: Result<Vec<u8>, Errno> },
-    Sums { ticket: Ticket, result: Result<Vec<u8>, Errno> },
+    Sums { ticket: Ticket, result: Result<Vec<u8>, Errno>, from_disk: bool },
     Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Plain(Event),
 }
@@ -108,9 +108,9 @@ impl Desk {
                     let result = result.map(|rows| self.arena.put(&rows));
                     Event::Store(StoreEvent::Rows { ticket, result })
                 }
-                Coming::Sums { ticket, result } => {
+                Coming::Sums { ticket, result, from_disk } => {
                     let result = result.map(|sums| self.arena.put(&sums));
-                    Event::Object(ObjectEvent::Sums { ticket, result })
+                    Event::Object(ObjectEvent::Sums { ticket, result, from_disk })
                 }
                 Coming::Written { ticket, result } => {
                     let result = result.map(|sums| self.arena.put(&sums));

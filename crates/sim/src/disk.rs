@@ -9,7 +9,7 @@ use crate::dice::Dice;
 use crate::number::{narrow, wide};
 use disk::{LogHead, LogReader};
 use door::Object;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FsUuid, LaneId};
 
 /// A change of an object.
@@ -105,6 +105,8 @@ pub(crate) struct Disk {
     logs: Vec<Log>,
     files: BTreeMap<Object, File>,
     patch_count: u64,
+    /// Of these the page cache has nothing.
+    evicted: BTreeSet<Object>,
 }
 
 impl Disk {
@@ -165,6 +167,22 @@ impl Disk {
 
     pub(crate) fn remove(&mut self, object: Object) {
         self.files.remove(&object);
+    }
+
+    /// The page cache drops an object, unless it has what is not on the disk.
+    pub(crate) fn evict(&mut self, object: Object) -> bool {
+        let is_clean = self.files.get(&object).is_some_and(|file| file.unsynced.is_empty());
+        is_clean && self.evicted.insert(object)
+    }
+
+    pub(crate) fn is_evicted(&self, object: Object) -> bool {
+        self.evicted.contains(&object)
+    }
+
+    /// Something of an object is read from the disk if it has to be, and the kernel reads all of it;
+    /// whether it had to be.
+    pub(crate) fn bring(&mut self, object: Object) -> bool {
+        self.evicted.remove(&object)
     }
 
     /// One bit of an object becomes another one.

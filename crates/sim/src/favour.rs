@@ -154,6 +154,14 @@ impl Plan {
                 self.rots = rule == Rule::VerifyContents;
                 self.sync = self.rots;
             }
+            Rule::VerifyEvicted => {
+                self.meet(&REREADS);
+                (self.block_bytes, self.quiet_ms) = (16, 1);
+                // What rots has its rows, and is read again before everything calms down.
+                (self.rots, self.sync, self.applies) = (true, true, true);
+                self.speeds.log_ns = 100 * US;
+                (self.call_count, self.faults_ns) = (60, 100 * MS);
+            }
             Rule::SettleAsked => {
                 // It ends while a file is open that was closed and is written again; no crash makes
                 // anybody open it anew.
@@ -218,6 +226,9 @@ impl Plan {
 
 const REWRITES: [(Kind, u64); 4] =
     [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 9), (Kind::Read, 3)];
+
+const REREADS: [(Kind, u64); 4] =
+    [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 4), (Kind::Read, 12)];
 
 const WRITES: [(Kind, u64); 5] =
     [(Kind::Create, 3), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 3), (Kind::Sync, 2)];

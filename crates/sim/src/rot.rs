@@ -5,6 +5,8 @@ use crate::number::{narrow, wide};
 use crate::plan::{DiskMood, Planted};
 use crate::server::Flight;
 use crate::world::World;
+use disk::BlockSum;
+use door::Object;
 
 impl World {
     /// Whatever the power did, what is recorded of contents holds. A file that is not there was being
@@ -41,12 +43,64 @@ impl World {
         self.unprotected.extend(gone.map(|(object, _)| object.inode));
         let kept: Vec<_> =
             kept.into_iter().filter(|(object, ..)| !self.rotten.contains_key(object)).collect();
-        let Some((object, block, sum)) = self.dice.pick(&kept) else { return };
+        self.rot_one_of(&kept);
+    }
+
+    /// Whether the page cache lacks some of an object that is read. It may have dropped it just now, and
+    /// the medium may have changed since.
+    pub(crate) fn misses(&mut self, object: Object) -> bool {
+        let may_rot = self.plan.rots && self.plan.faults.disk == DiskMood::Honest && !self.calm;
+        if may_rot && self.dice.one_in(3) && self.disk.evict(object) && self.dice.one_in(2) {
+            self.rot_served(object);
+        }
+        self.disk.is_evicted(object)
+    }
+
+    /// A bit of an object changes that nobody writes to and that has its checksums. Not while what was
+    /// just compared is read: that takes no time on a machine.
+    fn rot_served(&mut self, object: Object) {
+        let mut flights = self.server.seats.iter().flat_map(|seat| seat.flights.values());
+        let is_used = flights.any(|flight| match flight {
+            Flight::Read { object: other, only_cached: false, .. }
+            | Flight::ReadList { object: other, only_cached: false, .. }
+            | Flight::Sums { object: other, .. }
+            | Flight::Patch { object: other, .. }
+            | Flight::Sync { object: other, .. }
+            | Flight::Remove { object: other, .. } => *other == object,
+            Flight::Read { only_cached: true, .. }
+            | Flight::ReadList { only_cached: true, .. }
+            | Flight::Log { .. }
+            | Flight::Stat { .. }
+            | Flight::Seek { .. }
+            | Flight::Space { .. }
+            | Flight::Usage { .. }
+            | Flight::Cold { .. } => false,
+        });
+        let is_told = self.server.seats.iter().any(|seat| !seat.desk.inbox.is_empty());
+        if is_used || is_told || self.rotten.contains_key(&object) {
+            return;
+        }
+        let block_bytes = narrow(u64::from(self.plan.block_bytes));
+        let mut kept = self.cold.sums();
+        kept.retain(|(other, block, sum)| {
+            let count = narrow(u64::from(sum.covered_bytes));
+            let bytes = self.disk.read(*other, narrow(*block) * block_bytes, count);
+            *other == object && bytes.len() == count && wire::crc32c(&bytes) == sum.crc32c
+        });
+        if self.rot_one_of(&kept) {
+            self.rotten_since.insert(object);
+        }
+    }
+
+    /// A bit of one of these blocks changes.
+    fn rot_one_of(&mut self, kept: &[(Object, u64, BlockSum)]) -> bool {
+        let Some((object, block, sum)) = self.dice.pick(kept) else { return false };
         let at = block * u64::from(self.plan.block_bytes)
             + self.dice.throw() % u64::from(sum.covered_bytes);
         self.tell(|| format!("the disk rots: byte {at} of {object}"));
         self.rotten.insert(object, block);
         self.disk.rot(object, narrow(at), &mut self.dice);
+        true
     }
 
     pub(crate) fn disk_fails(&mut self, lane: usize, flight: &Flight) -> bool {

@@ -25,8 +25,8 @@ const EIO: Errno = Errno(5);
 #[derive(Clone, Debug)]
 pub(crate) enum Flight {
     Log { ticket: Ticket, batch: Vec<u8> },
-    ReadList { ticket: Ticket, object: Object, pieces: Pieces },
-    Read { ticket: Ticket, object: Object, from: usize, count: usize },
+    ReadList { ticket: Ticket, object: Object, pieces: Pieces, only_cached: bool },
+    Read { ticket: Ticket, object: Object, from: usize, count: usize, only_cached: bool },
     Patch { ticket: Ticket, object: Object, patch: Patch, block_bytes: u32 },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
     Sums { ticket: Ticket, object: Object, ranges: Vec<(usize, usize)> },
@@ -345,13 +345,13 @@ impl World {
     fn object_flight(&mut self, lane: usize, action: ObjectAction) -> Option<Flight> {
         let seat = self.server.seats.get(lane)?;
         Some(match action {
-            ObjectAction::Read { ticket, object, object_offset, read_bytes } => {
+            ObjectAction::Read { ticket, object, object_offset, read_bytes, only_cached } => {
                 let (from, count) = (narrow(object_offset), narrow(u64::from(read_bytes)));
-                Flight::Read { ticket, object, from, count }
+                Flight::Read { ticket, object, from, count, only_cached }
             }
-            ObjectAction::ReadList { ticket, object, pieces } => {
+            ObjectAction::ReadList { ticket, object, pieces, only_cached } => {
                 let pieces = Pieces::decode_all(seat.desk.arena.get(pieces)).ok()?;
-                Flight::ReadList { ticket, object, pieces }
+                Flight::ReadList { ticket, object, pieces, only_cached }
             }
             ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes } => {
                 let bytes = self.server_bulk(lane, bulk)?;
@@ -408,11 +408,19 @@ impl World {
                 ticket,
                 result: self.append(lane, &batch, failed),
             })),
-            Flight::Read { ticket, object, from, count } => {
+            Flight::Read { ticket, object, only_cached: true, .. }
+            | Flight::ReadList { ticket, object, only_cached: true, .. }
+                if !failed && self.misses(object) =>
+            {
+                Coming::Plain(Event::Object(ObjectEvent::Uncached { ticket }))
+            }
+            Flight::Read { ticket, object, from, count, .. } => {
+                self.disk.bring(object);
                 let bytes = self.disk.read(object, from, count);
                 Coming::Read { ticket, result: result.map(|()| bytes) }
             }
-            Flight::ReadList { ticket, object, pieces } => {
+            Flight::ReadList { ticket, object, pieces, .. } => {
+                self.disk.bring(object);
                 let mut bytes = Vec::new();
                 for piece in pieces.iter() {
                     let count = narrow(u64::from(piece.piece_bytes));
@@ -423,13 +431,18 @@ impl World {
                 Coming::Read { ticket, result: result.map(|()| bytes) }
             }
             Flight::Sums { ticket, object, ranges } => {
+                let from_disk = self.disk.bring(object);
                 let mut sums = Vec::new();
                 for (from, count) in ranges {
                     put_sum(&mut sums, &self.disk.read(object, from, count));
                 }
-                Coming::Sums { ticket, result: result.map(|()| sums) }
+                Coming::Sums { ticket, result: result.map(|()| sums), from_disk }
             }
             Flight::Patch { ticket, object, patch, block_bytes } => {
+                // Of what was compared before the disk rotted, the rest of a block is taken for good.
+                if self.rotten_since.contains(&object) {
+                    self.unprotected.insert(object.inode);
+                }
                 let patch = if failed { patch.half_done(&mut self.dice) } else { Some(patch) };
                 let mut sums = Vec::new();
                 if let Some(patch) = patch {

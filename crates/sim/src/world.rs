@@ -94,7 +94,9 @@ pub(crate) struct World {
     pub(crate) lies: Lies,
     /// Objects with a bit that nobody wrote.
     pub(crate) rotten: BTreeMap<door::Object, u64>,
-    /// Of them, those whose checksums a crash took: nobody can tell.
+    /// Of them, those that became so while they were served.
+    pub(crate) rotten_since: BTreeSet<door::Object>,
+    /// Of all of them, those whose checksums a crash or a write took: nobody can tell.
     pub(crate) unprotected: BTreeSet<wire::InodeNo>,
     /// In some runs.
     pub(crate) liar: Option<Liar>,
@@ -149,6 +151,7 @@ impl World {
             mended: false,
             lies: Lies::default(),
             rotten: BTreeMap::new(),
+            rotten_since: BTreeSet::new(),
             unprotected: BTreeSet::new(),
             liar: Liar::of_seed(seed),
             crash_count: 0,

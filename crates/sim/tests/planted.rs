@@ -146,6 +146,7 @@ mod rules {
         late_replies LateReplies,
         lists_whole ListsWhole,
         verify_contents VerifyContents,
+        verify_evicted VerifyEvicted,
         overwrite_intent OverwriteIntent,
         parties Parties,
     }

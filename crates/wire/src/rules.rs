@@ -58,6 +58,8 @@ rules! {
     ListsWhole "lists-whole",
     /// A block is compared with its checksum before it is read for the first time.
     VerifyContents "verify-contents",
+    /// A block that has left the page cache since is compared again before it is read.
+    VerifyEvicted "verify-evicted",
     /// That a block has no checksum any more is durable before a byte that it covers is overwritten.
     OverwriteIntent "overwrite-intent",
     /// A client is its uuid together with its credential and export.

@@ -20,7 +20,7 @@ impl World {
         self.ask(Op::WriteList, &WriteList { inode: FILE, pieces, takes: Revoke::Nothing }, bulk)
     }
 
-    fn read_list(&mut self, all: &[(u64, u32)]) -> Token {
+    pub(super) fn read_list(&mut self, all: &[(u64, u32)]) -> Token {
         self.ask_list_of(CLIENT, all)
     }
 

@@ -33,7 +33,7 @@ impl World {
         let ranges: Vec<door::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
         let bytes: Vec<u8> = found.iter().flat_map(BlockSum::to_bytes).collect();
         let span = self.arena.put(&bytes);
-        self.with(|shards, turn| shards.on_sums(turn, ticket, Ok(span)));
+        self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), false)));
         ranges.iter().map(|range| (range.object_offset, range.range_bytes)).collect()
     }
 

@@ -75,11 +75,17 @@ impl Toy {
                 assert!(!logging, "one append at a time");
                 Flight::Log { ticket, bytes: place.arena.get(batch).to_vec() }
             }
-            Action::Object(ObjectAction::Read { ticket, object, object_offset, read_bytes }) => {
+            Action::Object(ObjectAction::Read {
+                ticket,
+                object,
+                object_offset,
+                read_bytes,
+                ..
+            }) => {
                 let (from, count) = (object_offset as usize, read_bytes as usize);
                 Flight::Read { ticket, object, from, count }
             }
-            Action::Object(ObjectAction::ReadList { ticket, object, pieces }) => {
+            Action::Object(ObjectAction::ReadList { ticket, object, pieces, .. }) => {
                 let pieces = wire::Pieces::decode_all(place.arena.get(pieces)).unwrap();
                 Flight::ReadList { ticket, object, pieces }
             }

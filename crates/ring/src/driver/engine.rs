@@ -1,7 +1,8 @@
 //! Who reads and writes objects: the lane's own driver, or one of the engines that stand beside it.
 //!
 //! ```text
-//! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all other operations ─▶ the driver
+//! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all other operations, and reads of the
+//!                              │                               page cache alone ─▶ the driver
 //!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its bell, which
 //!                                 the driver reads as it reads any eventfd ─▶ completions of the driver
 //! ```
@@ -159,9 +160,11 @@ impl Side {
         Ok(Some(Self { engine, fresh, armed: false, rung, answered: false }))
     }
 
-    /// Whether an operation is an engine's.
+    /// Whether an operation is an engine's. What only the page cache is asked for waits for nothing, and
+    /// is the driver's.
     pub(super) fn takes(token: Token, op: Op) -> bool {
-        token.kind == Kind::Job && matches!(op, Op::Read { .. } | Op::Write { .. })
+        let moves = matches!(op, Op::Read { cached: false, .. } | Op::Write { .. });
+        token.kind == Kind::Job && moves
     }
 
     /// # Safety

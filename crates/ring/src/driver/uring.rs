@@ -309,8 +309,9 @@ fn entry_of(op: Op) -> squeue::Entry128 {
             opcode::SendMsg::new(Fd(socket), message).flags(flags).build()
         }
         Op::ReadEvent { event, at } => opcode::Read::new(Fd(event), at, 8).build(),
-        Op::Read { file, at, read_bytes, offset, .. } => {
-            opcode::Read::new(Fd(file), at, read_bytes).offset(offset).build()
+        Op::Read { file, at, read_bytes, offset, cached, .. } => {
+            let flags = if cached { libc::RWF_NOWAIT } else { 0 };
+            opcode::Read::new(Fd(file), at, read_bytes).offset(offset).rw_flags(flags).build()
         }
         Op::Write { file, at, write_bytes, offset, .. } => {
             opcode::Write::new(Fd(file), at, write_bytes).offset(offset).build()

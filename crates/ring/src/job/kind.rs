@@ -6,16 +6,19 @@ use door::{Bulk, Ticket};
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobKind {
+    /// `only_cached`: not if the page cache lacks any of it.
     Read {
         ticket: Ticket,
         offset: u64,
         read_bytes: u32,
+        only_cached: bool,
     },
     /// A piece of a list that is read.
     Part {
         part: Part,
         offset: u64,
         read_bytes: u32,
+        only_cached: bool,
     },
     Write {
         ticket: Ticket,
@@ -68,6 +71,21 @@ impl JobKind {
             | Self::Seek { .. } => (false, false),
             Self::Sync { .. } => (false, true),
             Self::Truncate { .. } | Self::Allocate { .. } | Self::Remove { .. } => (true, true),
+        }
+    }
+
+    /// Whether the page cache alone is asked first.
+    pub(crate) const fn asks_cache(self) -> bool {
+        match self {
+            Self::Read { only_cached, .. } | Self::Part { only_cached, .. } => only_cached,
+            Self::Sum { .. } => true,
+            Self::Write { .. }
+            | Self::Truncate { .. }
+            | Self::Allocate { .. }
+            | Self::Seek { .. }
+            | Self::Sync { .. }
+            | Self::Stat { .. }
+            | Self::Remove { .. } => false,
         }
     }
 

@@ -13,10 +13,15 @@ use crate::driver::{Op, Token};
 use crate::number::{u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::tools::Tools;
-use door::{BufId, Errno};
+use door::{BufId, Errno, Event, ObjectEvent};
 use rustix::fs::fstat;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::sync::Arc;
+
+/// What a read of the page cache alone says when that lacks it.
+const NOT_CACHED: Errno = Errno(11);
+/// And where the file system, or the kernel, knows no such reads.
+const CANNOT_TELL: [Errno; 3] = [Errno(95), Errno(22), Errno(38)];
 
 impl Job {
     /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
@@ -99,6 +104,13 @@ impl Job {
     ) -> bool {
         let moved_bytes = match outcome {
             Ok(moved_bytes) => moved_bytes as usize,
+            Err(errno) if self.cached && errno == NOT_CACHED => {
+                return self.on_missed(token, objects, tools);
+            }
+            Err(errno) if self.cached && CANNOT_TELL.contains(&errno) => {
+                self.cached = false;
+                return self.go(Step::Move, token, objects, tools);
+            }
             Err(errno) => {
                 if let JobKind::Allocate { mode, .. } = self.kind
                     && takes_space(mode)
@@ -133,6 +145,80 @@ impl Job {
         if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
     }
 
+    /// Whether the page cache lacks some of what is about to be read, if only that is asked and it can be
+    /// told. A read that must not wait does not tell it alone: the kernel begins to read what is missing, and
+    /// what has come by the time it looks is answered.
+    pub(super) fn lacks(
+        &self,
+        (offset, read_bytes): (u64, usize),
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let asks = self.cached && objects.knows_cached && read_bytes > 0;
+        let FileState::Open { file, direct: None } = &objects.slot(self.object_index).file else {
+            return false;
+        };
+        if !asks {
+            return false;
+        }
+        tools.counters.syscall_count += 1;
+        match is_cached(file.as_fd(), offset..offset + u64_of(read_bytes)) {
+            Ok(is_cached) => !is_cached,
+            Err(_) => {
+                objects.knows_cached = false;
+                false
+            }
+        }
+    }
+
+    /// Reads what is to be summed next.
+    pub(super) fn go_on_chunk(
+        &mut self,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let place = self.chunk.map_or((0, 0), |chunk| (chunk.offset, chunk.read_bytes));
+        if self.lacks(place, objects, tools) {
+            (self.missed, self.cached) = (true, false);
+        }
+        self.go(Step::Move, token, objects, tools)
+    }
+
+    /// The page cache lacks some of what is read.
+    pub(super) fn on_missed(
+        &mut self,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        self.missed = true;
+        match self.kind {
+            JobKind::Read { ticket, .. } => {
+                if let Some(buf) = self.buf.take() {
+                    tools.pool.release(buf);
+                }
+                tools.events.push(Event::Object(ObjectEvent::Uncached { ticket }));
+                true
+            }
+            JobKind::Part { part, .. } => {
+                tools.miss_part(part);
+                true
+            }
+            JobKind::Sum { .. }
+            | JobKind::Write { .. }
+            | JobKind::Truncate { .. }
+            | JobKind::Allocate { .. }
+            | JobKind::Sync { .. }
+            | JobKind::Stat { .. }
+            | JobKind::Seek { .. }
+            | JobKind::Remove { .. } => {
+                self.cached = false;
+                self.go(Step::Move, token, objects, tools)
+            }
+        }
+    }
+
     /// All that is there of a chunk was read.
     fn on_chunk(
         &mut self,
@@ -150,12 +236,12 @@ impl Job {
         if self.chunk.is_none() {
             return self.done(tools);
         }
-        self.go(Step::Move, token, objects, tools)
+        self.go_on_chunk(token, objects, tools)
     }
 
     pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {
         let moved_bytes = self.moved_bytes;
-        let cached = objects.raw(self.object_index);
+        let buffered = objects.raw(self.object_index);
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let rest_bytes = read_bytes as usize - moved_bytes;
@@ -164,16 +250,18 @@ impl Job {
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);
-                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+                let cached = self.cached && !direct;
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
-            JobKind::Part { part, offset, read_bytes } => {
+            JobKind::Part { part, offset, read_bytes, .. } => {
                 let rest_bytes = read_bytes as usize - moved_bytes;
                 let Some(buf) = tools.list_buf(part) else { panic!("a list has its buffer") };
                 let at = tools.pool.at(buf, part.start + moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);
-                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+                let cached = self.cached && !direct;
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
             JobKind::Sum { .. } => {
                 let (Some(chunk), Some(buf)) = (self.chunk, self.buf) else {
@@ -184,7 +272,8 @@ impl Job {
                 let (read_bytes, offset) = (u32_of(rest_bytes), chunk.offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);
-                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+                let cached = self.cached && !direct;
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
             JobKind::Write { offset, bulk, .. } => {
                 let rest_bytes = bulk.bulk_bytes as usize - moved_bytes;
@@ -195,11 +284,11 @@ impl Job {
                 (FaultPoint::ObjectWrite, Op::Write { file, at, write_bytes, offset, direct })
             }
             JobKind::Truncate { size_bytes, .. } => {
-                (FaultPoint::ObjectTruncate, Op::Truncate { file: cached, size_bytes })
+                (FaultPoint::ObjectTruncate, Op::Truncate { file: buffered, size_bytes })
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => (
                 FaultPoint::ObjectAllocate,
-                Op::Allocate { file: cached, offset, range_bytes, mode },
+                Op::Allocate { file: buffered, offset, range_bytes, mode },
             ),
             JobKind::Sync { .. }
             | JobKind::Stat { .. }

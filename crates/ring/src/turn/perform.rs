@@ -90,11 +90,15 @@ impl Parts {
     fn act_object(&mut self, action: ObjectAction) {
         let tools = &mut self.tools;
         let (object, kind) = match action {
-            ObjectAction::Read { ticket, object, object_offset: offset, read_bytes } => {
-                (object, JobKind::Read { ticket, offset, read_bytes })
-            }
-            ObjectAction::ReadList { ticket, object, pieces } => {
-                return self.read_list(ticket, object, pieces);
+            ObjectAction::Read {
+                ticket,
+                object,
+                object_offset: offset,
+                read_bytes,
+                only_cached,
+            } => (object, JobKind::Read { ticket, offset, read_bytes, only_cached }),
+            ObjectAction::ReadList { ticket, object, pieces, only_cached } => {
+                return self.read_list(ticket, object, (pieces, only_cached));
             }
             ObjectAction::Write { ticket, object, object_offset: offset, bulk, block_bytes } => {
                 tools.pool.hold(bulk.buf);
@@ -152,7 +156,7 @@ impl Parts {
         }
     }
 
-    fn read_list(&mut self, ticket: Ticket, object: Object, pieces: Span) {
+    fn read_list(&mut self, ticket: Ticket, object: Object, (pieces, only_cached): (Span, bool)) {
         let Ok(pieces) = wire::Pieces::decode_all(self.tools.arena.get(pieces)) else {
             panic!("a brain encodes what it asks for")
         };
@@ -162,7 +166,7 @@ impl Parts {
         for Piece { file_offset: offset, piece_bytes: read_bytes } in pieces.iter() {
             let part = Part::new(list, start);
             start += read_bytes as usize;
-            self.begin(object, JobKind::Part { part, offset, read_bytes });
+            self.begin(object, JobKind::Part { part, offset, read_bytes, only_cached });
         }
     }
 

@@ -62,6 +62,7 @@ impl Library {
                     object: object(read.inode),
                     object_offset: read.file_offset,
                     read_bytes: read.read_bytes,
+                    only_cached: false,
                 });
             }
             Op::Truncate => {

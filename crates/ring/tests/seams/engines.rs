@@ -1,11 +1,14 @@
 //! Every engine, through the page cache and past it, on real files.
 
-use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, takes_direct, turns, write};
+use super::support::{
+    Diary, Dir, ask, cores_of, is_tmpfs, noise, ring_config, takes_direct, turns, write,
+};
 use door::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, SumRange, Ticket};
 use ring::{FaultPoint, IoEngine, Ring};
 use std::fs::{self, File};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use wire::{InodeNo, LaneId, Wire as _};
+use wire::{InodeNo, LaneId, Piece, Pieces, Wire as _};
 
 const PAGE: usize = 4096;
 
@@ -39,7 +42,10 @@ fn on_each(name: &str, run: impl Fn(&mut Stand)) {
 
 impl Stand {
     fn new(way: Way, name: &str) -> Self {
-        let dir = Dir::new(name);
+        Self::new_in(way, Dir::new(name))
+    }
+
+    fn new_in(way: Way, dir: Dir) -> Self {
         let mut config = ring_config(LaneId(0));
         (config.engine, config.direct) = (way.engine, way.direct);
         config.store = Some(File::open(&dir.0).unwrap().into());
@@ -93,8 +99,41 @@ impl Stand {
 
     /// The object's file, as others see it.
     fn contents(&self, object: Object) -> Vec<u8> {
+        fs::read(self.path(object)).unwrap()
+    }
+
+    fn path(&self, object: Object) -> PathBuf {
         let inode = object.inode.0;
-        fs::read(self.dir.0.join(format!("03/{:02x}/{inode:016x}.1", inode >> 14))).unwrap()
+        self.dir.0.join(format!("03/{:02x}/{inode:016x}.1", inode >> 14))
+    }
+
+    /// An object of these bytes that the page cache has nothing of.
+    fn write_evicted(&mut self, object: Object, bytes: &[u8]) {
+        assert_eq!(self.write(object, 0, bytes), done(Ok(())));
+        let file = File::open(self.path(object)).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
+    fn read_list(&mut self, object: Object, pieces: &[(u64, u32)], only_cached: bool) -> Event {
+        let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
+        let pieces = Pieces::new(pieces.iter().map(piece).collect()).unwrap().to_bytes();
+        let known_count = self.diary.events.len();
+        self.ring.with(|turn| {
+            let pieces = turn.arena.put(&pieces);
+            turn.act(ObjectAction::ReadList { ticket: Ticket(4), object, pieces, only_cached });
+        });
+        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
+        self.diary.events[known_count]
+    }
+
+    /// Whether the last checksums came from the disk.
+    fn summed_from_disk(&self) -> bool {
+        let Some(Event::Object(ObjectEvent::Sums { from_disk, .. })) = self.diary.events.last()
+        else {
+            panic!("{:?}", self.diary.events.last())
+        };
+        *from_disk
     }
 }
 
@@ -104,7 +143,25 @@ fn object(inode: u64) -> Object {
 
 fn read(object: Object, ticket: u64, offset: usize, count: usize) -> Action {
     let (ticket, object_offset) = (Ticket(ticket), offset as u64);
-    Action::Object(ObjectAction::Read { ticket, object, object_offset, read_bytes: count as u32 })
+    Action::Object(ObjectAction::Read {
+        ticket,
+        object,
+        object_offset,
+        read_bytes: count as u32,
+        only_cached: false,
+    })
+}
+
+fn read_cached(object: Object, ticket: u64, offset: usize, count: usize) -> Action {
+    let (ticket, object_offset) = (Ticket(ticket), offset as u64);
+    let read_bytes = count as u32;
+    Action::Object(ObjectAction::Read {
+        ticket,
+        object,
+        object_offset,
+        read_bytes,
+        only_cached: true,
+    })
 }
 
 fn done(result: Result<(), Errno>) -> Event {
@@ -359,7 +416,10 @@ impl Stand {
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
         let event = self.diary.events[known_count];
         assert!(
-            matches!(event, Event::Object(ObjectEvent::Sums { ticket: Ticket(6), result: Ok(_) })),
+            matches!(
+                event,
+                Event::Object(ObjectEvent::Sums { ticket: Ticket(6), result: Ok(_), .. })
+            ),
             "{event:?}"
         );
         self.diary.sums.pop().unwrap()
@@ -401,4 +461,73 @@ fn checksums_are_those_of_what_was_written_and_of_what_is_there() {
         assert_eq!(stand.sums(object(1), &few), expected);
         assert_eq!(stand.sums(object(2), &[(0, 10)]), [sum(&[])], "there is no such object");
     });
+}
+
+/// Each engine, through the page cache.
+fn buffered_ways() -> impl Iterator<Item = Way> {
+    let engines = IoEngine::ALL.into_iter().filter(|engine| engine.check(super::DRIVER).is_ok());
+    engines.map(|engine| Way { engine, direct: false })
+}
+
+#[test]
+fn what_the_page_cache_has_is_read_from_it_alone() {
+    for way in buffered_ways() {
+        let dir = Dir::in_memory(&format!("cached-{}", way.engine.text()));
+        let mut stand = Stand::new_in(way, dir);
+        let bytes = noise(4, 300_000);
+        assert_eq!(stand.write(object(1), 0, &bytes), done(Ok(())));
+        for (offset, count) in [(0, 4096), (5, 100_000), (299_000, 1000)] {
+            let expected = &bytes[offset..offset + count];
+            let found = match stand.ask(read_cached(object(1), 2, offset, count)) {
+                Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) => {
+                    stand.bytes(object(1), offset, bulk)
+                }
+                other => panic!("{way:?}: {other:?}"),
+            };
+            assert!(found == expected, "{way:?}: {count} bytes at {offset}");
+        }
+        let Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) =
+            stand.read_list(object(1), &[(0, 10), (200_000, 10)], true)
+        else {
+            panic!("{way:?}")
+        };
+        let both = [&bytes[..10], &bytes[200_000..200_010]].concat();
+        assert_eq!(stand.ring.bulk_bytes(bulk), both, "{way:?}");
+        assert_eq!(stand.sums(object(1), &[(0, 65_536)]), [sum(&bytes[..65_536])]);
+        assert!(!stand.summed_from_disk(), "{way:?}");
+    }
+}
+
+#[test]
+fn what_has_left_the_page_cache_is_not_read_from_it_and_checksums_say_so() {
+    if is_tmpfs(&File::open(std::env::temp_dir()).unwrap()) {
+        eprintln!("a file system in memory keeps all");
+        return;
+    }
+    for way in buffered_ways() {
+        let mut stand = Stand::new(way, &format!("evicted-{}", way.engine.text()));
+        let bytes = noise(4, 300_000);
+        // Each of its own: a read that misses has the kernel begin to read.
+        for (inode, count) in [(1, 4096), (2, 200_000)] {
+            stand.write_evicted(object(inode), &bytes);
+            let missed = stand.ask(read_cached(object(inode), 2, 4096, count));
+            assert_eq!(
+                missed,
+                Event::Object(ObjectEvent::Uncached { ticket: Ticket(2) }),
+                "{way:?}"
+            );
+            assert!(stand.read(object(inode), 4096, count) == bytes[4096..4096 + count]);
+        }
+        stand.write_evicted(object(3), &bytes);
+        let missed = stand.read_list(object(3), &[(0, 10), (200_000, 10)], true);
+        assert_eq!(missed, Event::Object(ObjectEvent::Uncached { ticket: Ticket(4) }), "{way:?}");
+        let read = stand.read_list(object(3), &[(0, 10), (200_000, 10)], false);
+        assert!(
+            matches!(read, Event::Object(ObjectEvent::Read { result: Ok(Some(_)), .. })),
+            "{read:?}"
+        );
+        stand.write_evicted(object(4), &bytes);
+        assert_eq!(stand.sums(object(4), &[(65_536, 65_536)]), [sum(&bytes[65_536..131_072])]);
+        assert!(stand.summed_from_disk(), "{way:?}");
+    }
 }

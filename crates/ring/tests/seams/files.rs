@@ -70,8 +70,13 @@ fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) ->
 
 fn read(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), read_bytes: u32) -> Option<Bulk> {
     let (object, object_offset) = at;
-    let action =
-        Action::Object(ObjectAction::Read { ticket: Ticket(2), object, object_offset, read_bytes });
+    let action = Action::Object(ObjectAction::Read {
+        ticket: Ticket(2),
+        object,
+        object_offset,
+        read_bytes,
+        only_cached: false,
+    });
     match ask(ring, diary, action) {
         Event::Object(ObjectEvent::Read { ticket: Ticket(2), result }) => result.unwrap(),
         other => panic!("{other:?}"),
@@ -312,6 +317,7 @@ fn more_objects_than_are_kept_open_work_all_the_same() {
                 object,
                 object_offset: 0,
                 read_bytes: 8192,
+                only_cached: false,
             });
         }
     });
@@ -344,6 +350,7 @@ fn a_failing_medium_is_told_and_the_next_try_works() {
         object,
         object_offset: 0,
         read_bytes: 3,
+        only_cached: false,
     });
     let failed = Event::Object(ObjectEvent::Read { ticket: Ticket(2), result: Err(Errno(5)) });
     assert_eq!(ask(&mut ring, &mut diary, read_action), failed);
@@ -478,6 +485,7 @@ fn reads_wait_for_buffers() {
                 object,
                 object_offset: 0,
                 read_bytes: 1 << 20,
+                only_cached: false,
             });
         }
     });

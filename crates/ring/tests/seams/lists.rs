@@ -42,7 +42,12 @@ impl World {
         let pieces = Pieces::new(pieces.iter().map(piece).collect()).unwrap();
         self.ring.with(|turn| {
             let pieces = turn.arena.put(&pieces.to_bytes());
-            turn.act(ObjectAction::ReadList { ticket: Ticket(ticket), object: OBJECT, pieces });
+            turn.act(ObjectAction::ReadList {
+                ticket: Ticket(ticket),
+                object: OBJECT,
+                pieces,
+                only_cached: false,
+            });
         });
     }
 

@@ -644,7 +644,13 @@ fn bulk_that_lies_in_a_file_becomes_bytes() {
     let read_bytes = READ_BYTES as u32;
     rings.act(
         1,
-        Action::Object(ObjectAction::Read { ticket, object, object_offset: 0, read_bytes }),
+        Action::Object(ObjectAction::Read {
+            ticket,
+            object,
+            object_offset: 0,
+            read_bytes,
+            only_cached: false,
+        }),
     );
     rings.until(1, known + 2);
     let Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) =

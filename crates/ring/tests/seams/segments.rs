@@ -50,6 +50,7 @@ impl World {
             object,
             object_offset,
             read_bytes,
+            only_cached: false,
         })) {
             Event::Object(ObjectEvent::Read { result, .. }) => {
                 let Some(bulk) = result.unwrap() else { return Vec::new() };
@@ -67,7 +68,12 @@ impl World {
         let known_count = self.diary.events.len();
         self.ring.with(|turn| {
             let pieces = turn.arena.put(&pieces.to_bytes());
-            turn.act(ObjectAction::ReadList { ticket: TICKET, object: OBJECT, pieces });
+            turn.act(ObjectAction::ReadList {
+                ticket: TICKET,
+                object: OBJECT,
+                pieces,
+                only_cached: false,
+            });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
         match self.diary.events[known_count] {

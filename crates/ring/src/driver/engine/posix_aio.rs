@@ -388,7 +388,7 @@ mod tests {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let mut room = [0; 64];
         let (at, file) = (room.as_mut_ptr(), file.as_raw_fd());
-        let op = Op::Read { file, at, read_bytes: 64, offset: 0, direct: false };
+        let op = Op::Read { file, at, read_bytes: 64, offset: 0, direct: false, cached: false };
         let mut aio = PosixAio::new(&[]).unwrap();
         // SAFETY: room and file live until the end of this test, which takes what comes of it.
         unsafe { aio.begin(Work { token: Token::new(Kind::Job, 1), op }) };

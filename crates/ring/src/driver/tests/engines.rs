@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 fn read(file: &File, room: &mut [u8], offset: u64) -> Op {
     let (file, at) = (file.as_raw_fd(), room.as_mut_ptr());
     let read_bytes = u32::try_from(room.len()).unwrap();
-    Op::Read { file, at, read_bytes, offset, direct: false }
+    Op::Read { file, at, read_bytes, offset, direct: false, cached: false }
 }
 
 fn new_file(folder: &Dir) -> File {

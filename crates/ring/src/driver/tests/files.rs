@@ -58,7 +58,14 @@ fn a_file_is_made_written_read_cut_and_removed() {
             assert_eq!(rig.ask(JOB, write(&file, &bytes, 100, durable)), Ok(9000));
             let mut back = vec![0; 10_000];
             let (at, file) = (back.as_mut_ptr(), file.as_raw_fd());
-            let read = |offset| Op::Read { file, at, read_bytes: 10_000, offset, direct: false };
+            let read = |offset| Op::Read {
+                file,
+                at,
+                read_bytes: 10_000,
+                offset,
+                direct: false,
+                cached: false,
+            };
             assert_eq!(rig.ask(JOB, read(0)), Ok(9100));
             assert!(back[100..9100] == bytes);
             assert_eq!(rig.ask(JOB, read(9100)), Ok(0), "the end");

@@ -173,7 +173,10 @@ impl World {
             let read_bytes = u32::try_from(count - moved_bytes).unwrap();
             let place = (offset + moved_bytes) as u64;
             match rig
-                .ask(JOB, Op::Read { file, at, read_bytes, offset: place, direct: false })
+                .ask(
+                    JOB,
+                    Op::Read { file, at, read_bytes, offset: place, direct: false, cached: false },
+                )
                 .unwrap()
             {
                 0 => break,

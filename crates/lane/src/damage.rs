@@ -1,0 +1,252 @@
+//! Lines for people about contents that are damaged, with the path of the file.
+//!
+//! ```text
+//! damaged ─▶ ColdRead: the inode's row ─▶ ColdRead: its parent's entries, a page at a time ─┐
+//!               ▲                          its name is among them ◀──────────────────────────┤
+//!               └── the parent, unless it is the root ◀── the name ─┘    else: without a path ┘
+//! ```
+//! The rows of all shards are in one table, so no other lane is asked; they are a second behind, so a name
+//! that is that new may be missing or old. Invariant: a line is said once, after [`LOOK_MS`] or when the lane
+//! ends at the latest, with a path or without; nothing waits for it.
+
+use crate::Lane;
+use crate::cold::decoded;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use data::Damage;
+use disk::rows::{Key, Range, Row};
+use door::{Errno, Mono, Object, Say, Span, StoreAction, Ticket, Turn};
+use wire::InodeNo;
+
+/// Questions to the cold store for a path.
+pub(crate) const PATH_TICKET: u64 = 6 << 56;
+/// A path that was not found after this long is not waited for.
+const LOOK_MS: u64 = 5_000;
+/// Paths that are looked for at a time.
+const LOOK_COUNT_MAX: usize = 16;
+/// Entries that are read at a time, and how often for one path: a name in a directory of more than a million
+/// entries may be missed.
+const PAGE_ENTRY_COUNT: u32 = 1_024;
+const PAGE_COUNT_MAX: u32 = 1_024;
+const PATH_BYTES_MAX: usize = 4_096;
+
+/// What is known of where a file is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    Path(String),
+    /// It is open, or about to be removed.
+    Nameless,
+    Unknown,
+}
+
+/// A damaged place whose file's path is looked for.
+#[derive(Debug)]
+struct Look {
+    object: Object,
+    object_offset: u64,
+    damage: Damage,
+    until: Mono,
+    /// Whose name is looked for; and where, if that is known.
+    inode: InodeNo,
+    dir: Option<InodeNo>,
+    /// The names below it, the last one first.
+    names: Vec<Vec<u8>>,
+    page_count: u32,
+}
+
+/// What comes next of a look.
+enum Next {
+    /// The row of the inode whose name is looked for is wanted.
+    Inode,
+    /// The entries of the directory are wanted, behind this name.
+    Entries(InodeNo, Option<Vec<u8>>),
+    End(Place),
+}
+
+/// The paths that a lane looks for.
+#[derive(Default, Debug)]
+pub(crate) struct Paths {
+    ticket_count: u64,
+    looks: BTreeMap<u64, Look>,
+}
+
+impl Paths {
+    /// When the first of them is not waited for any more.
+    pub(crate) fn until(&self) -> Option<Mono> {
+        self.looks.values().map(|look| look.until).min()
+    }
+}
+
+impl Lane {
+    /// Says what is wrong with a file's contents, once its path is known.
+    pub(crate) fn on_damaged(
+        &mut self,
+        turn: &mut Turn<'_>,
+        object: Object,
+        (object_offset, damage): (u64, Damage),
+    ) {
+        let (inode, until) = (object.inode, turn.now.mono.after_ms(LOOK_MS));
+        let (dir, names, page_count) = (None, Vec::new(), 0);
+        let look = Look { object, object_offset, damage, until, inode, dir, names, page_count };
+        if self.stopping || self.paths.looks.len() >= LOOK_COUNT_MAX {
+            return self.say_damage(turn, &look, &Place::Unknown);
+        }
+        self.ask_inode(turn, look);
+    }
+
+    fn ask_inode(&mut self, turn: &mut Turn<'_>, look: Look) {
+        let key = Key::inode(look.inode);
+        self.ask_path(turn, look, key.bytes(), &[]);
+    }
+
+    fn ask_entries(
+        &mut self,
+        turn: &mut Turn<'_>,
+        look: Look,
+        dir: InodeNo,
+        behind: Option<&[u8]>,
+    ) {
+        let Range { from, until } = Range::dirents(dir);
+        // No key lies between a name's and the same with a zero behind it.
+        let next = behind.map_or_else(Vec::new, |name| [from.bytes(), name, &[0]].concat());
+        let from = if next.is_empty() { from.bytes() } else { &next[..] };
+        self.ask_path(turn, look, from, until.bytes());
+    }
+
+    fn ask_path(&mut self, turn: &mut Turn<'_>, look: Look, from: &[u8], until: &[u8]) {
+        self.paths.ticket_count += 1;
+        let number = self.paths.ticket_count;
+        self.paths.looks.insert(number, look);
+        let from = turn.arena.put(from);
+        let until = turn.arena.put(until);
+        let ticket = Ticket(PATH_TICKET | number);
+        let row_count_max = PAGE_ENTRY_COUNT;
+        turn.act(StoreAction::ReadRows { ticket, from, until, row_count_max });
+    }
+
+    /// The cold store has answered.
+    pub(crate) fn on_path_rows(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<Span, Errno>,
+    ) {
+        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let Some(mut look) = self.paths.looks.remove(&number) else { return };
+        let rows = result.ok().and_then(|rows| decoded(turn.arena.get(rows)).ok());
+        match rows.map_or(Next::End(Place::Unknown), |rows| look.next(&rows)) {
+            Next::Inode => self.ask_inode(turn, look),
+            Next::Entries(dir, behind) => self.ask_entries(turn, look, dir, behind.as_deref()),
+            Next::End(place) => self.say_damage(turn, &look, &place),
+        }
+    }
+
+    /// Says what has waited long enough; at the end all of it.
+    pub(crate) fn end_looks(&mut self, turn: &mut Turn<'_>) {
+        let (now, stopping) = (turn.now.mono, self.stopping);
+        let is_over = |look: &Look| stopping || look.until <= now;
+        for (_, look) in
+            self.paths.looks.extract_if(.., |_, look| is_over(look)).collect::<Vec<_>>()
+        {
+            self.say_damage(turn, &look, &Place::Unknown);
+        }
+    }
+
+    fn say_damage(&mut self, turn: &mut Turn<'_>, look: &Look, place: &Place) {
+        let Look { object, object_offset: at, damage, .. } = look;
+        let what = match damage {
+            Damage::Missing => format!("bytes from {at} on are missing"),
+            Damage::Short { found_bytes } => {
+                format!("the file ends at byte {found_bytes}, which is too early")
+            }
+            Damage::Changed { expected, found } => format!(
+                "the block at byte {at} was changed (CRC-32C {expected:08x} expected, {found:08x} \
+                 found)"
+            ),
+        };
+        let inode = object.inode.0;
+        let (file, hint) = match place {
+            Place::Path(path) => (format!("{path}, inode {inode} ({object})"), String::new()),
+            Place::Nameless => {
+                (format!("inode {inode} ({object}), a file without a name"), String::new())
+            }
+            Place::Unknown => (
+                format!("inode {inode} ({object})"),
+                format!(" `find DIR -inum {inode}` on a mount at DIR finds its path."),
+            ),
+        };
+        let line = format!(
+            "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the whole block \
+             again or restore the file, and look at the disk."
+        );
+        self.say(turn, Say::Alarm, &line);
+    }
+}
+
+impl Look {
+    fn next(&mut self, rows: &[Row<'_>]) -> Next {
+        match self.dir {
+            None => self.on_inode(rows),
+            Some(dir) => self.on_entries(dir, rows),
+        }
+    }
+
+    /// The row says in which directory its name is.
+    fn on_inode(&mut self, rows: &[Row<'_>]) -> Next {
+        let Some(Row::Inode(row)) = rows.first() else { return Next::End(Place::Unknown) };
+        if row.nlink == 0 {
+            return Next::End(Place::Nameless);
+        }
+        if row.parent == InodeNo(0) {
+            return Next::End(Place::Unknown);
+        }
+        self.dir = Some(row.parent);
+        Next::Entries(row.parent, None)
+    }
+
+    fn on_entries(&mut self, dir: InodeNo, rows: &[Row<'_>]) -> Next {
+        let entries = rows.iter().filter_map(|row| {
+            if let Row::Dirent { name, row, .. } = row { Some((name, row.inode)) } else { None }
+        });
+        let mut found = entries.filter(|(_, inode)| *inode == self.inode).map(|(name, _)| *name);
+        let Some(name) = found.next() else { return self.on_absent(dir, rows) };
+        self.names.push(name.bytes().to_vec());
+        let path_bytes: usize = self.names.iter().map(|name| name.len() + 1).sum();
+        if dir == InodeNo::ROOT {
+            return Next::End(Place::Path(path_of(&self.names)));
+        }
+        if path_bytes > PATH_BYTES_MAX {
+            return Next::End(Place::Unknown);
+        }
+        (self.inode, self.dir) = (dir, None);
+        Next::Inode
+    }
+
+    /// Its name is not among these entries.
+    fn on_absent(&mut self, dir: InodeNo, rows: &[Row<'_>]) -> Next {
+        self.page_count += 1;
+        let is_last = rows.len() < usize::try_from(PAGE_ENTRY_COUNT).unwrap_or(usize::MAX);
+        if let Some(Row::Dirent { name, .. }) = rows.last()
+            && !is_last
+            && self.page_count < PAGE_COUNT_MAX
+        {
+            return Next::Entries(dir, Some(name.bytes().to_vec()));
+        }
+        Next::End(Place::Unknown)
+    }
+}
+
+/// A path for people: what cannot be printed is escaped.
+fn path_of(names: &[Vec<u8>]) -> String {
+    let mut path = String::new();
+    for name in names.iter().rev() {
+        path.push('/');
+        for chunk in name.utf8_chunks() {
+            path.extend(chunk.valid().chars().flat_map(char::escape_debug));
+            path.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+        }
+    }
+    path
+}
