@@ -108,9 +108,9 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
     let mut turns: Option<Turns> = None;
     for _ in 0..home.options.round_count {
         progress.step(case.row);
-        generator.brain().pace.take_turns();
+        generator.core().pace.take_turns();
         samples.push(generator.measure(&home.options)?);
-        let more = generator.brain().pace.take_turns();
+        let more = generator.core().pace.take_turns();
         turns = match (turns, more) {
             (Some(mut all), Some(more)) => {
                 all.all.add(&more.all)?;

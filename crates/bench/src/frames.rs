@@ -47,8 +47,12 @@ pub(crate) fn read_reply(bulk_bytes: u32) -> Vec<u8> {
 
 /// Bytes of a write's request before its contents.
 pub(crate) fn write_request_bytes() -> usize {
-    let write =
-        Write { inode: InodeNo::ROOT, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
+    let write = Write {
+        inode: InodeNo::ROOT,
+        file_offset: 0,
+        append: false,
+        takes: wire::ClearPrivileges::Nothing,
+    };
     request_bytes(Op::Write, |to| write.encode(to))
 }
 

@@ -1,11 +1,11 @@
 //! A load at work: a ring on the generator's core, turned until a run is over.
 
-use crate::load::{Greeting, Load, Phase, Shape, Tally, Work};
+use crate::load::{Handshake, Load, Phase, Shape, Tally, Work};
 use crate::plan::Options;
 use crate::server::Server;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
-use door::{Brain, Turn};
+use interface::{Core, Turn};
 use ring::{Config, Ring};
 use std::time::Duration;
 use wire::LaneId;
@@ -30,8 +30,8 @@ impl Sample {
     }
 }
 
-/// A brain with a load in it.
-pub(crate) trait Driven: Brain {
+/// A core with a load in it.
+pub(crate) trait Driven: Core {
     /// The load.
     fn load(&mut self) -> &mut Load;
 
@@ -52,7 +52,7 @@ impl Driven for Load {
 /// Connected clients and what they do.
 pub(crate) struct Generator<B = Load> {
     ring: Ring,
-    brain: B,
+    core: B,
     pid: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Generator {
         options: &Options,
         work: impl FnOnce(&mut Ring) -> Result<Work>,
     ) -> Result<Self> {
-        let greeting = greeting_of(server)?;
+        let handshake = handshake_of(server)?;
         let mut config = Config::new(LaneId(0));
         config.server = Some(server.address);
         config.sealing = server.sealing;
@@ -79,8 +79,8 @@ impl Generator {
         let mut ring = Ring::new(config).context("cannot set up a ring for the load")?;
         let work = work(&mut ring)?;
         let counted_lane_count =
-            greeting.map().map_or(server.counted_lane_count, |map| map.lane_count);
-        let shape = Shape { client_count, depth, work, greeting, counted_lane_count };
+            handshake.map().map_or(server.counted_lane_count, |map| map.lane_count);
+        let shape = Shape { client_count, depth, work, handshake, counted_lane_count };
         let mut generator = Self::start(ring, Load::new(shape)?, options)?;
         generator.pid = server.pid();
         Ok(generator)
@@ -92,17 +92,17 @@ impl<B: Driven> Generator<B> {
     ///
     /// # Errors
     /// When one is refused.
-    pub(crate) fn start(ring: Ring, brain: B, options: &Options) -> Result<Self> {
-        let mut generator = Self { ring, brain, pid: None };
-        let brain = &mut generator.brain;
-        generator.ring.with(|turn| brain.talk(turn, |load, turn| load.connect(turn)));
+    pub(crate) fn start(ring: Ring, core: B, options: &Options) -> Result<Self> {
+        let mut generator = Self { ring, core, pid: None };
+        let core = &mut generator.core;
+        generator.ring.with(|turn| core.talk(turn, |load, turn| load.connect(turn)));
         generator.turn_until(options, |phase| phase == Phase::Idle)?;
         Ok(generator)
     }
 
     /// What runs.
-    pub(crate) const fn brain(&mut self) -> &mut B {
-        &mut self.brain
+    pub(crate) const fn core(&mut self) -> &mut B {
+        &mut self.core
     }
 
     /// Runs once.
@@ -113,17 +113,17 @@ impl<B: Driven> Generator<B> {
         let measured = Duration::from_secs_f64(options.seconds);
         let warm = Duration::from_secs_f64(options.seconds * WARM_PART);
         let (warm_ns, measured_ns) = (ns_of(warm), ns_of(measured));
-        let brain = &mut self.brain;
-        brain.load().prepare()?;
+        let core = &mut self.core;
+        core.load().prepare()?;
         self.ring.with(|turn| {
-            brain.talk(turn, |load, turn| load.begin(turn, (warm_ns, measured_ns)));
+            core.talk(turn, |load, turn| load.begin(turn, (warm_ns, measured_ns)));
         });
         self.turn_until(options, |phase| matches!(phase, Phase::Measuring { .. }))?;
         let before = self.look()?;
         self.turn_until(options, |phase| !matches!(phase, Phase::Measuring { .. }))?;
         let after = self.look()?;
         self.turn_until(options, |phase| phase == Phase::Idle)?;
-        let (tally, lanes) = self.brain.load().results();
+        let (tally, lanes) = self.core.load().results();
         let process = before.1.zip(after.1).map(|(then, now)| now.since(&then));
         let usage = match lanes {
             Some((then, now)) => {
@@ -143,22 +143,22 @@ impl<B: Driven> Generator<B> {
     /// # Errors
     /// When it cannot ask.
     pub(crate) fn ask_and_turn_away(&mut self, options: &Options) -> Result<()> {
-        let brain = &mut self.brain;
-        brain.load().prepare()?;
-        self.ring.with(|turn| brain.talk(turn, |load, turn| load.begin(turn, (u64::MAX / 4, 0))));
+        let core = &mut self.core;
+        core.load().prepare()?;
+        self.ring.with(|turn| core.talk(turn, |load, turn| load.begin(turn, (u64::MAX / 4, 0))));
         options.interrupt.check()?;
         // What was asked leaves with the next turn, which answers end.
-        self.ring.turn(&mut self.brain).context("the load's ring failed").map(drop)
+        self.ring.turn(&mut self.core).context("the load's ring failed").map(drop)
     }
 
     fn turn_until(&mut self, options: &Options, reached: impl Fn(Phase) -> bool) -> Result<()> {
-        while !reached(self.brain.load().phase()) {
+        while !reached(self.core.load().phase()) {
             options.interrupt.check()?;
-            if !self.ring.turn(&mut self.brain).context("the load's ring failed")? {
+            if !self.ring.turn(&mut self.core).context("the load's ring failed")? {
                 bail!("the load ended by itself");
             }
             // Who interrupts us has interrupted the server as well, perhaps before us.
-            self.brain
+            self.core
                 .load()
                 .check()
                 .map_err(|error| options.interrupt.check().err().unwrap_or(error))?;
@@ -173,13 +173,13 @@ impl<B: Driven> Generator<B> {
     }
 }
 
-fn greeting_of(server: &Server) -> Result<Greeting> {
+fn handshake_of(server: &Server) -> Result<Handshake> {
     let Some(access) = &server.access else {
         let lane = server.counted_lane_count > 0;
-        return Ok(if lane { Greeting::Knock } else { Greeting::None });
+        return Ok(if lane { Handshake::Knock } else { Handshake::None });
     };
     let map = server.volume()?.map().context("the server told no map")?;
-    Ok(Greeting::Full { secret: access.secret, export: access.export.clone(), map })
+    Ok(Handshake::Full { secret: access.secret, export: access.export.clone(), map })
 }
 
 fn ns_of(duration: Duration) -> u64 {

@@ -44,7 +44,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
                     }
                     let sent = &bytes[..strided.request_bytes() as usize];
                     let bulk = ring.bulk_of(sent).context("no memory for the bytes to write")?;
-                    let bulk = door::Bulk { crc32c: Some(wire::crc32c(sent)), ..bulk };
+                    let bulk = interface::Bulk { crc32c: Some(wire::crc32c(sent)), ..bulk };
                     Ok(Work::WriteList { files, strided, bulk })
                 })
             };

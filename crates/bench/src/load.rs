@@ -10,22 +10,22 @@
 mod client;
 mod work;
 
-pub(crate) use client::Greeting;
+pub(crate) use client::Handshake;
 pub(crate) use work::{Pieces, Strided, Work};
 
 use crate::samples::number;
 use crate::usage::LaneUsage;
 use anyhow::{Result, anyhow, bail};
 use client::{Client, Heard, State};
-use door::{
-    Action, Brain, CloseReason, ConnId, Event, Mono, NetAction, NetEvent, Span, Ticket, Turn,
-};
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
+use interface::{
+    Action, CloseReason, ConnId, Core, Event, Mono, NetAction, NetEvent, Span, Ticket, Turn,
+};
 use wire::{Channel, FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
 
 /// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
-const GREETING_COUNT_MAX: usize = 32;
+const HANDSHAKE_COUNT_MAX: usize = 32;
 /// How often a load looks up, even if nothing happens, so that its owner can end it.
 const LOOK_MS: u64 = 50;
 /// How far apart a load wakes at least for operations that are due.
@@ -39,7 +39,7 @@ pub(crate) struct Shape {
     pub(crate) client_count: u32,
     pub(crate) depth: u32,
     pub(crate) work: Work,
-    pub(crate) greeting: Greeting,
+    pub(crate) handshake: Handshake,
     /// One further connection to each of these lanes asks for counters; none for servers that
     /// have none to tell.
     pub(crate) counted_lane_count: u16,
@@ -81,7 +81,7 @@ pub(crate) fn latencies() -> Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_NS_MAX, 3).map_err(|error| anyhow!(error))
 }
 
-/// The brain of the generator.
+/// The core of the generator.
 pub(crate) struct Load {
     shape: Shape,
     clients: Vec<Client>,
@@ -136,7 +136,7 @@ impl Load {
             bail!("a client of this load keeps at most {slot_count_max} operations under way");
         }
         let workers = (0..shape.client_count).map(|index| {
-            Client::new(shape.depth, shape.work.server_lane(index, shape.greeting.map()), false)
+            Client::new(shape.depth, shape.work.server_lane(index, shape.handshake.map()), false)
         });
         let counters = (0..shape.counted_lane_count).map(|lane| Client::new(1, LaneId(lane), true));
         let clients = workers.chain(counters).collect();
@@ -159,7 +159,7 @@ impl Load {
 
     /// Begins to connect all clients.
     pub(crate) fn connect(&mut self, turn: &mut Turn<'_>) {
-        (0..GREETING_COUNT_MAX).for_each(|_| self.connect_next(turn));
+        (0..HANDSHAKE_COUNT_MAX).for_each(|_| self.connect_next(turn));
     }
 
     fn connect_next(&mut self, turn: &mut Turn<'_>) {
@@ -269,7 +269,7 @@ impl Load {
         let client = &mut self.clients[index];
         let Some(place) = client.free.pop() else { return false };
         client.began[usize::from(place)] = due;
-        let map = self.shape.greeting.map();
+        let map = self.shape.handshake.map();
         if map.is_none() {
             client.order.push_back(place);
         }
@@ -287,7 +287,7 @@ impl Load {
     fn on_frame(&mut self, turn: &mut Turn<'_>, index: usize, frame: Span) {
         let client = &mut self.clients[index];
         if !matches!(client.state, State::Up { .. }) {
-            match client.hear(turn, frame, &self.shape.greeting) {
+            match client.hear(turn, frame, &self.shape.handshake) {
                 Ok(Heard::More) => {}
                 Ok(Heard::Up) => self.on_up(turn),
                 Err(line) => self.fail(line),
@@ -300,10 +300,10 @@ impl Load {
         if client.counts {
             return self.on_stats(turn, frame);
         }
-        let place = match self.shape.greeting {
+        let place = match self.shape.handshake {
             // Nobody is there who could say anything else.
-            Greeting::None | Greeting::Knock => client.oldest(),
-            Greeting::Full { .. } => match done_place(turn.arena.get(frame), client.depth()) {
+            Handshake::None | Handshake::Knock => client.oldest(),
+            Handshake::Full { .. } => match done_place(turn.arena.get(frame), client.depth()) {
                 Ok(Done::Place(place)) => place,
                 Ok(Done::Again(place)) => {
                     client.free.push(place);
@@ -387,7 +387,7 @@ impl Load {
     }
 }
 
-impl Brain for Load {
+impl Core for Load {
     #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes is an error")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
@@ -405,7 +405,7 @@ impl Brain for Load {
                 let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
                 self.by_conn.insert(conn, index);
                 let client = &mut self.clients[index];
-                match client.greet(turn, (conn, channel), &self.shape.greeting) {
+                match client.greet(turn, (conn, channel), &self.shape.handshake) {
                     Ok(()) if matches!(client.state, State::Up { .. }) => self.on_up(turn),
                     Ok(()) => {}
                     Err(error) => self.fail(format!("{error:#}")),
@@ -469,7 +469,8 @@ enum Done {
 
 /// Whose reply this is, if it says that its operation was done or will be.
 fn done_place(frame: &[u8], depth: u32) -> Result<Done, String> {
-    let (head, _) = Head::decode(frame).map_err(|breach| breach.text().to_owned())?;
+    let (head, _) =
+        Head::decode(frame).map_err(|protocol_error| protocol_error.text().to_owned())?;
     let Head::Reply(Reply { status, op, trace_id, .. }) = head else {
         return Err("the server sent something that is no reply".to_owned());
     };

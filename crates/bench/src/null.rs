@@ -7,8 +7,8 @@
 //! object, if the ring has a store; reads of some lengths may be answered from memory, whatever
 //! their offset. Files that are made have a name, but no size.
 
-use door::{
-    Action, Brain, Bulk, ConnId, Event, KernelAction, KernelEvent, KernelSlot, NetAction, NetEvent,
+use interface::{
+    Action, Bulk, ConnId, Core, Event, KernelAction, KernelEvent, KernelSlot, NetAction, NetEvent,
     Object, ObjectAction, ObjectEvent, Span, Ticket, Turn,
 };
 use std::collections::{HashMap, VecDeque};
@@ -97,9 +97,9 @@ struct Running {
 /// Waves before the answer.
 const BEFORE_COUNT: usize = 2;
 /// Whose exchange the first of a connection is: a server closes one on which nobody says anything.
-const GREETING: usize = usize::MAX;
+const HANDSHAKE: usize = usize::MAX;
 
-/// The brain of a null file system, one per lane.
+/// The core of a null file system, one per lane.
 pub struct NullFs {
     before: Before,
     over_uring: bool,
@@ -120,7 +120,7 @@ pub struct NullFs {
 }
 
 impl NullFs {
-    /// A brain. `over_uring`: the mount's transport; `contents`: where the file's bytes are.
+    /// A core. `over_uring`: the mount's transport; `contents`: where the file's bytes are.
     #[must_use]
     pub fn new(before: Before, over_uring: bool, contents: Option<Object>) -> Self {
         Self {
@@ -346,7 +346,7 @@ impl NullFs {
     }
 }
 
-impl Brain for NullFs {
+impl Core for NullFs {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Kernel(KernelEvent::Request { slot: Some(slot), request, bulk }) => {
@@ -363,12 +363,12 @@ impl Brain for NullFs {
             Event::Net(NetEvent::Connected { conn, .. }) => {
                 self.echo = Some(conn);
                 turn.act(NetAction::admit(conn));
-                self.echoing.push_back(GREETING);
+                self.echoing.push_back(HANDSHAKE);
                 self.exchange(turn, None);
             }
             Event::Object(ObjectEvent::Read { ticket, result }) => {
                 let Some(waiting) = self.recall(ticket) else { return };
-                let status = result.err().map_or(Status::Ok, door::Errno::status);
+                let status = result.err().map_or(Status::Ok, interface::Errno::status);
                 let bulk = result.ok().flatten();
                 reply(turn, waiting.slot, status, &[], bulk);
                 if let Some(bulk) = bulk {
@@ -377,7 +377,7 @@ impl Brain for NullFs {
             }
             Event::Object(ObjectEvent::Done { ticket, result }) => {
                 let Some(waiting) = self.recall(ticket) else { return };
-                let status = result.err().map_or(Status::Ok, door::Errno::status);
+                let status = result.err().map_or(Status::Ok, interface::Errno::status);
                 let mut body = Vec::new();
                 put_numbers(&mut body, &[waiting.bytes, 0]);
                 reply(turn, waiting.slot, status, &body, None);
@@ -438,8 +438,12 @@ fn read_frame(bytes: u32) -> Vec<u8> {
 
 /// Brings bytes.
 fn write_frame(bulk: Bulk) -> Vec<u8> {
-    let body =
-        Write { inode: InodeNo::ROOT, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
+    let body = Write {
+        inode: InodeNo::ROOT,
+        file_offset: 0,
+        append: false,
+        takes: wire::ClearPrivileges::Nothing,
+    };
     let mut frame = Vec::new();
     let sizes = Some((bulk.bulk_bytes, bulk.crc32c));
     Head::Request(request_head(Op::Write)).encode(&mut frame, sizes, |to| body.encode(to));

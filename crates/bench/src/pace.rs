@@ -3,8 +3,8 @@
 
 use crate::load::latencies;
 use anyhow::Result;
-use door::{Action, Event, LogRoom, StoreAction, StoreEvent, Ticket};
 use hdrhistogram::Histogram;
+use interface::{Action, Event, LogSpace, StoreAction, StoreEvent, Ticket};
 use std::time::Instant;
 
 /// The pace.
@@ -118,7 +118,7 @@ impl Pace {
         slow.turns.early_count += u64::from(counts && asked_count < slow.ops_per_commit);
         Some(Event::Store(StoreEvent::Logged {
             ticket,
-            result: Ok(LogRoom { room_bytes: u64::MAX, is_behind: false }),
+            result: Ok(LogSpace { space_bytes: u64::MAX, is_behind: false }),
         }))
     }
 

@@ -71,7 +71,7 @@ impl<'a> Race<'a> {
     /// Lets an entrant begin so many operations a second.
     pub(crate) fn set_rate(&mut self, entrant: usize, ops_per_s: f64) {
         let entrant = &mut self.entrants[entrant];
-        entrant.generator.brain().set_rate(Some(ops_per_s));
+        entrant.generator.core().set_rate(Some(ops_per_s));
         entrant.row.note = Some(format!("{ops_per_s:.0} operations a second are begun"));
     }
 

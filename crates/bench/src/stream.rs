@@ -10,7 +10,7 @@ use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::{Home, Server};
 use anyhow::{Context as _, Result};
-use door::Bulk;
+use interface::Bulk;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -71,7 +71,7 @@ pub(crate) struct LaneUsage {
     pub(crate) syscall_count: u64,
     /// Clock readings.
     pub(crate) clock_read_count: u64,
-    /// Letters to sister lanes.
+    /// Letters to peer lanes.
     pub(crate) letter_count: u64,
     /// The longest turn since the start.
     pub(crate) turn_ns_max: u64,
@@ -164,7 +164,7 @@ impl LaneUsage {
             turn_count: stats.turn_count,
             syscall_count: stats.syscall_count,
             clock_read_count: stats.clock_read_count,
-            letter_count: stats.letter_out_count,
+            letter_count: stats.message_out_count,
             turn_ns_max: stats.turn_ns_max,
             handed_count: stats.objects.handed_count,
             started_count: stats.objects.thread_count,

@@ -6,14 +6,14 @@
 
 use crate::create::{NAME, create};
 use crate::generator::{Driven, Generator};
-use crate::load::{Greeting, Load, Phase, Shape, Work};
+use crate::load::{Handshake, Load, Phase, Shape, Work};
 use crate::pace::Pace;
 use crate::rounds::alternate;
 use crate::row::Row;
 use crate::samples::fill;
 use crate::server::Home;
 use anyhow::{Context as _, Result};
-use door::{Action, Brain, CloseReason, ConnId, Event, NetAction, NetEvent, StoreEvent, Turn};
+use interface::{Action, CloseReason, ConnId, Core, Event, NetAction, NetEvent, StoreEvent, Turn};
 use lane::{Config, Export, Lane, Limits, Restore};
 use ring::{LogFile, Ring};
 use rustix::process::{getegid, geteuid};
@@ -55,8 +55,8 @@ pub(crate) fn generator(
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
     let secret = Secret::new(library::random()?);
-    let greeting = Greeting::Full { secret, export: String::new(), map: MAP };
-    let shape = Shape { client_count, depth, work, greeting, counted_lane_count: 1 };
+    let handshake = Handshake::Full { secret, export: String::new(), map: MAP };
+    let shape = Shape { client_count, depth, work, handshake, counted_lane_count: 1 };
     let wired = Wired {
         lane: new_lane(secret)?,
         load: Load::new(shape)?,
@@ -79,7 +79,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         exports: vec![Export { name: String::new(), root_trusted: true }],
         seed: library::random()?,
         // All clients come at once, and nobody else does.
-        limits: Limits { greeting_count_max: 4096, ..Limits::default() },
+        limits: Limits { handshake_count_max: 4096, ..Limits::default() },
         redo_key: lane::RedoKey::new([0; 32]),
         share_before: lane::Share::default(),
         rules: wire::Rules::default(),
@@ -92,11 +92,11 @@ fn new_lane(secret: Secret) -> Result<Lane> {
 /// Something on its way from one to the other.
 enum Parcel {
     Frame { conn: ConnId, frame: Vec<u8> },
-    Connected { ticket: door::Ticket },
+    Connected { ticket: interface::Ticket },
     Closed { conn: ConnId },
 }
 
-/// Both ends of a connection as one brain.
+/// Both ends of a connection as one core.
 pub(crate) struct Wired {
     lane: Lane,
     load: Load,
@@ -142,14 +142,14 @@ impl Wired {
         }
     }
 
-    /// Hands a brain something to think about; what it asks for is returned.
-    fn think<B: Brain>(
-        brain: &mut B,
+    /// Hands a core something to think about; what it asks for is returned.
+    fn think<B: Core>(
+        core: &mut B,
         turn: &mut Turn<'_>,
         think: impl FnOnce(&mut B, &mut Turn<'_>),
     ) -> Vec<Action> {
         let mut said = Vec::new();
-        think(brain, &mut Turn { now: turn.now, arena: turn.arena, actions: &mut said });
+        think(core, &mut Turn { now: turn.now, arena: turn.arena, actions: &mut said });
         said
     }
 
@@ -217,7 +217,7 @@ impl Driven for Wired {
     }
 }
 
-impl Brain for Wired {
+impl Core for Wired {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         // A log that is not written to never fills.
         let room = matches!(event, Event::Store(StoreEvent::LogSpace(_)))

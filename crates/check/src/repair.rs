@@ -16,7 +16,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use store::{ColdStore, OBJECTS, ObjectName, QUARANTINE, SalvageStep, Store, StoreError};
+use store::{OBJECTS, ObjectName, QUARANTINE, RowStore, SalvageStep, Store, StoreError};
 
 /// Rounds until a repair gives up: each one mends what the one before left or brought to light.
 const ROUND_COUNT_MAX: usize = 16;
@@ -59,7 +59,7 @@ pub fn repair(
     let salvaged = store.salvage_rows(&mut |step| observe(Step::Salvaged(step)))?;
     let lost = salvaged.as_ref().map(rows_lost).unwrap_or_default();
     mended.extend(salvaged.iter().flat_map(|damaged| rows_findings(damaged).into_iter().take(1)));
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.redo(&cold)?;
     store.remove_earlier_logs()?;
     let mut report = Report::new(&store);

@@ -18,7 +18,7 @@ use std::io::{self, BufRead, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use store::{
-    ColdStore, ObjectContents, ObjectFiles, ObjectName, SEGMENT_BYTES, Shape, Store, StoreError,
+    ObjectContents, ObjectFiles, ObjectName, RowStore, SEGMENT_BYTES, Shape, Store, StoreError,
 };
 use wire::{InodeNo, ShardId, Wire as _};
 
@@ -124,7 +124,7 @@ fn fill(
     store: &mut Store,
     contents: Contents<'_>,
 ) -> Result<Restored, RestoreError> {
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     let mut rows = Rows::new();
     let mut objects = Objects::new(store.objects_path(), contents);
     let mut inode_count = 0;

@@ -259,7 +259,7 @@ mod tests {
     use disk::rows::Key;
     use std::fs::{self, File};
     use std::os::unix::fs::FileExt as _;
-    use store::{ColdStore, Shape};
+    use store::{RowStore, Shape};
     use wire::{FileKind, InodeNo, ShardId};
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut store =
             store::open_or_create(&folder.path().join("store"), &Shape::default()).unwrap();
-        let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+        let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
         let (shard, inode) = (ShardId::data(0), InodeNo(7));
         let name = ObjectName { shard_index: 0, inode, stripe_index: 0 };
         let copies = ObjectFiles::new(folder.path().join("copies"));

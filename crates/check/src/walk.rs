@@ -292,14 +292,14 @@ fn add_inodes(change: &Change<'_>, to: &mut HashSet<InodeNo>) {
         Change::Dirent { dir, inode, .. } => {
             to.extend([*dir, *inode]);
         }
-        Change::DirentGone { dir, .. } => {
+        Change::DirentRemoved { dir, .. } => {
             to.insert(*dir);
         }
         Change::Touch { inode, .. }
         | Change::Symlink { inode, .. }
         | Change::Xattr { inode, .. }
-        | Change::XattrGone { inode, .. }
-        | Change::InodeGone { inode }
+        | Change::XattrRemoved { inode, .. }
+        | Change::InodeRemoved { inode }
         | Change::DirAttrs { inode, .. }
         | Change::Accessed { inode, .. }
         | Change::Settled { inode, .. } => {

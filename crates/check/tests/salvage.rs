@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use store::{ColdStore, Going, SalvageStep, Shape, StoreFault};
+use store::{Going, RowStore, SalvageStep, Shape, StoreFault};
 use wire::{FileKind, InodeNo, Name, Timestamp, Transno, Wire};
 
 const DIR_COUNT: u64 = 5;
@@ -45,7 +45,7 @@ fn made(folder: &Path) -> PathBuf {
     let path = folder.join("good");
     let shape = Shape { meta_shard_count: 1, data_shard_count: 2, ..Shape::default() };
     let mut store = store::open_or_create(&path, &shape).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let mut rows = BTreeMap::new();
     let now = Timestamp::from_ns(1);
     let link = |rows: &mut BTreeMap<_, _>, (dir, cookie), text: &str, (inode, kind)| {
@@ -113,7 +113,7 @@ fn copy(from: &Path, to: &Path) {
 /// All rows but those that every opening changes.
 fn rows_of(path: &Path) -> Rows {
     let mut store = store::open(path).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     let mut rows = Rows::new();
     let view = store.view(&cold).unwrap();
@@ -147,7 +147,7 @@ fn repaired(bad: &Path, bytes: &[u8], before: &Rows, case: &str) -> usize {
         assert!(rows_of(bad) == *before, "{case}: it is sound and has other rows");
         return 0;
     };
-    let refused = store::open(bad).unwrap().open_rows(ColdStore::ROWS_BYTES_MAX).unwrap_err();
+    let refused = store::open(bad).unwrap().open_rows(RowStore::ROWS_BYTES_MAX).unwrap_err();
     let said = refused.to_string();
     assert!(said.contains(&format!("lanefs check {} --repair", bad.display())), "{case}: {said}");
     let findings = check::rows_findings(&damaged);

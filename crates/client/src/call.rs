@@ -1,10 +1,10 @@
 //! What a face asks for and what it gets. One [`Call`] may take several requests; the face sees
 //! only its [`Answer`].
 
-use door::{Bulk, Span};
+use interface::{Bulk, Span};
 use wire::{
-    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, OpenFor,
-    Pieces, Revoke, Space, Stats, Written,
+    Attr, ByteRange, Caller, ClearPrivileges, HandleId, InodeNo, LaneId, LockKind, LockRow,
+    LockType, Name, OpenFor, Pieces, Space, Stats, Written,
 };
 
 /// A call's number, chosen by the face; unique among its unanswered calls.
@@ -89,7 +89,7 @@ pub struct Write {
     /// The answer waits until they are durable (O_SYNC).
     pub sync: bool,
     /// See [`wire::Write::takes`].
-    pub takes: Revoke,
+    pub takes: ClearPrivileges,
 }
 
 /// Bytes of several places of a file.
@@ -116,7 +116,7 @@ pub struct WriteList<'a> {
     /// As of [`Write`].
     pub sync: bool,
     /// See [`wire::Write::takes`].
-    pub takes: Revoke,
+    pub takes: ClearPrivileges,
 }
 
 /// Lock bytes of a file, or give them up.

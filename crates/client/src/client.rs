@@ -6,7 +6,7 @@ use crate::exchange::{Exchange, Job, Outcome};
 use crate::handles::{Handles, handle_lane};
 use crate::link::{Link, LinkState};
 use crate::locks::Locks;
-use crate::losses::Sisters;
+use crate::losses::PeerLanes;
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Got, Plan};
 use crate::refused::Refused;
@@ -18,7 +18,7 @@ use crate::{Answer, Call, CallId};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent, Turn};
+use interface::{Action, ConnId, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent, Turn};
 use wire::{
     BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
     RefusalReason, Reopen, Rules, Secrets, SessionId, Status, Writer,
@@ -27,7 +27,7 @@ use wire::{
 /// What a client is made of.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The mount or library instance: random, the same for its sister lanes.
+    /// The mount or library instance: random, the same for its peer lanes.
     pub client: ClientUuid,
     /// Which of its lanes this is.
     pub lane: LaneId,
@@ -75,7 +75,7 @@ pub struct Counters {
     /// Replies to requests that nobody waits for.
     pub stray_reply_count: u64,
     /// Connections closed because the server broke the protocol.
-    pub breach_count: u64,
+    pub protocol_error_count: u64,
     /// Replays sent.
     pub replay_count: u64,
     /// Changes that were answered and are lost.
@@ -114,7 +114,7 @@ pub struct Client {
     pub(crate) locks: Locks,
     pub(crate) unrouted: VecDeque<usize>,
     /// Changing requests that wait until less is remembered for replays.
-    pub(crate) room_waiters: VecDeque<usize>,
+    pub(crate) space_waiters: VecDeque<usize>,
     pub(crate) later: Vec<(Mono, usize)>,
     /// The last alarm that was set.
     pub(crate) alarm: Option<Mono>,
@@ -132,8 +132,8 @@ pub struct Client {
     pub(crate) replay_bytes: usize,
     pub(crate) promised_bytes: usize,
     pub(crate) kept: Kept,
-    pub(crate) sisters: Sisters,
-    /// For single sisters, at the end of the turn.
+    pub(crate) peer_lanes: PeerLanes,
+    /// For single peer lanes, at the end of the turn.
     pub(crate) questions: Vec<(LaneId, Mail)>,
     /// Something was lost that nobody who asked for everything was told of.
     pub(crate) lost_untold: bool,
@@ -145,7 +145,7 @@ impl Client {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let handles = Handles::new(config.lane, config.handles_max);
-        let sisters = Sisters::new(config.lane_count);
+        let peer_lanes = PeerLanes::new(config.lane_count);
         let root = config.root;
         let held = Held::new(config.secrets);
         Self {
@@ -171,7 +171,7 @@ impl Client {
             handles,
             locks: Locks::default(),
             unrouted: VecDeque::new(),
-            room_waiters: VecDeque::new(),
+            space_waiters: VecDeque::new(),
             later: Vec::new(),
             alarm: None,
             interrupts: Vec::new(),
@@ -185,7 +185,7 @@ impl Client {
             replay_bytes: 0,
             promised_bytes: 0,
             kept: Kept::default(),
-            sisters,
+            peer_lanes,
             questions: Vec::new(),
             lost_untold: false,
             reports: Vec::new(),
@@ -307,7 +307,7 @@ impl Client {
         self.handles.count()
     }
 
-    /// Takes an event in; those of other brains pass by.
+    /// Takes an event in; those of other cores pass by.
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
@@ -348,11 +348,11 @@ impl Client {
         self.give_up_interrupted(turn);
         self.give_up_locks(turn);
         self.press();
-        self.wake_room_waiters();
+        self.wake_space_waiters();
         for link_index in 0..self.links.len() {
             self.drive(turn, link_index);
         }
-        self.write_sisters(turn);
+        self.write_to_peer_lanes(turn);
         self.kept.settle(turn);
         if let Some(at) = self.next_deadline() {
             // An alarm that was set and is still to come need not be set again.
@@ -434,7 +434,7 @@ impl Client {
         }
     }
 
-    /// Closes a handle without anybody waiting; one of a sister lane's is sent there.
+    /// Closes a handle without anybody waiting; one of a peer lane's is sent there.
     pub fn release(&mut self, turn: &mut Turn<'_>, handle: HandleId) {
         let lane = handle_lane(handle);
         if lane != self.config.lane {
@@ -566,8 +566,8 @@ impl Client {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        // Mail of sister lanes, or the secrets that are being read, cause a turn by themselves.
-        let together = self.is_with_sisters() && !self.held.is_asked();
+        // Mail of peer lanes, or the secrets that are being read, cause a turn by themselves.
+        let together = self.is_with_peer_lanes() && !self.held.is_asked();
         let links = self.links.iter().filter_map(|link| match link.state {
             LinkState::Pausing { until } => together.then_some(until),
             LinkState::AwaitChallenge { until, .. } | LinkState::AwaitWelcome { until, .. } => {

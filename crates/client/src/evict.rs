@@ -2,14 +2,14 @@
 //! it refused its secret.
 //!
 //! What was answered and is not known to be durable is given up, with a report; what is on its way
-//! fails once with EIO; what was never sent, and open files, go on under the new uuid. Sister
+//! fails once with EIO; what was never sent, and open files, go on under the new uuid. Peer lane
 //! lanes come to the same uuid when they hear of it.
 
 use crate::client::Client;
 use crate::link::LinkState;
 use crate::replay::Entry;
 use crate::report::Report;
-use door::{Action, BufId, Bulk, KEPT_BUFS, Turn};
+use interface::{Action, BufId, Bulk, CORE_BUFS, Turn};
 use wire::{ClientUuid, PLAIN, Proven, Status};
 
 /// The numbers of buffers that are ours.
@@ -26,7 +26,7 @@ impl Kept {
     pub(crate) fn keep(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
         let number = self.free.pop().unwrap_or_else(|| {
             self.count += 1;
-            KEPT_BUFS + (self.count - 1)
+            CORE_BUFS + (self.count - 1)
         });
         let as_buf = BufId(number);
         turn.act(Action::Keep { as_buf, bulk });
@@ -35,11 +35,11 @@ impl Kept {
 
     /// A copy is needed no more.
     pub(crate) fn release(&mut self, bulk: Bulk) {
-        assert!(bulk.buf.0 >= KEPT_BUFS, "a face's buffer is not ours to release");
+        assert!(bulk.buf.0 >= CORE_BUFS, "a face's buffer is not ours to release");
         self.released.push(bulk.buf);
     }
 
-    /// Gives back what was released.
+    /// PrivilegedBits back what was released.
     pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
         for buf in self.released.drain(..) {
             turn.act(Action::Release { buf });
@@ -58,8 +58,8 @@ impl Client {
         self.spare(entry.body);
     }
 
-    /// The server knows this client no more, as this lane was told by the server, or by a sister.
-    pub(crate) fn on_evicted(&mut self, turn: &mut Turn<'_>, by_sister: bool) {
+    /// The server knows this client no more, as this lane was told by the server, or by a peer lane.
+    pub(crate) fn on_evicted(&mut self, turn: &mut Turn<'_>, by_peer_lane: bool) {
         let mut lost_count = 0;
         let mut inodes = alloc::collections::BTreeSet::new();
         for session_index in 0..self.sessions.len() {
@@ -76,7 +76,7 @@ impl Client {
         self.tell_eviction();
         self.counters.lost_count += lost_count;
         let inodes = inodes.into_iter().collect();
-        if lost_count > 0 || !by_sister {
+        if lost_count > 0 || !by_peer_lane {
             self.reports.push(Report::Evicted { lost_count, inodes });
         }
         self.config.client = self.successor();

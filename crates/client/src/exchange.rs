@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::plan::begin::Target;
 use crate::{Answer, CallId};
 use alloc::vec::Vec;
-use door::Bulk;
+use interface::Bulk;
 use wire::{Op, Retry, ShardId, Status, Xid};
 
 /// Where a request is.
@@ -17,7 +17,7 @@ pub(crate) enum Place {
     /// Waits for a slot of its session.
     SlotWait,
     /// Waits until less is to be remembered for replays.
-    RoomWait,
+    SpaceWait,
     /// Told to come later.
     Later,
     /// On its link's connection; a reply is due.

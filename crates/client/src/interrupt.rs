@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::exchange::Place;
 use crate::plan::Plan;
 use alloc::vec::Vec;
-use door::Turn;
+use interface::Turn;
 use wire::{InodeNo, Op, Status, Wire, Writer};
 
 /// How long a reply is waited for after an interrupt. Programs that handle signals know that reads
@@ -107,7 +107,7 @@ impl Client {
         self.release_xid(exchange_id);
         let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
         match exchange.place {
-            Place::RoomWait => self.room_waiters.retain(|id| *id != exchange_id),
+            Place::SpaceWait => self.space_waiters.retain(|id| *id != exchange_id),
             Place::Unrouted => self.unrouted.retain(|id| *id != exchange_id),
             Place::Later => self.later.retain(|(_, id)| *id != exchange_id),
             Place::SlotWait => {
@@ -144,7 +144,7 @@ impl Client {
 
 /// Makes of an encoded write, or list, one of no bytes to the same file.
 fn write_nothing(op: Op, body: &mut Vec<u8>) {
-    let takes = wire::Revoke::Nothing;
+    let takes = wire::ClearPrivileges::Nothing;
     if op == Op::WriteList {
         let inode = wire::WriteList::decode_all(body).map_or(InodeNo(0), |write| write.inode);
         body.clear();

@@ -4,7 +4,7 @@
 //! through lost connections and server restarts exactly once, and gives the [`Answer`]. It leaves
 //! sockets to the world and the caller's interface (kernel, library) to the face that owns it.
 //!
-//! A face drives it from its own `Brain`:
+//! A face drives it from its own `Core`:
 //!
 //! ```text
 //! apply(event):  client.apply(turn, event)      frames, connections, mail, ticks
@@ -25,8 +25,8 @@ mod client;
 mod elsewhere;
 mod evict;
 mod exchange;
-mod greet;
 mod handles;
+mod handshake;
 mod interrupt;
 mod link;
 mod locks;

@@ -8,7 +8,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::{ConnId, Mono, Ticket};
+use interface::{ConnId, Mono, Ticket};
 use wire::{Channel, FsUuid, RefusalReason, Secret};
 
 const PAUSE_MS_MIN: u64 = 50;
@@ -38,11 +38,11 @@ pub(crate) struct Link {
     pub(crate) outstanding: u16,
     /// Failed attempts since the last reply.
     pub(crate) failure_count: u32,
-    /// The last greeting ended with this; whoever asks again later may be welcome.
+    /// The last handshake ended with this; whoever asks again later may be welcome.
     pub(crate) turned_away: Option<RefusalReason>,
     /// The server is not yet told all that a recovery has to tell; nothing else is sent.
     pub(crate) recovering: bool,
-    /// The goodbye was sent on this connection: the server takes anything after it for a breach.
+    /// The goodbye was sent on this connection: the server takes anything after it for a protocol error.
     pub(crate) left: bool,
     /// What goes before everything: registering handles again.
     pub(crate) first: VecDeque<usize>,

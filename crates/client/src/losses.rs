@@ -3,7 +3,7 @@
 //! if nobody was told before.
 //!
 //! Any lane of a client may lose something of any file, and a file's fsync may come to another lane
-//! than its open. So every lane tells its sisters of its losses, and the lane that opened a handle
+//! than its open. So every lane tells its peer lanes of its losses, and the lane that opened a handle
 //! says whether that handle's holder was told. An eviction goes through all lanes before any of them
 //! talks to the server under the new uuid: what is lost is known everywhere by then.
 //!
@@ -20,8 +20,8 @@ use crate::replay::Entry;
 use crate::{Answer, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{Mail, PeerAction, Turn};
 use hashbrown::HashMap;
+use interface::{Mail, PeerAction, Turn};
 use wire::{HandleId, InodeNo, LaneId, Status};
 
 /// Inodes remembered one by one; of more it is only known that any may be among them.
@@ -83,16 +83,16 @@ impl Losses {
     }
 }
 
-/// What a lane knows of its sisters.
+/// What a lane knows of its peer lanes.
 #[derive(Debug)]
-pub(crate) struct Sisters {
+pub(crate) struct PeerLanes {
     /// How often each was evicted.
     evicted_counts: Vec<u64>,
     /// For all of them, at the end of the turn.
     mails: Vec<Mail>,
 }
 
-impl Sisters {
+impl PeerLanes {
     pub(crate) fn new(lane_count: u16) -> Self {
         Self { evicted_counts: vec![0; usize::from(lane_count)], mails: Vec::new() }
     }
@@ -104,7 +104,7 @@ impl Client {
         self.lost_untold = true;
         for inode in [Some(entry.inode), entry.made].into_iter().flatten() {
             self.handles.losses.add(inode);
-            self.sisters.mails.push(Mail::Lost { inode });
+            self.peer_lanes.mails.push(Mail::Lost { inode });
         }
     }
 
@@ -112,30 +112,30 @@ impl Client {
     pub(crate) fn lose_of(&mut self, inode: InodeNo) {
         self.lost_untold = true;
         self.handles.losses.add(inode);
-        self.sisters.mails.push(Mail::Lost { inode });
+        self.peer_lanes.mails.push(Mail::Lost { inode });
     }
 
-    /// This lane goes on under a new uuid: so do its sisters.
+    /// This lane goes on under a new uuid: so do its peer lanes.
     pub(crate) fn tell_eviction(&mut self) {
-        self.sisters.mails.push(Mail::Evicted { count: self.counters.evicted_count });
+        self.peer_lanes.mails.push(Mail::Evicted { count: self.counters.evicted_count });
     }
 
-    /// Whether all sisters have come as far as this lane: none can lose anything more that was
+    /// Whether all peer lanes have come as far as this lane: none can lose anything more that was
     /// answered under an earlier uuid.
-    pub(crate) fn is_with_sisters(&self) -> bool {
+    pub(crate) fn is_with_peer_lanes(&self) -> bool {
         let own = usize::from(self.config.lane.0);
-        let counts = self.sisters.evicted_counts.iter().enumerate();
+        let counts = self.peer_lanes.evicted_counts.iter().enumerate();
         let behind = |count: u64| count < self.counters.evicted_count;
         counts.into_iter().all(|(lane, count)| lane == own || !behind(*count))
     }
 
-    /// Ends the turn: what sisters must know.
-    pub(crate) fn write_sisters(&mut self, turn: &mut Turn<'_>) {
+    /// Ends the turn: what peer lanes must know.
+    pub(crate) fn write_to_peer_lanes(&mut self, turn: &mut Turn<'_>) {
         for (to, mail) in self.questions.drain(..) {
             turn.act(PeerAction::Mail { to, mail });
         }
-        for mail in core::mem::take(&mut self.sisters.mails) {
-            for lane in 0..self.sisters.evicted_counts.len() {
+        for mail in core::mem::take(&mut self.peer_lanes.mails) {
+            for lane in 0..self.peer_lanes.evicted_counts.len() {
                 let to = LaneId(u16::try_from(lane).unwrap_or(u16::MAX));
                 if to != self.config.lane {
                     turn.act(PeerAction::Mail { to, mail });
@@ -144,13 +144,13 @@ impl Client {
         }
     }
 
-    /// A sister wrote.
+    /// A peer lane wrote.
     pub(crate) fn on_mail(&mut self, turn: &mut Turn<'_>, from: LaneId, mail: Mail) {
         match mail {
             Mail::Release { handle } => self.release(turn, handle),
             Mail::Lost { inode } => self.handles.losses.add(inode),
             Mail::Evicted { count } => {
-                if let Some(known) = self.sisters.evicted_counts.get_mut(usize::from(from.0)) {
+                if let Some(known) = self.peer_lanes.evicted_counts.get_mut(usize::from(from.0)) {
                     *known = count;
                 }
                 while self.counters.evicted_count < count {
@@ -180,8 +180,8 @@ impl Client {
             | Mail::Settle { .. }
             | Mail::Settled { .. }
             | Mail::Changed { .. }
-            | Mail::Gives { .. }
-            | Mail::Scope(_)
+            | Mail::PrivilegedBits { .. }
+            | Mail::Containment(_)
             | Mail::Interrupt { .. }
             | Mail::Unmounted
             | Mail::Moved { .. } => {}
@@ -196,7 +196,7 @@ impl Client {
         }
         match handle {
             Some(handle) if handle_lane(handle) != self.config.lane => {
-                self.ask_sister(job_id, handle);
+                self.ask_peer_lane(job_id, handle);
             }
             Some(handle) => {
                 let lost = self.handles.tell_loss(handle);
@@ -211,7 +211,7 @@ impl Client {
         }
     }
 
-    fn ask_sister(&mut self, job_id: usize, handle: HandleId) {
+    fn ask_peer_lane(&mut self, job_id: usize, handle: HandleId) {
         let job = u64::try_from(job_id).unwrap_or(u64::MAX);
         self.questions.push((handle_lane(handle), Mail::IsLost { handle, job }));
     }

@@ -10,10 +10,10 @@ use crate::recovery::RECOVERY;
 use crate::replay::Entry;
 use crate::send::session_index;
 use alloc::vec::Vec;
-use door::{Action, Arena, Bulk, ConnId, Span, Turn};
+use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Breach, Bytes, Challenge, Flaw, FrameKind, Grant, HEAD_BYTES, Head, InodeNo, Note, Op, Refusal,
-    Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
+    Bytes, Challenge, Flaw, FrameKind, Grant, HEAD_BYTES, Head, InodeNo, Note, Op, ProtocolError,
+    Refusal, Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// How often a request may be sent from lane to lane before it fails.
@@ -70,10 +70,10 @@ impl Client {
                     self.on_grant(grant);
                     Ok(())
                 }
-                Err(breach) => Err(breach),
+                Err(protocol_error) => Err(protocol_error),
             };
             if outcome.is_err() {
-                self.on_breach(turn, link_index);
+                self.on_protocol_error(turn, link_index);
             }
         }
         if let Some(bulk) = unclaimed {
@@ -87,9 +87,9 @@ impl Client {
         link_index: usize,
         (reply, span): (&Reply, Span),
         bulk: &mut Option<Bulk>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), ProtocolError> {
         if !self.links.get(link_index).is_some_and(Link::is_up) {
-            return Err(Breach::Kind);
+            return Err(ProtocolError::Kind);
         }
         let session_index = self.session_of(link_index, reply)?;
         let exchange_id =
@@ -107,16 +107,18 @@ impl Client {
                 return Ok(());
             }
         };
-        let Some(exchange) = self.exchanges.get(exchange_id) else { return Err(Breach::Sequence) };
+        let Some(exchange) = self.exchanges.get(exchange_id) else {
+            return Err(ProtocolError::Sequence);
+        };
         let due = exchange.place == Place::Sent && exchange.link_index == link_index;
         if !due || exchange.op != reply.op || exchange.slot != reply.slot {
-            return Err(Breach::Sequence);
+            return Err(ProtocolError::Sequence);
         }
         let Parts { body, replay } = part(turn.arena, reply, span)?;
         let wanted = self.jobs.get(exchange.job_id).is_some_and(|job| job.call.is_some());
         let body = claim_bulk(exchange, wanted, body, bulk)?;
         if reply.status == Status::WrongLane && usize::from(reply.lane_hint.0) >= self.links.len() {
-            return Err(Breach::Route);
+            return Err(ProtocolError::Route);
         }
         self.give_credit(link_index, reply);
         // An error with a number: it was executed, and its record could not be written.
@@ -237,32 +239,32 @@ impl Client {
         turn: &mut Turn<'_>,
         link_index: usize,
         body: Span,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), ProtocolError> {
         if !self.links.get(link_index).is_some_and(Link::is_up) {
-            return Err(Breach::Kind);
+            return Err(ProtocolError::Kind);
         }
-        let map = self.map.ok_or(Breach::Route)?;
+        let map = self.map.ok_or(ProtocolError::Route)?;
         let note: Note<'_> = message(turn.arena.get(body))?;
         for row in note.rows.iter() {
             if !map.has(row.shard) {
-                return Err(Breach::Route);
+                return Err(ProtocolError::Route);
             }
             self.told_committed(session_index(map, row.shard), row.committed);
         }
         Ok(())
     }
 
-    fn session_of(&self, link_index: usize, reply: &Reply) -> Result<usize, Breach> {
-        let map = self.map.ok_or(Breach::Route)?;
+    fn session_of(&self, link_index: usize, reply: &Reply) -> Result<usize, ProtocolError> {
+        let map = self.map.ok_or(ProtocolError::Route)?;
         if reply.session != self.session {
-            return Err(Breach::Sequence);
+            return Err(ProtocolError::Sequence);
         }
         if reply.op.row().route == Route::Lane {
             let shards = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
             return Ok(shards + link_index);
         }
         if !map.has(reply.shard) {
-            return Err(Breach::Route);
+            return Err(ProtocolError::Route);
         }
         Ok(session_index(map, reply.shard))
     }
@@ -349,23 +351,24 @@ fn claim_bulk(
     wanted: bool,
     body: Option<Body>,
     bulk: &mut Option<Bulk>,
-) -> Result<Option<Body>, Breach> {
+) -> Result<Option<Body>, ProtocolError> {
     if let Some(Body::List(_, read)) = body {
-        let asked = wire::ReadList::decode_all(&exchange.body).map_err(|_| Breach::Malformed)?;
+        let asked =
+            wire::ReadList::decode_all(&exchange.body).map_err(|_| ProtocolError::Malformed)?;
         let found_bytes = bulk.map_or(0, |found| found.bulk_bytes);
         if asked.pieces.within(read.size_bytes).total_bytes() != found_bytes {
-            return Err(Breach::Malformed);
+            return Err(ProtocolError::Malformed);
         }
         let found = if wanted { bulk.take() } else { None };
         return Ok(Some(Body::List(found, read)));
     }
     let Some(found) = *bulk else { return Ok(body) };
     if exchange.op != Op::Read || body.is_none() {
-        return Err(Breach::Malformed);
+        return Err(ProtocolError::Malformed);
     }
-    let asked = wire::Read::decode_all(&exchange.body).map_err(|_| Breach::Malformed)?;
+    let asked = wire::Read::decode_all(&exchange.body).map_err(|_| ProtocolError::Malformed)?;
     if found.bulk_bytes > asked.read_bytes {
-        return Err(Breach::TooLong);
+        return Err(ProtocolError::TooLong);
     }
     if !wanted {
         return Ok(body);
@@ -376,13 +379,13 @@ fn claim_bulk(
 }
 
 /// Takes the body of a reply apart: message and token.
-fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, Breach> {
+fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError> {
     let bytes = arena.get(span);
     let tokened = reply.flags & reply_flag::TOKEN != 0;
     if reply.status != Status::Ok {
         // What failed has changed nothing.
         return if tokened {
-            Err(Breach::Malformed)
+            Err(ProtocolError::Malformed)
         } else {
             Ok(Parts { body: None, replay: None })
         };
@@ -392,24 +395,24 @@ fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, Breach> {
         return Ok(Parts { body, replay: None });
     }
     if reply.transno == Transno(0) {
-        return Err(Breach::Malformed);
+        return Err(ProtocolError::Malformed);
     }
     let (message, token) = Head::split_token(bytes)?;
-    let span = span.part(0, message.len()).ok_or(Breach::Malformed)?;
+    let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
     let body = Some(Body::decode(reply.op, message, span)?);
     let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
     Ok(Parts { body, replay: Some(replay) })
 }
 
-fn decode(arena: &Arena, frame: Span) -> Result<Found, Breach> {
+fn decode(arena: &Arena, frame: Span) -> Result<Found, ProtocolError> {
     let bytes = arena.get(frame);
     let (head, body) = Head::decode(bytes)?;
-    let span = || frame.part(HEAD_BYTES, body.len()).ok_or(Breach::Malformed);
+    let span = || frame.part(HEAD_BYTES, body.len()).ok_or(ProtocolError::Malformed);
     match head {
-        Head::Greeting(FrameKind::Challenge) => message(body).map(Found::Challenge),
-        Head::Greeting(FrameKind::Welcome) => message(body).map(Found::Welcome),
-        Head::Greeting(FrameKind::Refusal) => message(body).map(Found::Refusal),
-        Head::Greeting(
+        Head::Handshake(FrameKind::Challenge) => message(body).map(Found::Challenge),
+        Head::Handshake(FrameKind::Welcome) => message(body).map(Found::Welcome),
+        Head::Handshake(FrameKind::Refusal) => message(body).map(Found::Refusal),
+        Head::Handshake(
             FrameKind::Hello
             | FrameKind::Proof
             | FrameKind::Request
@@ -417,16 +420,16 @@ fn decode(arena: &Arena, frame: Span) -> Result<Found, Breach> {
             | FrameKind::Note
             | FrameKind::Grant,
         )
-        | Head::Request(_) => Err(Breach::Kind),
+        | Head::Request(_) => Err(ProtocolError::Kind),
         Head::Note => Ok(Found::Note(span()?)),
         Head::Grant => message(body).map(Found::Grant),
         Head::Reply(reply) => Ok(Found::Reply(reply, span()?)),
     }
 }
 
-fn message<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, Breach> {
+fn message<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, ProtocolError> {
     T::decode_all(body).map_err(|flaw| match flaw {
-        Flaw::Breach(breach) => breach,
-        Flaw::Status(_) => Breach::Malformed,
+        Flaw::ProtocolError(protocol_error) => protocol_error,
+        Flaw::Status(_) => ProtocolError::Malformed,
     })
 }

@@ -15,9 +15,9 @@ use crate::report::Report;
 use crate::send::session_index;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::{Bulk, ConnId, NetAction, Span, Turn};
+use interface::{Bulk, ConnId, NetAction, Span, Turn};
 use wire::{
-    Breach, Head, LaneId, Op, ReplayDone, Reply, Request, Resume, Resumed, ShardId, Status,
+    Head, LaneId, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed, ShardId, Status,
     Transno, Wire, Writer, Xid, request_flag,
 };
 
@@ -198,14 +198,14 @@ impl Client {
         link_index: usize,
         session_index: usize,
         reply: &Reply,
-    ) -> Result<bool, Breach> {
+    ) -> Result<bool, ProtocolError> {
         let Some(session) = self.sessions.get_mut(session_index) else { return Ok(false) };
         let Some(transno) = session.part.replayed(reply.xid) else { return Ok(false) };
         self.give_credit(link_index, reply);
         let status = reply.status;
         if matches!(status, Status::WrongLane | Status::RetryLater) {
             // No answers to a replay: the server is confused, and it is all begun again.
-            return Err(Breach::Sequence);
+            return Err(ProtocolError::Sequence);
         }
         if status != Status::Ok {
             self.replay_refused(session_index, transno, status);
@@ -232,7 +232,7 @@ impl Client {
         (link_index, session_index): (usize, usize),
         reply: &Reply,
         body: Span,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), ProtocolError> {
         let Some(boot_id) = self.links.get(link_index).map(|link| link.boot_id) else {
             return Ok(());
         };
@@ -243,10 +243,10 @@ impl Client {
             Recovery::Settled
             | Recovery::Resuming { .. }
             | Recovery::Replaying { .. }
-            | Recovery::Finishing { .. } => return Err(Breach::Sequence),
+            | Recovery::Finishing { .. } => return Err(ProtocolError::Sequence),
         };
         if reply.op != op || reply.status != Status::Ok {
-            return Err(Breach::Sequence);
+            return Err(ProtocolError::Sequence);
         }
         session.end(reply.xid);
         if op == Op::ReplayDone {
@@ -256,7 +256,8 @@ impl Client {
             self.told_committed(session_index, reply.committed);
             return Ok(());
         }
-        let resumed = Resumed::decode_all(turn.arena.get(body)).map_err(|_| Breach::Malformed)?;
+        let resumed =
+            Resumed::decode_all(turn.arena.get(body)).map_err(|_| ProtocolError::Malformed)?;
         self.give_credit(link_index, reply);
         self.on_resumed(turn, session_index, (boot_id, reply.shard), resumed);
         Ok(())

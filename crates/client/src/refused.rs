@@ -1,6 +1,6 @@
 //! Why a client does not go on: what the server said, or what of it cannot be.
 
-use door::{BadCertificate, CertificateFlaw, CloseReason};
+use interface::{BadCertificate, CertificateFlaw, CloseReason};
 use wire::{Credential, RefusalReason, Status};
 
 /// Why the client does not go on until told to ([`crate::Client::try_again`]).
@@ -85,7 +85,7 @@ impl Refused {
             }
             CloseReason::Ended
             | CloseReason::Failed(_)
-            | CloseReason::Breach(_)
+            | CloseReason::ProtocolError(_)
             | CloseReason::TooSlow
             | CloseReason::Unfinished => None,
         }

@@ -7,7 +7,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::Bulk;
+use interface::Bulk;
 use wire::{InodeNo, Op, Transno, Xid};
 
 /// What an entry costs besides what it holds, and what a reply that is due is taken for.

@@ -12,7 +12,7 @@
 
 use crate::client::Client;
 use crate::refused::Refused;
-use door::{Action, Mono, Turn};
+use interface::{Action, Mono, Turn};
 use wire::{ClientUuid, Secret, Secrets};
 
 /// A refused client has the file read at most this often.
@@ -99,7 +99,7 @@ impl Client {
     /// Goes on after a refusal, under a new uuid if the server may remember a session of the earlier one.
     fn begin_anew(&mut self, turn: &mut Turn<'_>) {
         let ended = self.held.refused_as;
-        // Otherwise a sister lane has gone on to the new uuid first.
+        // Otherwise a peer lane has gone on to the new uuid first.
         let is_same = ended == self.config.client;
         if is_same && self.sessions.iter().any(|session| session.used) {
             self.on_evicted(turn, false);

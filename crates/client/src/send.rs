@@ -13,7 +13,7 @@ use crate::plan::begin::{Begun, Target};
 use crate::replay::cost_bytes;
 use crate::session::Session;
 use alloc::vec::Vec;
-use door::{ConnId, Mono, NetAction, Turn};
+use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
     Head, InodeNo, LaneId, Map, Op, Request, Retry, ShardId, Status, Transno, request_flag,
 };
@@ -72,7 +72,7 @@ impl Client {
             }
         };
         let Some(shard) = shard else {
-            // The server would take such a number for a breach of the protocol.
+            // The server would take such a number for a protocol error.
             self.advance(exchange_id, Got { outcome: Err(Status::Stale), from_slot: false });
             return;
         };
@@ -102,7 +102,7 @@ impl Client {
     /// Sees to a link: connects it if it is wanted, sends what may be sent.
     pub(crate) fn drive(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let now = turn.now.mono;
-        let together = self.is_with_sisters() && !self.held.is_asked();
+        let together = self.is_with_peer_lanes() && !self.held.is_asked();
         let Some(link) = self.links.get(link_index) else { return };
         match link.state {
             LinkState::Up { conn } => self.pump(turn, link_index, conn),
@@ -149,10 +149,10 @@ impl Client {
 
     fn send(&mut self, turn: &mut Turn<'_>, exchange_id: usize, conn: ConnId) {
         let taken_bytes = self.replay_bytes + self.promised_bytes;
-        let room_bytes_max = self.config.replay_bytes_max;
+        let space_bytes_max = self.config.replay_bytes_max;
         // One request always may, or a small limit would stop everything.
-        let has_room =
-            |cost_bytes: usize| taken_bytes == 0 || taken_bytes + cost_bytes <= room_bytes_max;
+        let has_space =
+            |cost_bytes: usize| taken_bytes == 0 || taken_bytes + cost_bytes <= space_bytes_max;
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(exchange.session_index) else { return };
         let Some(link) = self.links.get_mut(exchange.link_index) else { return };
@@ -167,9 +167,9 @@ impl Client {
             None => {
                 if exchange.op.row().retry == Retry::Once {
                     let cost_bytes = cost_bytes(exchange.body.len(), exchange.bulk);
-                    if !exchange.urgent && !has_room(cost_bytes) {
-                        exchange.place = Place::RoomWait;
-                        self.room_waiters.push_back(exchange_id);
+                    if !exchange.urgent && !has_space(cost_bytes) {
+                        exchange.place = Place::SpaceWait;
+                        self.space_waiters.push_back(exchange_id);
                         return;
                     }
                     let Some(slot) = session.take_slot(self.slot_count, exchange.urgent) else {
@@ -223,17 +223,17 @@ impl Client {
     }
 
     /// Less is remembered for replays: whoever waited for that may try, as many as fit.
-    pub(crate) fn wake_room_waiters(&mut self) {
+    pub(crate) fn wake_space_waiters(&mut self) {
         let mut taken_bytes = self.replay_bytes + self.promised_bytes;
-        while let Some(exchange_id) = self.room_waiters.front().copied() {
+        while let Some(exchange_id) = self.space_waiters.front().copied() {
             let exchange = self.exchanges.get(exchange_id);
             let cost = exchange.map_or(0, |it| cost_bytes(it.body.len(), it.bulk));
             if taken_bytes > 0 && taken_bytes + cost > self.config.replay_bytes_max {
                 return;
             }
             taken_bytes += cost;
-            self.room_waiters.pop_front();
-            self.queue(exchange_id, Place::RoomWait);
+            self.space_waiters.pop_front();
+            self.queue(exchange_id, Place::SpaceWait);
         }
     }
 
@@ -323,7 +323,7 @@ impl Client {
         for session in &mut self.sessions {
             session.slot_waiters.clear();
         }
-        self.room_waiters.clear();
+        self.space_waiters.clear();
         for (_, _, _, exchange_id) in all {
             self.forget_lane_xid(exchange_id);
             self.route(exchange_id);

@@ -9,7 +9,7 @@ use crate::unstable::Touch;
 use crate::work::Job;
 use crate::{Answer, Outcome, Shards, Token};
 use disk::ContentsChange;
-use door::{Errno, ObjectAction, Ticket, Turn};
+use interface::{Errno, ObjectAction, Ticket, Turn};
 use wire::{Allocation, ClientUuid, InodeNo, Status, Transno};
 
 /// A range that shall be allocated another way.

@@ -16,7 +16,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use disk::{BlockSum, REGION_BLOCK_COUNT};
-use door::Mono;
+use interface::Mono;
 
 /// A checksum that waits for the record of the last write that it covers.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use crate::work::Job;
 use crate::{Closes, Damage, Outcome, Shards};
 use alloc::vec::Vec;
 use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
-use door::{Errno, Turn};
+use interface::{Errno, Turn};
 use wire::{InodeNo, Transno};
 
 /// Regions that are closed at a time.

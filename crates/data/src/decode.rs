@@ -5,7 +5,8 @@ use crate::allocate::{Allocating, Seeking};
 use crate::list::{ReadingList, WritingList};
 use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes};
 use wire::{
-    Allocation, BULK_BYTES_MAX, Breach, Executor, Flaw, InodeNo, Map, Op, Revoke, Status, Wire,
+    Allocation, BULK_BYTES_MAX, ClearPrivileges, Executor, Flaw, InodeNo, Map, Op, ProtocolError,
+    Status, Wire,
 };
 
 /// A request that was decoded.
@@ -14,12 +15,12 @@ pub(crate) struct Decoded {
     pub(crate) inode: InodeNo,
     pub(crate) pending: Pending,
     /// The privileged bits that it clears.
-    pub(crate) takes: Revoke,
+    pub(crate) takes: ClearPrivileges,
 }
 
 impl Decoded {
     const fn new(inode: InodeNo, pending: Pending) -> Self {
-        Self { inode, pending, takes: Revoke::Nothing }
+        Self { inode, pending, takes: ClearPrivileges::Nothing }
     }
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
                 $(Op::$op => $module(ask)?,)*
                 other => {
                     assert!(other.row().executor != Executor::Data, "the table has all of them");
-                    return Err(Flaw::Breach(Breach::Route));
+                    return Err(Flaw::ProtocolError(ProtocolError::Route));
                 }
             }
         };
@@ -40,7 +41,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
     // The object must be one of the shard that was asked, and its inode one that can exist.
     let inode = decoded.inode;
     if map.data_shard(inode, 0) != ask.shard || inode.count() == 0 {
-        return Err(Flaw::Breach(Breach::Route));
+        return Err(Flaw::ProtocolError(ProtocolError::Route));
     }
     Ok(decoded)
 }
@@ -52,7 +53,7 @@ fn read(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
         return Err(Flaw::Status(Status::Invalid));
     }
     if read_bytes > BULK_BYTES_MAX {
-        return Err(Flaw::Breach(Breach::TooLong));
+        return Err(Flaw::ProtocolError(ProtocolError::TooLong));
     }
     let Ask { token, client, .. } = *ask;
     let (object_offset, compared) = (file_offset, false);
@@ -97,7 +98,7 @@ fn write(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
 fn write_list(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
     let wire::WriteList { inode, pieces, takes } = wire::WriteList::decode_all(ask.body)?;
     if pieces.total_bytes() != bulk_bytes(ask.bulk) {
-        return Err(Flaw::Breach(Breach::Malformed));
+        return Err(Flaw::ProtocolError(ProtocolError::Malformed));
     }
     if pieces.overlap() {
         return Err(Flaw::Status(Status::Invalid));

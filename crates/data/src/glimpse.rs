@@ -4,7 +4,7 @@ use crate::request::Glimpsing;
 use crate::unstable::Touch;
 use crate::work::{Job, NOTHING};
 use crate::{Answer, Outcome, Shards};
-use door::{Errno, ObjectAction, ObjectStat, Turn};
+use interface::{Errno, ObjectAction, ObjectStat, Turn};
 use wire::{Contents, InodeNo};
 
 impl Shards {

@@ -13,7 +13,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
-use door::{Errno, Object as ObjectName, ObjectAction, ObjectStat, Span, SumRange, Ticket, Turn};
+use interface::{
+    Errno, Object as ObjectName, ObjectAction, ObjectStat, Span, SumRange, Ticket, Turn,
+};
 use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire, Writer};
 
 /// A damaged block is reported once in this time.
@@ -66,7 +68,7 @@ impl Shards {
         object.fence_count += u32::try_from(gone.len()).unwrap_or(u32::MAX);
         let shard = self.shard(inode);
         for Range { start: from_block, end: until_block } in gone {
-            let change = ContentsChange::SumsGone { inode, from_block, until_block };
+            let change = ContentsChange::SumsRemoved { inode, from_block, until_block };
             // It has no place in the shard's order: what it announces was not done.
             let (transno, change) = (Transno(0), Change::Contents(change));
             self.outcomes.push_back(Outcome::Noted { shard, transno, change });
@@ -332,9 +334,9 @@ fn written_by(pending: &Pending, object: &Object) -> Vec<Range<u64>> {
             ContentsChange::WriteList { pieces, .. } => all(places_of(pieces)).collect(),
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsGone { .. } => Vec::new(),
+            | ContentsChange::SumsRemoved { .. } => Vec::new(),
         },
         Pending::Read { .. }
         | Pending::ReadList(_)
@@ -394,7 +396,7 @@ pub(crate) fn ask_sums(
     turn.act(ObjectAction::Sums { ticket, object, ranges });
 }
 
-/// Checksums as [`door::ObjectEvent::Sums`] has them.
+/// Checksums as [`interface::ObjectEvent::Sums`] has them.
 pub(crate) fn decoded(bytes: &[u8]) -> Vec<BlockSum> {
     let mut from = wire::Reader::new(bytes);
     let mut sums = Vec::new();

@@ -13,7 +13,7 @@ use crate::work::Job;
 use crate::{Answer, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::ContentsChange;
-use door::{Action, Bulk, Errno, NO_MAC, ObjectAction, Turn};
+use interface::{Action, Bulk, Errno, NO_MAC, ObjectAction, Turn};
 use wire::{ClientUuid, InodeNo, Piece, Pieces, Status, Transno, Wire, Writer, Written};
 
 /// A list that is wanted.
@@ -187,9 +187,9 @@ pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
         ContentsChange::Write { .. }
         | ContentsChange::Truncate { .. }
         | ContentsChange::Allocate { .. }
-        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
-        | ContentsChange::SumsGone { .. } => Vec::new(),
+        | ContentsChange::SumsRemoved { .. } => Vec::new(),
     }
 }
 

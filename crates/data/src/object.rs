@@ -17,7 +17,7 @@ use crate::{Answer, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use disk::ContentsChange;
-use door::{Mono, ObjectStat};
+use interface::{Mono, ObjectStat};
 use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
 
 /// A change that is in the object but not yet durable there.
@@ -45,9 +45,9 @@ impl Effect {
             ContentsChange::WriteList { pieces, .. } => pieces.end(),
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsGone { .. } => 0,
+            | ContentsChange::SumsRemoved { .. } => 0,
         }
     }
 
@@ -63,9 +63,9 @@ impl Effect {
                 }
                 *write_time_ns
             }
-            ContentsChange::ObjectGone { .. }
+            ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsGone { .. } => now_ns,
+            | ContentsChange::SumsRemoved { .. } => now_ns,
         }
     }
 }
@@ -73,7 +73,7 @@ impl Effect {
 /// An object's state.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) name: door::Object,
+    pub(crate) name: interface::Object,
     /// `None`: ask the world before anything else. Of a doubtful object, what it had of what succeeded.
     pub(crate) stat: Option<ObjectStat>,
     /// When the contents were last changed, in nanoseconds since 1970; 0: never.
@@ -115,7 +115,7 @@ pub(crate) struct Object {
 impl Object {
     pub(crate) const fn new(shard_index: u16, inode: InodeNo, write_time_ns: u64) -> Self {
         Self {
-            name: door::Object { shard_index, stripe_index: 0, inode },
+            name: interface::Object { shard_index, stripe_index: 0, inode },
             stat: None,
             write_time_ns,
             accessed_ns: 0,

@@ -2,7 +2,7 @@
 
 use crate::Depends;
 use disk::{Change, ContentsChange};
-use door::{BufId, Bulk, Object};
+use interface::{BufId, Bulk, Object};
 use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
 
 /// The lane's number on a request, given back with its outcome.

@@ -18,7 +18,7 @@ use crate::work::Job;
 use crate::{Answer, Damage, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::BlockSum;
-use door::{ObjectAction, Ticket, Turn};
+use interface::{ObjectAction, Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Rule, Status};
 
 /// A read of what is in the page cache alone, as it begins once more if that does not do.

@@ -51,11 +51,11 @@ impl Recorded {
                 | Change::Accessed { .. }
                 | Change::Settled { .. }
                 | Change::Dirent { .. }
-                | Change::DirentGone { .. }
+                | Change::DirentRemoved { .. }
                 | Change::Symlink { .. }
                 | Change::Xattr { .. }
-                | Change::XattrGone { .. }
-                | Change::InodeGone { .. }
+                | Change::XattrRemoved { .. }
+                | Change::InodeRemoved { .. }
                 | Change::Txn(_)
                 | Change::Export(_) => {
                     return Err(Fault::new("a metadata change at a data shard", 0));
@@ -67,12 +67,12 @@ impl Recorded {
     }
 
     fn redo(&mut self, change: ContentsChange) {
-        if let ContentsChange::ObjectGone { inode } = change {
+        if let ContentsChange::ObjectRemoved { inode } = change {
             self.objects.remove(&inode);
             self.sums.remove(&inode);
         } else {
             self.objects.entry(change.inode()).or_default().redo(&change);
-            if matches!(change, ContentsChange::Sums { .. } | ContentsChange::SumsGone { .. }) {
+            if matches!(change, ContentsChange::Sums { .. } | ContentsChange::SumsRemoved { .. }) {
                 self.sums.entry(change.inode()).or_default().redo(&change);
             }
         }

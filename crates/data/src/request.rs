@@ -4,7 +4,7 @@ use crate::allocate::{Allocating, Seeking};
 use crate::list::{ReadingList, WritingList};
 use crate::{Lost, Token};
 use disk::ContentsChange;
-use door::Bulk;
+use interface::Bulk;
 use wire::{ClientUuid, FILE_BYTES_MAX, InodeNo};
 
 /// The largest size of a file.

@@ -15,11 +15,11 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::Change;
 use disk::rows::ObjectRow;
-use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
+use interface::{Action, Mono, Ticket, Turn};
 use wire::{
-    Breach, ClientUuid, Contents, Flaw, Gives, InodeNo, LaneId, Map, Revoke, Rules, ShardId,
-    Status, Transno,
+    ClearPrivileges, ClientUuid, Contents, Flaw, InodeNo, LaneId, Map, PrivilegedBits,
+    ProtocolError, Rules, ShardId, Status, Transno,
 };
 
 /// What the shards are told when they begin.
@@ -91,7 +91,7 @@ pub struct Shards {
     /// Damaged places that were reported, and when.
     pub(crate) reports: BTreeMap<(InodeNo, u64), Mono>,
     /// What files give that somebody writes who may not know it.
-    gives: HashMap<InodeNo, Gives, Seed>,
+    gives: HashMap<InodeNo, PrivilegedBits, Seed>,
     /// What is recorded in which order, by shard index divided by the lane count.
     orders: Vec<Order>,
     /// The last durable transaction, in the same places.
@@ -161,12 +161,12 @@ impl Shards {
     /// Takes a request. Its outcome comes through [`Shards::outcome`], perhaps at once.
     ///
     /// # Errors
-    /// [`Breach`] when it is not what the op has: nothing was done, its buffer is released.
-    pub fn ask(&mut self, turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<(), Breach> {
+    /// [`ProtocolError`] when it is not what the op has: nothing was done, its buffer is released.
+    pub fn ask(&mut self, turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<(), ProtocolError> {
         match decode(ask, &self.shape.map) {
             Ok(decoded) if self.loses(decoded.inode, decoded.takes) => {
                 let refused = VecDeque::from([decoded.pending]);
-                self.fail_all(turn, decoded.inode, refused, Status::NeedRevoke);
+                self.fail_all(turn, decoded.inode, refused, Status::NeedClearPrivileges);
                 Ok(())
             }
             Ok(decoded) => {
@@ -176,7 +176,7 @@ impl Shards {
             Err(flaw) => {
                 release(turn, ask.bulk);
                 match flaw {
-                    Flaw::Breach(breach) => Err(breach),
+                    Flaw::ProtocolError(protocol_error) => Err(protocol_error),
                     Flaw::Status(status) => {
                         let result = Err(status);
                         let (token, shown) = (ask.token, Transno(0));
@@ -201,8 +201,8 @@ impl Shards {
     }
 
     /// What a file gives to whoever runs it, of one that is being written.
-    pub fn set_gives(&mut self, inode: InodeNo, gives: Gives) {
-        if gives == Gives::default() {
+    pub fn set_gives(&mut self, inode: InodeNo, gives: PrivilegedBits) {
+        if gives == PrivilegedBits::default() {
             self.gives.remove(&inode);
         } else {
             self.gives.insert(inode, gives);
@@ -210,9 +210,9 @@ impl Shards {
     }
 
     /// Whether a file gives what a writer may not leave.
-    fn loses(&self, inode: InodeNo, takes: Revoke) -> bool {
+    fn loses(&self, inode: InodeNo, takes: ClearPrivileges) -> bool {
         let gives = self.gives.get(&inode).copied().unwrap_or_default();
-        gives.lost_to(takes) != Revoke::Nothing
+        gives.lost_to(takes) != ClearPrivileges::Nothing
     }
 
     /// Destroys a file's object; ends in [`Outcome::Removed`].
@@ -452,7 +452,7 @@ impl Shards {
     fn known_or_new(&mut self, inode: InodeNo) -> &mut Object {
         let shard_index = self.shard(inode).index();
         if !self.objects.contains_key(&inode) {
-            self.make_room();
+            self.make_space();
             self.order.push_back(inode);
         }
         let object = self.objects.entry(inode).or_insert_with(|| {
@@ -475,7 +475,7 @@ impl Shards {
 
     /// Forgets objects nobody used lately, so that one more fits. Objects in use may exceed the
     /// limit; the lane's limit on requests bounds them.
-    fn make_room(&mut self) {
+    fn make_space(&mut self) {
         const LOOK_COUNT_MAX: usize = 8;
         for _ in 0..LOOK_COUNT_MAX {
             // Names of objects that are gone stay in the order until they are met here.
@@ -548,8 +548,8 @@ impl Shards {
     }
 }
 
-/// Gives a buffer back.
-pub(crate) fn release(turn: &mut Turn<'_>, bulk: Option<door::Bulk>) {
+/// PrivilegedBits a buffer back.
+pub(crate) fn release(turn: &mut Turn<'_>, bulk: Option<interface::Bulk>) {
     if let Some(bulk) = bulk {
         turn.act(Action::Release { buf: bulk.buf });
     }

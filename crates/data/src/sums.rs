@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use disk::rows::ObjectRow;
 use disk::{BlockSum, BlockSums, ContentsChange, GROUP_BLOCK_COUNT};
-use door::Mono;
+use interface::Mono;
 
 /// After this long a block is compared once more when it is read, whatever was seen of it: what brings
 /// pages of it back into the page cache need not be a read of ours.
@@ -186,14 +186,14 @@ impl Sums {
             ContentsChange::Sums { first_block, sums, .. } => {
                 self.load(*first_block, sums);
             }
-            ContentsChange::SumsGone { from_block, until_block, .. } => {
+            ContentsChange::SumsRemoved { from_block, until_block, .. } => {
                 self.clear(*from_block..*until_block);
             }
             ContentsChange::Write { .. }
             | ContentsChange::WriteList { .. }
             | ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. } => {}
+            | ContentsChange::ObjectRemoved { .. } => {}
         }
     }
 

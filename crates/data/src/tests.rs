@@ -14,11 +14,11 @@ use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
 use disk::{Change, ContentsChange};
-use door::{
+use interface::{
     Action, Arena, BufId, Bulk, Errno, Mono, NO_MAC, Now, ObjectAction, ObjectStat, Ticket, Turn,
 };
 use wire::{
-    Breach, ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, Read, ShardId, Status,
+    ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, ProtocolError, Read, ShardId, Status,
     Timestamp, Transno, Truncate, Wire, Write, Writer, Written,
 };
 
@@ -91,7 +91,7 @@ impl World {
         shard: ShardId,
         body: &[u8],
         bulk: Option<Bulk>,
-    ) -> Result<Token, Breach> {
+    ) -> Result<Token, ProtocolError> {
         self.token_count += 1;
         let token = Token(self.token_count);
         let ask = Ask { token, op, shard, body, bulk, client: CLIENT };
@@ -108,7 +108,7 @@ impl World {
             let Outcome::Noted { change: Change::Contents(change), .. } = outcome else {
                 return false;
             };
-            matches!(change, ContentsChange::SumsGone { .. })
+            matches!(change, ContentsChange::SumsRemoved { .. })
         };
         let count = self.shards.outcomes.iter().filter(|outcome| is_intent(outcome)).count();
         self.shards.outcomes.retain(|outcome| !is_intent(outcome));
@@ -127,7 +127,12 @@ impl World {
         let bulk = Some(self.bulk(bulk_bytes));
         self.ask(
             Op::Write,
-            &Write { inode: FILE, file_offset, append: false, takes: wire::Revoke::Nothing },
+            &Write {
+                inode: FILE,
+                file_offset,
+                append: false,
+                takes: wire::ClearPrivileges::Nothing,
+            },
             bulk,
         )
     }
@@ -136,7 +141,12 @@ impl World {
         let bulk = Some(self.bulk(bulk_bytes));
         self.ask(
             Op::Write,
-            &Write { inode: FILE, file_offset: 99, append: true, takes: wire::Revoke::Nothing },
+            &Write {
+                inode: FILE,
+                file_offset: 99,
+                append: true,
+                takes: wire::ClearPrivileges::Nothing,
+            },
             bulk,
         )
     }
@@ -541,7 +551,12 @@ fn nothing_that_is_written_needs_no_record() {
     let mut world = World::with_file(0);
     let token = world.ask(
         Op::Write,
-        &Write { inode: FILE, file_offset: 9, append: false, takes: wire::Revoke::Nothing },
+        &Write {
+            inode: FILE,
+            file_offset: 9,
+            append: false,
+            takes: wire::ClearPrivileges::Nothing,
+        },
         None,
     );
     let nothing = Answer::Written(Written { file_offset: 9, written_bytes: 0 });
@@ -694,7 +709,10 @@ fn removal_comes_last_and_is_noted() {
     let outcomes = world.outcomes();
     assert!(matches!(
         outcomes[0],
-        Outcome::Noted { change: Change::Contents(ContentsChange::ObjectGone { inode: FILE }), .. }
+        Outcome::Noted {
+            change: Change::Contents(ContentsChange::ObjectRemoved { inode: FILE }),
+            ..
+        }
     ));
     assert_eq!(outcomes[1], Outcome::Removed { inode: FILE, result: Ok(()) });
     // Again, of what is not there: nothing to note.
@@ -712,8 +730,12 @@ fn requests_are_checked() {
     let max = i64::MAX.unsigned_abs();
     let shard = MAP.data_shard(FILE, 0);
     let bulk = world.bulk(10);
-    let beyond =
-        Write { inode: FILE, file_offset: max - 9, append: false, takes: wire::Revoke::Nothing };
+    let beyond = Write {
+        inode: FILE,
+        file_offset: max - 9,
+        append: false,
+        takes: wire::ClearPrivileges::Nothing,
+    };
     let token = world.ask(Op::Write, &beyond, Some(bulk));
     assert_eq!(world.outcomes(), [refused(token, Status::TooLarge)]);
     let token = world.truncate(max + 1);
@@ -722,9 +744,9 @@ fn requests_are_checked() {
     assert_eq!(world.outcomes(), [refused(token, Status::Invalid)]);
     let elsewhere = ShardId::data((shard.index() + 1) % 4);
     let body = Glimpse { inode: FILE }.to_bytes();
-    assert_eq!(world.try_ask(Op::Glimpse, elsewhere, &body, None), Err(Breach::Route));
+    assert_eq!(world.try_ask(Op::Glimpse, elsewhere, &body, None), Err(ProtocolError::Route));
     let bulk = Some(world.bulk(1));
-    assert_eq!(world.try_ask(Op::Write, shard, b"?", bulk), Err(Breach::Malformed));
+    assert_eq!(world.try_ask(Op::Write, shard, b"?", bulk), Err(ProtocolError::Malformed));
     assert_eq!(released(&world.take()), [1, 2]);
     assert!(world.outcomes().is_empty());
 }
@@ -743,7 +765,7 @@ fn an_append_beyond_the_largest_size_is_refused() {
 #[test]
 fn metadata_changes_are_no_data() {
     let mut changes = Vec::new();
-    Change::InodeGone { inode: FILE }.encode(&mut Writer::new(&mut changes));
+    Change::InodeRemoved { inode: FILE }.encode(&mut Writer::new(&mut changes));
     let mut shard = Recorded::new(ShardId::data(0));
     assert!(shard.replay(Transno(1), &changes).is_err());
 }

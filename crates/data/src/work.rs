@@ -13,7 +13,7 @@ use crate::written::one_sum;
 use crate::{Answer, Damage, Outcome, Shards, Token};
 use core::ops::Range;
 use disk::{Change, ContentsChange};
-use door::{Action, Bulk, Errno, ObjectAction, ObjectEvent, ObjectStat, Ticket, Turn};
+use interface::{Action, Bulk, Errno, ObjectAction, ObjectEvent, ObjectStat, Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
@@ -167,9 +167,9 @@ impl Shards {
             ContentsChange::WriteList { .. } => return self.write_list(turn, inode, effect, bulk),
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsGone { .. } => panic!("{:?} is no write", effect.change),
+            | ContentsChange::SumsRemoved { .. } => panic!("{:?} is no write", effect.change),
         };
         let end = effect.end();
         self.begin_places(turn, inode, &[(object_offset, end)]);
@@ -452,7 +452,7 @@ impl Shards {
             self.sums.remove(&inode);
         }
         if result.is_ok() && self.proven.remove(&inode).is_some() {
-            self.note(inode, Change::Contents(ContentsChange::ObjectGone { inode }));
+            self.note(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));
         }
         self.outcomes.push_back(Outcome::Removed { inode, result });
         if self.objects.get(&inode).is_some_and(|object| object.queue.is_empty()) {

@@ -10,7 +10,7 @@ use crate::work::Job;
 use crate::{Answer, Outcome, Shards};
 use alloc::vec::Vec;
 use disk::{Change, ContentsChange};
-use door::{Errno, Span, Ticket, Turn};
+use interface::{Errno, Span, Ticket, Turn};
 use wire::{InodeNo, Status, Transno};
 
 impl Shards {
@@ -102,9 +102,9 @@ impl Shards {
                     ContentsChange::Truncate { .. }
                     | ContentsChange::Write { .. }
                     | ContentsChange::WriteList { .. }
-                    | ContentsChange::ObjectGone { .. }
+                    | ContentsChange::ObjectRemoved { .. }
                     | ContentsChange::Sums { .. }
-                    | ContentsChange::SumsGone { .. } => u64::MAX,
+                    | ContentsChange::SumsRemoved { .. } => u64::MAX,
                 };
                 self.put_in_order(turn, inode, effect, (until, longer));
             }
@@ -138,9 +138,9 @@ impl Shards {
             // Of each of its places its own.
             ContentsChange::WriteList { .. } => (0, false),
             ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
-            ContentsChange::ObjectGone { .. }
+            ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsGone { .. } => (0, true),
+            | ContentsChange::SumsRemoved { .. } => (0, true),
         };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
@@ -182,9 +182,9 @@ pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
         ContentsChange::Write { crc32c, .. } | ContentsChange::WriteList { crc32c, .. } => *crc32c,
         ContentsChange::Truncate { .. }
         | ContentsChange::Allocate { .. }
-        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
-        | ContentsChange::SumsGone { .. } => 0,
+        | ContentsChange::SumsRemoved { .. } => 0,
     }
 }
 
@@ -197,8 +197,8 @@ fn written_places(change: &ContentsChange) -> Vec<(u64, u64)> {
         ContentsChange::WriteList { .. }
         | ContentsChange::Truncate { .. }
         | ContentsChange::Allocate { .. }
-        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
-        | ContentsChange::SumsGone { .. } => changed_places(change),
+        | ContentsChange::SumsRemoved { .. } => changed_places(change),
     }
 }

@@ -4,11 +4,11 @@
 //! byte strings with a 32-bit length, names with a 16-bit one, in the order of the enum below):
 //!
 //! ```text
-//! tag 1 Inode   2 Touch    3 Dirent  4 DirentGone  5 Symlink  6 Xattr  7 XattrGone  8 InodeGone
-//!     9 Write  10 Truncate 11 ObjectGone
-//!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
+//! tag 1 Inode   2 Touch    3 Dirent  4 DirentRemoved  5 Symlink  6 Xattr  7 XattrRemoved  8 InodeRemoved
+//!     9 Write  10 Truncate 11 ObjectRemoved
+//!    12 DirAttrs 13 SessionRemoved 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
 //!    19 Settled
-//!    36 Allocate 37 WriteList 38 Sums 39 SumsGone
+//!    36 Allocate 37 WriteList 38 Sums 39 SumsRemoved
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //!    25 Export 26 ExportGone
 //! ```
@@ -29,8 +29,8 @@ pub use txn::TxnChange;
 
 use crate::{Fault, InodeRow, to_u64};
 use wire::{
-    Breach, Bytes, Contents, FileKind, Flaw, InodeNo, Name, Reader, Timestamp, Transno, Wire,
-    Writer,
+    Bytes, Contents, FileKind, Flaw, InodeNo, Name, ProtocolError, Reader, Timestamp, Transno,
+    Wire, Writer,
 };
 
 /// One effect.
@@ -70,7 +70,7 @@ pub enum Change<'a> {
         version: Transno,
     },
     /// A directory has no entry of this name.
-    DirentGone {
+    DirentRemoved {
         /// The directory.
         dir: InodeNo,
         /// The name.
@@ -93,14 +93,14 @@ pub enum Change<'a> {
         value: Bytes<'a>,
     },
     /// There is no such extended attribute.
-    XattrGone {
+    XattrRemoved {
         /// Of which inode.
         inode: InodeNo,
         /// Its name with prefix.
         name: Bytes<'a>,
     },
     /// There is no such inode, nor anything that hung on it.
-    InodeGone {
+    InodeRemoved {
         /// Which.
         inode: InodeNo,
     },
@@ -170,7 +170,7 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(kind);
                 to.write(version);
             }
-            Self::DirentGone { dir, name } => {
+            Self::DirentRemoved { dir, name } => {
                 to.write(dir);
                 to.write(name);
             }
@@ -183,11 +183,11 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(name);
                 to.write(value);
             }
-            Self::XattrGone { inode, name } => {
+            Self::XattrRemoved { inode, name } => {
                 to.write(inode);
                 to.write(name);
             }
-            Self::InodeGone { inode } => to.write(inode),
+            Self::InodeRemoved { inode } => to.write(inode),
             Self::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version } => {
                 to.write(inode);
                 to.write(mode);
@@ -234,11 +234,11 @@ impl<'a> Wire<'a> for Change<'a> {
                 kind: from.read()?,
                 version: from.read()?,
             },
-            4 => Self::DirentGone { dir: from.read()?, name: from.read()? },
+            4 => Self::DirentRemoved { dir: from.read()?, name: from.read()? },
             5 => Self::Symlink { inode: from.read()?, target: from.read()? },
             6 => Self::Xattr { inode: from.read()?, name: from.read()?, value: from.read()? },
-            7 => Self::XattrGone { inode: from.read()?, name: from.read()? },
-            8 => Self::InodeGone { inode: from.read()? },
+            7 => Self::XattrRemoved { inode: from.read()?, name: from.read()? },
+            8 => Self::InodeRemoved { inode: from.read()? },
             12 => Self::DirAttrs {
                 inode: from.read()?,
                 mode: from.read()?,
@@ -269,7 +269,7 @@ impl<'a> Change<'a> {
             return Ok(Self::Export(change));
         }
         let change = TxnChange::decode_fields(tag, from)?;
-        change.map(Self::Txn).ok_or(Flaw::Breach(Breach::Malformed))
+        change.map(Self::Txn).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
     }
 
     const fn tag(&self) -> u8 {
@@ -277,11 +277,11 @@ impl<'a> Change<'a> {
             Self::Inode { .. } => 1,
             Self::Touch { .. } => 2,
             Self::Dirent { .. } => 3,
-            Self::DirentGone { .. } => 4,
+            Self::DirentRemoved { .. } => 4,
             Self::Symlink { .. } => 5,
             Self::Xattr { .. } => 6,
-            Self::XattrGone { .. } => 7,
-            Self::InodeGone { .. } => 8,
+            Self::XattrRemoved { .. } => 7,
+            Self::InodeRemoved { .. } => 8,
             Self::DirAttrs { .. } => 12,
             Self::Accessed { .. } => 18,
             Self::Settled { .. } => 19,
@@ -301,8 +301,8 @@ impl<'a> Change<'a> {
             Self::Inode { .. }
                 | Self::DirAttrs { .. }
                 | Self::Dirent { .. }
-                | Self::DirentGone { .. }
-                | Self::InodeGone { .. }
+                | Self::DirentRemoved { .. }
+                | Self::InodeRemoved { .. }
         )
     }
 }
@@ -312,7 +312,7 @@ fn set_time(from: &mut Reader<'_>) -> Result<Option<(Timestamp, Timestamp)>, Fla
     match (from.read()?, from.read()?) {
         (Some(mtime), Some(set)) => Ok(Some((mtime, set))),
         (None, None) => Ok(None),
-        (Some(_), None) | (None, Some(_)) => Err(Flaw::Breach(Breach::Malformed)),
+        (Some(_), None) | (None, Some(_)) => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
     }
 }
 

@@ -42,7 +42,7 @@ pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
 pub use share::Share;
 pub use sums::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT, REGION_BLOCK_COUNT};
 pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
-pub use trailer::{LogPlace, Trailer, zero_piece_count};
+pub use trailer::{LogPosition, Trailer, zero_piece_count};
 pub use txn::TxnId;
 
 use wire::Reader;

@@ -69,7 +69,7 @@ pub trait Rows {
     /// [`Fault`] when the medium fails.
     fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault>;
 
-    /// Gives a key a value, whatever it had before.
+    /// PrivilegedBits a key a value, whatever it had before.
     fn put(&mut self, key: &[u8], value: &[u8]);
 
     /// Takes a key away, if it is there.

@@ -6,7 +6,7 @@
 //! takes the checksum away is durable before one covered byte changes.
 
 use alloc::vec::Vec;
-use wire::{Breach, Flaw, Reader, Wire, Writer};
+use wire::{Flaw, ProtocolError, Reader, Wire, Writer};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: u32 = 64 * 1024;
@@ -48,7 +48,7 @@ impl BlockSums {
         self.0.get(index).copied().unwrap_or(BlockSum::NONE)
     }
 
-    /// Gives the block at an index a checksum, or none. Nothing stands behind the last checksum.
+    /// PrivilegedBits the block at an index a checksum, or none. Nothing stands behind the last checksum.
     pub fn put(&mut self, index: usize, sum: BlockSum) {
         if self.0.len() <= index {
             if sum.is_none() {
@@ -87,7 +87,7 @@ impl Wire<'_> for BlockSums {
         let count = usize::from(u16::decode(from)?);
         // Before anything is allocated for them.
         if from.left() < count * SUM_BYTES {
-            return Err(Flaw::Breach(Breach::Malformed));
+            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
         }
         let mut sums = Vec::with_capacity(count);
         for _ in 0..count {

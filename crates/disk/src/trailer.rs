@@ -30,14 +30,14 @@ const OFFSET_BITS: u32 = 40;
 
 /// A place in a lane's log of a boot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct LogPlace {
+pub struct LogPosition {
     /// Which of the lane's files, from 1.
     pub segment_no: u32,
     /// Where in it, in bytes.
     pub offset: u64,
 }
 
-impl LogPlace {
+impl LogPosition {
     /// As one number, in the same order.
     #[must_use]
     pub fn packed(self) -> u64 {
@@ -67,7 +67,7 @@ pub struct Trailer {
     /// The file was at least so long when this was written, in bytes.
     pub file_bytes: u64,
     /// Where each lane's log was durable when this was written.
-    pub places: Vec<LogPlace>,
+    pub places: Vec<LogPosition>,
 }
 
 impl Trailer {
@@ -107,7 +107,7 @@ impl Trailer {
         if crc32c_without(all, CRC_OFFSET) != u32_at(front, CRC_OFFSET) {
             return None;
         }
-        let place = |number: &[u8; 8]| LogPlace::unpacked(u64::from_le_bytes(*number));
+        let place = |number: &[u8; 8]| LogPosition::unpacked(u64::from_le_bytes(*number));
         Some(Self {
             boot_id: u64_at(front, 8),
             batch_no: u64_at(front, 16),

@@ -11,10 +11,10 @@ use crate::listing::{END_POSITION, cookie_before};
 use crate::node::Node;
 use crate::pending::Then;
 use client::{Call, Create, Open, Resize, SetLock, Sync, Tmpfile, Write};
-use door::Bulk;
+use interface::Bulk;
 use wire::{
-    ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, OpenFor,
-    RenameHow, Revoke, SetTime, Status, Timestamp,
+    ByteRange, Bytes, Caller, ClearPrivileges, FileKind, Groups, HandleId, InodeNo, LockKind,
+    LockType, OpenFor, RenameHow, SetTime, Status, Timestamp,
 };
 
 const MODE_BITS: u32 = 0o7777;
@@ -128,7 +128,7 @@ impl<'a> Beginning<'a> {
         let mut args = self.args;
         let valid = args.u32()?;
         if valid & setattr_flag::SIZE == 0 {
-            return self.set_rest(Revoke::Nothing);
+            return self.set_rest(ClearPrivileges::Nothing);
         }
         args.skip(12)?; // padding, fh
         let size_bytes = args.u64()?;
@@ -150,7 +150,7 @@ impl<'a> Beginning<'a> {
     }
 
     /// A SETATTR without its size, and what the new size takes away.
-    pub(crate) fn set_rest(mut self, revoke: Revoke) -> Result<Begin<'a>, Status> {
+    pub(crate) fn set_rest(mut self, revoke: ClearPrivileges) -> Result<Begin<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -188,7 +188,7 @@ impl<'a> Beginning<'a> {
             && ask.gid.is_none()
             && ask.atime == SetTime::Keep
             && ask.mtime == SetTime::Keep
-            && revoke == Revoke::Nothing;
+            && revoke == ClearPrivileges::Nothing;
         if nothing {
             return Ok(self.getattr(Then::Attr));
         }
@@ -345,10 +345,10 @@ impl<'a> Beginning<'a> {
         let write_flags = args.u32()?;
         let keeps_set_id = write_flags & WRITE_KILL_SET_ID == 0;
         if write_flags & WRITE_CACHE != 0 {
-            return self.write_bytes(Revoke::Nothing);
+            return self.write_bytes(ClearPrivileges::Nothing);
         }
         let revoke = handle.lost_by_write(keeps_set_id);
-        if revoke == Revoke::Nothing {
+        if revoke == ClearPrivileges::Nothing {
             return self.write_bytes(taken_by(keeps_set_id));
         }
         let ask = revoking(self.caller(), self.header.inode, revoke);
@@ -356,7 +356,7 @@ impl<'a> Beginning<'a> {
     }
 
     /// The write itself; the data is the bulk.
-    pub(crate) fn write_bytes(mut self, takes: Revoke) -> Result<Begin<'a>, Status> {
+    pub(crate) fn write_bytes(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -508,15 +508,15 @@ impl<'a> Beginning<'a> {
 }
 
 /// What somebody who changes a file's contents takes away of what running it gives.
-pub(crate) const fn taken_by(keeps_set_id: bool) -> Revoke {
-    if keeps_set_id { Revoke::Capability } else { Revoke::All }
+pub(crate) const fn taken_by(keeps_set_id: bool) -> ClearPrivileges {
+    if keeps_set_id { ClearPrivileges::Capability } else { ClearPrivileges::All }
 }
 
 /// Takes away what running a file gives, and nothing else.
 pub(crate) const fn revoking(
     caller: Caller<'_>,
     inode: InodeNo,
-    revoke: Revoke,
+    revoke: ClearPrivileges,
 ) -> wire::Setattr<'_> {
     let (mode, uid, gid) = (None, None, None);
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);

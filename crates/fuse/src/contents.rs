@@ -7,8 +7,8 @@ use crate::lane::MountLane;
 use crate::out::put_written;
 use crate::pending::Then;
 use client::{Call, CallId, Write};
-use door::{Action, Bulk, Span, Turn};
-use wire::{Allocation, BULK_BYTES_MAX, InodeNo, Revoke, Status};
+use interface::{Action, Bulk, Span, Turn};
+use wire::{Allocation, BULK_BYTES_MAX, ClearPrivileges, InodeNo, Status};
 
 /// Bytes that one COPY_FILE_RANGE copies. Programs go on where a copy ended.
 const COPY_BYTES_MAX: u32 = BULK_BYTES_MAX;
@@ -40,7 +40,7 @@ impl<'a> Beginning<'a> {
         let mut args = self.args;
         let keeps_set_id = self.keeps_set_id();
         let revoke = FileHandle(args.u64()?).lost_by_write(keeps_set_id);
-        if revoke == Revoke::Nothing {
+        if revoke == ClearPrivileges::Nothing {
             return self.allocate(taken_by(keeps_set_id));
         }
         let ask = revoking(self.caller(), self.header.inode, revoke);
@@ -48,7 +48,7 @@ impl<'a> Beginning<'a> {
     }
 
     /// The allocation itself. What moves the bytes behind the range is not done.
-    pub(crate) fn allocate(mut self, takes: Revoke) -> Result<Begin<'a>, Status> {
+    pub(crate) fn allocate(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let range_bytes = self.args.u64()?;
@@ -88,8 +88,8 @@ impl<'a> Beginning<'a> {
         let to = InodeNo(args.u64()?);
         let keeps_set_id = self.keeps_set_id();
         match FileHandle(args.u64()?).lost_by_write(keeps_set_id) {
-            Revoke::Nothing => self.copy(taken_by(keeps_set_id)),
-            revoke @ (Revoke::Capability | Revoke::All) => {
+            ClearPrivileges::Nothing => self.copy(taken_by(keeps_set_id)),
+            revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
                 let ask = revoking(self.caller(), to, revoke);
                 Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
             }
@@ -97,7 +97,7 @@ impl<'a> Beginning<'a> {
     }
 
     /// The copy itself: the bytes are read here and written again.
-    pub(crate) fn copy(mut self, takes: Revoke) -> Result<Begin<'a>, Status> {
+    pub(crate) fn copy(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh_in
         let file_offset = self.args.u64()?;
         let to = InodeNo(self.args.u64()?);
@@ -124,7 +124,7 @@ impl MountLane {
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
-        (inode, file_offset, takes): (InodeNo, u64, Revoke),
+        (inode, file_offset, takes): (InodeNo, u64, ClearPrivileges),
         bulk: Option<Bulk>,
     ) {
         let Some(bulk) = bulk else {

@@ -12,8 +12,8 @@ use crate::out::{
 };
 use crate::pending::{Behind, Then};
 use client::{Answer, Call, CallId, Resize};
-use door::{Action, Mail, Span, Turn};
-use wire::{Caller, Groups, InodeNo, Listing, Renamed, Revoke, Status, Wire};
+use interface::{Action, Mail, Span, Turn};
+use wire::{Caller, ClearPrivileges, Groups, InodeNo, Listing, Renamed, Status, Wire};
 
 /// Not looked at: the handle's open was the permission.
 const NOBODY: Caller<'_> = Caller { uid: 65_534, gid: 65_534, groups: Groups::Known(&[]) };
@@ -58,15 +58,19 @@ impl MountLane {
             }
             (Then::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
                 match attr.lost_by_write(keeps_set_id) {
-                    Revoke::Nothing if !rest => {
+                    ClearPrivileges::Nothing if !rest => {
                         self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
                     }
-                    revoke @ (Revoke::Nothing | Revoke::Capability | Revoke::All) => {
+                    revoke @ (ClearPrivileges::Nothing
+                    | ClearPrivileges::Capability
+                    | ClearPrivileges::All) => {
                         self.go_on(turn, pending_id, Behind::Size(revoke));
                     }
                 }
             }
-            (Then::Revoked, Answer::Entry(_)) => self.go_on(turn, pending_id, Behind::Revoke),
+            (Then::Revoked, Answer::Entry(_)) => {
+                self.go_on(turn, pending_id, Behind::ClearPrivileges)
+            }
             (
                 Then::Create { truncate, keeps_set_id },
                 Answer::Created { attr, made, handle: Some(handle) },
@@ -80,10 +84,10 @@ impl MountLane {
             }
             (Then::CreateTruncated { handle, keeps_set_id }, Answer::Entry(attr)) => {
                 match attr.lost_by_write(keeps_set_id) {
-                    Revoke::Nothing => {
+                    ClearPrivileges::Nothing => {
                         self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                     }
-                    revoke @ (Revoke::Capability | Revoke::All) => {
+                    revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
                         let then = Then::CreateTruncated { handle, keeps_set_id: true };
                         let ask = Call::Setattr(revoking(NOBODY, attr.inode, revoke));
                         self.call_for(turn, pending_id, then, ask);
@@ -148,7 +152,7 @@ impl MountLane {
         if let Then::CopyWritten { buf } = then {
             turn.act(Action::Release { buf });
         }
-        if status == Status::NeedRevoke {
+        if status == Status::NeedClearPrivileges {
             return self.go_on(turn, pending_id, Behind::Refused);
         }
         if let Then::CreateTruncated { handle, .. } = then {
@@ -191,7 +195,7 @@ impl MountLane {
     }
 
     /// Directories that the kernel renamed lie below other nodes, with the node ids that they had. The
-    /// sister lanes hear of it before the kernel has the answer.
+    /// peer lanes hear of it before the kernel has the answer.
     fn move_nodes(&mut self, turn: &mut Turn<'_>, (from, to): (Node, Node), renamed: Renamed) {
         if from == to {
             return;
@@ -201,11 +205,11 @@ impl MountLane {
         let exchanged = exchanged.map(|inode| (self.moves.directory(to, inode), from));
         for (node, parent) in [moved, exchanged].into_iter().flatten() {
             self.moves.put(node, parent);
-            self.tell_sisters(turn, Mail::Moved { node: node.0, parent: parent.0 });
+            self.tell_peer_lanes(turn, Mail::Moved { node: node.0, parent: parent.0 });
         }
     }
 
-    /// Gives back what an answer holds that nobody will use.
+    /// PrivilegedBits back what an answer holds that nobody will use.
     fn discard(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
         match result {
             Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) => {

@@ -12,7 +12,7 @@ use crate::lane::{MountLane, call_id};
 use crate::pending::Wait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::{Action, KernelAction, Mail, Mono, Ticket, Turn};
+use interface::{Action, KernelAction, Mail, Mono, Ticket, Turn};
 
 /// How long a request may go on after a signal before its process is looked at.
 const FIRST_LOOK_MS: u64 = 20;
@@ -26,7 +26,7 @@ const COUNT_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// Interrupts whose request is not here: perhaps a sister lane has it, perhaps it comes later. A
+    /// Interrupts whose request is not here: perhaps a peer lane has it, perhaps it comes later. A
     /// short memory; the oldest is forgotten first.
     uniques: VecDeque<u64>,
     /// Requests here whose processes had a signal, and when to look at them.
@@ -62,11 +62,11 @@ impl Interrupts {
 
 impl MountLane {
     /// The process of a request has a signal.
-    pub(crate) fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, tell_sisters: bool) {
+    pub(crate) fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, tell_peer_lanes: bool) {
         let Some(pending_id) = self.pendings.by_unique(unique) else {
             self.interrupts.remember(unique);
-            if tell_sisters {
-                self.tell_sisters(turn, Mail::Interrupt { unique });
+            if tell_peer_lanes {
+                self.tell_peer_lanes(turn, Mail::Interrupt { unique });
             }
             return;
         };

@@ -1,4 +1,4 @@
-//! One lane of a mount: the brain that stands between the kernel's queue of one core and the
+//! One lane of a mount: the core that stands between the kernel's queue of one core and the
 //! client lane of that core.
 //!
 //! Interrupts and handles cross lanes by mail: the kernel may give up a request at another queue
@@ -14,11 +14,11 @@ use crate::pending::{Behind, Pendings, Then, Wait};
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
-use door::{
-    Action, Brain, Bulk, Event, KernelAction, KernelEvent, KernelSlot, Mail, Mono, PeerAction,
+use interface::{
+    Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, Mail, Mono, PeerAction,
     PeerEvent, Say, Span, Ticket, Turn,
 };
-use wire::{Groups, LaneId, Revoke, Status};
+use wire::{ClearPrivileges, Groups, LaneId, Status};
 
 /// How long what is begun may take after the end was asked for.
 const END_MS_MAX: u64 = 5_000;
@@ -72,7 +72,7 @@ enum Told {
     Refused,
 }
 
-/// The brain of one lane of a mount.
+/// The core of one lane of a mount.
 #[derive(Debug)]
 pub struct MountLane {
     pub(crate) config: Config,
@@ -135,8 +135,8 @@ impl MountLane {
             | Mail::Settle { .. }
             | Mail::Settled { .. }
             | Mail::Changed { .. }
-            | Mail::Gives { .. }
-            | Mail::Scope(_) => {}
+            | Mail::PrivilegedBits { .. }
+            | Mail::Containment(_) => {}
         }
     }
 
@@ -185,13 +185,13 @@ impl MountLane {
                 Behind::Nothing => beginning.begin(opcode),
                 Behind::Size(revoke) => beginning.set_rest(revoke),
                 Behind::Refused => beginning.revoke(opcode),
-                Behind::Revoke if opcode == Opcode::Fallocate => {
-                    beginning.allocate(Revoke::Nothing)
+                Behind::ClearPrivileges if opcode == Opcode::Fallocate => {
+                    beginning.allocate(ClearPrivileges::Nothing)
                 }
-                Behind::Revoke if opcode == Opcode::CopyFileRange => {
-                    beginning.copy(Revoke::Nothing)
+                Behind::ClearPrivileges if opcode == Opcode::CopyFileRange => {
+                    beginning.copy(ClearPrivileges::Nothing)
                 }
-                Behind::Revoke => beginning.write_bytes(Revoke::Nothing),
+                Behind::ClearPrivileges => beginning.write_bytes(ClearPrivileges::Nothing),
             }
         });
         match begin {
@@ -302,7 +302,7 @@ impl MountLane {
         self.begin(turn, pending_id);
     }
 
-    pub(crate) fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
+    pub(crate) fn tell_peer_lanes(&self, turn: &mut Turn<'_>, mail: Mail) {
         for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
                 turn.act(PeerAction::Mail { to: lane, mail });
@@ -311,9 +311,9 @@ impl MountLane {
     }
 
     /// The mount is gone: nobody waits for answers any more.
-    fn on_kernel_gone(&mut self, turn: &mut Turn<'_>, tell_sisters: bool) {
-        if tell_sisters && !self.kernel_gone {
-            self.tell_sisters(turn, Mail::Unmounted);
+    fn on_kernel_gone(&mut self, turn: &mut Turn<'_>, tell_peer_lanes: bool) {
+        if tell_peer_lanes && !self.kernel_gone {
+            self.tell_peer_lanes(turn, Mail::Unmounted);
         }
         self.kernel_gone = true;
         for pending_id in self.pendings.all() {
@@ -434,7 +434,7 @@ impl MountLane {
     }
 }
 
-impl Brain for MountLane {
+impl Core for MountLane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Kernel(event) => self.on_kernel_event(turn, event),

@@ -3,8 +3,8 @@
 use crate::args::split;
 use crate::node::Node;
 use alloc::vec::Vec;
-use door::{Bulk, KernelSlot, Mono, Process};
-use wire::{HandleId, Revoke};
+use interface::{Bulk, KernelSlot, Mono, Process};
+use wire::{ClearPrivileges, HandleId};
 
 /// What an answer becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,9 +44,9 @@ pub(crate) enum Then {
     /// `fuse_write_out`.
     Written,
     /// The bytes are to be written to another place, or another file.
-    CopyRead { to: wire::InodeNo, file_offset: u64, takes: Revoke },
+    CopyRead { to: wire::InodeNo, file_offset: u64, takes: ClearPrivileges },
     /// As `Written`; the buffer is given back then.
-    CopyWritten { buf: door::BufId },
+    CopyWritten { buf: interface::BufId },
     /// `fuse_lseek_out`.
     Sought,
     /// `fuse_statfs_out`.
@@ -68,11 +68,11 @@ pub(crate) enum Wait {
 pub(crate) enum Behind {
     Nothing,
     /// A SETATTR's size; the file must still lose this.
-    Size(Revoke),
+    Size(ClearPrivileges),
     /// What a change of contents takes away must go first.
     Refused,
     /// It is gone.
-    Revoke,
+    ClearPrivileges,
 }
 
 impl Pending {

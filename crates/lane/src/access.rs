@@ -11,9 +11,9 @@
 //! What is not in memory, or would take the log's last room, is left alone.
 
 use crate::Lane;
-use door::{Mail, Turn};
+use interface::{Mail, Turn};
 use meta::Access;
-use wire::{Gives, InodeNo, Timestamp};
+use wire::{InodeNo, PrivilegedBits, Timestamp};
 
 impl Lane {
     /// What a request at a metadata shard of this lane has to do with it.
@@ -36,8 +36,13 @@ impl Lane {
 
     /// What a file that is being written gives is told to its data shard before the answer leaves,
     /// and so it is there before any write of whoever has the answer.
-    pub(crate) fn tell_gives(&mut self, turn: &mut Turn<'_>, inode: InodeNo, gives: Gives) {
-        self.mail(turn, self.data_lane(inode), Mail::Gives { inode, gives });
+    pub(crate) fn tell_gives(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        gives: PrivilegedBits,
+    ) {
+        self.mail(turn, self.data_lane(inode), Mail::PrivilegedBits { inode, gives });
     }
 
     /// A data shard of this lane tells of a read.
@@ -53,7 +58,7 @@ impl Lane {
             || shard.is_data()
             || self.fenced
             || self.stopping
-            || !self.room_for_own()
+            || !self.space_for_own()
         {
             return;
         }

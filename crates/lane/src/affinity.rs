@@ -4,7 +4,7 @@
 //! never leave it. Invariant: a connection has one front, chosen once, and with
 //! [`Affinity::Object`] it is the owner.
 
-use crate::greeting::Dice;
+use crate::handshake::Dice;
 use sha2::{Digest as _, Sha256};
 use wire::{ClientUuid, LaneId};
 

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::string::String;
-use door::{BadCertificate, CertificateFlaw, Party, Span, Turn};
+use interface::{BadCertificate, CertificateFlaw, Party, Span, Turn};
 
 impl Lane {
     /// A connection came to nothing, because one end refused the other's certificate.

@@ -5,8 +5,8 @@ use crate::config::Limits;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
-use door::{Mono, Turn};
 use hashbrown::HashMap;
+use interface::{Mono, Turn};
 use wire::{ClientUuid, SessionId};
 
 /// Who is here and who has left.
@@ -119,7 +119,7 @@ impl Lane {
     /// Looks at all deadlines.
     pub(crate) fn on_time(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
-        self.end_greetings(turn);
+        self.end_handshakes(turn);
         while let Some(client) = self.clients.gone(now) {
             self.tell_if_retired(turn, client);
             self.on_away(turn, client);
@@ -150,7 +150,7 @@ impl Lane {
     /// The earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let recovery = self.recovery.deadline(&self.config.limits);
-        let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
+        let handshake = self.handshakes.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
         let forsaking = self.clients.forsaking.first().map(|(until, _)| *until);
         let due = [self.notes.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
@@ -161,6 +161,6 @@ impl Lane {
             self.paths.until(),
         ]);
         let retry = retries.flatten().min();
-        [recovery, greeting, leaving, forsaking, retry].into_iter().flatten().min()
+        [recovery, handshake, leaving, forsaking, retry].into_iter().flatten().min()
     }
 }

@@ -18,8 +18,10 @@ use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
-use door::{Action, Bulk, ConnId, Errno, LogRoom, Mono, NO_MAC, Say, StoreAction, Ticket, Turn};
 use hashbrown::HashMap;
+use interface::{
+    Action, Bulk, ConnId, Errno, LogSpace, Mono, NO_MAC, Say, StoreAction, Ticket, Turn,
+};
 use meta::Woken;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
@@ -109,7 +111,7 @@ pub(crate) struct Commit {
     flying_bytes: u64,
     pub(crate) open: Wave,
     pub(crate) flying: Wave,
-    room: LogRoom,
+    room: LogSpace,
     shards: HashMap<ShardId, ShardLog, Seed>,
     seed: Seed,
 }
@@ -131,7 +133,7 @@ impl Commit {
             open: Wave::new(seed),
             flying: Wave::new(seed),
             // Until the world says otherwise, an append that fails is what tells.
-            room: LogRoom { room_bytes: u64::MAX, is_behind: false },
+            room: LogSpace { space_bytes: u64::MAX, is_behind: false },
             shards: by_shard,
             seed,
         }
@@ -145,7 +147,7 @@ impl Commit {
         self.flying_bytes > 0
     }
 
-    pub(crate) const fn set_room(&mut self, room: LogRoom) {
+    pub(crate) const fn set_space(&mut self, room: LogSpace) {
         self.room = room;
     }
 
@@ -155,9 +157,9 @@ impl Commit {
     }
 
     /// What the log takes beyond what is in flight and open.
-    pub(crate) fn room_bytes(&self) -> u64 {
+    pub(crate) fn space_bytes(&self) -> u64 {
         let open_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        self.room.room_bytes.saturating_sub(self.flying_bytes).saturating_sub(open_bytes)
+        self.room.space_bytes.saturating_sub(self.flying_bytes).saturating_sub(open_bytes)
     }
 
     /// The number of the open batch.
@@ -390,14 +392,14 @@ impl Lane {
     }
 
     /// A batch is durable, or the log is broken.
-    pub(crate) fn on_logged(&mut self, turn: &mut Turn<'_>, result: Result<LogRoom, Errno>) {
+    pub(crate) fn on_logged(&mut self, turn: &mut Turn<'_>, result: Result<LogSpace, Errno>) {
         if self.fenced {
             // A broken object fenced the lane while this batch was on its way: nobody waits for it.
             return;
         }
         assert!(self.commit.is_flying(), "what is durable was on its way");
         match result {
-            Ok(room) => self.commit.set_room(room),
+            Ok(room) => self.commit.set_space(room),
             Err(errno) => {
                 return self.fence_lane(turn, "the log cannot be written", errno);
             }

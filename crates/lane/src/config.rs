@@ -17,7 +17,7 @@ pub struct Config {
     pub map: Map,
     /// Which file system.
     pub fs: FsUuid,
-    /// The valid secrets at the start; [`door::Event::Secrets`] brings later ones.
+    /// The valid secrets at the start; [`interface::Event::Secrets`] brings later ones.
     pub secrets: Secrets,
     /// What redo tokens are signed with: the same at every start, told to nobody.
     pub redo_key: RedoKey,
@@ -53,9 +53,9 @@ pub struct Limits {
     /// Connections.
     pub conn_count_max: usize,
     /// Of them, those that have not proven the secret.
-    pub greeting_count_max: usize,
+    pub handshake_count_max: usize,
     /// Time for proving it, in milliseconds.
-    pub greeting_ms_max: u64,
+    pub handshake_ms_max: u64,
     /// Sessions remembered.
     pub session_count_max: usize,
     /// Open handles at a metadata shard.
@@ -99,9 +99,9 @@ pub struct Limits {
     /// Objects being destroyed at a time.
     pub destroy_count_max: usize,
     /// Room the log must have for changes that take space, in bytes.
-    pub log_room_bytes_min: u64,
+    pub log_space_bytes_min: u64,
     /// Room it must have for changes that give space back, in bytes.
-    pub log_room_bytes_last: u64,
+    pub log_space_bytes_last: u64,
     /// New directories down to this depth are spread over the metadata shards, deeper ones stay
     /// with their parent: 0 (none), 1 (the root's entries) or 2.
     pub spread_depth: u8,
@@ -111,8 +111,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             conn_count_max: 16_384,
-            greeting_count_max: 256,
-            greeting_ms_max: 10_000,
+            handshake_count_max: 256,
+            handshake_ms_max: 10_000,
             session_count_max: 16_384,
             handle_count_max: 4_000_000,
             slot_count: 16,
@@ -132,8 +132,8 @@ impl Default for Limits {
             token_bytes_max: 16 * 1024,
             object_count_max: 65_536,
             destroy_count_max: 64,
-            log_room_bytes_min: 1 << 20,
-            log_room_bytes_last: 1 << 18,
+            log_space_bytes_min: 1 << 20,
+            log_space_bytes_last: 1 << 18,
             spread_depth: 2,
         }
     }

@@ -7,9 +7,9 @@ use crate::keys::KeyNo;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Mono, NetAction, Party, Say, Turn};
+use interface::{Action, ConnId, Mono, NetAction, Party, Say, Turn};
 use wire::{
-    Breach, Channel, ClientUuid, Hello, Holder, Map, Nonce, Request, Retry, Route, Secret,
+    Channel, ClientUuid, Hello, Holder, Map, Nonce, ProtocolError, Request, Retry, Route, Secret,
     SessionId, Wire as _,
 };
 
@@ -40,14 +40,14 @@ impl Sealed {
 #[derive(Debug)]
 pub(crate) enum Conn {
     /// It has said Hello and was challenged.
-    Greeting(Greeting),
+    Handshake(Handshake),
     /// It has proven the secret.
     Open(Open),
 }
 
 /// Until the proof.
 #[derive(Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct Handshake {
     /// The body of its Hello.
     pub(crate) hello: Vec<u8>,
     /// Our part of the challenge.
@@ -89,10 +89,10 @@ impl Open {
         request: &Request,
         bulk_bytes: u32,
         (limits, map): (&Limits, &Map),
-    ) -> Result<(), Breach> {
+    ) -> Result<(), ProtocolError> {
         let row = request.op.row();
         if bulk_bytes > row.request_bulk_bytes_max {
-            return Err(Breach::TooLong);
+            return Err(ProtocolError::TooLong);
         }
         let slot_fits = match row.retry {
             Retry::Repeat => request.slot == 0,
@@ -101,7 +101,7 @@ impl Open {
         let mine = request.session == self.session && request.conn_epoch == self.conn_epoch;
         let in_order = mine && slot_fits && request.xid.0 != 0;
         if !in_order || self.outstanding_count >= limits.credits {
-            return Err(Breach::Sequence);
+            return Err(ProtocolError::Sequence);
         }
         let shard_fits = match row.route {
             Route::Meta => !request.shard.is_data() && map.has(request.shard),
@@ -109,17 +109,22 @@ impl Open {
             Route::Shard => map.has(request.shard),
             Route::Lane => true,
         };
-        if shard_fits { Ok(()) } else { Err(Breach::Route) }
+        if shard_fits { Ok(()) } else { Err(ProtocolError::Route) }
     }
 }
 
 impl Lane {
     /// A peer broke the protocol: count it, say so now and then, close that connection.
-    pub(crate) fn breach(&mut self, turn: &mut Turn<'_>, conn: ConnId, breach: Breach) {
-        self.stats.breach_count += 1;
-        let line = format!("a connection was closed: {}", breach.text());
+    pub(crate) fn protocol_error(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        protocol_error: ProtocolError,
+    ) {
+        self.stats.protocol_error_count += 1;
+        let line = format!("a connection was closed: {}", protocol_error.text());
         let party = self.party_at(conn);
-        self.met(turn, (Limit::Breach, party), &line);
+        self.met(turn, (Limit::ProtocolError, party), &line);
         self.close(turn, conn);
     }
 
@@ -140,8 +145,8 @@ impl Lane {
         self.sealed.remove(&conn);
         self.from_this_host.remove(&conn);
         match self.conns.remove(&conn) {
-            Some(Conn::Greeting(greeting)) => {
-                self.greetings.remove(&(greeting.deadline, conn));
+            Some(Conn::Handshake(handshake)) => {
+                self.handshakes.remove(&(handshake.deadline, conn));
             }
             Some(Conn::Open(open)) => {
                 if let Some(session) = self.sessions.get_mut(&open.session)
@@ -163,7 +168,7 @@ impl Lane {
                 open.outstanding_count = open.outstanding_count.saturating_sub(1);
                 true
             }
-            Some(Conn::Greeting(_)) | None => false,
+            Some(Conn::Handshake(_)) | None => false,
         }
     }
 

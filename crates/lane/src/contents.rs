@@ -10,7 +10,7 @@ use crate::unstable::{Waiter, Written};
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
 use data::{Answer, Closes, Outcome, Token};
-use door::{Action, Errno, Turn};
+use interface::{Action, Errno, Turn};
 use wire::{Entry, Op, Status, Transno, Wire, Writer};
 
 impl Lane {
@@ -66,7 +66,7 @@ impl Lane {
 
     /// Whether blocks get the checksums that they wait for.
     pub(crate) fn closes(&self) -> Closes {
-        match (self.stopping, self.room_for_own()) {
+        match (self.stopping, self.space_for_own()) {
             (false, true) => Closes::Quiet,
             (false, false) => Closes::Later,
             (true, true) => Closes::All,

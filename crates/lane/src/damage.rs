@@ -10,14 +10,14 @@
 //! ends at the latest, with a path or without; nothing waits for it.
 
 use crate::Lane;
-use crate::cold::decoded;
+use crate::non_resident::decoded;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use data::Damage;
 use disk::rows::{Key, Range, Row};
-use door::{Errno, Mono, Object, Say, Span, StoreAction, Ticket, Turn};
+use interface::{Errno, Mono, Object, Say, Span, StoreAction, Ticket, Turn};
 use wire::InodeNo;
 
 /// Questions to the cold store for a path.

@@ -15,7 +15,7 @@
 use crate::Lane;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use door::{PeerAction, Turn};
+use interface::{PeerAction, Turn};
 use meta::LockOwner;
 use wire::{ClientUuid, Flaw, InodeNo, LaneId, List, Reader, Wire, Writer};
 
@@ -175,7 +175,7 @@ impl Lane {
         self.tell_woken(turn, shard, denied.into_iter().collect());
     }
 
-    /// A sister lane wrote.
+    /// A peer lane wrote.
     pub(crate) fn on_deadlock_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
         // Lanes of one process speak one language.
         let mut from = Reader::new(letter);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove
-//!                        InodeGone recorded ◀─ meta lane: ObjectDestroyed ◀─┘
+//!                        InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─┘
 //! ```
 //! A crash anywhere leaves an orphan that the next start finds and destroys again.
 
@@ -10,7 +10,7 @@ use crate::Lane;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
-use door::{Mail, Mono, Say, Turn};
+use interface::{Mail, Mono, Say, Turn};
 use wire::{InodeNo, Status};
 
 /// What is being destroyed.
@@ -18,7 +18,7 @@ use wire::{InodeNo, Status};
 pub(crate) struct Destroys {
     /// Orphans of this lane's metadata shards whose turn has not come.
     pub(crate) queue: VecDeque<InodeNo>,
-    /// Those whose object is being removed, here or at a sister lane.
+    /// Those whose object is being removed, here or at a peer lane.
     running_count: usize,
     /// Removals at this lane that failed.
     failed: Vec<InodeNo>,
@@ -45,7 +45,7 @@ impl Lane {
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
         let may = !self.stopping && !self.fenced && !self.freeze.is_on();
-        while self.destroys.running_count < count_max && self.room_for_own() && may {
+        while self.destroys.running_count < count_max && self.space_for_own() && may {
             let Some(inode) = self.destroys.queue.pop_front() else { return };
             match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {
                 Some(true) => {}
@@ -61,7 +61,7 @@ impl Lane {
         }
     }
 
-    /// A sister's inode is gone: remove its object.
+    /// A peer lane's inode is gone: remove its object.
     pub(crate) fn on_destroy_mail(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if self.data_lane(inode) == self.config.lane {
             self.data.remove(turn, inode);

@@ -4,20 +4,20 @@ use crate::Lane;
 use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
+use crate::containment::Checked;
 use crate::file_locks::is_lock;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
-use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
 use crate::shares::was_thrown_away;
 use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
 use data::Token;
-use door::{Action, Bulk, ConnId, Span, Turn, mac_of};
+use interface::{Action, Bulk, ConnId, Span, Turn, mac_of};
 use wire::{
-    Breach, Changes, DuringRecovery, Executor, HEAD_BYTES, Head, Op, Request, Retry, Route, Status,
-    Timestamp, reply_flag, request_flag,
+    Changes, DuringRecovery, Executor, HEAD_BYTES, Head, Op, ProtocolError, Request, Retry, Route,
+    Status, Timestamp, reply_flag, request_flag,
 };
 
 /// A request with all that belongs to it.
@@ -44,8 +44,8 @@ impl Lane {
         let outcome = self.arrive(turn, conn, frame, bulk);
         let kept = match outcome {
             Ok(kept) => kept,
-            Err(breach) => {
-                self.breach(turn, conn, breach);
+            Err(protocol_error) => {
+                self.protocol_error(turn, conn, protocol_error);
                 false
             }
         };
@@ -61,16 +61,16 @@ impl Lane {
         conn: ConnId,
         frame: Span,
         bulk: Option<Bulk>,
-    ) -> Result<bool, Breach> {
+    ) -> Result<bool, ProtocolError> {
         let request = match Head::decode(turn.arena.get(frame))?.0 {
             Head::Request(request) => request,
-            Head::Greeting(_) | Head::Reply(_) | Head::Note | Head::Grant => {
-                return Err(Breach::Kind);
+            Head::Handshake(_) | Head::Reply(_) | Head::Note | Head::Grant => {
+                return Err(ProtocolError::Kind);
             }
         };
         let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
         if !self.sessions.contains_key(&open.session) {
-            return Err(Breach::Sequence); // It has said goodbye.
+            return Err(ProtocolError::Sequence); // It has said goodbye.
         }
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
@@ -109,13 +109,13 @@ impl Lane {
             self.await_thaw(turn, &arrived);
             return Ok(true);
         }
-        let denied = match self.check_scope(turn, &arrived) {
+        let denied = match self.check_containment(turn, &arrived) {
             Checked::Passes if was_thrown_away(turn.arena.get(frame), bulk) => {
                 Some(Status::ReadOnly)
             }
             Checked::Passes => None,
             Checked::Waits => {
-                self.await_scope(turn, &arrived);
+                self.await_containment(turn, &arrived);
                 return Ok(true);
             }
             Checked::Denied(status) => Some(status),
@@ -180,7 +180,11 @@ impl Lane {
     }
 
     /// Changes nothing: answered as it comes.
-    fn repeat(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, Breach> {
+    fn repeat(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<bool, ProtocolError> {
         let request = arrived.request;
         if let Some(status) = arrived.denied {
             self.deny(turn, arrived, status);
@@ -195,8 +199,8 @@ impl Lane {
         }
         let effect = self.execute(turn, arrived)?;
         if effect.status == Status::Busy {
-            self.park(turn, arrived);
-            self.count_parked(arrived.conn);
+            self.suspend(turn, arrived);
+            self.count_suspended(arrived.conn);
             return Ok(false);
         }
         self.tell_found(turn, effect.found);
@@ -220,7 +224,7 @@ impl Lane {
         &mut self,
         turn: &Turn<'_>,
         arrived: &Arrived<'_>,
-    ) -> Result<meta::Effect, Breach> {
+    ) -> Result<meta::Effect, ProtocolError> {
         let request = arrived.request;
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let ask = meta::Ask {
@@ -251,7 +255,7 @@ impl Lane {
     }
 
     /// Takes effect once.
-    fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, Breach> {
+    fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, ProtocolError> {
         let request = arrived.request;
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.heard = true;
@@ -287,13 +291,17 @@ impl Lane {
     }
 
     /// Executes what takes effect once, at a metadata shard.
-    pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
+    pub(crate) fn run(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), ProtocolError> {
         if is_lock(arrived.request.op) {
             return self.execute_own(turn, arrived);
         }
         let mut effect = self.execute(turn, arrived)?;
         if effect.status == Status::Busy {
-            self.park(turn, arrived);
+            self.suspend(turn, arrived);
             return Ok(());
         }
         if effect.status == Status::CrossDevice {
@@ -332,7 +340,7 @@ impl Lane {
         } else if self.fenced {
             self.when_fenced(turn, arrived)
         } else {
-            self.room_for(arrived.request.op).err()
+            self.space_for(arrived.request.op).err()
         }
     }
 
@@ -363,7 +371,7 @@ impl Lane {
             return None;
         }
         let opens = op.row().changes == Changes::IfOpenedForWriting;
-        let reads = opens && !crate::scope_names::changes(op, body);
+        let reads = opens && !crate::named_inodes::changes(op, body);
         // What was sent before may be in its object, recorded or not.
         let request = arrived.request;
         let begun = request.shard.is_data() && request.flags & request_flag::RESENT != 0;
@@ -481,7 +489,11 @@ impl Lane {
     }
 
     /// Hands a request to the data shards, which own its bulk from here on.
-    fn ask_data(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
+    fn ask_data(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), ProtocolError> {
         let token = self.wait(arrived);
         let mut body = core::mem::take(&mut self.body);
         body.clear();
@@ -492,10 +504,10 @@ impl Lane {
         let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk, client };
         let asked = self.data.ask(turn, &ask);
         self.body = body;
-        if let Err(breach) = asked {
+        if let Err(protocol_error) = asked {
             self.pending.remove(token.0);
             self.unrun(arrived);
-            self.breach(turn, arrived.conn, breach);
+            self.protocol_error(turn, arrived.conn, protocol_error);
         }
         self.on_outcomes(turn);
         Ok(())

@@ -9,7 +9,7 @@ use crate::Lane;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use door::{PeerAction, Say, Turn};
+use interface::{PeerAction, Say, Turn};
 use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Wire as _, Writer};
 
 /// The first byte of a letter between lanes that tells of an eviction; the uuid follows.
@@ -46,7 +46,7 @@ impl Lane {
         }
     }
 
-    /// Makes the evictions durable, here and at the sister lanes.
+    /// Makes the evictions durable, here and at the peer lanes.
     pub(crate) fn record_evictions(&mut self, turn: &mut Turn<'_>) {
         for client in core::mem::take(&mut self.recovery.failed) {
             self.evict(turn, client, true);
@@ -74,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// A sister lane wrote.
+    /// A peer lane wrote.
     pub(crate) fn on_eviction_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
         let Some((tag, rest)) = letter.split_first() else { return };
         if *tag == EVICTED_LETTER
@@ -92,7 +92,7 @@ impl Lane {
         over: Vec<(ClientUuid, u64)>,
     ) {
         for (shard, session) in gone {
-            self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
+            self.record_of_lane(shard, &Change::Client(ClientChange::SessionRemoved { session }));
         }
         for (client, boot_id) in over {
             if let Some(shard) = self.shards().first().copied() {
@@ -139,7 +139,7 @@ impl Lane {
         for shard in self.shards() {
             for session in sessions.iter().copied() {
                 let durable = self.commit.shard(shard).durable;
-                let room = self.room_for_own();
+                let room = self.space_for_own();
                 let Some(table) = self.slots.get_mut(&(shard, session)) else { continue };
                 if room && table.recorded_in.is_some() && table.transno_last <= durable {
                     table.recorded_in = None;

@@ -11,7 +11,7 @@ use crate::session::Basis;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, ExportChange};
-use door::{ConnId, Party, PeerAction, Turn};
+use interface::{ConnId, Party, PeerAction, Turn};
 use wire::{
     ClientUuid, EXPORT_DEFAULT, LaneId, SetExport, ShardId, Squash, Status, Wire, Writer,
     is_export_name,
@@ -41,7 +41,7 @@ impl Lane {
         if self.fenced {
             return Err(Status::ReadOnly);
         }
-        if !self.room_for_own() {
+        if !self.space_for_own() {
             return Err(Status::NoSpace);
         }
         let (name, is_default) = (ask.export.name, ask.export.name.0 == EXPORT_DEFAULT.as_bytes());

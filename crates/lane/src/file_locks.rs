@@ -10,10 +10,10 @@ use crate::commit::Held;
 use crate::dispatch::Arrived;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use door::{NetAction, Turn};
+use interface::{NetAction, Turn};
 use meta::{Effect, FileLocks, Woken};
 use wire::{
-    Breach, ClientUuid, Executor, Grant, Head, InodeNo, Op, SetLock, ShardId, Status, Wire,
+    ClientUuid, Executor, Grant, Head, InodeNo, Op, ProtocolError, SetLock, ShardId, Status, Wire,
 };
 
 /// Whether an op is about locks on files.
@@ -27,7 +27,7 @@ impl Lane {
     pub(crate) fn refuses_lock(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> bool {
         let key = (arrived.request.shard, arrived.request.session);
         let known = self.slots.get(&key).is_some_and(|table| table.recorded_in.is_some());
-        let refused = !known && !self.fenced && self.room_for(Op::Reopen).is_err();
+        let refused = !known && !self.fenced && self.space_for(Op::Reopen).is_err();
         if refused {
             self.end_refused(turn, arrived, Status::NoSpace);
         }
@@ -126,8 +126,12 @@ pub(crate) fn decoded<'a, T: Wire<'a>>(
     body: &'a [u8],
     shard: ShardId,
     inode_of: impl FnOnce(&T) -> InodeNo,
-) -> Result<T, Breach> {
-    let message = T::decode_all(body).map_err(|_| Breach::Malformed)?;
+) -> Result<T, ProtocolError> {
+    let message = T::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let inode = inode_of(&message);
-    if inode.shard() == shard && inode.count() > 0 { Ok(message) } else { Err(Breach::Route) }
+    if inode.shard() == shard && inode.count() > 0 {
+        Ok(message)
+    } else {
+        Err(ProtocolError::Route)
+    }
 }

@@ -11,7 +11,7 @@ use crate::dispatch::Arrived;
 use crate::recovery::Early;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Mono, Say, Turn};
+use interface::{Action, ConnId, Mono, Say, Turn};
 
 /// Whether changes wait, and which.
 #[derive(Default, Debug)]

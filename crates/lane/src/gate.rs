@@ -2,7 +2,7 @@
 //!
 //! A request is executed at once; its reply leaves when everything it depends on is durable that its
 //! client would not bring back by itself. At most two batches are not durable, so a gate is one of
-//! them. Instead of the vector of PROTOCOL.md §0 a sister lane's change counts as received when that
+//! them. Instead of the vector of PROTOCOL.md §0 a peer lane's change counts as received when that
 //! lane's own requests say so: sometimes a reply waits that need not, never the other way round.
 
 use crate::Lane;

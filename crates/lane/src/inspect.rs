@@ -7,7 +7,7 @@
 use crate::Lane;
 use crate::outbox::{Asked, Said};
 use alloc::collections::BTreeMap;
-use door::{ConnId, Span, StoreAction, Turn};
+use interface::{ConnId, Span, StoreAction, Turn};
 use wire::Status;
 
 /// Connections that have asked for an inspection, each with its request that is not answered yet.

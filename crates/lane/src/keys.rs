@@ -13,7 +13,7 @@ use crate::export::Defined;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use door::{ConnId, Party, Say, Turn};
+use interface::{ConnId, Party, Say, Turn};
 use wire::{ClientUuid, Credential, Hello, Secret, Secrets};
 
 /// The number of a secret of the store: counts the secrets of this start.
@@ -90,7 +90,7 @@ impl Lane {
         let proven = |conn: &Conn| match conn {
             Conn::Open(open) => self.keys.is_retired(open.key_no),
             // Its proof is refused.
-            Conn::Greeting(_) => false,
+            Conn::Handshake(_) => false,
         };
         let over = self.conns.iter().filter(|(_, conn)| proven(conn)).map(|(conn, _)| *conn);
         let mut over: Vec<ConnId> = over.collect();

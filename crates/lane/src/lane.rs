@@ -1,23 +1,23 @@
 //! `Lane`: the state of one core's server, and the switchboard of its events.
 
 use crate::clients::Clients;
-use crate::cold::Cold;
 use crate::commit::Commit;
 use crate::config::Config;
 use crate::conn::{Conn, Sealed};
+use crate::containment::Containment;
 use crate::damage::{PATH_TICKET, Paths};
 use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::freeze::Freezing;
-use crate::greeting::Dice;
+use crate::handshake::Dice;
 use crate::inspect::Inspecting;
 use crate::keys::Keys;
 use crate::limits::{Limit, Met};
 use crate::merge::Queues;
+use crate::non_resident::Cold;
 use crate::notes::Notes;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
-use crate::scope::Scope;
 use crate::session::{Session, SlotTable};
 use crate::sizes::Sizing;
 use crate::stats::Counters;
@@ -28,12 +28,14 @@ use crate::waiting::Pending;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
-use door::{
-    Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent,
+use hashbrown::{HashMap, HashSet};
+use interface::{
+    Action, Bulk, CloseReason, ConnId, Core, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent,
     Span, StoreEvent, Turn,
 };
-use hashbrown::{HashMap, HashSet};
-use wire::{Breach, ClientUuid, InodeNo, LaneId, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
+use wire::{
+    ClientUuid, InodeNo, LaneId, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
+};
 
 /// The bits of a ticket that say whose it is.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -57,7 +59,7 @@ pub struct Lane {
     /// Those of clients on this host, until their Hello.
     pub(crate) from_this_host: HashSet<ConnId, Seed>,
     /// Connections that have not proven anything, by the end of patience.
-    pub(crate) greetings: BTreeSet<(Mono, ConnId)>,
+    pub(crate) handshakes: BTreeSet<(Mono, ConnId)>,
     pub(crate) sessions: HashMap<SessionId, Session, Seed>,
     /// Connections that were ever admitted.
     pub(crate) session_count: u64,
@@ -95,7 +97,7 @@ pub struct Lane {
     pub(crate) keys: Keys,
     /// What can be mounted.
     pub(crate) exports: Table,
-    pub(crate) scope: Scope,
+    pub(crate) scope: Containment,
     pub(crate) freeze: Freezing,
     pub(crate) inspecting: Inspecting,
     pub(crate) stats: Counters,
@@ -148,7 +150,7 @@ impl Lane {
                 sessions.get(id).map(|session: &Session| (*shard, *id, &session.row))
             });
             let queues =
-                Queues::new(config.share_before, config.rules.hold(wire::Rule::MergeSisters));
+                Queues::new(config.share_before, config.rules.hold(wire::Rule::MergePeerLanes));
             Recovery::new(known, (restored.failed, restored.recovered), queues)
         };
         let mut slots = HashMap::with_hasher(seed);
@@ -163,7 +165,7 @@ impl Lane {
             conns: HashMap::with_hasher(seed),
             sealed: HashMap::with_hasher(seed),
             from_this_host: HashSet::with_hasher(seed),
-            greetings: BTreeSet::new(),
+            handshakes: BTreeSet::new(),
             sessions,
             session_count: session_count.unwrap_or(0),
             slots,
@@ -189,7 +191,7 @@ impl Lane {
             paths: Paths::default(),
             keys: Keys::new(&config.secrets),
             exports: Table::new(&config.exports, &restored.exports),
-            scope: Scope::new(seed, config.lane),
+            scope: Containment::new(seed, config.lane),
             freeze: Freezing::default(),
             inspecting: Inspecting::default(),
             stats: Counters::default(),
@@ -241,12 +243,12 @@ impl Lane {
     fn on_store(&mut self, turn: &mut Turn<'_>, event: StoreEvent) {
         match event {
             StoreEvent::Logged { result, .. } => self.on_logged(turn, result),
-            StoreEvent::LogSpace(room) => self.commit.set_room(room),
+            StoreEvent::LogSpace(room) => self.commit.set_space(room),
             StoreEvent::Space { ticket, result } => self.on_space(turn, ticket, result),
             StoreEvent::Rows { ticket, result } if ticket.0 & TICKET_TAG == PATH_TICKET => {
                 self.on_path_rows(turn, ticket, result);
             }
-            StoreEvent::Rows { ticket, result } => self.on_cold_rows(turn, ticket, result),
+            StoreEvent::Rows { ticket, result } => self.on_rows(turn, ticket, result),
             StoreEvent::Inspected { conn, status, reply } => {
                 self.on_inspected(turn, conn, (status, reply));
             }
@@ -262,9 +264,11 @@ impl Lane {
             }
             // It will be sent again to the next boot.
             Some(Conn::Open(_)) => {}
-            Some(Conn::Greeting(_)) if bulk.is_some() => self.breach(turn, conn, Breach::Kind),
-            Some(Conn::Greeting(_)) => self.on_proof(turn, conn, frame),
-            None if bulk.is_some() => self.breach(turn, conn, Breach::Kind),
+            Some(Conn::Handshake(_)) if bulk.is_some() => {
+                self.protocol_error(turn, conn, ProtocolError::Kind)
+            }
+            Some(Conn::Handshake(_)) => self.on_proof(turn, conn, frame),
+            None if bulk.is_some() => self.protocol_error(turn, conn, ProtocolError::Kind),
             None => self.on_hello(turn, conn, frame, false),
         }
         if let Some(bulk) = bulk {
@@ -275,7 +279,9 @@ impl Lane {
     /// A connection ended by itself.
     fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: CloseReason) {
         match reason {
-            CloseReason::Breach(breach) => self.breach(turn, conn, breach),
+            CloseReason::ProtocolError(protocol_error) => {
+                self.protocol_error(turn, conn, protocol_error)
+            }
             CloseReason::TooSlow => {
                 let line = "a client did not read what it asked for: its connection was closed";
                 let party = self.party_at(conn);
@@ -320,8 +326,8 @@ impl Lane {
             Mail::Settled { inode, number, contents } => {
                 self.note_size(Sizing { inode, number }, contents);
             }
-            Mail::Gives { inode, gives } => self.data.set_gives(inode, gives),
-            Mail::Scope(mail) => self.on_scope_mail(turn, mail),
+            Mail::PrivilegedBits { inode, gives } => self.data.set_gives(inode, gives),
+            Mail::Containment(mail) => self.on_containment_message(turn, mail),
             // A mount's own.
             Mail::Interrupt { .. }
             | Mail::Release { .. }
@@ -341,7 +347,7 @@ impl Lane {
     }
 
     /// Asks to be woken for the earliest deadline, unless it will be woken before that anyway:
-    /// deadlines that were met in time, such as those of greetings, shall not wake an idle lane
+    /// deadlines that were met in time, such as those of handshakes, shall not wake an idle lane
     /// one by one.
     fn ask_wake(&mut self, turn: &mut Turn<'_>) {
         let asked = self.wake_at.filter(|at| *at > turn.now.mono);
@@ -393,7 +399,7 @@ fn logs(
     metas.chain(datas).map(|(shard, transno)| (shard, lsn(shard), transno)).collect()
 }
 
-impl Brain for Lane {
+impl Core for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
@@ -416,7 +422,7 @@ impl Brain for Lane {
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
         self.settle_txns(turn);
-        self.settle_scope(turn);
+        self.settle_containment(turn);
         self.settle_freeze(turn);
         if self.stopping || self.recovery.is_flushing() {
             self.data.urge(None);

@@ -1,4 +1,4 @@
-//! `lane`: one core's server brain, from a request's frame to its reply.
+//! `lane`: one core's server core, from a request's frame to its reply.
 //!
 //! It owns connections, sessions with their slots, the log batches and the replies that wait for
 //! them. It leaves names to `meta`, contents to `data`, and everything that takes time to the world.
@@ -7,7 +7,7 @@
 //! loses its connection and disturbs nobody else.
 //!
 //! ```text
-//! Frame ─▶ greeting                                (until the secret is proven)
+//! Frame ─▶ handshake                                (until the secret is proven)
 //!       ─▶ conn: head as it must be? ─▶ route: mine? ─▶ session: slot new or seen?
 //!                                                         │ new
 //!            meta::execute ◀── dispatch ──▶ data::ask ─▶ … ┘
@@ -27,10 +27,11 @@ mod access;
 mod affinity;
 mod certificate;
 mod clients;
-mod cold;
 mod commit;
 mod config;
 mod conn;
+mod containment;
+mod containment_queries;
 mod contents;
 mod damage;
 mod deadlock;
@@ -42,14 +43,17 @@ mod export_ops;
 mod file_locks;
 mod freeze;
 mod gate;
-mod greeting;
+mod handshake;
 mod identity;
 mod inspect;
 mod keys;
 mod lane;
 mod limits;
+mod log_space;
 mod marks;
 mod merge;
+mod named_inodes;
+mod non_resident;
 mod notes;
 mod ops;
 mod outbox;
@@ -57,10 +61,6 @@ mod recovery;
 mod reopens;
 mod replay;
 mod restore;
-mod room;
-mod scope;
-mod scope_ask;
-mod scope_names;
 mod session;
 mod shares;
 mod sizes;

@@ -4,19 +4,19 @@
 use crate::Lane;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use door::{BadCertificate, Mono, Party, Say, Turn};
+use interface::{BadCertificate, Mono, Party, Say, Turn};
 
 /// A limit that somebody may run against.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Limit {
     /// The rules of the protocol, and the requests that may be outstanding on a connection.
-    Breach,
+    ProtocolError,
     /// Connections of a lane.
     Connections,
     /// Connections that have not proven the secret.
-    Greetings,
+    Handshakes,
     /// The time for proving it.
-    GreetingTime,
+    HandshakeTime,
     /// Sessions of a lane.
     Sessions,
     /// Open files of a metadata shard.
@@ -95,13 +95,13 @@ mod tests {
         let mut met = Met::default();
         let (loud, quiet) = (Party::of_export(1), Party::STORE);
         let now = Mono(5_000_000_000);
-        assert_eq!(met.meet((Limit::Breach, loud), now), Some(1));
+        assert_eq!(met.meet((Limit::ProtocolError, loud), now), Some(1));
         for _ in 0..1000 {
-            assert_eq!(met.meet((Limit::Breach, loud), now), None);
+            assert_eq!(met.meet((Limit::ProtocolError, loud), now), None);
         }
-        assert_eq!(met.meet((Limit::Breach, quiet), now), Some(1));
+        assert_eq!(met.meet((Limit::ProtocolError, quiet), now), Some(1));
         assert_eq!(met.meet((Limit::Slow, loud), now), Some(1));
-        assert_eq!(met.meet((Limit::Breach, loud), now.after_ms(1000)), Some(1002));
+        assert_eq!(met.meet((Limit::ProtocolError, loud), now.after_ms(1000)), Some(1002));
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let mut met = Met::default();
         for number in 0..10_000 {
             let now = Mono(0).after_ms(number * 10);
-            met.meet((Limit::Breach, Party::of_export(number)), now);
+            met.meet((Limit::ProtocolError, Party::of_export(number)), now);
         }
         assert!(met.told.len() <= Met::TOLD_COUNT_MAX);
     }

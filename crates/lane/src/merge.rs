@@ -9,7 +9,7 @@ use crate::outbox::Asked;
 use crate::recovery::Replay;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use door::ConnId;
+use interface::ConnId;
 use wire::{ClientUuid, SessionId, ShardId, Transno};
 
 /// A session at a shard.
@@ -59,7 +59,7 @@ struct Members {
 #[derive(Debug)]
 pub(crate) struct Queues {
     share: Share,
-    merges_sisters: bool,
+    merges_peer_lanes: bool,
     queues: BTreeMap<Key, Queue>,
     groups: BTreeMap<Group, Members>,
     /// Groups of which nobody is silent and somebody has a replay.
@@ -86,10 +86,10 @@ impl Queue {
 
 impl Queues {
     /// `share`: what was in force when the replays were changes.
-    pub(crate) const fn new(share: Share, merges_sisters: bool) -> Self {
+    pub(crate) const fn new(share: Share, merges_peer_lanes: bool) -> Self {
         Self {
             share,
-            merges_sisters,
+            merges_peer_lanes,
             queues: BTreeMap::new(),
             groups: BTreeMap::new(),
             ready: BTreeSet::new(),
@@ -251,6 +251,6 @@ impl Queues {
 
     fn group(&self, (shard, session): Key, client: ClientUuid) -> Group {
         let client = if self.share == Share::Off { ClientUuid::default() } else { client };
-        (shard, client, if self.merges_sisters { SessionId(0) } else { session })
+        (shard, client, if self.merges_peer_lanes { SessionId(0) } else { session })
     }
 }

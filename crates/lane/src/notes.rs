@@ -5,7 +5,7 @@ use crate::Lane;
 use crate::commit::Held;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use door::{ConnId, Mono, NetAction, Turn};
+use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{Head, List, Note, NoteRow, SessionId, ShardId, Transno, Wire as _, Writer};
 
 /// Who is owed a note.

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::commit::{Held, HeldSaid};
 use crate::session::{Done, State, Target};
 use alloc::vec::Vec;
-use door::{Action, Bulk, ConnId, NetAction, Turn};
+use interface::{Action, Bulk, ConnId, NetAction, Turn};
 use wire::{Head, Op, Reply, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag};
 
 /// When who finds the log too long shall come again.

@@ -18,7 +18,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
-use door::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn, mac_of};
+use interface::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn, mac_of};
 use wire::{ClientUuid, Op, Rule, SessionId, ShardId, Status, Transno};
 
 /// How far it is.
@@ -89,7 +89,7 @@ pub(crate) struct Recovery {
     pub(crate) sizings: Vec<Sizing>,
     /// Evicted in memory; the log does not say so yet.
     pub(crate) evicting: BTreeSet<ClientUuid>,
-    /// Of them, those that the sister lanes have to be told of.
+    /// Of them, those that the peer lanes have to be told of.
     pub(crate) telling: BTreeSet<ClientUuid>,
     /// A replay of theirs did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
@@ -473,7 +473,7 @@ impl Lane {
         }
     }
 
-    /// Gives back what waits; the next boot recovers anew.
+    /// PrivilegedBits back what waits; the next boot recovers anew.
     pub(crate) fn drop_deferred(&mut self, turn: &mut Turn<'_>) {
         let conns: BTreeSet<ConnId> = self.conns.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.drop_deferred_of(turn, conn));

@@ -10,7 +10,7 @@ use crate::outbox::Asked;
 use crate::recovery::{Early, Phase, Recovery};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use door::{Mono, Turn};
+use interface::{Mono, Turn};
 use wire::{ClientUuid, Request, SessionId, ShardId, Xid};
 
 /// What a session has still to open at a shard.

@@ -9,8 +9,8 @@ use crate::recovery::{Phase, Replay};
 use crate::session::{Done, SlotTable, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
-use door::{Action, ContentsMac, Point, Turn, mac_of};
-use wire::{Breach, ClientUuid, HEAD_BYTES, Op, SessionId, ShardId, Status, Transno, Wire};
+use interface::{Action, ContentsMac, Point, Turn, mac_of};
+use wire::{ClientUuid, HEAD_BYTES, Op, ProtocolError, SessionId, ShardId, Status, Transno, Wire};
 
 impl Lane {
     /// A client says that it was told of more than is durable here. That is a fact only of a session
@@ -54,11 +54,11 @@ impl Lane {
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
-    ) -> Result<bool, Breach> {
+    ) -> Result<bool, ProtocolError> {
         let request = arrived.request;
         let client = arrived.open.client;
         let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
-        let replay = wire::Replay::decode_all(&body).map_err(|_| Breach::Malformed)?;
+        let replay = wire::Replay::decode_all(&body).map_err(|_| ProtocolError::Malformed)?;
         let contents = mac_of(arrived.bulk);
         if self.opened(&replay, contents, request).is_none() {
             self.stats.recovery.forged_count += 1;
@@ -70,7 +70,7 @@ impl Lane {
             if self.has_changed(client) {
                 self.evict(turn, client, true);
             }
-            return Err(Breach::Proof);
+            return Err(ProtocolError::Proof);
         }
         let replay = Replay {
             conn: arrived.conn,
@@ -100,7 +100,7 @@ impl Lane {
             return if self.queue_replay(turn, client, replay) {
                 Ok(true)
             } else {
-                Err(Breach::Sequence)
+                Err(ProtocolError::Sequence)
             };
         }
         let committed = self.session_committed(request.shard, request.session);

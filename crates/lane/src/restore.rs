@@ -13,7 +13,7 @@ use data::Recorded;
 use disk::{
     Change, Changes, ClientChange, ExportChange, Fault, Made, Origin, Record, SessionRow, TxnId,
 };
-use door::{Mono, Party};
+use interface::{Mono, Party};
 use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
 /// What is being restored.
@@ -181,7 +181,7 @@ impl Restore {
             }
             let Change::Client(change) = change else { continue };
             match change {
-                ClientChange::SessionGone { session } => {
+                ClientChange::SessionRemoved { session } => {
                     self.slots.remove(&(record.shard, session));
                 }
                 ClientChange::SessionAway { session } => {

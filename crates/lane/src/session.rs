@@ -9,8 +9,8 @@
 use crate::keys::KeyNo;
 use alloc::vec::Vec;
 use disk::SessionRow;
-use door::{ConnId, Mono, Party};
-use wire::{Breach, InodeNo, Op, Status, Transno, Xid};
+use interface::{ConnId, Mono, Party};
+use wire::{InodeNo, Op, ProtocolError, Status, Transno, Xid};
 
 /// The secret and the export of a session: without them it cannot be resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,14 +162,14 @@ impl SlotTable {
         number: u16,
         (xid, op): (Xid, Op),
         target: Target,
-    ) -> Result<Verdict, Breach> {
+    ) -> Result<Verdict, ProtocolError> {
         let slot = self.slot(number);
         if xid < slot.xid {
             return Ok(Verdict::Drop);
         }
         let again = xid == slot.xid;
         if again && op != slot.op {
-            return Err(Breach::Sequence);
+            return Err(ProtocolError::Sequence);
         }
         match &mut slot.state {
             State::Running(to) | State::Held(to, ..) if again => {
@@ -178,7 +178,7 @@ impl SlotTable {
                 *to = target;
                 Ok(verdict)
             }
-            State::Running(_) | State::Held(..) => Err(Breach::Sequence),
+            State::Running(_) | State::Held(..) => Err(ProtocolError::Sequence),
             State::Done(_) if again => Ok(Verdict::Seen),
             State::Acknowledged if again => Ok(Verdict::Drop),
             State::Free | State::Done(_) | State::Acknowledged => Ok(Verdict::New),

@@ -14,7 +14,7 @@ use crate::session::Session;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use door::{Action, Bulk, ConnId, Mono, NetAction, Party, Shares, Turn};
+use interface::{Action, Bulk, ConnId, Mono, NetAction, Party, Shares, Turn};
 use wire::{ClientUuid, Credential, Lengths, SessionId, Status};
 
 /// A client that has not come back for so long has no answer to expect, in milliseconds: then room for
@@ -41,14 +41,14 @@ impl Lane {
     pub(crate) fn party_at(&self, conn: ConnId) -> Party {
         match self.conns.get(&conn) {
             Some(Conn::Open(open)) => open.party,
-            Some(Conn::Greeting(_)) | None => Party::NONE,
+            Some(Conn::Handshake(_)) | None => Party::NONE,
         }
     }
 
     /// Room for one more connection of a party that has proven itself.
-    pub(crate) fn make_conn_room(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
+    pub(crate) fn make_conn_space(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
         let count_max = self.config.limits.conn_count_max;
-        if self.conns.len() - self.greetings.len() < count_max {
+        if self.conns.len() - self.handshakes.len() < count_max {
             return true;
         }
         let mut shares = Shares::new();
@@ -74,7 +74,7 @@ impl Lane {
     }
 
     /// Room for one more session of a party.
-    pub(crate) fn make_session_room(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
+    pub(crate) fn make_session_space(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
         let count_max = self.config.limits.session_count_max;
         if self.sessions.len() < count_max - count_max / 4 {
             return true; // Nobody can hold more than may be held.
@@ -125,19 +125,22 @@ impl Lane {
         tables.all(|table| if abandoned { !table.is_busy() } else { !table.owes_answer() })
     }
 
-    /// A client's session goes; durably, where it is durably known, and, `if_room`, where the log has room
+    /// A client's session goes; durably, where it is durably known, and, `if_space`, where the log has room
     /// for that. Whether it was the client's last one.
     pub(crate) fn drop_session(
         &mut self,
         client: ClientUuid,
         session: SessionId,
-        if_room: bool,
+        if_space: bool,
     ) -> bool {
         for shard in self.shards() {
             let table = self.slots.remove(&(shard, session));
             let known = table.is_some_and(|table| table.recorded_in.is_some());
-            if known && !self.fenced && (!if_room || self.room_for_own()) {
-                self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
+            if known && !self.fenced && (!if_space || self.space_for_own()) {
+                self.record_of_lane(
+                    shard,
+                    &Change::Client(ClientChange::SessionRemoved { session }),
+                );
             }
         }
         self.sessions.remove(&session);

@@ -13,7 +13,7 @@
 use crate::Lane;
 use crate::unstable::Waiter;
 use data::Token;
-use door::{Mail, Turn};
+use interface::{Mail, Turn};
 use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
 
 /// What a metadata shard asked.
@@ -95,7 +95,7 @@ impl Lane {
         if !self.is_own(shard) || shard.is_data() {
             return;
         }
-        let records = !self.fenced && !self.stopping && self.room_for_own();
+        let records = !self.fenced && !self.stopping && self.space_for_own();
         let contents = contents.filter(|_| records);
         let index = self.meta_index(shard);
         let mut changes = core::mem::take(&mut self.changes);

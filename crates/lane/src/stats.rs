@@ -3,7 +3,7 @@
 use crate::Lane;
 use crate::outbox::Said;
 use crate::waiting::Waiting;
-use door::{Ticket, Turn, Usage};
+use interface::{Ticket, Turn, Usage};
 use wire::{GateCounts, ObjectCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
 
 /// What is counted here; the rest is counted where it lies.
@@ -14,7 +14,7 @@ pub(crate) struct Counters {
     pub(crate) batch_count: u64,
     pub(crate) held_count: u64,
     pub(crate) from_slot_count: u64,
-    pub(crate) breach_count: u64,
+    pub(crate) protocol_error_count: u64,
     pub(crate) damage_count: u64,
     pub(crate) gates: GateCounts,
     pub(crate) recovery: RecoveryCounts,
@@ -44,14 +44,14 @@ impl Lane {
             read_bytes: self.data.read_bytes(),
             written_bytes: self.data.written_bytes(),
             conn_count: u64::try_from(self.conns.len()).unwrap_or(u64::MAX),
-            breach_count: self.stats.breach_count,
+            protocol_error_count: self.stats.protocol_error_count,
             inode_count: self.inode_count(),
             cpu_ns: usage.cpu_ns,
             voluntary_switch_count: usage.voluntary_switch_count,
             involuntary_switch_count: usage.involuntary_switch_count,
             syscall_count: usage.syscall_count,
             clock_read_count: usage.clock_read_count,
-            letter_out_count: usage.letter_out_count,
+            message_out_count: usage.message_out_count,
             send_count: usage.send_count,
             spin_count: usage.spin_count,
             spin_hit_count: usage.spin_hit_count,

@@ -3,20 +3,20 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod across;
-mod breaches;
 mod certificates;
-mod cold;
 mod evictions;
 mod exactly_once;
 mod exports;
 mod file_locks;
 mod freeze;
 mod gates;
-mod greetings;
+mod handshakes;
 mod inspect;
 mod lists;
 mod merge;
+mod non_resident;
 mod peer;
+mod protocol_errors;
 mod recovery;
 mod rotation;
 mod shares;

@@ -6,13 +6,13 @@
 //! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 2" | fs | contents' MAC | record | reply message)
 //! ```
 //! The record begins with its length, so nothing can be shifted between the parts. The MAC of the contents
-//! that came with a request is the world's, by a key that nobody else has ([`door::Bulk::mac`]): whoever
+//! that came with a request is the world's, by a key that nobody else has ([`interface::Bulk::mac`]): whoever
 //! keeps a token cannot find other contents for it, as he could for a checksum.
 
 use alloc::vec::Vec;
 use core::fmt;
-use door::ContentsMac;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use interface::ContentsMac;
 use sha2::Sha256;
 use wire::FsUuid;
 
@@ -36,7 +36,7 @@ impl RedoKey {
         Self(bytes)
     }
 
-    /// What the world takes for the MACs of contents ([`door::Bulk::mac`]).
+    /// What the world takes for the MACs of contents ([`interface::Bulk::mac`]).
     #[must_use]
     pub fn contents_key(&self) -> [u8; 32] {
         self.mac(b"lanefs contents 1").finalize().into_bytes().into()

@@ -12,22 +12,22 @@ use alloc::vec;
 use alloc::vec::Vec;
 pub(crate) use dice::Dice;
 use disk::{LogHead, LogReader, Made};
-use door::{
-    Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, NetAction,
+use flights::{File, Flight, allocate, write};
+pub(crate) use flights::{Kind, USAGE};
+use interface::{
+    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LogSpace, Mail, Mono, NetAction,
     NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, Point, StoreAction, StoreEvent,
     Ticket, Turn,
 };
-use flights::{File, Flight, allocate, write};
-pub(crate) use flights::{Kind, USAGE};
 use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, Status};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
 mod clock;
-mod cold;
 mod dice;
 mod flights;
 mod fronts;
+mod non_resident;
 
 /// Something that will be an event.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ struct Place {
     coming: Vec<Coming>,
     bufs: BTreeMap<u32, Vec<u8>>,
     buf_count: u32,
-    room_bytes: u64,
+    space_bytes: u64,
     wake_at: Option<Mono>,
     stopped: bool,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Toy {
     /// What room there is, is less than the medium has.
     pub(crate) is_behind: bool,
     /// Bytes of log every lane may still write.
-    pub(crate) room_bytes: u64,
+    pub(crate) space_bytes: u64,
     pub(crate) handed_over_count: usize,
     pub(crate) affinity: Affinity,
     /// Times that a lane asked to be woken.
@@ -114,7 +114,7 @@ pub(crate) struct Toy {
     conn_count: u64,
     logs: Vec<Vec<u8>>,
     files: BTreeMap<Object, File>,
-    cold: Option<cold::Cold>,
+    cold: Option<non_resident::Cold>,
 }
 
 const FS: FsUuid = FsUuid([7; 16]);
@@ -122,7 +122,7 @@ pub(crate) const SHARD_COUNTS: Map =
     Map { lane_count: 1, meta_shard_count: 2, data_shard_count: 4 };
 
 /// Stands for a MAC of a bulk's bytes: of two that differ, other bytes.
-fn mac_of(bytes: &[u8]) -> door::ContentsMac {
+fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     let mut mac = [0_u8; 16];
     for (index, byte) in bytes.iter().enumerate() {
         mac[index % 16] = mac[index % 16].wrapping_mul(3).wrapping_add(*byte);
@@ -143,7 +143,7 @@ impl Toy {
             lines: Vec::new(),
             inspects: Vec::new(),
             failing: Vec::new(),
-            room_bytes: u64::MAX,
+            space_bytes: u64::MAX,
             is_behind: false,
             handed_over_count: 0,
             affinity: Affinity::default(),
@@ -179,7 +179,7 @@ impl Toy {
         let share = self.limits.share;
         let share_before = self.share_before.map_or(share, |before| before.min(share));
         self.share_before = Some(share_before);
-        let mut restore = self.restore_cold(self.map).unwrap_or_else(|| self.restore());
+        let mut restore = self.restore_non_resident(self.map).unwrap_or_else(|| self.restore());
         restore.remember_evicted(self.evicted_count_max);
         for (index, restored) in
             restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
@@ -211,7 +211,7 @@ impl Toy {
                 coming: vec![Coming::Plain(Event::Tick)],
                 bufs: BTreeMap::new(),
                 buf_count: 0,
-                room_bytes: self.room_bytes,
+                space_bytes: self.space_bytes,
                 wake_at: None,
                 stopped: false,
             });
@@ -310,7 +310,7 @@ impl Toy {
         let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) else { return };
         peer.closed = true;
         peer.inbox.clear();
-        let reason = door::CloseReason::Ended;
+        let reason = interface::CloseReason::Ended;
         self.places[peer.lane]
             .coming
             .push(Coming::Plain(Event::Net(NetEvent::Closed { conn, reason })));
@@ -363,12 +363,12 @@ impl Toy {
     }
 
     /// The room every lane's log has from now on.
-    pub(crate) fn set_room(&mut self, room_bytes: u64) {
-        self.room_bytes = room_bytes;
+    pub(crate) fn set_space(&mut self, space_bytes: u64) {
+        self.space_bytes = space_bytes;
         for place in &mut self.places {
-            place.room_bytes = room_bytes;
-            place.coming.push(Coming::Plain(Event::Store(StoreEvent::LogSpace(LogRoom {
-                room_bytes,
+            place.space_bytes = space_bytes;
+            place.coming.push(Coming::Plain(Event::Store(StoreEvent::LogSpace(LogSpace {
+                space_bytes,
                 is_behind: self.is_behind,
             }))));
         }
@@ -531,7 +531,7 @@ impl Toy {
             }
             Action::Peer(PeerAction::Mail { to, mail }) => self.mail(index, to, mail),
             Action::Peer(PeerAction::Letter { to, body }) => {
-                assert!(body.bytes_count() <= door::LETTER_BYTES_MAX);
+                assert!(body.bytes_count() <= interface::LANE_MESSAGE_BYTES_MAX);
                 let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
                 self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
             }

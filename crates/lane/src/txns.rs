@@ -12,22 +12,22 @@
 //! ```
 
 mod coordinator;
-mod letter;
-mod parked;
+mod message;
 mod participant;
 mod placement;
 mod resolve;
+mod suspended;
 
-pub(crate) use parked::Parked;
 pub(crate) use resolve::{InDoubt, Resolved};
+pub(crate) use suspended::SuspendedRequest;
 
 use crate::Lane;
 use crate::commit::Held;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::TxnId;
-use door::{Mono, PeerAction, Span, Turn};
-use letter::{Letter, Words};
+use interface::{Mono, PeerAction, Span, Turn};
+use message::{Letter, Words};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
 /// All that this lane has to do with changes over several shards.
@@ -46,9 +46,9 @@ pub(crate) struct Txns {
     /// Who tries again when.
     pauses: BTreeSet<(Mono, TxnId)>,
     /// Requests that wait for something locked, by who has it.
-    parked: BTreeMap<(ShardId, TxnId), Vec<Parked>>,
+    suspended: BTreeMap<(ShardId, TxnId), Vec<SuspendedRequest>>,
     /// Requests whose wait is over.
-    pub(crate) due: VecDeque<Parked>,
+    pub(crate) due: VecDeque<SuspendedRequest>,
     /// Reads of what is locked: they count behind the change that has it.
     accessed: Vec<(InodeNo, u64)>,
     /// The same, when its lock is gone.
@@ -147,7 +147,7 @@ impl Txns {
 
     /// Nothing is left at all.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let waits = self.parked.is_empty() && self.due.is_empty() && self.pauses.is_empty();
+        let waits = self.suspended.is_empty() && self.due.is_empty() && self.pauses.is_empty();
         self.is_idle() && self.running.is_empty() && self.decided.is_empty() && waits
     }
 
@@ -212,14 +212,14 @@ impl Lane {
         turn.act(PeerAction::Letter { to, body });
     }
 
-    /// A sister lane wrote.
+    /// A peer lane wrote.
     pub(crate) fn on_letter(&mut self, turn: &mut Turn<'_>, body: Span) {
         let body = turn.arena.get(body).to_vec();
         let is_ours = |ours: fn(u8) -> bool| body.first().is_some_and(|first| ours(*first));
         if is_ours(crate::deadlock::is_ours) {
             return self.on_deadlock_letter(turn, &body);
         }
-        if !is_ours(letter::is_ours) {
+        if !is_ours(message::is_ours) {
             if body.first() == Some(&crate::export_ops::EXPORT_LETTER) {
                 return self.on_export_letter(turn, &body[1..]);
             }
@@ -260,8 +260,8 @@ impl Lane {
                 self.read(turn, &body);
             } else if let Some((inode, write_time_ns)) = self.txns.accessed_due.pop() {
                 self.note_access(turn, inode, write_time_ns);
-            } else if let Some(parked) = self.txns.due.pop_front() {
-                self.take_up(turn, parked);
+            } else if let Some(suspended) = self.txns.due.pop_front() {
+                self.take_up(turn, suspended);
             } else {
                 break;
             }

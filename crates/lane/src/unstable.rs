@@ -18,7 +18,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use data::{Answer, Depends, Lost, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
-use door::{Action, Point, Turn};
+use interface::{Action, Point, Turn};
 use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
 /// What waits until a transaction of a data shard is durable.
@@ -243,9 +243,9 @@ impl Lane {
             }
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsGone { .. } => return None,
+            | ContentsChange::SumsRemoved { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
         (same && replay.asked.op == op).then(|| self.as_planted(change))

@@ -3,8 +3,8 @@
 
 use crate::outbox::Asked;
 use data::Seed;
-use door::{ConnId, ContentsMac};
 use hashbrown::HashMap;
+use interface::{ConnId, ContentsMac};
 use wire::{Op, Retry};
 
 /// A request that waits for the world.

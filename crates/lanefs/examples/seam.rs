@@ -8,7 +8,7 @@
 //! The difference is the seam's: routing, sessions, counters, arena, events and actions.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
-use door::{Action, Arena, Brain as _, ConnId, Event, Mono, NetAction, NetEvent, Now, Turn};
+use interface::{Action, Arena, ConnId, Core as _, Event, Mono, NetAction, NetEvent, Now, Turn};
 use lane::{Config, Export, Lane, Limits, Restore};
 use meta::{Ask, Shard};
 use std::hint::black_box;
@@ -197,7 +197,7 @@ impl Rig {
 
     fn exchange<'a>(&mut self, kind: FrameKind, message: &impl Wire<'a>) -> Vec<u8> {
         let mut frame = Vec::new();
-        Head::Greeting(kind).encode(&mut frame, None, |to| message.encode(to));
+        Head::Handshake(kind).encode(&mut frame, None, |to| message.encode(to));
         self.turn(std::slice::from_ref(&frame));
         let sent = self.sent().next().unwrap();
         Head::decode(&sent).unwrap().1.to_vec()

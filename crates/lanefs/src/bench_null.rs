@@ -10,7 +10,7 @@ use crate::{driver, fuse_device, out, signals};
 use anyhow::{Context as _, Result, bail};
 use bench::null::{Before, Cost, NullFs};
 use bench::{NULL_READ_BYTES, NULL_READY};
-use door::Object;
+use interface::Object;
 use ring::{Config, DriverChoice, DriverKind, KernelChannel, MountOptions, Ring, pin_to_core};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
@@ -111,7 +111,7 @@ impl Plan {
     }
 }
 
-/// Turns until the brain has enough, with bytes in memory for the reads that are measured.
+/// Turns until the core has enough, with bytes in memory for the reads that are measured.
 fn turn(config: Config, null: NullFs, ready: impl FnOnce()) -> io::Result<()> {
     let mut ring = Ring::new(Config { checksum_kept: false, ..config })?;
     let kept = NULL_READ_BYTES.iter().map(|count| ring.bulk_of(&vec![7; *count])).collect();

@@ -35,7 +35,7 @@ impl Draft {
         &self.file
     }
 
-    /// Gives it its mode and text, and syncs it.
+    /// PrivilegedBits it its mode and text, and syncs it.
     pub(crate) fn write(&mut self, text: &str) -> io::Result<()> {
         // A umask may have taken more away, and no more may be left to others.
         self.file.set_permissions(Permissions::from_mode(self.mode))?;

@@ -105,7 +105,7 @@ pub(crate) const fn code_of_library(error: &Error) -> Code {
     }
 }
 
-/// The code that a refused greeting ends with.
+/// The code that a refused handshake ends with.
 pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
     match reason {
         Refused::WrongSecret

@@ -10,7 +10,7 @@
 //! recovery of all lanes is over, so that how much that has to write makes no difference.
 
 use crate::log;
-use door::Errno;
+use interface::Errno;
 use ring::{Fault, FaultPoint};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::Arc;

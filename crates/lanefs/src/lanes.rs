@@ -1,12 +1,12 @@
-//! The threads of a server or a mount: one per lane, pinned, each with its own ring and brain.
+//! The threads of a server or a mount: one per lane, pinned, each with its own ring and core.
 //!
-//! It knows nothing of what the brains do. Invariant: every lane that was started is reported
+//! It knows nothing of what the cores do. Invariant: every lane that was started is reported
 //! once, as ended.
 
 use crate::reload::Reload;
 use crate::{notify, signals};
 use anyhow::{Context as _, Result, bail};
-use door::Brain;
+use interface::Core;
 use ring::{Config, Ring, Stopper};
 use signal_hook::consts::SIGHUP;
 use std::io;
@@ -72,7 +72,7 @@ pub(crate) fn start<B, M>(
     make: M,
 ) -> Result<()>
 where
-    B: Brain,
+    B: Core,
     M: FnOnce() -> io::Result<(Config, B)> + Send + 'static,
 {
     let thread = std::thread::Builder::new().name(name);
@@ -86,7 +86,7 @@ where
     Ok(())
 }
 
-fn run<B: Brain>(
+fn run<B: Core>(
     (core, worker_cores): (Option<u16>, Vec<u16>),
     news: &Sender<News>,
     make: impl FnOnce() -> io::Result<(Config, B)>,
@@ -94,12 +94,12 @@ fn run<B: Brain>(
     if let Some(core) = core {
         ring::pin_to_core(core)?;
     }
-    let (mut config, mut brain) = make()?;
+    let (mut config, mut core) = make()?;
     config.worker_cores = worker_cores;
     let mut ring = Ring::new(config)?;
     // As above.
     let _unheard = news.send(News::Ready);
-    while ring.turn(&mut brain)? {}
+    while ring.turn(&mut core)? {}
     Ok(())
 }
 

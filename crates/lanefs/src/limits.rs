@@ -38,7 +38,7 @@ fn limits() -> Vec<Row> {
     let secret = wire::Secret::new([0; 32]);
     let secrets = wire::Secrets { current: secret, earlier: Some(secret) };
     let access_list = vec![of(meta::ACL_ENTRY_COUNT_MAX), of(meta::ACL_BYTES_MAX)];
-    let frame = vec![of(wire::BODY_BYTES_MAX), of(wire::GREETING_BODY_BYTES_MAX)];
+    let frame = vec![of(wire::BODY_BYTES_MAX), of(wire::HANDSHAKE_BODY_BYTES_MAX)];
     let log = vec![log_bytes_usual(), *LOG_BYTES.start(), *LOG_BYTES.end()];
     let away = vec![ms(lane.client_gone_ms), ms(lane.lock_gone_ms)];
     vec![
@@ -61,7 +61,7 @@ fn limits() -> Vec<Row> {
         ("pattern of `lanefs find`", vec![of(wire::PATTERN_BYTES_MAX)]),
         ("lanes of a server", vec![of(lanes::COUNT_MAX)]),
         ("metadata shards of a store", vec![of(shape.meta_shard_count)]),
-        ("names and attributes of a store", vec![of(store::ColdStore::ROWS_BYTES_MAX)]),
+        ("names and attributes of a store", vec![of(store::RowStore::ROWS_BYTES_MAX)]),
         ("log that waits", log),
         ("how long a lane looks out", vec![of(SPIN_MAX.as_nanos())]),
         ("open files of a mount lane", vec![of(mount::HANDLE_COUNT_MAX)]),
@@ -93,9 +93,9 @@ fn shares() -> Vec<Row> {
         ("of it, for writes", vec![]),
         ("time for what a client has begun", begun),
         ("what one connection brings", vec![of(ring::Limits::TURN_BYTES_MAX)]),
-        ("connections that have said nothing", vec![of(ring.greeting_count_max)]),
-        ("connections that have not proven", vec![of(lane.greeting_count_max)]),
-        ("time for proving it", vec![ms(lane.greeting_ms_max)]),
+        ("connections that have said nothing", vec![of(ring.handshake_count_max)]),
+        ("connections that have not proven", vec![of(lane.handshake_count_max)]),
+        ("time for proving it", vec![ms(lane.handshake_ms_max)]),
         ("connections that have proven", vec![of(lane.conn_count_max)]),
         ("sessions", vec![of(lane.session_count_max)]),
         ("open files", vec![of(lane.handle_count_max)]),

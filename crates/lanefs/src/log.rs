@@ -12,7 +12,7 @@ mod sink;
 
 use crate::out;
 use clap::ValueEnum;
-use door::Say;
+use interface::Say;
 use rustix::fs::fstat;
 use sink::Sink;
 use std::fmt;

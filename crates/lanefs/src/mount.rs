@@ -207,7 +207,7 @@ fn serve(
     let mut running_count = stoppers.len();
     lanes::wait_until_ready(news, running_count)?;
     // Through the kernel and the server and back: from here on it works.
-    // Interrupted: the kernel takes the ring of the greeting apart by work that this thread, which
+    // Interrupted: the kernel takes the ring of the handshake apart by work that this thread, which
     // made it, is woken for as by a signal.
     rustix::io::retry_on_intr(|| rustix::fs::statfs(&plan.dir))
         .context("the mount does not answer")?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use store::{ColdStore, Keeper, Keeping, Pace, RootDir, Shape, Store};
+use store::{Keeper, Keeping, Pace, RootDir, RowStore, Shape, Store};
 use tracing::{info, warn};
 use wire::{Map, Secret, Secrets};
 
@@ -183,7 +183,7 @@ fn wait_for_end(news: &Receiver<News>, stoppers: &[Stopper]) -> Result<()> {
 /// names, of them only what must be there.
 fn restore(
     store: &Store,
-    cold: &ColdStore,
+    cold: &RowStore,
     map: Map,
     meta_bytes_max: Option<u64>,
 ) -> Result<Vec<Restored>> {
@@ -229,7 +229,7 @@ fn start(
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
     };
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.repairs().iter().for_each(|line| warn!("{line}"));
     let restored = restore(store, &cold, map, args.serving.room.meta_memory)?;
     let lengths = LogLengths {
@@ -324,7 +324,7 @@ fn start(
 
 /// Remembers the sharing mode once every lane has got back what its clients brought: nothing is left
 /// of the modes before. Writing takes its time, so it is done on no lane.
-fn when_recovered(lane_count: u16, cold: ColdStore, share: lane::Share) -> Result<Sender<()>> {
+fn when_recovered(lane_count: u16, cold: RowStore, share: lane::Share) -> Result<Sender<()>> {
     let (tell, told) = channel();
     let thread = std::thread::Builder::new().name("recovered".to_owned());
     let spawned = thread.spawn(move || {

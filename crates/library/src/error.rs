@@ -17,7 +17,7 @@ pub enum Error {
         /// It answered, and did not let us in: it has as many connections as it takes.
         busy: bool,
     },
-    /// The greeting ended with a no, ours or the server's.
+    /// The handshake ended with a no, ours or the server's.
     Refused {
         /// Which server.
         address: SocketAddr,

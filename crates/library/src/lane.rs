@@ -5,8 +5,8 @@
 
 use crate::{ConnectOptions, Error, secret};
 use client::{Answer, Call, CallId, Client, Refused};
-use door::{Action, Brain, Bulk, Event, Mono, Turn};
 use futures::channel::oneshot;
+use interface::{Action, Bulk, Core, Event, Mono, Turn};
 use ring::{Post, Ring};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -51,7 +51,7 @@ impl Reply {
     }
 }
 
-/// The brain that the ring drives: the client, and the answers that came.
+/// The core that the ring drives: the client, and the answers that came.
 #[derive(Debug)]
 struct Face {
     client: Client,
@@ -60,7 +60,7 @@ struct Face {
     now: Mono,
 }
 
-impl Brain for Face {
+impl Core for Face {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         self.client.apply(turn, event);
     }
@@ -114,7 +114,7 @@ pub(crate) enum Failure {
     /// There is no connection, and there was none for as long as may be; whether the server said that
     /// it has too many.
     Away { busy: bool },
-    /// The greeting ended with a no.
+    /// The handshake ended with a no.
     Refused(Refused),
     /// The ring itself is broken.
     Ring(io::ErrorKind, String),
@@ -251,7 +251,7 @@ impl ClientLane {
         self.ring.bulk_of(bytes).ok_or_else(full)
     }
 
-    /// Gives such bytes back.
+    /// PrivilegedBits such bytes back.
     pub(crate) fn release(&mut self, bulk: Bulk) {
         self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
     }

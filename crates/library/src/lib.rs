@@ -5,7 +5,7 @@
 //! # fn main() -> Result<(), library::Error> {
 //! # let options: library::ConnectOptions = todo!();
 //! let mut volume = library::Volume::connect(&options)?;
-//! let file = volume.create("/greeting".as_ref(), 0o644, false)?;
+//! let file = volume.create("/handshake".as_ref(), 0o644, false)?;
 //! volume.write_at(&file, 0, b"hello")?;
 //! volume.close(file)?;
 //! # Ok(()) }

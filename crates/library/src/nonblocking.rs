@@ -4,7 +4,7 @@
 //! ```no_run
 //! # async fn greet(options: library::ConnectOptions) -> Result<(), library::Error> {
 //! let volume = library::nonblocking::Volume::connect(&options).await?;
-//! let file = volume.create("/greeting", 0o644, false).await?;
+//! let file = volume.create("/handshake", 0o644, false).await?;
 //! volume.write_at(&file, 0, "hello").await?;
 //! volume.close(file).await?;
 //! volume.leave().await
@@ -370,7 +370,7 @@ impl Volume {
         self.runner.run(change).await
     }
 
-    /// Gives a file that is no directory a further name.
+    /// PrivilegedBits a file that is no directory a further name.
     ///
     /// # Errors
     /// As [`crate::Volume::link`].

@@ -19,7 +19,7 @@ pub struct ConnectOptions {
     pub secret_file: Option<PathBuf>,
     /// The export wanted; empty for the default one.
     pub export: String,
-    /// What for: [`Purpose::Administer`] is for [`crate::Volume::exports`] and its sisters.
+    /// What for: [`Purpose::Administer`] is for [`crate::Volume::exports`] and its peer lanes.
     pub purpose: Purpose,
     /// As whom operations are done.
     pub identity: Identity,
@@ -29,7 +29,7 @@ pub struct ConnectOptions {
     /// ([`DriverChoice::Auto`]), or the one that is named.
     pub driver: DriverChoice,
     /// Whether connections are under TLS: where the address is not loopback ([`Sealing::Auto`]), always
-    /// or never. Where the server is of another mind, the greeting is refused.
+    /// or never. Where the server is of another mind, the handshake is refused.
     pub sealing: Sealing,
     /// Certificates instead of the secret, which is not looked at then; all connections are under TLS.
     pub certificates: Option<Certificates>,

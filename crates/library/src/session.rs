@@ -10,8 +10,8 @@
 use crate::lane::{Answered, ClientLane, Failure, Reply};
 use crate::{ConnectOptions, Error};
 use client::Call;
-use door::Bulk;
 use futures::channel::oneshot;
+use interface::Bulk;
 use ring::Post;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -296,7 +296,7 @@ impl Volume {
         self.wait(self.session.set_attr(inode, path, set))
     }
 
-    /// Gives a file that is no directory a further name.
+    /// PrivilegedBits a file that is no directory a further name.
     ///
     /// # Errors
     /// As [`Self::mkdir`], of the new path; `NotPermitted` for a directory, `Stale` when the file was
@@ -350,7 +350,7 @@ impl Volume {
     }
 
     /// All that can be mounted, in the order of names. For a volume that
-    /// [administers](crate::Purpose::Administer), like its sisters.
+    /// [administers](crate::Purpose::Administer), like its peer lanes.
     ///
     /// # Errors
     /// `NotPermitted` when this volume does not administer.
@@ -368,7 +368,7 @@ impl Volume {
     }
 
     /// Asks about an inspection of the store by the server's host: to begin one, for the next bytes of its output,
-    /// or to go on. Gives bytes of output, and whether there are no more. An inspection belongs to one connection:
+    /// or to go on. PrivilegedBits bytes of output, and whether there are no more. An inspection belongs to one connection:
     /// when that is lost, it has ended.
     ///
     /// # Errors

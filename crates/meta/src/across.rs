@@ -23,7 +23,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, InodeRow, TxnChange, TxnId};
 use wire::{
-    Breach, Bytes, FileKind, Flaw, InodeNo, Op, Reader, ShardId, Status, Transno, Wire, Writer,
+    Bytes, FileKind, Flaw, InodeNo, Op, ProtocolError, Reader, ShardId, Status, Transno, Wire,
+    Writer,
 };
 
 mod codec;
@@ -247,14 +248,14 @@ impl Shard {
     /// with the changes it takes. Nothing is changed yet.
     ///
     /// # Errors
-    /// [`Breach`] when the body is not what the op has.
+    /// [`ProtocolError`] when the body is not what the op has.
     pub fn plan(
         &mut self,
         ask: &Ask<'_>,
         txn: TxnId,
         view: &View,
         plan: &mut Plan,
-    ) -> Result<Status, Breach> {
+    ) -> Result<Status, ProtocolError> {
         plan.clear();
         macro_rules! attempt {
             ($op:ident) => {{
@@ -455,7 +456,7 @@ impl Shard {
         if let Change::Inode { row } = change {
             let gone = row.kind == FileKind::Directory && row.nlink == 0;
             if gone && self.handles.is_free(row.inode) {
-                return Change::InodeGone { inode: row.inode };
+                return Change::InodeRemoved { inode: row.inode };
             }
         }
         if let Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } = change {
@@ -467,7 +468,7 @@ impl Shard {
         change
     }
 
-    /// Gives the changes of a part their version, and new entries their places.
+    /// PrivilegedBits the changes of a part their version, and new entries their places.
     fn stamp(&self, part: &[u8], version: Transno, out: &mut Vec<u8>) -> Result<(), Fault> {
         for change in Changes::new(part) {
             let mut stamped = change?;
@@ -484,11 +485,11 @@ impl Shard {
                 Change::Accessed { .. }
                 | Change::Settled { .. }
                 | Change::Touch { .. }
-                | Change::DirentGone { .. }
+                | Change::DirentRemoved { .. }
                 | Change::Symlink { .. }
                 | Change::Xattr { .. }
-                | Change::XattrGone { .. }
-                | Change::InodeGone { .. } => {}
+                | Change::XattrRemoved { .. }
+                | Change::InodeRemoved { .. } => {}
                 Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => {
                     return Err(Fault::new("no part of a change over several shards", 0));
                 }
@@ -498,7 +499,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives back all that `txn` has locked here.
+    /// PrivilegedBits back all that `txn` has locked here.
     pub fn release(&mut self, txn: TxnId) {
         self.locks.release(txn);
     }
@@ -526,9 +527,9 @@ pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
         | Change::Settled { inode, .. }
         | Change::Symlink { inode, .. }
         | Change::Xattr { inode, .. }
-        | Change::XattrGone { inode, .. }
-        | Change::InodeGone { inode } => Some(inode.shard()),
-        Change::Dirent { dir, .. } | Change::DirentGone { dir, .. } => Some(dir.shard()),
+        | Change::XattrRemoved { inode, .. }
+        | Change::InodeRemoved { inode } => Some(inode.shard()),
+        Change::Dirent { dir, .. } | Change::DirentRemoved { dir, .. } => Some(dir.shard()),
         Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => None,
     }
 }

@@ -5,7 +5,7 @@ use crate::ops;
 use crate::shard::{Ask, Effect, Shard};
 use crate::txn::Txn;
 use alloc::vec::Vec;
-use wire::{Breach, Flaw, Op, Status, Wire, Writer};
+use wire::{Flaw, Op, ProtocolError, Status, Wire, Writer};
 
 impl Shard {
     /// Executes one request. The reply's body is appended to `reply`, the changes to record (when
@@ -15,13 +15,13 @@ impl Shard {
     /// `CrossDevice`, it takes several shards, see [`Shard::plan`].
     ///
     /// # Errors
-    /// [`Breach`] when the body is not what the op has: nothing was done, close the connection.
+    /// [`ProtocolError`] when the body is not what the op has: nothing was done, close the connection.
     pub fn execute(
         &mut self,
         ask: &Ask<'_>,
         reply: &mut Vec<u8>,
         changes: &mut Vec<u8>,
-    ) -> Result<Effect, Breach> {
+    ) -> Result<Effect, ProtocolError> {
         macro_rules! answer {
             ($op:ident) => {{
                 let args = match decoded(ask.body) {
@@ -72,9 +72,9 @@ impl Shard {
 }
 
 /// A request's body as a message; or how it is refused.
-pub(crate) fn decoded<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, Result<Status, Breach>> {
+pub(crate) fn decoded<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, Result<Status, ProtocolError>> {
     T::decode_all(body).map_err(|flaw| match flaw {
-        Flaw::Breach(breach) => Err(breach),
+        Flaw::ProtocolError(protocol_error) => Err(protocol_error),
         Flaw::Status(status) => Ok(status),
     })
 }

@@ -63,12 +63,12 @@ impl State {
                 let named = inode.shard() != self.shard() || there(*inode);
                 named && self.is_free(*dir, *name, *cookie)
             }
-            Change::DirentGone { dir, .. } => self.is_directory(*dir),
+            Change::DirentRemoved { dir, .. } => self.is_directory(*dir),
             Change::Symlink { inode, .. }
             | Change::Accessed { inode, .. }
             | Change::Settled { inode, .. } => there(*inode),
-            Change::Xattr { inode, .. } | Change::XattrGone { inode, .. } => there(*inode),
-            Change::InodeGone { inode } => self.can_go(*inode),
+            Change::Xattr { inode, .. } | Change::XattrRemoved { inode, .. } => there(*inode),
+            Change::InodeRemoved { inode } => self.can_go(*inode),
             Change::Client(_) => true,
             // Of other shards, or never told before they are durable.
             Change::Contents(_) | Change::Txn(_) | Change::Export(_) => false,

@@ -6,7 +6,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use wire::{ClientUuid, Gives, Handle, HandleId, InodeNo, OpenFor};
+use wire::{ClientUuid, Handle, HandleId, InodeNo, OpenFor, PrivilegedBits};
 
 /// Writers of an inode stand before all others ([`OpenFor::ALL`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Handles {
     /// Of directories that are being listed: the first cookie that came too late.
     listed: BTreeMap<Key, u64>,
     /// What data shards were told that files give which are open for writing.
-    gives: BTreeMap<InodeNo, Gives>,
+    gives: BTreeMap<InodeNo, PrivilegedBits>,
     known: bool,
 }
 
@@ -162,8 +162,8 @@ impl Handles {
 
     /// Whether the data shard must be told what a file gives. Of one that nobody writes, it is
     /// nothing.
-    pub(crate) fn tell_gives(&mut self, inode: InodeNo, gives: Gives) -> bool {
-        let told = if gives == Gives::default() {
+    pub(crate) fn tell_gives(&mut self, inode: InodeNo, gives: PrivilegedBits) -> bool {
+        let told = if gives == PrivilegedBits::default() {
             self.gives.remove(&inode)
         } else {
             self.gives.insert(inode, gives)

@@ -67,7 +67,7 @@ impl Locks {
         self.topology = Some(txn);
     }
 
-    /// Gives back all that a change has.
+    /// PrivilegedBits back all that a change has.
     pub(crate) fn release(&mut self, txn: TxnId) {
         self.inodes.retain(|_, holder| *holder != txn);
         self.names.retain(|_, names| {

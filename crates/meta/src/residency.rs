@@ -177,7 +177,7 @@ impl Shard {
         self.state.residency.is_some()
     }
 
-    /// Gives another limit to a shard that has one.
+    /// PrivilegedBits another limit to a shard that has one.
     #[cfg(test)]
     pub(crate) fn bound_again(&mut self, bytes_max: u64) {
         if let Some(residency) = &mut self.state.residency {

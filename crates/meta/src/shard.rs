@@ -8,8 +8,8 @@ use crate::uses::Use;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
 use wire::{
-    ClientUuid, Contents, Gives, InodeNo, Op, Rule, Rules, ShardId, Squash, Status, Timestamp,
-    Transno, Wire, Writer,
+    ClientUuid, Contents, InodeNo, Op, PrivilegedBits, Rule, Rules, ShardId, Squash, Status,
+    Timestamp, Transno, Wire, Writer,
 };
 
 /// One request.
@@ -50,7 +50,7 @@ pub struct Effect {
     pub settling: Option<(InodeNo, u64)>,
     /// A file that is being written gives this now to whoever runs it: tell its data shard before
     /// anybody is answered.
-    pub gives: Option<(InodeNo, Gives)>,
+    pub gives: Option<(InodeNo, PrivilegedBits)>,
     /// Who may not see everything found this inode of another shard in this directory: tell it
     /// ([`Shard::found_at`]) before he is answered.
     pub found: Option<(InodeNo, InodeNo)>,
@@ -239,7 +239,7 @@ impl Shard {
             return Effect::unchanged(Status::Stale);
         }
         let transno = self.state.next_transno();
-        let gone = Change::InodeGone { inode };
+        let gone = Change::InodeRemoved { inode };
         gone.encode(&mut Writer::new(changes));
         #[expect(clippy::expect_used, reason = "taking an inode away cannot fail")]
         self.state.apply(transno, &gone).expect("an inode can always go");

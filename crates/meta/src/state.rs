@@ -128,7 +128,7 @@ impl State {
         left.then(|| InodeNo::new(self.shard.index(), self.next_count))
     }
 
-    /// Gives the next inode's number away: nobody else gets it in this boot, nor in a later one.
+    /// PrivilegedBits the next inode's number away: nobody else gets it in this boot, nor in a later one.
     pub(crate) fn reserve_inode(&mut self) -> Option<InodeNo> {
         let inode = self.next_inode()?;
         self.next_count += 1;
@@ -164,8 +164,8 @@ impl State {
         };
         let version = match change {
             Change::Inode { row: new } => row(new.inode),
-            Change::DirAttrs { inode, .. } | Change::InodeGone { inode } => row(*inode),
-            Change::Dirent { dir, name, .. } | Change::DirentGone { dir, name } => {
+            Change::DirAttrs { inode, .. } | Change::InodeRemoved { inode } => row(*inode),
+            Change::Dirent { dir, name, .. } | Change::DirentRemoved { dir, name } => {
                 entry(*dir, *name).map(|target| target.version)
             }
             Change::Touch { .. }
@@ -173,7 +173,7 @@ impl State {
             | Change::Settled { .. }
             | Change::Symlink { .. }
             | Change::Xattr { .. }
-            | Change::XattrGone { .. }
+            | Change::XattrRemoved { .. }
             | Change::Contents(_)
             | Change::Client(_)
             | Change::Txn(_)
@@ -214,7 +214,7 @@ impl State {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
                 self.put_entry(*dir, *name, Target { cookie, inode, kind, version })?;
             }
-            Change::DirentGone { dir, name } => {
+            Change::DirentRemoved { dir, name } => {
                 let seed = self.seed;
                 self.directory(*dir)?.1.remove(seed, name.bytes());
             }
@@ -226,11 +226,11 @@ impl State {
                 self.known(*inode)?.xattrs.insert(name.0.into(), value.0.into());
                 self.exported.touch(*inode);
             }
-            Change::XattrGone { inode, name } => {
+            Change::XattrRemoved { inode, name } => {
                 self.known(*inode)?.xattrs.remove(name.0);
                 self.exported.touch(*inode);
             }
-            Change::InodeGone { inode } => {
+            Change::InodeRemoved { inode } => {
                 self.inodes.remove(*inode);
                 self.orphans.remove(inode);
                 self.exported.unname(*inode);

@@ -129,10 +129,14 @@ impl World {
     /// Executes, records, and checks what holds for every op.
     pub(crate) fn execute<'a>(&mut self, op: Op, args: &impl Wire<'a>) -> Effect {
         let effect = self.execute_bytes(op, &args.to_bytes());
-        effect.expect("a well-formed body is no breach")
+        effect.expect("a well-formed body is no protocol error")
     }
 
-    pub(crate) fn execute_bytes(&mut self, op: Op, body: &[u8]) -> Result<Effect, wire::Breach> {
+    pub(crate) fn execute_bytes(
+        &mut self,
+        op: Op,
+        body: &[u8],
+    ) -> Result<Effect, wire::ProtocolError> {
         self.now.secs += 1;
         let (client, squash, top, now) = (self.client, self.squash, self.top, self.now);
         let mut changes = Vec::new();
@@ -328,6 +332,6 @@ pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     }
 }

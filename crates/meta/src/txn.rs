@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
-    Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Gives, Handle, InodeNo, Name, Reader,
-    Rule, Squash, Status, Timestamp, Transno, Wire, Writer, attr_flag,
+    Attr, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, PrivilegedBits,
+    ProtocolError, Reader, Rule, Squash, Status, Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
 /// The reply of an op that has no reply body.
@@ -30,7 +30,7 @@ pub(crate) struct Done;
 impl Wire<'_> for Done {
     fn encode(&self, _to: &mut Writer<'_>) {}
     fn decode(_from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Err(Flaw::Breach(Breach::Malformed))
+        Err(Flaw::ProtocolError(ProtocolError::Malformed))
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Txn<'s> {
     orphan: Option<InodeNo>,
     pub(crate) access: Access,
     pub(crate) settling: Option<(InodeNo, u64)>,
-    pub(crate) gives: Option<(InodeNo, Gives)>,
+    pub(crate) gives: Option<(InodeNo, PrivilegedBits)>,
     found: Option<(InodeNo, InodeNo)>,
     uses: &'s mut Vec<Use>,
     pub(crate) locks: &'s Locks,
@@ -405,7 +405,7 @@ impl<'s> Txn<'s> {
     }
 
     pub(crate) fn drop_entry(&mut self, dir: InodeNo, name: Name<'_>) {
-        self.change(&Change::DirentGone { dir, name });
+        self.change(&Change::DirentRemoved { dir, name });
     }
 
     /// A directory's entries changed: so many came, of them so many subdirectories.
@@ -424,7 +424,7 @@ impl<'s> Txn<'s> {
     }
 
     pub(crate) fn drop_xattr(&mut self, inode: InodeNo, name: Bytes<'_>) {
-        self.change(&Change::XattrGone { inode, name });
+        self.change(&Change::XattrRemoved { inode, name });
     }
 
     /// This transaction depends on something besides what it changes, or needs all of it.
@@ -460,7 +460,7 @@ impl<'s> Txn<'s> {
             | FileKind::BlockDevice
                 if nlink == 0 =>
             {
-                self.change(&Change::InodeGone { inode: row.inode });
+                self.change(&Change::InodeRemoved { inode: row.inode });
             }
             FileKind::File
             | FileKind::Symlink
@@ -486,7 +486,7 @@ impl<'s> Txn<'s> {
     pub(crate) fn remove_directory(&mut self, row: InodeRow) {
         // Over several shards its own looks for handles when it makes the change.
         if self.across.is_none() && self.handles.is_free(row.inode) {
-            self.change(&Change::InodeGone { inode: row.inode });
+            self.change(&Change::InodeRemoved { inode: row.inode });
         } else {
             self.put(InodeRow { nlink: 0, ctime: self.now, ..row });
         }

@@ -61,7 +61,7 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
                 add(Key::Inode(row.inode), How::Change);
             }
         }
-        Change::DirAttrs { inode, .. } | Change::InodeGone { inode } => {
+        Change::DirAttrs { inode, .. } | Change::InodeRemoved { inode } => {
             add(Key::Inode(*inode), How::Change);
         }
         Change::Dirent { dir, name, .. } => {
@@ -69,7 +69,7 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
             add(Key::Entries(*dir), How::Share);
             add(Key::Exists(*dir), How::Depend);
         }
-        Change::DirentGone { dir, name } => {
+        Change::DirentRemoved { dir, name } => {
             add(Key::Name(*dir, state.seed.hash_name(name.bytes())), How::Change);
             add(Key::Entries(*dir), How::Share);
         }
@@ -78,7 +78,7 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
         | Change::Settled { .. }
         | Change::Symlink { .. }
         | Change::Xattr { .. }
-        | Change::XattrGone { .. }
+        | Change::XattrRemoved { .. }
         | Change::Contents(_)
         | Change::Client(_)
         | Change::Txn(_)

@@ -62,7 +62,7 @@ pub(crate) fn is_visible(name: &[u8], who: &Who<'_>) -> bool {
 }
 
 /// Checks the limits for an attribute that is to be set.
-pub(crate) fn check_room(inode: &Inode, name: &[u8], value_bytes: usize) -> Result<(), Status> {
+pub(crate) fn check_space(inode: &Inode, name: &[u8], value_bytes: usize) -> Result<(), Status> {
     let (mut total_bytes, mut list_bytes) = (name.len() + value_bytes, name.len() + 1);
     for (other, value) in inode.xattrs.iter().filter(|(other, _)| ***other != *name) {
         total_bytes += other.len() + value.len();

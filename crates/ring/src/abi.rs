@@ -1,6 +1,6 @@
 //! The few structs of the kernel's FUSE interface that the transport itself needs.
 //!
-//! Everything behind `fuse_in_header` is decoded by the brain. Sources: `include/uapi/linux/fuse.h`
+//! Everything behind `fuse_in_header` is decoded by the core. Sources: `include/uapi/linux/fuse.h`
 //! of Linux 6.14; sizes are asserted here.
 
 /// `FUSE_WRITE`.

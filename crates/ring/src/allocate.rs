@@ -5,7 +5,7 @@
 //! then (ext4 does). Invariant: a refused allocation leaves no space taken in what were holes, or behind
 //! the end; bytes and size stay as they were.
 
-use door::Errno;
+use interface::Errno;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatvfs, ftruncate, seek};
 use rustix::io;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
 /// Whether a file system has so many bytes to give away. One without a limit has.
-pub(crate) fn has_room(file: impl AsFd, wanted_bytes: u64) -> io::Result<bool> {
+pub(crate) fn has_space(file: impl AsFd, wanted_bytes: u64) -> io::Result<bool> {
     let found = fstatvfs(file)?;
     let total_bytes = found.f_blocks.saturating_mul(found.f_frsize);
     let available_bytes = found.f_bavail.saturating_mul(found.f_frsize);
@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn more_than_there_is_has_no_room() {
         let file = tempfile();
-        assert!(has_room(&file, 4096).unwrap());
-        assert!(!has_room(&file, 1 << 60).unwrap());
+        assert!(has_space(&file, 4096).unwrap());
+        assert!(!has_space(&file, 1 << 60).unwrap());
     }
 
     #[test]

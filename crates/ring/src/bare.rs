@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 const ENTRY_COUNT: u32 = 1024;
 /// Bytes received at a time.
-const ROOM_BYTES: usize = 64 * 1024;
+const SPACE_BYTES: usize = 64 * 1024;
 /// Marks the completions of accepts; those of receives have the index of their peer.
 const ACCEPT: u64 = u64::MAX;
 /// Added to a peer's index for its sends.
@@ -98,15 +98,15 @@ impl Peer {
         // SAFETY: the accept has just made it for this loop; nobody else has it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         tune_socket(&socket);
-        let room = vec![0; ROOM_BYTES].into_boxed_slice();
+        let room = vec![0; SPACE_BYTES].into_boxed_slice();
         Self { socket, room, part_bytes: 0, out: Vec::new() }
     }
 }
 
 fn receive(ring: &mut IoUring, peers: &mut [Option<Box<Peer>>], index: usize) -> io::Result<()> {
     let Some(peer) = &mut peers[index] else { return Ok(()) };
-    let (at, room_bytes) = (peer.room.as_mut_ptr(), u32_of(peer.room.len()));
-    let recv = opcode::Recv::new(Fd(peer.socket.as_raw_fd()), at, room_bytes).build();
+    let (at, space_bytes) = (peer.room.as_mut_ptr(), u32_of(peer.room.len()));
+    let recv = opcode::Recv::new(Fd(peer.socket.as_raw_fd()), at, space_bytes).build();
     push(ring, &recv.user_data(index as u64))
 }
 

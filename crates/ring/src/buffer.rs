@@ -8,7 +8,7 @@
 //! saves, so that it can become memory at any time.
 
 use crate::number::{u32_of, u64_of};
-use door::{BufId, Bulk, Mono, Object};
+use interface::{BufId, Bulk, Mono, Object};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ struct Slot {
     refs_count: u32,
     /// `None`: made to stay, for the kernel's FUSE queues.
     class: Option<usize>,
-    /// A brain keeps it: it does not count against the limit.
+    /// A core keeps it: it does not count against the limit.
     uncounted: bool,
 }
 
@@ -154,11 +154,11 @@ impl Pool {
     }
 
     /// A buffer of at least this many bytes, with one reference; `None` while the limit forbids.
-    pub(crate) fn take(&mut self, room_bytes: usize) -> Option<BufId> {
-        if !self.has_room(room_bytes) {
+    pub(crate) fn take(&mut self, space_bytes: usize) -> Option<BufId> {
+        if !self.has_space(space_bytes) {
             return None;
         }
-        let class = class_of(room_bytes);
+        let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);
         self.used_bytes += capacity_bytes;
         if let Some(index) = self.kept[class].pop() {
@@ -183,13 +183,13 @@ impl Pool {
     }
 
     /// Whether the limit lets a buffer of so many bytes be taken.
-    pub(crate) fn has_room(&self, room_bytes: usize) -> bool {
-        self.used_bytes + capacity_of(class_of(room_bytes)) <= self.used_bytes_max
+    pub(crate) fn has_space(&self, space_bytes: usize) -> bool {
+        self.used_bytes + capacity_of(class_of(space_bytes)) <= self.used_bytes_max
     }
 
     /// A buffer that is a range of a file, with one reference. There must be room for it.
     pub(crate) fn lend(&mut self, range: FileRange) -> BufId {
-        assert!(self.has_room(range.range_bytes), "who lends has asked for room");
+        assert!(self.has_space(range.range_bytes), "who lends has asked for room");
         let (object, class) = (range.object, class_of(range.range_bytes));
         self.used_bytes += capacity_of(class);
         let slot =
@@ -243,8 +243,8 @@ impl Pool {
     }
 
     /// A buffer that stays for the ring's life and does not count against the limit.
-    pub(crate) fn pin(&mut self, room_bytes: usize) -> BufId {
-        let capacity_bytes = room_bytes.next_multiple_of(PAGE_BYTES);
+    pub(crate) fn pin(&mut self, space_bytes: usize) -> BufId {
+        let capacity_bytes = space_bytes.next_multiple_of(PAGE_BYTES);
         let place = Place::Memory(Memory::new(capacity_bytes));
         self.add(Slot { place, refs_count: 1, class: None, uncounted: false })
     }
@@ -317,8 +317,8 @@ impl Pool {
         (copy, 0)
     }
 
-    fn take_uncounted(&mut self, room_bytes: usize) -> BufId {
-        let class = class_of(room_bytes);
+    fn take_uncounted(&mut self, space_bytes: usize) -> BufId {
+        let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);
         if let Some(index) = self.kept[class].pop() {
             self.kept_bytes -= capacity_bytes;
@@ -333,7 +333,7 @@ impl Pool {
         self.add(Slot { place, refs_count: 1, class: Some(class), uncounted: true })
     }
 
-    /// Gives memory back that nobody has needed since the last call but one: asking the system for
+    /// PrivilegedBits memory back that nobody has needed since the last call but one: asking the system for
     /// it again and again costs more than the bytes that go through it. Call it each turn.
     pub(crate) fn trim(&mut self, now: Mono) {
         match self.trim_at {
@@ -397,7 +397,7 @@ impl Pool {
     }
 
     /// What a buffer for so many bytes counts.
-    pub(crate) fn room_bytes(bulk_bytes: usize) -> usize {
+    pub(crate) fn space_bytes(bulk_bytes: usize) -> usize {
         capacity_of(class_of(bulk_bytes))
     }
 
@@ -451,17 +451,17 @@ impl Pool {
     /// A buffer beside the limit, with one reference, into which `make` writes what it finds in others.
     pub(crate) fn made<R>(
         &mut self,
-        room_bytes: usize,
+        space_bytes: usize,
         make: impl FnOnce(&mut [u8], &Self) -> R,
     ) -> (BufId, R) {
-        let buf = self.take_uncounted(room_bytes);
+        let buf = self.take_uncounted(space_bytes);
         // Out of the pool meanwhile, so that nothing else can lie in it.
         let place = std::mem::replace(&mut self.slots[buf.0 as usize].place, Place::Vacant);
         let at = place.memory().at;
-        assert!(room_bytes <= place.memory().capacity_bytes, "the buffer has the room");
+        assert!(space_bytes <= place.memory().capacity_bytes, "the buffer has the room");
         // SAFETY: the memory is initialised, has the room, and is owned by `place` alone, which outlives
         // the slice.
-        let room = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), room_bytes) };
+        let room = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), space_bytes) };
         let made = make(room, self);
         self.slots[buf.0 as usize].place = place;
         (buf, made)
@@ -476,9 +476,9 @@ impl Pool {
     }
 }
 
-fn class_of(room_bytes: usize) -> usize {
-    assert!(room_bytes <= BUFFER_BYTES_MAX, "no buffer holds {room_bytes} bytes");
-    (0..CLASS_COUNT).find(|class| capacity_of(*class) >= room_bytes).unwrap_or(CLASS_COUNT - 1)
+fn class_of(space_bytes: usize) -> usize {
+    assert!(space_bytes <= BUFFER_BYTES_MAX, "no buffer holds {space_bytes} bytes");
+    (0..CLASS_COUNT).find(|class| capacity_of(*class) >= space_bytes).unwrap_or(CLASS_COUNT - 1)
 }
 
 const fn capacity_of(class: usize) -> usize {

@@ -3,7 +3,7 @@
 //! The answer is of this moment: pages may leave the cache right after it.
 
 use crate::number::{errno_from_raw, u64_of};
-use door::Errno;
+use interface::Errno;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 

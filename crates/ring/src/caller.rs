@@ -3,7 +3,7 @@
 //! A process id may be another process's by the time it is looked up. Invariant: groups are of a process
 //! that has the ids of the request and has lived since the request came, or none.
 
-use door::Process;
+use interface::Process;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -159,7 +159,7 @@ mod tests {
     fn this() -> Process {
         let status = std::fs::read("/proc/self/status").unwrap();
         let (uid, gid) = ids_of(&status, 3).unwrap();
-        Process { pid: std::process::id(), uid, gid, since: door::Mono(0) }
+        Process { pid: std::process::id(), uid, gid, since: interface::Mono(0) }
     }
 
     #[test]

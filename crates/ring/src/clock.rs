@@ -3,7 +3,7 @@
 //! Invariant: two readings ordered on `mono` are ordered the same way on `wall_ns`, on whichever
 //! lanes they were taken, as long as nobody sets the system's clock.
 
-use door::{Mono, Now};
+use interface::{Mono, Now};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,7 +5,7 @@ use crate::feed::Feed;
 use crate::inspect::InspectDesk;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Post;
-use door::{Errno, Say};
+use interface::{Errno, Say};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct Limits {
     /// The same while somebody waits for a buffer.
     pub starving_stall_ms_max: u64,
     /// How long an accepted connection may take until it is admitted, in milliseconds.
-    pub greeting_ms_max: u64,
+    pub handshake_ms_max: u64,
     /// How long a client may take for what it has begun to send, in milliseconds, and a second more for
     /// each 8 KiB of it.
     pub frame_ms_max: u64,
@@ -54,7 +54,7 @@ pub struct Limits {
     /// How long the end of the lane may take to send what is queued, in milliseconds.
     pub stop_ms_max: u64,
     /// Accepted connections that are not admitted yet; for one more the oldest of them is let go.
-    pub greeting_count_max: usize,
+    pub handshake_count_max: usize,
     /// Bytes of buffers in use; beyond it, what needs a buffer waits.
     pub buffer_bytes_max: usize,
     /// Objects kept open.
@@ -84,10 +84,10 @@ impl Default for Limits {
             stall_ms_max: 10_000,
             starving_stall_ms_max: 1_000,
             frame_ms_max: 30_000,
-            greeting_ms_max: 10_000,
+            handshake_ms_max: 10_000,
             close_ms_max: 1_000,
             stop_ms_max: 1_000,
-            greeting_count_max: 1024,
+            handshake_count_max: 1024,
             buffer_bytes_max: 256 << 20,
             open_object_count_max: 1024,
             segment_bytes: crate::segments::SEGMENT_BYTES,
@@ -157,8 +157,8 @@ pub enum FaultPoint {
     Reply,
     /// Such a reply has left.
     Replied,
-    /// A place that the brain names.
-    Place(door::Point),
+    /// A place that the core names.
+    Place(interface::Point),
 }
 
 impl FaultPoint {
@@ -178,17 +178,17 @@ impl FaultPoint {
         ("object-remove", Self::ObjectRemove),
         ("reply", Self::Reply),
         ("replied", Self::Replied),
-        ("recovery-begun", Self::Place(door::Point::RecoveryBegun)),
-        ("replayed", Self::Place(door::Point::Replayed)),
-        ("replay-done", Self::Place(door::Point::ReplayDone)),
-        ("replays-durable", Self::Place(door::Point::ReplaysDurable)),
-        ("recovery-ended", Self::Place(door::Point::RecoveryEnded)),
-        ("txn-begun", Self::Place(door::Point::TxnBegun)),
-        ("txn-prepared", Self::Place(door::Point::TxnPrepared)),
-        ("txn-deciding", Self::Place(door::Point::TxnDeciding)),
-        ("txn-decided", Self::Place(door::Point::TxnDecided)),
-        ("txn-done", Self::Place(door::Point::TxnDone)),
-        ("txn-forgotten", Self::Place(door::Point::TxnForgotten)),
+        ("recovery-begun", Self::Place(interface::Point::RecoveryBegun)),
+        ("replayed", Self::Place(interface::Point::Replayed)),
+        ("replay-done", Self::Place(interface::Point::ReplayDone)),
+        ("replays-durable", Self::Place(interface::Point::ReplaysDurable)),
+        ("recovery-ended", Self::Place(interface::Point::RecoveryEnded)),
+        ("txn-begun", Self::Place(interface::Point::TxnBegun)),
+        ("txn-prepared", Self::Place(interface::Point::TxnPrepared)),
+        ("txn-deciding", Self::Place(interface::Point::TxnDeciding)),
+        ("txn-decided", Self::Place(interface::Point::TxnDecided)),
+        ("txn-done", Self::Place(interface::Point::TxnDone)),
+        ("txn-forgotten", Self::Place(interface::Point::TxnForgotten)),
     ];
 }
 
@@ -210,7 +210,7 @@ pub struct Config {
     pub post: Option<Post>,
     /// Accepts connections: bound, listening.
     pub listener: Option<OwnedFd>,
-    /// Where [`door::NetAction::Connect`] connects to.
+    /// Where [`interface::NetAction::Connect`] connects to.
     pub server: Option<SocketAddr>,
     /// Which connections are under TLS, accepted ones and others.
     pub sealing: Sealing,
@@ -236,7 +236,7 @@ pub struct Config {
     /// Bulk that is received is thrown away by the kernel, neither kept nor checked: for a load that
     /// measures its server. Frames come without it; their heads tell how much there was.
     pub discards_bulk: bool,
-    /// Bulk that comes with requests gets a MAC by this key ([`door::Bulk::mac`]). Default: none.
+    /// Bulk that comes with requests gets a MAC by this key ([`interface::Bulk::mac`]). Default: none.
     pub contents_key: Option<[u8; 32]>,
     /// What the lane reaches the kernel through. Default: io_uring, where it is to be had.
     pub driver: DriverChoice,
@@ -261,11 +261,11 @@ pub struct Config {
     pub fault: Option<Fault>,
     /// Prints a line for people. Default: to stderr, with a prefix.
     pub say: SayFn,
-    /// Called for [`door::Action::Recovered`]. Default: nothing.
+    /// Called for [`interface::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
-    /// Who answers [`door::StoreAction::Inspect`]. Default: there are no inspections.
+    /// Who answers [`interface::StoreAction::Inspect`]. Default: there are no inspections.
     pub inspections: Option<InspectDesk>,
-    /// Called on a separate thread for [`door::Action::ReadSecrets`]. Default: there is no secret file.
+    /// Called on a separate thread for [`interface::Action::ReadSecrets`]. Default: there is no secret file.
     pub read_secrets: Option<ReadSecrets>,
 }
 
@@ -331,14 +331,14 @@ pub struct Counters {
     /// The longest turn behind which something waited: from its reading of the clock to the next
     /// one, without a sleep in between.
     pub turn_ns_max: u64,
-    /// Events handed to the brain.
+    /// Events handed to the core.
     pub event_count: u64,
-    /// Sister lanes woken.
+    /// Peer lanes woken.
     pub wake_count: u64,
-    /// Letters read from sister lanes.
-    pub letter_in_count: u64,
-    /// Letters written to sister lanes.
-    pub letter_out_count: u64,
+    /// Letters read from peer lanes.
+    pub message_in_count: u64,
+    /// Letters written to peer lanes.
+    pub message_out_count: u64,
     /// Frames received.
     pub frame_in_count: u64,
     /// Frames queued for sending.
@@ -355,8 +355,8 @@ pub struct Counters {
     pub sendfile_count: u64,
     /// Bytes that left by sendfile; also in [`Self::out_bytes`].
     pub sendfile_bytes: u64,
-    /// Connections closed for a breach.
-    pub breach_count: u64,
+    /// Connections closed for a protocol error.
+    pub protocol_error_count: u64,
     /// Connections refused because there were too many.
     pub refused_count: u64,
     /// Connections let go before they were admitted, for others.

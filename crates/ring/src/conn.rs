@@ -1,15 +1,15 @@
 //! Connections: from accept or connect to the last byte.
 //!
 //! They receive, cut frames, check checksums where there are any, send one wave a turn and close in order.
-//! What a frame means is the brain's. Invariants: a connection has at most one receive and one
+//! What a frame means is the core's. Invariants: a connection has at most one receive and one
 //! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names
 //! one connection for ever.
 //!
 //! ```text
-//! Connecting ─▶ (Sealing ─▶) Open ─▶ Closing (brain: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
-//!                 ├──▶ HandingOver (a receive is being cancelled) ─▶ gone, to a sister lane
-//!                 ├──▶ the same with a relay: a sister lane has the socket, or what it says
-//!                 └──▶ Dead (ended, failed, breach: completions are awaited)
+//! Connecting ─▶ (Sealing ─▶) Open ─▶ Closing (core: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
+//!                 ├──▶ HandingOver (a receive is being cancelled) ─▶ gone, to a peer lane
+//!                 ├──▶ the same with a relay: a peer lane has the socket, or what it says
+//!                 └──▶ Dead (ended, failed, protocol error: completions are awaited)
 //! ```
 
 mod begin;
@@ -36,7 +36,9 @@ use crate::mailbox::Letter;
 use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, NetEvent, Shares, Span, Ticket};
+use interface::{
+    BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, NetEvent, Shares, Span, Ticket,
+};
 use landing::Landed;
 use relay::Relay;
 use rustix::net::{Shutdown, shutdown};
@@ -46,7 +48,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use sums::Sums;
 use unfinished::{Charge, Unfinished};
-use wire::{Breach, Lengths};
+use wire::{Lengths, ProtocolError};
 
 /// Bits of a [`ConnId`] that are the slot's index.
 const INDEX_BITS: u32 = 20;
@@ -92,11 +94,11 @@ struct Conn {
     id: ConnId,
     socket: Option<OwnedFd>,
     state: State,
-    /// The brain knows it.
+    /// The core knows it.
     announced: bool,
     admitted: bool,
     admission: Admission,
-    /// No more is cut in this turn: there was a frame before admission, and the brain has its say first,
+    /// No more is cut in this turn: there was a frame before admission, and the core has its say first,
     /// or as many as one may bring before the others have theirs.
     paused: bool,
     /// It waits for a buffer.
@@ -129,7 +131,7 @@ struct Conn {
     finish_watched: bool,
     outbox: Outbox,
     address: Option<Box<Address>>,
-    /// A sister lane has a part in it.
+    /// A peer lane has a part in it.
     relay: Option<Relay>,
 }
 
@@ -168,7 +170,7 @@ pub(crate) struct Conns {
     conn_frames_max: usize,
     /// Deadlines rise, because each of both kinds has one length.
     closing: VecDeque<(Mono, ConnId)>,
-    greeting: VecDeque<(Mono, ConnId)>,
+    handshake: VecDeque<(Mono, ConnId)>,
     /// Those that may read nothing, by when that was looked at last.
     stalling: VecDeque<(Mono, ConnId)>,
     /// Those that have begun to send something, likewise.
@@ -176,9 +178,9 @@ pub(crate) struct Conns {
     /// Buffers of bulks that are not whole, in bytes; and whether there are fewer since the last turn.
     charged: Shares,
     discharged: bool,
-    /// Slots of connections whose sockets sister lanes have, by lane and by what they are called there.
+    /// Slots of connections whose sockets peer lanes have, by lane and by what they are called there.
     backs: HashMap<(usize, ConnId), u32>,
-    /// Connections for sister lanes, and what is said on those that are relayed.
+    /// Connections for peer lanes, and what is said on those that are relayed.
     pub(crate) handed: Vec<(usize, Letter)>,
 }
 
@@ -204,7 +206,7 @@ impl Conns {
             turn_frames_left: 0,
             conn_frames_max: 0,
             closing: VecDeque::new(),
-            greeting: VecDeque::new(),
+            handshake: VecDeque::new(),
             stalling: VecDeque::new(),
             unfinished: VecDeque::new(),
             charged: Shares::new(),
@@ -214,7 +216,7 @@ impl Conns {
         }
     }
 
-    // --- what the brain asks ---------------------------------------------------------------------
+    // --- what the core asks ---------------------------------------------------------------------
 
     pub(crate) fn admit(&mut self, id: ConnId, admission: Admission) {
         if let Some(index) = self.open_index(id) {
@@ -298,7 +300,7 @@ impl Conns {
             (State::Dead, _) => self.bury_if_quiet(index, tools),
             (State::HandingOver { .. }, Err(CANCELLED)) => self.give_away(index, tools),
             (State::HandingOver { .. }, Ok(1..)) => {
-                self.fail(index, CloseReason::Breach(Breach::Sequence), tools);
+                self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
             }
             (State::Closing { peer_ended, .. }, Ok(received_bytes)) => {
                 *peer_ended = received_bytes == 0;
@@ -471,14 +473,14 @@ impl Conns {
             Some(Incoming { buf, lengths, received_bytes, .. }) => {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
                 let at = tools.pool.at(buf, received_bytes, rest_bytes);
-                let room_bytes = u32_of(rest_bytes);
+                let space_bytes = u32_of(rest_bytes);
                 // The kernel (6.18) waits for too much if it shall both wait and discard.
-                Op::Recv { socket, at, room_bytes, whole: !discard, discard }
+                Op::Recv { socket, at, space_bytes, whole: !discard, discard }
             }
             None => {
                 let room = conn.inbox.room();
-                let (at, room_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
-                Op::Recv { socket, at, room_bytes, whole: false, discard: false }
+                let (at, space_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+                Op::Recv { socket, at, space_bytes, whole: false, discard: false }
             }
         };
         conn.recv_armed = true;
@@ -504,10 +506,10 @@ impl Conns {
 
     // --- how a connection ends -------------------------------------------------------------------
 
-    /// Ends a connection without the brain's asking.
+    /// Ends a connection without the core's asking.
     fn fail(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
-        if matches!(reason, CloseReason::Breach(_)) {
-            tools.counters.breach_count += 1;
+        if matches!(reason, CloseReason::ProtocolError(_)) {
+            tools.counters.protocol_error_count += 1;
         }
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {

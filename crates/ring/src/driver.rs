@@ -29,8 +29,8 @@ pub use engine::IoEngine;
 
 use crate::number::usize_of;
 use crate::pin::usable_cores;
-use door::Errno;
 use engine::Side;
+use interface::Errno;
 use reach::Reach;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -112,7 +112,7 @@ pub(crate) enum Op {
     Recv {
         socket: RawFd,
         at: *mut u8,
-        room_bytes: u32,
+        space_bytes: u32,
         whole: bool,
         discard: bool,
     },

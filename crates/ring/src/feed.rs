@@ -12,7 +12,7 @@
 
 use crate::mailbox::Waker;
 use disk::Trailer;
-use door::{Errno, Ticket};
+use interface::{Errno, Ticket};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use wire::{LaneId, ShardId, Transno};
 
-pub use disk::LogPlace;
+pub use disk::LogPosition;
 
 /// A log file to go on in: its head is written, space behind it is reserved, all durable.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Default for LogLengths {
 
 /// A question for rows.
 #[derive(Debug)]
-pub struct ColdAsk {
+pub struct RowQuery {
     /// Who asks.
     pub lane: LaneId,
     /// Given back.
@@ -67,8 +67,8 @@ pub struct ColdAsk {
 
 /// What a lane is told.
 #[derive(Debug)]
-pub enum ColdNews {
-    /// The answer to a [`ColdAsk`]: rows as [`door::StoreEvent::Rows`] has them.
+pub enum RowReply {
+    /// The answer to a [`RowQuery`]: rows as [`interface::StoreEvent::Rows`] has them.
     Rows {
         /// Of the question.
         ticket: Ticket,
@@ -110,8 +110,8 @@ impl Applier {
     }
 
     /// Where each lane's log is durable.
-    fn places(&self) -> Vec<LogPlace> {
-        let place = |place: &AtomicU64| LogPlace::unpacked(place.load(Ordering::Acquire));
+    fn places(&self) -> Vec<LogPosition> {
+        let place = |place: &AtomicU64| LogPosition::unpacked(place.load(Ordering::Acquire));
         self.durable.iter().map(place).collect()
     }
 
@@ -173,14 +173,14 @@ impl Applier {
 
 /// Questions of all lanes, for whoever reads rows.
 #[derive(Debug, Default)]
-pub struct ColdAsks {
-    waiting: Mutex<(VecDeque<ColdAsk>, bool)>,
+pub struct RowQueries {
+    waiting: Mutex<(VecDeque<RowQuery>, bool)>,
     more: Condvar,
 }
 
-impl ColdAsks {
+impl RowQueries {
     /// The next question; waits for one. `None`: the server ends.
-    pub fn next(&self) -> Option<ColdAsk> {
+    pub fn next(&self) -> Option<RowQuery> {
         let mut waiting = lock(&self.waiting);
         loop {
             if let Some(ask) = waiting.0.pop_front() {
@@ -199,7 +199,7 @@ impl ColdAsks {
         self.more.notify_all();
     }
 
-    fn ask(&self, ask: ColdAsk) {
+    fn ask(&self, ask: RowQuery) {
         lock(&self.waiting).0.push_back(ask);
         self.more.notify_one();
     }
@@ -216,9 +216,9 @@ struct Shared {
     /// Space reserved in it, 0 without.
     next_bytes: AtomicU64,
     retired: Mutex<Vec<OwnedFd>>,
-    news: Mutex<Vec<ColdNews>>,
+    news: Mutex<Vec<RowReply>>,
     applier: Arc<Applier>,
-    asks: Arc<ColdAsks>,
+    asks: Arc<RowQueries>,
     waker: Waker,
 }
 
@@ -233,10 +233,10 @@ impl Feed {
     #[must_use]
     pub fn new(
         waker: Waker,
-        start: LogPlace,
+        start: LogPosition,
         lengths: LogLengths,
         applier: Arc<Applier>,
-        asks: Arc<ColdAsks>,
+        asks: Arc<RowQueries>,
     ) -> Self {
         applier.durable(waker.lane()).store(start.packed(), Ordering::Release);
         let shared = Shared {
@@ -271,8 +271,8 @@ impl Feed {
 
     /// Everything before this place is durable.
     #[must_use]
-    pub fn durable(&self) -> LogPlace {
-        LogPlace::unpacked(self.shared.applier.durable(self.shared.lane).load(Ordering::Acquire))
+    pub fn durable(&self) -> LogPosition {
+        LogPosition::unpacked(self.shared.applier.durable(self.shared.lane).load(Ordering::Acquire))
     }
 
     /// Whether the lane will need a file soon and has none to go on in.
@@ -281,7 +281,7 @@ impl Feed {
         self.shared.next_wanted.load(Ordering::Acquire) && lock(&self.shared.next).is_none()
     }
 
-    /// Gives the lane a file to go on in.
+    /// PrivilegedBits the lane a file to go on in.
     pub fn give_segment(&self, segment: Segment) {
         let reserved_bytes = segment.reserved_bytes;
         *lock(&self.shared.next) = Some(segment);
@@ -301,7 +301,7 @@ impl Feed {
     }
 
     /// Tells the lane, and wakes it.
-    pub fn tell(&self, news: impl IntoIterator<Item = ColdNews>) {
+    pub fn tell(&self, news: impl IntoIterator<Item = RowReply>) {
         let mut waiting = lock(&self.shared.news);
         let known_count = waiting.len();
         waiting.extend(news);
@@ -315,13 +315,13 @@ impl Feed {
     // --- what the lane says ----------------------------------------------------------------------
 
     /// Says how far the log is durable. Whether a thread was woken, which is a system call.
-    pub(crate) fn announce(&self, place: LogPlace) -> bool {
+    pub(crate) fn announce(&self, place: LogPosition) -> bool {
         self.shared.applier.durable(self.shared.lane).store(place.packed(), Ordering::Release);
         self.shared.applier.announce()
     }
 
     /// Where each lane's log is durable.
-    pub(crate) fn places(&self) -> Vec<LogPlace> {
+    pub(crate) fn places(&self) -> Vec<LogPosition> {
         self.shared.applier.places()
     }
 
@@ -332,7 +332,7 @@ impl Feed {
 
     /// Asks the applier not to wait, when half of what the log may hold is still to be applied.
     pub(crate) fn hurry(&self, written_bytes: u64) {
-        let is_long = self.room_bytes(written_bytes) < self.shared.lengths.log_bytes_max / 2;
+        let is_long = self.space_bytes(written_bytes) < self.shared.lengths.log_bytes_max / 2;
         if is_long && !self.shared.applier.is_urgent() {
             self.shared.applier.call();
         }
@@ -361,23 +361,23 @@ impl Feed {
         self.shared.next_bytes.load(Ordering::Acquire)
     }
 
-    /// Gives a file away that was left. Closing it here could take long.
+    /// PrivilegedBits a file away that was left. Closing it here could take long.
     pub(crate) fn retire(&self, file: OwnedFd) {
         lock(&self.shared.retired).push(file);
     }
 
     /// How many of `written_bytes` may still come until the applier has caught up.
-    pub(crate) fn room_bytes(&self, written_bytes: u64) -> u64 {
+    pub(crate) fn space_bytes(&self, written_bytes: u64) -> u64 {
         let behind_bytes =
             written_bytes.saturating_sub(self.shared.freed_bytes.load(Ordering::Acquire));
         self.shared.lengths.log_bytes_max.saturating_sub(behind_bytes)
     }
 
-    pub(crate) fn ask(&self, ask: ColdAsk) {
+    pub(crate) fn ask(&self, ask: RowQuery) {
         self.shared.asks.ask(ask);
     }
 
-    pub(crate) fn take_news(&self) -> Vec<ColdNews> {
+    pub(crate) fn take_news(&self) -> Vec<RowReply> {
         std::mem::take(&mut *lock(&self.shared.news))
     }
 }

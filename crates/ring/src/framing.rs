@@ -3,13 +3,13 @@
 //! It owns the bytes received and not yet cut; sockets are not its matter. Invariant: memory for a
 //! frame is taken only after its head was found within the limits.
 
-use door::CloseReason;
-use wire::{Breach, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Lengths};
+use interface::CloseReason;
+use wire::{HANDSHAKE_BODY_BYTES_MAX, HEAD_BYTES, Lengths, ProtocolError};
 
 /// Room of a connection that has shown nothing yet.
-const ROOM_BYTES_MIN: usize = 4096;
+const SPACE_BYTES_MIN: usize = 4096;
 /// Room that a busy connection keeps.
-const ROOM_BYTES_KEPT: usize = 64 * 1024;
+const SPACE_BYTES_RETAINED: usize = 64 * 1024;
 
 /// What lies at the front of an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,12 +38,13 @@ impl Inbox {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
-            if self.bytes.len() > ROOM_BYTES_KEPT && self.wanted_bytes <= ROOM_BYTES_KEPT {
-                self.bytes.truncate(ROOM_BYTES_KEPT);
+            if self.bytes.len() > SPACE_BYTES_RETAINED && self.wanted_bytes <= SPACE_BYTES_RETAINED
+            {
+                self.bytes.truncate(SPACE_BYTES_RETAINED);
                 self.bytes.shrink_to_fit();
             }
         }
-        let capacity_bytes = self.bytes.len().max(ROOM_BYTES_MIN).max(self.wanted_bytes);
+        let capacity_bytes = self.bytes.len().max(SPACE_BYTES_MIN).max(self.wanted_bytes);
         let crowded = self.end + HEAD_BYTES > self.bytes.len();
         if self.start > 0 && (crowded || self.start + self.wanted_bytes > self.bytes.len()) {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -54,10 +55,10 @@ impl Inbox {
             self.bytes.resize(capacity_bytes, 0);
         }
         let narrow = self.narrow && self.wanted_bytes == 0;
-        let room_bytes_max = if narrow { ROOM_BYTES_MIN } else { usize::MAX };
+        let space_bytes_max = if narrow { SPACE_BYTES_MIN } else { usize::MAX };
         let room = &mut self.bytes[self.end..];
-        let room_bytes = room.len().min(room_bytes_max);
-        &mut room[..room_bytes]
+        let space_bytes = room.len().min(space_bytes_max);
+        &mut room[..space_bytes]
     }
 
     /// So many bytes were written at the front of [`Self::room`].
@@ -66,9 +67,10 @@ impl Inbox {
         self.end += arrived_bytes;
         self.narrow = false;
         let full = self.end == self.bytes.len();
-        if full && self.bytes.len() < ROOM_BYTES_KEPT {
+        if full && self.bytes.len() < SPACE_BYTES_RETAINED {
             // It sends more than fits: give it more next time, which saves calls.
-            self.wanted_bytes = self.wanted_bytes.max(self.bytes.len() * 4).min(ROOM_BYTES_KEPT);
+            self.wanted_bytes =
+                self.wanted_bytes.max(self.bytes.len() * 4).min(SPACE_BYTES_RETAINED);
         }
     }
 
@@ -81,11 +83,11 @@ impl Inbox {
         }
         let end = self.end + bytes.len();
         if end > self.bytes.len() {
-            self.bytes.resize(end.max(ROOM_BYTES_MIN), 0);
-        } else if self.bytes.len() > ROOM_BYTES_KEPT
-            && end.max(self.wanted_bytes) <= ROOM_BYTES_KEPT
+            self.bytes.resize(end.max(SPACE_BYTES_MIN), 0);
+        } else if self.bytes.len() > SPACE_BYTES_RETAINED
+            && end.max(self.wanted_bytes) <= SPACE_BYTES_RETAINED
         {
-            self.bytes.truncate(ROOM_BYTES_KEPT);
+            self.bytes.truncate(SPACE_BYTES_RETAINED);
             self.bytes.shrink_to_fit();
         }
         self.bytes[self.end..end].copy_from_slice(bytes);
@@ -99,11 +101,11 @@ impl Inbox {
         let Some((head, _)) = there.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(Cut::More);
         };
-        let lengths = Lengths::peek(head).map_err(CloseReason::Breach)?;
-        let greeting_bytes_max = HEAD_BYTES + GREETING_BODY_BYTES_MAX as usize;
-        let too_long = lengths.frame_bytes > greeting_bytes_max || lengths.bulk_bytes > 0;
+        let lengths = Lengths::peek(head).map_err(CloseReason::ProtocolError)?;
+        let handshake_bytes_max = HEAD_BYTES + HANDSHAKE_BODY_BYTES_MAX as usize;
+        let too_long = lengths.frame_bytes > handshake_bytes_max || lengths.bulk_bytes > 0;
         if !admitted && too_long {
-            return Err(CloseReason::Breach(Breach::TooLong));
+            return Err(CloseReason::ProtocolError(ProtocolError::TooLong));
         }
         if there.len() < lengths.frame_bytes {
             self.wanted_bytes = lengths.frame_bytes;
@@ -177,7 +179,7 @@ mod tests {
 
     fn frame(body: &[u8], kind: FrameKind) -> Vec<u8> {
         let mut out = Vec::new();
-        Head::Greeting(kind).encode(&mut out, None, |to| Bytes(body).encode(to));
+        Head::Handshake(kind).encode(&mut out, None, |to| Bytes(body).encode(to));
         out
     }
 
@@ -227,35 +229,35 @@ mod tests {
     fn behind_a_bulk_that_went_past_it_an_inbox_catches_little() {
         let sent = frame(b"hello", FrameKind::Hello);
         let mut inbox = Inbox::default();
-        receive(&mut inbox, &vec![0; 2 * ROOM_BYTES_MIN]);
+        receive(&mut inbox, &vec![0; 2 * SPACE_BYTES_MIN]);
         inbox.clear();
         receive(&mut inbox, &[sent.clone(), vec![7; 10]].concat());
         let Ok(Cut::Frame(lengths)) = inbox.cut(true) else { panic!("a whole frame is there") };
-        assert!(inbox.room().len() > ROOM_BYTES_MIN);
+        assert!(inbox.room().len() > SPACE_BYTES_MIN);
         let mut bulk = vec![0; 1000];
         assert_eq!(inbox.take_behind(lengths.frame_bytes, &mut bulk), 10);
         inbox.consume(lengths.frame_bytes);
-        assert_eq!(inbox.room().len(), ROOM_BYTES_MIN);
+        assert_eq!(inbox.room().len(), SPACE_BYTES_MIN);
         receive(&mut inbox, &sent);
-        assert!(inbox.room().len() > ROOM_BYTES_MIN, "small frames have all the room again");
+        assert!(inbox.room().len() > SPACE_BYTES_MIN, "small frames have all the room again");
     }
 
     #[test]
-    fn garbage_is_a_breach_and_takes_no_memory() {
+    fn garbage_is_a_protocol_error_and_takes_no_memory() {
         let mut inbox = Inbox::default();
         receive(&mut inbox, &[0xff; 200]);
-        assert_eq!(inbox.cut(true), Err(CloseReason::Breach(Breach::Magic)));
-        assert_eq!(inbox.bytes.len(), ROOM_BYTES_MIN);
+        assert_eq!(inbox.cut(true), Err(CloseReason::ProtocolError(ProtocolError::Magic)));
+        assert_eq!(inbox.bytes.len(), SPACE_BYTES_MIN);
     }
 
     #[test]
-    fn bulk_before_admission_is_a_breach() {
+    fn bulk_before_admission_is_a_protocol_error() {
         let mut sent = frame(b"", FrameKind::Reply);
         sent[5] = 7;
         sent[12] = 1;
         let mut inbox = Inbox::default();
         receive(&mut inbox, &sent);
-        assert_eq!(inbox.cut(false), Err(CloseReason::Breach(Breach::TooLong)));
+        assert_eq!(inbox.cut(false), Err(CloseReason::ProtocolError(ProtocolError::TooLong)));
         assert!(inbox.cut(true).is_ok());
     }
 

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::mailbox::{Letter, Mesh, Post};
-use door::Mail;
+use interface::Mail;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rtrb::{Consumer, Producer, RingBuffer};

@@ -4,7 +4,7 @@
 //! Invariant: a lane never waits here; what it is told before it is woken is there when it looks.
 
 use crate::mailbox::Waker;
-use door::ConnId;
+use interface::ConnId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::{Inspect, LaneId, Status};
 

@@ -15,7 +15,7 @@
 //! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
 //! dropped, and it is dropped only after its last completion.
 
-use crate::allocate::{has_room, takes_space};
+use crate::allocate::{has_space, takes_space};
 use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
@@ -29,7 +29,7 @@ mod kind;
 mod look;
 mod moves;
 
-use door::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent};
+use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent};
 pub(crate) use kind::JobKind;
 use look::{look, seek_in};
 use rustix::fs::ftruncate;
@@ -252,20 +252,20 @@ impl Job {
         }
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
-                let room_bytes = read_bytes as usize;
-                if self.lacks((offset, room_bytes), objects, tools) {
+                let space_bytes = read_bytes as usize;
+                if self.lacks((offset, space_bytes), objects, tools) {
                     return self.on_missed(token, objects, tools);
                 }
-                if !tools.pool.has_room(room_bytes) {
+                if !tools.pool.has_space(space_bytes) {
                     self.step = Step::Begin;
                     objects.starve(token.index);
                     return false;
                 }
-                self.buf = self.lend(offset, room_bytes, objects, tools);
+                self.buf = self.lend(offset, space_bytes, objects, tools);
                 if self.buf.is_some() {
                     return self.done(tools);
                 }
-                self.buf = tools.pool.take(room_bytes);
+                self.buf = tools.pool.take(space_bytes);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Part { part, offset, read_bytes, .. } => {
@@ -280,7 +280,7 @@ impl Job {
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Sum { sums, .. } => {
-                if !tools.pool.has_room(READ_BYTES_MAX) {
+                if !tools.pool.has_space(READ_BYTES_MAX) {
                     self.step = Step::Begin;
                     objects.starve(token.index);
                     return false;
@@ -309,7 +309,7 @@ impl Job {
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => {
-                if takes_space(mode) && !self.finds_room(range_bytes, objects, tools) {
+                if takes_space(mode) && !self.finds_space(range_bytes, objects, tools) {
                     return self.fail(NO_SPACE, objects, tools);
                 }
                 self.keep_lent(offset..offset.saturating_add(range_bytes), objects, tools);
@@ -338,16 +338,16 @@ impl Job {
     }
 
     /// Whether there may be room for what of a range has none yet; looks how large the file is, too.
-    fn finds_room(&mut self, range_bytes: u64, objects: &mut Objects, tools: &mut Tools) -> bool {
+    fn finds_space(&mut self, range_bytes: u64, objects: &mut Objects, tools: &mut Tools) -> bool {
         tools.counters.syscall_count += 2;
         let found = borrowed(objects, self.object_index, |file| {
             let found = look(file)?;
-            Ok((found, has_room(file, range_bytes.saturating_sub(found.allocated_bytes))?))
+            Ok((found, has_space(file, range_bytes.saturating_sub(found.allocated_bytes))?))
         });
         // Who cannot tell is asked by trying.
-        let Ok((found, has_room)) = found else { return true };
+        let Ok((found, has_space)) = found else { return true };
         self.before_bytes = found.size_bytes;
-        has_room
+        has_space
     }
 
     /// What was lent of a part of the file that is about to change is copied first.

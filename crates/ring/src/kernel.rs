@@ -1,7 +1,7 @@
 //! The kernel's file system requests, over either transport.
 //!
-//! It carries requests in and answers out; what they mean is the brain's. Invariant: a slot named
-//! to the brain stays taken until the brain has answered it, and its WRITE data stay where they
+//! It carries requests in and answers out; what they mean is the core's. Invariant: a slot named
+//! to the core stays taken until the core has answered it, and its WRITE data stay where they
 //! are until then.
 
 use crate::abi::IOC_CLONE;
@@ -9,7 +9,7 @@ use crate::driver::DriverKind;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
 use crate::tools::Tools;
-use door::{Bulk, Event, KernelEvent, KernelSlot, Say, Span};
+use interface::{Bulk, Event, KernelEvent, KernelSlot, Say, Span};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
@@ -133,7 +133,7 @@ pub(crate) struct Kernel {
     classic: Option<Classic>,
     queues: Option<Queues>,
     gone: bool,
-    /// The answer to INIT has left: sister lanes shall register, too.
+    /// The answer to INIT has left: peer lanes shall register, too.
     pub(crate) opened: bool,
 }
 
@@ -156,7 +156,7 @@ impl Kernel {
         }
     }
 
-    /// Whether sister lanes have queues to register.
+    /// Whether peer lanes have queues to register.
     pub(crate) const fn has_queues(&self) -> bool {
         self.queues.is_some()
     }
@@ -193,7 +193,7 @@ impl Kernel {
     pub(crate) fn on_entry(
         &mut self,
         index: u32,
-        result: Result<u32, door::Errno>,
+        result: Result<u32, interface::Errno>,
         tools: &mut Tools,
     ) -> Option<(Say, String)> {
         let queues = self.queues.as_mut()?;

@@ -11,7 +11,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::kernel::{Answer, Life};
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
+use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -17,7 +17,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::kernel::{Answer, Life, QUEUE_SLOT};
 use crate::number::{u32_of, usize_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, KernelEvent, KernelSlot, NO_MAC};
+use interface::{BufId, Bulk, Errno, Event, KernelEvent, KernelSlot, NO_MAC};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
 
@@ -31,7 +31,7 @@ const ABORTED: Errno = Errno(103);
 enum EntryState {
     /// The kernel has it.
     Fetching { registered: bool },
-    /// The brain has its request.
+    /// The core has its request.
     Taken { unique: u64, commit_id: u64 },
     /// Answered, but its WRITE data are still being sent: status and payload wait.
     Late { unique: u64, commit_id: u64, status: Status, payload: Vec<u8> },
@@ -61,7 +61,7 @@ impl Queues {
         Self { device, cores, depth, entries: Vec::new(), late_count: 0 }
     }
 
-    /// Gives the kernel all entries of all queues.
+    /// PrivilegedBits the kernel all entries of all queues.
     pub(crate) fn register(&mut self, tools: &mut Tools) {
         if !self.entries.is_empty() {
             return;

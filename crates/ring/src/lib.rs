@@ -1,13 +1,13 @@
-//! `ring`: the machine room. It performs a brain's [`door::Action`]s with io_uring, or with epoll where
-//! that is forbidden, and reports what came of them as [`door::Event`]s: sockets, files, mailboxes,
+//! `ring`: the machine room. It performs a core's [`interface::Action`]s with io_uring, or with epoll where
+//! that is forbidden, and reports what came of them as [`interface::Event`]s: sockets, files, mailboxes,
 //! timers, the kernel's file system requests.
 //!
 //! It knows no names, sessions or operations. Invariant: a [`Ring`] belongs to one thread, and
 //! nothing in a [`Ring::turn`] blocks but the one wait at its beginning.
 //!
 //! ```text
-//! turn: collect (submit, wait, reap: one io_uring_enter, with that driver) ─▶ one clock reading ─▶ brain.apply for
-//!       each event ─▶ brain.settle ─▶ perform the actions ─▶ flush (a send a connection, a wake-up
+//! turn: collect (submit, wait, reap: one io_uring_enter, with that driver) ─▶ one clock reading ─▶ core.apply for
+//!       each event ─▶ core.settle ─▶ perform the actions ─▶ flush (a send a connection, a wake-up
 //!       a sleeping neighbour); what was queued leaves with the next collect
 //! ```
 //! A lane that is to look out for more work before it sleeps submits first and reaps after: two.

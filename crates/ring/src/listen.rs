@@ -5,7 +5,7 @@
 use crate::driver::{Completion, Kind, Op, Token, owned};
 use crate::socket::tune_listener;
 use crate::tools::Tools;
-use door::Mono;
+use interface::Mono;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 

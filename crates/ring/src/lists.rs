@@ -6,7 +6,7 @@
 
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent, Ticket};
+use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent, Ticket};
 
 /// Where a piece belongs.
 #[derive(Clone, Copy, Debug)]

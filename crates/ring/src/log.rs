@@ -1,7 +1,7 @@
 //! The lane's log: batches become durable in order, space is reserved ahead, and when a file is long
 //! the log goes on in another one, which is made elsewhere.
 //!
-//! What is in a batch is the brain's; behind it goes a trailer, which says what must be there of all
+//! What is in a batch is the core's; behind it goes a trailer, which says what must be there of all
 //! lanes' logs. A file is left only for one that is ready; while there is
 //! none, the log stays and its file gets longer. Invariants: one batch is in flight at a time; after a failed
 //! write nothing is written any more; space behind the end is zeros, up to the reserve; zeros and a
@@ -17,11 +17,11 @@
 
 use crate::config::{FaultPoint, LogFile};
 use crate::driver::{Kind, Op, Token};
-use crate::feed::{Feed, LogPlace};
+use crate::feed::{Feed, LogPosition};
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
 use disk::{BatchHead, Trailer, zero_piece_count};
-use door::{Errno, Event, LogRoom, Mono, StoreEvent, Ticket};
+use interface::{Errno, Event, LogSpace, Mono, StoreEvent, Ticket};
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
 
@@ -117,25 +117,25 @@ impl Log {
     }
 
     /// What is left in this file for sure.
-    const fn file_room_bytes(&self) -> u64 {
+    const fn file_space_bytes(&self) -> u64 {
         self.reserved_offset.saturating_sub(self.end_offset)
     }
 
     /// What may be appended: what has space, as long as what was appended before is taken over.
-    pub(crate) fn room(&self) -> LogRoom {
-        let mut room_bytes = self.file_room_bytes();
+    pub(crate) fn room(&self) -> LogSpace {
+        let mut space_bytes = self.file_space_bytes();
         if let Some(feed) = &self.config.feed {
             // A batch that does not fit any more begins the next file.
             if self.reserved_offset >= feed.file_bytes() {
-                room_bytes = room_bytes.max(feed.segment_bytes());
+                space_bytes = space_bytes.max(feed.segment_bytes());
             }
-            let taken_bytes = feed.room_bytes(self.written_bytes);
-            self.is_behind.set(taken_bytes < room_bytes);
-            room_bytes = room_bytes.min(taken_bytes);
-            room_bytes = room_bytes.saturating_sub(u64_of(feed.trailer_bytes()));
+            let taken_bytes = feed.space_bytes(self.written_bytes);
+            self.is_behind.set(taken_bytes < space_bytes);
+            space_bytes = space_bytes.min(taken_bytes);
+            space_bytes = space_bytes.saturating_sub(u64_of(feed.trailer_bytes()));
         }
         // What the medium has not refused will come.
-        LogRoom { room_bytes, is_behind: self.is_behind() || self.refused_at.is_none() }
+        LogSpace { space_bytes, is_behind: self.is_behind() || self.refused_at.is_none() }
     }
 
     /// Whether the room was told as less than there is space for.
@@ -150,11 +150,11 @@ impl Log {
         if self.batch_end_offset() <= feed.file_bytes() {
             return true;
         }
-        let room_bytes = self.file_room_bytes();
+        let space_bytes = self.file_space_bytes();
         if self.reserving.is_some() || matches!(self.zeroing, Zeroing::Writing { .. }) {
-            return feed.segment_bytes() < room_bytes;
+            return feed.segment_bytes() < space_bytes;
         }
-        let Some(next) = feed.take_segment(room_bytes) else { return true };
+        let Some(next) = feed.take_segment(space_bytes) else { return true };
         feed.retire(std::mem::replace(&mut self.config.file, next.file));
         self.segment_no = next.segment_no;
         self.end_offset = next.start_offset;
@@ -175,7 +175,7 @@ impl Log {
     /// Tells whoever applies the log how far it is durable.
     fn announce(&self, tools: &mut Tools) {
         let Some(feed) = &self.config.feed else { return };
-        let place = LogPlace { segment_no: self.segment_no, offset: self.end_offset };
+        let place = LogPosition { segment_no: self.segment_no, offset: self.end_offset };
         let mut woken = feed.announce(place);
         feed.hurry(self.written_bytes);
         if self.end_offset > feed.file_bytes() / 2 {
@@ -355,7 +355,7 @@ impl Log {
     }
 
     fn wants_more(&self) -> bool {
-        let enough = self.file_room_bytes() >= self.config.reserve_bytes / 2;
+        let enough = self.file_space_bytes() >= self.config.reserve_bytes / 2;
         !enough && !self.is_leaving() && self.reserving.is_none() && self.broken.is_none()
     }
 

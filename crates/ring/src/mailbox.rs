@@ -6,7 +6,7 @@
 //! flag and looks once more, the writer writes and looks at the flag, both in one total order.
 
 use crate::conn::{Said, Told};
-use door::{ConnId, Mail};
+use interface::{ConnId, Mail};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use seal::Seal;
@@ -29,9 +29,9 @@ const fn queue_count(lane_count: usize) -> usize {
 
 /// What goes from lane to lane.
 pub(crate) enum Letter {
-    /// From brain to brain.
+    /// From core to core.
     Mail(Mail),
-    /// From brain to brain, more than fits a mail.
+    /// From core to core, more than fits a mail.
     Words(Box<[u8]>),
     /// A connection, its TLS, and the only frame that was read from it.
     Socket { socket: OwnedFd, seal: Option<Box<Seal>>, hello: Box<[u8]> },
@@ -104,7 +104,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// The lane's brain gets [`door::Event::Stop`], once.
+    /// The lane's core gets [`interface::Event::Stop`], once.
     pub fn stop(&self) {
         let bell = &self.bells[self.lane];
         bell.stop.store(true, Ordering::SeqCst);
@@ -127,7 +127,7 @@ impl Waker {
         bell.wake();
     }
 
-    /// The lane's brain gets [`door::Event::Secrets`] soon, instead of earlier ones that it has not taken yet.
+    /// The lane's core gets [`interface::Event::Secrets`] soon, instead of earlier ones that it has not taken yet.
     /// `taken` is dropped when the lane takes them: frames that arrive later are checked against them.
     pub fn give_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
         let delivery = Some(Delivery { secrets, taken });
@@ -274,12 +274,12 @@ impl Post {
         woken_count
     }
 
-    /// Letters read from sister lanes so far.
+    /// Letters read from peer lanes so far.
     pub(crate) const fn in_count(&self) -> u64 {
         self.in_count
     }
 
-    /// Letters written to sister lanes so far.
+    /// Letters written to peer lanes so far.
     pub(crate) const fn out_count(&self) -> u64 {
         self.out_count
     }

@@ -68,7 +68,7 @@ pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     }
 }
 
-/// Gives what is mounted on `dir` other flags, all of them.
+/// PrivilegedBits what is mounted on `dir` other flags, all of them.
 ///
 /// # Errors
 /// `EBUSY` when it becomes one for reading and files are open for writing; others as the system says.

@@ -3,7 +3,7 @@
 //! Everything counted in this crate is bounded far below 4 GiB (a frame, a buffer, an iovec) or is
 //! a 64-bit offset on a 64-bit machine; a value outside is a bug and stops the process.
 
-use door::Errno;
+use interface::Errno;
 
 const _: () = assert!(size_of::<usize>() == 8, "ring is written for 64-bit machines");
 

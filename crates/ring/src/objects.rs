@@ -4,14 +4,14 @@
 //! is a [`Job`] and its steps are in `job`. Invariants: an object with jobs is never forgotten;
 //! jobs of one object start in the order they came; truncate and remove run alone, a sync starts
 //! when all before it have ended. Reads and writes of one object that overlap in time and range
-//! are the brain's to avoid.
+//! are the core's to avoid.
 
 use crate::config::Counters;
 use crate::job::{Job, JobKind};
 use crate::number::{errno_of, u32_of};
 use crate::path::ObjectPath;
 use crate::tools::Tools;
-use door::{Errno, Event, Object, StoreEvent, StoreSpace, Ticket};
+use interface::{Errno, Event, Object, StoreEvent, StoreSpace, Ticket};
 use rustix::fs::{fstatfs, fstatvfs};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

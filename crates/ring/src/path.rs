@@ -1,6 +1,6 @@
 //! Where an object lies in the store.
 
-use door::Object;
+use interface::Object;
 use std::io::Write as _;
 
 /// Where an object lies, relative to the store, NUL-terminated.

@@ -3,7 +3,7 @@
 //! Nothing but benchmarks uses them. Invariant: each does exactly the one reading it is named for.
 
 use crate::clock::Clock;
-use door::Now;
+use interface::Now;
 use std::io;
 
 /// CLOCK_MONOTONIC by a system call, past the kernel's shared page, in nanoseconds.

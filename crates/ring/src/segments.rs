@@ -15,11 +15,11 @@
 //! first segment never pays for one. It leaves the order of things to its caller: what makes an object
 //! longer than S runs alone.
 
-use crate::allocate::{give_back, has_room};
+use crate::allocate::{give_back, has_space};
 use crate::number::{errno_of, u64_of, usize_of};
 use crate::path::ObjectPath;
 use crate::sums;
-use door::{Errno, ObjectStat, SumRange};
+use interface::{Errno, ObjectStat, SumRange};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fdatasync, fstat, fsync,
@@ -247,7 +247,7 @@ impl Segments {
         }
         let before = self.stat()?;
         let wanted_bytes = (range.end - range.start).saturating_sub(before.allocated_bytes);
-        if !has_room(&*self.store, wanted_bytes)? {
+        if !has_space(&*self.store, wanted_bytes)? {
             return Err(io::Errno::NOSPC);
         }
         let allocated = self.take_space(range.clone(), mode);

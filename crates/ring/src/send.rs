@@ -11,7 +11,7 @@ mod sealed;
 use crate::buffer::{FileRange, Pool};
 use crate::driver::Op;
 use crate::number::{u32_of, u64_of};
-use door::{BufId, Bulk};
+use interface::{BufId, Bulk};
 use sealed::Sealed;
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 use wire::Head;
@@ -291,7 +291,7 @@ fn empty_header() -> libc::msghdr {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
     use super::*;
-    use door::NO_MAC;
+    use interface::NO_MAC;
 
     /// What the kernel would read.
     fn bytes_of(op: Op) -> Vec<u8> {

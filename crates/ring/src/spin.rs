@@ -7,7 +7,7 @@
 use crate::clock::Clock;
 use crate::driver::{Driver, Wait};
 use crate::mailbox::Post;
-use door::Mono;
+use interface::Mono;
 
 /// Rounds of a measurement.
 const ROUND_COUNT: u64 = 1000;

@@ -5,7 +5,7 @@
 
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
-use door::{Bulk, Errno, Event, ObjectEvent, SumRange, Ticket};
+use interface::{Bulk, Errno, Event, ObjectEvent, SumRange, Ticket};
 use wire::{Reader, Wire as _};
 
 /// Read at once.

@@ -6,7 +6,7 @@ use crate::driver::{Driver, Op, Token};
 use crate::job::LEND_BYTES_MIN;
 use crate::lists::Lists;
 use crate::sums::SumJobs;
-use door::{Arena, Bulk, Errno, Event, Now, Span};
+use interface::{Arena, Bulk, Errno, Event, Now, Span};
 use wire::FrameKind;
 
 /// Where a frame's head says what it is, and which slot it is for.
@@ -20,7 +20,7 @@ pub(crate) struct Tools {
     pub(crate) lists: Lists,
     pub(crate) sum_jobs: SumJobs,
     pub(crate) arena: Arena,
-    /// For the brain, in order.
+    /// For the core, in order.
     pub(crate) events: Vec<Event>,
     pub(crate) counters: Counters,
     pub(crate) now: Now,

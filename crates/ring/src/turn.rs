@@ -1,14 +1,14 @@
 //! The turn: collect, apply, settle, perform.
 //!
-//! The switchboards are here, the work is elsewhere. Invariants: the brain sees one clock reading a
+//! The switchboards are here, the work is elsewhere. Invariants: the core sees one clock reading a
 //! turn; events already known are never slept over; memory given to the kernel outlives the
 //! operation even if the ring is dropped in the middle.
 
-mod cold;
 mod inspect;
 mod last;
-mod mail;
+mod messages;
 mod perform;
+mod rows;
 mod secrets;
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ use crate::objects::Objects;
 use crate::spin::{Patience, Spin};
 use crate::sums::SumJobs;
 use crate::tools::Tools;
-use door::{Action, Arena, Brain, Bulk, Event, KernelEvent, NO_MAC, Process, Ticket, Turn};
+use interface::{Action, Arena, Bulk, Core, Event, KernelEvent, NO_MAC, Process, Ticket, Turn};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -62,13 +62,13 @@ struct Parts {
     clock: Clock,
     alarms: Alarms,
     spin: Spin,
-    /// What sister lanes said on connections that are relayed, and is not heard yet.
+    /// What peer lanes said on connections that are relayed, and is not heard yet.
     unheard: Vec<(usize, Relayed)>,
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, Process)>,
     signals_wanted: Vec<(Ticket, u32)>,
-    /// Buffers that the brain has named.
+    /// Buffers that the core has named.
     kept: Kept,
     say: SayFn,
     recovered: Box<dyn FnMut()>,
@@ -84,7 +84,7 @@ enum Life {
     /// No turn was taken yet.
     New,
     On,
-    /// The brain is done; queued sends and letters shall leave.
+    /// The core is done; queued sends and letters shall leave.
     Stopping,
     Over,
 }
@@ -187,13 +187,13 @@ impl Ring {
     ///
     /// # Errors
     /// When the kernel refuses the ring itself, which nothing can be done about.
-    pub fn turn<B: Brain + ?Sized>(&mut self, brain: &mut B) -> io::Result<bool> {
-        self.parts.turn(brain)
+    pub fn turn<B: Core + ?Sized>(&mut self, core: &mut B) -> io::Result<bool> {
+        self.parts.turn(core)
     }
 
-    /// Lets its owner talk to the brain between turns. What the brain asks for is done at the
-    /// beginning of the next turn, before it sleeps. The brain is not settled in between: an owner
-    /// whose brain acts in [`Brain::settle`] settles it here, or the request waits for an event.
+    /// Lets its owner talk to the core between turns. What the core asks for is done at the
+    /// beginning of the next turn, before it sleeps. The core is not settled in between: an owner
+    /// whose core acts in [`Core::settle`] settles it here, or the request waits for an event.
     pub fn with<T>(&mut self, talk: impl FnOnce(&mut Turn<'_>) -> T) -> T {
         let Parts { clock, tools, actions, .. } = &mut *self.parts;
         tools.now = clock.read();
@@ -207,7 +207,7 @@ impl Ring {
         self.parts.tools.bulk_bytes(bulk)
     }
 
-    /// A bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a brain;
+    /// A bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;
     /// `None` while no buffer is free.
     #[must_use]
     pub fn bulk_of(&mut self, bytes: &[u8]) -> Option<Bulk> {
@@ -270,14 +270,14 @@ impl Parts {
             object_thread_count: handed.thread_count,
             enter_count: self.tools.driver.enter_count(),
             clock_read_count: self.clock.read_count(),
-            letter_in_count: self.post.in_count(),
-            letter_out_count: self.post.out_count(),
+            message_in_count: self.post.in_count(),
+            message_out_count: self.post.out_count(),
             syscall_count: self.tools.counters.syscall_count + self.tools.driver.call_count(),
             ..self.tools.counters
         }
     }
 
-    fn turn<B: Brain + ?Sized>(&mut self, brain: &mut B) -> io::Result<bool> {
+    fn turn<B: Core + ?Sized>(&mut self, core: &mut B) -> io::Result<bool> {
         if self.life == Life::Over {
             return Ok(false);
         }
@@ -294,9 +294,9 @@ impl Parts {
         tools.counters.event_count += crate::number::u64_of(events.len());
         let mut turn = Turn { now: tools.now, arena: &mut tools.arena, actions };
         for event in events.drain(..) {
-            brain.apply(&mut turn, event);
+            core.apply(&mut turn, event);
         }
-        brain.settle(&mut turn);
+        core.settle(&mut turn);
         tools.events = events;
         self.perform();
         self.tools.arena.reset();
@@ -440,7 +440,7 @@ impl Parts {
     fn dispatch(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         self.tools.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
-        // What a sister said before she answered somebody comes before what he asks here then.
+        // What a peer lane said before she answered somebody comes before what he asks here then.
         self.read_mail();
         self.spin.worked |= !completions.is_empty();
         let received = |completion: &&Completion| completion.token.kind == Kind::Recv;
@@ -520,11 +520,11 @@ impl Parts {
     }
 }
 
-/// What an action or completion belongs to; without it the configuration and the brain disagree.
+/// What an action or completion belongs to; without it the configuration and the core disagree.
 #[track_caller]
 fn present<T>(part: &mut Option<T>) -> &mut T {
     let Some(part) = part else {
-        panic!("the brain uses a {} that the ring was not given", std::any::type_name::<T>())
+        panic!("the core uses a {} that the ring was not given", std::any::type_name::<T>())
     };
     part
 }

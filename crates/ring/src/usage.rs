@@ -1,7 +1,7 @@
 //! What the process has used, as the kernel counts it.
 
 use crate::config::Counters;
-use door::Usage;
+use interface::Usage;
 use std::mem::MaybeUninit;
 
 /// What the process has used until now, all threads together (the kernel's io_uring workers and
@@ -20,7 +20,7 @@ pub(crate) fn now(lane: &Counters) -> Usage {
         turn_count: lane.turn_count,
         syscall_count: lane.enter_count + lane.syscall_count,
         clock_read_count: lane.clock_read_count,
-        letter_out_count: lane.letter_out_count,
+        message_out_count: lane.message_out_count,
         send_count: lane.send_count,
         spin_count: lane.spin_count,
         spin_hit_count: lane.spin_hit_count,

@@ -5,8 +5,8 @@
 mod support;
 
 use bench::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
-use door::{
-    Brain, ConnId, Event, KernelAction, KernelEvent, NetAction, NetEvent, Object, Ticket, Turn,
+use interface::{
+    ConnId, Core, Event, KernelAction, KernelEvent, NetAction, NetEvent, Object, Ticket, Turn,
 };
 use ring::{
     Config, DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Ring, Transport, mount,
@@ -112,7 +112,7 @@ struct Forward {
     conn: Option<ConnId>,
 }
 
-impl Brain for Forward {
+impl Core for Forward {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match (event, self.conn) {
             (

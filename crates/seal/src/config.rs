@@ -203,7 +203,7 @@ fn has_aes() -> bool {
 }
 
 /// Takes every key, whoever shows it. That is sound because nothing is said behind the handshake but a
-/// greeting in which both ends prove the shared secret together with the connection's [`crate::Channel`]: a
+/// handshake in which both ends prove the shared secret together with the connection's [`crate::Channel`]: a
 /// man in the middle may show a key, but what is proven to him is worth nothing on any connection but his own.
 /// That the peer has the key that it shows is checked all the same: the handshake has to be one.
 #[derive(Debug)]

@@ -7,11 +7,11 @@ use crate::Fault;
 use crate::record::{HEAD_BYTES, RECORD_MORE_BYTES};
 
 /// Room of a connection that has shown nothing yet.
-const ROOM_BYTES_MIN: usize = 4096;
+const SPACE_BYTES_MIN: usize = 4096;
 /// Room that a busy connection keeps.
-const ROOM_BYTES_KEPT: usize = 64 * 1024;
+const SPACE_BYTES_RETAINED: usize = 64 * 1024;
 /// Received at a time of much that is expected; it stays in a second-level cache.
-const ROOM_BYTES_MAX: usize = 256 * 1024;
+const SPACE_BYTES_MAX: usize = 256 * 1024;
 /// So many receives that need less give back what was for much: memory that is asked for again for each
 /// large frame costs as much as half of its cipher.
 const SPARE_COUNT_MAX: u32 = 64;
@@ -53,17 +53,17 @@ impl Inbox {
     pub(crate) fn room(&mut self, wanted_bytes: usize) -> &mut [u8] {
         self.begin_at_front();
         let records = wanted_bytes.div_ceil(crate::RECORD_BYTES_MAX);
-        let wanted_bytes = (wanted_bytes + records * RECORD_MORE_BYTES).min(ROOM_BYTES_MAX);
+        let wanted_bytes = (wanted_bytes + records * RECORD_MORE_BYTES).min(SPACE_BYTES_MAX);
         let grown_bytes = if self.full { self.bytes.len() * 4 } else { self.bytes.len() };
-        let kept_bytes = grown_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_KEPT);
+        let kept_bytes = grown_bytes.clamp(SPACE_BYTES_MIN, SPACE_BYTES_RETAINED);
         let record_bytes = self.record_bytes().unwrap_or(0);
-        let room_bytes = kept_bytes.max(wanted_bytes).max(record_bytes);
-        let spare = self.bytes.len() > ROOM_BYTES_KEPT && room_bytes <= ROOM_BYTES_KEPT;
+        let space_bytes = kept_bytes.max(wanted_bytes).max(record_bytes);
+        let spare = self.bytes.len() > SPACE_BYTES_RETAINED && space_bytes <= SPACE_BYTES_RETAINED;
         self.spare_count = if spare { self.spare_count + 1 } else { 0 };
-        if room_bytes > self.bytes.len() {
-            self.bytes.resize(room_bytes, 0);
+        if space_bytes > self.bytes.len() {
+            self.bytes.resize(space_bytes, 0);
         } else if self.spare_count > SPARE_COUNT_MAX {
-            self.bytes.truncate(room_bytes.max(self.end));
+            self.bytes.truncate(space_bytes.max(self.end));
             self.bytes.shrink_to_fit();
         }
         &mut self.bytes[self.end..]

@@ -128,12 +128,12 @@ impl Keys {
         let [high, low] = length.to_be_bytes();
         let head = [DATA, 3, 3, high, low];
         record[..HEAD_BYTES].copy_from_slice(&head);
-        let (inner, tag_room) = record[HEAD_BYTES..].split_at_mut(plain_bytes + 1);
+        let (inner, tag_space) = record[HEAD_BYTES..].split_at_mut(plain_bytes + 1);
         inner[plain_bytes] = kind;
         let nonce = self.ours.next_nonce();
         let sealed = self.ours.key.seal_in_place_separate_tag(nonce, Aad::from(head), inner);
         let Ok(tag) = sealed else { panic!("a record is short enough for its cipher") };
-        tag_room.copy_from_slice(tag.as_ref());
+        tag_space.copy_from_slice(tag.as_ref());
         let cost_bytes = u64::try_from(record.len()).unwrap_or(u64::MAX) + RECORD_COST_BYTES;
         self.left_bytes = self.left_bytes.saturating_sub(cost_bytes);
         record.len()

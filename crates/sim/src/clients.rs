@@ -7,13 +7,13 @@ use crate::number::{narrow, narrow_u16, narrow_u32, wide};
 use crate::work::{Asked, Brought, Ended, Tag, Wish};
 use crate::world::{Due, Place, World};
 use client::{Answer, CallId, Client, Config};
-use door::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
+use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
 use std::collections::BTreeMap;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, OpenFor, Piece, Status, Wire};
 
 /// A client lane.
 pub(crate) struct ClientSeat {
-    pub(crate) brain: Client,
+    pub(crate) core: Client,
     pub(crate) desk: Desk,
     /// Calls without an answer, with the buffer of a write.
     pub(crate) outstanding: BTreeMap<Tag, Option<Bulk>>,
@@ -79,7 +79,7 @@ impl World {
                     rules: crate::rules::of_run(self.plan.planted),
                 };
                 ClientSeat {
-                    brain: Client::new(config),
+                    core: Client::new(config),
                     desk: Desk::default(),
                     outstanding: BTreeMap::new(),
                     wishes: Vec::new(),
@@ -143,22 +143,22 @@ impl World {
         let mut arena = std::mem::take(&mut seat.desk.arena);
         let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
         for event in events {
-            seat.brain.apply(&mut turn, event);
+            seat.core.apply(&mut turn, event);
         }
         for tag in std::mem::take(&mut seat.interrupts) {
-            seat.brain.interrupt(&mut turn, CallId(u64::from(tag)));
+            seat.core.interrupt(&mut turn, CallId(u64::from(tag)));
         }
         for tag in std::mem::take(&mut seat.wishes) {
             let wish = self.asked[narrow(u64::from(tag)) - 1].wish;
             let bulk = written(&wish).map(|bytes| seat.desk.bufs.put(bytes));
             seat.outstanding.insert(tag, bulk);
-            wish.with(tag, bulk, |id, call| seat.brain.call(&mut turn, id, call));
+            wish.with(tag, bulk, |id, call| seat.core.call(&mut turn, id, call));
         }
         let mut came = Vec::new();
         loop {
             let before = came.len();
-            seat.brain.settle(&mut turn);
-            while let Some((id, result)) = seat.brain.next_answer() {
+            seat.core.settle(&mut turn);
+            while let Some((id, result)) = seat.core.next_answer() {
                 let carried = carried(&result, &turn, &mut seat.desk);
                 came.push((id, result, carried));
             }
@@ -166,7 +166,7 @@ impl World {
                 break;
             }
         }
-        let reports = seat.brain.take_reports();
+        let reports = seat.core.take_reports();
         for action in actions {
             self.client_acts(client, lane, action, &arena);
         }
@@ -179,7 +179,13 @@ impl World {
         }
     }
 
-    fn client_acts(&mut self, client: usize, lane: usize, action: Action, arena: &door::Arena) {
+    fn client_acts(
+        &mut self,
+        client: usize,
+        lane: usize,
+        action: Action,
+        arena: &interface::Arena,
+    ) {
         let place = Place::Client(client, lane);
         let seat = &mut self.mounts[client].seats[lane];
         match action {
@@ -378,7 +384,7 @@ impl World {
         let mut text = String::new();
         for mount in self.mounts.iter().filter(|mount| mount.alive) {
             for seat in mount.seats.iter().filter(|seat| !seat.outstanding.is_empty()) {
-                text.push_str(&format!("{:?} {:#?}\n", seat.desk, seat.brain));
+                text.push_str(&format!("{:?} {:#?}\n", seat.desk, seat.core));
             }
         }
         text

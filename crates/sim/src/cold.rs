@@ -4,7 +4,7 @@
 use crate::number::narrow;
 use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
 use disk::{BlockSum, BlockSums, Fault, GROUP_BLOCK_COUNT, LogReader, Made, Record};
-use door::Object;
+use interface::Object;
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Map, ShardId, Transno, Wire};
@@ -126,7 +126,7 @@ impl Cold {
         Ok(())
     }
 
-    /// Rows from `from` until `until`, or of `from` alone, as a brain wants them.
+    /// Rows from `from` until `until`, or of `from` alone, as a core wants them.
     pub(crate) fn read(&self, from: &[u8], until: &[u8], row_count_max: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let found = self.rows.range(from.to_vec()..);

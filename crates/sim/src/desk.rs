@@ -1,8 +1,8 @@
 //! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
 
 use crate::number::{narrow, narrow_u32};
-use door::{
-    Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, NO_MAC, NetEvent, ObjectEvent, PeerEvent,
+use interface::{
+    Arena, BufId, Bulk, CORE_BUFS, ConnId, Errno, Event, NO_MAC, NetEvent, ObjectEvent, PeerEvent,
     StoreEvent, Ticket,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ pub(crate) enum Coming {
 }
 
 /// What stands for a MAC in a world without hostile mathematicians: no two of its bulks have the same.
-fn mac_of(bytes: &[u8]) -> door::ContentsMac {
+fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     let mut mac = NO_MAC;
     let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -52,17 +52,17 @@ impl Bufs {
         bulk
     }
 
-    /// The bytes of a bulk; `None` when the brain has given the buffer back.
+    /// The bytes of a bulk; `None` when the core has given the buffer back.
     pub(crate) fn get(&self, bulk: Bulk) -> Option<Vec<u8>> {
         let bytes = self.held.get(&bulk.buf.0)?;
         let start = narrow(u64::from(bulk.start));
         bytes.get(start..start + narrow(u64::from(bulk.bulk_bytes))).map(<[u8]>::to_vec)
     }
 
-    /// Copies bytes into a buffer whose number the brain chose; whether that could be.
+    /// Copies bytes into a buffer whose number the core chose; whether that could be.
     pub(crate) fn keep(&mut self, as_buf: BufId, bulk: Bulk) -> bool {
         let Some(bytes) = self.get(bulk) else { return false };
-        as_buf.0 >= KEPT_BUFS && self.held.insert(as_buf.0, bytes).is_none()
+        as_buf.0 >= CORE_BUFS && self.held.insert(as_buf.0, bytes).is_none()
     }
 
     /// Whether there was such a buffer.

@@ -8,7 +8,7 @@
 use crate::dice::Dice;
 use crate::number::{narrow, wide};
 use disk::{LogHead, LogReader};
-use door::Object;
+use interface::Object;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FsUuid, LaneId};
 

@@ -30,7 +30,7 @@ const ENTRIES_SECOND: &[Act] = &[
     Crash,
 ];
 
-/// An own change of the entries whose reply a sister lane lacks, one whose reply is there, then the
+/// An own change of the entries whose reply a peer lane lacks, one whose reply is there, then the
 /// directory goes. The first is only sent again, behind the replays.
 const ENTRIES_CUMULATIVE: &[Act] = &[
     Ask((0, 0), Mkdir(5)),
@@ -65,7 +65,7 @@ const EXIST_MARKS: &[Act] = &[
 
 /// The server's machine dies. A client that is known at two lanes hears of one, and has at the other
 /// a change that is lost unless it comes there as well.
-const DRAIN_SISTERS: &[Act] = &[
+const DRAIN_PEER_LANES: &[Act] = &[
     // The second comes to the second shard.
     Ask((0, 0), Mkdir(4)),
     Answered,
@@ -106,7 +106,7 @@ impl Plan {
         self.share_changes = false;
         self.share = match rule {
             Rule::OffUnacked => Share::Off,
-            Rule::MergeSisters | Rule::EntriesCumulative => self.share,
+            Rule::MergePeerLanes | Rule::EntriesCumulative => self.share,
             _ => self.share.max(Share::Write),
         };
         self.faults.disk = DiskMood::Honest;
@@ -116,8 +116,8 @@ impl Plan {
             Rule::EntriesSecond => self.follow(ENTRIES_SECOND, &[1, 1]),
             Rule::EntriesCumulative => self.follow(ENTRIES_CUMULATIVE, &[2]),
             Rule::ExistMarks => self.follow(EXIST_MARKS, &[1, 1]),
-            Rule::DrainSisters => {
-                self.follow(DRAIN_SISTERS, &[1]);
+            Rule::DrainPeerLanes => {
+                self.follow(DRAIN_PEER_LANES, &[1]);
                 self.spread();
                 self.faults.silent = true;
                 // Whoever asks for nothing would not hear of it.
@@ -174,7 +174,7 @@ impl Plan {
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology
-            | Rule::MergeSisters
+            | Rule::MergePeerLanes
             | Rule::OffUnacked
             | Rule::TwoPhaseOrder
             | Rule::Parties => {}
@@ -220,7 +220,7 @@ impl Plan {
         self.speeds.log_ns = 5 * MS;
         self.speeds.turn_ns = 2 * US;
         self.speeds.restart_ns = MS;
-        self.log_room_bytes = 1 << 40;
+        self.log_space_bytes = 1 << 40;
     }
 }
 

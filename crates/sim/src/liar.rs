@@ -7,7 +7,7 @@ use crate::desk::Coming;
 use crate::dice::Dice;
 use crate::number::{low_u16, narrow, narrow_u16, wide};
 use crate::world::{Due, Place, World};
-use door::{CloseReason, ConnId, Event, NetEvent};
+use interface::{CloseReason, ConnId, Event, NetEvent};
 use std::collections::BTreeMap;
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Head, Hello, InodeNo,
@@ -153,7 +153,7 @@ impl World {
 
     fn say_falsely(&mut self, conn: ConnId, link: &Link, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
-        Head::Greeting(kind).encode(&mut frame, None, |to| to.put(body));
+        Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         let place = Place::Server(link.server_lane);
         self.bring(place, Coming::Frame { conn, frame, bulk: None });
     }
@@ -167,7 +167,7 @@ impl World {
     pub(crate) fn liar_hears(&mut self, conn: ConnId, frame: &[u8]) {
         let secret = self.secret.of_export(EXPORT.as_bytes(), 0);
         let Some(mut liar) = self.liar.take() else { return };
-        if let (Some(link), Ok((Head::Greeting(kind), body))) =
+        if let (Some(link), Ok((Head::Handshake(kind), body))) =
             (liar.links.get_mut(&conn), Head::decode(frame))
         {
             match kind {

@@ -1,4 +1,4 @@
-//! `sim`: the production brains in a world made of dice.
+//! `sim`: the production cores in a world made of dice.
 //!
 //! It stands where `ring` and `store` stand: it performs what `lane::Lane` and `client::Client` ask
 //! for, badly on purpose. Connections are cut, frames come late, disks lose what was not synced and
@@ -34,6 +34,7 @@ mod desk;
 mod dice;
 mod disk;
 mod favour;
+mod flight;
 mod liar;
 mod lies;
 mod mishaps;

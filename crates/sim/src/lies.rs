@@ -149,7 +149,7 @@ impl World {
         let betrayed = |at: &&(SessionId, ShardId)| self.lies.lost_to(**at).is_some();
         let sessions = self.lies.told.keys().filter(betrayed).map(|(session, _)| session);
         let mut seats = sessions.filter_map(|session| self.lies.seats.get(session));
-        // Who was away for too long, or whose sister lane was told that it is evicted, starts anew.
+        // Who was away for too long, or whose peer lane was told that it is evicted, starts anew.
         let silent = |seat: &&Seat| {
             let mount = &self.mounts[seat.0];
             let anew = mount.was_late || mount.evicted_ns.is_some();

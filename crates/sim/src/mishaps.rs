@@ -5,7 +5,7 @@ use crate::number::{low_u8, wide};
 use crate::plan::Planted;
 use crate::work::{Asked, Kind, Stride, Wish};
 use crate::world::{Due, Mishap, Place, World};
-use door::ConnId;
+use interface::ConnId;
 use wire::{FileKind, InodeNo, OpenFor};
 
 /// So many reads, and writes that are no appends, are about one of several places.

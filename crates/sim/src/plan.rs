@@ -149,7 +149,7 @@ pub(crate) struct Plan {
     pub(crate) last_client_crash: bool,
     /// A client dies whenever the server does.
     pub(crate) dies_along: bool,
-    pub(crate) log_room_bytes: u64,
+    pub(crate) log_space_bytes: u64,
     /// Which replies wait.
     pub(crate) share: Share,
     /// Other modes may come with every start.
@@ -221,7 +221,7 @@ impl Plan {
             last_crash: dice.one_in(2),
             last_client_crash: dice.one_in(3),
             dies_along: false,
-            log_room_bytes: if dice.one_in(12) {
+            log_space_bytes: if dice.one_in(12) {
                 1_400_000 + dice.throw() % 40_000
             } else {
                 1 << 40

@@ -21,7 +21,7 @@ impl World {
             return false;
         }
         let mount = &self.mounts[asked.client];
-        // A sister lane may hear of it only after what the server said before it.
+        // A peer lane may hear of it only after what the server said before it.
         let evicted = mount.evicted_ns.is_some_and(|ns| asked.began_ns <= ns);
         !self.plan.shared()
             || (mount.alive && !evicted && !mount.was_late)

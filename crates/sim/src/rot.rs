@@ -1,12 +1,12 @@
 //! What is wrong with the disk beside what a crash leaves: actions that fail, and bits at rest that
 //! become others.
 
+use crate::flight::Flight;
 use crate::number::{narrow, wide};
 use crate::plan::{DiskMood, Planted};
-use crate::server::Flight;
 use crate::world::World;
 use disk::BlockSum;
-use door::Object;
+use interface::Object;
 
 impl World {
     /// Whatever the power did, what is recorded of contents holds. A file that is not there was being

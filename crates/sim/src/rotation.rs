@@ -4,7 +4,7 @@
 use crate::desk::Coming;
 use crate::dice::Dice;
 use crate::world::{Due, Place, World};
-use door::Event;
+use interface::Event;
 use wire::{Secret, Secrets};
 
 /// What is done next.

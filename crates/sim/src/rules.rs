@@ -13,7 +13,7 @@ pub(crate) fn of_run(planted: Option<Planted>) -> Rules {
     match planted {
         // Where connections of an earlier boot are closed, nothing comes late.
         Some(Planted::Rule(Rule::LateReplies)) => {
-            all.without(Rule::LateReplies).without(Rule::DrainSisters)
+            all.without(Rule::LateReplies).without(Rule::DrainPeerLanes)
         }
         Some(Planted::Rule(rule)) => all.without(rule),
         Some(

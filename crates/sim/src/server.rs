@@ -2,48 +2,31 @@
 //! sudden end.
 
 use crate::desk::{Coming, Desk};
-use crate::disk::{Patch, put_sum};
+use crate::disk::put_sum;
+use crate::flight::Flight;
 use crate::liar::Liar;
 use crate::net::{End, Parcel};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
 use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
 use disk::{Fault, Made};
-use door::{
-    Action, Brain, Bulk, Errno, Event, LogRoom, NetAction, Object, ObjectAction, ObjectEvent,
-    ObjectStat, PeerAction, PeerEvent, Point, StoreAction, StoreEvent, StoreSpace, SumRange,
-    Ticket, Turn, Usage,
+use interface::{
+    Action, Bulk, Core, Errno, Event, LogSpace, NetAction, ObjectEvent, ObjectStat, PeerAction,
+    PeerEvent, Point, StoreEvent, StoreSpace, Turn, Usage,
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
-use wire::{LaneId, Map, Pieces, Reader, Wire as _};
+use wire::{LaneId, Map};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 const EIO: Errno = Errno(5);
 
-/// An action in flight.
-#[derive(Clone, Debug)]
-pub(crate) enum Flight {
-    Log { ticket: Ticket, batch: Vec<u8> },
-    ReadList { ticket: Ticket, object: Object, pieces: Pieces, only_cached: bool },
-    Read { ticket: Ticket, object: Object, from: usize, count: usize, only_cached: bool },
-    Patch { ticket: Ticket, object: Object, patch: Patch, block_bytes: u32 },
-    Sync { ticket: Ticket, object: Object, patch_no: u64 },
-    Sums { ticket: Ticket, object: Object, ranges: Vec<(usize, usize)> },
-    Stat { ticket: Ticket, object: Object },
-    Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
-    Remove { ticket: Ticket, object: Object },
-    Space { ticket: Ticket },
-    Usage { ticket: Ticket },
-    Cold { ticket: Ticket, from: Vec<u8>, until: Vec<u8>, row_count_max: u32 },
-}
-
 /// A server lane and its part of the world.
 pub(crate) struct ServerSeat {
-    pub(crate) brain: Lane,
+    pub(crate) core: Lane,
     pub(crate) desk: Desk,
     pub(crate) flights: BTreeMap<u64, Flight>,
-    room_bytes: u64,
+    space_bytes: u64,
 }
 
 /// The server process.
@@ -54,7 +37,7 @@ pub(crate) struct Server {
     pub(crate) life: u64,
     pub(crate) boot_id: u64,
     pub(crate) seats: Vec<ServerSeat>,
-    flight_count: u64,
+    pub(crate) flight_count: u64,
     /// Which replies wait in this boot.
     pub(crate) share: Share,
     /// What the store remembers: the weakest mode since the last recovery that was completed.
@@ -118,12 +101,12 @@ impl World {
                 },
             };
             self.server.seats.push(ServerSeat {
-                brain: Lane::new(config, restored),
+                core: Lane::new(config, restored),
                 desk: Desk::default(),
                 flights: BTreeMap::new(),
-                room_bytes: self.plan.log_room_bytes,
+                space_bytes: self.plan.log_space_bytes,
             });
-            let room = LogRoom { room_bytes: self.plan.log_room_bytes, is_behind: false };
+            let room = LogSpace { space_bytes: self.plan.log_space_bytes, is_behind: false };
             self.server.up = true;
             self.bring(
                 Place::Server(lane),
@@ -188,9 +171,9 @@ impl World {
         let mut actions = Vec::new();
         let mut turn = Turn { now, arena: &mut seat.desk.arena, actions: &mut actions };
         for event in events {
-            seat.brain.apply(&mut turn, event);
+            seat.core.apply(&mut turn, event);
         }
-        seat.brain.settle(&mut turn);
+        seat.core.settle(&mut turn);
         for action in actions {
             if !self.server.up {
                 return;
@@ -199,7 +182,7 @@ impl World {
         }
     }
 
-    fn server_bulk(&mut self, lane: usize, bulk: Bulk) -> Option<Vec<u8>> {
+    pub(crate) fn server_bulk(&mut self, lane: usize, bulk: Bulk) -> Option<Vec<u8>> {
         let bytes = self.server.seats.get(lane)?.desk.bufs.get(bulk);
         if bytes.is_none() {
             self.breaks(format!("server lane {lane}: a buffer is used after its release"));
@@ -304,94 +287,6 @@ impl World {
         if !self.calm && self.dice.per_mille(self.plan.faults.point_per_mille) {
             self.crash_server();
         }
-    }
-
-    /// An action that takes time begins.
-    fn launch(&mut self, lane: usize, flight: Option<Flight>) {
-        let Some(flight) = flight else { return };
-        let speeds = &self.plan.speeds;
-        let is_log = matches!(flight, Flight::Log { .. });
-        let delay_ns = self.dice.span_ns(if is_log { speeds.log_ns } else { speeds.object_ns });
-        self.server.flight_count += 1;
-        let (flight_no, life) = (self.server.flight_count, self.server.life);
-        let Some(seat) = self.server.seats.get_mut(lane) else { return };
-        seat.flights.insert(flight_no, flight);
-        self.put(self.now_ns + delay_ns, Due::Land { lane, life, flight_no });
-    }
-
-    fn store_flight(&mut self, lane: usize, action: StoreAction) -> Option<Flight> {
-        let seat = self.server.seats.get(lane)?;
-        Some(match action {
-            StoreAction::LogAppend { ticket, batch } => {
-                let batch = seat.desk.arena.get(batch).to_vec();
-                if seat.flights.values().any(|flight| matches!(flight, Flight::Log { .. })) {
-                    self.breaks(format!("server lane {lane}: two appends at a time"));
-                }
-                Flight::Log { ticket, batch }
-            }
-            StoreAction::Space { ticket } => Flight::Space { ticket },
-            StoreAction::Inspect { .. } | StoreAction::InspectEnd { .. } => {
-                self.breaks(format!("no client of a run inspects: {action:?}"));
-                return None;
-            }
-            StoreAction::ReadRows { ticket, from, until, row_count_max } => {
-                let (from, until) = (seat.desk.arena.get(from), seat.desk.arena.get(until));
-                let (from, until) = (from.to_vec(), until.to_vec());
-                Flight::Cold { ticket, from, until, row_count_max }
-            }
-        })
-    }
-
-    fn object_flight(&mut self, lane: usize, action: ObjectAction) -> Option<Flight> {
-        let seat = self.server.seats.get(lane)?;
-        Some(match action {
-            ObjectAction::Read { ticket, object, object_offset, read_bytes, only_cached } => {
-                let (from, count) = (narrow(object_offset), narrow(u64::from(read_bytes)));
-                Flight::Read { ticket, object, from, count, only_cached }
-            }
-            ObjectAction::ReadList { ticket, object, pieces, only_cached } => {
-                let pieces = Pieces::decode_all(seat.desk.arena.get(pieces)).ok()?;
-                Flight::ReadList { ticket, object, pieces, only_cached }
-            }
-            ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes } => {
-                let bytes = self.server_bulk(lane, bulk)?;
-                let patch = Patch::Write { from: narrow(object_offset), bytes };
-                Flight::Patch { ticket, object, patch, block_bytes }
-            }
-            ObjectAction::Truncate { ticket, object, size_bytes } => {
-                let patch = Patch::Truncate { size: narrow(size_bytes) };
-                Flight::Patch { ticket, object, patch, block_bytes: 0 }
-            }
-            ObjectAction::Allocate {
-                ticket,
-                object,
-                object_offset,
-                range_bytes,
-                allocation,
-                keep_size,
-            } => {
-                let (from, count) = (narrow(object_offset), narrow(range_bytes));
-                let zeros = allocation != wire::Allocation::Reserve;
-                let patch = Patch::Allocate { from, count, zeros, keep_size };
-                Flight::Patch { ticket, object, patch, block_bytes: 0 }
-            }
-            ObjectAction::Seek { ticket, object, object_offset, hole } => {
-                Flight::Seek { ticket, object, from: narrow(object_offset), hole }
-            }
-            ObjectAction::Sync { ticket, object } => {
-                Flight::Sync { ticket, object, patch_no: self.disk.patch_count() }
-            }
-            ObjectAction::Sums { ticket, object, ranges } => {
-                let mut ranges = Reader::new(seat.desk.arena.get(ranges));
-                let mut all = Vec::new();
-                while let Ok(SumRange { object_offset, range_bytes }) = ranges.read() {
-                    all.push((narrow(object_offset), narrow(u64::from(range_bytes))));
-                }
-                Flight::Sums { ticket, object, ranges: all }
-            }
-            ObjectAction::Stat { ticket, object } => Flight::Stat { ticket, object },
-            ObjectAction::Remove { ticket, object } => Flight::Remove { ticket, object },
-        })
     }
 
     /// An action ends.
@@ -511,7 +406,7 @@ impl World {
     }
 
     /// A batch reaches the log, or does not; one that failed may be there all the same.
-    fn append(&mut self, lane: usize, batch: &[u8], failed: bool) -> Result<LogRoom, Errno> {
+    fn append(&mut self, lane: usize, batch: &[u8], failed: bool) -> Result<LogSpace, Errno> {
         let boot_id = self.server.boot_id;
         if failed {
             if self.disk.crash_append((boot_id, narrow_u16(lane)), batch, &mut self.dice) {
@@ -527,8 +422,8 @@ impl World {
             self.put_in(self.plan.speeds.restart_ns, Due::Apply);
         }
         let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
-        seat.room_bytes = seat.room_bytes.saturating_sub(wide(batch.len()));
-        Ok(LogRoom { room_bytes: seat.room_bytes, is_behind: false })
+        seat.space_bytes = seat.space_bytes.saturating_sub(wide(batch.len()));
+        Ok(LogSpace { space_bytes: seat.space_bytes, is_behind: false })
     }
 
     fn note_durable(&mut self, batch: &[u8]) {
@@ -592,7 +487,7 @@ impl World {
 }
 
 /// Which lane keeps sockets in this boot. What is said has one way in this world, whoever has the
-/// socket; what the brains decide about it is theirs.
+/// socket; what the cores decide about it is theirs.
 const fn affinity_of(boot_id: u64) -> Affinity {
     match boot_id % 3 {
         2 => Affinity::Client,

@@ -3,7 +3,7 @@
 
 use crate::work::Tag;
 use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnChange, TxnId};
-use door::ConnId;
+use interface::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
     Caller, FrameKind, Groups, Head, Note, Op, Reader, Reply, Request, SessionId, ShardId, Transno,
@@ -96,7 +96,7 @@ impl Tap {
     /// The server sends a frame.
     pub(crate) fn on_sent(&mut self, conn: ConnId, frame: &[u8]) {
         match Head::decode(frame) {
-            Ok((Head::Greeting(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
+            Ok((Head::Handshake(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
                 Ok(welcome) => drop(self.sessions.insert(conn, welcome.session)),
                 Err(flaw) => self.breaks(format!("a welcome makes no sense: {flaw:?}")),
             },

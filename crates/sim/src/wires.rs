@@ -3,7 +3,7 @@
 use crate::desk::Coming;
 use crate::net::{Conn, End, Parcel, Way};
 use crate::world::{Due, Place, World};
-use door::{CloseReason, ConnId, Errno, Event, NetEvent, Ticket};
+use interface::{CloseReason, ConnId, Errno, Event, NetEvent, Ticket};
 
 const REFUSED: Errno = Errno(111);
 const TIMED_OUT: Errno = Errno(110);
@@ -115,7 +115,7 @@ impl World {
         self.bring(place, Coming::Plain(event));
     }
 
-    /// A brain closes a connection: what it sent before still arrives, then the other end hears.
+    /// A core closes a connection: what it sent before still arrives, then the other end hears.
     pub(crate) fn close(&mut self, conn: ConnId, by: End) {
         let other = if by == End::Client { End::Server } else { End::Client };
         let delay_ns = self.dice.span_ns(self.plan.speeds.request_ns);
@@ -170,9 +170,9 @@ impl World {
 }
 
 /// A frame in few words.
-fn short(head: &Result<wire::Head, wire::Breach>) -> String {
+fn short(head: &Result<wire::Head, wire::ProtocolError>) -> String {
     match head {
-        Ok(wire::Head::Greeting(kind)) => format!("{kind:?}"),
+        Ok(wire::Head::Handshake(kind)) => format!("{kind:?}"),
         Ok(wire::Head::Request(request)) => {
             let wire::Request { op, shard, slot, xid, flags, transno, .. } = request;
             format!("{op:?} {shard} slot {slot} xid {} flags {flags} T {transno}", xid.0 & 0xffff)
@@ -184,6 +184,6 @@ fn short(head: &Result<wire::Head, wire::Breach>) -> String {
         }
         Ok(wire::Head::Note) => "Note".to_owned(),
         Ok(wire::Head::Grant) => "Grant".to_owned(),
-        Err(breach) => breach.text().to_owned(),
+        Err(protocol_error) => protocol_error.text().to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::number::{narrow, narrow_u32};
 use client::{Call, CallId, Create, Open, ReadList, Resize, Sync, Write, WriteList};
-use door::Bulk;
+use interface::Bulk;
 use wire::{
     Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, OpenFor, Piece, Pieces, RenameHow,
     SetTime, Status,
@@ -252,7 +252,7 @@ impl Wish {
                 Some(Call::ReadList(ReadList { inode, pieces, accesses: true }))
             }
             Self::WriteList { inode, sync, .. } => {
-                let takes = wire::Revoke::Nothing;
+                let takes = wire::ClearPrivileges::Nothing;
                 Some(Call::WriteList(WriteList { inode, pieces, bulk, sync, takes }))
             }
             _ => None,
@@ -323,7 +323,7 @@ impl Wish {
                 gid: None,
                 atime: SetTime::Keep,
                 mtime: SetTime::Keep,
-                revoke: wire::Revoke::Nothing,
+                revoke: wire::ClearPrivileges::Nothing,
             }),
             Self::Resize { inode, size_bytes, open_for_write } => {
                 Call::Resize(Resize { caller, inode, size_bytes, open_for_write })
@@ -353,7 +353,7 @@ impl Wish {
                 Call::Read(wire::Read { inode, file_offset, read_bytes, accesses: true })
             }
             Self::Write { inode, file_offset, append, sync, .. } => {
-                let takes = wire::Revoke::Nothing;
+                let takes = wire::ClearPrivileges::Nothing;
                 Call::Write(Write { inode, file_offset, append, bulk, sync, takes })
             }
             Self::Getxattr { inode, name } => {

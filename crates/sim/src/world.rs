@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::story::Told;
 use crate::tap::Tap;
 use crate::work::Asked;
-use door::{ConnId, Event, Mono, NetEvent, Now, Ticket};
+use interface::{ConnId, Event, Mono, NetEvent, Now, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
@@ -93,9 +93,9 @@ pub(crate) struct World {
     pub(crate) mended: bool,
     pub(crate) lies: Lies,
     /// Objects with a bit that nobody wrote.
-    pub(crate) rotten: BTreeMap<door::Object, u64>,
+    pub(crate) rotten: BTreeMap<interface::Object, u64>,
     /// Of them, those that became so while they were served.
-    pub(crate) rotten_since: BTreeSet<door::Object>,
+    pub(crate) rotten_since: BTreeSet<interface::Object>,
     /// Of all of them, those whose checksums a crash or a write took: nobody can tell.
     pub(crate) unprotected: BTreeSet<wire::InodeNo>,
     /// In some runs.
@@ -366,17 +366,17 @@ impl World {
     pub(crate) fn is_quiet(&self) -> bool {
         let idle = |seat: &crate::server::ServerSeat| {
             let done = seat.flights.is_empty() && seat.desk.inbox.is_empty();
-            done && !seat.desk.called && !seat.brain.is_waiting()
+            done && !seat.desk.called && !seat.core.is_waiting()
         };
         let empty = |conn: &Conn| {
             conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
         };
         // Who sleeps may have been evicted, and does not know it yet. Who has gone on as somebody new
         // has not registered its open files before it is connected; until then the server has the
-        // sizes of those that a sister lane goes on writing from before.
+        // sizes of those that a peer lane goes on writing from before.
         let awake = |desk: &Desk| desk.inbox.is_empty() || desk.paused_until_ns <= self.now_ns;
         let rests = |seat: &crate::clients::ClientSeat| {
-            let calm = seat.brain.busy_count() == 0 && !seat.brain.may_reopen();
+            let calm = seat.core.busy_count() == 0 && !seat.core.may_reopen();
             calm && awake(&seat.desk)
         };
         let done = |mount: &Mount| mount.seats.iter().all(rests);

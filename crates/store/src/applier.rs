@@ -13,11 +13,11 @@
 use crate::gathered::Gathered;
 use crate::logs::{self, LogName, RESERVED_BYTES_MIN};
 use crate::reserve;
-use crate::rows::{ColdStore, Gathering};
+use crate::rows::{Gathering, RowStore};
 use crate::tail::{Tail, TailError};
 use disk::LogHead;
 use disk::rows::{Key, LogRow, Rows as _, ShardRow};
-use ring::feed::{Applier, ColdNews, Feed, LogPlace, Segment};
+use ring::feed::{Applier, Feed, LogPosition, RowReply, Segment};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub(crate) struct Work {
     pub(crate) boot_id: u64,
     /// No boot before this one has made a record.
     pub(crate) is_first: bool,
-    pub(crate) cold: ColdStore,
+    pub(crate) cold: RowStore,
     pub(crate) applier: Arc<Applier>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) stop: Arc<AtomicBool>,
@@ -187,7 +187,7 @@ impl Work {
             lane.feed.set_freed(lane.tail.read_bytes());
             lane.feed.tell(shards[index].iter().map(|(shard, row)| {
                 let ShardRow { lsn, transno, .. } = *row;
-                ColdNews::Checkpointed { shard: *shard, lsn, transno }
+                RowReply::Checkpointed { shard: *shard, lsn, transno }
             }));
         }
         self.remove_files();
@@ -346,7 +346,7 @@ impl Lane {
         let lane: LaneId = feed.lane();
         // From its beginning: the lane may have written to it already.
         let offset = u64::try_from(disk::LOG_HEAD_BYTES).unwrap_or(u64::MAX);
-        let tail = Tail::new(path, boot_id, lane, LogPlace { segment_no: 1, offset });
+        let tail = Tail::new(path, boot_id, lane, LogPosition { segment_no: 1, offset });
         Self { feed, tail, segment_no: 1, segment_refused: false, first_segment_no: 1 }
     }
 }

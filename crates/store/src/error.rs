@@ -2,7 +2,7 @@
 //! server: what, which path, why, and what to do about it.
 
 use crate::{LOG, ROWS};
-use disk::{Fault, LogPlace};
+use disk::{Fault, LogPosition};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,9 +57,9 @@ pub enum StoreFault {
     /// A log ends before what was durable in it.
     LogShort {
         /// Where it ends.
-        end: LogPlace,
+        end: LogPosition,
         /// Up to where it was durable.
-        durable: LogPlace,
+        durable: LogPosition,
         /// The file that says so.
         by: PathBuf,
     },

@@ -87,7 +87,7 @@ impl Gathered {
         Some(self.rows[row_no].value.map(|value| value.of(&self.bytes)))
     }
 
-    /// Gives a key a value, or takes it away.
+    /// PrivilegedBits a key a value, or takes it away.
     pub(crate) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
         let hash = self.seed.hash_one(key);
         let Some(row_no) = self.find(hash, key) else {

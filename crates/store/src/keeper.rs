@@ -2,12 +2,12 @@
 
 use crate::applier::{Alarm, Lane, Work};
 use crate::gathered::Gathered;
-use crate::rows::ColdStore;
+use crate::rows::RowStore;
 use crate::{Store, StoreError};
 use bind_lmdb::Table;
-use door::Errno;
+use interface::Errno;
 use ring::Waker;
-use ring::feed::{Applier, ColdAsk, ColdAsks, ColdNews, Feed, LogLengths, LogPlace};
+use ring::feed::{Applier, Feed, LogLengths, LogPosition, RowQueries, RowQuery, RowReply};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Default for Pace {
 /// What is needed before lanes are there.
 pub struct Keeper {
     applier: Arc<Applier>,
-    asks: Arc<ColdAsks>,
-    cold: ColdStore,
+    asks: Arc<RowQueries>,
+    cold: RowStore,
     feeds: Vec<Feed>,
     pace: Pace,
 }
@@ -48,7 +48,7 @@ pub struct Keeper {
 /// Running threads; they end when this is told to.
 pub struct Keeping {
     applier: Arc<Applier>,
-    asks: Arc<ColdAsks>,
+    asks: Arc<RowQueries>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -56,14 +56,14 @@ pub struct Keeping {
 impl Keeper {
     /// For so many lanes, which are still to come.
     #[must_use]
-    pub fn new(cold: ColdStore, pace: Pace, lane_count: u16) -> Self {
+    pub fn new(cold: RowStore, pace: Pace, lane_count: u16) -> Self {
         let (applier, asks) = (Arc::new(Applier::new(lane_count)), Arc::default());
         Self { applier, asks, cold, feeds: Vec::new(), pace }
     }
 
     /// The feed of the next lane, whose log's first file begins at `start_offset`.
     pub fn feed(&mut self, waker: Waker, start_offset: u64) -> Feed {
-        let start = LogPlace { segment_no: 1, offset: start_offset };
+        let start = LogPosition { segment_no: 1, offset: start_offset };
         let (applier, asks) = (Arc::clone(&self.applier), Arc::clone(&self.asks));
         let feed = Feed::new(waker, start, self.pace.lengths, applier, asks);
         self.feeds.push(feed.clone());
@@ -129,7 +129,7 @@ impl Keeping {
 }
 
 /// Answers a question; why it could not, if so.
-fn answer(table: &Table, feeds: &BTreeMap<LaneId, Feed>, ask: &ColdAsk) -> Option<io::Error> {
+fn answer(table: &Table, feeds: &BTreeMap<LaneId, Feed>, ask: &RowQuery) -> Option<io::Error> {
     let feed = feeds.get(&ask.lane)?;
     let (result, failed) = match read(table, ask) {
         Ok(rows) => (Ok(rows), None),
@@ -138,11 +138,11 @@ fn answer(table: &Table, feeds: &BTreeMap<LaneId, Feed>, ask: &ColdAsk) -> Optio
             (Err(errno.map_or(IO, Errno)), Some(error))
         }
     };
-    feed.tell([ColdNews::Rows { ticket: ask.ticket, result }]);
+    feed.tell([RowReply::Rows { ticket: ask.ticket, result }]);
     failed
 }
 
-fn read(table: &Table, ask: &ColdAsk) -> io::Result<Box<[u8]>> {
+fn read(table: &Table, ask: &RowQuery) -> io::Result<Box<[u8]>> {
     let snapshot = table.snapshot()?;
     let mut answer = Vec::new();
     if ask.until.is_empty() {

@@ -49,7 +49,7 @@ pub use logs::Replayed;
 pub use needed::Needed;
 pub use objects::{ObjectContents, ObjectFile, ObjectFiles, ObjectName};
 pub use ring::SEGMENT_BYTES;
-pub use rows::ColdStore;
+pub use rows::RowStore;
 pub use salvage::{DamagedRows, LostRows, SalvageStep, damaged_rows};
 pub use view::{Going, Reader, View};
 

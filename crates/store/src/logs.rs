@@ -6,10 +6,10 @@
 //! of a lane's log may be incomplete; whatever else is missing or wrong in it is damage.
 
 use crate::needed::{Found, Needed};
-use crate::rows::ColdStore;
+use crate::rows::RowStore;
 use crate::{LOG, Store, StoreError, StoreFault, files, reserve};
 use disk::rows::{Key, LogRow, StoreRow};
-use disk::{Fault, LOG_HEAD_BYTES, LogHead, LogPlace, LogReader, Record};
+use disk::{Fault, LOG_HEAD_BYTES, LogHead, LogPosition, LogReader, Record};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
@@ -113,7 +113,7 @@ struct Reading {
     /// The file of that batch.
     last: Option<LogName>,
     /// Where all lanes' logs were durable, as its last trailer says.
-    places: Vec<LogPlace>,
+    places: Vec<LogPosition>,
 }
 
 /// The logs of a store, of boots before one.
@@ -150,7 +150,7 @@ impl Logs<'_> {
         let mut found = Found::new(needed);
         self.read_logs(needed.first_boot_id(), &mut |_| Ok(()), |reading| {
             if let Some(LogName { boot_id, lane, segment_no }) = reading.last {
-                let end = LogPlace { segment_no, offset: reading.end_offset };
+                let end = LogPosition { segment_no, offset: reading.end_offset };
                 let name = LogName { boot_id, lane, segment_no };
                 found.end((boot_id, lane), end, &name.path(self.path), &reading.places);
             }
@@ -312,7 +312,7 @@ impl Store {
     /// [`StoreError`] when the file system refuses.
     pub fn new_logs(
         &self,
-        cold: &ColdStore,
+        cold: &RowStore,
         lane_count: u16,
         reserve_bytes: u64,
     ) -> Result<Vec<(File, u64)>, StoreError> {
@@ -329,7 +329,7 @@ impl Store {
             let head =
                 LogHead { fs, boot_id, lane, lane_count, segment_no: 1, file_bytes, is_first };
             let made = make(&self.path, &head, reserve_bytes)?;
-            let place = LogPlace { segment_no: 1, offset: made.start_offset };
+            let place = LogPosition { segment_no: 1, offset: made.start_offset };
             let (segment_no_last, batch_no, is_over) = (1, 0, false);
             let row = LogRow { boot_id, lane_count, segment_no_last, place, batch_no, is_over };
             rows.push((Key::log(lane), row.to_bytes()));

@@ -9,7 +9,7 @@
 use crate::logs::LogName;
 use crate::{StoreError, StoreFault};
 use disk::rows::LogRow;
-use disk::{LOG_HEAD_BYTES, LogPlace};
+use disk::{LOG_HEAD_BYTES, LogPosition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wire::LaneId;
@@ -27,7 +27,7 @@ pub struct Needed {
 
 /// Who says up to where a log must be there.
 struct Witness {
-    place: LogPlace,
+    place: LogPosition,
     by: PathBuf,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Found {
     needed: Needed,
     witnesses: BTreeMap<Log, Witness>,
     /// Where each log ends, and its last file.
-    ends: BTreeMap<Log, (LogPlace, PathBuf)>,
+    ends: BTreeMap<Log, (LogPosition, PathBuf)>,
     /// A boot that made logs and that the rows do not know.
     later_boot_id: Option<u64>,
 }
@@ -95,7 +95,7 @@ impl Found {
 
     /// A log was read up to here, the last of its files being `file`. Its last trailer says that
     /// `places` of all lanes were durable.
-    pub(crate) fn end(&mut self, log: Log, end: LogPlace, file: &Path, places: &[LogPlace]) {
+    pub(crate) fn end(&mut self, log: Log, end: LogPosition, file: &Path, places: &[LogPosition]) {
         // The rows know of a boot's logs before anything is written to them.
         if log.0 > self.needed.boot_id() {
             self.later_boot_id = Some(log.0);
@@ -123,7 +123,7 @@ impl Found {
                 let segment_no = row.place.segment_no;
                 let name = LogName { boot_id: row.boot_id, lane: *lane, segment_no };
                 let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(0);
-                (LogPlace { segment_no, offset }, name.path(path))
+                (LogPosition { segment_no, offset }, name.path(path))
             };
             let (end, file) = self.ends.get(&log).cloned().unwrap_or_else(none);
             if end < witness.place {

@@ -8,7 +8,7 @@ use crate::logs::{LogName, Logs};
 use crate::rows::{self, Begun};
 use crate::{ROWS, Store, StoreError};
 use disk::rows::{Key, LogRow, StoreRow};
-use disk::{LOG_HEAD_BYTES, LogHead, LogPlace, Share};
+use disk::{LOG_HEAD_BYTES, LogHead, LogPosition, Share};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -52,7 +52,7 @@ impl Store {
                 boot_id: first.boot_id,
                 lane_count: first.lane_count,
                 segment_no_last: *segment_no_last,
-                place: LogPlace { segment_no: 1, offset },
+                place: LogPosition { segment_no: 1, offset },
                 batch_no: 0,
                 is_over: false,
             };

@@ -41,14 +41,14 @@ pub(crate) fn fill(path: &Path) {
     }
 }
 
-/// Gives its space back when there is less than that much left.
+/// PrivilegedBits its space back when there is less than that much left.
 pub(crate) fn give_when_full(path: &Path) {
     if space(path).is_some_and(|(full_bytes, free_bytes)| free_bytes < full_bytes) {
         give(path);
     }
 }
 
-/// Gives its space back; whether there was any.
+/// PrivilegedBits its space back; whether there was any.
 pub(crate) fn give(path: &Path) -> bool {
     let file = path.join(RESERVE);
     let given = file.metadata().is_ok_and(|found| found.len() > 0);

@@ -25,7 +25,7 @@ pub(crate) const FILES: [&str; 2] = [bind_lmdb::FILE, bind_lmdb::LOCK_FILE];
 
 /// An open cold store; clones are the same one.
 #[derive(Clone, Debug)]
-pub struct ColdStore {
+pub struct RowStore {
     pub(crate) table: Table,
     /// The table's file.
     pub(crate) path: PathBuf,
@@ -60,7 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when they are missing or damaged, cannot be read, or are older than the logs.
-    pub fn open_rows(&mut self, rows_bytes_max: usize) -> Result<ColdStore, StoreError> {
+    pub fn open_rows(&mut self, rows_bytes_max: usize) -> Result<RowStore, StoreError> {
         let path = self.path.join(ROWS).join(bind_lmdb::FILE);
         let table = match open_table(&path, rows_bytes_max) {
             Err(error) if matches!(error.fault(), StoreFault::Damage(_) | StoreFault::Missing) => {
@@ -71,7 +71,7 @@ impl Store {
             opened => opened?,
         };
         table.guard().map_err(|error| error_of("guard", &path, error))?;
-        let cold = ColdStore { table, path };
+        let cold = RowStore { table, path };
         let row = cold.store_row()?;
         if row.fs != self.superblock.fs {
             return Err(cold.damage(Fault::new("the rows of another store", 0)));
@@ -99,7 +99,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when a log is damaged, missing or cut short, when one goes on behind the rows'
     /// end, or when the medium fails.
-    pub fn redo(&self, cold: &ColdStore) -> Result<crate::Replayed, StoreError> {
+    pub fn redo(&self, cold: &RowStore) -> Result<crate::Replayed, StoreError> {
         let needed = cold.needed()?;
         self.check_logs(&needed)?;
         let io = |error| error_of("write", &cold.path, error);
@@ -139,7 +139,7 @@ impl Store {
     }
 }
 
-impl ColdStore {
+impl RowStore {
     /// Bytes of rows that are never reached.
     pub const ROWS_BYTES_MAX: usize = 1 << 42;
 
@@ -348,7 +348,7 @@ impl Gathering<'_> {
     }
 
     /// Makes everything durable at once. Returns when it is, with memory to gather in again.
-    pub(crate) fn write(&mut self, cold: &ColdStore) -> io::Result<Gathered> {
+    pub(crate) fn write(&mut self, cold: &RowStore) -> io::Result<Gathered> {
         for (shard, row) in &std::mem::take(&mut self.shards) {
             self.put(Key::shard(*shard).bytes(), &row.to_bytes());
         }

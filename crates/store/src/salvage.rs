@@ -9,11 +9,11 @@ use crate::error::StoreFault;
 use crate::gathered::Gathered;
 use crate::lock::Lock;
 use crate::logs::{Logs, boot_id_max};
-use crate::rows::{ColdStore, error_of};
+use crate::rows::{RowStore, error_of};
 use crate::{QUARANTINE, ROWS, SUPERBLOCK, Store, StoreError, files, owner};
 use bind_lmdb::{Age, Salvaged, Table};
 use disk::rows::{Key, LogRow, ObjectRow, Row, Rows as _, ShardRow, StoreRow, is_later};
-use disk::{BlockSum, Fault, LOG_HEAD_BYTES, LogPlace, Share};
+use disk::{BlockSum, Fault, LOG_HEAD_BYTES, LogPosition, Share};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -170,8 +170,8 @@ impl Store {
         let path = damaged.path.clone();
         let io = |error| error_of("salvage", &path, error);
         Table::create(folder, std::iter::empty()).map_err(io)?;
-        let table = Table::open(folder, ColdStore::ROWS_BYTES_MAX).map_err(io)?;
-        let cold = ColdStore { table, path: path.clone() };
+        let table = Table::open(folder, RowStore::ROWS_BYTES_MAX).map_err(io)?;
+        let cold = RowStore { table, path: path.clone() };
         let mut writing = Writing {
             cold: &cold,
             rows: Gathered::default(),
@@ -188,11 +188,7 @@ impl Store {
     }
 
     /// Applies the logs to rows that are not whole.
-    fn redo_what_fits(
-        &self,
-        cold: &ColdStore,
-        damaged: &mut DamagedRows,
-    ) -> Result<(), StoreError> {
+    fn redo_what_fits(&self, cold: &RowStore, damaged: &mut DamagedRows) -> Result<(), StoreError> {
         let io = |error| error_of("write", &cold.path, error);
         let needed = cold.needed()?;
         // Where the rows say nothing of the logs, or what they said earlier, the logs are what they are.
@@ -235,7 +231,7 @@ impl Store {
     /// here on.
     fn say_what_it_is(
         &self,
-        cold: &ColdStore,
+        cold: &RowStore,
         shards: &BTreeMap<ShardId, ShardRow>,
     ) -> Result<(), StoreError> {
         let logged = boot_id_max(&self.path)?;
@@ -257,7 +253,7 @@ impl Store {
                 boot_id: logged,
                 lane_count: 1,
                 segment_no_last: 1,
-                place: LogPlace { segment_no: 1, offset },
+                place: LogPosition { segment_no: 1, offset },
                 batch_no: 0,
                 is_over: true,
             };
@@ -290,7 +286,7 @@ impl Store {
 
 /// Rows on their way into a new table.
 struct Writing<'c> {
-    cold: &'c ColdStore,
+    cold: &'c RowStore,
     rows: Gathered,
     /// What other rows tell of each shard: its highest transaction and the highest inode number.
     shards: BTreeMap<ShardId, ShardRow>,

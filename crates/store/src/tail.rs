@@ -2,7 +2,7 @@
 
 use crate::logs::LogName;
 use disk::{BATCH_HEAD_BYTES, BatchHead, Fault, LOG_HEAD_BYTES, LogReader, Record};
-use ring::feed::LogPlace;
+use ring::feed::LogPosition;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -28,7 +28,7 @@ pub(crate) struct Tail {
     path: PathBuf,
     boot_id: u64,
     lane: LaneId,
-    place: LogPlace,
+    place: LogPosition,
     file: Option<Arc<File>>,
     /// The last batch.
     batch_no: u64,
@@ -37,12 +37,12 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    pub(crate) const fn new(path: PathBuf, boot_id: u64, lane: LaneId, place: LogPlace) -> Self {
+    pub(crate) const fn new(path: PathBuf, boot_id: u64, lane: LaneId, place: LogPosition) -> Self {
         Self { path, boot_id, lane, place, file: None, batch_no: 0, read_bytes: 0 }
     }
 
     /// Up to where it was read.
-    pub(crate) const fn place(&self) -> LogPlace {
+    pub(crate) const fn place(&self) -> LogPosition {
         self.place
     }
 
@@ -65,7 +65,7 @@ impl Tail {
     /// read into.
     pub(crate) fn read(
         &mut self,
-        durable: LogPlace,
+        durable: LogPosition,
         piece: &mut Vec<u8>,
         mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
     ) -> Result<(), TailError> {
@@ -108,7 +108,7 @@ impl Tail {
             return Err(damage(Fault::new("a durable batch is damaged", 0)));
         }
         let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
-        self.place = LogPlace { segment_no: self.place.segment_no + 1, offset };
+        self.place = LogPosition { segment_no: self.place.segment_no + 1, offset };
         self.file = None;
         Ok(())
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use super::*;
-use disk::{Batch, LogPlace, Origin, PreVersions, Record};
+use disk::{Batch, LogPosition, Origin, PreVersions, Record};
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -285,11 +285,11 @@ fn logs_of_another_store_are_refused() {
 /// trailer says how far lane 0 was.
 fn two_lanes(folder: &Folder) -> [PathBuf; 2] {
     let mut store = open_new(folder);
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     let logs = store.new_logs(&cold, 2, 256 << 10).unwrap();
     let boot_id = store.boot_id();
-    let mut places = [LogPlace { segment_no: 1, offset: 64 }; 2];
+    let mut places = [LogPosition { segment_no: 1, offset: 64 }; 2];
     for (lane, batch_no, lsn) in [(0, 1, 1), (0, 2, 2), (1, 1, 1)] {
         let mut bytes = Vec::new();
         let mut batch = Batch::new();
@@ -322,7 +322,7 @@ fn two_lanes(folder: &Folder) -> [PathBuf; 2] {
 /// What a start comes to: how many records were new, and what was mended.
 fn start(folder: &Folder) -> Result<(u64, Vec<String>), StoreError> {
     let mut store = open(&folder.store())?;
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     let replayed = store.redo(&cold)?;
     Ok((replayed.new_count, store.repairs().to_vec()))
 }
@@ -426,7 +426,7 @@ fn a_boot_counter_that_was_lost_is_written_anew() {
     for damage in [&b""[..], b"x", b"1 f16177d2\n", &good[..3]] {
         fs::write(&boot, damage).unwrap();
         let mut store = open(&folder.store()).unwrap();
-        drop(store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap());
+        drop(store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap());
         assert!(store.boot_id() > 2, "{}", store.boot_id());
         assert!(store.repairs()[0].contains("boot was missing"), "{:?}", store.repairs());
     }
@@ -571,7 +571,7 @@ fn a_store_of_somebody_else_is_refused() {
 }
 
 /// How far the shards of [`two_lanes`] are.
-fn lsns_of_rows(cold: &ColdStore) -> [u64; 2] {
+fn lsns_of_rows(cold: &RowStore) -> [u64; 2] {
     let gathering = cold.gather(gathered::Gathered::default()).unwrap();
     [0, 1].map(|index| gathering.shard(ShardId::meta(index)).unwrap().lsn)
 }
@@ -604,7 +604,7 @@ fn whatever_row_is_lost_the_logs_are_applied_and_the_store_opens() {
         if let Some(damaged) = &salvaged {
             assert_eq!((damaged.left_out_count, &damaged.log_gap), (0, &None), "byte {at}");
         }
-        let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+        let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
         store.redo(&cold).unwrap();
         assert_eq!(lsns_of_rows(&cold), [2, 1], "byte {at}: {salvaged:?}");
         store.remove_earlier_logs().unwrap();

@@ -8,7 +8,7 @@ use crate::lock::Lock;
 use crate::logs::Logs;
 use crate::rows::{Gathering, error_of, needed};
 use crate::{
-    ColdStore, OBJECTS, ROWS, SUPERBLOCK, Store, StoreError, StoreFault, boot, keep, owner,
+    OBJECTS, ROWS, RowStore, SUPERBLOCK, Store, StoreError, StoreFault, boot, keep, owner,
 };
 use bind_lmdb::{Snapshot, Table};
 use disk::Superblock;
@@ -96,7 +96,7 @@ impl View {
         let superblock = crate::read_superblock(path)?;
         let folder = path.join(ROWS);
         let io = |error| error_of("open", &folder, error);
-        let table = Table::open_reading(&folder, ColdStore::ROWS_BYTES_MAX).map_err(io)?;
+        let table = Table::open_reading(&folder, RowStore::ROWS_BYTES_MAX).map_err(io)?;
         Ok(Self {
             path: path.to_owned(),
             superblock,
@@ -170,7 +170,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the rows cannot be read.
-    pub fn view(&self, cold: &ColdStore) -> Result<View, StoreError> {
+    pub fn view(&self, cold: &RowStore) -> Result<View, StoreError> {
         let io = |error| error_of("read", &cold.path, error);
         Ok(View {
             path: self.path.clone(),

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::{ColdStore, Keeper, Pace};
+use store::{Keeper, Pace, RowStore};
 
 /// A small disk; gone when dropped.
 struct Disk {
@@ -51,7 +51,7 @@ impl Drop for Disk {
 /// Opens everything that a server opens, and ends.
 fn start(path: &Path) -> Result<(), store::StoreError> {
     let mut store = store::open(path)?;
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.redo(&cold)?;
     let (_file, start_offset) = store.new_logs(&cold, 1, 256 << 10)?.remove(0);
     let mut keeper = Keeper::new(cold, Pace::default(), 1);

@@ -9,7 +9,7 @@ use ring::feed::LogLengths;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::{ColdStore, Pace, StoreFault};
+use store::{Pace, RowStore, StoreFault};
 use wire::{InodeNo, LaneId};
 use writer::{LENGTHS, Writer, expected, found, live, live_as, new_store, with_record, write};
 
@@ -38,7 +38,7 @@ fn a_log_goes_on_in_new_files_and_old_ones_are_removed() {
 fn a_lane_gets_the_rows_it_asks_for() {
     let (_folder, path) = new_store();
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
     let mut writer = Writer::new(store.boot_id(), (0, 100), |_| ());
     writer.asks = true;
@@ -61,7 +61,7 @@ fn a_lane_gets_the_rows_it_asks_for() {
 fn a_lane_whose_log_gets_long_does_not_wait_until_enough_is_gathered() {
     let (_folder, path) = new_store();
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let lengths = LogLengths { log_bytes_max: 256 << 10, segment_bytes: 1 << 30 };
     let pace = Pace { lengths, collect: Duration::from_secs(1 << 20) };
     let mut writer = Writer::new(store.boot_id(), (0, 3000), |_| ());
@@ -101,7 +101,7 @@ fn rows_of_an_older_copy_are_refused() {
     live(&path, 200, |_| ());
     copy_rows(&copy, &path.join("rows"));
     let mut store = store::open(&path).unwrap();
-    let refused = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap_err();
+    let refused = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap_err();
     assert!(matches!(refused.fault(), StoreFault::WentBack { .. }), "{refused}");
     assert!(refused.to_string().contains("rows/data.mdb went back"), "{refused}");
 }
@@ -112,7 +112,7 @@ fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     live(&path, 200, |_| ());
     // The rows as they were at the beginning of this boot, with the log of its end.
     let mut store = store::open(&path).unwrap();
-    drop(store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap());
+    drop(store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap());
     let boot_id = store.boot_id();
     drop(store);
     let rows = folder.path().join("rows");
@@ -136,7 +136,7 @@ fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     }
     fs::write(path.join(format!("log/{boot_id:016x}-0000-00000004.log")), bytes).unwrap();
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let refused = store.redo(&cold).unwrap_err();
     assert!(
         refused

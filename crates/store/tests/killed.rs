@@ -8,7 +8,7 @@ mod writer;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use store::ColdStore;
+use store::RowStore;
 use writer::{expected, found, lines, live, new_store};
 
 #[test]
@@ -48,7 +48,7 @@ fn killed_at_any_moment_nothing_durable_is_missing() {
         durable = *last;
     }
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     let (rows, lsn) = found(&cold);
     assert!(lsn >= durable, "{lsn} of {durable}");

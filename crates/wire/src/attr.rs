@@ -1,7 +1,7 @@
 //! Attributes of an inode as they travel.
 
 use crate::codec::{Fixed, Flaw, Reader, Wire, Writer};
-use crate::{Breach, Contents, InodeNo, Revoke, Transno};
+use crate::{ClearPrivileges, Contents, InodeNo, ProtocolError, Transno};
 
 /// What kind of thing an inode is; numbers are Linux's `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -85,7 +85,7 @@ impl Wire<'_> for FileKind {
             8 => Ok(Self::File),
             10 => Ok(Self::Symlink),
             12 => Ok(Self::Socket),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -127,7 +127,11 @@ impl Wire<'_> for Timestamp {
     #[inline]
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let stamp = Self { secs: from.read()?, nanos: from.read()? };
-        if stamp.nanos < 1_000_000_000 { Ok(stamp) } else { Err(Flaw::Breach(Breach::Malformed)) }
+        if stamp.nanos < 1_000_000_000 {
+            Ok(stamp)
+        } else {
+            Err(Flaw::ProtocolError(ProtocolError::Malformed))
+        }
     }
 }
 
@@ -164,27 +168,31 @@ pub mod attr_flag {
     pub const SIZE_AT_DATA: u32 = 1;
     /// Number and kind are all that is known here: the inode is another shard's, ask that.
     pub const ELSEWHERE: u32 = 2;
-    /// It has `security.capability`: a write takes it away ([`Revoke`]).
+    /// It has `security.capability`: a write takes it away ([`ClearPrivileges`]).
     pub const CAPABILITY: u32 = 4;
 }
 
 /// What running a file gives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Gives {
+pub struct PrivilegedBits {
     /// It has a set-user-id or set-group-id bit.
     pub set_id: bool,
     /// It has `security.capability`.
     pub capability: bool,
 }
 
-impl Gives {
+impl PrivilegedBits {
     /// Of this, what somebody takes away who may not leave `takes`.
     #[must_use]
-    pub const fn lost_to(self, takes: Revoke) -> Revoke {
+    pub const fn lost_to(self, takes: ClearPrivileges) -> ClearPrivileges {
         match takes {
-            Revoke::All if self.set_id => Revoke::All,
-            Revoke::All | Revoke::Capability if self.capability => Revoke::Capability,
-            Revoke::All | Revoke::Capability | Revoke::Nothing => Revoke::Nothing,
+            ClearPrivileges::All if self.set_id => ClearPrivileges::All,
+            ClearPrivileges::All | ClearPrivileges::Capability if self.capability => {
+                ClearPrivileges::Capability
+            }
+            ClearPrivileges::All | ClearPrivileges::Capability | ClearPrivileges::Nothing => {
+                ClearPrivileges::Nothing
+            }
         }
     }
 }
@@ -254,15 +262,15 @@ impl Attr {
 
     /// What it gives to whoever runs it.
     #[must_use]
-    pub const fn gives(&self) -> Gives {
+    pub const fn gives(&self) -> PrivilegedBits {
         let capability = self.flags & attr_flag::CAPABILITY != 0;
-        Gives { set_id: self.mode & 0o6000 != 0, capability }
+        PrivilegedBits { set_id: self.mode & 0o6000 != 0, capability }
     }
 
     /// What a write takes away, by somebody who may not keep set-id bits or by whoever may.
     #[must_use]
-    pub const fn lost_by_write(&self, keeps_set_id: bool) -> Revoke {
-        let takes = if keeps_set_id { Revoke::Capability } else { Revoke::All };
+    pub const fn lost_by_write(&self, keeps_set_id: bool) -> ClearPrivileges {
+        let takes = if keeps_set_id { ClearPrivileges::Capability } else { ClearPrivileges::All };
         self.gives().lost_to(takes)
     }
 

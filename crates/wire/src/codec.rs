@@ -1,7 +1,8 @@
 //! Little-endian encoding of message bodies: a reader that cannot overrun and a writer.
 
 use crate::{
-    Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Status, Transno, Xid,
+    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, ProtocolError, SessionId, ShardId, Status,
+    Transno, Xid,
 };
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
     /// Close the connection.
-    Breach(Breach),
+    ProtocolError(ProtocolError),
     /// Answer the request.
     Status(Status),
 }
@@ -31,11 +32,13 @@ impl<'a> Reader<'a> {
     /// The next `count` bytes.
     ///
     /// # Errors
-    /// [`Breach::Malformed`] when fewer are left.
+    /// [`ProtocolError::Malformed`] when fewer are left.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Flaw> {
-        let (head, rest) =
-            self.rest.split_at_checked(count).ok_or(Flaw::Breach(Breach::Malformed))?;
+        let (head, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(Flaw::ProtocolError(ProtocolError::Malformed))?;
         self.rest = rest;
         Ok(head)
     }
@@ -43,11 +46,13 @@ impl<'a> Reader<'a> {
     /// The next `N` bytes as an array.
     ///
     /// # Errors
-    /// [`Breach::Malformed`] when fewer are left.
+    /// [`ProtocolError::Malformed`] when fewer are left.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Flaw> {
-        let (head, rest) =
-            self.rest.split_first_chunk::<N>().ok_or(Flaw::Breach(Breach::Malformed))?;
+        let (head, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(Flaw::ProtocolError(ProtocolError::Malformed))?;
         self.rest = rest;
         Ok(*head)
     }
@@ -70,9 +75,13 @@ impl<'a> Reader<'a> {
     /// Ends the reading: nothing may be left.
     ///
     /// # Errors
-    /// [`Breach::Malformed`] when bytes are left over.
+    /// [`ProtocolError::Malformed`] when bytes are left over.
     pub const fn finish(self) -> Result<(), Flaw> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Flaw::Breach(Breach::Malformed)) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Flaw::ProtocolError(ProtocolError::Malformed))
+        }
     }
 }
 
@@ -235,7 +244,7 @@ impl Wire<'_> for bool {
         match u8::decode(from)? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -245,7 +254,7 @@ impl Wire<'_> for Status {
         self.number().encode(to);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Self::from_number(u16::decode(from)?).ok_or(Flaw::Breach(Breach::Malformed))
+        Self::from_number(u16::decode(from)?).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
     }
 }
 
@@ -273,8 +282,8 @@ impl<'a> Wire<'a> for Bytes<'a> {
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
         let bytes_count = u32::decode(from)?;
-        let bytes_count =
-            usize::try_from(bytes_count).map_err(|_| Flaw::Breach(Breach::Malformed))?;
+        let bytes_count = usize::try_from(bytes_count)
+            .map_err(|_| Flaw::ProtocolError(ProtocolError::Malformed))?;
         from.take(bytes_count).map(Self)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::codec::{Flaw, Reader, Wire, Writer};
 use crate::message::message;
-use crate::{Breach, Contents, InodeNo, Revoke};
+use crate::{ClearPrivileges, Contents, InodeNo, ProtocolError};
 
 message! {
     /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
@@ -28,8 +28,8 @@ message! {
         /// At the end, wherever that is when it is executed (O_APPEND).
         append: bool,
         /// What the writer may not leave: when the file gives that, without his knowing, nothing is
-        /// written ([`crate::Status::NeedRevoke`]).
-        takes: Revoke,
+        /// written ([`crate::Status::NeedClearPrivileges`]).
+        takes: ClearPrivileges,
     }
 }
 message! {
@@ -70,7 +70,7 @@ impl Wire<'_> for Allocation {
             0 => Ok(Self::Reserve),
             1 => Ok(Self::Punch),
             2 => Ok(Self::Zero),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -90,7 +90,7 @@ message! {
         /// says so.
         keep_size: bool,
         /// As of [`Write`].
-        takes: Revoke,
+        takes: ClearPrivileges,
     }
 }
 message! {

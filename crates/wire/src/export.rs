@@ -3,7 +3,7 @@
 
 use crate::codec::{Bytes, Flaw, List, Reader, Wire, Writer};
 use crate::message::message;
-use crate::{Breach, InodeNo};
+use crate::{InodeNo, ProtocolError};
 
 /// Longest name of an export.
 pub const EXPORT_NAME_BYTES_MAX: usize = 64;
@@ -71,7 +71,7 @@ impl Wire<'_> for Squash {
             0 => Squashed::Nobody,
             1 => Squashed::Root,
             2 => Squashed::All,
-            _ => return Err(Flaw::Breach(Breach::Malformed)),
+            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         };
         Ok(Self { who, anon_uid: from.read()?, anon_gid: from.read()? })
     }
@@ -119,7 +119,7 @@ impl<'a> Wire<'a> for Export<'a> {
         let fits = is_export_name(export.name.0)
             && export.path.0.len() <= EXPORT_PATH_BYTES_MAX
             && export.root.count() > 0;
-        if fits { Ok(export) } else { Err(Flaw::Breach(Breach::Malformed)) }
+        if fits { Ok(export) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
     }
 }
 

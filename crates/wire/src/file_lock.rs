@@ -6,7 +6,7 @@
 
 use crate::codec::{Flaw, Reader, Wire, Writer};
 use crate::message::message;
-use crate::{Breach, InodeNo, Status};
+use crate::{InodeNo, ProtocolError, Status};
 
 /// The last byte of any file, 2^63 − 1: where a lock without an end ends.
 pub const LOCK_END_MAX: u64 = i64::MAX.cast_unsigned();
@@ -104,7 +104,7 @@ impl Wire<'_> for ByteRange {
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let (start, end) = (from.read()?, from.read()?);
-        Self::new(start, end).ok_or(Flaw::Breach(Breach::Malformed))
+        Self::new(start, end).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
     }
 }
 

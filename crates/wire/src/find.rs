@@ -7,7 +7,7 @@
 use crate::codec::{Flaw, List, Reader, Wire, Writer};
 use crate::message::message;
 use crate::pattern::Pattern;
-use crate::{Attr, Breach, Caller, FileKind, InodeNo, Name, Timestamp};
+use crate::{Attr, Caller, FileKind, InodeNo, Name, ProtocolError, Timestamp};
 
 message! {
     /// [`crate::Op::Find`]. Reply: [`Found`]. Permission to read the directory is asked for as for
@@ -82,7 +82,7 @@ impl Wire<'_> for Verdict {
             0 => Ok(Self::No),
             1 => Ok(Self::Yes),
             2 => Ok(Self::Open),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -135,7 +135,11 @@ impl Wire<'_> for Kinds {
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let bits = u16::decode(from)?;
-        if bits & !Self::ALL == 0 { Ok(Self(bits)) } else { Err(Flaw::Breach(Breach::Malformed)) }
+        if bits & !Self::ALL == 0 {
+            Ok(Self(bits))
+        } else {
+            Err(Flaw::ProtocolError(ProtocolError::Malformed))
+        }
     }
 }
 

@@ -34,7 +34,7 @@
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{Flaw, Reader, Wire, Writer};
 use crate::{
-    Breach, Groups, LaneId, NAME_BYTES_MAX, Op, SessionId, ShardId, Status, Transno,
+    Groups, LaneId, NAME_BYTES_MAX, Op, ProtocolError, SessionId, ShardId, Status, Transno,
     XATTR_VALUE_BYTES_MAX, Xid,
 };
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ const _: () = assert!(
         <= BODY_BYTES_MAX as usize
 );
 /// Most bytes of a body before the secret was proven.
-pub const GREETING_BODY_BYTES_MAX: u32 = 1024;
+pub const HANDSHAKE_BODY_BYTES_MAX: u32 = 1024;
 /// Most bulk bytes of a frame: one FUSE write or read.
 pub const BULK_BYTES_MAX: u32 = 1 << 20;
 
@@ -148,24 +148,25 @@ impl Lengths {
     /// limits. The checksum is not looked at: lengths come first, memory later.
     ///
     /// # Errors
-    /// [`Breach`] when this is no frame or a limit is exceeded.
-    pub fn peek(head: &[u8; HEAD_BYTES]) -> Result<Self, Breach> {
+    /// [`ProtocolError`] when this is no frame or a limit is exceeded.
+    pub fn peek(head: &[u8; HEAD_BYTES]) -> Result<Self, ProtocolError> {
         let mut reader = Reader::new(head);
         let lengths = Self::read(&mut reader);
         lengths.map_err(|flaw| match flaw {
-            Flaw::Breach(breach) => breach,
-            Flaw::Status(_) => Breach::Malformed,
+            Flaw::ProtocolError(protocol_error) => protocol_error,
+            Flaw::Status(_) => ProtocolError::Malformed,
         })
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Flaw> {
         if reader.array()? != MAGIC {
-            return Err(Flaw::Breach(Breach::Magic));
+            return Err(Flaw::ProtocolError(ProtocolError::Magic));
         }
         if u8::decode(reader)? != VERSION {
-            return Err(Flaw::Breach(Breach::Version));
+            return Err(Flaw::ProtocolError(ProtocolError::Version));
         }
-        let kind = FrameKind::from_number(u8::decode(reader)?).ok_or(Flaw::Breach(Breach::Kind))?;
+        let kind = FrameKind::from_number(u8::decode(reader)?)
+            .ok_or(Flaw::ProtocolError(ProtocolError::Kind))?;
         let _op: u16 = reader.read()?;
         let body_bytes: u32 = reader.read()?;
         let bulk_bytes: u32 = reader.read()?;
@@ -175,7 +176,7 @@ impl Lengths {
         let _shard: u16 = reader.read()?;
         let _slot: u16 = reader.read()?;
         let flags: u16 = reader.read()?;
-        let greeting = match kind {
+        let handshake = match kind {
             FrameKind::Request | FrameKind::Reply | FrameKind::Note | FrameKind::Grant => false,
             FrameKind::Hello
             | FrameKind::Challenge
@@ -183,17 +184,18 @@ impl Lengths {
             | FrameKind::Welcome
             | FrameKind::Refusal => true,
         };
-        let body_bytes_max = if greeting { GREETING_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
+        let body_bytes_max = if handshake { HANDSHAKE_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
         let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
         let bulk_bytes_max = if bulk { BULK_BYTES_MAX } else { 0 };
         if body_bytes > body_bytes_max || bulk_bytes > bulk_bytes_max {
-            return Err(Flaw::Breach(Breach::TooLong));
+            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
         }
-        let body_bytes = usize::try_from(body_bytes).map_err(|_| Flaw::Breach(Breach::TooLong))?;
+        let body_bytes =
+            usize::try_from(body_bytes).map_err(|_| Flaw::ProtocolError(ProtocolError::TooLong))?;
         let unchecked = flags & reply_flag::BULK_UNCHECKED != 0;
         // It means something in one place only, so nobody can say it by mistake anywhere else.
         if unchecked && (kind != FrameKind::Reply || bulk_bytes == 0 || bulk_crc32c != 0) {
-            return Err(Flaw::Breach(Breach::Malformed));
+            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
         }
         let bulk_crc32c = (!unchecked).then_some(bulk_crc32c);
         Ok(Self { kind, frame_bytes: HEAD_BYTES + body_bytes, bulk_bytes, bulk_crc32c })
@@ -271,8 +273,8 @@ pub struct Reply {
 /// A decoded head, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Head {
-    /// One of the greeting's frames; its message is in the body.
-    Greeting(FrameKind),
+    /// One of the handshake's frames; its message is in the body.
+    Handshake(FrameKind),
     /// A request.
     Request(Request),
     /// A reply.
@@ -294,13 +296,13 @@ impl Head {
     /// ```
     ///
     /// # Errors
-    /// [`Breach::Malformed`] when the length does not fit.
-    pub fn split_token(body: &[u8]) -> Result<(&[u8], &[u8]), Breach> {
+    /// [`ProtocolError::Malformed`] when the length does not fit.
+    pub fn split_token(body: &[u8]) -> Result<(&[u8], &[u8]), ProtocolError> {
         let (rest, length) =
-            body.split_last_chunk::<TOKEN_LENGTH_BYTES>().ok_or(Breach::Malformed)?;
+            body.split_last_chunk::<TOKEN_LENGTH_BYTES>().ok_or(ProtocolError::Malformed)?;
         let token_bytes = usize::try_from(u32::from_le_bytes(*length));
-        let token_bytes = token_bytes.map_err(|_| Breach::Malformed)?;
-        let message_bytes = rest.len().checked_sub(token_bytes).ok_or(Breach::Malformed)?;
+        let token_bytes = token_bytes.map_err(|_| ProtocolError::Malformed)?;
+        let message_bytes = rest.len().checked_sub(token_bytes).ok_or(ProtocolError::Malformed)?;
         Ok(rest.split_at(message_bytes))
     }
 
@@ -314,12 +316,13 @@ impl Head {
     /// frame came in.
     ///
     /// # Errors
-    /// [`Breach`] when anything is not as it must be.
-    pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), Breach> {
-        let (head, body) = frame.split_first_chunk::<HEAD_BYTES>().ok_or(Breach::Malformed)?;
+    /// [`ProtocolError`] when anything is not as it must be.
+    pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
+        let (head, body) =
+            frame.split_first_chunk::<HEAD_BYTES>().ok_or(ProtocolError::Malformed)?;
         let lengths = Lengths::peek(head)?;
         if lengths.frame_bytes != frame.len() {
-            return Err(Breach::Malformed);
+            return Err(ProtocolError::Malformed);
         }
         let decoded = match lengths.kind {
             FrameKind::Request => Self::request(head),
@@ -330,12 +333,12 @@ impl Head {
             | FrameKind::Challenge
             | FrameKind::Proof
             | FrameKind::Welcome
-            | FrameKind::Refusal => Ok(Self::Greeting(lengths.kind)),
+            | FrameKind::Refusal => Ok(Self::Handshake(lengths.kind)),
         };
         match decoded {
             Ok(decoded) => Ok((decoded, body)),
-            Err(Flaw::Breach(breach)) => Err(breach),
-            Err(Flaw::Status(_)) => Err(Breach::Malformed),
+            Err(Flaw::ProtocolError(protocol_error)) => Err(protocol_error),
+            Err(Flaw::Status(_)) => Err(ProtocolError::Malformed),
         }
     }
 
@@ -399,7 +402,7 @@ impl Head {
         to.put(&MAGIC);
         to.write(&VERSION);
         match self {
-            Self::Greeting(kind) => {
+            Self::Handshake(kind) => {
                 to.write(&(*kind as u8));
                 to.write(&0_u16);
             }
@@ -425,7 +428,7 @@ impl Head {
         to.write(&0_u32); // head_crc32c
         to.write(&bulk_crc32c.unwrap_or(0));
         match self {
-            Self::Greeting(_) | Self::Note | Self::Grant => to.put(&[0; HEAD_BYTES - 24]),
+            Self::Handshake(_) | Self::Note | Self::Grant => to.put(&[0; HEAD_BYTES - 24]),
             Self::Request(request) => request.put(&mut to),
             Self::Reply(reply) => reply.put(&mut to, unchecked),
         }
@@ -452,11 +455,11 @@ impl Head {
     /// Checks the checksum of a frame that came in plain text, without its bulk.
     ///
     /// # Errors
-    /// [`Breach::Checksum`] when it does not fit.
-    pub fn check_sum(frame: &[u8]) -> Result<(), Breach> {
-        let (head, _) = frame.split_first_chunk::<HEAD_BYTES>().ok_or(Breach::Malformed)?;
+    /// [`ProtocolError::Checksum`] when it does not fit.
+    pub fn check_sum(frame: &[u8]) -> Result<(), ProtocolError> {
+        let (head, _) = frame.split_first_chunk::<HEAD_BYTES>().ok_or(ProtocolError::Malformed)?;
         let found = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
-        if found == frame_crc32c(frame) { Ok(()) } else { Err(Breach::Checksum) }
+        if found == frame_crc32c(frame) { Ok(()) } else { Err(ProtocolError::Checksum) }
     }
 }
 
@@ -474,7 +477,7 @@ fn frame_crc32c(frame: &[u8]) -> u32 {
 
 fn op_of(head: &[u8; HEAD_BYTES]) -> Result<Op, Flaw> {
     let number = u16::from_le_bytes([head[6], head[7]]);
-    Op::from_number(number).ok_or(Flaw::Breach(Breach::UnknownOp))
+    Op::from_number(number).ok_or(Flaw::ProtocolError(ProtocolError::UnknownOp))
 }
 
 impl Request {

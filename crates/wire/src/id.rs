@@ -141,7 +141,7 @@ impl fmt::Display for FsUuid {
 
 /// The peer broke the protocol: count it and close that connection, nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Breach {
+pub enum ProtocolError {
     /// The first four bytes are not lanefs's.
     Magic,
     /// A frame version this build does not speak.
@@ -166,7 +166,7 @@ pub enum Breach {
     Seal,
 }
 
-impl Breach {
+impl ProtocolError {
     /// In words, for a log line.
     #[must_use]
     pub const fn text(self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Inspections: the server's host reads the store where it lies and its output travels, for who
 //! administers. The output is a stream of bytes that this protocol does not look into.
 
-use crate::Breach;
+use crate::ProtocolError;
 use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
 use crate::message::message;
 
@@ -62,7 +62,7 @@ impl Wire<'_> for Inspection {
             0 => Self::Check { json: from.read()?, skip_contents: from.read()? },
             1 => Self::Dump,
             2 => Self::Backup { freeze_ms_max: from.read()? },
-            _ => return Err(Flaw::Breach(Breach::Malformed)),
+            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         })
     }
 }
@@ -86,7 +86,7 @@ impl Wire<'_> for Inspect {
             0 => Self::Start(from.read()?),
             1 => Self::Read { stream_offset: from.read()? },
             2 => Self::Held,
-            _ => return Err(Flaw::Breach(Breach::Malformed)),
+            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         })
     }
 }

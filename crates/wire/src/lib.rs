@@ -2,7 +2,7 @@
 //!
 //! It owns the op table, the frame layout, every message body and the proof of the shared secret.
 //! It leaves sockets, sessions and meaning to others. Invariant: what decodes is valid, what is
-//! malformed is a [`Breach`], and encoding what was decoded gives the same bytes.
+//! malformed is a [`ProtocolError`], and encoding what was decoded gives the same bytes.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ mod export;
 mod file_lock;
 mod find;
 mod frame;
-mod greeting;
+mod handshake;
 mod holder;
 mod id;
 mod inspect;
@@ -33,7 +33,7 @@ mod secrets;
 mod stats;
 mod status;
 
-pub use attr::{Attr, FileKind, Gives, Times, Timestamp, attr_flag};
+pub use attr::{Attr, FileKind, PrivilegedBits, Times, Timestamp, attr_flag};
 pub use checksum::{Crc32c, crc32c, crc32c_combined};
 pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
 pub use contents::*;
@@ -44,16 +44,16 @@ pub use file_lock::{
 };
 pub use find::{Find, Found, FoundEntry, Kinds, Predicate, Verdict};
 pub use frame::{
-    BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
+    BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
     Reply, Request, reply_flag, request_flag,
 };
-pub use greeting::{
+pub use handshake::{
     Challenge, Credential, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome,
     welcome_flag,
 };
 pub use holder::{Holder, OPENS_EXPORT, OPENS_STORE};
 pub use id::{
-    Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Transno, Xid,
+    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, ProtocolError, SessionId, ShardId, Transno, Xid,
 };
 pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};

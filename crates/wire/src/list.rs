@@ -9,7 +9,7 @@
 //! [`BULK_BYTES_MAX`].
 
 use crate::codec::{Flaw, Reader, Wire, Writer};
-use crate::{BULK_BYTES_MAX, Breach, InodeNo, Revoke, Status};
+use crate::{BULK_BYTES_MAX, ClearPrivileges, InodeNo, ProtocolError, Status};
 use alloc::vec::Vec;
 
 /// Most pieces of one request.
@@ -72,24 +72,24 @@ impl Pieces {
     /// Checks pieces.
     ///
     /// # Errors
-    /// [`Status::TooLarge`] for one that ends behind [`FILE_BYTES_MAX`]; a [`Breach`] for what nobody
+    /// [`Status::TooLarge`] for one that ends behind [`FILE_BYTES_MAX`]; a [`ProtocolError`] for what nobody
     /// may send: an empty piece, too many of them, too many bytes.
     pub fn new(pieces: Vec<Piece>) -> Result<Self, Flaw> {
         if pieces.len() > PIECE_COUNT_MAX {
-            return Err(Flaw::Breach(Breach::TooLong));
+            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
         }
         let mut total_bytes = 0_u64;
         let mut fits = true;
         for piece in &pieces {
             if piece.piece_bytes == 0 {
-                return Err(Flaw::Breach(Breach::Malformed));
+                return Err(Flaw::ProtocolError(ProtocolError::Malformed));
             }
             total_bytes += u64::from(piece.piece_bytes);
             let end = piece.file_offset.checked_add(u64::from(piece.piece_bytes));
             fits &= end.is_some_and(|end| end <= FILE_BYTES_MAX);
         }
         if total_bytes > u64::from(BULK_BYTES_MAX) {
-            return Err(Flaw::Breach(Breach::TooLong));
+            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
         }
         if fits { Ok(Self(pieces)) } else { Err(Flaw::Status(Status::TooLarge)) }
     }
@@ -179,10 +179,10 @@ impl Wire<'_> for Pieces {
         let count = usize::from(u16::decode(from)?);
         // Before anything is allocated for them.
         if count > PIECE_COUNT_MAX {
-            return Err(Flaw::Breach(Breach::TooLong));
+            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
         }
         if from.left() < count * Piece::WIRE_BYTES {
-            return Err(Flaw::Breach(Breach::Malformed));
+            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
         }
         let mut pieces = Vec::with_capacity(count);
         for _ in 0..count {
@@ -242,7 +242,7 @@ pub struct WriteList {
     /// Where the bytes go.
     pub pieces: Pieces,
     /// As of [`crate::Write`].
-    pub takes: Revoke,
+    pub takes: ClearPrivileges,
 }
 
 impl Wire<'_> for WriteList {

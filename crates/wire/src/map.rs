@@ -1,7 +1,7 @@
 //! Where things live: shards to lanes, inodes to shards. The same arithmetic at both ends.
 
 use crate::codec::{Flaw, Reader, Wire, Writer};
-use crate::{Breach, InodeNo, LaneId, Op, Route, ShardId};
+use crate::{InodeNo, LaneId, Op, ProtocolError, Route, ShardId};
 
 /// The server's shape, told in the Welcome. Shards are fixed by the store's format, lanes by the
 /// server's start.
@@ -66,7 +66,7 @@ impl Wire<'_> for Map {
         };
         let counts = [map.lane_count, map.meta_shard_count, map.data_shard_count];
         if counts.contains(&0) || counts.iter().any(|count| *count > 0x7fff) {
-            return Err(Flaw::Breach(Breach::Malformed));
+            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
         }
         Ok(map)
     }

@@ -3,7 +3,9 @@
 //! A request's reply message is named beside it; ops without one have an empty reply body.
 
 use crate::codec::{Bytes, Flaw, List, Reader, Wire, Writer};
-use crate::{Attr, Breach, Caller, FileKind, HandleId, InodeNo, Name, ShardId, Timestamp, Transno};
+use crate::{
+    Attr, Caller, FileKind, HandleId, InodeNo, Name, ProtocolError, ShardId, Timestamp, Transno,
+};
 
 macro_rules! message {
     ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? {
@@ -98,7 +100,7 @@ impl Wire<'_> for SetTime {
             0 => Ok(Self::Keep),
             1 => Ok(Self::Now),
             2 => from.read().map(Self::At),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -106,7 +108,7 @@ impl Wire<'_> for SetTime {
 /// What running a file shall not give any more, because its contents change. Whoever may write it,
 /// or has it open, may say this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Revoke {
+pub enum ClearPrivileges {
     /// It stays as it is.
     Nothing,
     /// Its capabilities (`security.capability`).
@@ -116,7 +118,7 @@ pub enum Revoke {
     All,
 }
 
-impl Wire<'_> for Revoke {
+impl Wire<'_> for ClearPrivileges {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&match self {
             Self::Nothing => 0_u8,
@@ -129,7 +131,7 @@ impl Wire<'_> for Revoke {
             0 => Ok(Self::Nothing),
             1 => Ok(Self::Capability),
             2 => Ok(Self::All),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -152,7 +154,7 @@ message! {
         /// New modification time.
         mtime: SetTime,
         /// What the file loses. A new owner or group takes all of it, too.
-        revoke: Revoke,
+        revoke: ClearPrivileges,
     }
 }
 
@@ -370,7 +372,7 @@ impl Wire<'_> for Contents {
             write_time: from.read()?,
         };
         let fits = i64::try_from(contents.size_bytes).is_ok();
-        if fits { Ok(contents) } else { Err(Flaw::Breach(Breach::Malformed)) }
+        if fits { Ok(contents) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
     }
 }
 

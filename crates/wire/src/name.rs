@@ -1,7 +1,7 @@
 //! Names of directory entries, checked once.
 
 use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
-use crate::{Breach, Status};
+use crate::{ProtocolError, Status};
 
 /// Longest name of a directory entry, as on Linux.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -95,9 +95,13 @@ impl<'a> Wire<'a> for Groups<'a> {
             1 => {
                 let ids = Bytes::decode(from)?.0;
                 let whole = ids.len() % 4 == 0 && ids.len() / 4 <= Self::COUNT_MAX;
-                if whole { Ok(Self::Known(ids)) } else { Err(Flaw::Breach(Breach::Malformed)) }
+                if whole {
+                    Ok(Self::Known(ids))
+                } else {
+                    Err(Flaw::ProtocolError(ProtocolError::Malformed))
+                }
             }
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }

@@ -75,7 +75,7 @@ pub enum Changes {
 pub enum SpaceUse {
     /// Changes nothing durable.
     None,
-    /// Gives space back, or is needed for doing so.
+    /// PrivilegedBits space back, or is needed for doing so.
     Frees,
     /// Takes space.
     Takes,

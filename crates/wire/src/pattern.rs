@@ -5,7 +5,7 @@
 //! bytes multiplied, and says how many it took, so that a lane can put a limit to a sum of them.
 
 use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
-use crate::{Breach, Status};
+use crate::{ProtocolError, Status};
 
 /// Longest pattern.
 pub const PATTERN_BYTES_MAX: usize = 255;
@@ -216,7 +216,7 @@ impl<'a> Wire<'a> for Pattern<'a> {
     fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
         let Bytes(bytes) = from.read()?;
         // Clients make patterns by `new`.
-        Self::new(bytes).map_err(|_| Flaw::Breach(Breach::Malformed))
+        Self::new(bytes).map_err(|_| Flaw::ProtocolError(ProtocolError::Malformed))
     }
 }
 
@@ -303,6 +303,6 @@ mod tests {
         let mut body = Pattern::new(b"x").unwrap().to_bytes();
         assert_eq!(Pattern::decode_all(&body), Pattern::new(b"x").map_err(Flaw::Status));
         body = Bytes(&[b'x'; 256]).to_bytes();
-        assert_eq!(Pattern::decode_all(&body), Err(Flaw::Breach(Breach::Malformed)));
+        assert_eq!(Pattern::decode_all(&body), Err(Flaw::ProtocolError(ProtocolError::Malformed)));
     }
 }

@@ -32,7 +32,7 @@ rules! {
     /// and never goes below itself.
     Topology "topology",
     /// Replays of one client's lanes are merged by their numbers.
-    MergeSisters "merge-sisters",
+    MergePeerLanes "merge-peer lanes",
     /// What was replayed is durable before anybody is evicted and anything new is admitted. Two
     /// phases wait for it. For names the second alone would do: the evictions' records, which it
     /// waits for, stand behind the replays' in the log. Replayed contents come into the log later.
@@ -49,10 +49,10 @@ rules! {
     TwoPhaseOrder "two-phase-order",
     /// Connections that lead to an earlier boot are closed once the next boot is known. Nobody may
     /// ever say that they are dead, and the next boot waits for what their sessions have to say.
-    DrainSisters "drain-sisters",
+    DrainPeerLanes "drain-peer lanes",
     /// What an earlier boot answered and is read when the next boot is known is replayed like all
     /// else: a shard's replays begin when its own connection is a new one. It comes only where
-    /// connections are not closed, so it counts only without [`Rule::DrainSisters`].
+    /// connections are not closed, so it counts only without [`Rule::DrainPeerLanes`].
     LateReplies "late-replies",
     /// Of a list that was lost and is brought back every piece is written.
     ListsWhole "lists-whole",

@@ -24,8 +24,8 @@ message! {
         written_bytes: u64,
         /// Connections open.
         conn_count: u64,
-        /// Connections closed for a breach of the protocol.
-        breach_count: u64,
+        /// Connections closed for a protocol error.
+        protocol_error_count: u64,
         /// Inodes in this lane's metadata shards.
         inode_count: u64,
         /// Processor time of the whole process, in user space and in the kernel: every lane of a
@@ -39,8 +39,8 @@ message! {
         syscall_count: u64,
         /// Clock readings of this lane.
         clock_read_count: u64,
-        /// Letters from this lane to its sisters.
-        letter_out_count: u64,
+        /// Letters from this lane to its peer lanes.
+        message_out_count: u64,
         /// Sends of this lane, each of all that a turn had for a connection.
         send_count: u64,
         /// Times that this lane looked out for more work before it would have slept.

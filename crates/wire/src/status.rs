@@ -120,6 +120,6 @@ statuses! {
     /// Nothing was done; send it again with the groups, under a new xid.
     NeedGroups = 1003, "supplementary groups needed";
     /// The file gives something to whoever runs it that this change of its contents must take away
-    /// first ([`crate::Revoke`]). Nothing was done; take it away and send it again, under a new xid.
-    NeedRevoke = 1004, "set-id bits or capabilities must be taken away first";
+    /// first ([`crate::ClearPrivileges`]). Nothing was done; take it away and send it again, under a new xid.
+    NeedClearPrivileges = 1004, "set-id bits or capabilities must be taken away first";
 }

@@ -72,7 +72,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 gid: Some(5),
                 atime: SetTime::Now,
                 mtime: SetTime::At(Timestamp { secs: 7, nanos: 8 }),
-                revoke: wire::Revoke::All,
+                revoke: wire::ClearPrivileges::All,
             }
             .to_bytes(),
             Op::Create => Create {
@@ -196,10 +196,13 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Read => {
                 Read { inode, file_offset: 1 << 40, read_bytes: 4096, accesses: true }.to_bytes()
             }
-            Op::Write => {
-                Write { inode, file_offset: 1 << 41, append: true, takes: wire::Revoke::Nothing }
-                    .to_bytes()
+            Op::Write => Write {
+                inode,
+                file_offset: 1 << 41,
+                append: true,
+                takes: wire::ClearPrivileges::Nothing,
             }
+            .to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode }.to_bytes(),
             Op::Allocate => {
@@ -211,14 +214,15 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                     range_bytes,
                     allocation,
                     keep_size,
-                    takes: wire::Revoke::Nothing,
+                    takes: wire::ClearPrivileges::Nothing,
                 }
                 .to_bytes()
             }
             Op::Seek => Seek { inode, file_offset: 1 << 43, hole: true }.to_bytes(),
             Op::ReadList => ReadList { inode, pieces: pieces(), accesses: true }.to_bytes(),
             Op::WriteList => {
-                WriteList { inode, pieces: pieces(), takes: wire::Revoke::Nothing }.to_bytes()
+                WriteList { inode, pieces: pieces(), takes: wire::ClearPrivileges::Nothing }
+                    .to_bytes()
             }
             Op::Resume => {
                 Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
@@ -293,14 +297,14 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             read_bytes: 7,
             written_bytes: 8,
             conn_count: 9,
-            breach_count: 10,
+            protocol_error_count: 10,
             inode_count: 11,
             cpu_ns: 12,
             voluntary_switch_count: 13,
             involuntary_switch_count: 14,
             syscall_count: 15,
             clock_read_count: 16,
-            letter_out_count: 17,
+            message_out_count: 17,
             send_count: 18,
             spin_count: 19,
             spin_hit_count: 20,
@@ -438,14 +442,14 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         Head::put_sums(&mut bytes, None);
         all.insert(format!("frame {what}"), bytes);
     };
-    frame("hello", Head::Greeting(FrameKind::Hello), None, &hello.to_bytes());
-    frame("challenge", Head::Greeting(FrameKind::Challenge), None, &challenge.to_bytes());
+    frame("hello", Head::Handshake(FrameKind::Hello), None, &hello.to_bytes());
+    frame("challenge", Head::Handshake(FrameKind::Challenge), None, &challenge.to_bytes());
     let proof = Proof { proof: client_proof };
-    frame("proof", Head::Greeting(FrameKind::Proof), None, &proof.to_bytes());
+    frame("proof", Head::Handshake(FrameKind::Proof), None, &proof.to_bytes());
     let certified = Secret::certified().on(proven.channel);
     let proof = Proof { proof: certified.client_proof(proven) };
-    frame("proof of a certificate", Head::Greeting(FrameKind::Proof), None, &proof.to_bytes());
-    frame("welcome", Head::Greeting(FrameKind::Welcome), None, &welcome.to_bytes());
+    frame("proof of a certificate", Head::Handshake(FrameKind::Proof), None, &proof.to_bytes());
+    frame("welcome", Head::Handshake(FrameKind::Welcome), None, &welcome.to_bytes());
     let row = NoteRow { shard: ShardId::meta(3), committed: Transno(0x1_0000_0003) }.to_bytes();
     frame("note", Head::Note, None, &Note { rows: List::new(1, &row) }.to_bytes());
     let status = Status::Ok;
@@ -455,9 +459,9 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let replayed = Request { flags: request_flag::REPLAY, ..request_head() };
     frame("replay", Head::Request(replayed), None, &replay.to_bytes());
     let refusal = Refusal { reason: RefusalReason::WrongSecret };
-    frame("refusal", Head::Greeting(FrameKind::Refusal), None, &refusal.to_bytes());
+    frame("refusal", Head::Handshake(FrameKind::Refusal), None, &refusal.to_bytes());
     let refusal = Refusal { reason: RefusalReason::NotCertified };
-    let head = Head::Greeting(FrameKind::Refusal);
+    let head = Head::Handshake(FrameKind::Refusal);
     frame("refusal of a certificate", head, None, &refusal.to_bytes());
     frame("request", Head::Request(request_head()), None, &getattr);
     let bulk = Some((9, Some(crc32c(b"123456789"))));
@@ -500,7 +504,7 @@ fn frames_decode_to_what_was_encoded() {
     assert_eq!((lengths.bulk_bytes, lengths.bulk_crc32c), (9, Some(0xe306_9283)));
     assert_eq!(Head::decode(&frames["frame reply"]).unwrap().0, Head::Reply(reply_head()));
     let hello = Head::decode(&frames["frame hello"]).unwrap();
-    assert_eq!(hello.0, Head::Greeting(FrameKind::Hello));
+    assert_eq!(hello.0, Head::Handshake(FrameKind::Hello));
     assert_eq!(Hello::decode_all(hello.1).unwrap().to_bytes(), hello.1);
 }
 
@@ -532,7 +536,7 @@ fn only_a_reply_with_bulk_may_be_unchecked() {
         let mut head = head(what);
         assert!(Lengths::peek(&head).is_ok());
         head[FLAGS_OFFSET] |= u8::try_from(flag).unwrap();
-        assert_eq!(Lengths::peek(&head), Err(Breach::Malformed), "{what}");
+        assert_eq!(Lengths::peek(&head), Err(ProtocolError::Malformed), "{what}");
     }
 }
 
@@ -587,16 +591,23 @@ fn bodies_decode_and_encode_to_the_same_bytes() {
 }
 
 #[test]
-fn a_body_cut_short_or_prolonged_is_a_breach() {
+fn a_body_cut_short_or_prolonged_is_a_protocol_error() {
     for (what, body) in bodies() {
         if body.is_empty() {
             continue;
         }
         for end in 0..body.len() {
-            assert!(matches!(again(&what, &body[..end]), Err(Flaw::Breach(_))), "{what} to {end}");
+            assert!(
+                matches!(again(&what, &body[..end]), Err(Flaw::ProtocolError(_))),
+                "{what} to {end}"
+            );
         }
         let longer = [&body[..], &[0]].concat();
-        assert_eq!(again(&what, &longer), Err(Flaw::Breach(Breach::Malformed)), "{what}");
+        assert_eq!(
+            again(&what, &longer),
+            Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            "{what}"
+        );
     }
 }
 
@@ -634,7 +645,11 @@ fn any_single_changed_byte_of_a_frame_is_noticed() {
         for at in 0..frame.len() {
             let mut changed = frame.clone();
             changed[at] ^= 0x20;
-            assert_eq!(Head::check_sum(&changed), Err(Breach::Checksum), "{what}: byte {at}");
+            assert_eq!(
+                Head::check_sum(&changed),
+                Err(ProtocolError::Checksum),
+                "{what}: byte {at}"
+            );
         }
         assert_eq!(Head::check_sum(&frame), Ok(()));
         assert!(Head::decode(&frame[..frame.len() - 1]).is_err());
@@ -646,15 +661,15 @@ fn lengths_beyond_the_limits_are_refused_before_memory_is_taken() {
     let frames = frames();
     let mut head: [u8; HEAD_BYTES] = *frames["frame request"].first_chunk().unwrap();
     head[8..12].copy_from_slice(&(BODY_BYTES_MAX + 1).to_le_bytes());
-    assert_eq!(Lengths::peek(&head), Err(Breach::TooLong));
+    assert_eq!(Lengths::peek(&head), Err(ProtocolError::TooLong));
     head[8..12].copy_from_slice(&0_u32.to_le_bytes());
     head[12..16].copy_from_slice(&(BULK_BYTES_MAX + 1).to_le_bytes());
-    assert_eq!(Lengths::peek(&head), Err(Breach::TooLong));
+    assert_eq!(Lengths::peek(&head), Err(ProtocolError::TooLong));
     let mut hello: [u8; HEAD_BYTES] = *frames["frame hello"].first_chunk().unwrap();
     hello[12..16].copy_from_slice(&1_u32.to_le_bytes());
-    assert_eq!(Lengths::peek(&hello), Err(Breach::TooLong), "a greeting carries no bulk");
+    assert_eq!(Lengths::peek(&hello), Err(ProtocolError::TooLong), "a handshake carries no bulk");
     hello[0] = b'X';
-    assert_eq!(Lengths::peek(&hello), Err(Breach::Magic));
+    assert_eq!(Lengths::peek(&hello), Err(ProtocolError::Magic));
 }
 
 #[test]
@@ -686,7 +701,7 @@ fn names_are_checked() {
     assert_eq!(
         Lookup::decode_all(&body),
         Err(Flaw::Status(Status::NameTooLong)),
-        "an over-long name is the user's mistake, not a breach"
+        "an over-long name is the user's mistake, not a protocol error"
     );
 }
 

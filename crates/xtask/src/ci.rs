@@ -153,7 +153,7 @@ pub(crate) fn check_no_std() -> Result<()> {
         return Ok(());
     }
     let mut command = cargo(["check", "--target", BARE_TARGET]);
-    for core in tidy::BRAINS {
+    for core in tidy::CORES {
         command.args(["--package", &format!("lanefs-{core}")]);
     }
     crate::run::run(&mut command)

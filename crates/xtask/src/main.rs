@@ -57,7 +57,7 @@ enum Chore {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<std::ffi::OsString>,
     },
-    /// Simulate: the brains in a world made of dice, many seeds or one
+    /// Simulate: the cores in a world made of dice, many seeds or one
     Sim(sim::Args),
     /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
     Crash(crash::Crash),

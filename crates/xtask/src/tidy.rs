@@ -13,31 +13,40 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates without the standard library.
-pub(crate) const BRAINS: [&str; 8] =
-    ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
+pub(crate) const CORES: [&str; 8] =
+    ["wire", "disk", "interface", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
 const EDGES: [(&str, &[&str]); 19] = [
     ("wire", &[]),
     ("disk", &["wire"]),
-    ("door", &["wire"]),
-    ("meta", &["wire", "disk", "door"]),
-    ("data", &["wire", "disk", "door"]),
-    ("lane", &["wire", "disk", "door", "meta", "data"]),
-    ("client", &["wire", "door"]),
-    ("fuse", &["wire", "door", "client"]),
+    ("interface", &["wire"]),
+    ("meta", &["wire", "disk", "interface"]),
+    ("data", &["wire", "disk", "interface"]),
+    ("lane", &["wire", "disk", "interface", "meta", "data"]),
+    ("client", &["wire", "interface"]),
+    ("fuse", &["wire", "interface", "client"]),
     ("seal", &[]),
-    ("ring", &["wire", "disk", "door", "seal"]),
+    ("ring", &["wire", "disk", "interface", "seal"]),
     ("bind-lmdb", &["wire"]),
-    ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
+    ("store", &["wire", "disk", "interface", "ring", "bind-lmdb"]),
     ("check", &["wire", "disk", "store"]),
-    ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
-    ("library", &["wire", "door", "client", "ring", "seal"]),
-    ("bench", &["wire", "disk", "door", "lane", "ring", "library", "seal"]),
+    ("sim", &["wire", "disk", "interface", "meta", "lane", "client"]),
+    ("library", &["wire", "interface", "client", "ring", "seal"]),
+    ("bench", &["wire", "disk", "interface", "lane", "ring", "library", "seal"]),
     (
         "lanefs",
         &[
-            "wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "check", "library",
+            "wire",
+            "disk",
+            "interface",
+            "lane",
+            "client",
+            "fuse",
+            "ring",
+            "store",
+            "check",
+            "library",
             "bench",
         ],
     ),
@@ -48,8 +57,8 @@ const EDGES: [(&str, &[&str]); 19] = [
 /// What only this crate may use from outside: it is never part of what is shipped.
 const TEST_ONLY: [(&str, &str); 1] = [("fuser", "crash")];
 
-/// What a brain may use from outside.
-const BRAIN_DEPENDENCIES: [&str; 5] = ["hashbrown", "crc", "crc-fast", "hmac", "sha2"];
+/// What a core may use from outside.
+const CORE_DEPENDENCIES: [&str; 5] = ["hashbrown", "crc", "crc-fast", "hmac", "sha2"];
 
 /// Runs the chore alone.
 pub(crate) fn run_alone() -> Result<()> {
@@ -107,9 +116,9 @@ fn check_edges(crates: &[(String, Manifest)], faults: &mut Vec<String>) {
             if TEST_ONLY.iter().any(|(only, user)| only == name && user != folder) {
                 faults.push(format!("crates/{folder}: {name} is for tests of crashes only"));
             }
-            let brain = BRAINS.contains(&folder.as_str());
-            if brain && !room && !BRAIN_DEPENDENCIES.contains(&name.as_str()) {
-                faults.push(format!("crates/{folder}: a brain may not depend on {name}"));
+            let core = CORES.contains(&folder.as_str());
+            if core && !room && !CORE_DEPENDENCIES.contains(&name.as_str()) {
+                faults.push(format!("crates/{folder}: a core may not depend on {name}"));
             }
         }
     }
@@ -248,6 +257,6 @@ mod tests {
         let shipped = Manifest::parse("[dependencies]\nfuser = { workspace = true }\n");
         check_edges(&[("lanefs".to_owned(), shipped)], &mut faults);
         assert!(faults.iter().any(|fault| fault.contains("for tests of crashes only")));
-        assert!(faults.iter().any(|fault| fault.contains("a brain may not depend on libc")));
+        assert!(faults.iter().any(|fault| fault.contains("a core may not depend on libc")));
     }
 }

@@ -1,7 +1,7 @@
 //! The ends that threads hold, beside those of `ring::handoff`.
 
 use anyhow::{Context as _, Result, bail};
-use door::{Action, Brain, Event, Mail, PeerAction, PeerEvent, Turn};
+use interface::{Action, Core, Event, Mail, PeerAction, PeerEvent, Turn};
 use ring::{Config, DriverChoice, DriverKind, Post, Ring};
 use std::mem;
 use std::sync::{self, Arc, Mutex, PoisonError};
@@ -79,11 +79,11 @@ pub(super) struct Lane {
     other: LaneId,
 }
 
-/// A brain that keeps what comes.
+/// A core that keeps what comes.
 #[derive(Default)]
 struct Inbox(Vec<u64>);
 
-impl Brain for Inbox {
+impl Core for Inbox {
     fn apply(&mut self, _turn: &mut Turn<'_>, event: Event) {
         if let Event::Peer(PeerEvent::Mail { mail: Mail::Interrupt { unique }, .. }) = event {
             self.0.push(unique);

@@ -2,8 +2,8 @@
 
 use crate::frames;
 use anyhow::{Context as _, Result};
-use door::{Action, Brain, ConnId, Event, NetAction, NetEvent, Span, Ticket, Turn, Usage};
 use hashbrown::HashSet;
+use interface::{Action, ConnId, Core, Event, NetAction, NetEvent, Span, Ticket, Turn, Usage};
 use ring::{Config, DriverChoice, DriverKind, Ring};
 use std::net::TcpListener;
 use wire::{Head, LaneId, Op, Stats, Wire as _};
@@ -68,14 +68,14 @@ impl Echo {
             read_bytes: 0,
             written_bytes: 0,
             conn_count: 0,
-            breach_count: 0,
+            protocol_error_count: 0,
             inode_count: 0,
             cpu_ns: usage.cpu_ns,
             voluntary_switch_count: usage.voluntary_switch_count,
             involuntary_switch_count: usage.involuntary_switch_count,
             syscall_count: usage.syscall_count,
             clock_read_count: usage.clock_read_count,
-            letter_out_count: usage.letter_out_count,
+            message_out_count: usage.message_out_count,
             send_count: usage.send_count,
             spin_count: usage.spin_count,
             turn_ns_max: usage.turn_ns_max,
@@ -92,7 +92,7 @@ impl Echo {
     }
 }
 
-impl Brain for Echo {
+impl Core for Echo {
     #[expect(clippy::wildcard_enum_match_arm, reason = "it does nothing else on purpose")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {

@@ -7,7 +7,7 @@
 use super::echo::Echo;
 use crate::frames;
 use anyhow::{Context as _, Result};
-use door::{Action, Brain, Bulk, ConnId, Event, NetAction, NetEvent, Turn};
+use interface::{Action, Bulk, ConnId, Core, Event, NetAction, NetEvent, Turn};
 use ring::{Config, DriverChoice, DriverKind, Ring};
 use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
@@ -28,9 +28,9 @@ pub(super) fn run(
     config.listener = Some(listener.into());
     let mut ring = Ring::new(config).context("cannot set up the lane's ring")?;
     let mut desk = Desk::new(file, piece_bytes)?;
-    let mut brain = Inline { echo: Echo::new(), asked: Vec::new() };
-    while ring.turn(&mut brain).context("the lane failed")? {
-        for asked in brain.asked.drain(..) {
+    let mut core = Inline { echo: Echo::new(), asked: Vec::new() };
+    while ring.turn(&mut core).context("the lane failed")? {
+        for asked in core.asked.drain(..) {
             desk.answer(&mut ring, &asked).context("the file failed")?;
         }
     }
@@ -43,13 +43,13 @@ struct Asked {
     bulk: Option<Bulk>,
 }
 
-/// Notes what is asked for: files are no matter of a brain's.
+/// Notes what is asked for: files are no matter of a core's.
 struct Inline {
     echo: Echo,
     asked: Vec<Asked>,
 }
 
-impl Brain for Inline {
+impl Core for Inline {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is as in the echo")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {

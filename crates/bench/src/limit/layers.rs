@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 /// Received at a time.
-const ROOM_BYTES: usize = 64 * 1024;
+const SPACE_BYTES: usize = 64 * 1024;
 /// Connections that are looked at in a turn.
 const READY_COUNT_MAX: usize = 256;
 /// How the listening socket is told from connections.
@@ -99,7 +99,7 @@ fn receive(listener: &TcpListener, next: &Next) -> Result<()> {
     let poll = epoll::create(CreateFlags::CLOEXEC).context("no epoll")?;
     epoll::add(&poll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     let mut conns: Vec<Option<Conn>> = Vec::new();
-    let mut room = vec![0; ROOM_BYTES];
+    let mut room = vec![0; SPACE_BYTES];
     let mut ready = Vec::with_capacity(READY_COUNT_MAX);
     loop {
         ready.clear();

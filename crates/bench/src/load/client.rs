@@ -1,7 +1,7 @@
-//! One client of a load: its connection, its greeting, its places for operations under way.
+//! One client of a load: its connection, its handshake, its places for operations under way.
 
 use anyhow::{Context as _, Result};
-use door::{ConnId, Mono, NetAction, Span, Turn};
+use interface::{ConnId, Mono, NetAction, Span, Turn};
 use std::collections::VecDeque;
 use wire::{
     Bytes, Challenge, Channel, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Op, Proof, Proven,
@@ -10,7 +10,7 @@ use wire::{
 
 /// How clients present themselves.
 #[derive(Clone, Debug)]
-pub(crate) enum Greeting {
+pub(crate) enum Handshake {
     /// Not at all: the other end is a benchmark's own server.
     None,
     /// With a small frame: that server is a lane, which takes bulk from those it has heard of.
@@ -19,7 +19,7 @@ pub(crate) enum Greeting {
     Full { secret: Secret, export: String, map: Map },
 }
 
-impl Greeting {
+impl Handshake {
     /// The server's shape, where it has one.
     pub(crate) const fn map(&self) -> Option<Map> {
         match self {
@@ -38,7 +38,7 @@ pub(crate) enum State {
     Up { session: SessionId },
 }
 
-/// What a frame of the greeting came to.
+/// What a frame of the handshake came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     More,
@@ -103,18 +103,18 @@ impl Client {
         }
     }
 
-    /// The connection is there: begins the greeting.
+    /// The connection is there: begins the handshake.
     pub(crate) fn greet(
         &mut self,
         turn: &mut Turn<'_>,
         (conn, channel): (ConnId, Channel),
-        greeting: &Greeting,
+        handshake: &Handshake,
     ) -> Result<()> {
         self.conn = conn;
-        let Greeting::Full { export, secret, .. } = greeting else {
+        let Handshake::Full { export, secret, .. } = handshake else {
             turn.act(NetAction::admit(conn));
             self.state = State::Up { session: SessionId(1) };
-            if matches!(greeting, Greeting::Knock) {
+            if matches!(handshake, Handshake::Knock) {
                 let knock = Head::Request(Request::of(Op::Ping));
                 let frame = turn.arena.write(|out| knock.encode(out, None, |_| {}));
                 turn.act(NetAction::Send { conn, frame, bulk: None });
@@ -145,26 +145,27 @@ impl Client {
         Ok(())
     }
 
-    /// A frame of the greeting.
+    /// A frame of the handshake.
     pub(crate) fn hear(
         &mut self,
         turn: &mut Turn<'_>,
         frame: Span,
-        greeting: &Greeting,
+        handshake: &Handshake,
     ) -> Result<Heard, String> {
-        let nonsense = || "the greeting of the server makes no sense".to_owned();
-        let secret = match greeting {
-            Greeting::Full { secret, .. } => secret,
-            Greeting::Knock => {
+        let nonsense = || "the handshake of the server makes no sense".to_owned();
+        let secret = match handshake {
+            Handshake::Full { secret, .. } => secret,
+            Handshake::Knock => {
                 self.state = State::Up { session: SessionId(1) };
                 return Ok(Heard::Up);
             }
-            Greeting::None => return Err(nonsense()),
+            Handshake::None => return Err(nonsense()),
         };
-        let decoded = Head::decode(turn.arena.get(frame)).map_err(|breach| breach.text());
+        let decoded =
+            Head::decode(turn.arena.get(frame)).map_err(|protocol_error| protocol_error.text());
         let (head, body) = decoded?;
         match (head, &self.state) {
-            (Head::Greeting(FrameKind::Challenge), State::AwaitChallenge { hello, channel }) => {
+            (Head::Handshake(FrameKind::Challenge), State::AwaitChallenge { hello, channel }) => {
                 let challenge = Challenge::decode_all(body).map_err(|_| nonsense())?;
                 let proven = Proven { hello, nonce: &challenge.nonce, channel };
                 if !secret.server_proven(proven, &challenge.proof) {
@@ -175,13 +176,13 @@ impl Client {
                 self.state = State::AwaitWelcome;
                 Ok(Heard::More)
             }
-            (Head::Greeting(FrameKind::Welcome), State::AwaitWelcome) => {
+            (Head::Handshake(FrameKind::Welcome), State::AwaitWelcome) => {
                 let welcome = Welcome::decode_all(body).map_err(|_| nonsense())?;
                 turn.act(NetAction::admit(self.conn));
                 self.state = State::Up { session: welcome.session };
                 Ok(Heard::Up)
             }
-            (Head::Greeting(FrameKind::Refusal), _) => {
+            (Head::Handshake(FrameKind::Refusal), _) => {
                 let refusal = Refusal::decode_all(body).map_err(|_| nonsense())?;
                 Err(refused(refusal.reason).to_owned())
             }
@@ -205,6 +206,6 @@ const fn refused(reason: RefusalReason) -> &'static str {
 }
 
 fn say(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
-    let frame = turn.arena.write(|out| Head::Greeting(kind).encode(out, None, |to| to.put(body)));
+    let frame = turn.arena.write(|out| Head::Handshake(kind).encode(out, None, |to| to.put(body)));
     turn.act(NetAction::Send { conn, frame, bulk: None });
 }

@@ -1,7 +1,7 @@
 //! What the clients of a load do: one operation, again and again.
 
 use super::client::Client;
-use door::{Bulk, NetAction, Turn};
+use interface::{Bulk, NetAction, Turn};
 use std::fmt::Write as _;
 use wire::{
     Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Piece, Read, ReadList,
@@ -232,7 +232,7 @@ impl Work {
                     gid: None,
                     atime: SetTime::Keep,
                     mtime: SetTime::Keep,
-                    revoke: wire::Revoke::Nothing,
+                    revoke: wire::ClearPrivileges::Nothing,
                 };
                 head.encode(out, None, |to| setattr.encode(to));
             }
@@ -256,7 +256,7 @@ impl Work {
                     inode,
                     file_offset: pieces.offset(number),
                     append: false,
-                    takes: wire::Revoke::Nothing,
+                    takes: wire::ClearPrivileges::Nothing,
                 };
                 let lengths = Some((bulk.bulk_bytes, bulk.crc32c));
                 head.encode(out, lengths, |to| write.encode(to));
@@ -302,7 +302,7 @@ fn encode_write(
     strided: &Strided,
     number: u64,
 ) {
-    let (lengths, takes) = (Some((bulk.bulk_bytes, bulk.crc32c)), wire::Revoke::Nothing);
+    let (lengths, takes) = (Some((bulk.bulk_bytes, bulk.crc32c)), wire::ClearPrivileges::Nothing);
     if strided.one_by_one {
         let write = Write { inode, file_offset: strided.single(number), append: false, takes };
         return head.encode(out, lengths, |to| write.encode(to));

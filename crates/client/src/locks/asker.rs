@@ -4,7 +4,7 @@ use super::Asker;
 use crate::client::Client;
 use crate::plan::Plan;
 use crate::{Answer, Call, CallId};
-use door::{LockAsk, Mail, Turn};
+use interface::{LockAsk, Mail, Turn};
 use wire::{HandleId, InodeNo, LaneId, SetLock, Status};
 
 impl Client {
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Sisters of the keeper hear of files whose closes it wants to know.
+    /// Peer lanes of the keeper hear of files whose closes it wants to know.
     pub(crate) fn on_locks_at(&mut self, from: LaneId, inode: InodeNo, some: bool) {
         if some {
             self.locks.told.insert(inode);

@@ -4,7 +4,7 @@ use super::{Asker, Entry, For, LockKey, PATIENCE_MS, Task, WATCHED_COUNT_MAX, Wh
 use crate::client::Client;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use door::{LockAsk, Mail, Turn};
+use interface::{LockAsk, Mail, Turn};
 use wire::{ByteRange, Grant, HandleId, InodeNo, LaneId, LockKind, SetLock, Status};
 
 impl Client {
@@ -77,12 +77,12 @@ impl Client {
             self.tell_lock(asker, Err(Status::Interrupted));
             return self.pump_lock(key);
         }
-        for task in entry.tasks.iter_mut().chain(&mut entry.parked).filter(|task| mine(task)) {
+        for task in entry.tasks.iter_mut().chain(&mut entry.suspended).filter(|task| mine(task)) {
             task.interrupted = true;
         }
-        let parked = entry.parked.iter().find(|task| mine(task)).copied();
-        if let Some(parked) = parked.filter(|parked| !entry.cancels(parked)) {
-            let cancel = Task { what: What::Cancel, asked_for: For::Us, ..parked };
+        let suspended = entry.suspended.iter().find(|task| mine(task)).copied();
+        if let Some(suspended) = suspended.filter(|suspended| !entry.cancels(suspended)) {
+            let cancel = Task { what: What::Cancel, asked_for: For::Us, ..suspended };
             self.add_task(key, cancel);
         }
         self.be_patient(turn, asker);
@@ -114,7 +114,7 @@ impl Client {
                 continue;
             };
             let mut flushes = false;
-            for task in entry.tasks.iter_mut().chain(&mut entry.parked) {
+            for task in entry.tasks.iter_mut().chain(&mut entry.suspended) {
                 if task.asked_for == For::Asker(asker) {
                     flushes = task.what == What::Flush;
                     task.asked_for = if task.lock.lock.is_some() { For::Gone } else { For::Us };
@@ -148,8 +148,8 @@ impl Client {
         let mut of_file =
             self.locks.entries.range_mut(first..).take_while(|(key, _)| key.inode == inode);
         let found = of_file.find_map(|(key, entry)| {
-            let at = entry.parked.iter().position(|task| task.lock.wait_id == wait_id)?;
-            Some((*key, entry.parked.remove(at)))
+            let at = entry.suspended.iter().position(|task| task.lock.wait_id == wait_id)?;
+            Some((*key, entry.suspended.remove(at)))
         });
         // One that is being asked again hears of it by that.
         let Some((key, task)) = found else { return };
@@ -158,10 +158,10 @@ impl Client {
         self.pump_lock(key);
     }
 
-    /// Sisters tell of closes of this file from now on.
+    /// Peer lanes tell of closes of this file from now on.
     fn watch(&mut self, inode: InodeNo) {
-        let sister_count = usize::from(self.config.lane_count).saturating_sub(1);
-        if sister_count == 0 || self.locks.watched.contains_key(&inode) {
+        let peer_lane_count = usize::from(self.config.lane_count).saturating_sub(1);
+        if peer_lane_count == 0 || self.locks.watched.contains_key(&inode) {
             return;
         }
         if self.locks.watched.len() >= WATCHED_COUNT_MAX {
@@ -175,7 +175,7 @@ impl Client {
                 }
             }
         }
-        self.locks.watched.insert(inode, sister_count);
+        self.locks.watched.insert(inode, peer_lane_count);
         self.tell_watch(inode, true);
     }
 
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    /// A sister has heard of it.
+    /// A peer lane has heard of it.
     pub(crate) fn on_locks_seen(&mut self, inode: InodeNo) {
         let Some(left_count) = self.locks.watched.get_mut(&inode) else { return };
         *left_count = left_count.saturating_sub(1);

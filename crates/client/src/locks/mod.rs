@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! SetLock ─▶ tasks (one under way per owner) ─▶ server ─ granted ─▶ held
-//!                ▲  ▲                              └ waits ─▶ parked ─ Grant ─▶ held
+//!                ▲  ▲                              └ waits ─▶ suspended ─ Grant ─▶ held
 //!   reconnected ─┘  └──────── interrupted: Cancel ──────────────┘
 //! ```
 //! Invariants: what is held here is held at the server, or is lost and was reported: an unlock counts
@@ -19,10 +19,10 @@ mod tasks;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use door::Mono;
+use interface::Mono;
 use wire::{HandleId, InodeNo, LaneId, LockKind, Ranges, SetLock};
 
-/// Files of which the sisters tell closes; beyond, those without locks are forgotten.
+/// Files of which the peer lanes tell closes; beyond, those without locks are forgotten.
 const WATCHED_COUNT_MAX: usize = 4096;
 
 /// How long a process waits for the server after a signal, or in its close.
@@ -86,7 +86,7 @@ struct Entry {
     /// The first task's request is under way.
     busy: bool,
     /// They wait at the server.
-    parked: Vec<Task>,
+    suspended: Vec<Task>,
     /// Locks that are being said again.
     relocking_count: usize,
 }
@@ -99,7 +99,7 @@ impl Entry {
             handle,
             tasks: VecDeque::new(),
             busy: false,
-            parked: Vec::new(),
+            suspended: Vec::new(),
             relocking_count: 0,
         }
     }
@@ -107,7 +107,7 @@ impl Entry {
     fn is_idle(&self) -> bool {
         self.held.is_empty()
             && self.tasks.is_empty()
-            && self.parked.is_empty()
+            && self.suspended.is_empty()
             && self.relocking_count == 0
     }
 }
@@ -119,7 +119,7 @@ pub(crate) struct Locks {
     /// Where an asker's task is.
     askers: BTreeMap<Asker, LockKey>,
     wait_count: u64,
-    /// Files whose closes the sisters tell; how many have not heard of it yet.
+    /// Files whose closes the peer lanes tell; how many have not heard of it yet.
     watched: BTreeMap<InodeNo, usize>,
     /// Files whose keeper wants to hear of closes.
     told: BTreeSet<InodeNo>,

@@ -24,7 +24,7 @@ impl Client {
                     self.begin_relock(key, Relock { inode, kind, owner, lock, range, pid });
                 }
             }
-            self.ask_parked_again(key, new_boot);
+            self.execute_suspended_again(key, new_boot);
         }
     }
 
@@ -37,22 +37,22 @@ impl Client {
         self.begin_job(None, Begun { plan, op, target, bulk: None, sync: false }, body);
     }
 
-    fn ask_parked_again(&mut self, key: LockKey, new_boot: bool) {
+    fn execute_suspended_again(&mut self, key: LockKey, new_boot: bool) {
         let Some(entry) = self.locks.entries.get_mut(&key) else { return };
         let mut again: Vec<Task> = Vec::new();
         let mut left: Vec<Task> = Vec::new();
-        for task in core::mem::take(&mut entry.parked) {
+        for task in core::mem::take(&mut entry.suspended) {
             match task.asked_for {
                 For::Asker(_) => again.push(task),
                 For::Gone | For::Us if new_boot => {}
                 For::Gone | For::Us => left.push(task),
             }
         }
-        entry.parked = left;
+        entry.suspended = left;
         for task in again {
             entry.tasks.push_back(Task { what: What::Set, ..task });
         }
-        for task in entry.parked.clone() {
+        for task in entry.suspended.clone() {
             let what = What::Cancel;
             if !entry.cancels(&task) {
                 entry.tasks.push_back(Task { what, asked_for: For::Us, ..task });

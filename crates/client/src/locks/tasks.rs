@@ -22,7 +22,7 @@ impl Client {
         let heard = self.locks.watched.get(&key.inode).is_none_or(|left_count| *left_count == 0);
         let Some(task) = entry.tasks.front().copied() else { return };
         if !heard && task.lock.lock.is_some() {
-            return; // Sisters must know that there are closes to tell of.
+            return; // Peer lanes must know that there are closes to tell of.
         }
         entry.busy = true;
         let mut body = self.spare_bodies.pop().unwrap_or_default();
@@ -58,7 +58,7 @@ impl Client {
                 } else if set.granted {
                     self.end_set(key, task, Ok(()));
                 } else {
-                    self.park_lock(key, task, set.place);
+                    self.suspend_for_lock(key, task, set.place);
                 }
             }
             (_, Ok(_)) => self.end_set(key, task, Err(Status::Io)),
@@ -68,11 +68,11 @@ impl Client {
     }
 
     /// It waits at the server.
-    fn park_lock(&mut self, key: LockKey, mut task: Task, place: u64) {
+    fn suspend_for_lock(&mut self, key: LockKey, mut task: Task, place: u64) {
         let Some(entry) = self.locks.entries.get_mut(&key) else { return };
         task.lock.place = place;
         let cancels = task.interrupted || task.asked_for == For::Gone;
-        entry.parked.push(task);
+        entry.suspended.push(task);
         if cancels {
             let cancel = Task { what: What::Cancel, asked_for: For::Us, ..task };
             entry.tasks.push_front(cancel);
@@ -116,18 +116,18 @@ impl Client {
     /// A wait was to end.
     fn end_cancel(&mut self, key: LockKey, task: Task, waited: bool) {
         let Some(entry) = self.locks.entries.get_mut(&key) else { return };
-        let mine = |parked: &Task| parked.lock.wait_id == task.lock.wait_id;
-        let Some(at) = entry.parked.iter().position(mine) else { return };
-        let parked = entry.parked.remove(at);
-        match parked.asked_for {
+        let mine = |suspended: &Task| suspended.lock.wait_id == task.lock.wait_id;
+        let Some(at) = entry.suspended.iter().position(mine) else { return };
+        let suspended = entry.suspended.remove(at);
+        match suspended.asked_for {
             For::Asker(asker) if waited => self.tell_lock(asker, Err(Status::Interrupted)),
             For::Asker(_) => {
                 // It was granted or refused, and word of that was lost with a connection.
-                let lock = SetLock { wait_id: 0, ..parked.lock };
-                entry.tasks.push_front(Task { what: What::Try, lock, ..parked });
+                let lock = SetLock { wait_id: 0, ..suspended.lock };
+                entry.tasks.push_front(Task { what: What::Try, lock, ..suspended });
             }
             For::Gone | For::Us if waited => {}
-            For::Gone | For::Us => self.give_back(key, parked.lock.range),
+            For::Gone | For::Us => self.give_back(key, suspended.lock.range),
         }
     }
 
@@ -179,15 +179,15 @@ impl Entry {
     }
 
     /// Whether the end of a wait is being asked for.
-    pub(super) fn cancels(&self, parked: &Task) -> bool {
+    pub(super) fn cancels(&self, suspended: &Task) -> bool {
         let mut cancels = self.tasks.iter().filter(|task| task.what == What::Cancel);
-        cancels.any(|task| task.lock.wait_id == parked.lock.wait_id)
+        cancels.any(|task| task.lock.wait_id == suspended.lock.wait_id)
     }
 
     /// What is held, as it may be said again: what is just becoming less is said to be less.
     pub(super) fn asserted(&self) -> Vec<(ByteRange, LockType)> {
         let mut held = self.held.clone();
-        let shrinking = self.tasks.iter().take(usize::from(self.busy)).chain(&self.parked);
+        let shrinking = self.tasks.iter().take(usize::from(self.busy)).chain(&self.suspended);
         for task in shrinking.filter(|task| task.lock.lock == Some(LockType::Read)) {
             let pieces: Vec<_> = held.within(task.lock.range).collect();
             for (piece, _) in pieces {

@@ -5,7 +5,7 @@ use super::{Close, Create, Open, Plan, Resize, Statfs};
 use crate::Call;
 use crate::handles::Handles;
 use alloc::vec::Vec;
-use door::Bulk;
+use interface::Bulk;
 use wire::{
     BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, OpenFor, SetTime, ShardId, Status, Timestamp,
     Wire, Writer,
@@ -120,7 +120,7 @@ pub(crate) fn begin(
     }
 }
 
-/// What a server would take for a breach of the protocol must not leave: the connection would be
+/// What a server would take for a protocol error must not leave: the connection would be
 /// closed, and the request sent again for ever.
 const fn check_bulk(bulk_bytes: u32) -> Result<(), Status> {
     if bulk_bytes <= BULK_BYTES_MAX { Ok(()) } else { Err(Status::Invalid) }

@@ -22,10 +22,10 @@ pub(crate) use statfs::Statfs;
 use crate::handles::Handles;
 use crate::locks::LockKey;
 use crate::{Answer, Sync};
-use door::{Bulk, Span};
+use interface::{Bulk, Span};
 use wire::{
-    Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, ListRead, LockRow,
-    LockSet, Op, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Writer, Written,
+    Attr, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, ListRead, LockRow, LockSet, Op,
+    ProtocolError, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -226,10 +226,10 @@ impl Body {
     }
 
     /// Decodes the body of `op`'s reply. `body` is `bytes` as a piece of the turn's arena.
-    pub(crate) fn decode(op: Op, bytes: &[u8], body: Span) -> Result<Self, Breach> {
+    pub(crate) fn decode(op: Op, bytes: &[u8], body: Span) -> Result<Self, ProtocolError> {
         Self::read(op, bytes, body).map_err(|flaw| match flaw {
-            Flaw::Breach(breach) => breach,
-            Flaw::Status(_) => Breach::Malformed,
+            Flaw::ProtocolError(protocol_error) => protocol_error,
+            Flaw::Status(_) => ProtocolError::Malformed,
         })
     }
 
@@ -272,7 +272,7 @@ impl Body {
             }
             ReplyBody::Frozen => wire::Frozen::decode_all(bytes).map(Self::Frozen),
             // The answer to a recovery's own request, which no call makes.
-            ReplyBody::Resumed => Err(Flaw::Breach(Breach::Kind)),
+            ReplyBody::Resumed => Err(Flaw::ProtocolError(ProtocolError::Kind)),
         }
     }
 }
@@ -282,11 +282,11 @@ fn tail(body: Span, bytes_count: usize) -> Result<Span, Flaw> {
     body.bytes_count()
         .checked_sub(bytes_count)
         .and_then(|from| body.part(from, bytes_count))
-        .ok_or(Flaw::Breach(Breach::Malformed))
+        .ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
 }
 
 const fn empty(bytes: &[u8]) -> Result<(), Flaw> {
-    if bytes.is_empty() { Ok(()) } else { Err(Flaw::Breach(Breach::Malformed)) }
+    if bytes.is_empty() { Ok(()) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
 }
 
 impl Ask {

@@ -4,7 +4,7 @@ use super::rig::Rig;
 use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Create, Open, Resize};
 use alloc::vec::Vec;
-use door::{Event, Mail, PeerEvent};
+use interface::{Event, Mail, PeerEvent};
 use wire::{
     Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpse, Glimpsed, Groups, HandleId,
     LaneId, Name, Op, OpenFor, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
@@ -278,7 +278,7 @@ fn closes_that_nobody_waits_for_refuse_no_call() {
 }
 
 #[test]
-fn what_the_server_would_take_for_a_breach_does_not_leave() {
+fn what_the_server_would_take_for_a_protocol_error_does_not_leave() {
     let mut rig = Rig::new(1);
     let read_bytes = wire::BULK_BYTES_MAX + 1;
     rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes, accesses: true }));
@@ -290,7 +290,7 @@ fn what_the_server_would_take_for_a_breach_does_not_leave() {
         append: false,
         bulk,
         sync: false,
-        takes: wire::Revoke::Nothing,
+        takes: wire::ClearPrivileges::Nothing,
     };
     rig.call(2, Call::Write(write));
     assert_eq!(rig.outcome(), Err(Status::Invalid));
@@ -302,7 +302,7 @@ fn what_the_server_would_take_for_a_breach_does_not_leave() {
         gid: None,
         atime: wire::SetTime::Keep,
         mtime: wire::SetTime::At(Timestamp { secs: 0, nanos: 1_000_000_000 }),
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     };
     rig.call(3, Call::Setattr(setattr));
     assert_eq!(rig.outcome(), Err(Status::Invalid));

@@ -1,11 +1,11 @@
-//! Greeting, routing, loss of connections, changes of the server's shape.
+//! Handshake, routing, loss of connections, changes of the server's shape.
 
 use super::rig::Rig;
 use super::{Dice, FILE, attr};
 use crate::{Answer, Call, Refused, Report};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{BadCertificate, CertificateFlaw, CloseReason, Errno};
+use interface::{BadCertificate, CertificateFlaw, CloseReason, Errno};
 use wire::{Entry, Getattr, InodeNo, LaneId, Map, Op, RefusalReason, Status, Wire, request_flag};
 
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -200,13 +200,13 @@ fn a_broken_frame_closes_the_connection_and_the_request_goes_again() {
     let first = rig.take();
     rig.frame(first.conn, vec![0xee; 120], None);
     assert_eq!(rig.closed, [first.conn]);
-    assert_eq!(rig.client.counters().breach_count, 1);
+    assert_eq!(rig.client.counters().protocol_error_count, 1);
     rig.wait_ms(100);
     let again = rig.take();
     assert_eq!((again.head.xid, again.head.flags), (first.head.xid, request_flag::RESENT));
     // Right frame, wrong body.
     rig.answer(&again, &[1, 2, 3]);
-    assert_eq!(rig.client.counters().breach_count, 2);
+    assert_eq!(rig.client.counters().protocol_error_count, 2);
     assert!(rig.answers().is_empty());
     rig.wait_ms(1_000);
     let third = rig.take();

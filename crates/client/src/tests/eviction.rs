@@ -6,7 +6,7 @@ use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Client, Create, Open, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{Event, Mail, PeerEvent};
+use interface::{Event, Mail, PeerEvent};
 use wire::{
     ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, OpenFor, RefusalReason, Status,
     Transno, Wire, request_flag,
@@ -116,7 +116,7 @@ fn every_holder_is_told_once_of_what_a_sister_lost() {
     }
     let late = opened(&mut rig, 5);
     assert_eq!(sync(&mut rig, 6, through(late)), Ok(Answer::Done));
-    // A sister has the fsync of a handle that was opened here.
+    // A peer lane has the fsync of a handle that was opened here.
     rig.event(lost);
     for expected in [true, false] {
         let mail = Mail::IsLost { handle: late, job: 77 };
@@ -124,7 +124,7 @@ fn every_holder_is_told_once_of_what_a_sister_lost() {
         let answer = Mail::WasLost { job: 77, lost: expected };
         assert_eq!(rig.mails.pop(), Some((LaneId(2), answer)));
     }
-    assert_eq!(sync(&mut rig, 7, through(late)), Ok(Answer::Done), "told through the sister");
+    assert_eq!(sync(&mut rig, 7, through(late)), Ok(Answer::Done), "told through the peer lane");
 }
 
 #[test]
@@ -147,12 +147,12 @@ fn the_lane_that_opened_a_file_says_whether_its_holder_was_told() {
     }
 }
 
-/// What was lost is told to all sisters, and nothing is asked under the new uuid before all of them
+/// What was lost is told to all peer lanes, and nothing is asked under the new uuid before all of them
 /// have told theirs.
 #[test]
 fn sisters_come_to_the_new_uuid_together() {
     let mut rig = rig_restarted();
-    rig.sisters_follow = false;
+    rig.peer_lanes_follow = false;
     rig.shape.refuse = Some(RefusalReason::Evicted);
     rig.restart();
     assert_gone(&mut rig);
@@ -175,16 +175,20 @@ fn sisters_come_to_the_new_uuid_together() {
     rig.wait_ms(10_000);
     assert_eq!(rig.asked.len(), 2);
     assert_eq!(rig.client.counters().evicted_count, 1);
-    // A sister that hears of it first is evicted by that.
-    let mut sister = Rig::new(1);
-    changed(&mut sister, 1, 5);
-    sister
+    // A peer lane that hears of it first is evicted by that.
+    let mut peer_lane = Rig::new(1);
+    changed(&mut peer_lane, 1, 5);
+    peer_lane
         .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } }));
-    assert_eq!(sister.client.counters().lost_count, 1);
-    sister
+    assert_eq!(peer_lane.client.counters().lost_count, 1);
+    peer_lane
         .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 2 } }));
-    assert_eq!(sister.client.take_reports().len(), 1, "one that loses nothing has nothing to say");
-    assert!(sister.mails.contains(&(LaneId(1), Mail::Lost { inode: FILE })));
+    assert_eq!(
+        peer_lane.client.take_reports().len(),
+        1,
+        "one that loses nothing has nothing to say"
+    );
+    assert!(peer_lane.mails.contains(&(LaneId(1), Mail::Lost { inode: FILE })));
 }
 
 /// A file that was made, and lost with its name.
@@ -272,7 +276,7 @@ pub(super) fn open_file(rig: &mut Rig) -> HandleId {
     handle
 }
 
-/// A sister lane closes a file of a client that has stopped: there is no one to tell.
+/// A peer lane closes a file of a client that has stopped: there is no one to tell.
 #[test]
 fn what_is_closed_behind_a_refusal_waits_for_nobody() {
     let mut rig = Rig::new(1);
@@ -282,8 +286,8 @@ fn what_is_closed_behind_a_refusal_waits_for_nobody() {
     rig.call(2, chmod(FILE));
     rig.wait_ms(1_000);
     assert_eq!(rig.client.refusal(), Some(Refused::WrongSecret));
-    let mail = door::Mail::Release { handle };
-    rig.event(door::Event::Peer(door::PeerEvent::Mail { from: wire::LaneId(1), mail }));
+    let mail = interface::Mail::Release { handle };
+    rig.event(interface::Event::Peer(interface::PeerEvent::Mail { from: wire::LaneId(1), mail }));
     assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
 }
 
@@ -341,7 +345,7 @@ fn who_was_leaving_misses_nothing() {
     assert_eq!(rig.outcome(), Ok(crate::Answer::Done));
 }
 
-/// A server takes a request behind the goodbye for a breach of the protocol.
+/// A server takes a request behind the goodbye for a protocol error.
 #[test]
 fn nothing_is_sent_behind_the_goodbye() {
     let mut rig = Rig::new(1);

@@ -20,7 +20,7 @@ fn chmod(mode: u32) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -92,7 +92,7 @@ fn a_write_keeps_its_bytes_until_the_reply() {
         append: false,
         bulk: Some(bytes),
         sync: false,
-        takes: wire::Revoke::Nothing,
+        takes: wire::ClearPrivileges::Nothing,
     };
     rig.call(1, Call::Write(write));
     rig.hang_up();
@@ -177,7 +177,7 @@ fn wrong_lane_goes_where_the_hint_says() {
 }
 
 #[test]
-fn a_reply_of_another_kind_or_slot_is_a_breach() {
+fn a_reply_of_another_kind_or_slot_is_a_protocol_error() {
     for change in [
         |reply: &mut Reply| reply.op = Op::Access,
         |reply: &mut Reply| reply.slot = 2,
@@ -209,7 +209,7 @@ fn a_stray_reply_is_counted_and_its_bytes_released() {
     let reply = Reply { xid: Xid(asked.head.xid.0 + 1), ..rig.reply(&asked) };
     rig.send(asked.conn, reply, &[], Some(bulk(5, 10)));
     assert_eq!(rig.client.counters().stray_reply_count, 1);
-    assert_eq!(rig.released, [door::BufId(5)]);
+    assert_eq!(rig.released, [interface::BufId(5)]);
     let reply = rig.reply(&asked);
     rig.send(asked.conn, reply, &[], Some(bulk(6, 10)));
     assert_eq!(rig.outcome(), Ok(Answer::Bytes(Some(bulk(6, 10)))));
@@ -217,7 +217,7 @@ fn a_stray_reply_is_counted_and_its_bytes_released() {
 }
 
 #[test]
-fn more_bytes_than_asked_for_are_a_breach() {
+fn more_bytes_than_asked_for_are_a_protocol_error() {
     let mut rig = Rig::new(1);
     rig.call(
         1,
@@ -227,7 +227,7 @@ fn more_bytes_than_asked_for_are_a_breach() {
     let reply = rig.reply(&asked);
     rig.send(asked.conn, reply, &[], Some(bulk(6, 11)));
     assert_eq!(rig.closed, [asked.conn]);
-    assert_eq!(rig.released, [door::BufId(6)]);
+    assert_eq!(rig.released, [interface::BufId(6)]);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn after_a_restart_handles_are_reopened_before_anything_else() {
         append: false,
         bulk: Some(bytes),
         sync: false,
-        takes: wire::Revoke::Nothing,
+        takes: wire::ClearPrivileges::Nothing,
     };
     rig.call(3, Call::Write(write));
     assert_eq!(rig.asked.len(), 2);

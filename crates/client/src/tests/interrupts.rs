@@ -20,7 +20,7 @@ fn write() -> Call<'static> {
         append: false,
         bulk,
         sync: false,
-        takes: wire::Revoke::Nothing,
+        takes: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -133,8 +133,12 @@ fn a_write_given_up_takes_its_bytes_along() {
     assert_eq!((again.head.xid, again.head.slot), (asked.head.xid, asked.head.slot));
     assert_eq!((again.head.op, again.head.flags), (Op::Write, request_flag::RESENT));
     assert_eq!(again.bulk, None);
-    let nothing =
-        wire::Write { inode: FILE, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
+    let nothing = wire::Write {
+        inode: FILE,
+        file_offset: 0,
+        append: false,
+        takes: wire::ClearPrivileges::Nothing,
+    };
     assert_eq!(wire::Write::decode_all(&again.body), Ok(nothing));
     rig.answer(&again, &Written { file_offset: 8, written_bytes: 4096 }.to_bytes());
     assert!(rig.answers().is_empty());
@@ -209,7 +213,7 @@ fn bytes_read_for_nobody_are_released() {
     let asked = rig.take();
     let reply = rig.reply(&asked);
     rig.send(asked.conn, reply, &[], Some(bulk(3, 10)));
-    assert_eq!(rig.released, [door::BufId(3)]);
+    assert_eq!(rig.released, [interface::BufId(3)]);
     assert_eq!(rig.client.busy_count(), 0);
 }
 

@@ -5,7 +5,7 @@ use super::rig::{Rig, bulk};
 use crate::{Answer, Call, ReadList, WriteList};
 use alloc::vec::Vec;
 use wire::{
-    ListRead, Op, Piece, Pieces, Replay, Reply, Revoke, Status, Wire, Written, reply_flag,
+    ClearPrivileges, ListRead, Op, Piece, Pieces, Replay, Reply, Status, Wire, Written, reply_flag,
     request_flag,
 };
 
@@ -16,7 +16,13 @@ fn pieces(all: &[(u64, u32)]) -> Pieces {
 
 fn write(pieces: &Pieces, bulk_bytes: u32) -> Call<'_> {
     let bulk = Some(bulk(7, bulk_bytes));
-    Call::WriteList(WriteList { inode: FILE, pieces, bulk, sync: false, takes: Revoke::Nothing })
+    Call::WriteList(WriteList {
+        inode: FILE,
+        pieces,
+        bulk,
+        sync: false,
+        takes: ClearPrivileges::Nothing,
+    })
 }
 
 fn written(written_bytes: u32) -> Vec<u8> {
@@ -31,7 +37,7 @@ fn a_list_is_one_request_and_comes_back_with_its_bytes() {
     rig.call(1, write(&pieces, 15));
     let asked = rig.take();
     assert_eq!((asked.head.op, asked.bulk), (Op::WriteList, Some(bulk(7, 15))));
-    let wanted = wire::WriteList { inode: FILE, pieces, takes: Revoke::Nothing };
+    let wanted = wire::WriteList { inode: FILE, pieces, takes: ClearPrivileges::Nothing };
     assert_eq!(wire::WriteList::decode_all(&asked.body), Ok(wanted));
     rig.token(&asked, 5, &written(15));
     let answer = Written { file_offset: 90, written_bytes: 15 };
@@ -96,7 +102,8 @@ fn a_list_given_up_is_asked_for_without_pieces() {
     assert_eq!((again.head.xid, again.head.slot), (asked.head.xid, asked.head.slot));
     assert_eq!((again.head.op, again.head.flags), (Op::WriteList, request_flag::RESENT));
     assert_eq!(again.bulk, None);
-    let nothing = wire::WriteList { inode: FILE, pieces: Pieces::NONE, takes: Revoke::Nothing };
+    let nothing =
+        wire::WriteList { inode: FILE, pieces: Pieces::NONE, takes: ClearPrivileges::Nothing };
     assert_eq!(wire::WriteList::decode_all(&again.body), Ok(nothing));
     // It had been done: its bytes are kept for a replay.
     rig.token(&again, 5, &written(15));

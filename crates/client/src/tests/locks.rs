@@ -3,7 +3,7 @@
 use super::rig::{Asked, Rig};
 use crate::{Answer, Call, Report, SetLock};
 use alloc::vec::Vec;
-use door::{Event, LockAsk, Mail, PeerEvent};
+use interface::{Event, LockAsk, Mail, PeerEvent};
 use wire::{
     ByteRange, CancelLock, Grant, HandleId, Head, InodeNo, LaneId, LockCancelled, LockKind,
     LockSet, LockType, Op, Relock, Reply, Status, Wire, reply_flag,
@@ -332,8 +332,8 @@ fn a_sister_asks_the_keeper_and_is_told() {
     let asked = rig.take();
     reply(&mut rig, &asked, true);
     assert!(rig.mails.contains(&(from, Mail::LockDone { job, result: Ok(()) })));
-    for sister in [0, 1, 2] {
-        let told = (LaneId(sister), Mail::LocksAt { inode, some: true });
+    for peer_lane in [0, 1, 2] {
+        let told = (LaneId(peer_lane), Mail::LocksAt { inode, some: true });
         assert_eq!(rig.mails.iter().filter(|mail| **mail == told).count(), 1, "tell me of closes");
     }
     rig.mails.clear();
@@ -343,7 +343,7 @@ fn a_sister_asks_the_keeper_and_is_told() {
     assert_eq!(wire::SetLock::decode_all(&asked.body).unwrap().lock, None);
     reply(&mut rig, &asked, true);
     assert!(rig.mails.is_empty(), "nobody waits for that");
-    // And the other way round: a file that a sister keeps.
+    // And the other way round: a file that a peer lane keeps.
     let mut files = (1..).map(|count| InodeNo::new(2, count));
     let inode = files.find(|inode| rig.client.keeper_of(*inode) == LaneId(0)).unwrap();
     let set = SetLock { inode, wait: true, ..set(&rig, 9, WRITE, (0, 9)) };

@@ -19,7 +19,7 @@ pub(super) fn chmod(inode: InodeNo) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn write(buf: u32, bulk_bytes: u32) -> Call<'static> {
         append: false,
         bulk,
         sync: false,
-        takes: wire::Revoke::Nothing,
+        takes: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -349,9 +349,10 @@ fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
 #[cfg(feature = "planted")]
 #[test]
 fn a_late_reply_of_an_old_boot_is_no_loss() {
-    let rules = |drain_sisters, late_replies| {
+    let rules = |drain_peer_lanes, late_replies| {
         let rules = wire::Rules::default();
-        let rules = if drain_sisters { rules } else { rules.without(wire::Rule::DrainSisters) };
+        let rules =
+            if drain_peer_lanes { rules } else { rules.without(wire::Rule::DrainPeerLanes) };
         if late_replies { rules } else { rules.without(wire::Rule::LateReplies) }
     };
     for late_replies in [true, false] {
@@ -365,10 +366,11 @@ fn a_late_reply_of_an_old_boot_is_no_loss() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_new_boot_is_looked_for_at_all_lanes() {
-    for drain_sisters in [true, false] {
+    for drain_peer_lanes in [true, false] {
         let mut rig = Rig::new(4);
         let rules = wire::Rules::default();
-        let rules = if drain_sisters { rules } else { rules.without(wire::Rule::DrainSisters) };
+        let rules =
+            if drain_peer_lanes { rules } else { rules.without(wire::Rule::DrainPeerLanes) };
         rig.client = crate::Client::new(crate::Config { rules, ..super::rig::config() });
         rig.answers_recovery = false;
         let other = InodeNo((3 << 48) | 1);
@@ -379,7 +381,7 @@ fn a_new_boot_is_looked_for_at_all_lanes() {
         rig.shape.boot_id += 1;
         rig.close(busy.conn);
         let asked = rig.asked.iter().filter(|asked| asked.head.op == Op::Resume);
-        assert_eq!(asked.count(), if drain_sisters { 2 } else { 1 });
+        assert_eq!(asked.count(), if drain_peer_lanes { 2 } else { 1 });
     }
 }
 
@@ -392,7 +394,7 @@ fn a_token_that_is_none_closes_the_connection() {
         let flags = wire::reply_flag::TOKEN;
         let reply = Reply { flags, transno: Transno(transno), ..rig.reply(&asked) };
         rig.send(asked.conn, reply, &body, None);
-        assert_eq!(rig.client.counters().breach_count, 1);
+        assert_eq!(rig.client.counters().protocol_error_count, 1);
         assert!(rig.answers().is_empty());
     }
 }

@@ -6,7 +6,7 @@ use super::rig::{Asked, Rig};
 use super::{Dice, FILE};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use door::ConnId;
+use interface::ConnId;
 use wire::{InodeNo, Op, Reply, Resume, ShardId, Transno, Wire, Xid, request_flag};
 
 const OTHER: InodeNo = InodeNo((3 << 48) | 9);
@@ -198,7 +198,7 @@ impl World {
             self.answered_count += 1;
         }
         assert!(self.rig.client.take_reports().is_empty());
-        assert_eq!(self.rig.client.counters().breach_count, 0);
+        assert_eq!(self.rig.client.counters().protocol_error_count, 0);
     }
 }
 

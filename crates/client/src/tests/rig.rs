@@ -5,7 +5,7 @@ use crate::{Answer, Call, CallId, Client, Config};
 use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
-use door::{
+use interface::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, NO_MAC, NetAction,
     NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
 };
@@ -74,8 +74,8 @@ pub(super) struct Rig {
     /// Copies that the client keeps, with what was copied.
     pub(super) kept: BTreeMap<u32, Bulk>,
     pub(super) mails: Vec<(LaneId, Mail)>,
-    /// Sisters that hear of an eviction are evicted too.
-    pub(super) sisters_follow: bool,
+    /// Peer lanes that hear of an eviction are evicted too.
+    pub(super) peer_lanes_follow: bool,
     /// What the secret file has, and how often it was read. `None`: it cannot be read.
     pub(super) secrets: Option<Secrets>,
     pub(super) wanted_count: usize,
@@ -136,7 +136,7 @@ impl Rig {
             released: Vec::new(),
             kept: BTreeMap::new(),
             mails: Vec::new(),
-            sisters_follow: true,
+            peer_lanes_follow: true,
             secrets: None,
             wanted_count: 0,
             wake_at: None,
@@ -367,7 +367,7 @@ impl Rig {
                         mail,
                     })));
                 }
-                if self.sisters_follow && matches!(mail, Mail::Evicted { .. }) {
+                if self.peer_lanes_follow && matches!(mail, Mail::Evicted { .. }) {
                     self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Mail {
                         from: to,
                         mail,
@@ -375,11 +375,11 @@ impl Rig {
                 }
             }
             Action::Keep { as_buf, bulk } => {
-                assert!(as_buf.0 >= door::KEPT_BUFS);
+                assert!(as_buf.0 >= interface::CORE_BUFS);
                 let before = self.kept.insert(as_buf.0, bulk);
                 assert_eq!(before, None, "a name is used once at a time");
             }
-            Action::Release { buf } if buf.0 >= door::KEPT_BUFS => {
+            Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {
                 assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
             }
             Action::Release { buf } => self.released.push(buf),
@@ -396,7 +396,7 @@ impl Rig {
     fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
         let (head, body) = Head::decode(frame).expect("a client sends valid frames");
         match head {
-            Head::Greeting(FrameKind::Hello) => {
+            Head::Handshake(FrameKind::Hello) => {
                 let hello = Hello::decode_all(body).unwrap();
                 let lane = LaneId(hello.server_lane.0 % self.shape.map.lane_count);
                 self.hellos.push((hello.server_lane, hello.conn_epoch));
@@ -409,7 +409,7 @@ impl Rig {
                 let challenge = Challenge { fs: self.shape.fs, nonce, proof };
                 self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
-            Head::Greeting(FrameKind::Proof) => {
+            Head::Handshake(FrameKind::Proof) => {
                 let (_, hello, lane) =
                     self.conns.iter().find(|(known, ..)| *known == conn).unwrap().clone();
                 let proof = wire::Proof::decode_all(body).unwrap().proof;
@@ -459,7 +459,7 @@ impl Rig {
 
     fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
-        Head::Greeting(kind).encode(&mut frame, None, |to| to.put(body));
+        Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         self.happenings.push_back(Happening::Frame(conn, frame, None));
     }
 

@@ -12,7 +12,7 @@ impl World {
             range_bytes,
             allocation,
             keep_size,
-            takes: wire::Revoke::Nothing,
+            takes: wire::ClearPrivileges::Nothing,
         };
         self.ask(Op::Allocate, &ask, None)
     }

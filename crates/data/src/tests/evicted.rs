@@ -29,7 +29,7 @@ impl World {
             panic!("no checksums")
         };
         let mut from = wire::Reader::new(self.arena.get(ranges));
-        let asked: Vec<door::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
+        let asked: Vec<interface::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
         let asked: Vec<u64> = asked.iter().map(|range| range.object_offset / BLOCK).collect();
         assert_eq!(asked, blocks.iter().map(|(block, _)| *block).collect::<Vec<_>>());
         let bytes: Vec<u8> = blocks.iter().flat_map(|(_, sum)| sum.to_bytes()).collect();

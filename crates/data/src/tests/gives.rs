@@ -3,11 +3,13 @@
 use super::{FILE, World};
 use crate::{Answer, Outcome};
 use alloc::vec::Vec;
-use door::Action;
-use wire::{Allocate, Allocation, Gives, InodeNo, Op, Revoke, Status, Transno, Write};
+use interface::Action;
+use wire::{
+    Allocate, Allocation, ClearPrivileges, InodeNo, Op, PrivilegedBits, Status, Transno, Write,
+};
 
 /// Whether a write and an allocation of somebody who may not leave `takes` are refused.
-fn is_refused(world: &mut World, takes: Revoke) -> bool {
+fn is_refused(world: &mut World, takes: ClearPrivileges) -> bool {
     let bulk = world.bulk(10);
     let write = Write { inode: FILE, file_offset: 0, append: false, takes };
     let token = world.ask(Op::Write, &write, Some(bulk));
@@ -17,7 +19,7 @@ fn is_refused(world: &mut World, takes: Revoke) -> bool {
         world.outcomes();
         return false;
     }
-    let result: Result<Answer, Status> = Err(Status::NeedRevoke);
+    let result: Result<Answer, Status> = Err(Status::NeedClearPrivileges);
     assert_eq!(outcomes, [Outcome::Answered { token, result, shown: Transno(0) }]);
     assert_eq!(world.take(), [Action::Release { buf: bulk.buf }], "nothing is written");
     let (inode, file_offset, range_bytes) = (FILE, 0, 10);
@@ -31,19 +33,21 @@ fn is_refused(world: &mut World, takes: Revoke) -> bool {
 #[test]
 fn a_write_is_refused_that_would_leave_what_it_takes_away() {
     let mut world = World::with_file(100);
-    let (nothing, all) = (Gives::default(), Gives { set_id: true, capability: true });
+    let (nothing, all) =
+        (PrivilegedBits::default(), PrivilegedBits { set_id: true, capability: true });
     for (gives, to_nobody, to_root, to_user) in [
         (nothing, false, false, false),
-        (Gives { set_id: true, ..nothing }, false, false, true),
-        (Gives { capability: true, ..nothing }, false, true, true),
+        (PrivilegedBits { set_id: true, ..nothing }, false, false, true),
+        (PrivilegedBits { capability: true, ..nothing }, false, true, true),
         (all, false, true, true),
     ] {
         world.shards.set_gives(FILE, gives);
         world.shards.set_gives(InodeNo(FILE.0 + 1), all);
-        let refused: Vec<bool> = [Revoke::Nothing, Revoke::Capability, Revoke::All]
-            .into_iter()
-            .map(|takes| is_refused(&mut world, takes))
-            .collect();
+        let refused: Vec<bool> =
+            [ClearPrivileges::Nothing, ClearPrivileges::Capability, ClearPrivileges::All]
+                .into_iter()
+                .map(|takes| is_refused(&mut world, takes))
+                .collect();
         assert_eq!(refused, [to_nobody, to_root, to_user], "{gives:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Lost;
-use wire::{FILE_BYTES_MAX, Piece, Pieces, ReadList, Revoke, WriteList};
+use wire::{ClearPrivileges, FILE_BYTES_MAX, Piece, Pieces, ReadList, WriteList};
 
 fn pieces(all: &[(u64, u32)]) -> Pieces {
     let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
@@ -17,7 +17,11 @@ impl World {
     fn write_list(&mut self, all: &[(u64, u32)]) -> Token {
         let pieces = pieces(all);
         let bulk = (pieces.count() > 0).then(|| self.bulk(pieces.total_bytes()));
-        self.ask(Op::WriteList, &WriteList { inode: FILE, pieces, takes: Revoke::Nothing }, bulk)
+        self.ask(
+            Op::WriteList,
+            &WriteList { inode: FILE, pieces, takes: ClearPrivileges::Nothing },
+            bulk,
+        )
     }
 
     pub(super) fn read_list(&mut self, all: &[(u64, u32)]) -> Token {
@@ -305,16 +309,16 @@ fn what_is_no_list_is_refused_and_its_buffer_given_back() {
     let mut world = World::with_file(100);
     let shard = MAP.data_shard(FILE, 0);
     let body = |all: &[(u64, u32)]| {
-        WriteList { inode: FILE, pieces: pieces(all), takes: Revoke::Nothing }.to_bytes()
+        WriteList { inode: FILE, pieces: pieces(all), takes: ClearPrivileges::Nothing }.to_bytes()
     };
     for bulk_bytes in [14, 16] {
         let bulk = world.bulk(bulk_bytes);
         let tried = world.try_ask(Op::WriteList, shard, &body(&[(0, 10), (20, 5)]), Some(bulk));
-        assert_eq!(tried, Err(Breach::Malformed), "{bulk_bytes} bytes for 15");
+        assert_eq!(tried, Err(ProtocolError::Malformed), "{bulk_bytes} bytes for 15");
         assert_eq!(released(&world.take()), [bulk.buf.0]);
     }
     let tried = world.try_ask(Op::WriteList, shard, &body(&[(0, 10)]), None);
-    assert_eq!(tried, Err(Breach::Malformed));
+    assert_eq!(tried, Err(ProtocolError::Malformed));
     let bulk = world.bulk(15);
     let overlapping = body(&[(0, 10), (9, 5)]);
     let token = world.try_ask(Op::WriteList, shard, &overlapping, Some(bulk)).unwrap();

@@ -30,7 +30,7 @@ impl World {
             panic!("no checksums")
         };
         let mut from = wire::Reader::new(self.arena.get(ranges));
-        let ranges: Vec<door::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
+        let ranges: Vec<interface::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
         let bytes: Vec<u8> = found.iter().flat_map(BlockSum::to_bytes).collect();
         let span = self.arena.put(&bytes);
         self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), false)));
@@ -132,7 +132,7 @@ fn checksums_are_taken_away_durably_before_a_covered_byte_is_overwritten() {
     let found = BLOCK + 100;
     world.stat(Some(found));
     assert!(world.take().is_empty(), "not written");
-    let gone = ContentsChange::SumsGone { inode: FILE, from_block: 0, until_block: 1024 };
+    let gone = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: 1024 };
     assert_eq!(world.notes(), [gone]);
     world.with(|shards, turn| shards.on_logged(turn, FILE));
     assert_eq!(world.bound(), None, "not while the region is open");
@@ -192,7 +192,7 @@ fn a_truncation_takes_the_checksums_behind_it_away_first() {
     world.truncate(BLOCK);
     world.stat(Some(BLOCK + 100));
     assert!(world.take().is_empty(), "not cut");
-    let [ContentsChange::SumsGone { from_block: 1, until_block, .. }] = world.notes()[..] else {
+    let [ContentsChange::SumsRemoved { from_block: 1, until_block, .. }] = world.notes()[..] else {
         panic!("the second block's")
     };
     assert!(until_block > 1 << 40, "to the end: {until_block}");
@@ -341,7 +341,7 @@ fn a_file_that_is_missing_keeps_its_size_and_cannot_be_read() {
 
 #[test]
 fn a_file_that_was_cut_before_that_was_recorded_is_only_shorter() {
-    let gone = ContentsChange::SumsGone { inode: FILE, from_block: 0, until_block: u64::MAX };
+    let gone = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: u64::MAX };
     let known = sums(0, &[sum(1, BLOCK_BYTES), sum(2, 100)]);
     let mut world = World::new(&[
         (FILE, truncated(BLOCK + 100, 5)),

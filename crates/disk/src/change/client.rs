@@ -6,7 +6,7 @@ use wire::{ClientUuid, Flaw, Reader, SessionId, Writer};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientChange {
     /// A session has left this shard in order: its slots are forgotten.
-    SessionGone {
+    SessionRemoved {
         /// Which.
         session: SessionId,
     },
@@ -43,7 +43,7 @@ pub enum ClientChange {
 impl ClientChange {
     pub(super) const fn tag(&self) -> u8 {
         match self {
-            Self::SessionGone { .. } => 13,
+            Self::SessionRemoved { .. } => 13,
             Self::SessionAway { .. } => 14,
             Self::Evicted { .. } => 15,
             Self::VbrFailed { .. } => 16,
@@ -54,7 +54,7 @@ impl ClientChange {
 
     pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
         match self {
-            Self::SessionGone { session } | Self::SessionAway { session } => to.write(session),
+            Self::SessionRemoved { session } | Self::SessionAway { session } => to.write(session),
             Self::Evicted { client, boot_id } | Self::EvictionOver { client, boot_id } => {
                 to.write(client);
                 to.write(boot_id);
@@ -67,7 +67,7 @@ impl ClientChange {
     /// `None` for a tag that is none of these.
     pub(super) fn decode_fields(tag: u8, from: &mut Reader<'_>) -> Result<Option<Self>, Flaw> {
         Ok(Some(match tag {
-            13 => Self::SessionGone { session: from.read()? },
+            13 => Self::SessionRemoved { session: from.read()? },
             14 => Self::SessionAway { session: from.read()? },
             15 => Self::Evicted { client: from.read()?, boot_id: from.read()? },
             16 => Self::VbrFailed { client: from.read()? },

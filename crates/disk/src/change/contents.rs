@@ -56,7 +56,7 @@ pub enum ContentsChange {
         write_time_ns: u64,
     },
     /// There is no such object.
-    ObjectGone {
+    ObjectRemoved {
         /// The file.
         inode: InodeNo,
     },
@@ -70,7 +70,7 @@ pub enum ContentsChange {
         sums: BlockSums,
     },
     /// Blocks have no checksums from here on: what they covered may change.
-    SumsGone {
+    SumsRemoved {
         /// The file.
         inode: InodeNo,
         /// The first block.
@@ -89,9 +89,9 @@ impl ContentsChange {
             | Self::WriteList { inode, .. }
             | Self::Truncate { inode, .. }
             | Self::Allocate { inode, .. }
-            | Self::ObjectGone { inode }
+            | Self::ObjectRemoved { inode }
             | Self::Sums { inode, .. }
-            | Self::SumsGone { inode, .. } => *inode,
+            | Self::SumsRemoved { inode, .. } => *inode,
         }
     }
 
@@ -100,10 +100,10 @@ impl ContentsChange {
     #[must_use]
     pub const fn fences(&self) -> bool {
         match self {
-            Self::Truncate { .. } | Self::Allocate { .. } | Self::SumsGone { .. } => true,
+            Self::Truncate { .. } | Self::Allocate { .. } | Self::SumsRemoved { .. } => true,
             Self::Write { .. }
             | Self::WriteList { .. }
-            | Self::ObjectGone { .. }
+            | Self::ObjectRemoved { .. }
             | Self::Sums { .. } => false,
         }
     }
@@ -112,11 +112,11 @@ impl ContentsChange {
         match self {
             Self::Write { .. } => 9,
             Self::Truncate { .. } => 10,
-            Self::ObjectGone { .. } => 11,
+            Self::ObjectRemoved { .. } => 11,
             Self::Allocate { .. } => 36,
             Self::WriteList { .. } => 37,
             Self::Sums { .. } => 38,
-            Self::SumsGone { .. } => 39,
+            Self::SumsRemoved { .. } => 39,
         }
     }
 
@@ -155,13 +155,13 @@ impl ContentsChange {
                 to.write(size_bytes);
                 to.write(write_time_ns);
             }
-            Self::ObjectGone { inode } => to.write(inode),
+            Self::ObjectRemoved { inode } => to.write(inode),
             Self::Sums { inode, first_block, sums } => {
                 to.write(inode);
                 to.write(first_block);
                 to.write(sums);
             }
-            Self::SumsGone { inode, from_block, until_block } => {
+            Self::SumsRemoved { inode, from_block, until_block } => {
                 to.write(inode);
                 to.write(from_block);
                 to.write(until_block);
@@ -184,7 +184,7 @@ impl ContentsChange {
                 size_bytes: from.read()?,
                 write_time_ns: from.read()?,
             },
-            11 => Self::ObjectGone { inode: from.read()? },
+            11 => Self::ObjectRemoved { inode: from.read()? },
             36 => Self::Allocate {
                 inode: from.read()?,
                 object_offset: from.read()?,
@@ -200,7 +200,7 @@ impl ContentsChange {
                 write_time_ns: from.read()?,
             },
             38 => Self::Sums { inode: from.read()?, first_block: from.read()?, sums: from.read()? },
-            39 => Self::SumsGone {
+            39 => Self::SumsRemoved {
                 inode: from.read()?,
                 from_block: from.read()?,
                 until_block: from.read()?,

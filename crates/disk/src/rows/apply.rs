@@ -118,7 +118,7 @@ impl<R: Rows> Applying<'_, R> {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
                 self.put_entry(*dir, *name, DirentRow { cookie, inode, kind, version })?;
             }
-            Change::DirentGone { dir, name } => self.drop_entry(*dir, *name)?,
+            Change::DirentRemoved { dir, name } => self.drop_entry(*dir, *name)?,
             Change::Symlink { inode, target } => {
                 self.of_names()?;
                 self.rows.put(Key::target(*inode).bytes(), target.0);
@@ -129,12 +129,12 @@ impl<R: Rows> Applying<'_, R> {
                 self.of_names()?;
                 self.rows.put(key.bytes(), value.0);
             }
-            Change::XattrGone { inode, name } => {
+            Change::XattrRemoved { inode, name } => {
                 if let Some(key) = Key::xattr(*inode, name.0) {
                     self.rows.delete(key.bytes());
                 }
             }
-            Change::InodeGone { inode } => self.drop_inode(*inode)?,
+            Change::InodeRemoved { inode } => self.drop_inode(*inode)?,
             Change::Contents(change) => self.change_contents(change)?,
             Change::Client(change) => self.change_client(change)?,
             Change::Txn(change) => self.change_txn(change)?,
@@ -151,7 +151,7 @@ impl<R: Rows> Applying<'_, R> {
             | ContentsChange::Allocate { inode, .. } => {
                 self.change_object(*inode, change)?;
             }
-            ContentsChange::ObjectGone { inode } => {
+            ContentsChange::ObjectRemoved { inode } => {
                 self.rows.delete(Key::object(self.id(), *inode).bytes());
                 self.rows.delete_range(&Range::sums(self.id(), *inode, 0..u64::MAX))?;
             }
@@ -161,7 +161,7 @@ impl<R: Rows> Applying<'_, R> {
                 }
                 blocks::put(self.rows, (self.id(), *inode), *first_block, sums)?;
             }
-            ContentsChange::SumsGone { inode, from_block, until_block } => {
+            ContentsChange::SumsRemoved { inode, from_block, until_block } => {
                 if *from_block == 0 {
                     self.change_object(*inode, change)?;
                 }
@@ -173,7 +173,7 @@ impl<R: Rows> Applying<'_, R> {
 
     fn change_client(&mut self, change: &ClientChange) -> Result<(), Fault> {
         match change {
-            ClientChange::SessionGone { session } => {
+            ClientChange::SessionRemoved { session } => {
                 self.rows.delete(Key::session(self.id(), *session).bytes());
                 self.rows.delete_range(&Range::slots(self.id(), *session))?;
             }

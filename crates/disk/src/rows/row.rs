@@ -2,13 +2,13 @@
 
 use super::key::{part, table};
 use crate::{
-    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPlace, REPLY_BYTES_MAX, SessionRow,
+    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPosition, REPLY_BYTES_MAX, SessionRow,
     Share, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{
-    Attr, Breach, Bytes, ClientUuid, Export, FileKind, Flaw, FsUuid, InodeNo, LaneId, List, Name,
-    Op, Reader, SessionId, ShardId, Status, Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, Export, FileKind, Flaw, FsUuid, InodeNo, LaneId, List, Name, Op,
+    ProtocolError, Reader, SessionId, ShardId, Status, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and what its next numbers follow from.
@@ -71,16 +71,16 @@ impl ObjectRow {
             ContentsChange::Sums { first_block: 0, sums, .. } if !sums.at(0).is_none() => {
                 self.first_sum = sums.at(0);
             }
-            ContentsChange::SumsGone { from_block: 0, until_block: 1.., .. } => {
+            ContentsChange::SumsRemoved { from_block: 0, until_block: 1.., .. } => {
                 self.first_sum = BlockSum::NONE;
             }
             ContentsChange::Sums { .. }
-            | ContentsChange::SumsGone { .. }
+            | ContentsChange::SumsRemoved { .. }
             | ContentsChange::Write { .. }
             | ContentsChange::WriteList { .. }
             | ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. } => {}
+            | ContentsChange::ObjectRemoved { .. } => {}
         }
     }
 }
@@ -124,7 +124,7 @@ pub struct LogRow {
     /// The last of the lane's files that was made: it and those from `place` on must be there.
     pub segment_no_last: u32,
     /// Up to here the rows have it. It was durable up to here at least.
-    pub place: LogPlace,
+    pub place: LogPosition,
     /// The last batch before that place, 0 before the first.
     pub batch_no: u64,
     /// The server stopped, and the rows have all of it: none of it is needed any more.
@@ -392,7 +392,9 @@ impl Wire<'_> for StoreRow {
         let (fs, boot_id, first_boot_id) = (from.read()?, from.read()?, from.read()?);
         let share = match from.read()? {
             0_u8 => None,
-            number => Some(Share::from_number(number).ok_or(Flaw::Breach(Breach::Malformed))?),
+            number => Some(
+                Share::from_number(number).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))?,
+            ),
         };
         Ok(Self { fs, boot_id, first_boot_id, share })
     }
@@ -414,7 +416,7 @@ impl Wire<'_> for LogRow {
             boot_id: from.read()?,
             lane_count: from.read()?,
             segment_no_last: from.read()?,
-            place: LogPlace { segment_no: from.read()?, offset: from.read()? },
+            place: LogPosition { segment_no: from.read()?, offset: from.read()? },
             batch_no: from.read()?,
             is_over: from.read()?,
         })

@@ -2,7 +2,7 @@
 
 use super::{changes, session_record};
 use crate::{
-    Batch, BatchHead, Fault, LogHead, LogPlace, Made, Origin, PreVersions, Record, Superblock,
+    Batch, BatchHead, Fault, LogHead, LogPosition, Made, Origin, PreVersions, Record, Superblock,
     Trailer,
 };
 use alloc::string::{String, ToString};
@@ -130,7 +130,7 @@ fn trailer_bytes() {
         zero_piece_count: 2,
         file_bytes: 0x0400_0000,
         places: [(1, 64), (9, 0x0102_0304)]
-            .map(|(segment_no, offset)| LogPlace { segment_no, offset })
+            .map(|(segment_no, offset)| LogPosition { segment_no, offset })
             .to_vec(),
     };
     let mut bytes = Vec::new();

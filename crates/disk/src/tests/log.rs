@@ -2,7 +2,7 @@
 
 use super::{Dice, changes, session_record};
 use crate::{
-    BATCH_HEAD_BYTES, Batch, BatchHead, Changes, Fault, LOG_HEAD_BYTES, LogHead, LogPlace,
+    BATCH_HEAD_BYTES, Batch, BatchHead, Changes, Fault, LOG_HEAD_BYTES, LogHead, LogPosition,
     LogReader, Trailer, zero_piece_count,
 };
 use alloc::vec::Vec;
@@ -51,7 +51,7 @@ fn log_with_trailers(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
             batch_bytes: head.batch_bytes,
             zero_piece_count: zero_piece_count(offset, batch),
             file_bytes: 1 << 20,
-            places: [LogPlace { segment_no: 1, offset }].to_vec(),
+            places: [LogPosition { segment_no: 1, offset }].to_vec(),
         }
         .encode(&mut file);
         ends.push(file.len());

@@ -89,7 +89,7 @@ fn objects_have_the_size_and_time_that_was_written() {
     assert_eq!(table.all(), object(4096 + 512, 20), "up to the piece that ends last");
     table.change(SHARD, &[write(0, 5000, 30), list(25)]).unwrap();
     assert_eq!(table.all(), object(5000, 30), "it makes nothing shorter and no time earlier");
-    table.change(SHARD, &[Change::Contents(ContentsChange::ObjectGone { inode })]).unwrap();
+    table.change(SHARD, &[Change::Contents(ContentsChange::ObjectRemoved { inode })]).unwrap();
     assert_eq!(table.all(), []);
     assert!(table.change(ShardId::meta(0), &[write(0, 1, 1)]).is_err());
     assert!(table.change(SHARD, &[Change::Inode { row: row() }]).is_err());
@@ -104,7 +104,7 @@ fn blocks_have_the_checksums_that_were_recorded_last() {
         Change::Contents(ContentsChange::Sums { inode, first_block, sums: BlockSums(sums.into()) })
     };
     let gone = |from_block, until_block| {
-        Change::Contents(ContentsChange::SumsGone { inode, from_block, until_block })
+        Change::Contents(ContentsChange::SumsRemoved { inode, from_block, until_block })
     };
     let found = |table: &Table| {
         let mut found = Vec::new();
@@ -131,7 +131,7 @@ fn blocks_have_the_checksums_that_were_recorded_last() {
     table.change(SHARD, &[sums(1, &[sum(7)]), gone(0, 1)]).unwrap();
     assert_eq!(found(&table), [(1, sum(7))]);
     table.change(SHARD, &[sums(1 << 40, &[sum(8)])]).unwrap();
-    table.change(SHARD, &[Change::Contents(ContentsChange::ObjectGone { inode })]).unwrap();
+    table.change(SHARD, &[Change::Contents(ContentsChange::ObjectRemoved { inode })]).unwrap();
     assert_eq!(table.all(), []);
 }
 
@@ -173,7 +173,7 @@ fn slots_keep_the_latest_reply_and_sessions_go_with_theirs() {
     assert_eq!(table.all(), [who(true), slot(120, 2)]);
     table.apply(&session_record(5, &[])).unwrap();
     assert_eq!(table.all(), [who(false), slot(120, 2)]);
-    table.change(shard, &[Change::Client(ClientChange::SessionGone { session })]).unwrap();
+    table.change(shard, &[Change::Client(ClientChange::SessionRemoved { session })]).unwrap();
     assert_eq!(table.all(), []);
 }
 

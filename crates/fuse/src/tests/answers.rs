@@ -5,7 +5,7 @@ use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{BufId, Bulk, Event, KernelSlot, Mail, NO_MAC, PeerEvent};
+use interface::{BufId, Bulk, Event, KernelSlot, Mail, NO_MAC, PeerEvent};
 use wire::{
     Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
     LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, Renamed, SetTime,
@@ -229,7 +229,7 @@ fn setattr_sets_what_is_named() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     };
     let at = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
     let cases = [
@@ -323,7 +323,11 @@ fn files_are_opened_read_written_and_closed() {
         rig.ask_bytes(Some(3), bytes, Some(data));
         let asked = rig.take();
         // The kernel did not say that the writer may not keep set-id bits, but of a mapping.
-        let takes = if write_flags == 0 { wire::Revoke::Capability } else { wire::Revoke::Nothing };
+        let takes = if write_flags == 0 {
+            wire::ClearPrivileges::Capability
+        } else {
+            wire::ClearPrivileges::Nothing
+        };
         let wanted = Write { inode: FILE, file_offset: 600, append, takes };
         assert_eq!(Write::decode_all(&asked.body), Ok(wanted));
         assert_eq!(asked.bulk, Some(data));
@@ -355,7 +359,7 @@ fn fsync_waits_for_every_shard_of_the_file() {
     }
 }
 
-/// A sister lane lost something of a file that another sister has opened.
+/// A peer lane lost something of a file that another peer lane has opened.
 #[test]
 fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_knows_of_a_loss() {
     let mut rig = Rig::new();

@@ -5,7 +5,7 @@ use super::std::collections::BTreeMap;
 use super::{DIRECTORY, Dice, FILE, attr};
 use crate::abi::{Opcode, init_flag};
 use alloc::vec::Vec;
-use door::{Event, KernelEvent, Mail, Mono, PeerEvent, Process, Say};
+use interface::{Event, KernelEvent, Mail, Mono, PeerEvent, Process, Say};
 use wire::{
     Attr, Bytes, Contents, Created, Entry, FileKind, Glimpsed, Groups, InodeNo, LaneId, List,
     Listing, Lookup, Op, Space, Status, Target, Value, Wire, Written, attr_flag,
@@ -351,10 +351,10 @@ fn when_the_kernel_goes_all_lanes_end_and_nothing_is_answered() {
     assert_eq!(rig.mails, [(LaneId(1), Mail::Unmounted), (LaneId(2), Mail::Unmounted)]);
     assert_eq!(rig.stopped_count, 1);
     assert!(rig.replied.is_empty());
-    let mut sister = Rig::new();
-    sister.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Unmounted }));
-    assert_eq!(sister.stopped_count, 1);
-    assert!(sister.mails.is_empty());
+    let mut peer_lane = Rig::new();
+    peer_lane.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Unmounted }));
+    assert_eq!(peer_lane.stopped_count, 1);
+    assert!(peer_lane.mails.is_empty());
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn whatever_the_kernel_says_every_request_is_answered_once() {
     let mut dice = Dice(0x5eed);
     let mut rig = Rig::new();
     // A lock may be lost with a connection.
-    rig.sisters_know = true;
+    rig.peer_lanes_know = true;
     let mut due = BTreeMap::new();
     for unique in 1..20_000_u32 {
         let known = dice.roll(Opcode::ALL.len() as u64) as usize;

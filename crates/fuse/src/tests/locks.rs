@@ -5,7 +5,7 @@ use super::FILE;
 use super::rig::{Rig, u32s, u64s};
 use crate::abi::Opcode;
 use alloc::vec::Vec;
-use door::{Event, LockAsk, Mail, PeerEvent};
+use interface::{Event, LockAsk, Mail, PeerEvent};
 use wire::{
     ByteRange, Grant, HandleId, InodeNo, LaneId, LockFound, LockKind, LockRow, LockSet, LockType,
     Op, SetLock, Status, Wire,
@@ -99,7 +99,7 @@ fn the_end_of_a_mount_ends_its_waits() {
     rig.ask(Opcode::Setlkw, 3, file, &lk_in((0, 5), WRITE, 0));
     let asked = rig.take();
     rig.answer(&asked, &granted(false));
-    rig.event(door::Event::Stop);
+    rig.event(interface::Event::Stop);
     let cancel = rig.take();
     assert_eq!(cancel.head.op, Op::CancelLock);
     rig.answer(&cancel, &wire::LockCancelled { waited: true }.to_bytes());
@@ -151,7 +151,7 @@ fn a_close_asks_nobody_but_where_something_is_locked() {
     assert_eq!(rig.status(), Status::Ok);
     rig.ask(Opcode::Flush, 11, own, &u64s(&[5, 0, 9]));
     assert_eq!(rig.status(), Status::Ok, "nothing is left");
-    // A sister that keeps another file's locks wants to hear of its closes.
+    // A peer lane that keeps another file's locks wants to hear of its closes.
     rig.mails.clear();
     let keeper = rig.lane.client().keeper_of(other);
     rig.event(Event::Peer(PeerEvent::Mail {

@@ -5,10 +5,10 @@ use crate::{Config, MountLane};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use client::Client;
-use door::{
-    Action, Arena, Brain, BufId, Bulk, CloseReason, ConnId, Errno, Event, KernelAction,
-    KernelEvent, KernelSlot, Mail, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent, Process,
-    Say, Ticket, Turn,
+use interface::{
+    Action, Arena, BufId, Bulk, CloseReason, ConnId, Core, Errno, Event, KernelAction, KernelEvent,
+    KernelSlot, Mail, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent, Process, Say, Ticket,
+    Turn,
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, PLAIN, Proven,
@@ -55,8 +55,8 @@ pub(super) struct Rig {
     /// What is answered to that.
     pub(super) caller_ends: bool,
     pub(super) said: Vec<(Say, Vec<u8>)>,
-    /// Sisters answer at once whether a handle's holder was told of a loss.
-    pub(super) sisters_know: bool,
+    /// Peer lanes answer at once whether a handle's holder was told of a loss.
+    pub(super) peer_lanes_know: bool,
     pub(super) stopped_count: u32,
     /// Goodbyes are answered by themselves.
     pub(super) goodbye_count: u32,
@@ -136,7 +136,7 @@ impl Rig {
             looked_at: Vec::new(),
             caller_ends: true,
             said: Vec::new(),
-            sisters_know: false,
+            peer_lanes_know: false,
             stopped_count: 0,
             goodbye_count: 0,
             now_ms: 1_000,
@@ -297,7 +297,7 @@ impl Rig {
                 self.mails.push((to, mail));
             }
             Action::Keep { .. } => {}
-            Action::Release { buf } if buf.0 >= door::KEPT_BUFS => {}
+            Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {}
             Action::Release { buf } => self.released.push(buf),
             Action::Kernel(KernelAction::Reply { slot, status, payload, bulk }) => {
                 let payload = arena.get(payload).to_vec();
@@ -319,12 +319,12 @@ impl Rig {
         }
     }
 
-    /// Sisters that keep locks grant everything, and hear of everything.
+    /// Peer lanes that keep locks grant everything, and hear of everything.
     fn answer_mail(&mut self, from: LaneId, mail: Mail) {
         let answer = match mail {
             Mail::Lock { job, .. } => Mail::LockDone { job, result: Ok(()) },
             Mail::LocksAt { inode, some: true } => Mail::LocksSeen { inode },
-            Mail::IsLost { job, .. } if self.sisters_know => Mail::WasLost { job, lost: false },
+            Mail::IsLost { job, .. } if self.peer_lanes_know => Mail::WasLost { job, lost: false },
             _ => return,
         };
         self.happenings
@@ -342,7 +342,7 @@ impl Rig {
     fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
         let (head, body) = Head::decode(frame).expect("a client sends valid frames");
         match head {
-            Head::Greeting(FrameKind::Hello) => {
+            Head::Handshake(FrameKind::Hello) => {
                 Hello::decode_all(body).unwrap();
                 let nonce = [5; 32];
                 let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
@@ -350,7 +350,7 @@ impl Rig {
                 let challenge = Challenge { fs: FsUuid([9; 16]), nonce, proof };
                 self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
-            Head::Greeting(FrameKind::Proof) => {
+            Head::Handshake(FrameKind::Proof) => {
                 let welcome = Welcome {
                     session: SESSION,
                     boot_id: 1,
@@ -378,7 +378,7 @@ impl Rig {
 
     fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
-        Head::Greeting(kind).encode(&mut frame, None, |to| to.put(body));
+        Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         self.happenings.push_back(Happening::Frame(conn, frame, None));
     }
 }

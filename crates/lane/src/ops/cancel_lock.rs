@@ -3,14 +3,14 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
-use door::Turn;
-use wire::{Breach, CancelLock, HEAD_BYTES, LockCancelled, Wire};
+use interface::Turn;
+use wire::{CancelLock, HEAD_BYTES, LockCancelled, ProtocolError, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let shard = arrived.request.shard;
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
     let CancelLock { inode, wait_id } = decoded(body, shard, |ask: &CancelLock| ask.inode)?;

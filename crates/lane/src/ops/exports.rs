@@ -5,14 +5,14 @@ use crate::dispatch::Arrived;
 use crate::ops::no_body;
 use crate::outbox::{Asked, Said};
 use alloc::vec::Vec;
-use door::Turn;
-use wire::{Breach, Status};
+use interface::Turn;
+use wire::{ProtocolError, Status};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     no_body(turn, arrived)?;
     let mut reply = Vec::new();
     let administers = arrived.open.binding.administers;

@@ -3,16 +3,16 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
-use door::Turn;
-use wire::{Breach, FREEZE_MS_MAX, Freeze, Frozen, HEAD_BYTES, Status, Wire};
+use interface::Turn;
+use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEAD_BYTES, ProtocolError, Status, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-    let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let asked = Asked::from(arrived.request);
     if !arrived.open.binding.administers || lease_ms > FREEZE_MS_MAX {
         let allowed = arrived.open.binding.administers;

@@ -3,14 +3,14 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
-use door::Turn;
-use wire::{Breach, GetLock, HEAD_BYTES, LockFound, Wire};
+use interface::Turn;
+use wire::{GetLock, HEAD_BYTES, LockFound, ProtocolError, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let shard = arrived.request.shard;
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
     let ask: GetLock = decoded(body, shard, |ask: &GetLock| ask.inode)?;

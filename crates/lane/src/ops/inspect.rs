@@ -3,16 +3,16 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
-use door::{StoreAction, Turn};
-use wire::{Breach, HEAD_BYTES, Inspect, Status, Wire};
+use interface::{StoreAction, Turn};
+use wire::{HEAD_BYTES, Inspect, ProtocolError, Status, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-    let ask = Inspect::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let ask = Inspect::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
     if !arrived.open.binding.administers {
         lane.send(turn, conn, &asked, &Said::plain(Status::NotPermitted, &[]));

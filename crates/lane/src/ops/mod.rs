@@ -19,8 +19,8 @@ mod sync;
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use door::Turn;
-use wire::{Breach, HEAD_BYTES, Op};
+use interface::Turn;
+use wire::{HEAD_BYTES, Op, ProtocolError};
 
 impl Lane {
     /// Executes an operation of the lane or of a shard's locks.
@@ -28,7 +28,7 @@ impl Lane {
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), ProtocolError> {
         macro_rules! locks {
             ($($op:ident $module:ident;)*) => {
                 match arrived.request.op {
@@ -42,7 +42,7 @@ impl Lane {
                 match arrived.request.op {
                     $(Op::$op => $module::execute(self, turn, arrived),)*
                     // Executed by a metadata or data shard.
-                    _ => Err(Breach::Route),
+                    _ => Err(ProtocolError::Route),
                 }
             };
         }
@@ -51,6 +51,10 @@ impl Lane {
 }
 
 /// Checks that a request has no body.
-fn no_body(turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
-    if turn.arena.get(arrived.frame).len() == HEAD_BYTES { Ok(()) } else { Err(Breach::Malformed) }
+fn no_body(turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<(), ProtocolError> {
+    if turn.arena.get(arrived.frame).len() == HEAD_BYTES {
+        Ok(())
+    } else {
+        Err(ProtocolError::Malformed)
+    }
 }

@@ -3,14 +3,14 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::ops::no_body;
-use door::Turn;
-use wire::Breach;
+use interface::Turn;
+use wire::ProtocolError;
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     no_body(turn, arrived)?;
     lane.answer_committed(turn, arrived);
     Ok(())

@@ -3,14 +3,14 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
-use door::Turn;
-use wire::{Breach, HEAD_BYTES, Relock, Status};
+use interface::Turn;
+use wire::{HEAD_BYTES, ProtocolError, Relock, Status};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     if lane.refuses_lock(turn, arrived) {
         return Ok(());
     }

@@ -5,16 +5,16 @@ use crate::dispatch::Arrived;
 use crate::outbox::Asked;
 use crate::recovery::Phase;
 use crate::session::SlotTable;
-use door::Turn;
-use wire::{Breach, HEAD_BYTES, ReplayDone, Wire};
+use interface::Turn;
+use wire::{HEAD_BYTES, ProtocolError, ReplayDone, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-    let done = ReplayDone::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let done = ReplayDone::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
     let table = lane.slots.get(&(asked.shard, asked.session));
     if table.is_some_and(SlotTable::is_of_before) {

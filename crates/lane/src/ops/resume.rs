@@ -3,16 +3,16 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
-use door::Turn;
-use wire::{Breach, HEAD_BYTES, Resume, Resumed, Status, Wire, Writer};
+use interface::Turn;
+use wire::{HEAD_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-    let resume = Resume::decode_all(body).map_err(|_| Breach::Malformed)?;
+    let resume = Resume::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let (shard, session) = (arrived.request.shard, arrived.request.session);
     let committed = lane.session_committed(shard, session);
     if resume.known_committed > committed {

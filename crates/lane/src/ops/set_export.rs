@@ -5,16 +5,16 @@ use crate::dispatch::Arrived;
 use crate::gate::{Gate, Reason};
 use crate::outbox::{Asked, Said};
 use alloc::vec::Vec;
-use door::Turn;
-use wire::{Breach, HEAD_BYTES, SetExport, ShardId, Status, Wire, request_flag};
+use interface::Turn;
+use wire::{HEAD_BYTES, ProtocolError, SetExport, ShardId, Status, Wire, request_flag};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
-    let ask = SetExport::decode_all(&body).map_err(|_| Breach::Malformed)?;
+    let ask = SetExport::decode_all(&body).map_err(|_| ProtocolError::Malformed)?;
     let resent = arrived.request.flags & request_flag::RESENT != 0;
     let status = match lane.judge_export(arrived, &ask, resent) {
         Ok(Some(change)) => {

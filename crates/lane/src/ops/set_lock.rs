@@ -5,15 +5,15 @@ use crate::deadlock::Search;
 use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
 use alloc::vec::Vec;
-use door::Turn;
+use interface::Turn;
 use meta::{LockAsker, LockOwner};
-use wire::{Breach, HEAD_BYTES, LockKind, LockSet, SetLock, Status, Writer};
+use wire::{HEAD_BYTES, LockKind, LockSet, ProtocolError, SetLock, Status, Writer};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     if lane.refuses_lock(turn, arrived) {
         return Ok(());
     }

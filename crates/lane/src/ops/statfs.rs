@@ -5,8 +5,8 @@ use crate::dispatch::Arrived;
 use crate::outbox::Said;
 use crate::waiting::Waiting;
 use data::Token;
-use door::{Errno, StoreAction, StoreSpace, Ticket, Turn};
-use wire::{Breach, HEAD_BYTES, Op, Space, Status, Wire, Writer};
+use interface::{Errno, StoreAction, StoreSpace, Ticket, Turn};
+use wire::{HEAD_BYTES, Op, ProtocolError, Space, Status, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
 const INODE_BYTES: u64 = 4096;
@@ -15,9 +15,9 @@ pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-    wire::Statfs::decode_all(body).map_err(|_| Breach::Malformed)?;
+    wire::Statfs::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let Token(number) = lane.wait(arrived);
     turn.act(StoreAction::Space { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
     Ok(())
@@ -38,7 +38,7 @@ impl Lane {
         let status = match result {
             Ok(space) => {
                 // Where nothing new is taken any more, nothing is there to be taken.
-                let is_full = self.room_for(Op::Create).is_err() && !self.commit.is_behind();
+                let is_full = self.space_for(Op::Create).is_err() && !self.commit.is_behind();
                 let available_bytes = if is_full { 0 } else { space.available_bytes };
                 // A file that was written to is one under the store as well.
                 let file_count = space.available_file_count.unwrap_or(u64::MAX);

@@ -4,14 +4,14 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::ops::no_body;
 use data::Token;
-use door::{Action, Ticket, Turn};
-use wire::Breach;
+use interface::{Action, Ticket, Turn};
+use wire::ProtocolError;
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     no_body(turn, arrived)?;
     let Token(number) = lane.wait(arrived);
     turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });

@@ -8,14 +8,14 @@ use crate::ops::no_body;
 use crate::outbox::{Asked, Said};
 use crate::unstable::Waiter;
 use alloc::vec::Vec;
-use door::Turn;
-use wire::{Breach, Status};
+use interface::Turn;
+use wire::{ProtocolError, Status};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
-) -> Result<(), Breach> {
+) -> Result<(), ProtocolError> {
     no_body(turn, arrived)?;
     let shard = arrived.request.shard;
     if lane.fenced {
@@ -38,7 +38,7 @@ fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
     if until <= lane.commit.shard(shard).durable {
         return lane.answer_committed(turn, arrived);
     }
-    lane.count_parked(arrived.conn);
+    lane.count_suspended(arrived.conn);
     let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
     let (status, body, bulk) = (Status::Ok, Vec::new(), None);
     let said = HeldSaid { conn, asked, status, body, bulk };

@@ -9,7 +9,7 @@ mod strict;
 use crate::toy::{Dice, Kind, Toy};
 use alloc::string::String;
 use alloc::vec::Vec;
-use door::{Errno, Point};
+use interface::{Errno, Point};
 use model::{Act, Model};
 use mount::Mount;
 use wire::{FileKind, InodeNo, Map, RenameHow, Status};

@@ -1,6 +1,6 @@
 //! Clients that have shown a certificate instead of proving a secret.
 
-use super::peer::{Who, greeted, greeting};
+use super::peer::{Who, greeted, handshake};
 use crate::toy::Toy;
 use wire::{
     Challenge, Channel, Credential, FrameKind, PLAIN, Proof, Proven, Purpose, Refusal,
@@ -24,12 +24,12 @@ fn greet(toy: &mut Toy, who: &Who, shown: Shown<'_>) -> Result<SessionId, Refusa
 
 fn prove(
     toy: &mut Toy,
-    conn: door::ConnId,
+    conn: interface::ConnId,
     who: &Who,
     channel: &Channel,
 ) -> Result<SessionId, RefusalReason> {
     let hello = who.hello(&Secret::certified());
-    toy.send(conn, greeting(FrameKind::Hello, &hello), None);
+    toy.send(conn, handshake(FrameKind::Hello, &hello), None);
     toy.run();
     let (kind, body) = greeted(&toy.take(conn));
     let refused = |body: &[u8]| Refusal::decode_all(body).unwrap().reason;
@@ -42,7 +42,7 @@ fn prove(
     let secret = Secret::certified().on(channel);
     assert!(secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: secret.client_proof(proven) };
-    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run();
     let (kind, body) = greeted(&toy.take(conn));
     match kind {
@@ -95,13 +95,13 @@ fn a_certificate_does_not_stand_for_the_secret() {
     toy.certify(conn, CHANNEL, (1, "lanefs:store"));
     let who = Who { export: "guests", ..Who::new(1) };
     let hello = who.hello(&toy.secret);
-    toy.send(conn, greeting(FrameKind::Hello, &hello), None);
+    toy.send(conn, handshake(FrameKind::Hello, &hello), None);
     toy.run();
     let (_, body) = greeted(&toy.take(conn));
     let nonce = Challenge::decode_all(&body).unwrap().nonce;
     let proven = Proven { hello: &hello, nonce: &nonce, channel: &CHANNEL };
     let proof = Secret::of_channel(&CHANNEL).client_proof(proven);
-    toy.send(conn, greeting(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
+    toy.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
     toy.run();
     assert_eq!(greeted(&toy.take(conn)).0, FrameKind::Refusal);
 }

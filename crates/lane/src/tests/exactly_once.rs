@@ -5,13 +5,13 @@
 //! beforehand. A request executed twice, or lost after its reply, changes a status, the listing or
 //! the bytes of a file that all slots append to.
 
-use super::peer::{Got, Peer, ROOT, Who, create, got, greeted, greeting, name, noted, request};
+use super::peer::{Got, Peer, ROOT, Who, create, got, greeted, handshake, name, noted, request};
 use crate::toy::{Dice, Toy};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use door::ConnId;
+use interface::ConnId;
 use wire::{
     Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, PLAIN, Proof, Proven, Read,
     Readdir, RenameHow, Reply, Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag,
@@ -205,7 +205,7 @@ impl Run {
                     inode: self.log,
                     file_offset: 0,
                     append: true,
-                    takes: wire::Revoke::Nothing,
+                    takes: wire::ClearPrivileges::Nothing,
                 };
                 (Op::Write, write.to_bytes(), Some(bytes.clone()))
             }
@@ -253,7 +253,11 @@ impl Run {
                     ..Who::new(client.number)
                 };
                 let conn = self.toy.connect();
-                self.toy.send(conn, greeting(FrameKind::Hello, &who.hello(&self.toy.secret)), None);
+                self.toy.send(
+                    conn,
+                    handshake(FrameKind::Hello, &who.hello(&self.toy.secret)),
+                    None,
+                );
                 client.links.insert(lane.0, (conn, who, Stage::Hello));
                 continue;
             };
@@ -361,7 +365,7 @@ impl Run {
                     FrameKind::Challenge => {
                         let challenge = Challenge::decode_all(&body).unwrap();
                         let proof = proof_of(&self.toy, &who, &challenge);
-                        let proof = greeting(FrameKind::Proof, &Proof { proof }.to_bytes());
+                        let proof = handshake(FrameKind::Proof, &Proof { proof }.to_bytes());
                         self.toy.send(conn, proof, None);
                         link.2 = Stage::Proof;
                     }
@@ -369,7 +373,7 @@ impl Run {
                         stage = Stage::Open(Welcome::decode_all(&body).unwrap().session);
                         link.2 = stage;
                     }
-                    other => panic!("{other:?} in a greeting"),
+                    other => panic!("{other:?} in a handshake"),
                 }
             }
             if self.toy.is_closed(conn) {
@@ -676,14 +680,14 @@ fn a_running_request_is_attached_to() {
     peer.send(&mut toy, &head, &create("a").to_bytes(), None);
     toy.run_turns_only(0);
     assert!(toy.lane(0).commit.is_flying());
-    // The greeting, without letting the log end.
+    // The handshake, without letting the log end.
     let who = Who { conn_epoch: 2, ..Who::new(1) };
     let conn = toy.connect();
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
+    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run_turns_only(0);
     let challenge = Challenge::decode_all(&greeted(&toy.take(conn)).1).unwrap();
     let proof = Proof { proof: proof_of(&toy, &who, &challenge) };
-    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run_turns_only(0);
     toy.take(conn);
     assert!(toy.is_closed(peer.conn), "replaced");

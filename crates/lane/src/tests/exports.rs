@@ -81,7 +81,7 @@ impl Client {
         let got = self.ask(toy, Op::Create, parent, &create);
         assert_eq!(got.head.status, Status::Ok);
         let inode = Created::decode_all(&got.body).unwrap().attr.inode;
-        let write = Write { inode, file_offset: 0, append: false, takes: Revoke::Nothing };
+        let write = Write { inode, file_offset: 0, append: false, takes: ClearPrivileges::Nothing };
         assert_eq!(self.status(toy, Op::Write, inode, &write), Status::Ok);
         inode
     }
@@ -189,7 +189,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
     let (read_name, new_name) = (name("f"), name("new"));
     let handle = Handle { id: HandleId(9), open_for: OpenFor::ReadWrite };
     let (mode, umask) = (0o666, 0);
-    let takes = Revoke::Nothing;
+    let takes = ClearPrivileges::Nothing;
     let range = ByteRange::new(0, 1).unwrap();
     let at_dir = |body| Some((dir, body));
     let at_file = |body| Some((file, body));
@@ -220,7 +220,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Rename => Some((own, rename((own, "f"), (dir, "f")).to_bytes())),
         Op::Getattr => at_file(Getattr { inode }.to_bytes()),
         Op::Setattr => {
-            let (atime, mtime, revoke) = (SetTime::Now, SetTime::Now, Revoke::All);
+            let (atime, mtime, revoke) = (SetTime::Now, SetTime::Now, ClearPrivileges::All);
             let (mode, uid, gid) = (Some(0o777), None, None);
             at_file(Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }.to_bytes())
         }
@@ -412,7 +412,8 @@ fn contents_are_for_those_whom_the_server_lets_have_them() {
         let private = scene.owner.file(toy, inside, "private", 0o600);
         let readable = scene.owner.file(toy, inside, "readable", 0o644);
         let read = |inode| Read { inode, file_offset: 0, read_bytes: 9, accesses: false };
-        let write = |inode| Write { inode, file_offset: 0, append: true, takes: Revoke::Nothing };
+        let write =
+            |inode| Write { inode, file_offset: 0, append: true, takes: ClearPrivileges::Nothing };
         let statuses = |bound: &mut Client, toy: &mut Toy| {
             [
                 bound.status(toy, Op::Read, private, &read(private)),
@@ -428,7 +429,7 @@ fn contents_are_for_those_whom_the_server_lets_have_them() {
         let reopen = Reopen { inode: private, handle };
         assert_eq!(bound.status(toy, Op::Reopen, private, &reopen), Status::Stale);
         // A mode that changes is another one from then on.
-        let (atime, mtime, revoke) = (SetTime::Keep, SetTime::Keep, Revoke::Nothing);
+        let (atime, mtime, revoke) = (SetTime::Keep, SetTime::Keep, ClearPrivileges::Nothing);
         let (mode, uid, gid) = (Some(0o666), None, None);
         let (caller, inode) = (ROOT, private);
         let chmod = Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke };

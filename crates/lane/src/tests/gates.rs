@@ -84,7 +84,7 @@ fn within(parent: InodeNo, text: &str) -> wire::Create<'_> {
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    let (uid, gid, revoke) = (None, None, wire::Revoke::Nothing);
+    let (uid, gid, revoke) = (None, None, wire::ClearPrivileges::Nothing);
     Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
 }
 

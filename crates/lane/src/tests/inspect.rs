@@ -2,7 +2,7 @@
 
 use super::peer::{Peer, Who};
 use crate::toy::Toy;
-use door::Event;
+use interface::Event;
 use wire::{Bytes, Inspect, Inspected, Inspection, Op, Purpose, ShardId, Status, Wire};
 
 const START: Inspect = Inspect::Start(Inspection::Dump);

@@ -6,8 +6,8 @@ use crate::Share;
 use crate::toy::Toy;
 use alloc::vec::Vec;
 use wire::{
-    Bytes, InodeNo, ListRead, Op, Piece, Pieces, ReadList, Replay, Request, Revoke, ShardId,
-    Status, Transno, Wire, Write, WriteList, Written, Xid, reply_flag, request_flag,
+    Bytes, ClearPrivileges, InodeNo, ListRead, Op, Piece, Pieces, ReadList, Replay, Request,
+    ShardId, Status, Transno, Wire, Write, WriteList, Written, Xid, reply_flag, request_flag,
 };
 
 /// Two clients that are known at the data shard of a file of twenty bytes.
@@ -67,13 +67,13 @@ impl Rig {
     }
 
     fn list_body(&self, all: &[(u64, u32)]) -> Vec<u8> {
-        let takes = Revoke::Nothing;
+        let takes = ClearPrivileges::Nothing;
         WriteList { inode: self.inode, pieces: pieces(all), takes }.to_bytes()
     }
 
     fn write(&mut self, who: usize, slot: u16, offset: Option<u64>, bytes: &[u8]) -> Option<Got> {
         let (inode, file_offset) = (self.inode, offset.unwrap_or(0));
-        let (append, takes) = (offset.is_none(), Revoke::Nothing);
+        let (append, takes) = (offset.is_none(), ClearPrivileges::Nothing);
         let body = Write { inode, file_offset, append, takes }.to_bytes();
         self.ask(who, (Op::Write, slot), &body, bytes).1
     }

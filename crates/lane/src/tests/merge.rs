@@ -7,7 +7,7 @@ use crate::recovery::Replay;
 use crate::toy::Dice;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use door::ConnId;
+use interface::ConnId;
 use wire::{ClientUuid, Op, SessionId, ShardId, Transno, Xid};
 
 const fn asked((shard, session): Key) -> Asked {

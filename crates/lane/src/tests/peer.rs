@@ -2,7 +2,7 @@
 
 use crate::toy::{Arrived, Toy};
 use alloc::vec::Vec;
-use door::ConnId;
+use interface::ConnId;
 use wire::{
     Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Head, Hello, InodeNo, LaneId, Name,
     Op, PLAIN, Proof, Proven, Refusal, Reply, Request, Secret, SessionId, ShardId, Status, Transno,
@@ -67,23 +67,23 @@ impl Who {
     }
 }
 
-pub(crate) fn greeting(kind: FrameKind, body: &[u8]) -> Vec<u8> {
+pub(crate) fn handshake(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
-    Head::Greeting(kind).encode(&mut frame, None, |to| to.put(body));
+    Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
     frame
 }
 
-/// The last greeting frame in an inbox.
+/// The last handshake frame in an inbox.
 pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
     let (head, body) = Head::decode(&arrived.last().unwrap().frame).unwrap();
-    let Head::Greeting(kind) = head else { panic!("{head:?} is no greeting") };
+    let Head::Handshake(kind) = head else { panic!("{head:?} is no handshake") };
     (kind, body.to_vec())
 }
 
 /// Greets with the right secret; what the server says last.
 pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusal>) {
     let conn = toy.connect();
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
+    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run();
     let (kind, body) = greeted(&toy.take(conn));
     if kind == FrameKind::Refusal {
@@ -95,7 +95,7 @@ pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusa
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
     assert!(toy.secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: toy.secret.client_proof(proven) };
-    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run();
     let (kind, body) = greeted(&toy.take(conn));
     match kind {

@@ -6,7 +6,7 @@ use crate::toy::{Kind, Toy};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
-use door::Point;
+use interface::Point;
 use wire::{
     Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, RenameHow,
     Replay, Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
@@ -168,7 +168,7 @@ fn rename<'a>(from: &'a str, to: &'a str) -> Rename<'a> {
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    let (uid, gid, revoke) = (None, None, wire::Revoke::Nothing);
+    let (uid, gid, revoke) = (None, None, wire::ClearPrivileges::Nothing);
     Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
 }
 
@@ -369,8 +369,8 @@ fn sharing_off_loses_what_depends_on_the_missing() {
 /// One client's lanes depend on each other without gates: their replays go in one order.
 #[test]
 fn sister_lanes_replay_in_the_order_of_their_changes() {
-    let sister = Who { client_lane: LaneId(1), ..Who::new(1) };
-    let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), sister]);
+    let peer_lane = Who { client_lane: LaneId(1), ..Who::new(1) };
+    let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), peer_lane]);
     let body =
         Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755, umask: 0 };
     let got = rig.ask(0, (Op::Mkdir, 1), &body).unwrap();
@@ -380,7 +380,7 @@ fn sister_lanes_replay_in_the_order_of_their_changes() {
     rig.ask(1, (Op::Create, 1), &wire::Create { parent: dir, ..create("f") }).unwrap();
     rig.kill();
     rig.connect(1);
-    assert!(rig.replay(1, 0).is_none(), "the sister may have something older");
+    assert!(rig.replay(1, 0).is_none(), "the peer lane may have something older");
     rig.connect(0);
     for index in 0..2 {
         assert!(rig.replay(0, index).is_some());
@@ -642,7 +642,7 @@ fn replays_that_are_lost_again_are_not_told_durable() {
     let transno = rig.kept[0][0].got.head.transno;
     rig.toy.limits.share = Share::Write;
     rig.kill();
-    rig.toy.failing.push((Kind::Log, door::Errno(5)));
+    rig.toy.failing.push((Kind::Log, interface::Errno(5)));
     rig.come_back(0);
     assert!(rig.toy.lines.iter().any(|line| line.contains("log cannot be written")));
     assert_eq!(rig.toy.share_before, Some(Share::Off), "they will come again, and need its order");
@@ -664,7 +664,7 @@ fn replays_behind_a_broken_log_are_not_given_up() {
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let transno = rig.kept[0][0].got.head.transno;
     rig.kill();
-    rig.toy.failing.push((Kind::Log, door::Errno(5)));
+    rig.toy.failing.push((Kind::Log, interface::Errno(5)));
     rig.come_back(0);
     let conn = rig.peers[0].as_ref().unwrap().conn;
     rig.toy.cut(conn);

@@ -1,9 +1,9 @@
 //! Two secrets at a time: which of them a client holds, and what happens to the clients of a retired one.
 
-use super::peer::{Got, Peer, Who, greeted, greeting};
+use super::peer::{Got, Peer, Who, greeted, handshake};
 use crate::toy::Toy;
 use alloc::vec::Vec;
-use door::{ConnId, Event};
+use interface::{ConnId, Event};
 use wire::{
     ByteRange, Challenge, Credential, FrameKind, InodeNo, LaneId, LockKind, LockSet, LockType, Op,
     PLAIN, Proof, Proven, Refusal, RefusalReason, Secret, Secrets, SetLock, Status, Wire,
@@ -31,7 +31,7 @@ fn renew(toy: &mut Toy, secrets: Secrets) {
 /// A connection that holds `secret`, and was challenged.
 fn challenged(toy: &mut Toy, who: &Who, secret: &Secret) -> (ConnId, Challenge) {
     let conn = toy.connect();
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello(secret)), None);
+    toy.send(conn, handshake(FrameKind::Hello, &who.hello(secret)), None);
     toy.run();
     let (kind, challenge) = greeted(&toy.take(conn));
     assert_eq!(kind, FrameKind::Challenge);
@@ -48,7 +48,7 @@ fn prove(
     let hello = who.hello(secret);
     let proven = Proven { hello: &hello, nonce: &at.1.nonce, channel: &PLAIN };
     let proof = Proof { proof: secret.client_proof(proven) };
-    toy.send(at.0, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.send(at.0, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run();
     greeted(&toy.take(at.0))
 }

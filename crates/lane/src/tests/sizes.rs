@@ -3,7 +3,7 @@
 use super::peer::{Got, Peer, ROOT, Who};
 use crate::Share;
 use crate::toy::{Kind, Toy};
-use door::{Errno, Event, Mail, PeerEvent};
+use interface::{Errno, Event, Mail, PeerEvent};
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
@@ -42,8 +42,12 @@ impl Rig {
 
     fn write(&mut self, file_offset: u64, bytes: &[u8]) {
         let Self { toy, writer, inode } = self;
-        let body =
-            Write { inode: *inode, file_offset, append: false, takes: wire::Revoke::Nothing };
+        let body = Write {
+            inode: *inode,
+            file_offset,
+            append: false,
+            takes: wire::ClearPrivileges::Nothing,
+        };
         let got = writer.ask_data(toy, (Op::Write, 2, *inode), &body, Some(bytes));
         assert_eq!(got.head.status, Status::Ok);
     }
@@ -207,7 +211,8 @@ fn names_and_contents_of_different_lanes_settle_by_mail() {
     assert_eq!(peers[0].ask(&mut toy, Op::Open, 1, &open).head.status, Status::Ok);
     // A session's first change waits for its record.
     for file_offset in [0, 5] {
-        let body = Write { inode, file_offset, append: false, takes: wire::Revoke::Nothing };
+        let body =
+            Write { inode, file_offset, append: false, takes: wire::ClearPrivileges::Nothing };
         let got = peers[1].ask_data(&mut toy, (Op::Write, 2, inode), &body, Some(b"12345"));
         assert_eq!(got.head.status, Status::Ok);
     }
@@ -238,7 +243,7 @@ fn attributes_are_complete_where_the_contents_are_known() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     };
     rig.write(10, b"ab");
     assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 12));

@@ -2,7 +2,7 @@
 
 use super::peer::{Peer, ROOT, Who, create, name};
 use crate::toy::{Kind, Toy};
-use door::Errno;
+use interface::Errno;
 use wire::{
     Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, OpenFor, Read, Status, Truncate,
     Unlink, Wire, Write, Written, reply_flag,
@@ -13,7 +13,7 @@ fn unlink(text: &str) -> Unlink<'_> {
 }
 
 fn write(peer: &mut Peer, toy: &mut Toy, inode: InodeNo, bytes: &[u8]) -> Status {
-    let body = Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing };
+    let body = Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing };
     peer.ask_data(toy, (Op::Write, 1, inode), &body, Some(bytes)).head.status
 }
 
@@ -35,7 +35,8 @@ fn bytes_come_back() {
     let mut peers = [Peer::new(&mut toy, &who(0)), Peer::new(&mut toy, &who(1))];
     let inode = peers[0].create(&mut toy, "a");
     let data = &mut peers[usize::from(toy.map.lane(toy.map.data_shard(inode, 0)).0)];
-    let body = Write { inode, file_offset: 3, append: false, takes: wire::Revoke::Nothing };
+    let body =
+        Write { inode, file_offset: 3, append: false, takes: wire::ClearPrivileges::Nothing };
     let got = data.ask_data(&mut toy, (Op::Write, 1, inode), &body, Some(b"hello"));
     assert_eq!(got.head.status, Status::Ok);
     assert_eq!(got.head.flags, reply_flag::GATED);
@@ -77,7 +78,7 @@ fn a_broken_log_fences_the_lane() {
     let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode });
     assert_eq!(got.head.status, Status::Ok, "reading goes on");
     assert_eq!(read(&mut peer, &mut toy, inode), b"");
-    toy.event(0, door::Event::Stop);
+    toy.event(0, interface::Event::Stop);
     toy.run();
     assert!(toy.is_stopped());
 }
@@ -93,8 +94,8 @@ fn what_was_answered_and_lost_to_a_broken_log_is_not_answered_again() {
     toy.failing.push((Kind::Log, Errno(5)));
     let asked = [peer.head(Op::Create, InodeNo::ROOT.shard(), 1), peer.head(Op::Write, shard, 2)];
     let bytes = Some(&b"bytes"[..]);
-    let body =
-        Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing }.to_bytes();
+    let body = Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing }
+        .to_bytes();
     peer.send(&mut toy, &asked[0], &create("a").to_bytes(), None);
     peer.send(&mut toy, &asked[1], &body, bytes);
     toy.run_turns_only(0);
@@ -134,7 +135,8 @@ fn a_batch_that_ends_behind_the_fence_changes_nothing() {
         toy.run_turns_only(0);
         toy.failing.push((Kind::Sync, Errno(5)));
         let body =
-            Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing }.to_bytes();
+            Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing }
+                .to_bytes();
         let written = peer.head(Op::Write, toy.map.data_shard(inode, 0), 1);
         let written = wire::Request { flags, ..written };
         peer.send(&mut toy, &written, &body, Some(b"bytes"));
@@ -161,17 +163,17 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
     let mut peer = Peer::new(&mut toy, &Who::new(1));
     let inode = peer.create(&mut toy, "a");
     assert_eq!(write(&mut peer, &mut toy, inode, b"one"), Status::Ok);
-    toy.set_room((1 << 20) - 1);
+    toy.set_space((1 << 20) - 1);
     toy.run();
     assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::NoSpace);
     assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::NoSpace);
     let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode });
     assert_eq!(got.head.status, Status::Ok, "reading goes on");
     assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
-    toy.set_room(1000);
+    toy.set_space(1000);
     toy.run();
     assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("c")).head.status, Status::NoSpace);
-    toy.set_room(1 << 30);
+    toy.set_space(1 << 30);
     toy.run();
     assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::Ok);
 }
@@ -181,12 +183,12 @@ fn a_log_that_is_only_too_long_asks_to_come_again_and_leaves_the_slot() {
     let mut toy = Toy::started(24, 1);
     let mut peer = Peer::new(&mut toy, &Who::new(1));
     toy.is_behind = true;
-    toy.set_room(1000);
+    toy.set_space(1000);
     toy.run();
     let got = peer.ask(&mut toy, Op::Create, 1, &create("b")).head;
     assert_eq!(got.status, Status::RetryLater);
     assert!(got.retry_after_ms > 0);
-    toy.set_room(1 << 30);
+    toy.set_space(1 << 30);
     toy.run();
     assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::Ok);
 }
@@ -200,8 +202,8 @@ fn what_is_sent_again_to_a_log_that_is_only_too_long_is_done_once_when_there_is_
     let inode = peer.create(&mut toy, "a");
     let made = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     let written = peer.head(Op::Write, toy.map.data_shard(inode, 0), 2);
-    let body =
-        Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing }.to_bytes();
+    let body = Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing }
+        .to_bytes();
     let body = body.as_slice();
     let again = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
     let resent = [made, written].map(|head| wire::Request {
@@ -210,13 +212,13 @@ fn what_is_sent_again_to_a_log_that_is_only_too_long_is_done_once_when_there_is_
         ..head
     });
     toy.is_behind = true;
-    toy.set_room(1000);
+    toy.set_space(1000);
     toy.run();
     for (round, status) in
         [Status::RetryLater, Status::RetryLater, Status::Ok, Status::Ok].into_iter().enumerate()
     {
         if round == 2 {
-            toy.set_room(1 << 30);
+            toy.set_space(1 << 30);
             toy.run();
         }
         again.send(&mut toy, &resent[0], &create("b").to_bytes(), None);
@@ -236,7 +238,7 @@ fn what_is_sent_again_to_a_log_that_is_only_too_long_is_done_once_when_there_is_
 fn a_growing_log_never_exceeds_its_reserve() {
     // The toy asserts it; here the reserve is used up by many at a time.
     let mut toy = Toy::started(23, 1);
-    toy.set_room(3 << 20);
+    toy.set_space(3 << 20);
     let mut peer = Peer::new(&mut toy, &Who::new(1));
     let value = [7; 60_000];
     let mut statuses = alloc::vec::Vec::new();
@@ -347,7 +349,8 @@ fn a_replay_that_cannot_be_written_is_not_given_up() {
     assert_eq!(write(&mut peer, &mut toy, inode, b"warm"), Status::Ok);
     let head = peer.head(Op::Write, shard, 2);
     let body =
-        Write { inode, file_offset: 4, append: false, takes: wire::Revoke::Nothing }.to_bytes();
+        Write { inode, file_offset: 4, append: false, takes: wire::ClearPrivileges::Nothing }
+            .to_bytes();
     peer.send(&mut toy, &head, &body, Some(b"lost"));
     toy.run_turns_only(0);
     toy.land_objects(0);
@@ -536,7 +539,7 @@ fn space_and_counters_are_told() {
     let objects = stats.objects;
     assert_eq!((objects.handed_count, objects.thread_count), (112, 113));
     assert_eq!((objects.under_way_max, objects.under_way_one_max), (114, 115));
-    assert_eq!((stats.letter_out_count, stats.send_count, stats.spin_count), (107, 108, 109));
+    assert_eq!((stats.message_out_count, stats.send_count, stats.spin_count), (107, 108, 109));
     assert_eq!(peer.ask(&mut toy, Op::Ping, 0, &[0_u8; 0]).head.status, Status::Ok);
 }
 

@@ -1,7 +1,7 @@
 //! How time passes in the toy world.
 
 use super::{Coming, Toy};
-use door::Event;
+use interface::Event;
 
 impl Toy {
     /// Time passes; who asked to be woken is, in time.

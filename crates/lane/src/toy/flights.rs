@@ -3,9 +3,9 @@
 use super::{Coming, Toy, bulk_of};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use door::{
-    Action, Event, LogRoom, Object, ObjectAction, ObjectEvent, ObjectStat, StoreAction, StoreEvent,
-    StoreSpace, Ticket, Usage,
+use interface::{
+    Action, Event, LogSpace, Object, ObjectAction, ObjectEvent, ObjectStat, StoreAction,
+    StoreEvent, StoreSpace, Ticket, Usage,
 };
 use wire::Wire as _;
 
@@ -24,7 +24,7 @@ pub(crate) const USAGE: Usage = Usage {
     turn_count: 104,
     syscall_count: 105,
     clock_read_count: 106,
-    letter_out_count: 107,
+    message_out_count: 107,
     send_count: 108,
     spin_count: 109,
     spin_hit_count: 110,
@@ -42,7 +42,7 @@ pub(super) enum Flight {
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
     ReadList { ticket: Ticket, object: Object, pieces: wire::Pieces },
     Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8>, block_bytes: usize },
-    Sums { ticket: Ticket, object: Object, ranges: Vec<door::SumRange> },
+    Sums { ticket: Ticket, object: Object, ranges: Vec<interface::SumRange> },
     Truncate { ticket: Ticket, object: Object, size: usize },
     Allocate { ticket: Ticket, action: Action },
     Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
@@ -190,10 +190,10 @@ impl Toy {
         let event = match flight {
             Flight::Log { ticket, bytes } => {
                 let bytes_count = bytes.len() as u64;
-                assert!(bytes_count <= place.room_bytes, "the log never outgrows its reserve");
-                place.room_bytes -= bytes_count;
+                assert!(bytes_count <= place.space_bytes, "the log never outgrows its reserve");
+                place.space_bytes -= bytes_count;
                 place.log.extend_from_slice(&bytes);
-                let room = LogRoom { room_bytes: place.room_bytes, is_behind: false };
+                let room = LogSpace { space_bytes: place.space_bytes, is_behind: false };
                 Event::Store(StoreEvent::Logged { ticket, result: failed.map_or(Ok(room), Err) })
             }
             Flight::Read { ticket, object, from, count } => {

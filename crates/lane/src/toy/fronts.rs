@@ -1,7 +1,7 @@
 //! Which lane has a peer's socket, in the toy world, and what is under TLS there.
 
 use super::{Coming, Toy};
-use door::ConnId;
+use interface::ConnId;
 use wire::{Bytes, Channel, Holder, Wire as _};
 
 impl Toy {

@@ -1,6 +1,6 @@
 //! The coordinator's side: gathers what the operation wants, lets all prepare, decides.
 
-use super::letter::{Letter, Words};
+use super::message::{Letter, Words};
 use super::{Awaited, Running, Step};
 use crate::Lane;
 use crate::commit::{Asking, Held};
@@ -12,7 +12,7 @@ use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
-use door::{Action, Point, Turn};
+use interface::{Action, Point, Turn};
 use meta::Effect;
 use wire::{
     Bytes, HEAD_BYTES, List, Op, Rule, ShardId, Status, Timestamp, Transno, Wire as _, Writer,
@@ -258,7 +258,7 @@ impl Lane {
         for (shard, txn) in looked {
             self.tell((shard, txn), turn, (Status::ReadOnly, &[]));
         }
-        self.fail_parked(turn);
+        self.fail_suspended(turn);
         self.work(turn);
     }
 

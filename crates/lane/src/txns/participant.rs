@@ -1,12 +1,12 @@
 //! The participant's side: locks what the coordinator wants, promises durably, and does as it is
 //! told.
 
-use super::letter::{Letter, Words};
+use super::message::{Letter, Words};
 use super::{Awaited, Part};
 use crate::Lane;
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
-use door::{Action, Point, Turn};
+use interface::{Action, Point, Turn};
 use wire::{Bytes, ShardId, Status, Wire as _, Writer};
 
 impl Lane {
@@ -69,7 +69,7 @@ impl Lane {
         }
         // Any op of each kind stands for all.
         let op = if frees { wire::Op::Unlink } else { wire::Op::Rename };
-        if let Err(status) = self.room_for(op) {
+        if let Err(status) = self.space_for(op) {
             return if self.commit.is_behind() { Status::Busy } else { status };
         }
         self.txns.parts.entry((shard, txn)).or_default();
@@ -178,8 +178,8 @@ impl Lane {
             return;
         }
         self.txns.in_doubt.insert(txn);
-        if let Some(parked) = self.txns.parked.remove(&(shard, txn)) {
-            parked.into_iter().for_each(|parked| self.fail_one(turn, parked));
+        if let Some(suspended) = self.txns.suspended.remove(&(shard, txn)) {
+            suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));
         }
     }
 

@@ -24,7 +24,7 @@ const COUNT_MAX: usize = 2;
 const IDLE_MAX: Duration = Duration::from_mins(10);
 
 /// A connection of a lane.
-type Key = (LaneId, door::ConnId);
+type Key = (LaneId, interface::ConnId);
 /// Starts a process with pipes for its stdin and stdout.
 type Spawn = Box<dyn Fn(Inspection) -> io::Result<Child> + Send>;
 /// Answers the last question of a connection.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use std::io;
 use std::path::Path;
 
-/// Gives the mount at `dir` the flags that were named; it keeps the others.
+/// PrivilegedBits the mount at `dir` the flags that were named; it keeps the others.
 pub(super) fn run(dir: &Path, options: &Options) -> Result<()> {
     let shown = dir.display();
     let failed = |line| Exit::new(Code::Failed, line);

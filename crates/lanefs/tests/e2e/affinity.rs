@@ -76,7 +76,7 @@ fn assert_in_library(volume: &mut Volume, round: usize) {
 /// Letters between the server's lanes while all directories are looked at again and again.
 fn letters_of_looking(volume: &mut Volume, looks: usize) -> u64 {
     let letters = |volume: &mut Volume| -> u64 {
-        volume.stats().unwrap().iter().map(|lane| lane.letter_out_count).sum()
+        volume.stats().unwrap().iter().map(|lane| lane.message_out_count).sum()
     };
     let before = letters(volume);
     for look in 0..looks {

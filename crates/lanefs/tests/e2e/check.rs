@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use store::ColdStore;
+use store::RowStore;
 use wire::{InodeNo, Name, ShardId, Wire};
 
 /// A store with a few files, ended in order: a directory with a file of two names, one of which is a
@@ -100,7 +100,7 @@ impl Planting {
 
 fn plant(store: &Path, plant: impl FnOnce(&mut Planting)) {
     let mut store = store::open(store).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     store.remove_earlier_logs().unwrap();
     let mut rows = BTreeMap::new();

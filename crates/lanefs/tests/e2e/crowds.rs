@@ -92,7 +92,7 @@ fn strangers_in_floods_keep_nobody_out() {
     let began = Instant::now();
     let counts = std::thread::scope(|scope| {
         let silent = scope.spawn(|| flood(false));
-        let greeting = scope.spawn(|| flood(true));
+        let handshake = scope.spawn(|| flood(true));
         for round in 0..5 {
             let listed = must(&mut stage.lanefs(["ls", "--export", "up", &up.url("/")]));
             assert_eq!(listed, "", "nothing is left of what came before");
@@ -102,7 +102,7 @@ fn strangers_in_floods_keep_nobody_out() {
             mount.stop();
         }
         over.store(true, Ordering::Relaxed);
-        [silent.join().unwrap(), greeting.join().unwrap()]
+        [silent.join().unwrap(), handshake.join().unwrap()]
     });
     println!("floods of {counts:?}");
     let said = up.stop();

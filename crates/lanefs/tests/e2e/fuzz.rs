@@ -205,12 +205,12 @@ fn session(
     }
 }
 
-/// A greeting that goes wrong somewhere.
+/// A handshake that goes wrong somewhere.
 fn fumble(address: &str, said: &Hello<'_>, dice: &mut Dice) {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut frame = Vec::new();
     let kind = if dice.one_in(4) { FrameKind::Proof } else { FrameKind::Hello };
-    Head::Greeting(kind).encode(&mut frame, None, |to| to.write(said));
+    Head::Handshake(kind).encode(&mut frame, None, |to| to.write(said));
     Head::put_sums(&mut frame, None);
     let place = dice.below(frame.len());
     frame[place] ^= 1 << (dice.throw() % 8);

@@ -88,13 +88,13 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     assert_eq!(volume.stats().unwrap().len(), 2);
     let began = Instant::now();
     let before = volume.stats().unwrap();
-    assert_eq!(sum(&before, |lane| lane.letter_out_count), 1);
+    assert_eq!(sum(&before, |lane| lane.message_out_count), 1);
     for _ in 0..ASKED_COUNT {
         volume.stat(Path::new("/")).unwrap();
     }
     let after = volume.stats().unwrap();
     let risen = |field: fn(&Stats) -> u64| sum(&after, field) - sum(&before, field);
-    assert_eq!(risen(|lane| lane.letter_out_count), 0, "hops");
+    assert_eq!(risen(|lane| lane.message_out_count), 0, "hops");
     assert_eq!(risen(|lane| lane.held_count), 0, "nothing waits for the log");
     assert!(risen(|lane| lane.request_count) >= ASKED_COUNT);
     let turn_count = risen(|lane| lane.turn_count);

@@ -32,7 +32,7 @@ impl Locker {
         Self { process, orders, pid }
     }
 
-    /// Gives an order and does not wait for its end.
+    /// PrivilegedBits an order and does not wait for its end.
     fn tell(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
     }
@@ -49,7 +49,7 @@ impl Locker {
         self.answer(order)
     }
 
-    /// Gives an order that waits for a lock, and sees it wait.
+    /// PrivilegedBits an order that waits for a lock, and sees it wait.
     #[track_caller]
     fn blocks(&mut self, order: &str) {
         self.tell(order);
@@ -132,7 +132,7 @@ fn locks_exclude_over_two_mounts_and_within_one() {
 #[test]
 fn who_is_in_the_way_is_told() {
     let Some((_stage, up, second)) = two_mounts("locks_get") else { return };
-    let (mut one, mut sister) = (Locker::new(&up.dir, "f"), Locker::new(&up.dir, "f"));
+    let (mut one, mut peer_lane) = (Locker::new(&up.dir, "f"), Locker::new(&up.dir, "f"));
     let mut other = Locker::new(&second.dir, "f");
     assert_eq!(other.ask("get w 0 0"), "u 0 0 0");
     assert_eq!(one.ask("lockf r 10 5"), "ok");
@@ -140,8 +140,8 @@ fn who_is_in_the_way_is_told() {
     assert_eq!(other.ask("get r 0 0"), "u 0 0 0", "readers share");
     assert_eq!(other.ask("get w 0 0"), "r 10 5 0", "another host's process has no number here");
     let own = format!("r 10 5 {}", one.pid);
-    assert_eq!(sister.ask("get w 12 1"), own);
-    drop((one, sister, other));
+    assert_eq!(peer_lane.ask("get w 12 1"), own);
+    drop((one, peer_lane, other));
     second.stop();
     up.stop();
 }

@@ -46,7 +46,8 @@ fn start_writers(dir: &Path) -> (Vec<JoinHandle<()>>, Vec<Arc<AtomicU64>>) {
 fn noise(said: &str) -> Vec<&str> {
     let known = ["is in use", "held by", "by whom cannot be seen", "detached; its users will see"];
     let is_noise = |line: &&str| {
-        let level = [" WARN ", " ERROR ", "ALARM", "killed", "panicked", "breach", "closed:"];
+        let level =
+            [" WARN ", " ERROR ", "ALARM", "killed", "panicked", "protocol error", "closed:"];
         level.iter().any(|word| line.contains(word))
             && !known.iter().any(|word| line.contains(word))
     };

@@ -39,14 +39,14 @@ pub(crate) fn hello<'a>(
     }
 }
 
-/// Sends a frame of the greeting.
+/// Sends a frame of the handshake.
 pub(crate) fn greet<'a>(
     stream: &mut TcpStream,
     kind: FrameKind,
     message: &impl Wire<'a>,
 ) -> Result<()> {
     let mut frame = Vec::new();
-    Head::Greeting(kind).encode(&mut frame, None, |to| to.write(message));
+    Head::Handshake(kind).encode(&mut frame, None, |to| to.write(message));
     Head::put_sums(&mut frame, None);
     stream.write_all(&frame)
 }
@@ -80,22 +80,22 @@ pub(crate) fn refused(address: &str, secret: &Secret, hello: &Hello<'_>) -> Refu
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     greet(&mut stream, FrameKind::Hello, &hello).unwrap();
-    let challenge = greeting(&mut stream, FrameKind::Challenge);
+    let challenge = handshake(&mut stream, FrameKind::Challenge);
     let challenge = Challenge::decode_all(&challenge).unwrap();
     let hello = hello.to_bytes();
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
     let server_proven = secret.server_proven(proven, &challenge.proof);
     let proof = Proof { proof: secret.client_proof(proven) };
     greet(&mut stream, FrameKind::Proof, &proof).unwrap();
-    let refusal = greeting(&mut stream, FrameKind::Refusal);
+    let refusal = handshake(&mut stream, FrameKind::Refusal);
     let reason = Refusal::decode_all(&refusal).unwrap().reason;
     Refused { challenge, server_proven, reason }
 }
 
 /// The body of the next frame, which is of this kind.
-fn greeting(stream: &mut TcpStream, wanted: FrameKind) -> Vec<u8> {
+fn handshake(stream: &mut TcpStream, wanted: FrameKind) -> Vec<u8> {
     let (head, body, _) = take(stream).unwrap();
-    assert_eq!(head, Head::Greeting(wanted));
+    assert_eq!(head, Head::Handshake(wanted));
     body
 }
 
@@ -142,13 +142,13 @@ impl Raw {
         Ok(Self { session, map, root, credits, ..raw })
     }
 
-    /// The body of the next frame of the greeting, which is of this kind or says no.
+    /// The body of the next frame of the handshake, which is of this kind or says no.
     fn greeted(&mut self, wanted: FrameKind) -> std::result::Result<Vec<u8>, RefusalReason> {
         let (head, body) = self.frame();
-        if head == Head::Greeting(FrameKind::Refusal) {
+        if head == Head::Handshake(FrameKind::Refusal) {
             return Err(Refusal::decode_all(&body).unwrap().reason);
         }
-        assert_eq!(head, Head::Greeting(wanted));
+        assert_eq!(head, Head::Handshake(wanted));
         Ok(body)
     }
 

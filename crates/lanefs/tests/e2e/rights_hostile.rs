@@ -62,7 +62,7 @@ impl Bound {
     }
 
     fn write(&mut self, inode: InodeNo) -> Status {
-        let write = Write { inode, file_offset: 0, append: false, takes: Revoke::Nothing };
+        let write = Write { inode, file_offset: 0, append: false, takes: ClearPrivileges::Nothing };
         self.ask(Op::Write, inode, &write, SECRET).reply.status
     }
 

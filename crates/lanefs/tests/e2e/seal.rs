@@ -221,7 +221,7 @@ fn a_man_in_the_middle_gets_nothing() {
         assert_eq!(code, 4, "{line}");
         assert!(line.contains("another secret"), "{line}");
     }
-    // It was in the middle, and saw greetings.
+    // It was in the middle, and saw handshakes.
     assert!(has(&seen, "LNFS"));
     assert!(!has(&seen, NAME) && !has(&seen, CONTENTS));
     let dir = stage.make_dir("mnt");

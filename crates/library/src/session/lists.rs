@@ -77,19 +77,19 @@ struct Exchange {
 /// Cuts pieces so that each exchange carries what it may.
 fn exchanges_of(pieces: &[Piece]) -> Result<Vec<Exchange>, Flaw> {
     let mut exchanges = Vec::new();
-    let (mut parts, mut owners, mut room_bytes) = (Vec::new(), Vec::new(), BULK_BYTES_MAX);
+    let (mut parts, mut owners, mut space_bytes) = (Vec::new(), Vec::new(), BULK_BYTES_MAX);
     for (owner, piece) in pieces.iter().enumerate() {
         let mut rest = *piece;
         while rest.piece_bytes > 0 {
-            if room_bytes == 0 || parts.len() == PIECE_COUNT_MAX {
+            if space_bytes == 0 || parts.len() == PIECE_COUNT_MAX {
                 let pieces = Pieces::new(std::mem::take(&mut parts))?;
                 exchanges.push(Exchange { pieces, owners: std::mem::take(&mut owners) });
-                room_bytes = BULK_BYTES_MAX;
+                space_bytes = BULK_BYTES_MAX;
             }
-            let piece_bytes = rest.piece_bytes.min(room_bytes);
+            let piece_bytes = rest.piece_bytes.min(space_bytes);
             parts.push(Piece { piece_bytes, ..rest });
             owners.push(owner);
-            room_bytes -= piece_bytes;
+            space_bytes -= piece_bytes;
             rest.file_offset = rest.file_offset.saturating_add(u64::from(piece_bytes));
             rest.piece_bytes -= piece_bytes;
         }
@@ -119,7 +119,7 @@ fn check_write(pieces: &[Piece], bytes: &[u8]) -> Result<(), Status> {
 const fn status_of(flaw: Flaw) -> Status {
     match flaw {
         Flaw::Status(status) => status,
-        Flaw::Breach(_) => Status::Invalid,
+        Flaw::ProtocolError(_) => Status::Invalid,
     }
 }
 
@@ -195,7 +195,7 @@ impl Session {
                     pieces: &exchange.pieces,
                     bulk: Some(bulk),
                     sync: false,
-                    takes: wire::Revoke::Nothing,
+                    takes: wire::ClearPrivileges::Nothing,
                 });
                 begun.push((self.begin(&call).await, bulk));
             }

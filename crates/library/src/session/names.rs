@@ -96,12 +96,12 @@ impl Session {
             gid: set.gid,
             atime: set.atime,
             mtime: set.mtime,
-            revoke: wire::Revoke::Nothing,
+            revoke: wire::ClearPrivileges::Nothing,
         });
         self.ask("setattr", path, &call).await?.entry().ok_or_else(|| broken("setattr", path))
     }
 
-    /// Gives a file that is no directory a further name.
+    /// PrivilegedBits a file that is no directory a further name.
     pub(crate) async fn link(&self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
         let target = self.target("link", path).await?;
         let call = Call::Link(wire::Link {

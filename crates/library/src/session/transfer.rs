@@ -6,7 +6,7 @@ use super::{Session, broken};
 use crate::lane::Answered;
 use crate::{Error, File};
 use client::{Answer, Call};
-use door::Bulk;
+use interface::Bulk;
 use wire::{BULK_BYTES_MAX, Piece};
 
 /// Pieces on their way at once.
@@ -88,7 +88,7 @@ impl Session {
                     append: false,
                     bulk: Some(bulk),
                     sync: false,
-                    takes: wire::Revoke::Nothing,
+                    takes: wire::ClearPrivileges::Nothing,
                 });
                 begun.push((self.begin(&call).await, bulk));
             }

@@ -2,9 +2,9 @@
 
 use super::{Climbed, Seen, Told, Want};
 use alloc::boxed::Box;
-use wire::{Breach, Bytes, Flaw, InodeNo, Reader, Wire, Writer};
+use wire::{Bytes, Flaw, InodeNo, ProtocolError, Reader, Wire, Writer};
 
-const UNKNOWN: Flaw = Flaw::Breach(Breach::Malformed);
+const UNKNOWN: Flaw = Flaw::ProtocolError(ProtocolError::Malformed);
 
 fn name(from: &mut Reader<'_>) -> Result<Box<[u8]>, Flaw> {
     Bytes::decode(from).map(|bytes| bytes.0.into())

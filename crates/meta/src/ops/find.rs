@@ -4,7 +4,7 @@
 //! at. Invariant: what one request looks at is bounded, whatever the predicate and however little
 //! fits: the answer says where to go on, and the lane has other work in between.
 
-use super::readdir::{begin, is_free, may_search, permit, room_bytes};
+use super::readdir::{begin, is_free, may_search, permit, space_bytes};
 use crate::directory::Target;
 use crate::needs::Needs;
 use crate::residency::{LISTED_COUNT_MAX, Unit};
@@ -39,7 +39,7 @@ pub(crate) fn execute<'t>(args: &Find<'_>, txn: &'t mut Txn<'_>) -> Result<Found
     let piece = Piece {
         dir: args.inode,
         cookie: begin(args.inode, args.cookie, u64::MAX, txn)?,
-        room_bytes: room_bytes(args.listing_bytes_max, FOUND_HEAD_BYTES),
+        space_bytes: space_bytes(args.listing_bytes_max, FOUND_HEAD_BYTES),
         search,
         args,
     };
@@ -66,7 +66,7 @@ pub(crate) fn execute<'t>(args: &Find<'_>, txn: &'t mut Txn<'_>) -> Result<Found
 struct Piece<'p> {
     dir: InodeNo,
     cookie: u64,
-    room_bytes: usize,
+    space_bytes: usize,
     search: bool,
     args: &'p Find<'p>,
 }
@@ -80,7 +80,7 @@ struct Told {
 
 /// What is judged by its attributes, or shown with them, must be in memory.
 fn bring_judged(piece: &Piece<'_>, txn: &mut Txn<'_>) -> Result<(), Status> {
-    let piece = Piece { room_bytes: usize::MAX, ..*piece };
+    let piece = Piece { space_bytes: usize::MAX, ..*piece };
     let locks = txn.locks;
     let mut judged = Vec::new();
     let (out, state) = txn.scratch();
@@ -133,7 +133,7 @@ fn look(
             let entry = FoundEntry { inode: target.inode, kind: target.kind, name, verdict, attr };
             let fitting_bytes = out.len();
             Writer::new(out).write(&entry);
-            if out.len() > piece.room_bytes {
+            if out.len() > piece.space_bytes {
                 out.truncate(fitting_bytes);
                 return told;
             }

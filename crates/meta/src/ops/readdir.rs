@@ -19,7 +19,7 @@ const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
 /// Bytes that entries may take in a reply of so many, of which others take some.
-pub(super) fn room_bytes(listing_bytes_max: u32, head_bytes: usize) -> usize {
+pub(super) fn space_bytes(listing_bytes_max: u32, head_bytes: usize) -> usize {
     let reply_bytes = listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
     usize::try_from(reply_bytes).unwrap_or(0) - head_bytes
 }
@@ -34,13 +34,13 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     let InodeRow { parent, next_cookie, .. } = *txn.directory(args.inode)?.0;
     permit(args.inode, &who, txn)?;
     let attrs = args.attrs && may_search(txn.permit(args.inode, &who, Want::EXECUTE))?;
-    let room_bytes = room_bytes(args.listing_bytes_max, LISTING_HEAD_BYTES);
+    let space_bytes = space_bytes(args.listing_bytes_max, LISTING_HEAD_BYTES);
     let ends = args.handle.and_then(|handle| {
         txn.handles.list((args.inode, txn.client, handle), args.cookie, next_cookie)
     });
     let ends_before = ends.unwrap_or(u64::MAX);
     let cookie = begin(args.inode, args.cookie, ends_before, txn)?;
-    let piece = Piece { dir: args.inode, cookie, ends_before, room_bytes, attrs };
+    let piece = Piece { dir: args.inode, cookie, ends_before, space_bytes, attrs };
     if attrs {
         bring_shown(&piece, txn)?;
     }
@@ -76,7 +76,7 @@ struct Piece {
     cookie: u64,
     /// Entries from this cookie on are not among it.
     ends_before: u64,
-    room_bytes: usize,
+    space_bytes: usize,
     attrs: bool,
 }
 
@@ -159,7 +159,7 @@ fn list(
             Dirent { cookie: target.cookie, inode: target.inode, kind: target.kind, name, attr };
         let fitting_bytes = out.len();
         Writer::new(out).write(&entry);
-        if out.len() > piece.room_bytes {
+        if out.len() > piece.space_bytes {
             out.truncate(fitting_bytes);
             return (count, false);
         }

@@ -6,7 +6,7 @@ use crate::txn::Txn;
 use crate::who::{SET_GID, SET_UID, Want, Who};
 use crate::xattr;
 use disk::InodeRow;
-use wire::{Bytes, Entry, FileKind, Revoke, SetTime, Setattr, Status};
+use wire::{Bytes, ClearPrivileges, Entry, FileKind, SetTime, Setattr, Status};
 
 pub(crate) fn needs(args: &Setattr<'_>, needs: &mut Needs<'_>) {
     needs.shown_inode(args.inode);
@@ -92,13 +92,13 @@ fn revoke(
     row: &mut InodeRow,
 ) -> Result<bool, Status> {
     let given = args.uid.is_some() || args.gid.is_some();
-    if args.revoke == Revoke::Nothing && !given {
+    if args.revoke == ClearPrivileges::Nothing && !given {
         return Ok(false);
     }
     if !given {
         txn.permit_contents(old, who)?;
     }
-    if args.revoke == Revoke::All && old.kind == FileKind::File {
+    if args.revoke == ClearPrivileges::All && old.kind == FileKind::File {
         row.mode = without_set_id(row, who)?;
     }
     Ok(txn.inode(old.inode)?.xattrs.contains_key(xattr::CAPABILITY))

@@ -39,7 +39,7 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     if !exists && args.flags & REPLACE != 0 {
         return Err(Status::NoData);
     }
-    xattr::check_room(inode, name, args.value.0.len())?;
+    xattr::check_space(inode, name, args.value.0.len())?;
     let row = inode.row;
     txn.put_xattr(args.inode, args.name, args.value);
     txn.put(InodeRow { ctime: txn.now, ..row });
@@ -93,7 +93,7 @@ pub(super) fn set_list(
     }
     let value = acl.map(Acl::normal);
     if let Some(value) = &value {
-        xattr::check_room(inode, list.name().0, value.len())?;
+        xattr::check_space(inode, list.name().0, value.len())?;
     }
     // Without a mask or names it is the mode, and nothing else.
     let mut keeps = acl.is_some();

@@ -43,11 +43,11 @@ impl State {
             | Change::Accessed { inode, .. }
             | Change::Settled { inode, .. }
             | Change::Xattr { inode, .. }
-            | Change::XattrGone { inode, .. } => self.mark_inode(*inode, stamp),
-            Change::Dirent { dir, name, .. } | Change::DirentGone { dir, name } => {
+            | Change::XattrRemoved { inode, .. } => self.mark_inode(*inode, stamp),
+            Change::Dirent { dir, name, .. } | Change::DirentRemoved { dir, name } => {
                 self.mark_entry(*dir, name.bytes(), (stamp, true));
             }
-            Change::InodeGone { inode } => {
+            Change::InodeRemoved { inode } => {
                 let unit = Unit::Inode(*inode);
                 let is_file = residency.marks.contains_key(&unit);
                 if after_count < before_count && !is_file {

@@ -172,14 +172,14 @@ impl Shard {
                 | Change::Settled { inode, .. }
                 | Change::Symlink { inode, .. }
                 | Change::Xattr { inode, .. }
-                | Change::XattrGone { inode, .. }
-                | Change::InodeGone { inode } => self.state.need(Unit::Inode(inode)),
+                | Change::XattrRemoved { inode, .. }
+                | Change::InodeRemoved { inode } => self.state.need(Unit::Inode(inode)),
                 Change::Dirent { dir, name, cookie, inode, .. } => {
                     self.state.need_entry(dir, name.bytes());
                     self.state.need(Unit::Inode(inode));
                     need_place(&mut self.state, dir, name.bytes(), cookie);
                 }
-                Change::DirentGone { dir, name } => self.state.need_entry(dir, name.bytes()),
+                Change::DirentRemoved { dir, name } => self.state.need_entry(dir, name.bytes()),
                 Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => {}
             }
         }

@@ -3,8 +3,8 @@
 use super::{ROOT, World, name, root, setattr, user};
 use crate::Access;
 use wire::{
-    Caller, Getattr, Groups, InodeNo, Op, Rename, RenameHow, Revoke, SetTime, Setattr, Status,
-    Timestamp, Transno,
+    Caller, ClearPrivileges, Getattr, Groups, InodeNo, Op, Rename, RenameHow, SetTime, Setattr,
+    Status, Timestamp, Transno,
 };
 
 const AT: Timestamp = Timestamp { secs: 12, nanos: 34 };
@@ -146,15 +146,15 @@ fn contents_that_change_take_privileges_away() {
     world.set(file, 0o6777, 5, 5);
     capability(&mut world);
     assert_eq!(found(&mut world), (0o6777, true));
-    assert_eq!(revoke(&mut world, user(7, 7), Revoke::Nothing), (Status::Ok, false));
-    assert_eq!(revoke(&mut world, user(7, 7), Revoke::Capability), (Status::Ok, true));
+    assert_eq!(revoke(&mut world, user(7, 7), ClearPrivileges::Nothing), (Status::Ok, false));
+    assert_eq!(revoke(&mut world, user(7, 7), ClearPrivileges::Capability), (Status::Ok, true));
     assert_eq!(found(&mut world), (0o6777, false));
-    assert_eq!(revoke(&mut world, user(7, 7), Revoke::Capability), (Status::Ok, false));
-    assert_eq!(revoke(&mut world, user(7, 7), Revoke::All), (Status::Ok, true));
+    assert_eq!(revoke(&mut world, user(7, 7), ClearPrivileges::Capability), (Status::Ok, false));
+    assert_eq!(revoke(&mut world, user(7, 7), ClearPrivileges::All), (Status::Ok, true));
     assert_eq!(found(&mut world), (0o777, false));
     world.set(file, 0o6764, 5, 5);
-    assert_eq!(revoke(&mut world, user(7, 7), Revoke::All).0, Status::Access);
-    assert_eq!(revoke(&mut world, root(), Revoke::All), (Status::Ok, true));
+    assert_eq!(revoke(&mut world, user(7, 7), ClearPrivileges::All).0, Status::Access);
+    assert_eq!(revoke(&mut world, root(), ClearPrivileges::All), (Status::Ok, true));
     assert_eq!(found(&mut world), (0o2764, false), "no x for the group: not about running");
     capability(&mut world);
     world.set(file, 0o644, 6, 6);

@@ -78,7 +78,7 @@ fn a_name_that_was_found_counts_until_names_change() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     };
     assert_eq!(world.status(Op::Setattr, &times), Status::Ok);
     assert_eq!(ways(&world, file), [b, a], "no name changed");

@@ -4,8 +4,8 @@ use super::{ALICE, BOB, ROOT, World, read_handle, root, setattr, user, write_han
 use crate::{Effect, Shard};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, Close, Contents, Gives, Handle, HandleId, InodeNo, Op, Open, OpenFor, Reopen, Rmdir,
-    SetTime, Setattr, ShardId, Status, Timestamp, Transno, attr_flag,
+    Bytes, Close, Contents, Handle, HandleId, InodeNo, Op, Open, OpenFor, PrivilegedBits, Reopen,
+    Rmdir, SetTime, Setattr, ShardId, Status, Timestamp, Transno, attr_flag,
 };
 
 fn contents(size_bytes: u64, write_secs: i64) -> Contents {
@@ -314,8 +314,8 @@ fn a_boot_that_left_no_inode_has_given_out_numbers_all_the_same() {
 fn what_a_file_gives_is_told_while_somebody_writes_it() {
     let mut world = World::new();
     let file = world.file(ROOT, "f", 0o755);
-    let nothing = Gives::default();
-    let set_id = Gives { set_id: true, ..nothing };
+    let nothing = PrivilegedBits::default();
+    let set_id = PrivilegedBits { set_id: true, ..nothing };
     let chmod = |world: &mut World, mode| {
         world.execute(Op::Setattr, &Setattr { mode: Some(mode), ..setattr(file) }).gives
     };
@@ -327,13 +327,13 @@ fn what_a_file_gives_is_told_while_somebody_writes_it() {
     assert_eq!(chmod(&mut world, 0o4711), None, "it is known");
     let (name, value) = (Bytes(b"security.capability"), Bytes(b"all"));
     let give = wire::Setxattr { caller: super::root(), inode: file, name, value, flags: 0 };
-    let both = Gives { capability: true, ..set_id };
+    let both = PrivilegedBits { capability: true, ..set_id };
     assert_eq!(world.execute(Op::Setxattr, &give).gives, Some((file, both)));
-    let take = Setattr { revoke: wire::Revoke::All, ..setattr(file) };
+    let take = Setattr { revoke: wire::ClearPrivileges::All, ..setattr(file) };
     let writer = Setattr { caller: super::user(7, 7), ..take };
     assert_eq!(world.execute(Op::Setattr, &writer).gives, Some((file, nothing)));
     assert_eq!(world.attr(file).mode, 0o711);
-    let capability = Gives { capability: true, ..nothing };
+    let capability = PrivilegedBits { capability: true, ..nothing };
     assert_eq!(world.execute(Op::Setxattr, &give).gives, Some((file, capability)));
     let take = wire::Removexattr { caller: super::root(), inode: file, name };
     assert_eq!(world.execute(Op::Removexattr, &take).gives, Some((file, nothing)));

@@ -33,7 +33,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         gid: Some(2),
         atime: SetTime::Now,
         mtime: at,
-        revoke: wire::Revoke::Nothing,
+        revoke: wire::ClearPrivileges::Nothing,
     };
     let rename =
         Rename { caller, parent, name, new_parent: ROOT, new_name: name, how: RenameHow::Replace };
@@ -117,7 +117,7 @@ fn mutated_bodies() {
     let originals = bodies();
     for seed in 1..6 {
         let (mut world, mut dice) = (World::new(), Dice::new(seed));
-        let (mut ok_count, mut breach_count) = (0, 0);
+        let (mut ok_count, mut protocol_error_count) = (0, 0);
         for _ in 0..8000 {
             world.client = dice.pick(&[ALICE, BOB]);
             world.squash = if dice.chance(80) { wire::Squash::NONE } else { wire::Squash::ROOT };
@@ -125,10 +125,10 @@ fn mutated_bodies() {
             mutate(&mut dice, &mut body);
             match world.execute_bytes(op, &body) {
                 Ok(effect) => ok_count += usize::from(effect.status == Status::Ok),
-                Err(_) => breach_count += 1,
+                Err(_) => protocol_error_count += 1,
             }
         }
-        assert!(ok_count > 500 && breach_count > 1000, "{ok_count} {breach_count}");
+        assert!(ok_count > 500 && protocol_error_count > 1000, "{ok_count} {protocol_error_count}");
         world.check_redo();
     }
 }
@@ -136,14 +136,14 @@ fn mutated_bodies() {
 #[test]
 fn random_bodies() {
     let (mut world, mut dice) = (World::new(), Dice::new(1));
-    let mut breach_count = 0;
+    let mut protocol_error_count = 0;
     for _ in 0..20_000 {
         let op = dice.pick(Op::ALL);
         let count = dice.below(80);
         let body = dice.bytes(count);
-        breach_count += usize::from(world.execute_bytes(op, &body).is_err());
+        protocol_error_count += usize::from(world.execute_bytes(op, &body).is_err());
     }
-    assert!(breach_count > 9_000, "{breach_count}");
+    assert!(protocol_error_count > 9_000, "{protocol_error_count}");
     world.check_redo();
 }
 

@@ -52,7 +52,7 @@ fn changes_of_what_does_not_exist_are_faults() {
         alloc::vec![file, entry(InodeNo(2), 1, "x")],
         alloc::vec![entry(ROOT, 1, "x"), entry(ROOT, 1, "y")],
         alloc::vec![entry(ROOT, u64::MAX, "x")],
-        alloc::vec![Change::DirentGone { dir: inode, name }],
+        alloc::vec![Change::DirentRemoved { dir: inode, name }],
         alloc::vec![Change::Symlink { inode: ROOT, target: Bytes(b"x") }],
         alloc::vec![Change::Xattr { inode, name: Bytes(b"user.x"), value: Bytes(b"") }],
         alloc::vec![Change::Inode { row: InodeRow::new(ROOT, FileKind::File, 0, NOW) }],
@@ -72,7 +72,7 @@ fn changes_of_what_does_not_exist_are_faults() {
             crc32c: 0,
             write_time_ns: 0
         })],
-        alloc::vec![Change::Contents(ContentsChange::ObjectGone { inode })],
+        alloc::vec![Change::Contents(ContentsChange::ObjectRemoved { inode })],
     ];
     for changes in bad {
         assert!(redo(&changes).is_err(), "{changes:?}");
@@ -84,8 +84,8 @@ fn changes_of_what_does_not_exist_are_faults() {
 #[test]
 fn going_twice_is_as_going_once() {
     let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
-    let gone = Change::InodeGone { inode: InodeNo(2) };
-    let nameless = Change::DirentGone { dir: ROOT, name: name("x") };
+    let gone = Change::InodeRemoved { inode: InodeNo(2) };
+    let nameless = Change::DirentRemoved { dir: ROOT, name: name("x") };
     let shard = redo(&[file, gone.clone(), gone, nameless]).unwrap();
     assert_eq!(shard.inode_count(), 1);
 }
@@ -129,6 +129,7 @@ fn changes_of_a_directory_commute() {
 fn inode_numbers_of_redone_inodes_are_not_given_again() {
     let row = InodeRow { nlink: 0, ..InodeRow::new(InodeNo(40), FileKind::File, 0, NOW) };
     let mut world = World::new();
-    world.shard = redo(&[Change::Inode { row }, Change::InodeGone { inode: row.inode }]).unwrap();
+    world.shard =
+        redo(&[Change::Inode { row }, Change::InodeRemoved { inode: row.inode }]).unwrap();
     assert_eq!(world.file(ROOT, "f", 0o644), InodeNo(41));
 }

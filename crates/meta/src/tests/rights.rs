@@ -5,9 +5,9 @@ use super::{ALICE, BOB, ROOT, World, name, root, setattr};
 use crate::Rights;
 use alloc::vec::Vec;
 use wire::{
-    Bytes, Caller, Close, Create, FileKind, Find, Groups, Handle, HandleId, InodeNo, Mkdir, Mknod,
-    Op, Open, OpenFor, Predicate, Readdir, Reopen, Revoke, Setattr, Setxattr, Squash, Squashed,
-    Status, Symlink, Tmpfile,
+    Bytes, Caller, ClearPrivileges, Close, Create, FileKind, Find, Groups, Handle, HandleId,
+    InodeNo, Mkdir, Mknod, Op, Open, OpenFor, Predicate, Readdir, Reopen, Setattr, Setxattr,
+    Squash, Squashed, Status, Symlink, Tmpfile,
 };
 
 /// A caller as it is written down: user, group, and the groups besides.
@@ -168,7 +168,7 @@ fn find(caller: Caller<'_>, inode: InodeNo) -> Find<'_> {
 }
 
 fn revoke(caller: Caller<'_>, inode: InodeNo) -> Setattr<'_> {
-    Setattr { caller, revoke: Revoke::Capability, ..setattr(inode) }
+    Setattr { caller, revoke: ClearPrivileges::Capability, ..setattr(inode) }
 }
 
 /// Nobody to every thing here but a directory's or file's own mode for all others.

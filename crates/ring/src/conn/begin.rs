@@ -1,4 +1,4 @@
-//! How a connection begins: accepted, or handed over by a sister lane.
+//! How a connection begins: accepted, or handed over by a peer lane.
 
 use super::sealed::Sealed;
 use super::{Admission, Conn, Conns, INDEX_BITS, State};
@@ -7,7 +7,7 @@ use crate::number::u32_of;
 use crate::send::Outbox;
 use crate::socket::{is_from_this_host, tune_socket};
 use crate::tools::Tools;
-use door::{ConnId, Event, NetEvent};
+use interface::{ConnId, Event, NetEvent};
 use seal::Seal;
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ impl Conns {
     /// The listening socket gave a connection.
     pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
         tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
-        if !self.make_room(tools) {
+        if !self.make_space(tools) {
             return;
         }
         tune_socket(&socket);
@@ -26,7 +26,7 @@ impl Conns {
         self.greet_until(index, tools);
     }
 
-    /// A sister lane handed a connection over.
+    /// A peer lane handed a connection over.
     pub(crate) fn adopt(
         &mut self,
         (socket, seal): (OwnedFd, Option<Box<Seal>>),
@@ -34,7 +34,7 @@ impl Conns {
         tools: &mut Tools,
     ) {
         tools.counters.syscall_count += 1; // As above.
-        if !self.make_room(tools) {
+        if !self.make_space(tools) {
             return;
         }
         let index = self.add(Some(socket), State::Open);
@@ -45,7 +45,7 @@ impl Conns {
         self.greet_until(index, tools);
     }
 
-    /// Tells the brain of a client on this host.
+    /// Tells the core of a client on this host.
     pub(super) fn say_where_from(&mut self, index: u32, tools: &mut Tools) {
         tools.counters.syscall_count += 1;
         let conn = self.conn(index);
@@ -54,7 +54,7 @@ impl Conns {
         }
     }
 
-    /// Tells the brain of a connection whose Hello a sister lane has read.
+    /// Tells the core of a connection whose Hello a peer lane has read.
     pub(super) fn announce(
         &mut self,
         index: u32,

@@ -1,4 +1,4 @@
-//! A connection that the brain asks for, until it is there or could not be had.
+//! A connection that the core asks for, until it is there or could not be had.
 //!
 //! Invariant: each question has one answer, and the address stays in place while the kernel reads it.
 
@@ -8,12 +8,12 @@ use crate::listen::Address;
 use crate::number::errno_of;
 use crate::socket::tune_before_connect;
 use crate::tools::Tools;
-use door::{CloseReason, Errno, Event, NetEvent, Ticket};
+use interface::{CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 
 impl Conns {
-    /// The brain wants a connection.
+    /// The core wants a connection.
     pub(crate) fn connect(&mut self, ticket: Ticket, tools: &mut Tools) {
         let opened = self.open_socket();
         let (socket, address) = match opened {

@@ -9,7 +9,7 @@ use super::Conns;
 use crate::config::Limits;
 use crate::socket::acked_bytes;
 use crate::tools::Tools;
-use door::{CloseReason, ConnId, Errno, Mono};
+use interface::{CloseReason, ConnId, Errno, Mono};
 
 const TIMED_OUT: Errno = Errno(110);
 
@@ -17,9 +17,9 @@ impl Conns {
     /// From here on it has to be admitted in time.
     pub(super) fn greet_until(&mut self, index: u32, tools: &mut Tools) {
         let id = self.conn(index).id;
-        let until = tools.now.mono.after_ms(self.limits.greeting_ms_max);
-        self.greeting.push_back((until, id));
-        if self.greeting.len() > self.limits.greeting_count_max {
+        let until = tools.now.mono.after_ms(self.limits.handshake_ms_max);
+        self.handshake.push_back((until, id));
+        if self.handshake.len() > self.limits.handshake_count_max {
             self.shed(tools);
         }
     }
@@ -27,27 +27,27 @@ impl Conns {
     /// Forgets those that were admitted or are gone; if there are too many all the same, lets the
     /// oldest go.
     fn shed(&mut self, tools: &mut Tools) {
-        let mut greeting = std::mem::take(&mut self.greeting);
-        greeting.retain(|(_, id)| self.is_greeting(*id));
-        while greeting.len() > self.limits.greeting_count_max
-            && let Some((_, id)) = greeting.pop_front()
+        let mut handshake = std::mem::take(&mut self.handshake);
+        handshake.retain(|(_, id)| self.is_handshake(*id));
+        while handshake.len() > self.limits.handshake_count_max
+            && let Some((_, id)) = handshake.pop_front()
         {
             if let Some(index) = self.open_index(id) {
                 tools.counters.shed_count += 1;
                 self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
             }
         }
-        self.greeting = greeting;
+        self.handshake = handshake;
     }
 
     /// Room for one more: if there are as many as may be, the oldest goes that is not admitted. Whoever
     /// has proven something gives way to nobody who has not.
-    pub(super) fn make_room(&mut self, tools: &mut Tools) -> bool {
+    pub(super) fn make_space(&mut self, tools: &mut Tools) -> bool {
         if !self.is_full() {
             return true;
         }
-        while let Some((_, id)) = self.greeting.pop_front() {
-            if let Some(index) = self.open_index(id).filter(|_| self.is_greeting(id)) {
+        while let Some((_, id)) = self.handshake.pop_front() {
+            if let Some(index) = self.open_index(id).filter(|_| self.is_handshake(id)) {
                 tools.counters.shed_count += 1;
                 self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
                 return true;
@@ -106,15 +106,15 @@ impl Conns {
         while self.stalling.front().is_some_and(|(_, id)| self.open_index(*id).is_none()) {
             self.stalling.pop_front();
         }
-        while self.greeting.front().is_some_and(|(_, id)| !self.is_greeting(*id)) {
-            self.greeting.pop_front();
+        while self.handshake.front().is_some_and(|(_, id)| !self.is_handshake(*id)) {
+            self.handshake.pop_front();
         }
         let closing = self.closing.front().map(|(at, _)| *at);
-        let greeting = self.greeting.front().map(|(at, _)| *at);
+        let handshake = self.handshake.front().map(|(at, _)| *at);
         let look_ms = self.look_ms(starving);
         let stalling = self.stalling.front().map(|(since, _)| since.after_ms(look_ms));
         let unfinished = self.unfinished_at(look_ms);
-        [closing, greeting, stalling, unfinished].into_iter().flatten().min()
+        [closing, handshake, stalling, unfinished].into_iter().flatten().min()
     }
 
     /// Ends what has taken too long.
@@ -127,8 +127,8 @@ impl Conns {
                 self.kill(index, tools);
             }
         }
-        while let Some((_, id)) = self.greeting.pop_front_if(|(at, _)| *at <= now) {
-            if let Some(index) = self.open_index(id).filter(|_| self.is_greeting(id)) {
+        while let Some((_, id)) = self.handshake.pop_front_if(|(at, _)| *at <= now) {
+            if let Some(index) = self.open_index(id).filter(|_| self.is_handshake(id)) {
                 self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
             }
         }
@@ -142,7 +142,7 @@ impl Conns {
     }
 
     /// Whether a connection is there and not admitted yet.
-    fn is_greeting(&self, id: ConnId) -> bool {
+    fn is_handshake(&self, id: ConnId) -> bool {
         let conn = self.open_index(id).and_then(|index| self.slots[index as usize].as_ref());
         conn.is_some_and(|conn| !conn.admitted)
     }

@@ -1,14 +1,14 @@
-//! A connection that goes to a sister lane, whose it is by what its first frame says.
+//! A connection that goes to a peer lane, whose it is by what its first frame says.
 //!
-//! Invariant: nothing was received behind that frame and nothing sent, so that the sister begins where we end.
+//! Invariant: nothing was received behind that frame and nothing sent, so that the peer lane begins where we end.
 
 use super::{Conns, State};
 use crate::driver::{Kind, Token};
 use crate::mailbox::Letter;
 use crate::tools::Tools;
-use door::{CloseReason, ConnId};
+use interface::{CloseReason, ConnId};
 use std::os::fd::AsRawFd as _;
-use wire::Breach;
+use wire::ProtocolError;
 
 impl Conns {
     pub(crate) fn hand_over(&mut self, id: ConnId, lane: usize, hello: &[u8], tools: &mut Tools) {
@@ -21,7 +21,7 @@ impl Conns {
             && conn.outbox.unsent_bytes() == 0
             && !conn.send_armed;
         if !untouched {
-            self.fail(index, CloseReason::Breach(Breach::Sequence), tools);
+            self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
             return;
         }
         conn.state = State::HandingOver { lane, hello: hello.into() };

@@ -53,11 +53,11 @@ impl Incoming {
         let (rest_bytes, end) = (self.rest_bytes(), at + part_bytes);
         let record_count = rest_bytes.div_ceil(RECORD_BYTES_MAX);
         let more_bytes = rest_bytes + record_count * RECORD_MORE_BYTES - part_bytes;
-        let room_bytes = Pool::room_bytes(self.lengths.bulk_bytes as usize) - end;
-        end..end + more_bytes.min(room_bytes).min(PIECE_BYTES_MAX)
+        let space_bytes = Pool::space_bytes(self.lengths.bulk_bytes as usize) - end;
+        end..end + more_bytes.min(space_bytes).min(PIECE_BYTES_MAX)
     }
 
-    /// Gives the seal back what lies here of records.
+    /// PrivilegedBits the seal back what lies here of records.
     fn lift(&mut self, seal: &mut Seal, pool: &Pool) {
         let range = std::mem::take(&mut self.landed.range);
         if !range.is_empty() {
@@ -84,8 +84,8 @@ impl Conn {
                 let room = incoming.land(seal, pool);
                 incoming.landed.receiving = true;
                 let at = pool.at(incoming.buf, room.start, room.len());
-                let room_bytes = u32_of(room.len());
-                return Op::Recv { socket, at, room_bytes, whole: true, discard: false };
+                let space_bytes = u32_of(room.len());
+                return Op::Recv { socket, at, space_bytes, whole: true, discard: false };
             }
             Some(incoming) => {
                 incoming.lift(seal, pool);
@@ -94,8 +94,8 @@ impl Conn {
             None => 0,
         };
         let room = seal.room(wanted_bytes);
-        let (at, room_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
-        Op::Recv { socket, at, room_bytes, whole: false, discard: false }
+        let (at, space_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+        Op::Recv { socket, at, space_bytes, whole: false, discard: false }
     }
 
     /// So many bytes of records were received where [`Self::receive_records`] said.

@@ -1,7 +1,7 @@
-//! From received bytes to frames for the brain.
+//! From received bytes to frames for the core.
 //!
 //! A bulk is received straight into its buffer, behind what had already come with its head.
-//! Invariant: what the brain gets is whole, and in plain text its checksums fit.
+//! Invariant: what the core gets is whole, and in plain text its checksums fit.
 
 use super::landing::Landed;
 use super::sums::{Summed, Sums};
@@ -10,9 +10,9 @@ use crate::config::Limits;
 use crate::framing::Cut;
 use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, Event, NetEvent};
+use interface::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};
-use wire::{Breach, FrameKind, Head, Lengths};
+use wire::{FrameKind, Head, Lengths, ProtocolError};
 
 /// What is still to come of a bulk must be so much to be worth calls of its own.
 pub(super) const OWN_BYTES_MIN: usize = 64 * 1024;
@@ -133,7 +133,7 @@ impl Conns {
     /// Delivers what is whole, as much as a turn may take; begins to receive the bulk of what is not.
     pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
         let mut left_count = self.conn_frames_max;
-        // It may be gone: a frame before this one was a breach.
+        // It may be gone: a frame before this one was a protocol error.
         while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
             if !open || conn.paused || conn.starved || conn.is_held() {
@@ -226,7 +226,7 @@ impl Conns {
             if let Some((buf, _)) = summed {
                 tools.pool.release(buf);
             }
-            return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
+            return self.fail(index, CloseReason::ProtocolError(ProtocolError::Checksum), tools);
         }
         let bulk_bytes = lengths.bulk_bytes;
         let bulk = summed.map(|(buf, Summed { crc32c, mac })| Bulk {

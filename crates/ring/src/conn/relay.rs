@@ -1,15 +1,15 @@
-//! A connection whose socket one lane has, the front, and whose requests are a sister's, the owner.
+//! A connection whose socket one lane has, the front, and whose requests are a peer lane's, the owner.
 //!
 //! The front receives, cuts, checks the checksums and sends; of the ring's deadlines, those of the
-//! greeting and of who reads nothing, it keeps both and the owner none. To the owner's brain it is a
+//! handshake and of who reads nothing, it keeps both and the owner none. To the owner's core it is a
 //! connection like any other. Both ends copy: buffers belong to lanes. Invariants: what is said arrives in order, because letters between two
 //! lanes do; of one connection about [`UNDER_WAY_BYTES_MAX`] are with the owner and not yet with its
-//! brain, and nothing more is received while its client owes reading
+//! core, and nothing more is received while its client owes reading
 //! (`conn_out_bytes_pause`), so what the owner has to answer is bounded as it is without a relay.
 //!
 //! ```text
-//! client ─▶ front: cut, checked ─Said─▶ owner: Adopted, Frame … ─▶ brain
-//! client ◀─ front: outbox      ◀─Told─ owner: Send, Admit, Close ◀─ brain
+//! client ─▶ front: cut, checked ─Said─▶ owner: Adopted, Frame … ─▶ core
+//! client ◀─ front: outbox      ◀─Told─ owner: Send, Admit, Close ◀─ core
 //! ```
 
 use super::sealed::Sealed;
@@ -18,11 +18,13 @@ use crate::mailbox::{Letter, Relayed, Word};
 use crate::number::u32_of;
 use crate::socket::is_from_this_host;
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, NetEvent, Span, mac_of};
+use interface::{
+    BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, NetEvent, Span, mac_of,
+};
 use std::collections::VecDeque;
-use wire::{Breach, Head};
+use wire::{Head, ProtocolError};
 
-/// From so much on that its owner's brain has not got, a front cuts no more of a connection.
+/// From so much on that its owner's core has not got, a front cuts no more of a connection.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
 /// What a frame counts at least.
 const FRAME_BYTES_MIN: usize = 4096;
@@ -50,11 +52,11 @@ pub(crate) struct Greeted {
 
 /// What an owner tells a front.
 pub(crate) enum Told {
-    /// The brain has had its say about the last frame before admission.
+    /// The core has had its say about the last frame before admission.
     Heard,
     /// The peer is admitted.
     Admitted(Admission),
-    /// The brain got frames of so many bytes, as [`Frame::weight_bytes`] has it.
+    /// The core got frames of so many bytes, as [`Frame::weight_bytes`] has it.
     Taken(usize),
     /// A frame to be sent, with its checksums, and its bulk behind it.
     Reply(Box<[u8]>),
@@ -84,16 +86,16 @@ impl Frame {
     }
 }
 
-/// A sister lane's part in a connection.
+/// A peer lane's part in a connection.
 pub(super) enum Relay {
     /// We have the socket.
     Front {
         /// Who has what it says.
         lane: usize,
-        /// Of it, what that lane's brain has not got.
+        /// Of it, what that lane's core has not got.
         under_way_bytes: usize,
     },
-    /// A sister has the socket.
+    /// A peer lane has the socket.
     Back(Box<Back>),
 }
 
@@ -106,7 +108,7 @@ pub(super) struct Back {
     waiting: VecDeque<Frame>,
     /// It is under TLS.
     sealed: bool,
-    /// What the brain got and the front was not told of.
+    /// What the core got and the front was not told of.
     untold_bytes: usize,
 }
 
@@ -121,7 +123,7 @@ impl Conn {
         }
     }
 
-    /// Whether its owner's brain has to have its say about what it said last.
+    /// Whether its owner's core has to have its say about what it said last.
     pub(super) const fn is_unheard(&self) -> bool {
         matches!(self.relay, Some(Relay::Front { .. })) && !self.admitted
     }
@@ -138,13 +140,13 @@ const fn told(front: ConnId, told: Told) -> Letter {
 impl Conns {
     // --- at the front ----------------------------------------------------------------------------
 
-    /// The brain keeps the socket and lets a sister have the rest.
+    /// The core keeps the socket and lets a peer lane have the rest.
     pub(crate) fn relay(&mut self, id: ConnId, lane: usize, hello: Box<[u8]>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
         let conn = self.conn(index);
         let silent = conn.outbox.unsent_bytes() == 0 && !conn.admitted;
         if conn.relay.is_some() || !silent {
-            return self.fail(index, CloseReason::Breach(Breach::Sequence), tools);
+            return self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
         }
         conn.relay = Some(Relay::Front { lane, under_way_bytes: 0 });
         conn.announced = false;
@@ -187,7 +189,7 @@ impl Conns {
         self.handed.push((lane, said(front, Said::Frame(frame))));
     }
 
-    /// A sister lane wrote of a connection that is relayed.
+    /// A peer lane wrote of a connection that is relayed.
     pub(crate) fn on_relayed(&mut self, from: usize, relayed: Relayed, tools: &mut Tools) {
         let Relayed { front, word } = relayed;
         match word {
@@ -229,7 +231,7 @@ impl Conns {
         self.queued(index, tools);
     }
 
-    /// Whether a connection is here of which a sister may have something to tell.
+    /// Whether a connection is here of which a peer lane may have something to tell.
     pub(crate) fn is_relaying(&self) -> bool {
         let relays = |conn: &Conn| {
             matches!(conn.relay, Some(Relay::Front { .. })) && matches!(conn.state, State::Open)
@@ -264,7 +266,7 @@ impl Conns {
 
     fn begin_back(&mut self, at: (usize, ConnId), greeted: &Greeted, tools: &mut Tools) {
         let (lane, front) = at;
-        if !self.make_room(tools) {
+        if !self.make_space(tools) {
             self.handed.push((lane, told(front, Told::Failed)));
             return;
         }
@@ -286,7 +288,7 @@ impl Conns {
         self.announce(index, greeted.sealed.as_ref(), &greeted.hello, tools);
     }
 
-    /// Gives the brain what there are buffers for.
+    /// PrivilegedBits the core what there are buffers for.
     pub(super) fn take_waiting(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let Some(Relay::Back(back)) = &mut conn.relay else { return };
@@ -318,7 +320,7 @@ impl Conns {
         self.touch(index);
     }
 
-    /// Before admission the brain has its say about one frame at a time.
+    /// Before admission the core has its say about one frame at a time.
     pub(super) fn tell_heard(&mut self, index: u32) {
         if std::mem::take(&mut self.conn(index).paused) {
             self.tell(index, Told::Heard);
@@ -348,7 +350,7 @@ impl Conns {
         }
     }
 
-    /// Whether a sister has its socket.
+    /// Whether a peer lane has its socket.
     pub(super) fn is_back(&self, index: u32) -> bool {
         let conn = self.slots[index as usize].as_ref();
         conn.is_some_and(|conn| matches!(conn.relay, Some(Relay::Back(_))))
@@ -364,7 +366,7 @@ impl Conns {
 
     // --- at both ---------------------------------------------------------------------------------
 
-    /// The connection ends at this lane, without its sister's asking.
+    /// The connection ends at this lane, without its peer lane's asking.
     pub(super) fn part(&mut self, index: u32, reason: CloseReason) {
         let conn = self.conn(index);
         let front = conn.id;

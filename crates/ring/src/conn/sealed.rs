@@ -1,6 +1,6 @@
 //! Connections under TLS: the handshake, and records on their way in and out.
 //!
-//! What a brain sees are frames as ever, and before them, once, what the connection is called at both ends
+//! What a core sees are frames as ever, and before them, once, what the connection is called at both ends
 //! (`NetEvent::Sealed`). Whoever speaks in plain text where TLS is spoken, or the other way round, is told so in a
 //! plain Refusal, which is the only thing that is ever said so; a client that began TLS believes nothing of
 //! it but that it cannot go on. Invariants: no frame is taken and none sent before the handshake is over; a
@@ -9,14 +9,16 @@
 use super::{Conn, Conns, Incoming, State};
 use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
 use crate::tools::Tools;
-use door::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetEvent, Ticket};
+use interface::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{getpeername, getsockname};
 use seal::{Content, Fault, Flaw, Seal, SetupError, Shaken};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use wire::{Breach, Bytes, Channel, FrameKind, Head, Holder, Refusal, RefusalReason, Wire as _};
+use wire::{
+    Bytes, Channel, FrameKind, Head, Holder, ProtocolError, Refusal, RefusalReason, Wire as _,
+};
 
 /// What a record of a handshake begins with.
 const HANDSHAKE: u8 = 22;
@@ -190,7 +192,7 @@ impl Conns {
     fn refuse_plainly(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
         let mut frame = Vec::new();
         let refusal = Refusal { reason };
-        Head::Greeting(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
+        Head::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
         tools.counters.refused_count += 1;
         let conn = self.conn(index);
         conn.seal = None;
@@ -210,7 +212,7 @@ impl Conns {
                 return true;
             }
             Err(_) => {
-                self.fail(index, CloseReason::Breach(Breach::Seal), tools);
+                self.fail(index, CloseReason::ProtocolError(ProtocolError::Seal), tools);
                 return false;
             }
         }
@@ -257,7 +259,7 @@ impl Conns {
     }
 }
 
-/// What a brain is told of a connection under TLS.
+/// What a core is told of a connection under TLS.
 pub(crate) struct Sealed {
     pub(super) channel: Channel,
     /// A [`Holder`], if the peer has shown a certificate.
@@ -283,7 +285,7 @@ const fn reason_of(fault: Fault) -> CloseReason {
         Fault::OwnCertificate(flaw) => {
             CloseReason::Certificate(BadCertificate { ours: true, flaw: flaw_of(flaw) })
         }
-        Fault::Foreign | Fault::Broken => CloseReason::Breach(Breach::Seal),
+        Fault::Foreign | Fault::Broken => CloseReason::ProtocolError(ProtocolError::Seal),
     }
 }
 
@@ -304,7 +306,7 @@ pub(super) const fn failed_of(reason: CloseReason) -> CloseReason {
     let errno = match reason {
         CloseReason::Failed(_) | CloseReason::Certificate(_) => return reason,
         CloseReason::Ended => RESET,
-        CloseReason::Breach(_) => Errno::SEAL,
+        CloseReason::ProtocolError(_) => Errno::SEAL,
         CloseReason::TooSlow | CloseReason::Unfinished => TIMED_OUT,
     };
     CloseReason::Failed(errno)

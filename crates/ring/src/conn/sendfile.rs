@@ -11,7 +11,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::number::{errno_of, u64_of, usize_of};
 use crate::send::Own;
 use crate::tools::Tools;
-use door::{CloseReason, Errno};
+use interface::{CloseReason, Errno};
 use rustix::io::{Errno as Failure, ioctl_fionbio};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -39,12 +39,12 @@ impl Conns {
                     self.conn(index).outbox.sent(sent_bytes);
                     // Short: the socket is full, or the file has ended, which the next call tells.
                     if sent_bytes < asked_bytes {
-                        self.wait_for_room(index, tools);
+                        self.wait_for_space(index, tools);
                         return false;
                     }
                 }
                 Err(Failure::AGAIN) => {
-                    self.wait_for_room(index, tools);
+                    self.wait_for_space(index, tools);
                     return false;
                 }
                 Err(Failure::INTR) => {}
@@ -56,7 +56,7 @@ impl Conns {
         }
     }
 
-    fn wait_for_room(&mut self, index: u32, tools: &mut Tools) {
+    fn wait_for_space(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.writable_armed = true;
         let op = Op::Writable { socket: conn.raw() };

@@ -5,7 +5,7 @@
 use super::Conn;
 use crate::tools::Tools;
 use blake3::Hasher;
-use door::{Bulk, ContentsMac, NO_MAC, Span};
+use interface::{Bulk, ContentsMac, NO_MAC, Span};
 use wire::Crc32c;
 
 /// Computed at a time. The MAC is computed of many pieces at once where they begin at a multiple of their

@@ -13,18 +13,18 @@ use crate::config::Limits;
 use crate::number::u64_of;
 use crate::socket::received_bytes;
 use crate::tools::Tools;
-use door::{BufId, CloseReason, ConnId, Mono, Party};
+use interface::{BufId, CloseReason, ConnId, Mono, Party};
 
-/// What the brain said of a connection that it admitted.
+/// What the core said of a connection that it admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
-    /// Bulk is kept for the brain.
+    /// Bulk is kept for the core.
     pub(crate) writes: bool,
     pub(crate) party: Party,
 }
 
 impl Admission {
-    /// Before the brain has said anything.
+    /// Before the core has said anything.
     pub(super) const NONE: Self = Self { writes: false, party: Party::NONE };
 }
 
@@ -32,7 +32,7 @@ impl Admission {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
     party: Party,
-    room_bytes: u64,
+    space_bytes: u64,
 }
 
 /// How long a connection may still take to finish what it has begun.
@@ -56,22 +56,22 @@ impl Conns {
         let party = conn.admission.party;
         let charge = conn
             .accepted
-            .then(|| Charge { party, room_bytes: u64_of(Pool::room_bytes(bulk_bytes)) });
+            .then(|| Charge { party, space_bytes: u64_of(Pool::space_bytes(bulk_bytes)) });
         if charge.is_some_and(|charge| !self.may_charge(charge, tools)) {
             return None;
         }
         let buf = tools.pool.take(bulk_bytes)?;
-        if let Some(Charge { party, room_bytes }) = charge {
-            self.charged.add(party, room_bytes);
+        if let Some(Charge { party, space_bytes }) = charge {
+            self.charged.add(party, space_bytes);
         }
         Some((buf, charge))
     }
 
     fn may_charge(&self, charge: Charge, tools: &Tools) -> bool {
         let limit_bytes = u64_of(tools.pool.used_bytes_max());
-        let Charge { party, room_bytes } = charge;
-        let total_bytes = self.charged.total() + room_bytes;
-        let party_bytes = self.charged.of(party) + room_bytes;
+        let Charge { party, space_bytes } = charge;
+        let total_bytes = self.charged.total() + space_bytes;
+        let party_bytes = self.charged.of(party) + space_bytes;
         let fits = total_bytes <= limit_bytes / 4 * 3 && party_bytes <= limit_bytes / 2;
         // However few buffers there are, something moves.
         fits || self.charged.total() == 0
@@ -79,8 +79,8 @@ impl Conns {
 
     /// A bulk is whole, or will never be.
     pub(super) fn discharge(&mut self, charge: Option<Charge>) {
-        if let Some(Charge { party, room_bytes }) = charge {
-            self.charged.sub(party, room_bytes);
+        if let Some(Charge { party, space_bytes }) = charge {
+            self.charged.sub(party, space_bytes);
             self.discharged = true;
         }
     }
@@ -193,9 +193,9 @@ impl Conns {
         let waiting: Vec<u32> = self.starved.iter().copied().collect();
         for index in waiting {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
-            let room_bytes = u64_of(Pool::room_bytes(conn.wanted_bulk_bytes()));
+            let space_bytes = u64_of(Pool::space_bytes(conn.wanted_bulk_bytes()));
             let asking = conn.admission.party;
-            let Some(party) = self.charged.gives_way(asking, room_bytes) else {
+            let Some(party) = self.charged.gives_way(asking, space_bytes) else {
                 continue;
             };
             let of_party = |(_, id): &&(Mono, ConnId)| {

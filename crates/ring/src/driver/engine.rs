@@ -21,7 +21,7 @@ use super::reach::Reach;
 use super::told::Bell;
 use super::{Completion, DriverKind, Handed, Kind, Op, Token, Wait};
 use crate::pin::usable_cores;
-use door::Errno;
+use interface::Errno;
 use std::io;
 use std::os::fd::AsRawFd as _;
 

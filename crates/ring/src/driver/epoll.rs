@@ -13,7 +13,7 @@ use super::files::{self, last_errno};
 use super::pool::Pool;
 use super::watch::{Side, Waiting, Watches, cancelled, file_of};
 use super::{Completion, Kind, Op, Token, Wait, drop_completion, sockets};
-use door::Errno;
+use interface::Errno;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno as Failure;
@@ -139,8 +139,8 @@ impl Epoll {
     }
 
     pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
-        let room_count = count_max.saturating_sub(completions.len());
-        let reaped_count = self.done.len().min(room_count);
+        let space_count = count_max.saturating_sub(completions.len());
+        let reaped_count = self.done.len().min(space_count);
         let reaped = self.done.drain(..reaped_count);
         let mut ended_count = 0;
         completions.extend(reaped.inspect(|done| ended_count += usize::from(!done.more)));

@@ -5,7 +5,7 @@
 
 use super::Op;
 use crate::number::{errno_from_raw, u32_of, usize_of};
-use door::Errno;
+use interface::Errno;
 use std::io;
 
 /// What came of a system call.

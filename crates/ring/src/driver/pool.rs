@@ -8,7 +8,7 @@ use super::told::{Bell, Told, lock};
 use super::{Op, Token, files};
 use crate::number::u64_of;
 use crate::pin::may_run_on;
-use door::Errno;
+use interface::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

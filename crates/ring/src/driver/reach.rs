@@ -5,7 +5,7 @@
 use super::epoll::Epoll;
 use super::uring::Uring;
 use super::{Completion, DriverChoice, DriverKind, Op, Token, Wait, choice};
-use door::Errno;
+use interface::Errno;
 use std::io;
 use std::os::fd::RawFd;
 

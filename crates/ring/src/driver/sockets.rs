@@ -7,7 +7,7 @@ use super::Op;
 use super::files::outcome;
 use super::watch::Waiting;
 use crate::number::u32_of;
-use door::Errno;
+use interface::Errno;
 use rustix::io::ioctl_fionbio;
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -48,8 +48,8 @@ pub(super) unsafe fn attempt(waiting: &mut Waiting, count: &mut u64) -> Option<R
 
 /// How much must be moved before it is done; `None`: one call does.
 fn wanted_bytes(waiting: &Waiting) -> Option<usize> {
-    if let Op::Recv { room_bytes, whole: true, .. } = waiting.op {
-        return Some(room_bytes as usize);
+    if let Op::Recv { space_bytes, whole: true, .. } = waiting.op {
+        return Some(space_bytes as usize);
     }
     if let Op::Send { send_bytes, at_once: false, .. } = waiting.op {
         return Some(send_bytes as usize);
@@ -68,12 +68,12 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
     let moved_bytes = waiting.moved_bytes;
     *count += 1;
     match waiting.op {
-        Op::Recv { socket, at, room_bytes, discard, .. } => {
+        Op::Recv { socket, at, space_bytes, discard, .. } => {
             // tcp(7): with MSG_TRUNC received bytes are discarded.
             let flags = libc::MSG_DONTWAIT | if discard { libc::MSG_TRUNC } else { 0 };
             let at = at.wrapping_add(moved_bytes).cast();
             // SAFETY: so much room is behind `at`, for the caller vouches for all of it.
-            outcome(unsafe { libc::recv(socket, at, room_bytes as usize - moved_bytes, flags) })
+            outcome(unsafe { libc::recv(socket, at, space_bytes as usize - moved_bytes, flags) })
         }
         Op::Send { socket, at, send_bytes, .. } => {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -163,13 +163,13 @@ impl Rig {
 }
 
 fn recv(socket: RawFd, room: &mut [u8]) -> Op {
-    let room_bytes = u32::try_from(room.len()).unwrap();
-    Op::Recv { socket, at: room.as_mut_ptr(), room_bytes, whole: false, discard: false }
+    let space_bytes = u32::try_from(room.len()).unwrap();
+    Op::Recv { socket, at: room.as_mut_ptr(), space_bytes, whole: false, discard: false }
 }
 
 fn recv_whole(socket: RawFd, room: &mut [u8]) -> Op {
-    let room_bytes = u32::try_from(room.len()).unwrap();
-    Op::Recv { socket, at: room.as_mut_ptr(), room_bytes, whole: true, discard: false }
+    let space_bytes = u32::try_from(room.len()).unwrap();
+    Op::Recv { socket, at: room.as_mut_ptr(), space_bytes, whole: true, discard: false }
 }
 
 fn send(socket: RawFd, bytes: &[u8], at_once: bool) -> Op {

@@ -4,7 +4,7 @@
 
 use super::{Completion, Kind, Op, Token, Wait, drop_completion};
 use crate::number::{errno_from_raw, u32_of, u64_of};
-use door::Errno;
+use interface::Errno;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use std::io;
@@ -290,10 +290,10 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::Connect { socket, address, address_bytes } => {
             opcode::Connect::new(Fd(socket), address, address_bytes).build()
         }
-        Op::Recv { socket, at, room_bytes, whole, discard } => {
+        Op::Recv { socket, at, space_bytes, whole, discard } => {
             // tcp(7): with MSG_TRUNC received bytes are discarded.
             let flags = whole_flag(whole) | if discard { libc::MSG_TRUNC } else { 0 };
-            opcode::Recv::new(Fd(socket), at, room_bytes).flags(flags).build()
+            opcode::Recv::new(Fd(socket), at, space_bytes).flags(flags).build()
         }
         Op::Send { socket, at, send_bytes, at_once: false } => {
             opcode::Send::new(Fd(socket), at, send_bytes).flags(send_flags).build()

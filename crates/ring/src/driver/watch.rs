@@ -8,7 +8,7 @@
 
 use super::{Completion, Op, Token};
 use crate::number::{errno_of, usize_of};
-use door::Errno;
+use interface::Errno;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};

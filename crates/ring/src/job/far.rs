@@ -6,7 +6,7 @@ use crate::driver::Token;
 use crate::objects::{FileState, Objects};
 use crate::segments::{Elsewhere, Outcome, Segments, Task};
 use crate::tools::Tools;
-use door::{Errno, Event, ObjectEvent, ObjectStat};
+use interface::{Errno, Event, ObjectEvent, ObjectStat};
 use rustix::fs::{AtFlags, statat};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -87,9 +87,9 @@ impl Job {
             return false;
         }
         if let JobKind::Read { read_bytes, .. } = self.kind {
-            let room_bytes = read_bytes as usize;
+            let space_bytes = read_bytes as usize;
             self.buf =
-                if tools.pool.has_room(room_bytes) { tools.pool.take(room_bytes) } else { None };
+                if tools.pool.has_space(space_bytes) { tools.pool.take(space_bytes) } else { None };
             if self.buf.is_none() {
                 self.step = Step::Begin;
                 objects.starve(token.index);

@@ -1,7 +1,7 @@
 //! What can be done to an object, and what of that may run beside what.
 
 use crate::lists::Part;
-use door::{Bulk, Ticket};
+use interface::{Bulk, Ticket};
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Questions that a file answers at once.
 
-use door::ObjectStat;
+use interface::ObjectStat;
 use rustix::fs::{AtFlags, SeekFrom, StatxFlags, seek, statx};
 use std::os::fd::BorrowedFd;
 

@@ -13,7 +13,7 @@ use crate::driver::{Op, Token};
 use crate::number::{u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::tools::Tools;
-use door::{BufId, Errno, Event, ObjectEvent};
+use interface::{BufId, Errno, Event, ObjectEvent};
 use rustix::fs::fstat;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::sync::Arc;

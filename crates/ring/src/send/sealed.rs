@@ -6,7 +6,7 @@
 
 use super::{Outbox, Piece, Wave};
 use crate::buffer::Pool;
-use door::Errno;
+use interface::Errno;
 use seal::{RECORD_BYTES_MAX, RECORD_MORE_BYTES, RENEWAL_BYTES_MAX, Seal};
 
 /// Plaintext sealed at a time: with its records less than a quarter of 1 MiB, which stays in a second-level
@@ -146,19 +146,19 @@ impl Outbox {
             return Ok(());
         }
         let record_count = plain_bytes.div_ceil(RECORD_BYTES_MAX);
-        let room_bytes =
+        let space_bytes =
             said_bytes + RENEWAL_BYTES_MAX + plain_bytes + record_count * RECORD_MORE_BYTES;
-        let piece_bytes = if room_bytes <= SMALL_BYTES_MAX {
+        let piece_bytes = if space_bytes <= SMALL_BYTES_MAX {
             let small = &mut self.flying.small;
-            if small.len() < room_bytes {
-                small.resize(room_bytes, 0);
+            if small.len() < space_bytes {
+                small.resize(space_bytes, 0);
             }
             let piece_bytes = sealed.seal(seal, plain_bytes, (small, pool))?;
             self.flying.pieces.push(Piece::Small { start: 0, piece_bytes });
             piece_bytes
         } else {
             let make = |out: &mut [u8], pool: &Pool| sealed.seal(seal, plain_bytes, (out, pool));
-            let (buf, made) = pool.made(room_bytes, make);
+            let (buf, made) = pool.made(space_bytes, make);
             let piece_bytes = made.inspect_err(|_| pool.release(buf))?;
             self.flying.pieces.push(Piece::Bulk { buf, start: 0, piece_bytes });
             piece_bytes
@@ -179,7 +179,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
     use super::*;
     use crate::driver::Op;
-    use door::{Bulk, NO_MAC};
+    use interface::{Bulk, NO_MAC};
     use seal::{Client, Content, Server, Shaken};
 
     /// A client's end, what it says last of the handshake, and the server's end, which lacks that.

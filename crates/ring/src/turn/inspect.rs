@@ -1,7 +1,7 @@
-//! Inspections: what the brain asks goes to the thread that keeps them, and its answers come as events.
+//! Inspections: what the core asks goes to the thread that keeps them, and its answers come as events.
 
 use super::Parts;
-use door::{ConnId, Event, StoreEvent};
+use interface::{ConnId, Event, StoreEvent};
 use wire::{Inspect, Status};
 
 impl Parts {

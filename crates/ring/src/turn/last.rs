@@ -1,4 +1,4 @@
-//! The end of a lane: its brain is done, and what it said last shall leave. So shall what sister lanes
+//! The end of a lane: its core is done, and what it said last shall leave. So shall what peer lanes
 //! say last on connections of which they have the requests and we the sockets.
 
 use super::{LETTER_RETRY_MS, Life, Parts};
@@ -18,7 +18,7 @@ impl Parts {
             if left_ns == 0 {
                 break;
             }
-            // Sister lanes do not tell when they have room again, and think that we are awake.
+            // Peer lanes do not tell when they have room again, and think that we are awake.
             let looks = self.post.is_waiting() || self.conns.is_relaying();
             let retry_ns = if looks { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
             let ready = self.conns.is_ready();

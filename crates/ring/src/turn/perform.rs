@@ -1,4 +1,4 @@
-//! What a brain asks for, done: one arm for each action.
+//! What a core asks for, done: one arm for each action.
 
 use super::{Life, Parts, present};
 use crate::config::FaultPoint;
@@ -8,7 +8,7 @@ use crate::kernel::Answer;
 use crate::lists::Part;
 use crate::mailbox::Letter;
 use crate::usage;
-use door::{
+use interface::{
     Action, Event, KernelAction, NetAction, Object, ObjectAction, PeerAction, Say, Span,
     StoreAction, Ticket,
 };
@@ -75,7 +75,7 @@ impl Parts {
     fn act_store(&mut self, action: StoreAction) {
         match action {
             StoreAction::ReadRows { ticket, from, until, row_count_max } => {
-                self.cold_read(ticket, (from, until), row_count_max);
+                self.read_rows(ticket, (from, until), row_count_max);
             }
             StoreAction::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             StoreAction::Inspect { conn, ask } => self.inspect(conn, Some(ask)),
@@ -142,7 +142,7 @@ impl Parts {
         }
     }
 
-    fn hand_over(&mut self, conn: door::ConnId, lane: LaneId, hello: Span) {
+    fn hand_over(&mut self, conn: interface::ConnId, lane: LaneId, hello: Span) {
         // The arena cannot be lent while the connections write to it.
         let hello: Box<[u8]> = self.tools.arena.get(hello).into();
         self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.tools);
@@ -158,7 +158,7 @@ impl Parts {
 
     fn read_list(&mut self, ticket: Ticket, object: Object, (pieces, only_cached): (Span, bool)) {
         let Ok(pieces) = wire::Pieces::decode_all(self.tools.arena.get(pieces)) else {
-            panic!("a brain encodes what it asks for")
+            panic!("a core encodes what it asks for")
         };
         let list_bytes = pieces.total_bytes() as usize;
         let list = self.tools.lists.begin(ticket, pieces.count(), list_bytes);

@@ -1,7 +1,7 @@
-//! Secrets on their way to a brain: as another thread gives them, or as the brain asks for them.
+//! Secrets on their way to a core: as another thread gives them, or as the core asks for them.
 
 use super::Parts;
-use door::Event;
+use interface::Event;
 use std::thread;
 use wire::Secrets;
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{Config, DriverChoice};
-use door::{CloseReason, ConnId, Errno, NetAction, NetEvent};
+use interface::{CloseReason, ConnId, Errno, NetAction, NetEvent};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const DEADLINE_MS: u64 = 3_600_000;
 const TIMED_OUT: CloseReason = CloseReason::Failed(Errno(110));
 
-/// A lane that does what its test says, and what its brain got.
+/// A lane that does what its test says, and what its core got.
 struct Lane {
     ring: Ring,
     events: Events,
@@ -26,7 +26,7 @@ struct Lane {
 
 struct Events(Vec<Event>);
 
-impl Brain for Events {
+impl Core for Events {
     fn apply(&mut self, _turn: &mut Turn<'_>, event: Event) {
         if event != Event::Tick {
             self.0.push(event);
@@ -41,7 +41,7 @@ impl Lane {
         config.driver = DriverChoice::Only(driver);
         config.listener = listener.map(|listener| listener.try_clone().unwrap().into());
         config.post = Some(post);
-        config.limits.greeting_ms_max = DEADLINE_MS;
+        config.limits.handshake_ms_max = DEADLINE_MS;
         config.limits.stall_ms_max = DEADLINE_MS;
         Self { ring: Ring::new(config).unwrap(), events: Events(Vec::new()), later_ms: 0 }
     }
@@ -106,7 +106,7 @@ fn on_both(test: &str, lane_count: u16, run: impl Fn(&mut [Lane], SocketAddr)) {
 
 fn hello() -> Vec<u8> {
     let mut frame = Vec::new();
-    Head::Greeting(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(b"hi").encode(to));
+    Head::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(b"hi").encode(to));
     Head::put_sums(&mut frame, None);
     frame
 }
@@ -144,14 +144,14 @@ fn who_is_not_admitted_in_time_is_closed_and_who_is_costs_no_turn() {
         until(lanes, |lanes| lanes[0].ring.conn_count() == 1);
         assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
         assert_eq!(lanes[0].ring.parts.conns.deadline(false), None, "nobody is waited for");
-        assert_eq!(lanes[0].closed(), [], "the brain knew nothing of it");
+        assert_eq!(lanes[0].closed(), [], "the core knew nothing of it");
         drop(heard);
         until(lanes, |lanes| !lanes[0].closed().is_empty());
         assert_eq!(lanes[0].closed(), [(conn, CloseReason::Ended)]);
     });
 }
 
-/// The front keeps the deadline of the greeting; the owner hears of it.
+/// The front keeps the deadline of the handshake; the owner hears of it.
 #[test]
 fn who_is_relayed_and_not_admitted_in_time_is_closed_at_both_ends() {
     on_both("who_is_relayed", 2, |lanes, address| {

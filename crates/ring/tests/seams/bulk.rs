@@ -3,8 +3,8 @@
 use super::support::{
     Dir, PATIENCE, echo_server, frame, hello, is_tmpfs, lonely_post, noise, read_frame, ring_config,
 };
-use door::{
-    Action, Brain, CloseReason, ConnId, Errno, Event, NetAction, NetEvent, Object, ObjectAction,
+use interface::{
+    Action, CloseReason, ConnId, Core, Errno, Event, NetAction, NetEvent, Object, ObjectAction,
     ObjectEvent, Ticket, Turn,
 };
 use ring::{Config, Counters, Ring, Stopper};
@@ -78,7 +78,7 @@ impl Library {
         }
     }
 
-    fn reply(&mut self, turn: &mut Turn<'_>, ticket: Ticket, bulk: Option<door::Bulk>) {
+    fn reply(&mut self, turn: &mut Turn<'_>, ticket: Ticket, bulk: Option<interface::Bulk>) {
         let (conn, xid, op) = self.asked.remove(&ticket.0).unwrap();
         self.reply_count += 1;
         let head = Head::Reply(Reply {
@@ -113,7 +113,7 @@ impl Library {
     }
 }
 
-impl Brain for Library {
+impl Core for Library {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(NetEvent::Frame { conn, frame, .. }) => {
@@ -212,7 +212,7 @@ impl Server {
         self.stopper.stop();
         let (counters, buffer_bytes) = self.thread.join().unwrap();
         assert_eq!(buffer_bytes, 0, "every buffer came back");
-        assert_eq!(counters.breach_count, 0);
+        assert_eq!(counters.protocol_error_count, 0);
         counters
     }
 }
@@ -664,7 +664,7 @@ fn large_bulk_is_received_in_few_calls() {
     }
     let counters = server.stop();
     // Its head, in one piece or two; what is there, at most 256 KiB a call; and then the rest, for
-    // which the ring waits as a whole. Besides, the greeting and the last one, which waits.
+    // which the ring waits as a whole. Besides, the handshake and the last one, which waits.
     let frame_recv_count_max = 2 + MIB as u64 / (256 * 1024) + 1;
     assert!(counters.recv_count <= frame_recv_count_max * FRAME_COUNT + 2, "{counters:?}");
     assert!(counters.recv_count >= 2 * FRAME_COUNT, "{counters:?}");

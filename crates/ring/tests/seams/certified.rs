@@ -1,7 +1,7 @@
 //! Connections whose two ends show certificates, over real loopback sockets.
 
 use super::support::{Diary, ask, echo_server, frame, hello, read_frame, ring_config, turns};
-use door::{
+use interface::{
     Action, BadCertificate, CertificateFlaw, CloseReason, Event, NetAction, NetEvent, Ticket,
 };
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
@@ -86,10 +86,10 @@ fn who_shows_a_certificate_is_known_to_the_brain_before_it_says_anything() {
     let Event::Net(NetEvent::Sealed { channel: at_server, holder: Some(_), .. }) =
         told.recv().unwrap()
     else {
-        panic!("the server's brain knows no holder")
+        panic!("the server's core knows no holder")
     };
     assert_eq!(at_server, channel);
-    assert_eq!(server.stop().breach_count, 0);
+    assert_eq!(server.stop().protocol_error_count, 0);
 }
 
 #[test]
@@ -125,12 +125,12 @@ fn a_certificate_that_one_end_refuses_is_told_at_both() {
         }
         let Event::Net(NetEvent::CertificateRefused { bad: found, client }) = told.recv().unwrap()
         else {
-            panic!("the server's brain is not told")
+            panic!("the server's core is not told")
         };
         assert_eq!(found, bad(ours));
         assert!(!client.is_empty(), "whose it was");
         let counters = server.stop();
-        assert_eq!((counters.refused_count, counters.breach_count), (1, 0));
+        assert_eq!((counters.refused_count, counters.protocol_error_count), (1, 0));
     }
 }
 

@@ -4,7 +4,9 @@ use super::support::{
     Closure, Diary, Lane, NEVER_MS, ask, frame, hello, lonely_post, read_frame, ring_config, start,
     turns,
 };
-use door::{Action, Event, Mail, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage};
+use interface::{
+    Action, Event, Mail, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage,
+};
 use ring::{Config, Counters, DriverKind, Mesh, Ring};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
@@ -69,12 +71,12 @@ fn turns_until_alarm(ring: &mut Ring, ms: u64) -> u64 {
     let before = ring.counters().turn_count;
     ring.with(|turn| turn.act(Action::WakeAt { at: turn.now.mono.after_ms(ms) }));
     let has_rung = Cell::new(false);
-    let mut brain = Closure(|_: &mut Turn<'_>, event| {
+    let mut core = Closure(|_: &mut Turn<'_>, event| {
         assert_eq!(event, Event::Tick, "nobody asked for anything");
         has_rung.set(true);
     });
     while !has_rung.get() {
-        ring.turn(&mut brain).unwrap();
+        ring.turn(&mut core).unwrap();
     }
     ring.counters().turn_count - before
 }
@@ -147,11 +149,11 @@ fn the_clock_is_read_once_a_turn() {
     let (mut teller, mut has_left) = (teller(tell), false);
     // It leaves when it has the last answer.
     while !has_left {
-        let mut brain = Closure(|turn: &mut Turn<'_>, event| {
+        let mut core = Closure(|turn: &mut Turn<'_>, event| {
             has_left |= matches!(event, Event::Net(NetEvent::Closed { .. }));
             (teller.0)(turn, event);
         });
-        ring.turn(&mut brain).unwrap();
+        ring.turn(&mut core).unwrap();
     }
     client.join().unwrap();
     let counters = ring.counters();
@@ -193,7 +195,7 @@ fn what_was_used_is_told_at_once() {
     assert!(usage.cpu_ns > 0, "{usage:?}");
     assert!(usage.syscall_count > 0, "{usage:?}");
     assert!(usage.clock_read_count > 0, "{usage:?}");
-    assert_eq!((usage.letter_out_count, usage.spin_count), (0, 0));
+    assert_eq!((usage.message_out_count, usage.spin_count), (0, 0));
     let turn_count = ring.counters().turn_count;
     assert!(turn_count <= 2, "the same turn or the next, not {turn_count}");
 }
@@ -209,7 +211,7 @@ fn a_lane_that_looks_out_answers_the_same() {
     println!("{spin_hit_count} of {spin_count} times it found something");
     assert!(spin_hit_count <= spin_count, "{usage:?}");
     let counters = server.stop();
-    assert_eq!((counters.frame_out_count, counters.breach_count), (201, 0), "{counters:?}");
+    assert_eq!((counters.frame_out_count, counters.protocol_error_count), (201, 0), "{counters:?}");
 }
 
 #[test]
@@ -238,7 +240,7 @@ fn a_letter_that_comes_before_the_sleep_is_found_by_looking_out() {
         let counters = reader.counters();
         assert_eq!((counters.spin_count, counters.spin_hit_count), (unique, unique));
     }
-    assert_eq!((writer.counters().letter_out_count, reader.counters().letter_in_count), (20, 20));
+    assert_eq!((writer.counters().message_out_count, reader.counters().message_in_count), (20, 20));
 }
 
 #[test]
@@ -274,8 +276,8 @@ fn letters_between_lanes_that_look_out_arrive_and_are_counted() {
     // Whether the other answers in time is the machine's affair.
     println!("{} of {} times it found something", ping.spin_hit_count, ping.spin_count);
     assert!(ping.spin_hit_count <= ping.spin_count, "{ping:?}");
-    assert_eq!((ping.letter_out_count, ping.letter_in_count), (LETTER_COUNT, LETTER_COUNT));
-    assert_eq!((pong.letter_in_count, pong.letter_out_count), (LETTER_COUNT, LETTER_COUNT));
+    assert_eq!((ping.message_out_count, ping.message_in_count), (LETTER_COUNT, LETTER_COUNT));
+    assert_eq!((pong.message_in_count, pong.message_out_count), (LETTER_COUNT, LETTER_COUNT));
     assert!(pong.wake_count <= pong.syscall_count, "to wake is a system call: {pong:?}");
 }
 
@@ -318,10 +320,10 @@ fn who_asks_the_right_lane_pays_for_one_hop_the_handing_over() {
     });
     let mut stream = greet(address);
     (0..100).for_each(|xid| exchange(&mut stream, xid));
-    assert!(told.iter().take(101).all(|usage| usage.letter_out_count == 0));
+    assert!(told.iter().take(101).all(|usage| usage.message_out_count == 0));
     let (owner, door) = (owner.stop(), door.stop());
-    assert_eq!((door.letter_out_count, door.letter_in_count), (1, 0));
-    assert_eq!((owner.letter_out_count, owner.letter_in_count), (0, 1));
+    assert_eq!((door.message_out_count, door.message_in_count), (1, 0));
+    assert_eq!((owner.message_out_count, owner.message_in_count), (0, 1));
 }
 
 #[test]
@@ -330,18 +332,18 @@ fn who_looks_out_in_vain_sleeps_until_its_time() {
     config.spin_us = 1000;
     let mut ring = Ring::new(config).unwrap();
     let mut ticks = Vec::new();
-    let mut brain = Closure(|turn: &mut Turn<'_>, event| {
+    let mut core = Closure(|turn: &mut Turn<'_>, event| {
         assert_eq!(event, Event::Tick);
         ticks.push(turn.now.mono);
     });
-    ring.turn(&mut brain).unwrap();
+    ring.turn(&mut core).unwrap();
     let at = ring.with(|turn| {
         let at = turn.now.mono.after_ms(20);
         turn.act(Action::WakeAt { at });
         at
     });
     while ring.counters().event_count < 2 {
-        ring.turn(&mut brain).unwrap();
+        ring.turn(&mut core).unwrap();
     }
     let counters = ring.counters();
     assert_eq!(ticks.len(), 2, "{ticks:?}");
@@ -357,5 +359,5 @@ fn a_letter_to_oneself_is_no_hop() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mail = Mail::Interrupt { unique: 1 };
     ask(&mut ring, &mut Diary::default(), Action::Peer(PeerAction::Mail { to: LaneId(0), mail }));
-    assert_eq!((ring.counters().letter_out_count, ring.counters().letter_in_count), (0, 0));
+    assert_eq!((ring.counters().message_out_count, ring.counters().message_in_count), (0, 0));
 }

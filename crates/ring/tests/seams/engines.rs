@@ -3,7 +3,7 @@
 use super::support::{
     Diary, Dir, ask, cores_of, is_tmpfs, noise, ring_config, takes_direct, turns, write,
 };
-use door::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, SumRange, Ticket};
+use interface::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, SumRange, Ticket};
 use ring::{FaultPoint, IoEngine, Ring};
 use std::fs::{self, File};
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! The log and the objects, on real files.
 
 use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, turns};
-use door::{
-    Action, Bulk, Errno, Event, LogRoom, Object, ObjectAction, ObjectEvent, ObjectStat,
+use interface::{
+    Action, Bulk, Errno, Event, LogSpace, Object, ObjectAction, ObjectEvent, ObjectStat,
     StoreAction, StoreEvent, Ticket,
 };
 use ring::{DriverKind, FaultPoint, LogFile, Ring};
@@ -39,7 +39,7 @@ fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Diary) {
     (Ring::new(config).unwrap(), Diary::default())
 }
 
-fn append(ring: &mut Ring, diary: &mut Diary, batch: &[u8]) -> Result<LogRoom, Errno> {
+fn append(ring: &mut Ring, diary: &mut Diary, batch: &[u8]) -> Result<LogSpace, Errno> {
     let known_count = diary.events.len();
     ring.with(|turn| {
         let batch = turn.arena.put(batch);
@@ -97,32 +97,32 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(
         diary.events,
-        [Event::Store(StoreEvent::LogSpace(LogRoom {
-            room_bytes: RESERVE_BYTES,
+        [Event::Store(StoreEvent::LogSpace(LogSpace {
+            space_bytes: RESERVE_BYTES,
             is_behind: true
         }))]
     );
     // The first event told what was reserved at the start.
     let grown = |diary: &Diary| {
         diary.events[1..].iter().find_map(|event| match event {
-            Event::Store(StoreEvent::LogSpace(room)) => Some(room.room_bytes),
+            Event::Store(StoreEvent::LogSpace(room)) => Some(room.space_bytes),
             _ => None,
         })
     };
     let batches: Vec<Vec<u8>> = (0..12).map(|count| noise(count, 100_000)).collect();
-    let mut room_bytes = RESERVE_BYTES;
+    let mut space_bytes = RESERVE_BYTES;
     for batch in &batches {
         let room = append(&mut ring, &mut diary, batch).unwrap();
         assert!(
-            room.room_bytes == room_bytes - 100_000
-                || room.room_bytes == room_bytes - 100_000 + RESERVE_BYTES,
-            "{room:?} after {room_bytes}"
+            room.space_bytes == space_bytes - 100_000
+                || room.space_bytes == space_bytes - 100_000 + RESERVE_BYTES,
+            "{room:?} after {space_bytes}"
         );
-        room_bytes = room.room_bytes;
-        if room_bytes < 100_000 {
+        space_bytes = room.space_bytes;
+        if space_bytes < 100_000 {
             // The kernel may be slow to reserve more.
             turns(&mut ring, &mut diary, |diary| grown(diary).is_some());
-            room_bytes = grown(&diary).unwrap();
+            space_bytes = grown(&diary).unwrap();
         }
     }
     turns(&mut ring, &mut diary, |diary| grown(diary).is_some());
@@ -158,12 +158,12 @@ fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(
         diary.events,
-        [Event::Store(StoreEvent::LogSpace(LogRoom { room_bytes: 0, is_behind: false }))]
+        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
     );
     // The next reserve is asked for not before a second has passed.
     assert_eq!(
         append(&mut ring, &mut diary, b"x"),
-        Ok(LogRoom { room_bytes: 0, is_behind: false })
+        Ok(LogSpace { space_bytes: 0, is_behind: false })
     );
     faults.lock().unwrap().push((FaultPoint::LogWrite, Errno(5)));
     assert_eq!(append(&mut ring, &mut diary, b"y"), Err(Errno(5)));
@@ -191,11 +191,11 @@ fn space_that_comes_back_is_found_though_nothing_is_appended() {
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(
         diary.events,
-        [Event::Store(StoreEvent::LogSpace(LogRoom { room_bytes: 0, is_behind: false }))]
+        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
     );
     faults.lock().unwrap().clear();
     diary.events.clear();
-    let found = |event: &Event| matches!(event, Event::Store(StoreEvent::LogSpace(room)) if room.room_bytes > 0);
+    let found = |event: &Event| matches!(event, Event::Store(StoreEvent::LogSpace(room)) if room.space_bytes > 0);
     turns(&mut ring, &mut diary, |diary| diary.events.iter().any(found));
 }
 
@@ -242,7 +242,7 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
 }
 
 /// Of an object of 10 bytes.
-fn allocations(ring: &mut Ring, diary: &mut Diary, (object, path): (door::Object, &Path)) {
+fn allocations(ring: &mut Ring, diary: &mut Diary, (object, path): (interface::Object, &Path)) {
     let allocate = |ring: &mut Ring, diary: &mut Diary, offset, allocation, keep_size| {
         let action = Action::Object(ObjectAction::Allocate {
             ticket: Ticket(1),
@@ -422,7 +422,7 @@ fn the_first_sync_makes_the_way_to_an_object_durable_and_the_next_only_its_bytes
     // The file; then its directory, the shard's and the store, each opened and synced.
     assert_eq!(sync(1), 7);
     assert_eq!(sync(1), 1);
-    // A sister in the same directory needs that directory alone.
+    // A peer lane in the same directory needs that directory alone.
     assert_eq!(sync(2), 3);
     assert_eq!(sync(0x4000), 7);
     // Each removal opens and syncs the directory.

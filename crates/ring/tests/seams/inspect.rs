@@ -1,7 +1,7 @@
-//! Inspections: what a brain asks goes out, answers of another thread wake the lane, and without one there are none.
+//! Inspections: what a core asks goes out, answers of another thread wake the lane, and without one there are none.
 
 use super::support::{Diary, ask, lonely_post, ring_config, turns};
-use door::{Action, ConnId, Event, StoreAction, StoreEvent};
+use interface::{Action, ConnId, Event, StoreAction, StoreEvent};
 use ring::{InspectDesk, Ring};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -26,7 +26,7 @@ fn questions_go_out_and_answers_wake_a_lane() {
         desk.tell(CONN, Status::Ok, b"reply".as_slice().into());
         let last = asked.recv().unwrap();
         assert_eq!((last.conn, last.ask), (CONN, None));
-        // What comes too late is the brain's to drop.
+        // What comes too late is the core's to drop.
         desk.tell(CONN, Status::NotFound, Box::default());
     });
     let event =

@@ -2,7 +2,7 @@
 //! once, and buffers are given back.
 
 use super::support::{Diary, Dir, noise, ring_config, turns};
-use door::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, Ticket};
+use interface::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, Ticket};
 use ring::{FaultPoint, Ring};
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Mail between lanes, sleeping and waking, timers, the end.
 
 use super::support::{Closure, Diary, ask, frame, hello, lonely_post, ring_config, start, turns};
-use door::{
-    Action, Brain, Event, KernelAction, KernelEvent, Mail, Mono, NetAction, NetEvent, Now,
+use interface::{
+    Action, Core, Event, KernelAction, KernelEvent, Mail, Mono, NetAction, NetEvent, Now,
     PeerAction, PeerEvent, Say, Turn,
 };
 use ring::{Config, Mesh, Ring};
@@ -15,7 +15,7 @@ use wire::LaneId;
 const LANE_COUNT: u16 = 3;
 const LETTER_COUNT: u64 = 20_000;
 
-/// Sends letters to every sister in bursts, whenever somebody wrote; counts what comes.
+/// Sends letters to every peer lane in bursts, whenever somebody wrote; counts what comes.
 struct Gossip {
     lane: u16,
     sent_count: u64,
@@ -35,7 +35,7 @@ impl Gossip {
     }
 }
 
-impl Brain for Gossip {
+impl Core for Gossip {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Tick => self.send(turn),
@@ -132,7 +132,7 @@ fn what_a_sister_said_comes_before_what_was_asked_after_it() {
         let config = Config { post: posts.pop(), ..ring_config(LaneId(lane)) };
         Ring::new(Config { listener: listener.map(Into::into), ..config }).unwrap()
     };
-    let (mut asked, mut sister) = (lane(1, Some(listener)), lane(0, None));
+    let (mut asked, mut peer_lane) = (lane(1, Some(listener)), lane(0, None));
     let mut diary = Diary::default();
     client.write_all(&hello(b"it is me")).unwrap();
     turns(&mut asked, &mut diary, |diary| !diary.events.is_empty());
@@ -141,12 +141,12 @@ fn what_a_sister_said_comes_before_what_was_asked_after_it() {
     };
     asked.with(|turn| turn.act(NetAction::admit(conn)));
     for unique in 1..=50 {
-        sister.with(|turn| {
+        peer_lane.with(|turn| {
             let mail = Mail::Interrupt { unique };
             turn.act(PeerAction::Mail { to: LaneId(1), mail });
             turn.act(Action::WakeAt { at: turn.now.mono });
         });
-        sister.turn(&mut Diary::default()).unwrap();
+        peer_lane.turn(&mut Diary::default()).unwrap();
         client.write_all(&frame(unique, &[])).unwrap();
         diary.events.clear();
         turns(&mut asked, &mut diary, |diary| diary.events.len() >= 2);
@@ -198,7 +198,7 @@ struct Timer {
     ticks: usize,
 }
 
-impl Brain for Timer {
+impl Core for Timer {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         assert_eq!(event, Event::Tick);
         self.ticks += 1;
@@ -257,15 +257,15 @@ fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for (pid, uid) in [(pid, uid), (0x7fff_fff0, uid), (pid, uid + 1)] {
         ring.with(|turn| {
-            let who = door::Process { pid, uid, gid, since: turn.now.mono };
-            turn.act(KernelAction::CallerGroups { ticket: door::Ticket(3), who });
+            let who = interface::Process { pid, uid, gid, since: turn.now.mono };
+            turn.act(KernelAction::CallerGroups { ticket: interface::Ticket(3), who });
         });
-        let mut brain = Closure(|turn: &mut Turn<'_>, event| {
+        let mut core = Closure(|turn: &mut Turn<'_>, event| {
             if let Event::Kernel(KernelEvent::CallerGroups { groups, .. }) = event {
                 found.push(groups.map(|span| turn.arena.get(span).to_vec()));
             }
         });
-        ring.turn(&mut brain).unwrap();
+        ring.turn(&mut core).unwrap();
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();

@@ -4,8 +4,8 @@ use super::support::{
     Closure, Diary, Dir, Lane, NEVER_MS, PATIENCE, echo, frame, hello, noise, read_frame,
     ring_config, start,
 };
-use door::{
-    Action, Brain, Bulk, CloseReason, ConnId, Errno, Event, Mail, NetAction, NetEvent, Object,
+use interface::{
+    Action, Bulk, CloseReason, ConnId, Core, Errno, Event, Mail, NetAction, NetEvent, Object,
     ObjectAction, ObjectEvent, PeerAction, PeerEvent, Ticket, Turn,
 };
 use ring::{Config, Counters, Mesh, Ring};
@@ -14,20 +14,20 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
-use wire::{Breach, HEAD_BYTES, LaneId};
+use wire::{HEAD_BYTES, LaneId, ProtocolError};
 
 /// The lane that answers.
 const OWNER: LaneId = LaneId(1);
 
 /// Keeps sockets and lets the owner have the rest; hears of each connection once.
-fn relays() -> impl Brain {
+fn relays() -> impl Core {
     Closure(|turn: &mut Turn<'_>, event| match event {
         Event::Net(NetEvent::Frame { conn, frame: hello, bulk: None }) => {
             turn.act(NetAction::Relay { conn, lane: OWNER, hello });
         }
         Event::Stop => turn.act(Action::Stopped),
         Event::Tick => {}
-        other => panic!("the front's brain hears nothing but Hellos: {other:?}"),
+        other => panic!("the front's core hears nothing but Hellos: {other:?}"),
     })
 }
 
@@ -46,7 +46,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn start<B: Brain>(
+    fn start<B: Core>(
         tune: impl Fn(&mut Config) + Copy + Send + 'static,
         owner: impl FnOnce(&mut Config) -> B + Send + 'static,
     ) -> Self {
@@ -118,9 +118,9 @@ fn frames_and_bulk_of_every_size_pass_both_ways() {
     assert_eq!((front.frame_in_count, front.frame_out_count), (7, 7));
     assert_eq!(front.in_bytes, front.out_bytes);
     assert_eq!((owner.recv_count, owner.send_count), (0, 0), "the owner has no socket");
-    assert!(front.letter_out_count >= 7, "{front:?}");
-    assert_eq!(front.letter_out_count, owner.letter_in_count);
-    assert_eq!(front.breach_count + owner.breach_count, 0);
+    assert!(front.message_out_count >= 7, "{front:?}");
+    assert_eq!(front.message_out_count, owner.message_in_count);
+    assert_eq!(front.protocol_error_count + owner.protocol_error_count, 0);
 }
 
 #[test]
@@ -171,10 +171,13 @@ fn a_wrong_checksum_is_met_at_the_front_and_told_to_the_owner() {
     let last = sent.len() - 1;
     sent[last] ^= 1;
     stream.write_all(&sent).unwrap();
-    assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::Breach(Breach::Checksum));
+    assert_eq!(
+        reason_of(ended.recv().unwrap()),
+        CloseReason::ProtocolError(ProtocolError::Checksum)
+    );
     ends(&mut stream);
     let (front, owner) = pair.stop();
-    assert_eq!((front.breach_count, owner.breach_count), (1, 0));
+    assert_eq!((front.protocol_error_count, owner.protocol_error_count), (1, 0));
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn a_client_that_goes_is_gone_at_the_owner() {
     }
     let (front, owner) = pair.stop();
     assert_eq!(front.frame_in_count, 20, "no part of a frame is a frame");
-    assert_eq!(owner.breach_count, 0);
+    assert_eq!(owner.protocol_error_count, 0);
 }
 
 #[test]
@@ -293,7 +296,7 @@ fn a_client_that_does_not_read_is_too_slow_and_bounded() {
     while stream.write_all(&sent).is_ok() {}
     assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::TooSlow);
     let (front, owner) = pair.stop();
-    assert_eq!(front.breach_count + owner.breach_count, 0);
+    assert_eq!(front.protocol_error_count + owner.protocol_error_count, 0);
     // The pause, what was under way to the owner and back, and what is with the kernel and not counted
     // because its send was cut off.
     assert!(front.in_bytes - front.out_bytes <= 20 << 20, "{front:?}");
@@ -323,7 +326,7 @@ struct Counting {
     limit: u64,
 }
 
-impl Brain for Counting {
+impl Core for Counting {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(NetEvent::Frame { conn, frame, .. })
@@ -346,7 +349,7 @@ impl Brain for Counting {
 }
 
 #[test]
-fn long_frames_and_bulk_are_breaches_until_the_owner_has_admitted() {
+fn long_frames_and_bulk_are_protocol_errors_until_the_owner_has_admitted() {
     let (sender, ended) = channel();
     let pair = Pair::start(
         |_| {},
@@ -364,7 +367,10 @@ fn long_frames_and_bulk_are_breaches_until_the_owner_has_admitted() {
     );
     let mut stream = pair.greet();
     stream.write_all(&frame(1, b"bulk")).unwrap();
-    assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::Breach(Breach::TooLong));
+    assert_eq!(
+        reason_of(ended.recv().unwrap()),
+        CloseReason::ProtocolError(ProtocolError::TooLong)
+    );
     ends(&mut stream);
     pair.stop();
 }
@@ -411,9 +417,12 @@ fn a_relayed_connection_is_neither_handed_over_nor_relayed_again() {
         let mut stream = TcpStream::connect(pair.address).unwrap();
         stream.write_all(&hello(b"hi")).unwrap();
         ends(&mut stream);
-        assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::Breach(Breach::Sequence));
+        assert_eq!(
+            reason_of(ended.recv().unwrap()),
+            CloseReason::ProtocolError(ProtocolError::Sequence)
+        );
         let (front, owner) = pair.stop();
-        assert_eq!((front.breach_count, owner.breach_count), (0, 1));
+        assert_eq!((front.protocol_error_count, owner.protocol_error_count), (0, 1));
     }
 }
 
@@ -499,15 +508,15 @@ fn listening(lane: u16, listener: &TcpListener) -> Config {
 /// Both ways an answer may lie in the order of the queues.
 #[test]
 fn what_a_sister_said_comes_before_what_is_asked_through_another() {
-    for (asked, sister) in [(1, 2), (2, 1)] {
+    for (asked, peer_lane) in [(1, 2), (2, 1)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut rings = Rings::new(3, |lane| listening(lane, &listener));
         let (mut stream, _) = rings.relay(address, asked as u16);
         for unique in 1..=50 {
             let mail = Mail::Interrupt { unique };
-            rings.act(sister, Action::Peer(PeerAction::Mail { to: LaneId(asked as u16), mail }));
-            rings.turn(sister);
+            rings.act(peer_lane, Action::Peer(PeerAction::Mail { to: LaneId(asked as u16), mail }));
+            rings.turn(peer_lane);
             let known = rings.diaries[asked].events.len();
             stream.write_all(&frame(unique, &[])).unwrap();
             // Until the frame has been passed on, while the owner sleeps.
@@ -518,7 +527,7 @@ fn what_a_sister_said_comes_before_what_is_asked_through_another() {
             let events = &rings.diaries[asked].events[known..];
             assert_eq!(
                 events[0],
-                Event::Peer(PeerEvent::Mail { from: LaneId(sister as u16), mail })
+                Event::Peer(PeerEvent::Mail { from: LaneId(peer_lane as u16), mail })
             );
             assert!(matches!(events[1], Event::Net(NetEvent::Frame { .. })), "{events:?}");
         }
@@ -609,7 +618,7 @@ fn connections_that_break_anywhere_leave_nothing_behind() {
         .events
         .iter()
         .any(|event| !matches!(event, Event::Net(NetEvent::Frame { .. })));
-    assert!(!told, "the front's brain hears of Hellos only: {:?}", rings.diaries[0].events);
+    assert!(!told, "the front's core hears of Hellos only: {:?}", rings.diaries[0].events);
 }
 
 /// A large read is lent from its file, and crosses as bytes.

@@ -3,12 +3,12 @@
 use super::support::{
     Diary, ask, echo_server, frame, hello, noise, read_frame, ring_config, turns,
 };
-use door::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket};
+use interface::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket};
 use ring::{Ring, Sealing};
 use seal::{Content, Seal};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use wire::{Breach, FrameKind, Head, LaneId, Refusal, RefusalReason, Wire as _};
+use wire::{FrameKind, Head, LaneId, ProtocolError, Refusal, RefusalReason, Wire as _};
 
 fn client(server: SocketAddr, sealing: Sealing) -> (Ring, Diary) {
     let mut config = ring_config(LaneId(0));
@@ -33,7 +33,9 @@ fn exchange(ring: &mut Ring, diary: &mut Diary, sent: &[u8], bulk: &[u8]) -> Vec
     });
     turns(ring, diary, |diary| diary.frames.len() > known_count);
     assert_eq!(diary.frames[known_count], sent);
-    ring.with(|turn| turn.act(NetAction::Admit { conn, writes: true, party: door::Party::STORE }));
+    ring.with(|turn| {
+        turn.act(NetAction::Admit { conn, writes: true, party: interface::Party::STORE })
+    });
     let Some(Event::Net(NetEvent::Frame { bulk, .. })) = diary.events.last().copied() else {
         panic!("no frame")
     };
@@ -64,7 +66,7 @@ fn frames_come_back_with_bulk_of_every_size_under_tls() {
         assert!(exchange(&mut ring, &mut diary, sent, &bulk) == bulk, "{bulk_bytes} bytes");
     }
     let counters = server.stop();
-    assert_eq!((counters.frame_in_count, counters.breach_count), (11, 0));
+    assert_eq!((counters.frame_in_count, counters.protocol_error_count), (11, 0));
     assert_eq!(counters.in_bytes.abs_diff(counters.out_bytes) / 2000, 0, "{counters:?}");
 }
 
@@ -125,11 +127,11 @@ fn bulk_is_whole_however_its_peer_cuts_records_and_where_it_stops() {
         writing.join().unwrap();
         assert!(found == plain, "round {round}");
     }
-    assert_eq!(server.stop().breach_count, 0);
+    assert_eq!(server.stop().protocol_error_count, 0);
 }
 
 #[test]
-fn a_record_of_a_bulk_that_was_changed_is_a_breach() {
+fn a_record_of_a_bulk_that_was_changed_is_a_protocol_error() {
     let (server, address, ended) = echo_server(|config| config.sealing = Sealing::All);
     let (mut stream, mut seal) = shaken(address);
     let plain = [hello(b"hi"), frame(1, &noise(1, 1 << 20))].concat();
@@ -149,24 +151,27 @@ fn a_record_of_a_bulk_that_was_changed_is_a_breach() {
     let event = ended.recv().unwrap();
     let seals = matches!(
         event,
-        Event::Net(NetEvent::Closed { reason: CloseReason::Breach(Breach::Seal), .. })
+        Event::Net(NetEvent::Closed {
+            reason: CloseReason::ProtocolError(ProtocolError::Seal),
+            ..
+        })
     );
     assert!(seals, "{event:?}");
-    assert_eq!(server.stop().breach_count, 1);
+    assert_eq!(server.stop().protocol_error_count, 1);
 }
 
 #[test]
 fn a_handshake_that_does_not_go_on_is_ended_in_time() {
     let (server, address, _) = echo_server(|config| {
         config.sealing = Sealing::All;
-        config.limits.greeting_ms_max = 20;
+        config.limits.handshake_ms_max = 20;
     });
     for said in [&[][..], &[22], &[22, 3, 1, 1, 0, 1, 0]] {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(said).unwrap();
         assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
     }
-    assert_eq!(server.stop().breach_count, 0);
+    assert_eq!(server.stop().protocol_error_count, 0);
 }
 
 #[test]
@@ -175,7 +180,7 @@ fn a_client_is_told_when_a_server_does_not_shake_hands() {
     let mut config = ring_config(LaneId(0));
     config.server = Some(listener.local_addr().unwrap());
     config.sealing = Sealing::All;
-    config.limits.greeting_ms_max = 20;
+    config.limits.handshake_ms_max = 20;
     let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
     let connect = Action::Net(NetAction::Connect { ticket: Ticket(2) });
     let timed_out = Event::Net(NetEvent::ConnectFailed {
@@ -224,7 +229,7 @@ fn whoever_speaks_another_language_is_told_so_and_nothing_else() {
         let answer = read_frame(&mut stream).unwrap();
         assert_eq!(Head::check_sum(&answer), Ok(()));
         let (head, body) = Head::decode(&answer).unwrap();
-        assert_eq!(head, Head::Greeting(FrameKind::Refusal));
+        assert_eq!(head, Head::Handshake(FrameKind::Refusal));
         assert_eq!(Refusal::decode_all(body).unwrap().reason, reason);
         assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
         let counters = server.stop();

@@ -1,7 +1,7 @@
-//! Secrets that come from another thread, and those that a brain asks for.
+//! Secrets that come from another thread, and those that a core asks for.
 
 use super::support::{Diary, ask, lonely_post, ring_config, turns};
-use door::{Action, Event};
+use interface::{Action, Event};
 use ring::Ring;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,7 +1,9 @@
 //! Objects of several files, held against bytes in memory.
 
 use super::support::{Diary, Dir, ask, noise, ring_config, turns, write};
-use door::{Action, Errno, Event, Object, ObjectAction, ObjectEvent, ObjectStat, SumRange, Ticket};
+use interface::{
+    Action, Errno, Event, Object, ObjectAction, ObjectEvent, ObjectStat, SumRange, Ticket,
+};
 use ring::Ring;
 use std::fs::{self, File};
 use std::path::Path;
@@ -202,7 +204,7 @@ fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
             }
         }
         _ => {
-            // The brain asks for no more than there is.
+            // The core asks for no more than there is.
             let (first, last) = (first.min(model.len()), last.min(model.len()));
             if first < last {
                 let bytes = world.read(first as u64, (last - first) as u32);

@@ -3,7 +3,7 @@
 use super::support::{
     Closure, PATIENCE, frame, hello, lonely_post, noise, read_frame, ring_config, start,
 };
-use door::{Action, CloseReason, Event, NetAction, NetEvent, Party, Turn};
+use interface::{Action, CloseReason, Event, NetAction, NetEvent, Party, Turn};
 use ring::{Config, Ring, Stopper};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -64,8 +64,8 @@ impl Server {
             config.listener = Some(listener.into());
             tune(&mut config);
             let mut ring = Ring::new(config).unwrap();
-            let mut brain = echo(sender);
-            while ring.turn(&mut brain).unwrap() {}
+            let mut core = echo(sender);
+            while ring.turn(&mut core).unwrap() {}
             ring.buffer_bytes()
         });
         Self { address, ended, stopper, thread }

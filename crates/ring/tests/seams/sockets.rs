@@ -4,7 +4,7 @@ use super::support::{
     Closure, Diary, PATIENCE, ask, echo, echo_server, frame, hello, lonely_post, noise, read_frame,
     ring_config, start, taken_but, turns,
 };
-use door::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket, Turn};
+use interface::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket, Turn};
 use ring::{Mesh, Ring};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -13,7 +13,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 use std::time::Instant;
-use wire::{Breach, LaneId};
+use wire::{LaneId, ProtocolError};
 
 /// A connection that takes little before it is read from.
 fn narrow(address: std::net::SocketAddr) -> TcpStream {
@@ -47,7 +47,7 @@ fn frames_come_back_with_bulk_of_every_size() {
     assert_eq!(counters.frame_in_count, 7);
     assert_eq!(counters.frame_out_count, 7);
     assert_eq!(counters.in_bytes, counters.out_bytes);
-    assert_eq!(counters.breach_count, 0);
+    assert_eq!(counters.protocol_error_count, 0);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
         stream.write_all(&hello(b"hi")).unwrap();
         turns(&mut ring, &mut diary, |diary| diary.events.len() > index);
         let Event::Net(NetEvent::Frame { conn, .. }) = diary.events[index] else {
-            panic!("no greeting")
+            panic!("no handshake")
         };
         ring.with(|turn| turn.act(NetAction::admit(conn)));
     }
@@ -181,11 +181,11 @@ fn garbage_closes_that_connection_and_no_other() {
         assert_eq!(read_frame(&mut good).unwrap(), sent);
     }
     // One is too short to be wrong.
-    assert_eq!(server.stop().breach_count, 49);
+    assert_eq!(server.stop().protocol_error_count, 49);
 }
 
 #[test]
-fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_breach() {
+fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_protocol_error() {
     let (server, address, ended) = echo_server(|_| {});
     let without = frame(1, b"").len();
     let with = frame(1, &noise(1, 100_000)).len();
@@ -200,16 +200,19 @@ fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_breach() {
         assert!(
             matches!(
                 event,
-                Event::Net(NetEvent::Closed { reason: CloseReason::Breach(Breach::Checksum), .. })
+                Event::Net(NetEvent::Closed {
+                    reason: CloseReason::ProtocolError(ProtocolError::Checksum),
+                    ..
+                })
             ),
             "{event:?}"
         );
     }
-    assert_eq!(server.stop().breach_count, 3);
+    assert_eq!(server.stop().protocol_error_count, 3);
 }
 
 #[test]
-fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_breach() {
+fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_protocol_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, ended) = channel();
@@ -217,7 +220,7 @@ fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_breach() {
         config.listener = Some(listener.into());
         Closure(move |turn: &mut Turn<'_>, event: Event| match event {
             Event::Net(NetEvent::Frame { conn, frame, .. }) => {
-                turn.act(NetAction::Admit { conn, writes: false, party: door::Party::STORE });
+                turn.act(NetAction::Admit { conn, writes: false, party: interface::Party::STORE });
                 turn.act(NetAction::Send { conn, frame, bulk: None });
             }
             Event::Net(NetEvent::Closed { .. }) => sender.send(event).unwrap(),
@@ -235,10 +238,13 @@ fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_breach() {
     let event = ended.recv().unwrap();
     let sums = matches!(
         event,
-        Event::Net(NetEvent::Closed { reason: CloseReason::Breach(Breach::Checksum), .. })
+        Event::Net(NetEvent::Closed {
+            reason: CloseReason::ProtocolError(ProtocolError::Checksum),
+            ..
+        })
     );
     assert!(sums, "{event:?}");
-    assert_eq!(lane.stop().breach_count, 1);
+    assert_eq!(lane.stop().protocol_error_count, 1);
 }
 
 #[test]
@@ -262,11 +268,11 @@ fn bulk_that_nobody_wants_is_thrown_away_and_the_frames_stay_in_step() {
     drop(stream);
     let counters = lane.stop();
     assert!(counters.in_bytes >= sent_bytes as u64);
-    assert_eq!((counters.frame_in_count, counters.breach_count), (6, 0));
+    assert_eq!((counters.frame_in_count, counters.protocol_error_count), (6, 0));
 }
 
 #[test]
-fn bulk_before_admission_is_a_breach_and_takes_no_buffer() {
+fn bulk_before_admission_is_a_protocol_error_and_takes_no_buffer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut config = ring_config(LaneId(0));
@@ -277,7 +283,7 @@ fn bulk_before_admission_is_a_breach_and_takes_no_buffer() {
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 1);
     stream.write_all(&frame(1, b"bulk")).unwrap();
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
-    let reason = CloseReason::Breach(Breach::TooLong);
+    let reason = CloseReason::ProtocolError(ProtocolError::TooLong);
     assert!(
         matches!(diary.events[1], Event::Net(NetEvent::Closed { reason: found, .. }) if found == reason)
     );
@@ -301,7 +307,7 @@ fn a_peer_that_does_not_read_is_too_slow() {
         "{event:?}"
     );
     let counters = server.stop();
-    assert_eq!(counters.breach_count, 0);
+    assert_eq!(counters.protocol_error_count, 0);
     // Far more than both sockets hold was never taken: 8 MiB wait here, and a frame or two that were
     // begun. What a send was cut off at may be with the kernel and not counted.
     assert!(counters.in_bytes - counters.out_bytes <= 16 << 20, "{counters:?}");
@@ -348,7 +354,7 @@ fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
 fn silent_connections_make_room_for_others() {
     // Of 51 that have not been admitted, 8 may stay.
     const LET_GO_COUNT: usize = 51 - 8;
-    let (server, address, _) = echo_server(|config| config.limits.greeting_count_max = 8);
+    let (server, address, _) = echo_server(|config| config.limits.handshake_count_max = 8);
     let mut served = greet(address);
     let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut late = greet(address);
@@ -411,7 +417,7 @@ fn too_many_connections_are_refused_and_room_is_used_again() {
 
 #[test]
 fn one_who_says_nothing_is_closed_in_time() {
-    let (server, address, _) = echo_server(|config| config.limits.greeting_ms_max = 20);
+    let (server, address, _) = echo_server(|config| config.limits.handshake_ms_max = 20);
     let mut silent = TcpStream::connect(address).unwrap();
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
     server.stop();
@@ -616,7 +622,7 @@ fn hand_over(delay_ms: u64) {
     let mut hasty = TcpStream::connect(address).unwrap();
     hasty.write_all(&[hello(b"a"), hello(b"b")].concat()).unwrap();
     assert_eq!(hasty.read(&mut [0; 1]).unwrap_or(0), 0);
-    assert_eq!(first.stop().breach_count, 1);
+    assert_eq!(first.stop().protocol_error_count, 1);
     assert_eq!(second.stop().frame_in_count, 19);
 }
 

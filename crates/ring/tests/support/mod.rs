@@ -1,8 +1,8 @@
-//! What the tests of the ring share: brains made of closures, lanes on threads, frames.
+//! What the tests of the ring share: cores made of closures, lanes on threads, frames.
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
-use door::{
-    Action, Brain, Event, NetAction, NetEvent, Object, ObjectAction, ObjectEvent, Ticket, Turn,
+use interface::{
+    Action, Core, Event, NetAction, NetEvent, Object, ObjectAction, ObjectEvent, Ticket, Turn,
 };
 use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
 use std::fmt::Debug;
@@ -18,10 +18,10 @@ use wire::{
     Xid,
 };
 
-/// A brain that is one closure.
+/// A core that is one closure.
 pub struct Closure<F>(pub F);
 
-impl<F: FnMut(&mut Turn<'_>, Event)> Brain for Closure<F> {
+impl<F: FnMut(&mut Turn<'_>, Event)> Core for Closure<F> {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         // Every client of these tests is on this host.
         if !matches!(event, Event::Net(NetEvent::FromThisHost { .. })) {
@@ -37,14 +37,14 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// In milliseconds, longer than any test takes.
 pub const NEVER_MS: u64 = 3_600_000;
 
-/// Takes turns until `until` says so. A test that gives up says what the brain has got.
+/// Takes turns until `until` says so. A test that gives up says what the core has got.
 #[track_caller]
-pub fn turns<B: Brain + Debug>(
+pub fn turns<B: Core + Debug>(
     ring: &mut Ring,
-    brain: &mut B,
+    core: &mut B,
     mut until: impl FnMut(&mut B) -> bool,
 ) {
-    if until(brain) {
+    if until(core) {
         return;
     }
     let given_up = Instant::now() + PATIENCE;
@@ -53,14 +53,14 @@ pub fn turns<B: Brain + Debug>(
         let at = turn.now.mono.after_ms(u64::try_from(PATIENCE.as_millis()).unwrap());
         turn.act(Action::WakeAt { at });
     });
-    while !until(brain) {
+    while !until(core) {
         let counters = ring.counters();
-        assert!(Instant::now() < given_up, "not in {PATIENCE:?}: {brain:?}, {counters:?}");
-        ring.turn(brain).unwrap();
+        assert!(Instant::now() < given_up, "not in {PATIENCE:?}: {core:?}, {counters:?}");
+        ring.turn(core).unwrap();
     }
 }
 
-/// A brain that keeps its events, and what they said.
+/// A core that keeps its events, and what they said.
 #[derive(Default)]
 pub struct Diary {
     pub events: Vec<Event>,
@@ -76,7 +76,7 @@ impl Debug for Diary {
     }
 }
 
-impl Brain for Diary {
+impl Core for Diary {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         if let Event::Net(NetEvent::Frame { frame, .. })
         | Event::Net(NetEvent::HandedOver { hello: frame, .. }) = event
@@ -157,7 +157,7 @@ pub fn ring_config(lane: LaneId) -> Config {
     config.driver = DriverChoice::Only(super::DRIVER);
     config.engine = super::ENGINE;
     config.direct = super::DIRECT && takes_direct();
-    config.limits.greeting_ms_max = NEVER_MS;
+    config.limits.handshake_ms_max = NEVER_MS;
     config.limits.stall_ms_max = NEVER_MS;
     config.limits.starving_stall_ms_max = NEVER_MS;
     config.limits.frame_ms_max = NEVER_MS;
@@ -177,15 +177,15 @@ pub fn takes_direct() -> bool {
     taken.is_ok()
 }
 
-/// Starts a lane. The configuration and the brain are made on its thread.
-pub fn start<B: Brain>(post: Post, make: impl FnOnce(&mut Config) -> B + Send + 'static) -> Lane {
+/// Starts a lane. The configuration and the core are made on its thread.
+pub fn start<B: Core>(post: Post, make: impl FnOnce(&mut Config) -> B + Send + 'static) -> Lane {
     let stopper = post.stopper();
     let thread = std::thread::spawn(move || {
         let mut config = ring_config(post.lane());
         config.post = Some(post);
-        let mut brain = make(&mut config);
+        let mut core = make(&mut config);
         let mut ring = Ring::new(config).unwrap();
-        while ring.turn(&mut brain).unwrap() {}
+        while ring.turn(&mut core).unwrap() {}
         ring.counters()
     });
     Lane { stopper, thread }
@@ -246,10 +246,10 @@ pub fn frame(xid: u64, bulk: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A greeting frame.
+/// A handshake frame.
 pub fn hello(body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
-    Head::Greeting(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(body).encode(to));
+    Head::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(body).encode(to));
     Head::put_sums(&mut frame, None);
     frame
 }

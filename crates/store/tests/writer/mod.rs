@@ -3,14 +3,14 @@
 
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use disk::{Batch, Change, InodeRow, Origin, PreVersions, Record};
-use door::{Action, Brain, Event, StoreAction, StoreEvent, Ticket, Turn};
+use interface::{Action, Core, Event, StoreAction, StoreEvent, Ticket, Turn};
 use ring::feed::LogLengths;
 use ring::{LogFile, Mesh, Ring};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{ColdStore, Keeper, Pace, Store};
+use store::{Keeper, Pace, RowStore, Store};
 use wire::{Bytes, FileKind, InodeNo, LaneId, Name, ShardId, Timestamp, Transno, Wire};
 
 pub(crate) const SHARD: ShardId = ShardId::meta(0);
@@ -45,7 +45,7 @@ pub(crate) fn changes(lsn: u64) -> Vec<u8> {
             vec![Change::Xattr { inode, name: Bytes(b"user.x"), value: Bytes(&value) }]
         }
         2 if lsn > 2 && lsn.is_multiple_of(2) => {
-            vec![Change::DirentGone { dir, name }, touch(-1), Change::InodeGone { inode }]
+            vec![Change::DirentRemoved { dir, name }, touch(-1), Change::InodeRemoved { inode }]
         }
         _ => Vec::new(),
     };
@@ -74,7 +74,7 @@ pub(crate) fn expected(store: &Store, lsn_last: u64) -> Table {
 }
 
 /// All rows that records make, and the last record in them.
-pub(crate) fn found(cold: &ColdStore) -> (Vec<String>, u64) {
+pub(crate) fn found(cold: &RowStore) -> (Vec<String>, u64) {
     let (mut lines, mut lsn) = (Vec::new(), 0);
     cold.read(&Range::all(), |row| {
         if let Row::Shard { row, .. } = row {
@@ -102,7 +102,7 @@ pub(crate) struct Writer<F> {
     pub(crate) flying: bool,
     pub(crate) tell: F,
     pub(crate) checkpointed: u64,
-    pub(crate) room_bytes: u64,
+    pub(crate) space_bytes: u64,
     /// It ends when its log has become so long behind the last checkpoint that no batch fits any more,
     /// and somebody was told something. Without it, it waits until a batch fits.
     pub(crate) fills_bytes: Option<u64>,
@@ -119,12 +119,12 @@ pub(crate) struct Writer<F> {
 /// No record of this test's needs more.
 pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 10;
 
-impl<F: FnMut(u64)> Brain for Writer<F> {
+impl<F: FnMut(u64)> Core for Writer<F> {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         if let Event::Store(StoreEvent::Logged { result: Ok(room), .. })
         | Event::Store(StoreEvent::LogSpace(room)) = event
         {
-            self.room_bytes = room.room_bytes;
+            self.space_bytes = room.space_bytes;
         }
         if let Event::Store(StoreEvent::Rows { result, .. }) = event {
             self.found.push(turn.arena.get(result.unwrap()).to_vec());
@@ -153,7 +153,7 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
         if waits && self.checkpointed < self.lsn {
             return;
         }
-        if !is_done && self.room_bytes < BATCH_BYTES_MAX {
+        if !is_done && self.space_bytes < BATCH_BYTES_MAX {
             let Some(log_bytes_max) = self.fills_bytes else { return };
             let kept_bytes: u64 = self.kept.iter().map(|(_, bytes)| bytes).sum();
             if kept_bytes + BATCH_BYTES_MAX <= log_bytes_max {
@@ -201,7 +201,7 @@ impl<F> Writer<F> {
             flying: false,
             tell,
             checkpointed: 0,
-            room_bytes: u64::MAX,
+            space_bytes: u64::MAX,
             fills_bytes: None,
             alarms: Arc::default(),
             keeps_pace: false,
@@ -243,7 +243,7 @@ pub(crate) fn live_as<F: FnMut(u64)>(
     tune: impl FnOnce(&mut Writer<F>),
 ) -> u64 {
     let mut store = store::open(path).unwrap();
-    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     let (rows, lsn) = found(&cold);
     assert_eq!(rows, lines(&expected(&store, lsn)));
@@ -261,7 +261,7 @@ pub(crate) fn live_as<F: FnMut(u64)>(
 /// Lets a writer work until it is done; what people were told meanwhile.
 pub(crate) fn write<F: FnMut(u64)>(
     store: &Store,
-    cold: &ColdStore,
+    cold: &RowStore,
     pace: Pace,
     writer: &mut Writer<F>,
 ) -> Vec<String> {

@@ -29,8 +29,8 @@ fn dice(seed: &mut u64) -> u64 {
     *seed >> 24
 }
 
-const TOO_LONG: Flaw = Flaw::Breach(Breach::TooLong);
-const MALFORMED: Flaw = Flaw::Breach(Breach::Malformed);
+const TOO_LONG: Flaw = Flaw::ProtocolError(ProtocolError::TooLong);
+const MALFORMED: Flaw = Flaw::ProtocolError(ProtocolError::Malformed);
 
 #[test]
 fn what_is_encoded_is_decoded() {
@@ -45,7 +45,7 @@ fn what_is_encoded_is_decoded() {
         let read = ReadList { inode, pieces: pieces.clone(), accesses };
         assert_eq!(ReadList::decode_all(&read.to_bytes()), Ok(read.clone()));
         assert_eq!(pieces.to_bytes().len(), Pieces::wire_bytes(count));
-        let write = WriteList { inode, pieces, takes: Revoke::Nothing };
+        let write = WriteList { inode, pieces, takes: ClearPrivileges::Nothing };
         let bytes = write.to_bytes();
         assert_eq!(WriteList::decode_all(&bytes), Ok(write));
         for end in 0..bytes.len() {

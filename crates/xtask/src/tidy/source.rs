@@ -2,7 +2,7 @@
 //!
 //! It reads lines, not syntax: comments and string contents are blanked first.
 
-use super::BRAINS;
+use super::CORES;
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,10 +38,10 @@ pub(crate) fn check_crate(root: &Path, folder: &str, faults: &mut Vec<String>) -
         check_file(&shown, &text, may_be_unsafe(folder), faults);
     }
     let lib = fs::read_to_string(home.join("src/lib.rs")).unwrap_or_default();
-    if BRAINS.contains(&folder) {
+    if CORES.contains(&folder) {
         for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
             if !lib.lines().any(|line| line == attribute) {
-                faults.push(format!("crates/{folder}/src/lib.rs: a brain has {attribute}"));
+                faults.push(format!("crates/{folder}/src/lib.rs: a core has {attribute}"));
             }
         }
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{COUNT_MAX, Desk, IDLE_MAX, News, Spawn};
-use door::ConnId;
+use interface::ConnId;
 use ring::InspectAsk;
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read as _};

@@ -2,7 +2,7 @@
 
 use super::super::files;
 use super::{Bell, Engine, Handed, Token, Work};
-use door::Errno;
+use interface::Errno;
 
 /// What has ended and was not taken.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use super::super::told::Told;
 use super::{Bell, Engine, Handed, Op, Token, Work};
 use crate::number::{errno_from_raw, u32_of, u64_of, usize_of};
 use crate::pin::{may_run_on, usable_cores};
-use door::Errno;
+use interface::Errno;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::io;
@@ -169,7 +169,7 @@ impl PosixAio {
         }
     }
 
-    /// Gives an operation to glibc, whose threads inherit where the giver may run.
+    /// PrivilegedBits an operation to glibc, whose threads inherit where the giver may run.
     fn give(&mut self, work: Work) -> Result<(), Errno> {
         if !self.cores.is_empty() && !self.is_away {
             self.is_away = true;

@@ -2,7 +2,7 @@
 
 use super::super::pool::Pool;
 use super::{Bell, Engine, Handed, Token, Work};
-use door::Errno;
+use interface::Errno;
 use std::io;
 
 /// Threads of a lane, and so operations that the kernel has of it at a time; what is more waits.

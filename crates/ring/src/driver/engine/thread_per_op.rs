@@ -9,7 +9,7 @@ use super::super::pool::{Answering, END, Ended, STACK_BYTES};
 use super::super::told::{Told, lock};
 use super::{Bell, Engine, Handed, Token, Work};
 use crate::pin::may_run_on;
-use door::Errno;
+use interface::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

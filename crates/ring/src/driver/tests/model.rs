@@ -9,12 +9,12 @@ use std::os::unix::net::UnixStream;
 
 const SEED_COUNT: u64 = 40;
 const STEP_COUNT: usize = 80;
-const ROOM_BYTES: usize = 5000;
+const SPACE_BYTES: usize = 5000;
 
 /// What was asked and is not answered, and what it would be answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Asked {
-    room_bytes: usize,
+    space_bytes: usize,
     whole: bool,
 }
 
@@ -50,7 +50,7 @@ impl World {
             arrived: Vec::new(),
             ended: false,
             asked: None,
-            room: vec![0; ROOM_BYTES],
+            room: vec![0; SPACE_BYTES],
             file: File::from(file.unwrap()),
             contents: Vec::new(),
             dice: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -70,10 +70,10 @@ impl World {
 
     /// What a receive is answered, if it is.
     fn due(&self) -> Option<usize> {
-        let Asked { room_bytes, whole } = self.asked?;
+        let Asked { space_bytes, whole } = self.asked?;
         let there_bytes = self.arrived.len();
-        let is_due = self.ended || there_bytes >= room_bytes || (there_bytes > 0 && !whole);
-        is_due.then_some(there_bytes.min(room_bytes))
+        let is_due = self.ended || there_bytes >= space_bytes || (there_bytes > 0 && !whole);
+        is_due.then_some(there_bytes.min(space_bytes))
     }
 
     fn step(&mut self, rig: &mut Rig, log: &mut Log) {
@@ -89,11 +89,11 @@ impl World {
                 self.ended = true;
             }
             2 | 3 if self.asked.is_none() => {
-                let room_bytes = 1 + self.roll(ROOM_BYTES);
+                let space_bytes = 1 + self.roll(SPACE_BYTES);
                 let whole = self.roll(2) == 0;
-                self.asked = Some(Asked { room_bytes, whole });
+                self.asked = Some(Asked { space_bytes, whole });
                 let socket = self.socket.as_raw_fd();
-                let room = &mut self.room[..room_bytes];
+                let room = &mut self.room[..space_bytes];
                 let op = if whole { recv_whole(socket, room) } else { recv(socket, room) };
                 rig.queue(RECV, op);
             }

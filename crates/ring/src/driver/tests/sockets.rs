@@ -65,7 +65,7 @@ fn what_is_thrown_away_is_counted_and_not_written() {
         let mut room = [7; 1000];
         peer.write_all(&[1; 600]).unwrap();
         let (socket_fd, at) = (socket.as_raw_fd(), room.as_mut_ptr());
-        let op = Op::Recv { socket: socket_fd, at, room_bytes: 400, whole: false, discard: true };
+        let op = Op::Recv { socket: socket_fd, at, space_bytes: 400, whole: false, discard: true };
         assert_eq!((rig.ask(RECV, op), rig.ask(RECV, op)), (Ok(400), Ok(200)));
         assert_eq!(room, [7; 1000]);
         rig.driver.forget(socket_fd);

@@ -1,10 +1,10 @@
-//! The greeting: Hello, Challenge, Proof, Welcome. Nothing of a peer is believed and little is kept
+//! The handshake: Hello, Challenge, Proof, Welcome. Nothing of a peer is believed and little is kept
 //! of it before the proof, and it is told nothing: not even which exports there are.
 
 use crate::Lane;
 use crate::affinity::Affinity;
 use crate::config::Config;
-use crate::conn::{Conn, Greeting, Open, Sealed};
+use crate::conn::{Conn, Handshake, Open, Sealed};
 use crate::export::Binding;
 use crate::identity::Identity;
 use crate::keys::KeyNo;
@@ -14,12 +14,12 @@ use crate::shares::party_of;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::SessionRow;
-use door::{ConnId, NetAction, Party, Span, Turn};
+use interface::{ConnId, NetAction, Party, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
-    Breach, Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES,
-    Head, Hello, InodeNo, LaneId, Nonce, PLAIN, Proof, Proven, Purpose, Refusal, RefusalReason,
-    Secret, SessionId, Welcome, Wire, welcome_flag,
+    Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES, Head,
+    Hello, InodeNo, LaneId, Nonce, PLAIN, Proof, ProtocolError, Proven, Purpose, Refusal,
+    RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
 /// What becomes of a connection that is not ours.
@@ -56,7 +56,7 @@ impl Dice {
 }
 
 impl Lane {
-    /// The first frame of a connection: a Hello, read here or handed over by a sister.
+    /// The first frame of a connection: a Hello, read here or handed over by a peer lane.
     pub(crate) fn on_hello(
         &mut self,
         turn: &mut Turn<'_>,
@@ -73,7 +73,7 @@ impl Lane {
         let bytes = turn.arena.get(frame);
         let hello = match decode_hello(bytes) {
             Ok(hello) => hello,
-            Err(breach) => return self.breach(turn, conn, breach),
+            Err(protocol_error) => return self.protocol_error(turn, conn, protocol_error),
         };
         if let Some(passes) = self.pass(&hello, adopted) {
             return match passes {
@@ -81,7 +81,7 @@ impl Lane {
                     turn.act(NetAction::HandOver { conn, lane, hello: frame });
                 }
                 Ok(Pass::Relay(lane)) => turn.act(NetAction::Relay { conn, lane, hello: frame }),
-                Err(breach) => self.breach(turn, conn, breach),
+                Err(protocol_error) => self.protocol_error(turn, conn, protocol_error),
             };
         }
         let limits = self.config.limits;
@@ -106,28 +106,28 @@ impl Lane {
             self.keys.wanted(&hello, export, &self.dice.decoy)
         };
         let hello = bytes[HEAD_BYTES..].to_vec();
-        if self.greetings.len() >= limits.greeting_count_max {
-            self.shed_greeting(turn);
+        if self.handshakes.len() >= limits.handshake_count_max {
+            self.shed_handshake(turn);
         }
         let nonce = self.dice.nonce();
         let proof = secret.server_proof(Proven { hello: &hello, nonce: &nonce, channel: &channel });
         let challenge = Challenge { fs: self.config.fs, nonce, proof };
         greet(turn, conn, FrameKind::Challenge, &challenge);
-        let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
-        self.greetings.insert((deadline, conn));
-        let greeting =
-            Greeting { hello, nonce, channel, secret, key_no, holder, own_host, deadline };
-        self.conns.insert(conn, Conn::Greeting(greeting));
+        let deadline = turn.now.mono.after_ms(limits.handshake_ms_max);
+        self.handshakes.insert((deadline, conn));
+        let handshake =
+            Handshake { hello, nonce, channel, secret, key_no, holder, own_host, deadline };
+        self.conns.insert(conn, Conn::Handshake(handshake));
     }
 
     /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
-    /// keeps the socket; that one knows the owner, and the owner takes what sisters bring.
-    fn pass(&mut self, hello: &Hello<'_>, adopted: bool) -> Option<Result<Pass, Breach>> {
+    /// keeps the socket; that one knows the owner, and the owner takes what peer lanes bring.
+    fn pass(&mut self, hello: &Hello<'_>, adopted: bool) -> Option<Result<Pass, ProtocolError>> {
         let Config { affinity, map, lane: me, .. } = self.config;
         let owner = LaneId(hello.server_lane.0 % map.lane_count);
         if adopted {
             let relays = affinity != Affinity::Object;
-            let passes = if relays { Ok(Pass::Relay(owner)) } else { Err(Breach::Route) };
+            let passes = if relays { Ok(Pass::Relay(owner)) } else { Err(ProtocolError::Route) };
             return (owner != me).then_some(passes);
         }
         let front = affinity.front((hello.client, owner), map.lane_count, &mut self.dice);
@@ -142,14 +142,14 @@ impl Lane {
     pub(crate) fn on_proof(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) {
         let proof = match decode_proof(turn.arena.get(frame)) {
             Ok(proof) => proof,
-            Err(breach) => return self.breach(turn, conn, breach),
+            Err(protocol_error) => return self.protocol_error(turn, conn, protocol_error),
         };
-        let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
-        let hello_bytes = core::mem::take(&mut greeting.hello);
-        let Greeting { nonce, channel, secret, key_no, holder, own_host, .. } = *greeting;
+        let Some(Conn::Handshake(handshake)) = self.conns.get_mut(&conn) else { return };
+        let hello_bytes = core::mem::take(&mut handshake.hello);
+        let Handshake { nonce, channel, secret, key_no, holder, own_host, .. } = *handshake;
         let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
         if !secret.client_proven(proven, &proof.proof) {
-            self.stats.breach_count += 1;
+            self.stats.protocol_error_count += 1;
             self.met(
                 turn,
                 (Limit::Secret, Party::NONE),
@@ -213,7 +213,7 @@ impl Lane {
         let id = identity.session(client, client_lane);
         let row = SessionRow { client, client_lane, host_id, host_boot_id };
         let holder = match self.conns.get(&conn) {
-            Some(Conn::Greeting(greeting)) => greeting.holder,
+            Some(Conn::Handshake(handshake)) => handshake.holder,
             Some(Conn::Open(_)) | None => None,
         };
         let party = party_of((hello.credential, holder.as_ref()), &binding);
@@ -225,10 +225,10 @@ impl Lane {
             if hello.conn_epoch < epoch_last || again {
                 return self.refuse(turn, conn, RefusalReason::OldEpoch);
             }
-        } else if !self.make_session_room(turn, party) {
+        } else if !self.make_session_space(turn, party) {
             return self.refuse(turn, conn, RefusalReason::Busy);
         }
-        if replaced.is_none() && !self.make_conn_room(turn, party) {
+        if replaced.is_none() && !self.make_conn_space(turn, party) {
             return self.refuse(turn, conn, RefusalReason::Busy);
         }
         if let Some(replaced) = replaced {
@@ -243,8 +243,8 @@ impl Lane {
         let session =
             Session { row, party, basis, conn: Some(conn), conn_epoch, heard, opened_no, left_at };
         self.sessions.insert(id, session);
-        if let Some(Conn::Greeting(greeting)) = self.conns.get(&conn) {
-            self.greetings.remove(&(greeting.deadline, conn));
+        if let Some(Conn::Handshake(handshake)) = self.conns.get(&conn) {
+            self.handshakes.remove(&(handshake.deadline, conn));
         }
         let outstanding_count = 0;
         let open =
@@ -297,61 +297,65 @@ impl Lane {
 
     /// Lets the oldest go of those that have not proven anything: whoever knows the secret proves it
     /// an exchange after he was challenged.
-    fn shed_greeting(&mut self, turn: &mut Turn<'_>) {
-        if let Some((_, conn)) = self.greetings.first().copied() {
-            let count = self.config.limits.greeting_count_max;
+    fn shed_handshake(&mut self, turn: &mut Turn<'_>) {
+        if let Some((_, conn)) = self.handshakes.first().copied() {
+            let count = self.config.limits.handshake_count_max;
             let line = format!("a connection was closed that proved nothing, of {count} such");
-            self.met(turn, (Limit::Greetings, Party::NONE), &line);
+            self.met(turn, (Limit::Handshakes, Party::NONE), &line);
             self.close(turn, conn);
         }
     }
 
-    /// Ends greetings whose time is over.
-    pub(crate) fn end_greetings(&mut self, turn: &mut Turn<'_>) {
-        while let Some((deadline, conn)) = self.greetings.first().copied() {
+    /// Ends handshakes whose time is over.
+    pub(crate) fn end_handshakes(&mut self, turn: &mut Turn<'_>) {
+        while let Some((deadline, conn)) = self.handshakes.first().copied() {
             if deadline > turn.now.mono {
                 return;
             }
-            let seconds = self.config.limits.greeting_ms_max / 1000;
+            let seconds = self.config.limits.handshake_ms_max / 1000;
             let line = format!("a connection proved nothing in {seconds} s and was closed");
-            self.met(turn, (Limit::GreetingTime, Party::NONE), &line);
-            self.greetings.remove(&(deadline, conn));
+            self.met(turn, (Limit::HandshakeTime, Party::NONE), &line);
+            self.handshakes.remove(&(deadline, conn));
             self.close(turn, conn);
         }
     }
 }
 
-/// Sends a frame of the greeting.
+/// Sends a frame of the handshake.
 fn greet<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, message: &impl Wire<'a>) {
     let encode = |out: &mut Vec<u8>| {
-        Head::Greeting(kind).encode(out, None, |to| to.write(message));
+        Head::Handshake(kind).encode(out, None, |to| to.write(message));
     };
     let frame = turn.arena.write(encode);
     turn.act(NetAction::Send { conn, frame, bulk: None });
 }
 
-fn decode_hello(frame: &[u8]) -> Result<Hello<'_>, Breach> {
+fn decode_hello(frame: &[u8]) -> Result<Hello<'_>, ProtocolError> {
     let body = body_of(frame, FrameKind::Hello)?;
-    let hello = Hello::decode_all(body).map_err(breach_of)?;
-    if hello.export.0.len() > EXPORT_NAME_BYTES_MAX { Err(Breach::Malformed) } else { Ok(hello) }
+    let hello = Hello::decode_all(body).map_err(protocol_error_of)?;
+    if hello.export.0.len() > EXPORT_NAME_BYTES_MAX {
+        Err(ProtocolError::Malformed)
+    } else {
+        Ok(hello)
+    }
 }
 
-fn decode_proof(frame: &[u8]) -> Result<Proof, Breach> {
-    Proof::decode_all(body_of(frame, FrameKind::Proof)?).map_err(breach_of)
+fn decode_proof(frame: &[u8]) -> Result<Proof, ProtocolError> {
+    Proof::decode_all(body_of(frame, FrameKind::Proof)?).map_err(protocol_error_of)
 }
 
-fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], Breach> {
+fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], ProtocolError> {
     match Head::decode(frame)? {
-        (Head::Greeting(kind), body) if kind == wanted => Ok(body),
-        (Head::Greeting(_) | Head::Request(_) | Head::Reply(_) | Head::Note | Head::Grant, _) => {
-            Err(Breach::Kind)
+        (Head::Handshake(kind), body) if kind == wanted => Ok(body),
+        (Head::Handshake(_) | Head::Request(_) | Head::Reply(_) | Head::Note | Head::Grant, _) => {
+            Err(ProtocolError::Kind)
         }
     }
 }
 
-const fn breach_of(flaw: Flaw) -> Breach {
+const fn protocol_error_of(flaw: Flaw) -> ProtocolError {
     match flaw {
-        Flaw::Breach(breach) => breach,
-        Flaw::Status(_) => Breach::Malformed,
+        Flaw::ProtocolError(protocol_error) => protocol_error,
+        Flaw::Status(_) => ProtocolError::Malformed,
     }
 }

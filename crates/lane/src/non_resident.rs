@@ -7,18 +7,18 @@
 //! Invariant: one read per unit is out.
 
 use crate::Lane;
-use crate::txns::Parked;
+use crate::txns::SuspendedRequest;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::rows::Row;
 use disk::{Fault, Record};
-use door::{Errno, Mono, Say, Span, StoreAction, Ticket, Turn};
+use interface::{Errno, Mono, Say, Span, StoreAction, Ticket, Turn};
 use meta::Unit;
 use wire::{SessionId, ShardId, Transno, Wire};
 
 /// Questions to the cold store.
-const COLD_TICKET: u64 = 5 << 56;
+const ROWS_TICKET: u64 = 5 << 56;
 /// What was read, and what somebody needs who comes back for it, stays this long.
 const LINGER_MS: u64 = 100;
 /// What could not be read is tried again after this long, as long as somebody needs it.
@@ -33,7 +33,7 @@ pub(crate) const READ_COUNT_MAX: usize = 64;
 /// Who waits for a unit.
 #[derive(Default, Debug)]
 struct Wait {
-    parked: Vec<Parked>,
+    suspended: Vec<SuspendedRequest>,
     /// Somebody will come back for it.
     lingers: bool,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Cold {
 impl Cold {
     /// Whether somebody waits for what is read.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting.values().any(|wait| !wait.parked.is_empty())
+        self.waiting.values().any(|wait| !wait.suspended.is_empty())
     }
 
     /// Whether the time has come to try again.
@@ -80,16 +80,21 @@ impl Cold {
 
 impl Lane {
     /// Lets a request wait for what its execution missed.
-    pub(crate) fn park_cold(&mut self, turn: &mut Turn<'_>, shard: ShardId, mut parked: Parked) {
+    pub(crate) fn suspend_for_rows(
+        &mut self,
+        turn: &mut Turn<'_>,
+        shard: ShardId,
+        mut suspended: SuspendedRequest,
+    ) {
         let index = self.meta_index(shard);
         let meta = &mut self.metas[index];
         let missing = meta.missing().to_vec();
         // What is asked for last comes last, more often than not.
         let Some(last) = missing.last().cloned() else { return };
-        parked.pins = meta.needed().to_vec();
-        meta.pin(&parked.pins);
+        suspended.pins = meta.needed().to_vec();
+        meta.pin(&suspended.pins);
         self.read_all(turn, shard, missing, false);
-        self.cold.waiting.entry((shard, last)).or_default().parked.push(parked);
+        self.cold.waiting.entry((shard, last)).or_default().suspended.push(suspended);
     }
 
     /// Reads what a shard just missed, for somebody who comes back for it soon.
@@ -135,13 +140,13 @@ impl Lane {
             let until = turn.arena.put(range.until.bytes());
             let row_count_max = unit.row_count_max();
             self.cold.readings.insert(number, (shard, unit));
-            let ticket = Ticket(COLD_TICKET | number);
+            let ticket = Ticket(ROWS_TICKET | number);
             turn.act(StoreAction::ReadRows { ticket, from, until, row_count_max });
         }
     }
 
     /// The cold store has answered.
-    pub(crate) fn on_cold_rows(
+    pub(crate) fn on_rows(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,
@@ -163,7 +168,7 @@ impl Lane {
         self.read_next(turn);
         match taken {
             Ok(()) => {
-                self.txns.due.extend(wait.parked);
+                self.txns.due.extend(wait.suspended);
                 self.work(turn);
                 self.scope.due = true;
                 self.execute_replays(turn);
@@ -172,7 +177,7 @@ impl Lane {
                 self.metas[index].give_up(&unit);
                 let line = format!("names cannot be read back from the store: {text}");
                 self.say(turn, Say::Alarm, &line);
-                wait.parked.into_iter().for_each(|parked| self.fail_one(turn, parked));
+                wait.suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));
                 self.cold.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }
         }
@@ -236,7 +241,7 @@ impl Lane {
     }
 }
 
-/// Rows as [`door::StoreEvent::Rows`] has them.
+/// Rows as [`interface::StoreEvent::Rows`] has them.
 pub(crate) fn decoded(mut bytes: &[u8]) -> Result<Vec<Row<'_>>, Fault> {
     let torn = || Fault::new("rows that end too early", 0);
     let mut rows = Vec::new();

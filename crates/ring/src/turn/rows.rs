@@ -1,9 +1,9 @@
 //! Questions for the cold store, and what its threads say.
 
 use super::Parts;
-use crate::feed::{ColdAsk, ColdNews, Feed};
+use crate::feed::{Feed, RowQuery, RowReply};
 use crate::log::Log;
-use door::{Event, Span, StoreEvent, Ticket};
+use interface::{Event, Span, StoreEvent, Ticket};
 
 impl Parts {
     /// What the threads that keep the cold store say.
@@ -11,11 +11,11 @@ impl Parts {
         let Self { log: Some(log), tools, .. } = self else { return };
         for news in log.feed().map(Feed::take_news).unwrap_or_default() {
             tools.events.push(match news {
-                ColdNews::Rows { ticket, result } => {
+                RowReply::Rows { ticket, result } => {
                     let result = result.map(|rows| tools.arena.put(&rows));
                     Event::Store(StoreEvent::Rows { ticket, result })
                 }
-                ColdNews::Checkpointed { shard, lsn, transno } => {
+                RowReply::Checkpointed { shard, lsn, transno } => {
                     Event::Store(StoreEvent::Checkpointed { shard, lsn, transno })
                 }
             });
@@ -26,7 +26,7 @@ impl Parts {
     }
 
     /// Passes a question on; without a cold store nothing answers.
-    pub(super) fn cold_read(
+    pub(super) fn read_rows(
         &mut self,
         ticket: Ticket,
         (from, until): (Span, Span),
@@ -35,11 +35,11 @@ impl Parts {
         let arena = &self.tools.arena;
         let (from, until) = (arena.get(from).into(), arena.get(until).into());
         let lane = self.post.lane();
-        let ask = ColdAsk { lane, ticket, from, until, row_count_max };
+        let ask = RowQuery { lane, ticket, from, until, row_count_max };
         match self.log.as_ref().and_then(Log::feed) {
             Some(feed) => feed.ask(ask),
             None => {
-                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
+                let result = Err(interface::Errno(wire::Status::NotImplemented.number()));
                 self.tools
                     .events
                     .push(Event::Store(StoreEvent::Rows { ticket: ask.ticket, result }));

@@ -1,11 +1,11 @@
 //! Who comes in, and who does not.
 
-use super::peer::{Peer, Who, create, greet, greeted, greeting};
+use super::peer::{Peer, Who, create, greet, greeted, handshake};
 use crate::Affinity;
 use crate::toy::Toy;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use door::Event;
+use interface::Event;
 use wire::{
     Challenge, Channel, FrameKind, Getattr, InodeNo, LaneId, Op, PLAIN, Proof, Proven, Refusal,
     RefusalReason, Status, Wire, welcome_flag,
@@ -80,12 +80,12 @@ fn a_wrong_secret_is_refused() {
     let mut toy = Toy::started(2, 1);
     let who = Who::new(1);
     let conn = toy.connect();
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
+    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run();
     assert!(!toy.is_admitted(conn));
     toy.take(conn);
     let proof = Proof { proof: [5; 32] };
-    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run();
     let (kind, body) = greeted(&toy.take(conn));
     assert_eq!(kind, FrameKind::Refusal);
@@ -100,7 +100,7 @@ fn answer_to_proof_of(channel: &Channel) -> FrameKind {
     let who = Who::new(1);
     let conn = toy.connect();
     toy.seal(conn, [9; 32]);
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
+    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run();
     let (_, challenge) = greeted(&toy.take(conn));
     let challenge = Challenge::decode_all(&challenge).unwrap();
@@ -108,7 +108,7 @@ fn answer_to_proof_of(channel: &Channel) -> FrameKind {
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &[9; 32] };
     assert!(toy.secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: toy.secret.client_proof(Proven { channel, ..proven }) };
-    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run();
     assert_eq!(toy.is_admitted(conn), !toy.is_closed(conn));
     greeted(&toy.take(conn)).0
@@ -141,7 +141,7 @@ fn who_has_proven_nothing_is_not_told_which_exports_there_are() {
         // Whoever knows the store's secret knows that of an export which is not defined.
         let secret = store.of_export(export.as_bytes(), 0);
         let hello = who.hello(&secret);
-        toy.send(conn, greeting(FrameKind::Hello, &hello), None);
+        toy.send(conn, handshake(FrameKind::Hello, &hello), None);
         toy.run();
         let (kind, body) = greeted(&toy.take(conn));
         assert_eq!(kind, FrameKind::Challenge, "{export}");
@@ -150,7 +150,7 @@ fn who_has_proven_nothing_is_not_told_which_exports_there_are() {
         let proof = secret.client_proof(of);
         let is_known = ["guests", "own"].contains(&export);
         assert_eq!(secret.server_proven(of, &challenge.proof), is_known);
-        toy.send(conn, greeting(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
+        toy.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
         toy.run();
         let (kind, body) = greeted(&toy.take(conn));
         if is_known {
@@ -176,19 +176,19 @@ fn a_later_connection_replaces_an_earlier_one_and_never_the_reverse() {
     let second = Peer::new(&mut toy, &Who { conn_epoch: 6, ..Who::new(1) });
     assert!(toy.is_closed(first.conn));
     assert_eq!(first.session, second.session);
-    let sister = Peer::new(&mut toy, &Who { client_lane: LaneId(1), ..Who::new(1) });
-    assert_ne!(sister.session, second.session);
+    let peer_lane = Peer::new(&mut toy, &Who { client_lane: LaneId(1), ..Who::new(1) });
+    assert_ne!(peer_lane.session, second.session);
     assert!(!toy.is_closed(second.conn));
 }
 
 #[test]
 fn greetings_end_in_time_and_are_few() {
     let mut toy = Toy::new(5);
-    toy.limits.greeting_count_max = 2;
+    toy.limits.handshake_count_max = 2;
     toy.limits.conn_count_max = 3;
     toy.start(1);
     let secret = toy.secret;
-    let hello = || greeting(FrameKind::Hello, &Who::new(1).hello(&secret));
+    let hello = || handshake(FrameKind::Hello, &Who::new(1).hello(&secret));
     let slow = [toy.connect(), toy.connect(), toy.connect()];
     for conn in slow {
         toy.send(conn, hello(), None);

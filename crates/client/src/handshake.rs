@@ -1,4 +1,4 @@
-//! Connections: making them, the greeting, what a Welcome changes, what a loss means.
+//! Connections: making them, the handshake, what a Welcome changes, what a loss means.
 //!
 //! The server proves the secret before we do. The first connection goes to lane 0, whose Welcome
 //! brings the map. A Welcome of a new boot makes all handles be registered again before anything
@@ -9,14 +9,14 @@ use crate::link::LinkState;
 use crate::refused::Refused;
 use crate::report::Report;
 use alloc::vec::Vec;
-use door::{CloseReason, ConnId, Errno, Mono, NetAction, Ticket, Turn};
+use interface::{CloseReason, ConnId, Errno, Mono, NetAction, Ticket, Turn};
 use wire::{
     Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, PLAIN, Proof, Proven, Refusal,
     RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
 };
 
-/// How long a greeting may take.
-const GREETING_MS_MAX: u64 = 10_000;
+/// How long a handshake may take.
+const HANDSHAKE_MS_MAX: u64 = 10_000;
 
 impl Client {
     pub(crate) fn connect(&mut self, turn: &mut Turn<'_>, link_index: usize) {
@@ -59,7 +59,7 @@ impl Client {
         link.proven = Some(secret);
         let hello = hello.to_bytes();
         greet(turn, conn, FrameKind::Hello, &hello);
-        let until = turn.now.mono.after_ms(GREETING_MS_MAX);
+        let until = turn.now.mono.after_ms(HANDSHAKE_MS_MAX);
         link.state = LinkState::AwaitChallenge { conn, hello, channel, until };
     }
 
@@ -133,8 +133,8 @@ impl Client {
     }
 
     /// The server broke the protocol: the connection is closed, and made again after a pause.
-    pub(crate) fn on_breach(&mut self, turn: &mut Turn<'_>, link_index: usize) {
-        self.counters.breach_count += 1;
+    pub(crate) fn on_protocol_error(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        self.counters.protocol_error_count += 1;
         self.drop_link(turn, link_index);
     }
 
@@ -154,7 +154,7 @@ impl Client {
     ) {
         let Some(link) = self.links.get_mut(link_index) else { return };
         let LinkState::AwaitChallenge { conn, hello, channel, until } = &link.state else {
-            self.on_breach(turn, link_index);
+            self.on_protocol_error(turn, link_index);
             return;
         };
         let (conn, until) = (*conn, *until);
@@ -196,7 +196,7 @@ impl Client {
     pub(crate) fn on_welcome(&mut self, turn: &mut Turn<'_>, link_index: usize, welcome: Welcome) {
         let Some(link) = self.links.get_mut(link_index) else { return };
         let LinkState::AwaitWelcome { conn, fs, .. } = link.state else {
-            self.on_breach(turn, link_index);
+            self.on_protocol_error(turn, link_index);
             return;
         };
         if let Some(map) = self.map
@@ -267,7 +267,7 @@ impl Client {
             let old = self.links.get(other_index).is_some_and(|link| {
                 other_index != link_index && link.is_up() && link.boot_id != welcome.boot_id
             });
-            if old && self.config.rules.hold(Rule::DrainSisters) {
+            if old && self.config.rules.hold(Rule::DrainPeerLanes) {
                 self.drop_link(turn, other_index);
             }
         }
@@ -308,7 +308,7 @@ impl Client {
         self.refuse_locks(refused.status());
         self.unrouted.clear();
         self.later.clear();
-        self.room_waiters.clear();
+        self.space_waiters.clear();
         for session in &mut self.sessions {
             session.slot_waiters.clear();
         }
@@ -356,6 +356,6 @@ impl Client {
 }
 
 fn greet(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
-    let frame = turn.arena.write(|out| Head::Greeting(kind).encode(out, None, |to| to.put(body)));
+    let frame = turn.arena.write(|out| Head::Handshake(kind).encode(out, None, |to| to.put(body)));
     turn.act(NetAction::Send { conn, frame, bulk: None });
 }

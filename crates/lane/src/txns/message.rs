@@ -15,7 +15,7 @@
 //! The first byte tells these letters from others: 0x20 ..= 0x27.
 
 use disk::TxnId;
-use wire::{Breach, Bytes, Flaw, Reader, ShardId, Status, Wire, Writer};
+use wire::{Bytes, Flaw, ProtocolError, Reader, ShardId, Status, Wire, Writer};
 
 /// The first byte of the first kind.
 const FIRST: u8 = 0x20;
@@ -103,7 +103,7 @@ impl<'a> Wire<'a> for Letter<'a> {
             5 => Words::Done { inode_count: from.read()? },
             6 => Words::Abort,
             7 => Words::InDoubt,
-            _ => return Err(Flaw::Breach(Breach::Malformed)),
+            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         };
         Ok(Self { txn, shard, words })
     }

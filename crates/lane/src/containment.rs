@@ -6,20 +6,20 @@
 //!                    │                            there: asked, the request waits
 //!                    └─▶ Stale, if none leads there
 //! ```
-//! Nothing is given to a client that it would have to bring along, and what is kept here ([`Scope`])
+//! Nothing is given to a client that it would have to bring along, and what is kept here ([`Containment`])
 //! can be asked for again. Invariant: nothing is executed for such a connection that was not checked,
 //! and every op says what has to be (`scope_names`).
 
 use crate::Lane;
 use crate::conn::{Conn, Open};
 use crate::dispatch::Arrived;
+use crate::named_inodes::{Named, Wants, changes, named};
 use crate::outbox::{Asked, Said};
-use crate::scope_names::{Named, Wants, changes, named};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use data::Seed;
-use door::{Action, Bulk, ConnId, ScopeQuestion, Turn, Use};
 use hashbrown::HashMap;
+use interface::{Action, Bulk, ConnId, ContainmentQuery, Turn, Use};
 use meta::{Above, Access, Rights};
 use wire::{ClientUuid, HEAD_BYTES, InodeNo, LaneId, Op, Route, Status};
 
@@ -44,7 +44,7 @@ struct Waiting {
 
 /// What a lane knows of what lies below what, elsewhere. All of it can be asked for again.
 #[derive(Debug)]
-pub(crate) struct Scope {
+pub(crate) struct Containment {
     /// Whether a directory of another lane lies below the root of an export.
     pub(crate) below: HashMap<(InodeNo, InodeNo), bool, Seed>,
     /// What clients may do with inodes of other lanes.
@@ -53,7 +53,7 @@ pub(crate) struct Scope {
     pub(crate) asked_below: BTreeSet<(InodeNo, InodeNo)>,
     pub(crate) asked_uses: BTreeSet<(InodeNo, ClientUuid)>,
     /// What others asked and this lane could not answer at once.
-    pub(crate) questions: Vec<ScopeQuestion>,
+    pub(crate) questions: Vec<ContainmentQuery>,
     waiting: VecDeque<Waiting>,
     /// Those who wait are looked at again.
     pub(crate) due: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Scope {
 /// Most answers kept of each kind; beyond it all are asked for again.
 const KEPT_COUNT_MAX: usize = 65_536;
 
-impl Scope {
+impl Containment {
     pub(crate) fn new(seed: Seed, lane: LaneId) -> Self {
         Self {
             below: HashMap::with_hasher(seed),
@@ -133,7 +133,11 @@ impl Scope {
 impl Lane {
     /// Looks at a request before anything else does. Replays are not looked at: what they bring was
     /// executed, and is signed.
-    pub(crate) fn check_scope(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Checked {
+    pub(crate) fn check_containment(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Checked {
         let (open, request) = (arrived.open, arrived.request);
         let binding = open.binding;
         if binding.top.is_none() && !binding.read_only {
@@ -279,7 +283,7 @@ impl Lane {
     }
 
     /// Lets a request wait for an answer; it is outstanding meanwhile.
-    pub(crate) fn await_scope(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
+    pub(crate) fn await_containment(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
         self.count_waiting(arrived);
         let frame = turn.arena.get(arrived.frame).to_vec();
         self.scope.waiting.push_back(Waiting { conn: arrived.conn, frame, bulk: arrived.bulk });

@@ -3,7 +3,7 @@
 use core::fmt;
 use wire::InodeNo;
 
-/// A buffer of the world's, or a range of a file that stands for one. The brain that was handed it owns one reference until it says
+/// A buffer of the world's, or a range of a file that stands for one. The core that was handed it owns one reference until it says
 /// [`crate::Action::Release`]; actions that use the buffer hold references of their own, so it may
 /// be released right behind them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,8 +1,8 @@
-//! The greeting: Hello, Challenge, Proof, Welcome, or Refusal. Their bodies; the order and the
+//! The handshake: Hello, Challenge, Proof, Welcome, or Refusal. Their bodies; the order and the
 //! checks are the lane's and the client's.
 
 use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
-use crate::{Breach, ClientUuid, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, SessionId};
+use crate::{ClientUuid, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, ProtocolError, SessionId};
 
 /// The first frame of a connection, from the client. The connection is handed to the lane it names
 /// before anything else is read.
@@ -71,7 +71,7 @@ impl Wire<'_> for Credential {
             0 => Ok(Self::Store),
             1 => Ok(Self::Export),
             2 => Ok(Self::Certificate),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -84,7 +84,7 @@ impl Wire<'_> for Purpose {
         match u8::decode(from)? {
             0 => Ok(Self::Use),
             1 => Ok(Self::Administer),
-            _ => Err(Flaw::Breach(Breach::Malformed)),
+            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -221,7 +221,7 @@ impl Wire<'_> for Welcome {
         };
         let in_range =
             welcome.slot_count >= SLOT_COUNT_MIN && welcome.credits > 0 && welcome.root.count() > 0;
-        if in_range { Ok(welcome) } else { Err(Flaw::Breach(Breach::Malformed)) }
+        if in_range { Ok(welcome) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
     }
 }
 
@@ -229,7 +229,7 @@ impl Wire<'_> for Welcome {
 /// not wait for a request that waits behind them.
 pub const SLOT_COUNT_MIN: u16 = 2;
 
-/// Why a greeting ended.
+/// Why a handshake ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum RefusalReason {
@@ -276,7 +276,7 @@ impl Wire<'_> for Refusal {
             7 => RefusalReason::MustSeal,
             8 => RefusalReason::MustNotSeal,
             9 => RefusalReason::NotCertified,
-            _ => return Err(Flaw::Breach(Breach::Malformed)),
+            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         };
         Ok(Self { reason })
     }

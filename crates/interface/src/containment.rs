@@ -17,7 +17,7 @@ pub struct Use {
 
 /// What a lane asks another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ScopeQuestion {
+pub enum ContainmentQuery {
     /// Does this directory of yours lie below that one?
     Below {
         /// Who asks.
@@ -47,9 +47,9 @@ pub enum ScopeQuestion {
 /// A letter about that. `moves` is the sum of all moves of directories that its writer had heard of:
 /// whoever has heard of others does not keep the answer, and asks again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ScopeMail {
+pub enum ContainmentMessage {
     /// A question.
-    Ask(ScopeQuestion),
+    Ask(ContainmentQuery),
     /// It does, or does not.
     Below {
         /// The upper one.

@@ -10,13 +10,13 @@ use crate::outbox::{Asked, Said};
 use crate::session::{State, Target};
 use alloc::vec::Vec;
 use disk::TxnId;
-use door::{ConnId, Turn};
+use interface::{ConnId, Turn};
 use meta::Unit;
 use wire::{Head, Request, Retry, ShardId, Status};
 
 /// A request that waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Parked {
+pub(crate) struct SuspendedRequest {
     conn: ConnId,
     open: Open,
     frame: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct Parked {
 
 impl Lane {
     /// Lets a request wait for what its execution found locked, or missed.
-    pub(crate) fn park(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
+    pub(crate) fn suspend(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.op.row().retry == Retry::Once {
             let target = Target { conn: arrived.conn, trace_id: request.trace_id };
@@ -36,17 +36,18 @@ impl Lane {
             slot.state = State::Running(target);
         }
         let frame = turn.arena.get(arrived.frame).to_vec();
-        let parked = Parked { conn: arrived.conn, open: arrived.open, frame, pins: Vec::new() };
+        let suspended =
+            SuspendedRequest { conn: arrived.conn, open: arrived.open, frame, pins: Vec::new() };
         match self.metas[self.meta_index(request.shard)].blocker() {
             Some(blocker) => {
-                self.txns.parked.entry((request.shard, blocker)).or_default().push(parked);
+                self.txns.suspended.entry((request.shard, blocker)).or_default().push(suspended);
             }
-            None => self.park_cold(turn, request.shard, parked),
+            None => self.suspend_for_rows(turn, request.shard, suspended),
         }
     }
 
     /// A read that waits is outstanding, unlike one that is answered as it comes.
-    pub(crate) fn count_parked(&mut self, conn: ConnId) {
+    pub(crate) fn count_suspended(&mut self, conn: ConnId) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&conn) {
             open.outstanding_count += 1;
         }
@@ -63,20 +64,20 @@ impl Lane {
             .accessed
             .extract_if(.., |(inode, _)| inode.shard() == shard && !metas[index].is_locked(*inode));
         self.txns.accessed_due.extend(free);
-        if let Some(all) = self.txns.parked.remove(&(shard, txn)) {
+        if let Some(all) = self.txns.suspended.remove(&(shard, txn)) {
             self.txns.due.extend(all);
         }
     }
 
     /// The log is broken: what they wait for may never end.
-    pub(super) fn fail_parked(&mut self, turn: &mut Turn<'_>) {
-        let parked = core::mem::take(&mut self.txns.parked);
-        parked.into_values().flatten().for_each(|parked| self.fail_one(turn, parked));
+    pub(super) fn fail_suspended(&mut self, turn: &mut Turn<'_>) {
+        let suspended = core::mem::take(&mut self.txns.suspended);
+        suspended.into_values().flatten().for_each(|suspended| self.fail_one(turn, suspended));
     }
 
     /// What a request waits for does not come.
-    pub(crate) fn fail_one(&mut self, turn: &mut Turn<'_>, parked: Parked) {
-        let Parked { conn, frame, pins, .. } = parked;
+    pub(crate) fn fail_one(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
+        let SuspendedRequest { conn, frame, pins, .. } = suspended;
         let Ok((Head::Request(request), _)) = Head::decode(&frame) else { return };
         let Request { shard, session, slot, .. } = request;
         let index = self.meta_index(shard);
@@ -91,22 +92,27 @@ impl Lane {
     }
 
     /// Executes a request whose wait is over. What it waited for stays until it was executed.
-    pub(super) fn take_up(&mut self, turn: &mut Turn<'_>, parked: Parked) {
+    pub(super) fn take_up(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         if self.stopping {
             return; // It will be sent again to the next boot.
         }
-        let Ok((Head::Request(request), _)) = Head::decode(&parked.frame) else { return };
+        let Ok((Head::Request(request), _)) = Head::decode(&suspended.frame) else { return };
         let index = self.meta_index(request.shard);
-        self.take_up_pinned(turn, &parked, &request);
-        self.metas[index].unpin(&parked.pins);
+        self.take_up_pinned(turn, &suspended, &request);
+        self.metas[index].unpin(&suspended.pins);
     }
 
-    fn take_up_pinned(&mut self, turn: &mut Turn<'_>, parked: &Parked, request: &Request) {
-        let frame = turn.arena.put(&parked.frame);
-        let waited = !parked.pins.is_empty();
+    fn take_up_pinned(
+        &mut self,
+        turn: &mut Turn<'_>,
+        suspended: &SuspendedRequest,
+        request: &Request,
+    ) {
+        let frame = turn.arena.put(&suspended.frame);
+        let waited = !suspended.pins.is_empty();
         let arrived = Arrived {
-            conn: parked.conn,
-            open: parked.open,
+            conn: suspended.conn,
+            open: suspended.open,
             request,
             frame,
             bulk: None,
@@ -133,8 +139,8 @@ impl Lane {
                     }
                     return self.end_refused(turn, &arrived, status);
                 }
-                if let Err(breach) = self.run(turn, &arrived) {
-                    self.breach(turn, arrived.conn, breach);
+                if let Err(protocol_error) = self.run(turn, &arrived) {
+                    self.protocol_error(turn, arrived.conn, protocol_error);
                 }
             }
         }
@@ -143,10 +149,10 @@ impl Lane {
     fn take_up_read(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let effect = match self.execute(turn, arrived) {
             Ok(effect) => effect,
-            Err(breach) => return self.breach(turn, arrived.conn, breach),
+            Err(protocol_error) => return self.protocol_error(turn, arrived.conn, protocol_error),
         };
         if effect.status == Status::Busy {
-            return self.park(turn, arrived);
+            return self.suspend(turn, arrived);
         }
         self.tell_found(turn, effect.found);
         self.tell_open_files(turn, arrived, effect.status);

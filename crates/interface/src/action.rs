@@ -1,4 +1,4 @@
-//! What a brain asks of its world.
+//! What a core asks of its world.
 
 use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Party, Span, Ticket};
 use wire::{Allocation, Inspect, LaneId, Status};
@@ -68,7 +68,7 @@ pub enum Action {
     /// About a mount and the processes that use it.
     Kernel(KernelAction),
     /// Copy these bytes into a buffer of the world's that is called `as_buf` from here on, owned by
-    /// the brain until it says `Release`. The number is the brain's own, from [`crate::KEPT_BUFS`]
+    /// the core until it says `Release`. The number is the core's own, from [`crate::CORE_BUFS`]
     /// on and not in use.
     Keep {
         /// The copy's name.
@@ -123,7 +123,7 @@ pub enum NetAction {
     Admit {
         /// Which connection.
         conn: ConnId,
-        /// Bulk that comes is kept for the brain. Otherwise it is thrown away, and its frame comes
+        /// Bulk that comes is kept for the core. Otherwise it is thrown away, and its frame comes
         /// without it.
         writes: bool,
         /// Whose the connection is: what is held for it counts as held by all of that party.
@@ -145,7 +145,7 @@ pub enum NetAction {
         /// Which.
         conn: ConnId,
     },
-    /// Server: give a connection, of which only a Hello was read, to a sister lane.
+    /// Server: give a connection, of which only a Hello was read, to a peer lane.
     HandOver {
         /// Which.
         conn: ConnId,
@@ -154,8 +154,8 @@ pub enum NetAction {
         /// The Hello frame.
         hello: Span,
     },
-    /// Server: keep the socket of a connection of which only a Hello was read, and let a sister lane
-    /// have all that it says, from that Hello on. The sister is told as if it were handed over; here
+    /// Server: keep the socket of a connection of which only a Hello was read, and let a peer lane
+    /// have all that it says, from that Hello on. The peer lane is told as if it were handed over; here
     /// nothing more is heard of it.
     Relay {
         /// Which.
@@ -170,18 +170,18 @@ pub enum NetAction {
 /// Messages to peer lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerAction {
-    /// Write to a sister lane.
+    /// Write to a peer lane.
     Mail {
         /// To whom.
         to: LaneId,
         /// What.
         mail: Mail,
     },
-    /// Write to a sister lane (or to oneself) what does not fit a [[`crate::PeerEvent::Mail`]].
+    /// Write to a peer lane (or to oneself) what does not fit a [[`crate::PeerEvent::Mail`]].
     Letter {
         /// To whom.
         to: LaneId,
-        /// The words, at most [`crate::LETTER_BYTES_MAX`].
+        /// The words, at most [`crate::LANE_MESSAGE_BYTES_MAX`].
         body: Span,
     },
 }
@@ -350,7 +350,7 @@ pub enum KernelAction {
         status: Status,
         /// What follows the header: the answer's structs and small bytes.
         payload: Span,
-        /// What follows that: the bytes of a READ. Released by the brain as usual.
+        /// What follows that: the bytes of a READ. Released by the core as usual.
         bulk: Option<Bulk>,
     },
     /// Mount: look up a process's supplementary groups. Answered by [`crate::KernelEvent::CallerGroups`].
@@ -400,7 +400,7 @@ impl From<KernelAction> for Action {
 }
 
 impl NetAction {
-    /// Admits a peer that may write and is of no party: a client's server, or a client of a brain that
+    /// Admits a peer that may write and is of no party: a client's server, or a client of a core that
     /// gives nobody a share.
     #[must_use]
     pub const fn admit(conn: ConnId) -> Self {

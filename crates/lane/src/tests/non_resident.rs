@@ -1,7 +1,7 @@
 //! Names that are not in memory are read in bounded steps.
 
 use super::peer::{Peer, ROOT, Who};
-use crate::cold::READ_COUNT_MAX;
+use crate::non_resident::READ_COUNT_MAX;
 use crate::toy::Toy;
 use alloc::format;
 use alloc::vec::Vec;

@@ -8,21 +8,21 @@ use wire::{Op, SpaceUse, Status};
 
 impl Lane {
     /// What the log takes for sure, less what was promised of it.
-    pub(crate) fn room_bytes(&self) -> u64 {
+    pub(crate) fn space_bytes(&self) -> u64 {
         let coming_bytes = self.pending.record_bytes();
         let promised = coming_bytes.saturating_add(self.txns.promised_bytes());
-        self.commit.room_bytes().saturating_sub(promised)
+        self.commit.space_bytes().saturating_sub(promised)
     }
 
     /// Whether an op may be executed.
-    pub(crate) fn room_for(&self, op: Op) -> Result<(), Status> {
+    pub(crate) fn space_for(&self, op: Op) -> Result<(), Status> {
         let limits = &self.config.limits;
         let wanted_bytes = match op.row().space {
             SpaceUse::None => return Ok(()),
-            SpaceUse::Frees => limits.log_room_bytes_last,
-            SpaceUse::Takes => limits.log_room_bytes_min,
+            SpaceUse::Frees => limits.log_space_bytes_last,
+            SpaceUse::Takes => limits.log_space_bytes_min,
         };
-        if self.room_bytes() >= wanted_bytes { Ok(()) } else { Err(Status::NoSpace) }
+        if self.space_bytes() >= wanted_bytes { Ok(()) } else { Err(Status::NoSpace) }
     }
 
     /// Whether a request that finds no room shall come again soon: the medium has room, and the log
@@ -32,7 +32,7 @@ impl Lane {
     }
 
     /// Whether the server may record something of its own.
-    pub(crate) fn room_for_own(&self) -> bool {
-        self.room_bytes() >= self.config.limits.log_room_bytes_last / 2
+    pub(crate) fn space_for_own(&self) -> bool {
+        self.space_bytes() >= self.config.limits.log_space_bytes_last / 2
     }
 }

@@ -1,7 +1,7 @@
 //! What lanes of one process tell each other.
 
-use crate::ScopeMail;
-use wire::{Contents, Gives, HandleId, InodeNo, SetLock, Status};
+use crate::ContainmentMessage;
+use wire::{Contents, HandleId, InodeNo, PrivilegedBits, SetLock, Status};
 
 /// What a lane of a client asks of the one that keeps a file's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub enum LockAsk {
     },
 }
 
-/// A letter between sister lanes: delivered once, in order per pair of lanes.
+/// A letter between peer lanes: delivered once, in order per pair of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mail {
     /// Server: this inode is gone for good, destroy its object at your data shard.
@@ -66,14 +66,14 @@ pub enum Mail {
     },
     /// Server: this file, which somebody writes, gives this to whoever runs it: no write that takes
     /// it away goes through.
-    Gives {
+    PrivilegedBits {
         /// The file.
         inode: InodeNo,
         /// What it gives; nothing any more ends it.
-        gives: Gives,
+        gives: PrivilegedBits,
     },
     /// Server: about clients who may not see everything.
-    Scope(ScopeMail),
+    Containment(ContainmentMessage),
     /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
     Interrupt {
         /// The kernel's number of the request.

@@ -4,14 +4,18 @@
 
 use crate::Lane;
 use core::ops::Range;
-use door::{Mail, ScopeMail, ScopeQuestion as Question, Turn};
+use interface::{ContainmentMessage, ContainmentQuery as Question, Mail, Turn};
 use wire::{ClientUuid, InodeNo, LaneId, Squash};
 
 impl Lane {
     pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
         if self.scope.asked_below.insert((top, dir)) {
             let (by, to) = (self.config.lane, self.config.map.lane(dir.shard()));
-            self.mail(turn, to, Mail::Scope(ScopeMail::Ask(Question::Below { by, top, dir })));
+            self.mail(
+                turn,
+                to,
+                Mail::Containment(ContainmentMessage::Ask(Question::Below { by, top, dir })),
+            );
         }
     }
 
@@ -26,24 +30,24 @@ impl Lane {
             let (by, to) = (self.config.lane, self.config.map.lane(inode.shard()));
             let number = self.scope.number;
             let ask = Question::Use { by, inode, client, top, squash, number };
-            self.mail(turn, to, Mail::Scope(ScopeMail::Ask(ask)));
+            self.mail(turn, to, Mail::Containment(ContainmentMessage::Ask(ask)));
         }
     }
 
-    pub(crate) fn on_scope_mail(&mut self, turn: &mut Turn<'_>, mail: ScopeMail) {
+    pub(crate) fn on_containment_message(&mut self, turn: &mut Turn<'_>, mail: ContainmentMessage) {
         match mail {
-            ScopeMail::Ask(question) => {
+            ContainmentMessage::Ask(question) => {
                 self.scope.questions.push(question);
                 self.answer_questions(turn);
             }
-            ScopeMail::Below { top, dir, below, moves } => {
+            ContainmentMessage::Below { top, dir, below, moves } => {
                 self.scope.asked_below.remove(&(top, dir));
                 if moves == self.scope.moves {
                     self.scope.keep_below((top, dir), below);
                 }
                 self.scope.due = true;
             }
-            ScopeMail::MayUse { inode, client, granted, number, moves } => {
+            ContainmentMessage::MayUse { inode, client, granted, number, moves } => {
                 if number == self.scope.number {
                     self.scope.asked_uses.remove(&(inode, client));
                     if moves == self.scope.moves {
@@ -52,14 +56,14 @@ impl Lane {
                 }
                 self.scope.due = true;
             }
-            ScopeMail::Changed { inode } => {
+            ContainmentMessage::Changed { inode } => {
                 self.scope.uses.remove(&inode);
             }
-            ScopeMail::Moved { id } => {
+            ContainmentMessage::Moved { id } => {
                 self.scope.hear_of_move(id);
                 self.scope.due = true;
             }
-            ScopeMail::Found { inode, dir } => {
+            ContainmentMessage::Found { inode, dir } => {
                 if self.is_own(inode.shard()) {
                     let index = self.meta_index(inode.shard());
                     self.metas[index].found_at(inode, dir);
@@ -73,7 +77,7 @@ impl Lane {
         let questions = core::mem::take(&mut self.scope.questions);
         for question in questions {
             match self.answer_to(turn, question) {
-                Some((to, answer)) => self.mail(turn, to, Mail::Scope(answer)),
+                Some((to, answer)) => self.mail(turn, to, Mail::Containment(answer)),
                 None => self.scope.questions.push(question),
             }
         }
@@ -83,18 +87,18 @@ impl Lane {
         &mut self,
         turn: &mut Turn<'_>,
         question: Question,
-    ) -> Option<(LaneId, ScopeMail)> {
+    ) -> Option<(LaneId, ContainmentMessage)> {
         match question {
             Question::Below { by, top, dir } => {
                 let below = self.lies_below(turn, top, dir)?;
-                Some((by, ScopeMail::Below { top, dir, below, moves: self.scope.moves }))
+                Some((by, ContainmentMessage::Below { top, dir, below, moves: self.scope.moves }))
             }
             Question::Use { by, inode, client, top, squash, number } => {
                 let granted = self.use_here(turn, (inode, client), top, squash)?;
                 let index = self.meta_index(inode.shard());
                 self.metas[index].watch(inode);
                 let moves = self.scope.moves;
-                Some((by, ScopeMail::MayUse { inode, client, granted, number, moves }))
+                Some((by, ContainmentMessage::MayUse { inode, client, granted, number, moves }))
             }
         }
     }
@@ -105,7 +109,7 @@ impl Lane {
             && self.config.map.has(inode.shard())
         {
             let to = self.config.map.lane(inode.shard());
-            self.mail(turn, to, Mail::Scope(ScopeMail::Found { inode, dir }));
+            self.mail(turn, to, Mail::Containment(ContainmentMessage::Found { inode, dir }));
         }
     }
 
@@ -116,26 +120,26 @@ impl Lane {
         }
         for index in indices {
             for inode in self.metas[index].touched() {
-                self.tell_lanes(turn, ScopeMail::Changed { inode });
+                self.tell_lanes(turn, ContainmentMessage::Changed { inode });
             }
             if self.metas[index].has_moved() {
                 let id = self.scope.next_move();
                 self.scope.hear_of_move(id);
-                self.tell_lanes(turn, ScopeMail::Moved { id });
+                self.tell_lanes(turn, ContainmentMessage::Moved { id });
             }
         }
     }
 
-    fn tell_lanes(&mut self, turn: &mut Turn<'_>, mail: ScopeMail) {
+    fn tell_lanes(&mut self, turn: &mut Turn<'_>, mail: ContainmentMessage) {
         for lane in (0..self.config.map.lane_count).map(LaneId) {
             if lane != self.config.lane {
-                self.mail(turn, lane, Mail::Scope(mail));
+                self.mail(turn, lane, Mail::Containment(mail));
             }
         }
     }
 
     /// Once a turn.
-    pub(crate) fn settle_scope(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn settle_containment(&mut self, turn: &mut Turn<'_>) {
         self.tell_changes(turn, 0..self.metas.len());
         if core::mem::take(&mut self.scope.due) && !self.stopping {
             self.rerun_scoped(turn);

@@ -1,13 +1,13 @@
-//! `door`: the seam between brains and worlds. It is data: a world hands a brain an [`Event`], the
-//! brain answers with [`Action`]s.
+//! `door`: the seam between cores and worlds. It is data: a world hands a core an [`Event`], the
+//! core answers with [`Action`]s.
 //!
-//! A brain is one thread's plain fields behind `&mut self`; it knows no clock, socket or file. A
+//! A core is one thread's plain fields behind `&mut self`; it knows no clock, socket or file. A
 //! world (`ring`, later `sim`) performs the actions and reports what came of them. File contents
 //! never pass: a [`Bulk`] names bytes in a buffer the world owns. Small bytes lie in an [`Arena`]
 //! that is emptied after every turn.
 //!
 //! ```text
-//! world: collect events ─▶ brain.apply(turn, event) for each ─▶ brain.settle(turn) ─▶ perform
+//! world: collect events ─▶ core.apply(turn, event) for each ─▶ core.settle(turn) ─▶ perform
 //!                             one clock reading, one arena, one list of actions
 //! ```
 #![no_std]
@@ -18,9 +18,9 @@ extern crate alloc;
 mod action;
 mod arena;
 mod buffer;
+mod containment;
 mod event;
-mod mail;
-mod scope;
+mod message;
 mod shares;
 mod time;
 
@@ -29,19 +29,19 @@ pub use action::{
 };
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
+pub use containment::{ContainmentMessage, ContainmentQuery, Use};
 pub use event::{
     BadCertificate, CertificateFlaw, CloseReason, ConnId, Errno, Event, KernelEvent, KernelSlot,
-    LogRoom, NetEvent, ObjectEvent, ObjectStat, PeerEvent, StoreEvent, StoreSpace, SumRange,
+    LogSpace, NetEvent, ObjectEvent, ObjectStat, PeerEvent, StoreEvent, StoreSpace, SumRange,
     Ticket, Usage,
 };
-pub use mail::{LockAsk, Mail};
-pub use scope::{ScopeMail, ScopeQuestion, Use};
+pub use message::{LockAsk, Mail};
 pub use shares::{Party, Shares};
 pub use time::{Mono, Now};
 
 use alloc::vec::Vec;
 
-/// What a brain works with for the length of one turn.
+/// What a core works with for the length of one turn.
 #[derive(Debug)]
 pub struct Turn<'a> {
     /// The turn's one clock reading.
@@ -59,8 +59,8 @@ impl Turn<'_> {
     }
 }
 
-/// A brain: a pure state machine. All that it does, it does through actions.
-pub trait Brain {
+/// A core: a pure state machine. All that it does, it does through actions.
+pub trait Core {
     /// Takes one event in.
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event);
     /// Ends the turn, after its last event: commits, sends, asks to be woken.
@@ -68,9 +68,9 @@ pub trait Brain {
 }
 
 /// Longest letter between lanes, in bytes.
-pub const LETTER_BYTES_MAX: usize = 64 * 1024;
-/// Numbers of buffers from here on are given by brains ([`Action::Keep`]), those below by worlds.
-pub const KEPT_BUFS: u32 = 1 << 31;
+pub const LANE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Numbers of buffers from here on are given by cores ([`Action::Keep`]), those below by worlds.
+pub const CORE_BUFS: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<Event>() <= 128, "an event fits two cache lines");
 const _: () = assert!(size_of::<Action>() <= 128, "an action fits two cache lines");

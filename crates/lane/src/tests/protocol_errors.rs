@@ -1,6 +1,6 @@
 //! A peer that breaks the protocol loses its connection; nobody else notices.
 
-use super::peer::{Peer, Who, create, greeting, request};
+use super::peer::{Peer, Who, create, handshake, request};
 use crate::toy::{Dice, Toy};
 use alloc::string::ToString;
 use alloc::vec;
@@ -25,7 +25,7 @@ fn breaks(what: &str, send: impl FnOnce(&mut Toy, &mut Peer)) {
     toy.run();
     assert!(toy.is_closed(culprit.conn), "{what}: the connection is closed");
     let after = toy.counters(0);
-    assert_eq!(after.breach_count, before.breach_count + 1, "{what}: counted once");
+    assert_eq!(after.protocol_error_count, before.protocol_error_count + 1, "{what}: counted once");
     assert_eq!(after.conn_count, before.conn_count - 1, "{what}: forgotten");
     assert!(toy.lines.iter().any(|line| line.contains("closed")), "{what}: said");
     let got = bystander.ask(&mut toy, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
@@ -63,7 +63,7 @@ fn heads_are_checked() {
 #[test]
 fn frames_are_checked() {
     breaks("a second Hello", |toy, culprit| {
-        toy.send(culprit.conn, greeting(FrameKind::Hello, &Who::new(2).hello(&toy.secret)), None);
+        toy.send(culprit.conn, handshake(FrameKind::Hello, &Who::new(2).hello(&toy.secret)), None);
     });
     breaks("a body too long", |toy, culprit| {
         let head = culprit.head(Op::Getattr, META, 0);
@@ -88,7 +88,7 @@ fn frames_are_checked() {
             inode: InodeNo(2),
             file_offset: 0,
             append: false,
-            takes: wire::Revoke::Nothing,
+            takes: wire::ClearPrivileges::Nothing,
         };
         culprit.send(toy, &head, &write.to_bytes(), Some(b"bulk"));
     });
@@ -121,7 +121,7 @@ fn credits_are_a_limit() {
         }
         // Not one of them is answered before the last came.
         toy.dice = Dice(3);
-        while toy.counters(0).breach_count == 0 {
+        while toy.counters(0).protocol_error_count == 0 {
             toy.run_turns_only(0);
         }
     });
@@ -132,15 +132,15 @@ fn strangers_are_cut_off_at_the_first_wrong_frame() {
     let mut toy = Toy::started(12, 1);
     let mut bystander = Peer::new(&mut toy, &Who::new(1));
     let head = bystander.head(Op::Getattr, META, 0);
-    let proof = greeting(FrameKind::Proof, &[0; 32]);
-    let hello = greeting(FrameKind::Hello, &Who::new(2).hello(&toy.secret));
+    let proof = handshake(FrameKind::Proof, &[0; 32]);
+    let hello = handshake(FrameKind::Hello, &Who::new(2).hello(&toy.secret));
     let mut dice = Dice(1);
     let noise = (0..200).map(|_| dice.throw() as u8).collect();
     let long = Who {
         export: "a name that is much longer than any export's name could ever be, sixty-four at most",
         ..Who::new(2)
     };
-    let long = greeting(FrameKind::Hello, &long.hello(&toy.secret));
+    let long = handshake(FrameKind::Hello, &long.hello(&toy.secret));
     for (frames, bulk) in [
         (vec![request(&head, &getattr(), None)], None),
         (vec![proof.clone()], None),

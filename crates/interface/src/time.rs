@@ -1,4 +1,4 @@
-//! Time as a brain sees it: one reading per turn, handed in.
+//! Time as a core sees it: one reading per turn, handed in.
 
 /// Nanoseconds on a clock that only rises and starts anywhere (CLOCK_MONOTONIC). The same clock for
 /// all lanes of a process.

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::LogReader;
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
-use door::{Event, StoreEvent};
+use interface::{Event, StoreEvent};
 use wire::{Map, ShardId, Wire};
 
 /// The store; names take so much memory at most.
@@ -77,7 +77,7 @@ impl Toy {
     }
 
     /// What a start reads from the rows, when all logs were applied.
-    pub(super) fn restore_cold(&mut self, map: Map) -> Option<Restore> {
+    pub(super) fn restore_non_resident(&mut self, map: Map) -> Option<Restore> {
         let cold = self.cold.as_mut()?;
         for log in &mut self.logs {
             cold.apply(log, usize::MAX);

@@ -1,14 +1,14 @@
-//! What sister lanes wrote, in the order in which it is heard.
+//! What peer lanes wrote, in the order in which it is heard.
 //!
-//! Invariant: what a sister said before she answered somebody comes before what he asks here then, even
+//! Invariant: what a peer lane said before she answered somebody comes before what he asks here then, even
 //! if his request comes by letter from a third: what is said on relayed connections is heard when
 //! all that lay here when it was read has been.
 
 use super::Parts;
 use crate::mailbox::{Letter, QUEUE_COUNT_MAX};
-use door::{Event, PeerEvent};
+use interface::{Event, PeerEvent};
 
-/// Letters read from each sister lane in one turn.
+/// Letters read from each peer lane in one turn.
 const COUNT_MAX: usize = 256;
 
 impl Parts {
@@ -17,7 +17,7 @@ impl Parts {
         if self.unheard.is_empty() {
             return;
         }
-        // Queues are read one by one: what another sister said before may have come meanwhile.
+        // Queues are read one by one: what another peer lane said before may have come meanwhile.
         let mut heard = std::mem::take(&mut self.unheard);
         self.read_letters(QUEUE_COUNT_MAX);
         for (from, relayed) in heard.drain(..) {

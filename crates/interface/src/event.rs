@@ -1,15 +1,15 @@
-//! What a world tells a brain.
+//! What a world tells a core.
 
 use crate::{Bulk, Mail, Span};
 use wire::{
-    Breach, Channel, Flaw, LaneId, Reader, Secrets, ShardId, Status, Transno, Wire, Writer,
+    Channel, Flaw, LaneId, ProtocolError, Reader, Secrets, ShardId, Status, Transno, Wire, Writer,
 };
 
 /// A connection of this lane. Not reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
-/// A brain's own number on an action, given back with its outcome.
+/// A core's own number on an action, given back with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
@@ -70,7 +70,7 @@ pub enum CloseReason {
     /// The socket failed.
     Failed(Errno),
     /// The peer sent something that is no frame.
-    Breach(Breach),
+    ProtocolError(ProtocolError),
     /// It does not read what it is sent.
     TooSlow,
     /// It does not send what it has begun to send.
@@ -81,9 +81,9 @@ pub enum CloseReason {
 
 /// How much the lane's log can still take for sure: reserved on the medium beforehand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogRoom {
+pub struct LogSpace {
     /// Bytes.
-    pub room_bytes: u64,
+    pub space_bytes: u64,
     /// The medium has more; what the log says already must be kept elsewhere before it is given.
     pub is_behind: bool,
 }
@@ -145,8 +145,8 @@ pub struct Usage {
     pub syscall_count: u64,
     /// Clock readings of this lane.
     pub clock_read_count: u64,
-    /// Letters from this lane to its sisters.
-    pub letter_out_count: u64,
+    /// Letters from this lane to its peer lanes.
+    pub message_out_count: u64,
     /// Sends of this lane, each of all that a turn had for a connection.
     pub send_count: u64,
     /// Times that this lane looked out for more work before it would have slept.
@@ -228,10 +228,10 @@ pub enum NetEvent {
         conn: ConnId,
         /// Head and body.
         frame: Span,
-        /// The bulk, owned by the brain from here on.
+        /// The bulk, owned by the core from here on.
         bulk: Option<Bulk>,
     },
-    /// Server: a sister lane handed over a connection, or relays it, with the Hello it had read.
+    /// Server: a peer lane handed over a connection, or relays it, with the Hello it had read.
     HandedOver {
         /// Its name at this lane.
         conn: ConnId,
@@ -253,7 +253,7 @@ pub enum NetEvent {
         /// Why.
         reason: CloseReason,
     },
-    /// A connection ended without the brain's asking. Nothing more comes from it.
+    /// A connection ended without the core's asking. Nothing more comes from it.
     Closed {
         /// Which.
         conn: ConnId,
@@ -265,14 +265,14 @@ pub enum NetEvent {
 /// Messages from peer lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerEvent {
-    /// A sister lane wrote.
+    /// A peer lane wrote.
     Mail {
         /// Who.
         from: LaneId,
         /// What.
         mail: Mail,
     },
-    /// A sister lane wrote what does not fit a [[`crate::PeerAction::Mail`]]; in one order with its mail.
+    /// A peer lane wrote what does not fit a [[`crate::PeerAction::Mail`]]; in one order with its mail.
     Letter {
         /// Who.
         from: LaneId,
@@ -308,10 +308,10 @@ pub enum StoreEvent {
         /// Of the action.
         ticket: Ticket,
         /// What is left.
-        result: Result<LogRoom, Errno>,
+        result: Result<LogSpace, Errno>,
     },
     /// The log's reserve changed without an append (it grew).
-    LogSpace(LogRoom),
+    LogSpace(LogSpace),
     /// The outcome of [`crate::StoreAction::Space`].
     Space {
         /// Of the action.
@@ -338,7 +338,7 @@ pub enum ObjectEvent {
     Read {
         /// Of the action.
         ticket: Ticket,
-        /// The bytes (`None`: there are none), owned by the brain from here on.
+        /// The bytes (`None`: there are none), owned by the core from here on.
         result: Result<Option<Bulk>, Errno>,
     },
     /// The outcome of a read of what is in the page cache alone: not all of it is there.
