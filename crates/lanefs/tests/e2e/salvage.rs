@@ -101,13 +101,19 @@ fn what_cannot_be_read_is_told_and_a_repair_goes_on_with_the_rest() {
     let Some(stage) = Stage::new("salvage") else { return };
     let store = served_twice(&stage, Signal::TERM);
     let good = fs::read(rows(&store)).unwrap();
-    // A bit of a row that is in use.
+    // A bit of a row that is in use, of a name or its place in a listing: what is lost with it can be made anew.
     let bad = (2..good.len() / PAGE_BYTES).find_map(|page_no| {
         let mut bad = good.clone();
         bad[page_no * PAGE_BYTES + PAGE_BYTES - 20] ^= 4;
         fs::write(rows(&store), &bad).unwrap();
         let damaged = store::damaged_rows(&store).unwrap()?;
-        (damaged.lost.len() == 1).then_some(bad)
+        let [lost] = damaged.lost.as_slice() else { return None };
+        // Both neighbours are names, or their places, in one directory that is not the root.
+        let place = |key: &Option<Vec<u8>>| key.as_deref()?.first_chunk::<9>().copied();
+        let [table, dir @ ..] =
+            place(&lost.from).filter(|from| place(&lost.until) == Some(*from))?;
+        let is_name = matches!(table, 2 | 3) && u64::from_be_bytes(dir) != 1;
+        (is_name && lost.row_count == Some(1)).then_some(bad)
     });
     let bad = bad.unwrap();
 
