@@ -4,7 +4,10 @@
 
 use crate::line::Line;
 use std::fmt;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
+
+/// What is longer is no line of a dump, and does not take more memory than this.
+const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// A line that is none of a dump.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,7 +82,7 @@ impl<R: BufRead> LineReader<R> {
 
     fn read(&mut self) -> Result<usize, LineError> {
         self.text.clear();
-        let read = self.from.read_line(&mut self.text);
+        let read = self.from.by_ref().take(LINE_BYTES_MAX).read_line(&mut self.text);
         read.map_err(|error| self.wrong(&error.to_string()))
     }
 
