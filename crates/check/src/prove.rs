@@ -44,21 +44,19 @@ pub(crate) fn prove(copies: &Copies<'_>, to: &File) -> Result<(u64, Damages), Ba
     };
     let mut lines = copies.lines()?;
     while let Some(line) = lines.next()? {
-        match &line {
-            Line::Dump { version, .. } if *version != DUMP_VERSION => {
-                return Err(BackupError::Stream);
+        if let Line::Dump { version, .. } = line
+            && version != DUMP_VERSION
+        {
+            return Err(BackupError::Stream);
+        }
+        if let Line::Object { .. } | Line::Sums { .. } = line {
+            let group = line.group().ok_or_else(|| lines.wrong("these are no checksums"))?;
+            if !proof.put(line, group)? {
+                return Err(lines.wrong("these checksums follow no object").into());
             }
-            Line::Object { .. } | Line::Sums { .. } => {
-                let group = line.group();
-                let group = group.ok_or_else(|| lines.wrong("these are no checksums"))?;
-                if !proof.put(line, group)? {
-                    return Err(lines.wrong("these checksums follow no object").into());
-                }
-            }
-            _ => {
-                proof.end_object()?;
-                proof.put_line(&line)?;
-            }
+        } else {
+            proof.end_object()?;
+            proof.put_line(&line)?;
         }
     }
     proof.end_object()?;
