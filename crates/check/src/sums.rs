@@ -1,7 +1,6 @@
 //! Checksums of objects' blocks on their way between rows, objects' files and the lines of a dump.
 //!
-//! Invariant: a group never has a checksum that is not of the rows, unless the bytes that it was made of were
-//! read here and the rows had none.
+//! Invariant: what is read as a group has no more blocks than one, and no checksum of more bytes than a block has.
 
 use crate::finding::{Finding, Kind, Severity};
 use crate::json::{from_hex, hex};
