@@ -1,16 +1,20 @@
 //! A backup of a store that a server has open: objects in rounds, while they change, and all metadata at the end.
 //!
 //! ```text
-//! round, round, … ─▶ little is left ─▶ [ changes wait: round, view ] ─▶ copies compared, metadata ─▶ whole
+//! round, round, … ─▶ little is left ─▶ [ changes wait: round, view ] ─▶ dump ─▶ copies compared ─▶ whole
 //! ```
 //! Invariants: a file that changed behind a copy of it is copied again in the next round; the folder has
-//! its metadata when it is whole, not before, and until then a mark; a copy that does not have the store's checksums
-//! is marked in the metadata.
+//! its metadata when it is whole, not before, and until then a mark; a copy that is missing or does not have the
+//! store's checksums is marked in the metadata.
 
-use crate::dump::{DumpError, dump_beside};
+use crate::dump::{DumpError, dump};
+use crate::lines::LineError;
+use crate::prove::{Copies, prove};
 use crate::restore::{copy_sparse, sync_all};
+use crate::stream::is_unreadable;
 use crate::sums::Damages;
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
+use rustix::io::Errno;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -43,6 +47,8 @@ pub struct Backup {
     copied: HashMap<ObjectName, Stamp>,
     /// Objects that the last round has seen.
     seen: HashSet<ObjectName>,
+    /// Objects whose files the last round could not read.
+    unread: HashSet<ObjectName>,
 }
 
 /// What a round came to.
@@ -78,6 +84,8 @@ pub enum BackupError {
     Store(StoreError),
     /// Its metadata cannot be read or written.
     Dump(DumpError),
+    /// A line of its metadata is none of a dump.
+    Line(LineError),
     /// What a server sent is no backup.
     Stream,
     /// The file system said no.
@@ -96,6 +104,7 @@ impl Backup {
             folder: folder.to_owned(),
             copied: HashMap::new(),
             seen: HashSet::new(),
+            unread: HashSet::new(),
         };
         backup.find_copied()?;
         Ok(backup)
@@ -121,14 +130,16 @@ impl Backup {
         Ok(())
     }
 
-    /// Copies what has changed. `ends` says, after each file, whether to end early.
+    /// Copies what has changed. `ends` says, after each file, whether to end early. An object that the disk does
+    /// not give (EIO) is left out, until a later round can read it.
     ///
     /// # Errors
-    /// [`BackupError`] when something cannot be read or written.
+    /// [`BackupError`] when something else cannot be read, or a copy not be written.
     pub fn round(&mut self, mut ends: impl FnMut() -> bool) -> Result<Round, BackupError> {
         let mut round = Round::default();
         let mut failed = None;
         self.seen.clear();
+        self.unread.clear();
         let files = ObjectFiles::new(self.from.clone());
         let feed = |file: store::ObjectFile| {
             if failed.is_some() || round.ended_early {
@@ -156,6 +167,7 @@ impl Backup {
         let stat = match fs::symlink_metadata(&source) {
             Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if is_of_medium(&error) => return self.leave_out(name),
             Err(error) => return Err(BackupError::Io(source, error)),
         };
         let segments = source.with_added_extension("d");
@@ -177,30 +189,40 @@ impl Backup {
             }
             // It was removed meanwhile.
             Err(_) if !source.exists() => Ok(None),
+            // Not the disk that the copy is on.
+            Err(error) if is_of_medium(&error) && is_unreadable(name, (&source, &stat)) => {
+                self.leave_out(name)
+            }
             Err(error) => Err(BackupError::Io(place, error)),
         }
     }
 
-    /// Compares all copies with their checksums, writes the metadata and takes the mark away. The last round
-    /// and `view` are of one moment.
+    /// An object that cannot be read has no copy.
+    fn leave_out(&mut self, name: ObjectName) -> Result<Option<u64>, BackupError> {
+        self.copied.remove(&name);
+        self.unread.insert(name);
+        remove_copy(&self.folder.join(OBJECTS).join(name.path()))?;
+        Ok(None)
+    }
+
+    /// Writes the metadata, compares all copies with them and takes the mark away. The last round
+    /// and `view` are of one moment; it is closed before copies are compared.
     ///
     /// # Errors
     /// [`BackupError`] when something cannot be read or written. Damaged contents are no error.
-    pub fn finish(self, view: &View) -> Result<Finished, BackupError> {
+    pub fn finish(self, view: View) -> Result<Finished, BackupError> {
         remove_others(&self.folder, &self.seen)?;
-        let place = self.folder.join(METADATA);
-        let unfinished = place.with_added_extension("tmp");
+        let place = unproven(&self.folder);
         let io = |error| BackupError::Io(place.clone(), error);
-        let mut file = BufWriter::new(create(&unfinished).map_err(io)?);
-        let copies = ObjectFiles::new(self.folder.join(OBJECTS));
-        let dumped = dump_beside(view, &mut file, Some(&copies));
-        let (line_count, damages) = dumped.map_err(BackupError::Dump)?;
+        let mut file = BufWriter::new(create(&place).map_err(io)?);
+        dump(&view, &mut file).map_err(BackupError::Dump)?;
+        file.flush().map_err(io)?;
         if !view.is_of_same_boot()? {
             return Err(BackupError::OtherBoot);
         }
-        file.flush().map_err(io)?;
-        end_folder(&self.folder, file.get_ref())?;
-        Ok(Finished { line_count, damages })
+        // What is removed from the store meanwhile need not stay for it.
+        drop(view);
+        end_folder(&self.folder, &self.unread)
     }
 
     /// The metadata and the objects of a whole backup.
@@ -235,16 +257,31 @@ pub(crate) fn begin_folder(folder: &Path) -> Result<(), BackupError> {
     made.create(folder.join(OBJECTS)).map_err(io)
 }
 
-/// Makes all durable, puts the metadata in its place and takes the mark away.
-pub(crate) fn end_folder(folder: &Path, metadata: &File) -> Result<(), BackupError> {
-    let place = folder.join(METADATA);
+/// Where the metadata lie until copies were compared with them.
+pub(crate) fn unproven(folder: &Path) -> PathBuf {
+    folder.join(METADATA).with_added_extension("unproven")
+}
+
+/// Compares the copies with the metadata, makes all durable, puts the metadata in their place and takes the mark
+/// away.
+pub(crate) fn end_folder(
+    folder: &Path,
+    unread: &HashSet<ObjectName>,
+) -> Result<Finished, BackupError> {
+    let (place, dump) = (folder.join(METADATA), unproven(folder));
+    let proven = place.with_added_extension("tmp");
     let io = |error| BackupError::Io(place.clone(), error);
+    let metadata = create(&proven).map_err(io)?;
+    let objects = ObjectFiles::new(folder.join(OBJECTS));
+    let (line_count, damages) = prove(&Copies { dump: &dump, objects, unread }, &metadata)?;
+    fs::remove_file(&dump).map_err(io)?;
     metadata.sync_all().map_err(io)?;
     sync_all(folder).map_err(io)?;
-    fs::rename(place.with_added_extension("tmp"), &place).map_err(io)?;
+    fs::rename(&proven, &place).map_err(io)?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
     fs::remove_file(folder.join(UNFINISHED)).map_err(io)?;
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+    Ok(Finished { line_count, damages })
 }
 
 /// Removes copies of objects that are gone.
@@ -258,16 +295,28 @@ pub(crate) fn remove_others(folder: &Path, seen: &HashSet<ObjectName>) -> Result
         Ok(())
     };
     ObjectFiles::new(copies.clone()).each(feed, |_| {})?;
-    for path in gone {
-        let segments = path.with_added_extension("d");
-        if segments.exists() {
-            let removed = fs::remove_dir_all(&segments);
-            removed.map_err(|error| BackupError::Io(segments, error))?;
+    gone.iter().try_for_each(|path| remove_copy(path))
+}
+
+/// Removes the copy of an object, and what there is of one.
+fn remove_copy(place: &Path) -> Result<(), BackupError> {
+    for removed in [
+        fs::remove_dir_all(place.with_added_extension("d")),
+        fs::remove_file(place.with_added_extension("tmp")),
+        fs::remove_file(place),
+    ] {
+        match removed {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(BackupError::Io(place.to_owned(), error)),
         }
-        let removed = fs::remove_file(&path);
-        removed.map_err(|error| BackupError::Io(path, error))?;
     }
     Ok(())
+}
+
+/// Whether a disk did not give what is on it.
+pub(crate) fn is_of_medium(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
 fn copy_object(
@@ -335,12 +384,19 @@ impl fmt::Display for BackupError {
             Self::Stream => crate::stream::Malformed.fmt(f),
             Self::Store(error) => error.fmt(f),
             Self::Dump(error) => error.fmt(f),
+            Self::Line(error) => error.fmt(f),
             Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),
         }
     }
 }
 
 impl std::error::Error for BackupError {}
+
+impl From<LineError> for BackupError {
+    fn from(error: LineError) -> Self {
+        Self::Line(error)
+    }
+}
 
 impl From<StoreError> for BackupError {
     fn from(error: StoreError) -> Self {

@@ -4,14 +4,18 @@
 //! are pairs of seconds since 1970 and nanoseconds, modes are octal text.
 
 use crate::json::{bytes_of, from_hex, hex, text_and_hex};
+use crate::mend::Place;
 use crate::sums::Group;
 use disk::rows::{DirentRow, Key, ObjectRow, Row, ShardRow};
-use disk::{GROUP_BLOCK_COUNT, InodeRow};
+use disk::{BLOCK_BYTES, GROUP_BLOCK_COUNT, InodeRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::{
     Bytes, Export, FileKind, InodeNo, Name, ShardId, Squash, Squashed, Timestamp, Transno, Wire,
 };
+
+/// Groups of blocks lie before this one: places in files are below 2^63.
+const GROUP_MAX: u64 = (1 << 63) / (GROUP_BLOCK_COUNT * BLOCK_BYTES as u64);
 
 /// Seconds and nanoseconds.
 type Time = (i64, u32);
@@ -266,8 +270,27 @@ impl Line {
         }
         let Self::Sums { first_block, sums_hex, damaged_blocks } = self else { return None };
         let group = first_block / GROUP_BLOCK_COUNT;
-        let is_place = group > 0 && first_block.is_multiple_of(GROUP_BLOCK_COUNT);
+        let is_place =
+            (1..GROUP_MAX).contains(&group) && first_block.is_multiple_of(GROUP_BLOCK_COUNT);
         is_place.then(|| Group::of_text(group, sums_hex, damaged_blocks))?
+    }
+
+    /// An object or further blocks of it with what is known of them now.
+    pub(crate) fn with_group(mut self, group: Group) -> Self {
+        if let Self::Object { sums_hex, damaged_blocks, .. }
+        | Self::Sums { sums_hex, damaged_blocks, .. } = &mut self
+        {
+            *sums_hex = group.text();
+            *damaged_blocks = group.damaged_blocks;
+        }
+        self
+    }
+
+    /// Where an entry is; `None` if it is none, or has no name that can be.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let Self::Entry { dir, name, name_hex, .. } = self else { return None };
+        let name = bytes_of(name, name_hex.as_deref())?;
+        Some(Place { dir: InodeNo(*dir), name })
     }
 
     /// A row about clients and what is in the middle.

@@ -9,9 +9,12 @@ use store::{Going, Reader, StoreError};
 use wire::{InodeNo, Wire as _};
 
 /// Most names of one inode that are told.
-const NAME_COUNT_MAX: usize = 16;
+pub(crate) const NAME_COUNT_MAX: usize = 16;
 /// A path has no more names than this: directories that lie in themselves have no end.
 const DEPTH_MAX: usize = 4096;
+
+/// Paths of inodes.
+pub(crate) type Names = HashMap<InodeNo, Vec<Vec<u8>>>;
 
 /// Looks up.
 pub(crate) struct Paths<'a> {
@@ -55,26 +58,22 @@ impl<'a> Paths<'a> {
         Ok(names)
     }
 
-    /// The path of a name. What does not lie below the root begins with its topmost inode: `#NUMBER`.
-    pub(crate) fn path(&mut self, place: &Place) -> Result<Vec<u8>, StoreError> {
-        let mut names = vec![place.name.clone()];
-        let mut at = place.dir;
-        let top = loop {
-            if at == InodeNo::ROOT {
-                break None;
-            }
-            let Some(within) = self.within(at)?.filter(|_| names.len() < DEPTH_MAX) else {
-                break Some(at);
-            };
-            names.push(self.name_in(within, at)?);
-            at = within;
-        };
-        let mut path = top.map_or_else(Vec::new, |top| format!("#{:016x}", top.0).into_bytes());
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
+    /// The paths of some inodes.
+    pub(crate) fn paths_of(&mut self, inodes: &HashSet<InodeNo>) -> Result<Names, StoreError> {
+        let mut names = Names::new();
+        for (inode, places) in self.names_of(inodes)? {
+            let paths = places.iter().map(|place| self.path(place)).collect::<Result<_, _>>()?;
+            names.insert(inode, paths);
         }
-        Ok(path)
+        Ok(names)
+    }
+
+    /// The path of a name, as [`path_of`] has it.
+    pub(crate) fn path(&mut self, place: &Place) -> Result<Vec<u8>, StoreError> {
+        path_of(place, |dir| {
+            let Some(within) = self.within(dir)? else { return Ok(None) };
+            Ok(Some(Place { dir: within, name: self.name_in(within, dir)? }))
+        })
     }
 
     /// The directory that another one is in.
@@ -104,4 +103,29 @@ impl<'a> Paths<'a> {
         self.known.insert(inode, found.clone());
         Ok(found)
     }
+}
+
+/// The path of a name, by the names of directories. What does not lie below the root begins with its topmost
+/// inode: `#NUMBER`.
+pub(crate) fn path_of<E>(
+    place: &Place,
+    mut name_of: impl FnMut(InodeNo) -> Result<Option<Place>, E>,
+) -> Result<Vec<u8>, E> {
+    let mut names = vec![place.name.clone()];
+    let mut at = place.dir;
+    let top = loop {
+        if at == InodeNo::ROOT {
+            break None;
+        }
+        let within = if names.len() < DEPTH_MAX { name_of(at)? } else { None };
+        let Some(Place { dir, name }) = within else { break Some(at) };
+        names.push(name);
+        at = dir;
+    };
+    let mut path = top.map_or_else(Vec::new, |top| format!("#{:016x}", top.0).into_bytes());
+    for name in names.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    Ok(path)
 }

@@ -7,10 +7,13 @@
 use crate::dump::DUMP_VERSION;
 use crate::finding::Kind;
 use crate::line::Line;
+use crate::lines::{LineError, LineReader};
+use crate::paths::Paths;
 use crate::sums::{Damages, Found, Tally, lack_of};
 use disk::BlockSum;
 use disk::rows::{Key, ObjectRow};
 use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -64,8 +67,8 @@ pub struct Restored {
 pub enum RestoreError {
     /// The store cannot be made or written.
     Store(StoreError),
-    /// A line is none of a dump: its number and why.
-    Line(u64, String),
+    /// A line is none of a dump.
+    Line(LineError),
     /// The dump was written by another version.
     Version(u32),
     /// The dump has a change over several shards in the middle.
@@ -94,11 +97,9 @@ pub fn restore(
             return Err(RestoreError::Exists(place.to_owned()));
         }
     }
-    let hash = blake3::Hasher::new();
-    let mut lines = Lines { lines, line_no: 0, text: String::new(), hash };
-    let first = lines.next()?;
-    let Line::Dump { version, meta_shard_count, data_shard_count, .. } = first else {
-        return Err(lines.wrong("a dump begins with a line of type dump"));
+    let mut lines = LineReader::new(lines);
+    let Some(Line::Dump { version, meta_shard_count, data_shard_count, .. }) = lines.next()? else {
+        return Err(lines.wrong("a dump begins with a line of type dump").into());
     };
     if version != DUMP_VERSION {
         return Err(RestoreError::Version(version));
@@ -106,7 +107,7 @@ pub fn restore(
     let shape = Shape { meta_shard_count, data_shard_count, ..Shape::default() };
     let in_range = |count: u16| (1..=0x7fff).contains(&count);
     if !in_range(shape.meta_shard_count) || !in_range(shape.data_shard_count) {
-        return Err(lines.wrong("a store has 1 to 32767 shards of either kind"));
+        return Err(lines.wrong("a store has 1 to 32767 shards of either kind").into());
     }
     let mut store = store::open_or_create(&unfinished, &shape)?;
     let restored = fill(&mut lines, &mut store, contents)?;
@@ -120,7 +121,7 @@ pub fn restore(
 
 /// Writes rows and contents.
 fn fill(
-    lines: &mut Lines<'_, impl BufRead>,
+    lines: &mut LineReader<impl BufRead>,
     store: &mut Store,
     contents: Contents<'_>,
 ) -> Result<Restored, RestoreError> {
@@ -128,14 +129,9 @@ fn fill(
     let mut rows = Rows::new();
     let mut objects = Objects::new(store.objects_path(), contents);
     let mut inode_count = 0;
-    loop {
-        let line = lines.next()?;
+    while let Some(line) = lines.next()? {
         if !matches!(line, Line::Sums { .. }) {
             objects.end();
-        }
-        if let Line::End { .. } = line {
-            lines.end(&line)?;
-            break;
         }
         if let Line::Prepared { .. } = line {
             return Err(RestoreError::Pending);
@@ -146,17 +142,19 @@ fn fill(
             line.put_rows(&mut rows)
         };
         if is_well.is_none() {
-            return Err(lines.wrong("a value is out of its range"));
+            return Err(lines.wrong("a value is out of its range").into());
         }
         inode_count += u64::from(matches!(line, Line::Inode(_)));
         if rows.len() >= ROW_COUNT_MAX {
             cold.put_all(&std::mem::take(&mut rows))?;
         }
     }
+    objects.end();
     cold.put_all(&rows)?;
     let Objects { to, restored, found, .. } = objects;
     sync_all(&to).map_err(|error| RestoreError::Io(to, error))?;
-    let damages = found.named(&store.view(&cold)?.reader())?;
+    let view = store.view(&cold)?;
+    let damages = found.named(|inodes| Paths::of_rows(&view.reader()).paths_of(inodes))?;
     match contents {
         Contents::Objects(Source { takes_damage: false, .. }) if damages.count() > 0 => {
             Err(RestoreError::Damaged(damages))
@@ -321,13 +319,22 @@ fn create(place: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(place)
 }
 
+/// Where the next bytes of a file are; `None` when there are only holes up to its end.
+pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => Ok(Some(data)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Copies a file without its holes; how many bytes were copied.
 pub(crate) fn copy_sparse(from: &Path, to: &Path) -> io::Result<u64> {
     let (mut source, mut target) = (File::open(from)?, create(to)?);
     let source_bytes = source.metadata()?.len();
     target.set_len(source_bytes)?;
     let (mut at, mut copied_bytes) = (0, 0);
-    while let Ok(data) = rustix::fs::seek(&source, SeekFrom::Data(at)) {
+    while let Some(data) = next_data(&source, at)? {
         let end = rustix::fs::seek(&source, SeekFrom::Hole(data)).unwrap_or(source_bytes);
         source.seek(io::SeekFrom::Start(data))?;
         target.seek(io::SeekFrom::Start(data))?;
@@ -339,63 +346,11 @@ pub(crate) fn copy_sparse(from: &Path, to: &Path) -> io::Result<u64> {
     Ok(copied_bytes)
 }
 
-/// Lines that are being read.
-struct Lines<'a, R> {
-    lines: &'a mut R,
-    line_no: u64,
-    text: String,
-    /// Of all lines that were read, without the last one.
-    hash: blake3::Hasher,
-}
-
-impl<R: BufRead> Lines<'_, R> {
-    fn next(&mut self) -> Result<Line, RestoreError> {
-        self.line_no += 1;
-        if self.read()? == 0 {
-            return Err(self.wrong("the dump ends before its last line"));
-        }
-        let line =
-            serde_json::from_str(&self.text).map_err(|error| self.wrong(&error.to_string()))?;
-        if !matches!(line, Line::End { .. }) {
-            self.hash.update(self.text.as_bytes());
-        }
-        Ok(line)
-    }
-
-    fn read(&mut self) -> Result<usize, RestoreError> {
-        self.text.clear();
-        let read = self.lines.read_line(&mut self.text);
-        read.map_err(|error| self.wrong(&error.to_string()))
-    }
-
-    /// Nothing is missing before the last line, nothing was changed, and nothing is behind it.
-    fn end(&mut self, last: &Line) -> Result<(), RestoreError> {
-        let Line::End { line_count, blake3 } = last else {
-            return Err(self.wrong("the dump ends before its last line"));
-        };
-        if *line_count != self.line_no - 1 {
-            return Err(self.wrong(&format!("the dump had {line_count} lines before this one")));
-        }
-        if *blake3 != self.hash.finalize().to_hex().as_str() {
-            return Err(self
-                .wrong("the dump was changed: its lines do not have the hash that it ends with"));
-        }
-        if self.read()? > 0 {
-            return Err(self.wrong("the dump goes on behind its last line"));
-        }
-        Ok(())
-    }
-
-    fn wrong(&self, why: &str) -> RestoreError {
-        RestoreError::Line(self.line_no, why.to_owned())
-    }
-}
-
 impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(error) => error.fmt(f),
-            Self::Line(line_no, why) => write!(f, "line {line_no} of the dump: {why}"),
+            Self::Line(error) => error.fmt(f),
             Self::Version(found) => write!(
                 f,
                 "the dump has version {found}, this lanefs knows version {DUMP_VERSION}: use the lanefs \
@@ -421,6 +376,12 @@ impl fmt::Display for RestoreError {
 }
 
 impl std::error::Error for RestoreError {}
+
+impl From<LineError> for RestoreError {
+    fn from(error: LineError) -> Self {
+        Self::Line(error)
+    }
+}
 
 impl From<StoreError> for RestoreError {
     fn from(error: StoreError) -> Self {

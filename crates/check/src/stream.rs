@@ -14,6 +14,7 @@ mod tests;
 
 pub use folder::Folder;
 pub use source::Source;
+pub(crate) use source::is_unreadable;
 
 use std::fmt;
 use store::ObjectName;
@@ -60,6 +61,8 @@ pub enum Frame<'a> {
     Whole,
     /// The object was removed meanwhile.
     Gone,
+    /// This round has seen an object that the disk does not give.
+    Unread(ObjectName),
     /// The next bytes of a backup's metadata.
     Metadata(&'a [u8]),
     /// Nothing comes any more.
@@ -122,6 +125,7 @@ impl<'a> Frame<'a> {
             Self::Gone => 13,
             Self::Metadata(_) => 14,
             Self::End { .. } => 15,
+            Self::Unread(_) => 16,
         };
         to.push(kind);
         let length_at = to.len();
@@ -139,7 +143,7 @@ impl<'a> Frame<'a> {
             Self::Line(text) | Self::Pass(text) => to.extend_from_slice(cut(text).as_bytes()),
             Self::Looked(count) => to.extend_from_slice(&count.to_le_bytes()),
             Self::Hold | Self::Release | Self::Round | Self::Whole | Self::Gone => {}
-            Self::Same(name) => put_name(name, to),
+            Self::Same(name) | Self::Unread(name) => put_name(name, to),
             Self::Object(ObjectHead { name, mtime_secs, mtime_nanos }) => {
                 put_name(name, to);
                 to.extend_from_slice(&mtime_secs.to_le_bytes());
@@ -211,6 +215,7 @@ impl<'a> Frame<'a> {
             13 => Self::Gone,
             14 => Self::Metadata(from.rest()),
             15 => Self::End { code: u8::from_le_bytes(from.take()?), line: text(from.rest())? },
+            16 => Self::Unread(from.name()?),
             _ => return None,
         };
         from.0.is_empty().then_some(frame)

@@ -1,7 +1,7 @@
 //! `lanefs backup`: a copy of a store as it was at one moment, while clients use it.
 //!
 //! Rounds of copies make the last one short, and only during that changes of clients wait. Copies are compared
-//! with the store's checksums behind it.
+//! with the store's checksums behind it, where they lie.
 
 use crate::address::StorePlace;
 use crate::inspect::remote;
@@ -48,14 +48,14 @@ pub(crate) fn run(args: &args::Backup) -> Result<()> {
             let mut backup = Backup::begin(&view.objects_path(), &args.dir)?;
             let round = backup.round(|| false)?;
             here.line(&text("copied", &round))?;
-            return is_whole(&backup.finish(&view)?);
+            return is_whole(&backup.finish(view)?);
         }
         Err(error) if checking::is_served(&store, &error) => {}
         Err(error) => return Err(error.into()),
     }
     let mut backup = Backup::begin(&store.join("objects"), &args.dir)?;
     let view = copy_served(&mut backup, (&store, args.freeze_max), &mut here)?;
-    is_whole(&backup.finish(&view)?)
+    is_whole(&backup.finish(view)?)
 }
 
 /// Copies the objects of a store that a server has open, in rounds; the metadata of the moment of the last one.

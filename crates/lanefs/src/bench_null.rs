@@ -124,7 +124,9 @@ fn turn(config: Config, null: NullFs, ready: impl FnOnce()) -> io::Result<()> {
 
 /// Waits for the end of the mount, or for being asked to end.
 fn serve(dir: &Path, news: &Receiver<News>, echo: Option<&Child>) -> Result<()> {
-    lanes::wait_until_ready(news, 1)?;
+    if lanes::wait_until_ready(news, 1)? {
+        return Ok(());
+    }
     // Interrupted: see `lanefs mount`.
     rustix::io::retry_on_intr(|| rustix::fs::statfs(dir)).context("the mount does not answer")?;
     let own = std::process::id();

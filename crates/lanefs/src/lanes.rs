@@ -103,9 +103,10 @@ fn run<B: Core>(
     Ok(())
 }
 
-/// Waits until all lanes take turns; one that does not ends the others' waiting.
-pub(crate) fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<()> {
-    let mut ready_count = 0;
+/// Waits until all lanes take turns; one that does not ends the others' waiting. Returns whether a signal asked
+/// for the end meanwhile.
+pub(crate) fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<bool> {
+    let (mut ready_count, mut asked) = (0, false);
     while ready_count < lane_count {
         match news.recv()? {
             News::Ready => ready_count += 1,
@@ -113,10 +114,11 @@ pub(crate) fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Resu
                 ended.context("a lane did not start")?;
                 bail!("a lane ended at its start");
             }
-            News::Signal => bail!("asked to end before all lanes were ready"),
+            // A lane that has not started cannot end well.
+            News::Signal => asked = true,
         }
     }
-    Ok(())
+    Ok(asked)
 }
 
 /// Asks all lanes to end.
@@ -129,4 +131,31 @@ pub(crate) fn stop(stoppers: &[Stopper]) {
 /// `1 lane`, `2 lanes`.
 pub(crate) fn count_text(lane_count: usize) -> String {
     if lane_count == 1 { "1 lane".to_owned() } else { format!("{lane_count} lanes") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn wait(said: Vec<News>) -> Result<bool> {
+        let (tell, news) = channel();
+        said.into_iter().for_each(|one| tell.send(one).unwrap());
+        wait_until_ready(&news, 2)
+    }
+
+    #[test]
+    fn a_signal_during_the_start_is_told_when_all_lanes_are_ready() {
+        assert!(!wait(vec![News::Ready, News::Ready]).unwrap());
+        assert!(wait(vec![News::Signal, News::Ready, News::Ready]).unwrap());
+        assert!(wait(vec![News::Ready, News::Signal, News::Signal, News::Ready]).unwrap());
+    }
+
+    #[test]
+    fn a_lane_that_does_not_start_is_an_error_whatever_was_asked() {
+        let failed = || News::Ended(Err(io::ErrorKind::OutOfMemory.into()));
+        assert!(wait(vec![News::Ready, failed()]).is_err());
+        assert!(wait(vec![News::Signal, News::Ready, failed()]).is_err());
+        assert!(wait(vec![News::Ready, News::Ended(Ok(()))]).is_err());
+    }
 }

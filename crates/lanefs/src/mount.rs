@@ -205,7 +205,9 @@ fn serve(
 ) -> Result<()> {
     let stoppers = start(plan, device, tell)?;
     let mut running_count = stoppers.len();
-    lanes::wait_until_ready(news, running_count)?;
+    if lanes::wait_until_ready(news, running_count)? {
+        bail!("asked to end before all lanes were ready");
+    }
     // Through the kernel and the server and back: from here on it works.
     // Interrupted: the kernel takes the ring of the handshake apart by work that this thread, which
     // made it, is woken for as by a signal.

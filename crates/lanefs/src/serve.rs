@@ -51,7 +51,13 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let cores = lanes::cores(args.lanes)?;
     let (stoppers, keeping) =
         start((args, driver), &mut store, listener, credentials, &cores, &tell)?;
-    lanes::wait_until_ready(&news, stoppers.len())?;
+    if lanes::wait_until_ready(&news, stoppers.len())? {
+        // Asked to end while it started: it ends as it would later, and never says that it listens.
+        lanes::stop(&stoppers);
+        wait_for_end((&news, true), &stoppers)?;
+        keeping.stop();
+        return Ok(());
+    }
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
         .with_context(|| format!("cannot write {}", address_file.display()))?;
@@ -65,7 +71,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     });
     out::tell(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
     notify::ready(&format!("serving {} on {address}, {lanes}", path.display()));
-    wait_for_end(&news, &stoppers)?;
+    wait_for_end((&news, false), &stoppers)?;
     // Whoever reads it while nobody serves finds nobody there.
     let _stays = std::fs::remove_file(address_file);
     keeping.stop();
@@ -157,9 +163,8 @@ fn listener(args: &args::Serve) -> Result<TcpListener> {
 
 /// Lanes end when they are asked to, after what they have begun. One that ends by itself takes the
 /// process with it: its shards would answer nobody.
-fn wait_for_end(news: &Receiver<News>, stoppers: &[Stopper]) -> Result<()> {
+fn wait_for_end((news, mut asked): (&Receiver<News>, bool), stoppers: &[Stopper]) -> Result<()> {
     let mut running_count = stoppers.len();
-    let mut asked = false;
     while running_count > 0 {
         match news.recv()? {
             News::Signal => {

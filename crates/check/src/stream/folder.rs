@@ -4,8 +4,10 @@
 //! [`Folder::finish`]; names of files are made here, of numbers.
 
 use super::{FileHead, Frame, ObjectHead};
-use crate::backup::{BackupError, METADATA, begin_folder, create, end_folder, remove_others};
-use std::collections::HashSet;
+use crate::backup::{
+    BackupError, Finished, begin_folder, create, end_folder, remove_others, unproven,
+};
+use hashbrown::HashSet;
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
@@ -19,6 +21,8 @@ pub struct Folder {
     metadata: File,
     /// Objects that this round has seen.
     seen: HashSet<ObjectName>,
+    /// Objects that could not be read in this round.
+    unread: HashSet<ObjectName>,
     coming: Option<Coming>,
 }
 
@@ -41,10 +45,10 @@ impl Folder {
         let emptied = fs::remove_dir_all(&objects)
             .and_then(|()| DirBuilder::new().mode(0o700).create(&objects));
         emptied.map_err(|error| BackupError::Io(objects, error))?;
-        let place = unfinished(folder);
+        let place = unproven(folder);
         let metadata = create(&place).map_err(|error| BackupError::Io(place, error))?;
-        let (folder, seen) = (folder.to_owned(), HashSet::new());
-        Ok(Self { folder, metadata, seen, coming: None })
+        let (seen, unread) = (HashSet::new(), HashSet::new());
+        Ok(Self { folder: folder.to_owned(), metadata, seen, unread, coming: None })
     }
 
     /// Takes a frame of a backup.
@@ -54,7 +58,10 @@ impl Folder {
     /// kept.
     pub fn take(&mut self, frame: &Frame<'_>) -> Result<(), BackupError> {
         match frame {
-            Frame::Round => self.seen.clear(),
+            Frame::Round => {
+                self.seen.clear();
+                self.unread.clear();
+            }
             Frame::Same(name) => drop(self.seen.insert(*name)),
             Frame::Object(head) => return self.object(*head),
             Frame::File(head) => return self.file(*head),
@@ -65,9 +72,18 @@ impl Folder {
                 self.seen.remove(&coming.head.name);
                 self.discard(coming.head.name)?;
             }
+            Frame::Unread(name) => {
+                let begun = self.coming.take().map_or(*name, |coming| coming.head.name);
+                if begun != *name {
+                    return Err(BackupError::Stream);
+                }
+                self.seen.remove(name);
+                self.unread.insert(*name);
+                self.discard(*name)?;
+            }
             Frame::Metadata(bytes) => {
                 let written = self.metadata.write_all(bytes);
-                return written.map_err(|error| BackupError::Io(unfinished(&self.folder), error));
+                return written.map_err(|error| BackupError::Io(unproven(&self.folder), error));
             }
             Frame::Output(_)
             | Frame::Line(_)
@@ -164,16 +180,17 @@ impl Folder {
         put().map_err(|error| BackupError::Io(place.clone(), error))
     }
 
-    /// Takes the mark away. The stream has ended well.
+    /// Compares the copies with the metadata and takes the mark away. The stream has ended well.
     ///
     /// # Errors
-    /// [`BackupError`] when something cannot be written, or an object has not wholly come.
-    pub fn finish(self) -> Result<(), BackupError> {
+    /// [`BackupError`] when something cannot be written, or an object or the metadata have not wholly come. Damaged
+    /// contents are no error.
+    pub fn finish(self) -> Result<Finished, BackupError> {
         if self.coming.is_some() {
             return Err(BackupError::Stream);
         }
         remove_others(&self.folder, &self.seen)?;
-        end_folder(&self.folder, &self.metadata)
+        end_folder(&self.folder, &self.unread)
     }
 }
 
@@ -185,11 +202,6 @@ fn time_of(head: ObjectHead) -> Option<SystemTime> {
         SystemTime::UNIX_EPOCH.checked_add(secs)
     };
     whole?.checked_add(Duration::from_nanos(head.mtime_nanos.into()))
-}
-
-/// Where the metadata lie until they are all there.
-fn unfinished(folder: &Path) -> PathBuf {
-    folder.join(METADATA).with_added_extension("tmp")
 }
 
 /// Where the first file of an object lies until the object is all there.

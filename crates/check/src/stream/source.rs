@@ -3,10 +3,11 @@
 //! Invariant: an object that changed behind its sending is sent again in the next round.
 
 use super::{FileHead, Frame, ObjectHead, PIECE_BYTES_MAX};
-use crate::backup::{BackupError, Round, Stamp, is_racy, stamp};
+use crate::backup::{BackupError, Round, Stamp, is_of_medium, is_racy, stamp};
 use crate::dump::dump;
+use crate::restore::next_data;
+use hashbrown::HashMap;
 use rustix::fs::SeekFrom;
-use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, Read as _, Seek as _, Write};
 use std::os::unix::fs::MetadataExt as _;
@@ -39,10 +40,11 @@ impl Source {
         Self { from: objects, sent: HashMap::new() }
     }
 
-    /// Sends what has changed. `ends` says, after each object, whether to end early.
+    /// Sends what has changed. `ends` says, after each object, whether to end early. An object that the disk does
+    /// not give (EIO) is named in place of its contents.
     ///
     /// # Errors
-    /// [`BackupError`] when something cannot be read or sent.
+    /// [`BackupError`] when something else cannot be read, or not be sent.
     pub fn round(
         &mut self,
         send: Send<'_>,
@@ -77,6 +79,7 @@ impl Source {
         let stat = match fs::symlink_metadata(&path) {
             Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if is_of_medium(&error) => return self.leave_out(name, send),
             Err(error) => return Err(BackupError::Io(path, error)),
         };
         let segments = path.with_added_extension("d");
@@ -87,7 +90,7 @@ impl Source {
             return Ok(None);
         }
         let began_at = SystemTime::now();
-        match files(name, (&path, &stat), &segments, send) {
+        match files(name, (&path, &stat), send) {
             Ok(sent_bytes) => {
                 send(&Frame::Whole).map_err(to_client)?;
                 self.sent.remove(&name);
@@ -100,9 +103,17 @@ impl Source {
                 send(&Frame::Gone).map_err(to_client)?;
                 Ok(None)
             }
+            Err(Failed::Read(error)) if is_of_medium(&error) => self.leave_out(name, send),
             Err(Failed::Read(error)) => Err(BackupError::Io(path, error)),
             Err(Failed::Send(error)) => Err(to_client(error)),
         }
+    }
+
+    /// An object that cannot be read does not go.
+    fn leave_out(&mut self, name: ObjectName, send: Send<'_>) -> Result<Option<u64>, BackupError> {
+        self.sent.remove(&name);
+        send(&Frame::Unread(name)).map_err(to_client)?;
+        Ok(None)
     }
 
     /// Sends the metadata; how many lines. The last round and `view` are of one moment.
@@ -121,6 +132,12 @@ impl Source {
     }
 }
 
+/// Whether the disk does not give an object: it is read to its end, or to where that fails.
+pub(crate) fn is_unreadable(name: ObjectName, from: (&Path, &Metadata)) -> bool {
+    let read = files(name, from, &mut |_| Ok(()));
+    matches!(read, Err(Failed::Read(error)) if is_of_medium(&error))
+}
+
 fn to_client(error: io::Error) -> BackupError {
     BackupError::Io(PathBuf::from("the stream to the client"), error)
 }
@@ -129,13 +146,13 @@ fn to_client(error: io::Error) -> BackupError {
 fn files(
     name: ObjectName,
     (path, stat): (&Path, &Metadata),
-    segments: &Path,
     send: Send<'_>,
 ) -> Result<u64, Failed> {
     let (mtime_secs, mtime_nanos) = (stat.mtime(), stat.mtime_nsec().try_into().unwrap_or(0));
     let head = ObjectHead { name, mtime_secs, mtime_nanos };
     send(&Frame::Object(head)).map_err(Failed::Send)?;
     let mut sent_bytes = file(path, None, send)?;
+    let segments = path.with_added_extension("d");
     if !segments.exists() {
         return Ok(sent_bytes);
     }
@@ -157,7 +174,7 @@ fn file(path: &Path, segment_no: Option<u64>, send: Send<'_>) -> Result<u64, Fai
     let mut piece = vec![0; PIECE_BYTES_MAX];
     let (mut at, mut sent_bytes) = (0, 0);
     while at < file_bytes
-        && let Ok(data) = rustix::fs::seek(&source, SeekFrom::Data(at))
+        && let Some(data) = next_data(&source, at).map_err(Failed::Read)?
     {
         let hole = rustix::fs::seek(&source, SeekFrom::Hole(data)).unwrap_or(file_bytes);
         let end = hole.min(file_bytes);

@@ -6,6 +6,8 @@ use super::{
     FileHead, Folder, Frame, Malformed, ObjectHead, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Source,
 };
 use crate::backup::{Backup, BackupError};
+use crate::line::Line;
+use crate::lines::LineWriter;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -35,6 +37,7 @@ fn all() -> Vec<(&'static str, Frame<'static>)> {
         ("gone", Frame::Gone),
         ("metadata", Frame::Metadata(b"{}")),
         ("end", Frame::End { code: 8, line: "why" }),
+        ("unread", Frame::Unread(NAME)),
     ]
 }
 
@@ -64,7 +67,8 @@ fn frames_are_as_they_were() {
 fn what_is_no_frame_is_refused() {
     for bytes in [
         vec![0, 0, 0, 0, 0],
-        vec![16, 0, 0, 0, 0],
+        vec![17, 0, 0, 0, 0],
+        vec![16, 1, 0, 0, 0, 0],
         vec![5, 1, 0, 0, 0, 0],
         vec![8, 1, 0, 0, 0, 0],
         vec![2, 1, 0, 0, 0, 0xff],
@@ -88,7 +92,7 @@ fn random_bytes_are_decoded_without_harm() {
     let scene = tempfile::tempdir().unwrap();
     let mut folder = Folder::begin(&scene.path().join("backup")).unwrap();
     for _ in 0..3000 {
-        let mut bytes = bytes_of(&all()[usize::try_from(next() % 16).unwrap()].1);
+        let mut bytes = bytes_of(&all()[usize::try_from(next() % 17).unwrap()].1);
         for _ in 0..next() % 3 {
             let at = usize::try_from(next()).unwrap_or(0) % bytes.len();
             bytes[at] = next().to_le_bytes()[0];
@@ -109,6 +113,13 @@ fn a_long_line_is_cut_where_a_character_ends() {
     let bytes = bytes_of(&Frame::Line(&line));
     let (frame, _) = Frame::decode(&bytes).unwrap().unwrap();
     assert_eq!(frame, Frame::Line(&line[..PIECE_BYTES_MAX]));
+}
+
+/// A dump of these lines.
+fn dump_of(lines: &[Line]) -> Vec<u8> {
+    let mut written = LineWriter::new(Vec::new());
+    lines.iter().for_each(|line| written.put(line).unwrap());
+    written.end().unwrap().1
 }
 
 /// Objects: one with a hole and one that has a further file.
@@ -167,13 +178,72 @@ fn objects_come_as_they_are_and_what_is_gone_goes() {
     fs::remove_dir_all(from.join(other.path()).with_added_extension("d")).unwrap();
     fs::write(from.join(other.path()), b"later").unwrap();
     send(&mut source, &mut folder);
-    folder.take(&Frame::Metadata(b"{}\n")).unwrap();
+    let dump = dump_of(&[Line::Nameless { inode: 7 }]);
+    folder.take(&Frame::Metadata(&dump)).unwrap();
     assert!(matches!(Backup::parts(&to), Err(BackupError::Unfinished(_))));
-    folder.finish().unwrap();
+    let finished = folder.finish().unwrap();
+    assert_eq!((finished.line_count, finished.damages.count()), (1, 0));
     assert!(!copies.join(NAME.path()).exists() && !further.exists());
     assert_eq!(fs::read(copies.join(other.path())).unwrap(), b"later");
     let (metadata, _) = Backup::parts(&to).unwrap();
-    assert_eq!(fs::read(metadata).unwrap(), b"{}\n");
+    assert_eq!(fs::read(metadata).unwrap(), dump);
+    let left = fs::read_dir(&to).unwrap().count();
+    assert_eq!(left, 2, "nothing but the metadata and the objects");
+}
+
+#[test]
+fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
+    let scene = tempfile::tempdir().unwrap();
+    let (from, to) = (scene.path().join("objects"), scene.path().join("backup"));
+    let other = objects(&from);
+    let (mut source, mut folder) = (Source::new(from), Folder::begin(&to).unwrap());
+    send(&mut source, &mut folder);
+    // In the next round one fails after its first bytes, and one before.
+    let head = ObjectHead { name: other, ..OBJECT };
+    let piece = Frame::Data { file_offset: 0, bytes: b"bytes" };
+    let round = [Frame::Round, Frame::Object(head), Frame::File(FIRST), piece];
+    for frame in round.iter().chain(&[Frame::Unread(other), Frame::Unread(NAME)]) {
+        folder.take(frame).unwrap();
+    }
+    let sums_hex = crate::json::hex(&[1, 0, 0, 0, 1, 0, 0, 0]);
+    let object = |name: ObjectName| {
+        let ObjectName { shard_index, inode, stripe_index: _ } = name;
+        let shard = wire::ShardId::data(shard_index).0;
+        let (inode, sums_hex, damaged_blocks) = (inode.0, sums_hex.clone(), Vec::new());
+        Line::Object { shard, inode, size_bytes: 1, write_time_ns: 0, sums_hex, damaged_blocks }
+    };
+    folder.take(&Frame::Metadata(&dump_of(&[object(other)]))).unwrap();
+    let finished = folder.finish().unwrap();
+    let [found] = finished.damages.findings.as_slice() else { panic!("{finished:?}") };
+    assert!(found.what.contains("Input/output error"), "{found:?}");
+    for name in [NAME, other] {
+        let copy = to.join("objects").join(name.path());
+        for path in [copy.clone(), copy.with_added_extension("d"), copy.with_added_extension("tmp")]
+        {
+            assert!(!path.exists(), "{}", path.display());
+        }
+    }
+    let (metadata, _) = Backup::parts(&to).unwrap();
+    let lines = fs::read_to_string(metadata).unwrap();
+    assert!(lines.contains("\"damaged_blocks\":[0]"), "{lines}");
+}
+
+#[test]
+fn a_folder_whose_metadata_were_cut_is_not_whole() {
+    let scene = tempfile::tempdir().unwrap();
+    let dump = dump_of(&[Line::Nameless { inode: 7 }, Line::Nameless { inode: 8 }]);
+    let first = dump.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for (no, dump) in [&dump[..0], &dump[..first], &dump[first..], &dump[..dump.len() - 5]]
+        .into_iter()
+        .enumerate()
+    {
+        let to = scene.path().join(format!("{no}"));
+        let mut folder = Folder::begin(&to).unwrap();
+        folder.take(&Frame::Round).unwrap();
+        folder.take(&Frame::Metadata(dump)).unwrap();
+        assert!(matches!(folder.finish(), Err(BackupError::Line(_))), "{no}");
+        assert!(matches!(Backup::parts(&to), Err(BackupError::Unfinished(_))), "{no}");
+    }
 }
 
 #[test]
@@ -188,6 +258,7 @@ fn a_stream_out_of_order_is_refused() {
         vec![Frame::Hold],
         vec![Frame::Object(OBJECT), Frame::Whole],
         vec![Frame::Object(OBJECT), Frame::Object(OBJECT)],
+        vec![Frame::Object(OBJECT), Frame::Unread(ObjectName { stripe_index: 0, ..NAME })],
         vec![Frame::Object(OBJECT), data(0)],
         vec![Frame::Object(OBJECT), Frame::File(FIRST), Frame::File(FIRST)],
         vec![Frame::Object(OBJECT), Frame::File(FIRST), data(6)],
@@ -216,6 +287,7 @@ fn a_folder_whose_object_has_not_wholly_come_is_not_whole() {
     // The next one begins anew there.
     let mut folder = Folder::begin(&to).unwrap();
     folder.take(&Frame::Round).unwrap();
+    folder.take(&Frame::Metadata(&dump_of(&[]))).unwrap();
     folder.finish().unwrap();
     assert!(Backup::parts(&to).is_ok());
     assert!(matches!(Folder::begin(&to), Err(BackupError::Exists(_))));

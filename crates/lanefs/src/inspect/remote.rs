@@ -8,8 +8,8 @@ use crate::exit::{Code, Exit};
 use crate::online::{self, Hold};
 use crate::{args, export, out};
 use anyhow::{Context as _, Result, bail};
+use check::Finished;
 use check::stream::{Folder, Frame, Malformed};
-use check::{Damages, Finished};
 use library::{Error, Inspect, Inspection, Status, Volume};
 use std::path::Path;
 
@@ -30,6 +30,7 @@ pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()>
         | Frame::Data { .. }
         | Frame::Whole
         | Frame::Gone
+        | Frame::Unread(_)
         | Frame::Metadata(_)
         | Frame::End { .. } => Err(Malformed.into()),
     })
@@ -39,17 +40,8 @@ pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()>
 pub(crate) fn backup(server: &args::Server, dir: &Path, freeze_ms_max: u64) -> Result<Finished> {
     let client = Client::begin(server, Inspection::Backup { freeze_ms_max })?;
     let mut folder = Folder::begin(dir)?;
-    let mut line_count = 0;
-    client.run(&mut |frame| {
-        if let Frame::Metadata(bytes) = frame {
-            let is_end = |byte: &&u8| **byte == b'\n';
-            line_count += u64::try_from(bytes.iter().filter(is_end).count()).unwrap_or(u64::MAX);
-        }
-        Ok(folder.take(frame)?)
-    })?;
-    folder.finish()?;
-    // The last one says how many there are before it.
-    Ok(Finished { line_count: line_count.saturating_sub(1), damages: Damages::default() })
+    client.run(&mut |frame| Ok(folder.take(frame)?))?;
+    Ok(folder.finish()?)
 }
 
 /// What a client does with what comes.
@@ -139,6 +131,7 @@ impl<'a> Client<'a> {
             | Frame::Data { .. }
             | Frame::Whole
             | Frame::Gone
+            | Frame::Unread(_)
             | Frame::Metadata(_)
             | Frame::End { .. } => {
                 self.progress.end();

@@ -5,7 +5,7 @@ use crate::stage::{Mount, Process, Server, Stage, failure, must, program, run, t
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -317,5 +317,111 @@ fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored()
         let read = blocks(&mount.dir, name, size_bytes);
         assert!(read == blocks_but(size_bytes, damaged), "{name}");
     }
+    mount.stop();
+}
+
+/// A backup by the store's directory and one by the address of its server, which are the same; what both said.
+fn both_backups(stage: &Stage, address: &str) -> String {
+    let store = stage.path("store");
+    let from = [store.to_str().unwrap(), address];
+    let dirs = ["here", "there"].map(|name| stage.path(name));
+    let [(here, here_said), (there, there_said)] = [0, 1].map(|no| {
+        let output = run(stage.lanefs(["backup", from[no]]).arg(&dirs[no]));
+        let (stdout, stderr) = texts(&output);
+        assert_eq!(output.status.code(), Some(8), "{stdout}{stderr}");
+        assert!(!dirs[no].join("unfinished").exists());
+        (stdout, stderr)
+    });
+    assert_eq!(here, there, "{here_said}{there_said}");
+    let [here_dir, there_dir] = &dirs;
+    must(program("diff").arg("-r").arg(here_dir).arg(there_dir));
+    here
+}
+
+#[test]
+fn damage_in_a_store_is_named_and_marked_by_address_as_by_directory() {
+    let Some(stage) = Stage::new("backup_both") else { return };
+    let sizes =
+        [("whole", 300_001), ("dir/flipped", 300_002), ("dir/cut", 300_003), ("gone", 300_004)];
+    store_of(&stage, &sizes);
+    let objects = stage.path("store/objects");
+    let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&objects, size));
+    flip(&flipped, 70_000);
+    File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
+    fs::remove_file(&gone).unwrap();
+    let server = stage.serve("127.0.0.1:0");
+    let said = both_backups(&stage, &server.address);
+    for line in [
+        "damage: contents-changed: /dir/flipped, objects/",
+        "damage: object-short: /dir/cut, objects/",
+        "damage: object-missing: /gone, objects/",
+        "3 files are damaged and marked",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(!said.contains("/whole"), "{said}");
+    let lines = fs::read_to_string(stage.path("there/metadata.jsonl")).unwrap();
+    for blocks in ["[1]", "[1,2,3,4]", "[0,1,2,3,4]"] {
+        let mark = format!("\"damaged_blocks\":{blocks}");
+        assert_eq!(lines.matches(&mark).count(), 1, "{mark}: {lines}");
+    }
+    let (code, said) = restore(&stage, &stage.path("there"), &["--accept-damage"]);
+    assert_eq!(code, 8, "{said}");
+    let (_server, mount) = served(&stage, &stage.path("new"), "again");
+    assert!(blocks(&mount.dir, "dir/flipped", 300_002) == blocks_but(300_002, &[1]));
+    assert!(blocks(&mount.dir, "whole", 300_001) == blocks_but(300_001, &[]));
+    mount.stop();
+}
+
+/// A file that lies over another one.
+struct Overlaid(PathBuf);
+
+impl Overlaid {
+    fn new(from: &Path, to: PathBuf) -> Self {
+        must(program("mount").arg("--bind").arg(from).arg(&to));
+        Self(to)
+    }
+}
+
+impl Drop for Overlaid {
+    fn drop(&mut self) {
+        let ended = run(program("umount").arg("-l").arg(&self.0));
+        assert!(ended.status.success() || std::thread::panicking(), "{}", self.0.display());
+    }
+}
+
+#[test]
+fn an_object_that_its_disk_does_not_give_is_left_out_and_all_else_is_copied() {
+    let Some(stage) = Stage::new("backup_eio") else { return };
+    let sizes = [("dir/bad", 300_002), ("whole", 300_001)];
+    store_of(&stage, &sizes);
+    let object = object_of(&stage.path("store/objects"), 300_002);
+    // A file that gives EIO in its second block: that of a mount of another store, which is damaged there.
+    let dir = stage.path("backup");
+    backup(&stage, stage.path("store").to_str().unwrap(), &dir);
+    flip(&object_of(&dir.join("objects"), 300_002), 70_000);
+    assert_eq!(restore(&stage, &dir, &["--accept-damage"]).0, 8);
+    let (_damaged, mount) = served(&stage, &stage.path("new"), "damaged");
+    assert!(blocks(&mount.dir, "dir/bad", 300_002) == blocks_but(300_002, &[1]));
+    let overlaid = Overlaid::new(&mount.dir.join("dir/bad"), object);
+
+    let server = stage.serve("127.0.0.1:0");
+    let said = both_backups(&stage, &server.address);
+    assert!(said.starts_with("damage: object-missing: /dir/bad, objects/"), "{said}");
+    let why = "300002 bytes are recorded, and the file gives: Input/output error";
+    assert!(said.contains(why) && said.contains("1 files are damaged and marked"), "{said}");
+    for name in ["here", "there"] {
+        let lines = fs::read_to_string(stage.path(name).join("metadata.jsonl")).unwrap();
+        assert_eq!(lines.matches("\"damaged_blocks\":[0,1,2,3,4]").count(), 1, "{lines}");
+    }
+    drop(overlaid);
+    mount.stop();
+    let there = stage.path("there");
+    let again = stage.path("again");
+    let output = run(stage.lanefs(["restore", "--accept-damage"]).arg(&there).arg(&again));
+    assert_eq!(output.status.code(), Some(8));
+    let (_server, mount) = served(&stage, &again, "again");
+    assert!(blocks(&mount.dir, "dir/bad", 300_002) == blocks_but(300_002, &[0, 1, 2, 3, 4]));
+    assert!(blocks(&mount.dir, "whole", 300_001) == blocks_but(300_001, &[]));
     mount.stop();
 }

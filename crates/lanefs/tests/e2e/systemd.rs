@@ -1,6 +1,6 @@
 //! Being a service: what systemd is told, SIGHUP, the log, and configuration files.
 
-use crate::stage::{Process, Stage, failure, must, program, run, wrap};
+use crate::stage::{Process, Stage, failure, must, program, run, until, wrap};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -63,6 +63,26 @@ fn systemd_is_told_when_a_server_serves_reloads_and_ends() {
     server.signal(Signal::TERM);
     systemd.message_with("STOPPING=1");
     assert!(server.end().success(), "{}", server.said());
+}
+
+/// Whether a process catches SIGTERM.
+fn catches_term(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(caught, 16).unwrap() & (1 << (Signal::TERM.as_raw() - 1)) != 0
+}
+
+#[test]
+fn a_server_that_is_stopped_while_it_starts_ends_well() {
+    let Some(stage) = Stage::new("stopped_early") else { return };
+    // The first one makes the store, the others find it.
+    for _ in 0..5 {
+        let mut server = Process::start(&mut serve(&stage, &["--lanes", "2"]));
+        until("signals are caught", || catches_term(server.pid()));
+        server.signal(Signal::TERM);
+        assert_eq!(server.end().code(), Some(0), "{}", server.said());
+    }
+    must(stage.lanefs(["check"]).arg(stage.path("store")));
 }
 
 #[test]
