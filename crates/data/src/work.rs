@@ -74,7 +74,14 @@ impl Shards {
                 return;
             }
             self.open_front(turn, inode);
-            let Some(pending) = self.objects.get_mut(&inode).and_then(Object::next) else { return };
+            let Some(object) = self.objects.get_mut(&inode) else { return };
+            let was_absent = object.absent;
+            let Some(pending) = object.next() else { return };
+            if was_absent && !object.absent {
+                // From here on the disk has it, and there is something to record when it goes.
+                let write_time_ns = object.write_time_ns;
+                self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
+            }
             self.begin(turn, inode, pending);
         }
     }
