@@ -4,7 +4,7 @@ use crate::Lost;
 use crate::blocks::Blocks;
 use crate::closing::Closing;
 use crate::integrity::Verifying;
-use crate::object::{Effect, Object};
+use crate::object::Effect;
 use crate::reading::Again;
 use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
@@ -14,7 +14,7 @@ use crate::{Answer, Damage, Outcome, Shards, Token};
 use core::ops::Range;
 use disk::{Change, ContentsChange};
 use interface::{Action, Bulk, Errno, ObjectAction, ObjectEvent, ObjectStat, Ticket, Turn};
-use wire::{ClientUuid, InodeNo, Status, Transno, Written};
+use wire::{ClientUuid, InodeNo, Rule, Status, Transno, Written};
 
 /// An action in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -461,7 +461,15 @@ impl Shards {
         if result.is_ok() && self.proven.remove(&inode).is_some() {
             self.note(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));
         }
-        self.outcomes.push_back(Outcome::Removed { inode, result });
+        let outcome = Outcome::Removed { inode, result };
+        if result.is_ok() && self.shape.rules.hold(Rule::RemovalDurable) {
+            // Behind the records of what was written to it, which may wait for other objects.
+            let shard = self.shard(inode);
+            self.order(shard).push(Some(outcome));
+            self.record_next(shard);
+        } else {
+            self.outcomes.push_back(outcome);
+        }
         if self.objects.get(&inode).is_some_and(|object| object.queue.is_empty()) {
             self.objects.remove(&inode);
         } else {

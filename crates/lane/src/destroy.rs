@@ -1,17 +1,18 @@
 //! Files without a name and without a handle: object first, inode then.
 //!
 //! ```text
-//! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove
-//!                        InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─┘
+//! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove ─▶ its record
+//!            InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─ durable, and all before it ◀─┘
 //! ```
-//! A crash anywhere leaves an orphan that the next start finds and destroys again.
+//! A crash anywhere leaves an orphan that the next start finds and destroys again. The inode goes only
+//! when no client can bring a write back any more that would make the object again.
 
 use crate::Lane;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 use interface::{Mail, Mono, Say, Turn};
-use wire::{InodeNo, Status};
+use wire::{InodeNo, Rule, Status};
 
 /// What is being destroyed.
 #[derive(Debug, Default)]
@@ -86,6 +87,16 @@ impl Lane {
             self.destroys.retry_at.get_or_insert(retry_at);
             return;
         }
+        // Behind a fence never: the next start destroys it again.
+        match self.commit.until_all().filter(|_| self.config.rules.hold(Rule::RemovalDurable)) {
+            _ if self.fenced => {}
+            Some(until) => self.commit.wave(until).removed.push(inode),
+            None => self.tell_removed(turn, inode),
+        }
+    }
+
+    /// An object is gone, and so are all records that would make it again.
+    pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let to = self.config.map.lane(inode.shard());
         self.mail(turn, to, Mail::ObjectDestroyed { inode });
     }
@@ -119,6 +130,12 @@ impl Lane {
             }
             self.on_outcomes(turn);
         }
+    }
+
+    /// Whether a metadata shard of this lane has an inode without a name.
+    #[must_use]
+    pub fn is_unlinked(&self, inode: InodeNo) -> bool {
+        self.metas.iter().any(|meta| meta.id() == inode.shard() && meta.is_unlinked(inode))
     }
 
     /// Of those that are being destroyed.

@@ -127,6 +127,19 @@ impl World {
             let node = node.ok_or_else(|| format!("I15: nobody made inode {inode}"))?;
             self.judge_inode(*inode, attr, node)?;
         }
+        self.judge_objects(&tree)
+    }
+
+    /// What was removed takes no space: with its inode a file's object is gone.
+    fn judge_objects(&self, tree: &Tree) -> Verdict {
+        for object in self.disk.objects() {
+            let is_removed = tree.nodes.get(&object.inode).is_some_and(|node| node.nlink == 0);
+            // Somebody may have it open.
+            let mut seats = self.server.seats.iter();
+            if is_removed && !seats.any(|seat| seat.core.is_unlinked(object.inode)) {
+                return Err(format!("object {object} is left, and its inode is gone"));
+            }
+        }
         Ok(())
     }
 

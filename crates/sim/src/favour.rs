@@ -146,6 +146,15 @@ impl Plan {
                 self.speeds.object_ns = 5 * MS;
                 self.dies_along = false;
             }
+            Rule::RemovalDurable => {
+                const MIX: [(Kind, u64); 4] =
+                    [(Kind::Create, 4), (Kind::Write, 6), (Kind::Close, 4), (Kind::Unlink, 5)];
+                self.meet(&MIX);
+                // The object's record is in another log than the inode's.
+                self.server_lane_count_max = 2;
+                self.faults.server_crash_count = 3;
+                self.dies_along = false;
+            }
             Rule::SizeFlag | Rule::SettleDurable => self.meet(&WRITES),
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.meet(&REWRITES);

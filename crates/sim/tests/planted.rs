@@ -148,6 +148,7 @@ mod rules {
         verify_contents VerifyContents,
         verify_evicted VerifyEvicted,
         overwrite_intent OverwriteIntent,
+        removal_durable RemovalDurable,
         parties Parties,
     }
 }
