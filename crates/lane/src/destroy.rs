@@ -64,6 +64,10 @@ impl Lane {
 
     /// A peer lane's inode is gone: remove its object.
     pub(crate) fn on_destroy_mail(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if !self.recovery.is_over() {
+            // The peer lane's recovery is over, and here a client may still bring a write back.
+            return self.recovery.removals.push(inode);
+        }
         if self.data_lane(inode) == self.config.lane {
             self.data.remove(turn, inode);
             self.on_outcomes(turn);
@@ -130,12 +134,6 @@ impl Lane {
             }
             self.on_outcomes(turn);
         }
-    }
-
-    /// Whether a metadata shard of this lane has an inode without a name.
-    #[must_use]
-    pub fn is_unlinked(&self, inode: InodeNo) -> bool {
-        self.metas.iter().any(|meta| meta.id() == inode.shard() && meta.is_unlinked(inode))
     }
 
     /// Of those that are being destroyed.

@@ -224,12 +224,6 @@ impl Shard {
         self.state.orphans.iter().copied().filter(|inode| self.handles.is_free(*inode))
     }
 
-    /// Whether an inode is here that has no name, be it open or not.
-    #[must_use]
-    pub fn is_unlinked(&self, inode: InodeNo) -> bool {
-        self.state.orphans.contains(&inode)
-    }
-
     /// Whether an inode that was reported as an orphan still is one: it got no name since. `None`
     /// while a change over several shards has it locked.
     #[must_use]

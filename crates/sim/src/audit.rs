@@ -127,17 +127,18 @@ impl World {
             let node = node.ok_or_else(|| format!("I15: nobody made inode {inode}"))?;
             self.judge_inode(*inode, attr, node)?;
         }
-        self.judge_objects(&tree)
+        self.judge_objects()
     }
 
-    /// What was removed takes no space: with its inode a file's object is gone.
-    fn judge_objects(&self, tree: &Tree) -> Verdict {
+    /// I14: with its inode a file's object is gone. A client that writes to a file after its removal,
+    /// because it has not heard of that, makes an object anew; that is not judged.
+    fn judge_objects(&self) -> Verdict {
         for object in self.disk.objects() {
-            let is_removed = tree.nodes.get(&object.inode).is_some_and(|node| node.nlink == 0);
-            // Somebody may have it open.
-            let mut seats = self.server.seats.iter();
-            if is_removed && !seats.any(|seat| seat.core.is_unlinked(object.inode)) {
-                return Err(format!("object {object} is left, and its inode is gone"));
+            let Some(removed_ns) = self.tap.removed.get(&object.inode) else { continue };
+            let mut writes =
+                self.asked.iter().filter(|asked| asked.wish.writes_to() == Some(object.inode));
+            if writes.all(|asked| asked.ended_ns.is_some_and(|ended_ns| ended_ns <= *removed_ns)) {
+                return Err(format!("I14: {object} is left, and its inode is gone"));
             }
         }
         Ok(())

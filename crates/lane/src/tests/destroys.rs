@@ -119,24 +119,33 @@ impl Rig {
         for peer in &mut self.peers {
             peer.xid += 1000;
         }
-        for (head, bulk, got) in core::mem::take(&mut self.kept) {
-            let Some(got) = got.filter(|got| !got.token.is_empty()) else { continue };
-            let (flags, transno) = (request_flag::REPLAY, got.head.transno);
-            let head = Request { flags, transno, conn_epoch: 2, ..head };
-            let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
-            let lane = usize::from(self.toy.map.lane(head.shard).0);
-            let bulk = Some(bulk).filter(|bulk| !bulk.is_empty());
-            self.peers[lane].send(&mut self.toy, &head, &body, bulk);
+        // One lane's recovery may be over long before the other's.
+        let mut shards = [InodeNo::ROOT.shard(), self.shard];
+        if self.toy.dice.one_in(2) {
+            shards.reverse();
         }
-        for shard in [InodeNo::ROOT.shard(), self.shard] {
-            let lane = usize::from(self.toy.map.lane(shard).0);
-            let head = self.peers[lane].head(Op::ReplayDone, shard, 0);
-            let done = wire::ReplayDone { reopen_count: 0 }.to_bytes();
-            self.peers[lane].send(&mut self.toy, &head, &done, None);
+        for shard in shards {
+            self.replay(shard);
+            self.toy.run();
         }
-        self.toy.run();
         self.toy.pass_ms(10_000);
         self.toy.run();
+    }
+
+    /// Brings back what a shard may have lost.
+    fn replay(&mut self, shard: ShardId) {
+        let lane = usize::from(self.toy.map.lane(shard).0);
+        for (head, bulk, got) in self.kept.iter().filter(|(head, ..)| head.shard == shard) {
+            let Some(got) = got.as_ref().filter(|got| !got.token.is_empty()) else { continue };
+            let (flags, transno) = (request_flag::REPLAY, got.head.transno);
+            let head = Request { flags, transno, conn_epoch: 2, ..*head };
+            let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
+            let bulk = Some(*bulk).filter(|bulk| !bulk.is_empty());
+            self.peers[lane].send(&mut self.toy, &head, &body, bulk);
+        }
+        let head = self.peers[lane].head(Op::ReplayDone, shard, 0);
+        let done = wire::ReplayDone { reopen_count: 0 }.to_bytes();
+        self.peers[lane].send(&mut self.toy, &head, &done, None);
     }
 
     fn inode_count(&self) -> u64 {
