@@ -290,7 +290,8 @@ impl std::fmt::Display for Row {
 pub(crate) fn listing() -> String {
     let mut text = String::from("| scenario | what goes wrong, what must come of it | how |\n");
     text += "| --- | --- | --- |\n";
-    for Scenario { name, what, short, shown, loud: _, leaves_damage: _ } in TABLE {
+    for Scenario { name, what, short, shown, loud: _, leaves_damage: _, keeps_clients: _ } in TABLE
+    {
         let how = match shown {
             Shown::Here(_) => {
                 let long = if *short { "" } else { " (not in the short form)" };
