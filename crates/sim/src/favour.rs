@@ -150,8 +150,10 @@ impl Plan {
                 const MIX: [(Kind, u64); 4] =
                     [(Kind::Create, 4), (Kind::Write, 6), (Kind::Close, 4), (Kind::Unlink, 5)];
                 self.meet(&MIX);
-                // The object's record is in another log than the inode's.
-                self.server_lane_count_max = 2;
+                // What is written to one file keeps the records of another's waiting.
+                self.data_shard_count = 1;
+                (self.sync, self.share) = (false, Share::Write);
+                (self.call_count, self.faults_ns) = (40, 100 * MS);
                 self.faults.server_crash_count = 3;
                 self.dies_along = false;
             }
