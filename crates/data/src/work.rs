@@ -14,7 +14,7 @@ use crate::{Answer, Damage, Outcome, Shards, Token};
 use core::ops::Range;
 use disk::{Change, ContentsChange};
 use interface::{Action, Bulk, Errno, ObjectAction, ObjectEvent, ObjectStat, Ticket, Turn};
-use wire::{ClientUuid, InodeNo, Rule, Status, Transno, Written};
+use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -462,7 +462,7 @@ impl Shards {
             self.note(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));
         }
         let outcome = Outcome::Removed { inode, result };
-        if result.is_ok() && self.shape.rules.hold(Rule::RemovalDurable) {
+        if result.is_ok() {
             // Behind the records of what was written to it, which may wait for other objects.
             let shard = self.shard(inode);
             self.order(shard).push(Some(outcome));

@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 use interface::{Mail, Mono, Say, Turn};
-use wire::{InodeNo, Rule, Status};
+use wire::{InodeNo, Status};
 
 /// What is being destroyed.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl Lane {
             return;
         }
         // Behind a fence never: the next start destroys it again.
-        match self.commit.until_all().filter(|_| self.config.rules.hold(Rule::RemovalDurable)) {
+        match self.commit.until_all() {
             _ if self.fenced => {}
             Some(until) => self.commit.wave(until).removed.push(inode),
             None => self.tell_removed(turn, inode),

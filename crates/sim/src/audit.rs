@@ -3,10 +3,10 @@
 use crate::clients::{Carried, entries_of};
 use crate::model::{Node, Tree};
 use crate::number::wide;
-use crate::work::{Asked, Ended, Tag, Wish, name_bytes, text_of, xattr_name};
+use crate::work::{Asked, Tag, Wish, name_bytes, text_of, xattr_name};
 use crate::world::{Verdict, World};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Status, Transno};
+use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Transno};
 
 /// What an audit has read so far.
 #[derive(Default, Debug)]
@@ -127,36 +127,7 @@ impl World {
             let node = node.ok_or_else(|| format!("I15: nobody made inode {inode}"))?;
             self.judge_inode(*inode, attr, node)?;
         }
-        self.judge_objects()
-    }
-
-    /// I14: with its inode a file's object is gone. A client that writes to a file after its removal,
-    /// because it has not heard of that, makes an object anew; that is not judged.
-    fn judge_objects(&self) -> Verdict {
-        for object in self.disk.objects() {
-            let Some(removed_ns) = self.tap.removed.get(&object.inode) else { continue };
-            let writes = self.asked.iter().enumerate();
-            let mut writes =
-                writes.filter(|(_, asked)| asked.wish.writes_to() == Some(object.inode));
-            if !writes.any(|(index, asked)| self.is_late(index, asked, *removed_ns)) {
-                return Err(format!("I14: {object} is left, and its inode is gone"));
-            }
-        }
         Ok(())
-    }
-
-    /// Whether a write may have been done for the first time after this moment.
-    fn is_late(&self, index: usize, asked: &Asked, removed_ns: u64) -> bool {
-        let tag = crate::number::narrow_u32(index + 1);
-        let answers = self.tap.answers.get(&tag).map_or(&[][..], Vec::as_slice);
-        let done = answers.iter().filter(|(shard, transno, _)| shard.is_data() && transno.0 > 0);
-        match done.map(|(.., answered_ns)| *answered_ns).min() {
-            Some(answered_ns) => answered_ns > removed_ns,
-            None => match asked.ended {
-                Ended::Failed(Status::Stale | Status::NotFound) => false,
-                Ended::Open | Ended::Done(_) | Ended::Failed(_) => asked.may_have_happened(),
-            },
-        }
     }
 
     /// I3, I5: an acknowledged call of a living client is there, once.

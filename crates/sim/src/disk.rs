@@ -136,10 +136,6 @@ impl Disk {
         self.files.get(&object).map(|file| file.seen.len())
     }
 
-    pub(crate) fn objects(&self) -> impl Iterator<Item = Object> {
-        self.files.keys().copied()
-    }
-
     pub(crate) fn patch(&mut self, object: Object, patch: Patch) {
         self.patch_count += 1;
         let file = self.files.entry(object).or_default();

@@ -146,17 +146,6 @@ impl Plan {
                 self.speeds.object_ns = 5 * MS;
                 self.dies_along = false;
             }
-            Rule::RemovalDurable => {
-                const MIX: [(Kind, u64); 4] =
-                    [(Kind::Create, 4), (Kind::Write, 6), (Kind::Close, 4), (Kind::Unlink, 5)];
-                self.meet(&MIX);
-                // What is written to one file keeps the records of another's waiting.
-                self.data_shard_count = 1;
-                (self.sync, self.share) = (false, Share::Write);
-                (self.call_count, self.faults_ns) = (40, 100 * MS);
-                self.faults.server_crash_count = 3;
-                self.dies_along = false;
-            }
             Rule::SizeFlag | Rule::SettleDurable => self.meet(&WRITES),
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.meet(&REWRITES);

@@ -427,7 +427,7 @@ impl World {
     }
 
     fn note_durable(&mut self, batch: &[u8]) {
-        self.tap.on_durable(batch, self.now_ns);
+        self.tap.on_durable(batch);
         self.lies.keep(batch);
     }
 

@@ -6,8 +6,8 @@ use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnChan
 use interface::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
-    Caller, FrameKind, Groups, Head, InodeNo, Note, Op, Reader, Reply, Request, SessionId, ShardId,
-    Transno, Welcome, Wire, Xid, reply_flag, request_flag,
+    Caller, FrameKind, Groups, Head, Note, Op, Reader, Reply, Request, SessionId, ShardId, Transno,
+    Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
 /// A request's name on the wire.
@@ -66,8 +66,6 @@ pub(crate) struct Tap {
     received: BTreeMap<(SessionId, ShardId), Vec<Transno>>,
     /// What the replies to a call's requests said: transaction (0: nothing changed) and when.
     pub(crate) answers: BTreeMap<Tag, Vec<(ShardId, Transno, u64)>>,
-    /// Inodes that are gone, and when that was durable.
-    pub(crate) removed: BTreeMap<InodeNo, u64>,
     /// Requests whose reply was lost with the server's memory, not with the client's.
     replayed: BTreeSet<RequestKey>,
     /// Nothing is answered before it is durable.
@@ -169,9 +167,9 @@ impl Tap {
     }
 
     /// A batch is on the medium.
-    pub(crate) fn on_durable(&mut self, batch: &[u8], now_ns: u64) {
+    pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in records(batch) {
-            self.keep_parts(&record, now_ns);
+            self.keep_parts(&record);
             if let Origin::Session { session, xid, op, reply, .. } = record.origin {
                 let effective = !record.changes.is_empty();
                 let reply = reply.to_vec();
@@ -183,8 +181,8 @@ impl Tap {
         }
     }
 
-    /// What a record says of changes over several shards, and of inodes that go.
-    fn keep_parts(&mut self, record: &Record<'_>, now_ns: u64) {
+    /// What a record says of changes over several shards.
+    fn keep_parts(&mut self, record: &Record<'_>) {
         let at = (record.shard, record.transno);
         for change in Changes::new(record.changes) {
             match change {
@@ -196,9 +194,6 @@ impl Tap {
                 Ok(Change::Txn(TxnChange::Done { txn })) => {
                     let after = self.latest.get(&record.shard).copied().unwrap_or_default();
                     self.parts.insert(at, (txn, after));
-                }
-                Ok(Change::InodeRemoved { inode }) => {
-                    self.removed.entry(inode).or_insert(now_ns);
                 }
                 Ok(_) => {}
                 Err(fault) => self.breaks(format!("a record makes no sense: {fault:?}")),

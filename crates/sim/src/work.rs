@@ -376,16 +376,6 @@ impl Wish {
         }
     }
 
-    /// The file whose contents it changes.
-    pub(crate) const fn writes_to(&self) -> Option<InodeNo> {
-        match self {
-            Self::Resize { inode, .. }
-            | Self::Write { inode, .. }
-            | Self::WriteList { inode, .. } => Some(*inode),
-            _ => None,
-        }
-    }
-
     /// Whether it changes names, attributes or links when it succeeds.
     pub(crate) const fn changes_tree(&self) -> bool {
         matches!(

@@ -148,7 +148,6 @@ mod rules {
         verify_contents VerifyContents,
         verify_evicted VerifyEvicted,
         overwrite_intent OverwriteIntent,
-        removal_durable RemovalDurable,
         parties Parties,
     }
 }

@@ -62,8 +62,6 @@ rules! {
     VerifyEvicted "verify-evicted",
     /// That a block has no checksum any more is durable before a byte that it covers is overwritten.
     OverwriteIntent "overwrite-intent",
-    /// The inode of a removed file goes when the record of its object's removal is durable.
-    RemovalDurable "removal-durable",
     /// A client is its uuid together with its credential and export.
     Parties "parties",
 }
