@@ -202,8 +202,7 @@ pub(crate) const TABLE: &[Scenario] = &[
         "shown by `e2e/locks.rs`, with a server killed under them",
     ),
     not("S34", "write-back data under leases", "there are no leases yet"),
-    here("S35", "two clients append, one writes directly, over kills", clients::s35)
-        .keeping_clients(),
+    here("S35", "two clients append, one writes directly, over kills", clients::s35),
 ];
 
 /// What came of a scenario.
