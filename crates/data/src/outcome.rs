@@ -202,7 +202,8 @@ pub enum Outcome {
         /// What to record.
         change: Change<'static>,
     },
-    /// A removal that was asked for ended; after `Ok` the object is gone, durably.
+    /// A removal that was asked for ended; after `Ok` the object is gone, durably, and its inode may
+    /// go when the records so far are durable: a lost write would make the object again.
     Removed {
         /// The file.
         inode: InodeNo,

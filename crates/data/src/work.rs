@@ -4,7 +4,7 @@ use crate::Lost;
 use crate::blocks::Blocks;
 use crate::closing::Closing;
 use crate::integrity::Verifying;
-use crate::object::{Effect, Object};
+use crate::object::Effect;
 use crate::reading::Again;
 use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
@@ -74,7 +74,14 @@ impl Shards {
                 return;
             }
             self.open_front(turn, inode);
-            let Some(pending) = self.objects.get_mut(&inode).and_then(Object::next) else { return };
+            let Some(object) = self.objects.get_mut(&inode) else { return };
+            let was_absent = object.absent;
+            let Some(pending) = object.next() else { return };
+            if was_absent && !object.absent {
+                // From here on the disk has it, and there is something to record when it goes.
+                let write_time_ns = object.write_time_ns;
+                self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
+            }
             self.begin(turn, inode, pending);
         }
     }
@@ -454,7 +461,15 @@ impl Shards {
         if result.is_ok() && self.proven.remove(&inode).is_some() {
             self.note(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));
         }
-        self.outcomes.push_back(Outcome::Removed { inode, result });
+        let outcome = Outcome::Removed { inode, result };
+        if result.is_ok() {
+            // Behind the records of what was written to it, which may wait for other objects.
+            let shard = self.shard(inode);
+            self.order(shard).push(Some(outcome));
+            self.record_next(shard);
+        } else {
+            self.outcomes.push_back(outcome);
+        }
         if self.objects.get(&inode).is_some_and(|object| object.queue.is_empty()) {
             self.objects.remove(&inode);
         } else {

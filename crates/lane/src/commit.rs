@@ -2,7 +2,7 @@
 //! what waited for it goes on.
 //!
 //! ```text
-//! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, fences
+//! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, removals, fences
 //!     ▲ whoever arrives meanwhile                         └ Err ─▶ fenced: no promise any more
 //! ```
 //! A batch that nobody waits for gathers a little longer (`Limits::log_ms`): a flush costs the core
@@ -50,6 +50,8 @@ pub(crate) struct Wave {
     pub(crate) said: Vec<HeldSaid>,
     /// Inodes to destroy.
     pub(crate) orphans: Vec<InodeNo>,
+    /// Inodes whose objects are gone.
+    pub(crate) removed: Vec<InodeNo>,
     /// Objects that accept no change until their size is recorded.
     pub(crate) fences: Vec<InodeNo>,
     /// Who changed what.
@@ -70,6 +72,7 @@ impl Wave {
             held: Vec::new(),
             said: Vec::new(),
             orphans: Vec::new(),
+            removed: Vec::new(),
             fences: Vec::new(),
             marks: Marks::new(seed),
             replays: Vec::new(),
@@ -388,7 +391,10 @@ impl Lane {
         let waited_for = !open.is_idle() || !open.fences.is_empty() || !open.replays.is_empty();
         let waiting = waited_for || self.hurried_count > 0;
         let ending = self.stopping || !self.recovery.is_over();
-        waiting || ending || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
+        // Half of what may be removed at a time, with what waits at other lanes.
+        let removed_count = open.removed.len() * usize::from(self.config.map.lane_count);
+        let removing = removed_count * 2 >= self.config.limits.destroy_count_max;
+        waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
     }
 
     /// A batch is durable, or the log is broken.
@@ -421,6 +427,9 @@ impl Lane {
             }
         }
         self.destroys.queue.extend(wave.orphans.drain(..));
+        for inode in wave.removed.drain(..) {
+            self.tell_removed(turn, inode);
+        }
         for inode in wave.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }

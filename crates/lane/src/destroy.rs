@@ -1,10 +1,11 @@
 //! Files without a name and without a handle: object first, inode then.
 //!
 //! ```text
-//! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove
-//!                        InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─┘
+//! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove ─▶ its record
+//!            InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─ durable, and all before it ◀─┘
 //! ```
-//! A crash anywhere leaves an orphan that the next start finds and destroys again.
+//! A crash anywhere leaves an orphan that the next start finds and destroys again. The inode goes only
+//! when no client can bring a write back any more that would make the object again.
 
 use crate::Lane;
 use alloc::collections::VecDeque;
@@ -63,6 +64,10 @@ impl Lane {
 
     /// A peer lane's inode is gone: remove its object.
     pub(crate) fn on_destroy_mail(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if !self.recovery.is_over() {
+            // The peer lane's recovery is over, and here a client may still bring a write back.
+            return self.recovery.removals.push(inode);
+        }
         if self.data_lane(inode) == self.config.lane {
             self.data.remove(turn, inode);
             self.on_outcomes(turn);
@@ -86,6 +91,16 @@ impl Lane {
             self.destroys.retry_at.get_or_insert(retry_at);
             return;
         }
+        // Behind a fence never: the next start destroys it again.
+        match self.commit.until_all() {
+            _ if self.fenced => {}
+            Some(until) => self.commit.wave(until).removed.push(inode),
+            None => self.tell_removed(turn, inode),
+        }
+    }
+
+    /// An object is gone, and so are all records that would make it again.
+    pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let to = self.config.map.lane(inode.shard());
         self.mail(turn, to, Mail::ObjectDestroyed { inode });
     }

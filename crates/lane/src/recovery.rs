@@ -19,7 +19,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
 use interface::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn, mac_of};
-use wire::{ClientUuid, Op, Rule, SessionId, ShardId, Status, Transno};
+use wire::{ClientUuid, InodeNo, Op, Rule, SessionId, ShardId, Status, Transno};
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +87,8 @@ pub(crate) struct Recovery {
     pub(crate) reopens: Reopens,
     /// What metadata shards asked meanwhile.
     pub(crate) sizings: Vec<Sizing>,
+    /// Inodes of peer lanes whose objects are to go, likewise.
+    pub(crate) removals: Vec<InodeNo>,
     /// Evicted in memory; the log does not say so yet.
     pub(crate) evicting: BTreeSet<ClientUuid>,
     /// Of them, those that the peer lanes have to be told of.
@@ -127,6 +129,7 @@ impl Recovery {
             deferred: VecDeque::new(),
             reopens: Reopens::new(),
             sizings: Vec::new(),
+            removals: Vec::new(),
             evicting: BTreeSet::new(),
             telling: BTreeSet::new(),
             failed,
@@ -459,6 +462,8 @@ impl Lane {
         self.end_grace();
         let sizings = core::mem::take(&mut self.recovery.sizings);
         sizings.into_iter().for_each(|sizing| self.ask_size(turn, sizing));
+        let removals = core::mem::take(&mut self.recovery.removals);
+        removals.into_iter().for_each(|inode| self.on_destroy_mail(turn, inode));
         let rest = core::mem::take(&mut self.recovery.deferred);
         rest.into_iter().for_each(|early| self.run_deferred(turn, early));
     }

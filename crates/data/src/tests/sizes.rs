@@ -79,6 +79,23 @@ fn what_was_written_is_removed_from_the_disk() {
     }
 }
 
+/// Of an object that was made and written in this boot, and forgotten since, the disk is right.
+#[test]
+fn an_object_made_in_this_boot_keeps_its_size_when_the_cache_forgets_it() {
+    let mut world = World::sized(&[], 1);
+    world.shards.made(FILE);
+    world.append(7);
+    let Outcome::Changed { shard, transno, .. } = world.finish() else { panic!("not recorded") };
+    world.shards.on_durable(shard, transno);
+    for other in 100..120 {
+        world.shards.made(InodeNo(other));
+    }
+    let token = world.durable_glimpse();
+    world.stat(Some(7));
+    assert!(world.take().is_empty(), "nothing is cut off");
+    assert_eq!(world.told(token), (Transno(0), 7));
+}
+
 #[test]
 fn a_durable_size_waits_for_the_last_write_in_it() {
     let mut world = World::with_file(100);
