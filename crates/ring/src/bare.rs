@@ -23,7 +23,7 @@ const SEND: u64 = 1 << 32;
 
 struct Peer {
     socket: OwnedFd,
-    room: Box<[u8]>,
+    space: Box<[u8]>,
     /// Bytes of a request that has not wholly arrived.
     part_bytes: usize,
     out: Vec<u8>,
@@ -98,14 +98,14 @@ impl Peer {
         // SAFETY: the accept has just made it for this loop; nobody else has it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         tune_socket(&socket);
-        let room = vec![0; SPACE_BYTES].into_boxed_slice();
-        Self { socket, room, part_bytes: 0, out: Vec::new() }
+        let space = vec![0; SPACE_BYTES].into_boxed_slice();
+        Self { socket, space, part_bytes: 0, out: Vec::new() }
     }
 }
 
 fn receive(ring: &mut IoUring, peers: &mut [Option<Box<Peer>>], index: usize) -> io::Result<()> {
     let Some(peer) = &mut peers[index] else { return Ok(()) };
-    let (at, space_bytes) = (peer.room.as_mut_ptr(), u32_of(peer.room.len()));
+    let (at, space_bytes) = (peer.space.as_mut_ptr(), u32_of(peer.space.len()));
     let recv = opcode::Recv::new(Fd(peer.socket.as_raw_fd()), at, space_bytes).build();
     push(ring, &recv.user_data(index as u64))
 }

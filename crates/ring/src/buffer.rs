@@ -21,7 +21,7 @@ const CLASS_COUNT: usize = 10;
 /// Capacity of the largest class, in bytes: 1 MiB of data and two pages for headers.
 pub(crate) const BUFFER_BYTES_MAX: usize = (1 << 20) + 2 * PAGE_BYTES;
 /// Memory kept for reuse even if nobody needs it, in bytes.
-const KEPT_BYTES_MIN: usize = 64 << 20;
+const SPARE_BYTES_MIN: usize = 64 << 20;
 /// How long more than that must have lain unused before it is given back.
 const TRIM_MS: u64 = 1000;
 
@@ -119,16 +119,16 @@ impl Drop for Memory {
 pub(crate) struct Pool {
     slots: Vec<Slot>,
     /// Indices of slots without references that keep their memory, by class.
-    kept: [Vec<u32>; CLASS_COUNT],
-    kept_bytes: usize,
-    /// The least of [`Self::kept_bytes`] since [`Self::trim_at`] was set.
+    spare: [Vec<u32>; CLASS_COUNT],
+    spare_bytes: usize,
+    /// The least of [`Self::spare_bytes`] since [`Self::trim_at`] was set.
     unused_bytes: usize,
     /// When to look whether memory lies unused.
     trim_at: Option<Mono>,
     /// Indices of slots without anything.
     vacant: Vec<u32>,
     /// Buffers that are ranges of an object's file.
-    lent: HashMap<Object, Vec<BufId>>,
+    file_ranges: HashMap<Object, Vec<BufId>>,
     used_bytes: usize,
     used_bytes_max: usize,
     /// Something was given back since [`Self::take_freed`].
@@ -140,12 +140,12 @@ impl Pool {
     pub(crate) fn new(used_bytes_max: usize) -> Self {
         Self {
             slots: Vec::new(),
-            kept: [const { Vec::new() }; CLASS_COUNT],
-            kept_bytes: 0,
+            spare: [const { Vec::new() }; CLASS_COUNT],
+            spare_bytes: 0,
             unused_bytes: 0,
             trim_at: None,
             vacant: Vec::new(),
-            lent: HashMap::new(),
+            file_ranges: HashMap::new(),
             used_bytes: 0,
             // One buffer of the largest size fits always, or nothing would ever move.
             used_bytes_max: used_bytes_max.max(BUFFER_BYTES_MAX),
@@ -161,18 +161,18 @@ impl Pool {
         let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);
         self.used_bytes += capacity_bytes;
-        if let Some(index) = self.kept[class].pop() {
-            self.kept_bytes -= capacity_bytes;
-            self.unused_bytes = self.unused_bytes.min(self.kept_bytes);
+        if let Some(index) = self.spare[class].pop() {
+            self.spare_bytes -= capacity_bytes;
+            self.unused_bytes = self.unused_bytes.min(self.spare_bytes);
             let slot = &mut self.slots[index as usize];
             assert!(slot.refs_count == 0, "a kept buffer has no owner");
             slot.refs_count = 1;
             return Some(BufId(index));
         }
-        // What is kept in other sizes makes room, so that both together stay within the limit.
-        let over_bytes = (self.used_bytes + self.kept_bytes).saturating_sub(self.used_bytes_max);
+        // What is kept in other sizes makes space, so that both together stay within the limit.
+        let over_bytes = (self.used_bytes + self.spare_bytes).saturating_sub(self.used_bytes_max);
         if over_bytes > 0 {
-            self.drop_kept(over_bytes + BUFFER_BYTES_MAX);
+            self.drop_spare(over_bytes + BUFFER_BYTES_MAX);
         }
         Some(self.add(Slot {
             place: Place::Memory(Memory::new(capacity_bytes)),
@@ -187,15 +187,15 @@ impl Pool {
         self.used_bytes + capacity_of(class_of(space_bytes)) <= self.used_bytes_max
     }
 
-    /// A buffer that is a range of a file, with one reference. There must be room for it.
-    pub(crate) fn lend(&mut self, range: FileRange) -> BufId {
-        assert!(self.has_space(range.range_bytes), "who lends has asked for room");
+    /// A buffer that is a range of a file, with one reference. There must be space for it.
+    pub(crate) fn add_file_range(&mut self, range: FileRange) -> BufId {
+        assert!(self.has_space(range.range_bytes), "who uses_file_ranges has asked for space");
         let (object, class) = (range.object, class_of(range.range_bytes));
         self.used_bytes += capacity_of(class);
         let slot =
             Slot { place: Place::File(range), refs_count: 1, class: Some(class), uncounted: false };
         let buf = self.add(slot);
-        self.lent.entry(object).or_default().push(buf);
+        self.file_ranges.entry(object).or_default().push(buf);
         buf
     }
 
@@ -213,12 +213,12 @@ impl Pool {
     /// that who was promised them gets what was there. Returns how many were copied. A range that
     /// cannot be read whole stays what it is; its sending finds out.
     pub(crate) fn load(&mut self, object: Object, touched: &Range<u64>) -> usize {
-        let Some(mut bufs) = self.lent.remove(&object) else { return 0 };
+        let Some(mut bufs) = self.file_ranges.remove(&object) else { return 0 };
         let lent_count = bufs.len();
         bufs.retain(|buf| !self.load_one(*buf, touched));
         let loaded_count = lent_count - bufs.len();
         if !bufs.is_empty() {
-            self.lent.insert(object, bufs);
+            self.file_ranges.insert(object, bufs);
         }
         loaded_count
     }
@@ -259,15 +259,15 @@ impl Pool {
     }
 
     /// One more reference.
-    pub(crate) fn hold(&mut self, buf: BufId) {
+    pub(crate) fn retain(&mut self, buf: BufId) {
         let slot = &mut self.slots[buf.0 as usize];
         assert!(slot.refs_count > 0, "{buf:?} was released before it was used");
         slot.refs_count += 1;
     }
 
     /// The same buffer with one more reference.
-    pub(crate) fn held(&mut self, buf: BufId) -> BufId {
-        self.hold(buf);
+    pub(crate) fn retained(&mut self, buf: BufId) -> BufId {
+        self.retain(buf);
         buf
     }
 
@@ -291,21 +291,26 @@ impl Pool {
             self.vacant.push(buf.0);
             self.forget(object, buf);
         } else {
-            self.kept_bytes += capacity_bytes;
-            self.kept[class].push(buf.0);
+            self.spare_bytes += capacity_bytes;
+            self.spare[class].push(buf.0);
         }
     }
 
     /// Keeps a piece beyond its owner's time and beside the limit: the buffer and where in it the
     /// bytes begin. A buffer that the piece fills at least by half is held, of another it is copied.
-    pub(crate) fn keep(&mut self, buf: BufId, start: u32, piece_bytes: usize) -> (BufId, u32) {
+    pub(crate) fn copy_uncounted(
+        &mut self,
+        buf: BufId,
+        start: u32,
+        piece_bytes: usize,
+    ) -> (BufId, u32) {
         let slot = &mut self.slots[buf.0 as usize];
-        let held = slot.class.filter(|class| capacity_of(*class) / 2 <= piece_bytes);
-        if let Some(class) = held {
+        let retained_class = slot.class.filter(|class| capacity_of(*class) / 2 <= piece_bytes);
+        if let Some(class) = retained_class {
             if !std::mem::replace(&mut slot.uncounted, true) {
                 self.used_bytes -= capacity_of(class);
             }
-            return (self.held(buf), start);
+            return (self.retained(buf), start);
         }
         let copy = self.take_uncounted(piece_bytes);
         let from = self.at(buf, start as usize, piece_bytes);
@@ -320,9 +325,9 @@ impl Pool {
     fn take_uncounted(&mut self, space_bytes: usize) -> BufId {
         let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);
-        if let Some(index) = self.kept[class].pop() {
-            self.kept_bytes -= capacity_bytes;
-            self.unused_bytes = self.unused_bytes.min(self.kept_bytes);
+        if let Some(index) = self.spare[class].pop() {
+            self.spare_bytes -= capacity_bytes;
+            self.unused_bytes = self.unused_bytes.min(self.spare_bytes);
             let slot = &mut self.slots[index as usize];
             assert!(slot.refs_count == 0, "a kept buffer has no owner");
             slot.refs_count = 1;
@@ -337,14 +342,14 @@ impl Pool {
     /// it again and again costs more than the bytes that go through it. Call it each turn.
     pub(crate) fn trim(&mut self, now: Mono) {
         match self.trim_at {
-            None if self.kept_bytes > KEPT_BYTES_MIN => {
+            None if self.spare_bytes > SPARE_BYTES_MIN => {
                 self.trim_at = Some(now.after_ms(TRIM_MS));
-                self.unused_bytes = self.kept_bytes;
+                self.unused_bytes = self.spare_bytes;
             }
             Some(at) if at <= now => {
                 self.trim_at = None;
-                let spare_bytes = self.kept_bytes.saturating_sub(KEPT_BYTES_MIN);
-                self.drop_kept(self.unused_bytes.min(spare_bytes));
+                let spare_bytes = self.spare_bytes.saturating_sub(SPARE_BYTES_MIN);
+                self.drop_spare(self.unused_bytes.min(spare_bytes));
             }
             None | Some(_) => {}
         }
@@ -355,13 +360,13 @@ impl Pool {
         self.trim_at
     }
 
-    fn drop_kept(&mut self, mut drop_bytes: usize) {
+    fn drop_spare(&mut self, mut drop_bytes: usize) {
         for class in (0..CLASS_COUNT).rev() {
             while drop_bytes >= capacity_of(class)
-                && let Some(index) = self.kept[class].pop()
+                && let Some(index) = self.spare[class].pop()
             {
                 drop_bytes -= capacity_of(class);
-                self.kept_bytes -= capacity_of(class);
+                self.spare_bytes -= capacity_of(class);
                 self.slots[index as usize].place = Place::Vacant;
                 self.vacant.push(index);
             }
@@ -369,10 +374,12 @@ impl Pool {
     }
 
     fn forget(&mut self, object: Object, buf: BufId) {
-        let Some(bufs) = self.lent.get_mut(&object) else { panic!("{buf:?} was never lent") };
-        bufs.retain(|lent| *lent != buf);
+        let Some(bufs) = self.file_ranges.get_mut(&object) else {
+            panic!("{buf:?} was never lent")
+        };
+        bufs.retain(|known| *known != buf);
         if bufs.is_empty() {
-            self.lent.remove(&object);
+            self.file_ranges.remove(&object);
         }
     }
 
@@ -449,7 +456,7 @@ impl Pool {
     }
 
     /// A buffer beside the limit, with one reference, into which `make` writes what it finds in others.
-    pub(crate) fn made<R>(
+    pub(crate) fn filled<R>(
         &mut self,
         space_bytes: usize,
         make: impl FnOnce(&mut [u8], &Self) -> R,
@@ -458,11 +465,11 @@ impl Pool {
         // Out of the pool meanwhile, so that nothing else can lie in it.
         let place = std::mem::replace(&mut self.slots[buf.0 as usize].place, Place::Vacant);
         let at = place.memory().at;
-        assert!(space_bytes <= place.memory().capacity_bytes, "the buffer has the room");
-        // SAFETY: the memory is initialised, has the room, and is owned by `place` alone, which outlives
+        assert!(space_bytes <= place.memory().capacity_bytes, "the buffer has the space");
+        // SAFETY: the memory is initialised, has the space, and is owned by `place` alone, which outlives
         // the slice.
-        let room = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), space_bytes) };
-        let made = make(room, self);
+        let space = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), space_bytes) };
+        let made = make(space, self);
         self.slots[buf.0 as usize].place = place;
         (buf, made)
     }
@@ -498,7 +505,7 @@ mod tests {
         let mut pool = Pool::new(8 << 20);
         let first = pool.take(5000).unwrap();
         assert_eq!(pool.used_bytes(), 8192);
-        pool.hold(first);
+        pool.retain(first);
         pool.release(first);
         let second = pool.take(5000).unwrap();
         assert_ne!(first, second);
@@ -533,17 +540,17 @@ mod tests {
         let mut pool = Pool::new(256 << 20);
         let bufs: Vec<BufId> = (0..100).map(|_| pool.take(1 << 20).unwrap()).collect();
         bufs.iter().for_each(|buf| pool.release(*buf));
-        assert_eq!((pool.kept_bytes, pool.used_bytes()), (100 << 20, 0));
+        assert_eq!((pool.spare_bytes, pool.used_bytes()), (100 << 20, 0));
         pool.trim(Mono(0));
         let at = pool.trim_at().unwrap();
         // Ninety of them are needed meanwhile: those stay.
         let bufs: Vec<BufId> = (0..90).map(|_| pool.take(1 << 20).unwrap()).collect();
         bufs.iter().for_each(|buf| pool.release(*buf));
         pool.trim(at);
-        assert_eq!((pool.kept_bytes, pool.trim_at()), (90 << 20, None));
+        assert_eq!((pool.spare_bytes, pool.trim_at()), (90 << 20, None));
         pool.trim(at);
         pool.trim(pool.trim_at().unwrap());
-        assert_eq!(pool.kept_bytes, KEPT_BYTES_MIN);
+        assert_eq!(pool.spare_bytes, SPARE_BYTES_MIN);
         pool.trim(at);
         assert_eq!(pool.trim_at(), None, "the least is kept for ever");
     }
@@ -555,6 +562,6 @@ mod tests {
         bufs.iter().for_each(|buf| pool.release(*buf));
         (0..1024).for_each(|_| assert!(pool.take(8192).is_some()));
         assert_eq!(pool.used_bytes(), 8 << 20);
-        assert!(pool.kept_bytes < 2 * BUFFER_BYTES_MAX, "{} are kept", pool.kept_bytes);
+        assert!(pool.spare_bytes < 2 * BUFFER_BYTES_MAX, "{} are kept", pool.spare_bytes);
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::driver::{DriverChoice, IoEngine};
 use crate::feed::Feed;
-use crate::inspect::InspectDesk;
+use crate::inspect::InspectQueue;
 use crate::kernel::KernelChannel;
-use crate::mailbox::Post;
+use crate::mailbox::Mailbox;
 use interface::{Errno, Say};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -71,7 +71,7 @@ impl Limits {
     /// connections has.
     pub const RATE_BYTES_MIN: u64 = 8 * 1024;
     /// Connections that the kernel holds for a listener until they are accepted, as far as the system
-    /// allows so many. Whoever finds no room is not told, and tries again after a second.
+    /// allows so many. Whoever finds no space is not told, and tries again after a second.
     pub const BACKLOG_COUNT: i32 = 4096;
 }
 
@@ -197,7 +197,7 @@ impl FaultPoint {
 pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
 
 /// Takes a line for people.
-pub type SayFn = Box<dyn FnMut(Say, &str)>;
+pub type LogFn = Box<dyn FnMut(Say, &str)>;
 
 /// Reads the secrets that are kept; `None` where that cannot be done.
 pub type ReadSecrets = Arc<dyn Fn() -> Option<Secrets> + Send + Sync>;
@@ -207,7 +207,7 @@ pub struct Config {
     /// Which lane.
     pub lane: LaneId,
     /// Its mailbox; alone without.
-    pub post: Option<Post>,
+    pub mailbox: Option<Mailbox>,
     /// Accepts connections: bound, listening.
     pub listener: Option<OwnedFd>,
     /// Where [`interface::NetAction::Connect`] connects to.
@@ -232,7 +232,7 @@ pub struct Config {
     pub checksum_reads: bool,
     /// Large replies whose bulk is in memory have a checksum. Without, they leave as those that are sent
     /// from the page cache: for a null server that stands beside one.
-    pub checksum_kept: bool,
+    pub checksum_memory: bool,
     /// Bulk that is received is thrown away by the kernel, neither kept nor checked: for a load that
     /// measures its server. Frames come without it; their heads tell how much there was.
     pub discards_bulk: bool,
@@ -260,11 +260,11 @@ pub struct Config {
     /// For tests.
     pub fault: Option<Fault>,
     /// Prints a line for people. Default: to stderr, with a prefix.
-    pub say: SayFn,
+    pub say: LogFn,
     /// Called for [`interface::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
     /// Who answers [`interface::StoreAction::Inspect`]. Default: there are no inspections.
-    pub inspections: Option<InspectDesk>,
+    pub inspections: Option<InspectQueue>,
     /// Called on a separate thread for [`interface::Action::ReadSecrets`]. Default: there is no secret file.
     pub read_secrets: Option<ReadSecrets>,
 }
@@ -275,7 +275,7 @@ impl Config {
     pub fn new(lane: LaneId) -> Self {
         Self {
             lane,
-            post: None,
+            mailbox: None,
             listener: None,
             server: None,
             sealing: Sealing::Auto,
@@ -285,7 +285,7 @@ impl Config {
             store: None,
             names_follow_files: None,
             checksum_reads: false,
-            checksum_kept: true,
+            checksum_memory: true,
             discards_bulk: false,
             contents_key: None,
             driver: DriverChoice::Auto,

@@ -2,7 +2,7 @@
 //!
 //! They receive, cut frames, check checksums where there are any, send one wave a turn and close in order.
 //! What a frame means is the core's. Invariants: a connection has at most one receive and one
-//! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names
+//! send (or wait for space) in flight; its slot is used again only when none is; a [`ConnId`] names
 //! one connection for ever.
 //!
 //! ```text
@@ -24,7 +24,7 @@ mod sendfile;
 mod sums;
 mod unfinished;
 
-pub(crate) use relay::{Said, Told};
+pub(crate) use relay::{ToExecutor, ToProxy};
 pub(crate) use sealed::Seals;
 pub(crate) use unfinished::Admission;
 
@@ -32,7 +32,7 @@ use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
 use crate::framing::Inbox;
 use crate::listen::Address;
-use crate::mailbox::Letter;
+use crate::mailbox::QueuedMessage;
 use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
 use crate::tools::Tools;
@@ -55,7 +55,7 @@ const INDEX_BITS: u32 = 20;
 /// Replies that wait for those to requests that came with theirs.
 const GATHER_BYTES_MAX: usize = 4096;
 const CANCELLED: Errno = Errno(125);
-/// The socket has no room.
+/// The socket has no space.
 const FULL: Errno = Errno(11);
 const BROKEN_PIPE: Errno = Errno(32);
 
@@ -108,12 +108,12 @@ struct Conn {
     send_armed: bool,
     /// That send leaves at once, and its end wakes nobody.
     sends_at_once: bool,
-    /// It waits for the socket to have room.
+    /// It waits for the socket to have space.
     writable_armed: bool,
     /// Calls on the socket do not wait. Sends and receives of the ring do not care.
     nonblocking: bool,
-    /// The last send did not wholly fit into the socket: the next one waits for room.
-    crowded: bool,
+    /// The last send did not wholly fit into the socket: the next one waits for space.
+    socket_full: bool,
     connect_armed: bool,
     /// It is looked at whether it takes what is sent, and what it had taken at the last look.
     watched: bool,
@@ -179,9 +179,9 @@ pub(crate) struct Conns {
     charged: Shares,
     discharged: bool,
     /// Slots of connections whose sockets peer lanes have, by lane and by what they are called there.
-    backs: HashMap<(usize, ConnId), u32>,
+    executor_ends: HashMap<(usize, ConnId), u32>,
     /// Connections for peer lanes, and what is said on those that are relayed.
-    pub(crate) handed: Vec<(usize, Letter)>,
+    pub(crate) to_peers: Vec<(usize, QueuedMessage)>,
 }
 
 impl Conns {
@@ -211,8 +211,8 @@ impl Conns {
             unfinished: VecDeque::new(),
             charged: Shares::new(),
             discharged: false,
-            backs: HashMap::new(),
-            handed: Vec::new(),
+            executor_ends: HashMap::new(),
+            to_peers: Vec::new(),
         }
     }
 
@@ -223,16 +223,16 @@ impl Conns {
             let conn = self.conn(index);
             (conn.admitted, conn.admission) = (true, admission);
             self.touch(index);
-            self.tell(index, Told::Admitted(admission));
+            self.send_to_proxy(index, ToProxy::Admitted(admission));
         }
     }
 
     pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
-        if self.is_back(index) {
-            return self.send_back(index, frame, bulk, tools);
+        if self.is_executor_end(index) {
+            return self.send_via_proxy(index, frame, bulk, tools);
         }
-        tools.meet_send(frame);
+        tools.check_reply_fault(frame);
         self.conn(index).push(frame, bulk, tools);
         self.queued(index, tools);
     }
@@ -251,9 +251,9 @@ impl Conns {
 
     pub(crate) fn close(&mut self, id: ConnId, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
-        if self.is_back(index) {
-            self.tell(index, Told::Closed);
-            return self.bury(index, tools);
+        if self.is_executor_end(index) {
+            self.send_to_proxy(index, ToProxy::Close);
+            return self.remove(index, tools);
         }
         self.begin_close(index, tools);
     }
@@ -277,12 +277,12 @@ impl Conns {
             conn.outbox.sent(sent_bytes as usize);
             tools.counters.out_bytes += u64::from(sent_bytes);
         }
-        let was_at_once = !std::mem::replace(&mut conn.crowded, !conn.outbox.is_through());
+        let was_at_once = !std::mem::replace(&mut conn.socket_full, !conn.outbox.is_through());
         match (&conn.state, result) {
-            (State::Dead, _) => self.bury_if_quiet(index, tools),
+            (State::Dead, _) => self.remove_if_quiet(index, tools),
             (_, Err(FULL)) if was_at_once => self.touch(index),
             (_, Ok(sent_bytes)) if sent_bytes > 0 => self.touch(index),
-            (State::Closing { .. }, _) => self.kill(index, tools),
+            (State::Closing { .. }, _) => self.abort(index, tools),
             (_, result) => {
                 let errno = result.err().unwrap_or(BROKEN_PIPE);
                 self.fail(index, CloseReason::Failed(errno), tools);
@@ -297,8 +297,8 @@ impl Conns {
             tools.counters.in_bytes += u64::from(received_bytes);
         }
         match (&mut conn.state, result) {
-            (State::Dead, _) => self.bury_if_quiet(index, tools),
-            (State::HandingOver { .. }, Err(CANCELLED)) => self.give_away(index, tools),
+            (State::Dead, _) => self.remove_if_quiet(index, tools),
+            (State::HandingOver { .. }, Err(CANCELLED)) => self.complete_handover(index, tools),
             (State::HandingOver { .. }, Ok(1..)) => {
                 self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
             }
@@ -306,7 +306,7 @@ impl Conns {
                 *peer_ended = received_bytes == 0;
                 self.touch(index);
             }
-            (State::Closing { .. }, Err(_)) => self.kill(index, tools),
+            (State::Closing { .. }, Err(_)) => self.abort(index, tools),
             (_, Ok(0)) => self.fail(index, CloseReason::Ended, tools),
             (_, Ok(received_bytes)) => self.received(index, received_bytes as usize, tools),
             (_, Err(Errno(4))) => self.touch(index),
@@ -327,8 +327,8 @@ impl Conns {
             let Some(index) = self.starved.pop_front() else { break };
             if let Some(conn) = self.slots[index as usize].as_mut() {
                 conn.starved = false;
-                if self.is_back(index) {
-                    self.take_waiting(index, tools);
+                if self.is_executor_end(index) {
+                    self.deliver_waiting(index, tools);
                 } else {
                     self.cut(index, tools);
                 }
@@ -339,11 +339,11 @@ impl Conns {
         for index in touched.drain(..) {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             conn.touched = false;
-            if self.is_back(index) {
-                self.tell_heard(index);
+            if self.is_executor_end(index) {
+                self.report_processed(index);
                 continue;
             }
-            if !self.go_on(index, tools) {
+            if !self.resume(index, tools) {
                 self.arm_send(index, tools);
             }
             self.arm_recv(index, tools);
@@ -366,9 +366,9 @@ impl Conns {
 
     /// Cuts what had to wait for the next turn. Returns whether the replies that there are wait for those
     /// to come: what was asked for in one piece is answered in one, though others have their turns between.
-    fn go_on(&mut self, index: u32, tools: &mut Tools) -> bool {
+    fn resume(&mut self, index: u32, tools: &mut Tools) -> bool {
         let conn = self.conn(index);
-        let open = matches!(conn.state, State::Open) && !conn.is_unheard();
+        let open = matches!(conn.state, State::Open) && !conn.waits_for_executor();
         if !open || !std::mem::take(&mut conn.paused) {
             return false;
         }
@@ -399,7 +399,7 @@ impl Conns {
         }
         let conn = self.conn(index);
         // A closing connection waits for its last send, and must be woken by it.
-        let at_once = !conn.crowded && conn.is_open();
+        let at_once = !conn.socket_full && conn.is_open();
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
             conn.send_armed = true;
             conn.sends_at_once = matches!(op, Op::Send { at_once: true, .. });
@@ -407,7 +407,7 @@ impl Conns {
             // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the
             // connection keeps socket and outbox until nothing is armed.
             unsafe { tools.driver.queue(Token::new(Kind::Send, index), op) };
-            // What is sent at once has no time to find no room.
+            // What is sent at once has no time to find no space.
             if !conn.sends_at_once {
                 self.watch(index, tools.now.mono);
             }
@@ -423,7 +423,7 @@ impl Conns {
                 shutdown(socket, Shutdown::Write).ok();
             }
             if ended {
-                self.kill(index, tools);
+                self.abort(index, tools);
             }
         }
     }
@@ -431,7 +431,7 @@ impl Conns {
     fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let closing = matches!(conn.state, State::Closing { .. });
-        let open = conn.is_open() && !conn.is_held();
+        let open = conn.is_open() && !conn.waits_for_credit();
         if conn.recv_armed || !(closing || open) {
             return;
         }
@@ -464,7 +464,7 @@ impl Conns {
         let conn = self.conn(index);
         // Who does not read what he asked for asks for no more. What was begun is received.
         let owed = conn.outbox.unsent_bytes() >= pause_bytes;
-        if conn.accepted && (owed || conn.is_held()) && conn.incoming.is_none() {
+        if conn.accepted && (owed || conn.waits_for_credit()) && conn.incoming.is_none() {
             return;
         }
         let socket = conn.raw();
@@ -478,8 +478,8 @@ impl Conns {
                 Op::Recv { socket, at, space_bytes, whole: !discard, discard }
             }
             None => {
-                let room = conn.inbox.room();
-                let (at, space_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+                let space = conn.inbox.space();
+                let (at, space_bytes) = (space.as_mut_ptr(), u32_of(space.len()));
                 Op::Recv { socket, at, space_bytes, whole: false, discard: false }
             }
         };
@@ -518,11 +518,11 @@ impl Conns {
         } else if conn.announced {
             tools.events.push(Event::Net(NetEvent::Closed { conn: conn.id, reason }));
         }
-        self.part(index, reason);
-        self.kill(index, tools);
+        self.end_relay(index, reason);
+        self.abort(index, tools);
     }
 
-    fn kill(&mut self, index: u32, tools: &mut Tools) {
+    fn abort(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.state = State::Dead;
         let socket = conn.raw();
@@ -538,16 +538,16 @@ impl Conns {
         if conn.connect_armed {
             tools.driver.cancel(Token::new(Kind::Connect, index), socket);
         }
-        self.bury_if_quiet(index, tools);
+        self.remove_if_quiet(index, tools);
     }
 
-    fn bury_if_quiet(&mut self, index: u32, tools: &mut Tools) {
+    fn remove_if_quiet(&mut self, index: u32, tools: &mut Tools) {
         if !self.conn(index).is_armed() {
-            self.bury(index, tools);
+            self.remove(index, tools);
         }
     }
 
-    fn bury(&mut self, index: u32, tools: &mut Tools) {
+    fn remove(&mut self, index: u32, tools: &mut Tools) {
         let Some(mut conn) = self.slots[index as usize].take() else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
         if let Some(socket) = &conn.socket {
@@ -555,8 +555,8 @@ impl Conns {
             tools.counters.syscall_count += 1; // Its close.
         }
         conn.outbox.clear(&mut tools.pool);
-        if let Some(Relay::Back(back)) = &conn.relay {
-            self.backs.remove(&(back.lane, back.front));
+        if let Some(Relay::Executor(back)) = &conn.relay {
+            self.executor_ends.remove(&(back.lane, back.proxy_conn));
         }
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);

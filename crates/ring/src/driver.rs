@@ -8,14 +8,14 @@
 //! an [`Op`] belongs to the driver until its completion was reaped; nothing blocks the lane but
 //! [`Driver::enter`], as long as it was told (and [`IoEngine::Inline`], which is there to do that).
 
+mod backend;
 mod choice;
 mod engine;
 mod epoll;
 mod files;
+mod notices;
 mod pool;
-mod reach;
 mod sockets;
-mod told;
 mod uring;
 mod watch;
 
@@ -29,9 +29,9 @@ pub use engine::IoEngine;
 
 use crate::number::usize_of;
 use crate::pin::usable_cores;
-use engine::Side;
+use backend::Backend;
+use engine::EngineSide;
 use interface::Errno;
-use reach::Reach;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
     KernelReadable,
     KernelEntry,
     /// An engine has something to tell; never reaped.
-    Bell,
+    EngineWakeup,
 }
 
 impl Kind {
@@ -70,7 +70,7 @@ impl Kind {
         Self::Job,
         Self::KernelReadable,
         Self::KernelEntry,
-        Self::Bell,
+        Self::EngineWakeup,
     ];
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum Op {
     },
     /// `at_once`: sent while it is submitted, or not at all. Its success is told with the next
     /// completions and ends no wait, so that a turn is not woken by its own replies; what the
-    /// socket has no room for comes back as a short count or EAGAIN, and that does end it.
+    /// socket has no space for has_other back as a short count or EAGAIN, and that does end it.
     Send {
         socket: RawFd,
         at: *const u8,
@@ -190,7 +190,7 @@ pub(crate) enum Op {
     Readable {
         file: RawFd,
     },
-    /// Completes when the socket has room again, or is broken.
+    /// Completes when the socket has space again, or is broken.
     Writable {
         socket: RawFd,
     },
@@ -230,18 +230,18 @@ pub(crate) enum Wait {
 
 /// What became of the reads and writes of objects, as far as this process can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Handed {
+pub(crate) struct Offloaded {
     /// Those that were given to another thread.
-    pub(crate) handed_count: u64,
+    pub(crate) offloaded_count: u64,
     /// Threads that were started for it.
     pub(crate) thread_count: u64,
 }
 
 /// A lane's driver.
 pub(crate) struct Driver {
-    reach: Reach,
-    /// Who reads and writes objects, if not `reach`.
-    side: Option<Side>,
+    backend: Backend,
+    /// Who reads and writes objects, if not `backend`.
+    engine: Option<EngineSide>,
     cores: Vec<u16>,
 }
 
@@ -251,59 +251,59 @@ impl Driver {
     /// # Errors
     /// When the one that is wanted is not to be had; the text says what to do.
     pub(crate) fn new(choice: DriverChoice, polls: bool) -> io::Result<Self> {
-        Ok(Self { reach: Reach::new(choice, polls)?, side: None, cores: usable_cores()? })
+        Ok(Self { backend: Backend::new(choice, polls)?, engine: None, cores: usable_cores()? })
     }
 
     /// Which it is.
     pub(crate) const fn kind(&self) -> DriverKind {
-        self.reach.kind()
+        self.backend.kind()
     }
 
     /// Where the threads that do what would block may run, the kernel's or ours.
     pub(crate) fn work_on(&mut self, cores: &[u16]) -> io::Result<()> {
         self.cores = cores.to_vec();
-        self.reach.work_on(cores)
+        self.backend.work_on(cores)
     }
 
-    /// Says who reads and writes objects; comes after [`Self::work_on`] and before all operations.
+    /// Says who reads and writes objects; has_other after [`Self::work_on`] and before all operations.
     ///
     /// # Errors
     /// When it cannot, here or with this driver; the text says what to do.
-    pub(crate) fn take_engine(&mut self, engine: IoEngine) -> io::Result<()> {
+    pub(crate) fn set_engine(&mut self, engine: IoEngine) -> io::Result<()> {
         engine.check(self.kind())?;
-        self.side = Side::new(engine, &self.cores)?;
+        self.engine = EngineSide::new(engine, &self.cores)?;
         Ok(())
     }
 
     /// Whether [`Op::Truncate`] exists (io_uring: Linux 6.9).
     pub(crate) const fn truncates(&self) -> bool {
-        self.reach.truncates()
+        self.backend.truncates()
     }
 
     /// Calls so far that wait for the kernel or look what it has: io_uring_enter, or epoll_pwait2.
     pub(crate) const fn enter_count(&self) -> u64 {
-        self.reach.enter_count()
+        self.backend.enter_count()
     }
 
     /// All other system calls that the driver made on this thread so far; a thread that it started
     /// counts as one.
     pub(crate) fn call_count(&self) -> u64 {
-        self.reach.call_count() + self.side.as_ref().map_or(0, Side::call_count)
+        self.backend.call_count() + self.engine.as_ref().map_or(0, EngineSide::call_count)
     }
 
     /// What became of the reads and writes of objects. Of io_uring's own threads nothing is known.
-    pub(crate) fn handed(&self) -> Handed {
-        let Some(side) = &self.side else {
-            let (handed_count, thread_count) = self.reach.handed();
-            return Handed { handed_count, thread_count };
+    pub(crate) fn offloaded(&self) -> Offloaded {
+        let Some(engine) = &self.engine else {
+            let (offloaded_count, thread_count) = self.backend.offloaded();
+            return Offloaded { offloaded_count, thread_count };
         };
-        // What `reach` has threads for beside it is no object's.
-        side.handed()
+        // What `backend` has threads for beside it is no object's.
+        engine.offloaded()
     }
 
     /// Whether completions are known already.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.reach.is_answered()
+    pub(crate) fn has_completions(&self) -> bool {
+        self.backend.has_completions()
     }
 
     /// Queues an operation; it leaves with the next [`Self::enter`].
@@ -312,67 +312,70 @@ impl Driver {
     /// Memory and descriptors that `op` names stay valid, and memory that it writes stays
     /// untouched, until its completion was reaped.
     pub(crate) unsafe fn queue(&mut self, token: Token, op: Op) {
-        match &mut self.side {
+        match &mut self.engine {
             // SAFETY: the caller vouches.
-            Some(side) if Side::takes(token, op) => unsafe { side.queue(token, op) },
+            Some(engine) if EngineSide::takes(token, op) => unsafe { engine.queue(token, op) },
             // SAFETY: the caller vouches.
-            Some(_) | None => unsafe { self.reach.queue(token, op) },
+            Some(_) | None => unsafe { self.backend.queue(token, op) },
         }
     }
 
     /// Asks to end an operation on this file early; its completion tells what came of it.
     pub(crate) fn cancel(&mut self, token: Token, file: RawFd) {
         // SAFETY: a cancellation names no memory.
-        unsafe { self.reach.queue(Token::new(Kind::Cancel, 0), Op::Cancel { token, file }) };
+        unsafe { self.backend.queue(Token::new(Kind::Cancel, 0), Op::Cancel { token, file }) };
     }
 
     /// A descriptor that sockets or events were named by leaves this lane, open or about to be
     /// closed; no operation on it may be in flight.
     pub(crate) fn forget(&mut self, file: RawFd) {
-        self.reach.forget(file);
+        self.backend.forget(file);
     }
 
     /// Completes an operation that needs no kernel.
-    pub(crate) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
-        self.reach.answer(token, result);
+    pub(crate) fn complete(&mut self, token: Token, result: Result<u32, Errno>) {
+        self.backend.complete(token, result);
     }
 
     /// Looks out for completions without a clock and without sleeping, and for what else may come.
     /// Whether anything came within so many rounds.
-    pub(crate) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
-        let Self { reach, side, .. } = self;
-        let told = || side.as_ref().is_some_and(Side::has_news);
-        reach.poll(round_count, || comes() || told())
+    pub(crate) fn poll(&mut self, round_count: u64, mut has_other: impl FnMut() -> bool) -> bool {
+        let Self { backend, engine, .. } = self;
+        let engine_has_notices = || engine.as_ref().is_some_and(EngineSide::has_notices);
+        backend.poll(round_count, || has_other() || engine_has_notices())
     }
 
     /// Whether there are completions, or would be some if the kernel were entered, as far as memory
     /// tells.
     pub(crate) fn is_pending(&mut self) -> bool {
-        let told = self.side.as_ref().is_some_and(|side| side.has_news() || side.has_answered());
-        told || self.reach.is_pending()
+        let engine_pending = self
+            .engine
+            .as_ref()
+            .is_some_and(|engine| engine.has_notices() || engine.has_completions());
+        engine_pending || self.backend.is_pending()
     }
 
     /// Submits what was queued, waits for a completion if asked to.
     pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        match &mut self.side {
-            Some(side) => side.enter(wait, &mut self.reach),
-            None => self.reach.enter(wait),
+        match &mut self.engine {
+            Some(engine) => engine.enter(wait, &mut self.backend),
+            None => self.backend.enter(wait),
         }
     }
 
     /// Takes what has completed, about `count_max` at most.
     pub(crate) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
-        self.reach.reap(completions, count_max);
-        if let Some(side) = &mut self.side {
-            side.reaped(completions);
+        self.backend.reap(completions, count_max);
+        if let Some(engine) = &mut self.engine {
+            engine.reaped(completions);
         }
     }
 
     /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
     /// Returns whether nothing is left.
     pub(crate) fn quiesce(&mut self) -> bool {
-        let beside = self.side.as_mut().is_none_or(Side::end);
-        self.reach.quiesce() && beside
+        let engine_quiet = self.engine.as_mut().is_none_or(EngineSide::end);
+        self.backend.quiesce() && engine_quiet
     }
 }
 

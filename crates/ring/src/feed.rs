@@ -91,7 +91,7 @@ pub enum RowReply {
 #[derive(Debug)]
 pub struct Applier {
     thread: OnceLock<Thread>,
-    /// Packed places, by lane.
+    /// Packed positions, by lane.
     durable: Box<[AtomicU64]>,
     idle: AtomicBool,
     urgent: AtomicBool,
@@ -110,9 +110,10 @@ impl Applier {
     }
 
     /// Where each lane's log is durable.
-    fn places(&self) -> Vec<LogPosition> {
-        let place = |place: &AtomicU64| LogPosition::unpacked(place.load(Ordering::Acquire));
-        self.durable.iter().map(place).collect()
+    fn positions(&self) -> Vec<LogPosition> {
+        let position =
+            |position: &AtomicU64| LogPosition::unpacked(position.load(Ordering::Acquire));
+        self.durable.iter().map(position).collect()
     }
 
     fn durable(&self, lane: LaneId) -> &AtomicU64 {
@@ -159,7 +160,7 @@ impl Applier {
     }
 
     /// Something is to be done soon.
-    pub fn call(&self) {
+    pub fn mark_urgent(&self) {
         self.urgent.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -183,8 +184,8 @@ impl RowQueries {
     pub fn next(&self) -> Option<RowQuery> {
         let mut waiting = lock(&self.waiting);
         loop {
-            if let Some(ask) = waiting.0.pop_front() {
-                return Some(ask);
+            if let Some(query) = waiting.0.pop_front() {
+                return Some(query);
             }
             if waiting.1 {
                 return None;
@@ -199,8 +200,8 @@ impl RowQueries {
         self.more.notify_all();
     }
 
-    fn ask(&self, ask: RowQuery) {
-        lock(&self.waiting).0.push_back(ask);
+    fn ask(&self, query: RowQuery) {
+        lock(&self.waiting).0.push_back(query);
         self.more.notify_one();
     }
 }
@@ -216,7 +217,7 @@ struct Shared {
     /// Space reserved in it, 0 without.
     next_bytes: AtomicU64,
     retired: Mutex<Vec<OwnedFd>>,
-    news: Mutex<Vec<RowReply>>,
+    replies: Mutex<Vec<RowReply>>,
     applier: Arc<Applier>,
     asks: Arc<RowQueries>,
     waker: Waker,
@@ -247,7 +248,7 @@ impl Feed {
             next_wanted: AtomicBool::new(false),
             next_bytes: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
-            news: Mutex::new(Vec::new()),
+            replies: Mutex::new(Vec::new()),
             applier,
             asks,
             waker,
@@ -269,7 +270,7 @@ impl Feed {
         self.shared.lengths.segment_bytes
     }
 
-    /// Everything before this place is durable.
+    /// Everything before this position is durable.
     #[must_use]
     pub fn durable(&self) -> LogPosition {
         LogPosition::unpacked(self.shared.applier.durable(self.shared.lane).load(Ordering::Acquire))
@@ -277,12 +278,12 @@ impl Feed {
 
     /// Whether the lane will need a file soon and has none to go on in.
     #[must_use]
-    pub fn wants_segment(&self) -> bool {
+    pub fn needs_segment(&self) -> bool {
         self.shared.next_wanted.load(Ordering::Acquire) && lock(&self.shared.next).is_none()
     }
 
     /// PrivilegedBits the lane a file to go on in.
-    pub fn give_segment(&self, segment: Segment) {
+    pub fn set_next_segment(&self, segment: Segment) {
         let reserved_bytes = segment.reserved_bytes;
         *lock(&self.shared.next) = Some(segment);
         self.shared.next_bytes.store(reserved_bytes, Ordering::Release);
@@ -301,10 +302,10 @@ impl Feed {
     }
 
     /// Tells the lane, and wakes it.
-    pub fn tell(&self, news: impl IntoIterator<Item = RowReply>) {
-        let mut waiting = lock(&self.shared.news);
+    pub fn notify(&self, replies: impl IntoIterator<Item = RowReply>) {
+        let mut waiting = lock(&self.shared.replies);
         let known_count = waiting.len();
-        waiting.extend(news);
+        waiting.extend(replies);
         let more = waiting.len() > known_count;
         drop(waiting);
         if more {
@@ -315,14 +316,14 @@ impl Feed {
     // --- what the lane says ----------------------------------------------------------------------
 
     /// Says how far the log is durable. Whether a thread was woken, which is a system call.
-    pub(crate) fn announce(&self, place: LogPosition) -> bool {
-        self.shared.applier.durable(self.shared.lane).store(place.packed(), Ordering::Release);
+    pub(crate) fn announce(&self, position: LogPosition) -> bool {
+        self.shared.applier.durable(self.shared.lane).store(position.packed(), Ordering::Release);
         self.shared.applier.announce()
     }
 
     /// Where each lane's log is durable.
-    pub(crate) fn places(&self) -> Vec<LogPosition> {
-        self.shared.applier.places()
+    pub(crate) fn positions(&self) -> Vec<LogPosition> {
+        self.shared.applier.positions()
     }
 
     /// Bytes of a trailer that says so.
@@ -334,15 +335,15 @@ impl Feed {
     pub(crate) fn hurry(&self, written_bytes: u64) {
         let is_long = self.space_bytes(written_bytes) < self.shared.lengths.log_bytes_max / 2;
         if is_long && !self.shared.applier.is_urgent() {
-            self.shared.applier.call();
+            self.shared.applier.mark_urgent();
         }
     }
 
     /// Asks for a file to go on in, once.
-    pub(crate) fn want_segment(&self) -> bool {
+    pub(crate) fn request_segment(&self) -> bool {
         let wanted = self.shared.next_wanted.swap(true, Ordering::AcqRel);
         if !wanted {
-            self.shared.applier.call();
+            self.shared.applier.mark_urgent();
         }
         !wanted
     }
@@ -373,12 +374,12 @@ impl Feed {
         self.shared.lengths.log_bytes_max.saturating_sub(behind_bytes)
     }
 
-    pub(crate) fn ask(&self, ask: RowQuery) {
-        self.shared.asks.ask(ask);
+    pub(crate) fn ask(&self, query: RowQuery) {
+        self.shared.asks.ask(query);
     }
 
-    pub(crate) fn take_news(&self) -> Vec<RowReply> {
-        std::mem::take(&mut *lock(&self.shared.news))
+    pub(crate) fn take_replies(&self) -> Vec<RowReply> {
+        std::mem::take(&mut *lock(&self.shared.replies))
     }
 }
 

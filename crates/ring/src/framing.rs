@@ -33,8 +33,8 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Where the next bytes go. The memory stays where it is until [`Self::arrived`].
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    /// Where the next bytes go. The memory stays where it is until [`Self::received`].
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
@@ -56,14 +56,17 @@ impl Inbox {
         }
         let narrow = self.narrow && self.wanted_bytes == 0;
         let space_bytes_max = if narrow { SPACE_BYTES_MIN } else { usize::MAX };
-        let room = &mut self.bytes[self.end..];
-        let space_bytes = room.len().min(space_bytes_max);
-        &mut room[..space_bytes]
+        let space = &mut self.bytes[self.end..];
+        let space_bytes = space.len().min(space_bytes_max);
+        &mut space[..space_bytes]
     }
 
-    /// So many bytes were written at the front of [`Self::room`].
-    pub(crate) fn arrived(&mut self, arrived_bytes: usize) {
-        assert!(arrived_bytes <= self.bytes.len() - self.end, "more arrived than there was room");
+    /// So many bytes were written at the front of [`Self::space`].
+    pub(crate) fn received(&mut self, arrived_bytes: usize) {
+        assert!(
+            arrived_bytes <= self.bytes.len() - self.end,
+            "more was received than there was space"
+        );
         self.end += arrived_bytes;
         self.narrow = false;
         let full = self.end == self.bytes.len();
@@ -186,10 +189,10 @@ mod tests {
     fn receive(inbox: &mut Inbox, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let room = inbox.room();
-            let count = room.len().min(rest.len());
-            room[..count].copy_from_slice(&rest[..count]);
-            inbox.arrived(count);
+            let space = inbox.space();
+            let count = space.len().min(rest.len());
+            space[..count].copy_from_slice(&rest[..count]);
+            inbox.received(count);
             rest = &rest[count..];
         }
     }
@@ -233,13 +236,13 @@ mod tests {
         inbox.clear();
         receive(&mut inbox, &[sent.clone(), vec![7; 10]].concat());
         let Ok(Cut::Frame(lengths)) = inbox.cut(true) else { panic!("a whole frame is there") };
-        assert!(inbox.room().len() > SPACE_BYTES_MIN);
+        assert!(inbox.space().len() > SPACE_BYTES_MIN);
         let mut bulk = vec![0; 1000];
         assert_eq!(inbox.take_behind(lengths.frame_bytes, &mut bulk), 10);
         inbox.consume(lengths.frame_bytes);
-        assert_eq!(inbox.room().len(), SPACE_BYTES_MIN);
+        assert_eq!(inbox.space().len(), SPACE_BYTES_MIN);
         receive(&mut inbox, &sent);
-        assert!(inbox.room().len() > SPACE_BYTES_MIN, "small frames have all the room again");
+        assert!(inbox.space().len() > SPACE_BYTES_MIN, "small frames have all the space again");
     }
 
     #[test]

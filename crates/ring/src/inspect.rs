@@ -10,39 +10,39 @@ use wire::{Inspect, LaneId, Status};
 
 /// A question of a lane's.
 #[derive(Debug)]
-pub struct InspectAsk {
+pub struct InspectRequest {
     /// Which lane's connection.
     pub lane: LaneId,
     /// The connection.
     pub conn: ConnId,
     /// What is asked; `None`: the connection is gone, and nothing is to be answered.
-    pub ask: Option<Inspect>,
+    pub inspect: Option<Inspect>,
 }
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct InspectNews {
+pub(crate) struct InspectReply {
     pub(crate) conn: ConnId,
     pub(crate) status: Status,
     pub(crate) reply: Box<[u8]>,
 }
 
 /// Where a lane's questions go. Must not block.
-pub type TakeInspectAsk = Arc<dyn Fn(InspectAsk) + Send + Sync>;
+pub type SubmitInspect = Arc<dyn Fn(InspectRequest) + Send + Sync>;
 
 /// A lane's end of it.
 #[derive(Clone)]
-pub struct InspectDesk {
-    ask: TakeInspectAsk,
+pub struct InspectQueue {
+    submit: SubmitInspect,
     waker: Waker,
-    news: Arc<Mutex<Vec<InspectNews>>>,
+    replies: Arc<Mutex<Vec<InspectReply>>>,
 }
 
-impl InspectDesk {
+impl InspectQueue {
     /// For the lane of this mailbox.
     #[must_use]
-    pub fn new(waker: Waker, ask: TakeInspectAsk) -> Self {
-        Self { ask, waker, news: Arc::default() }
+    pub fn new(waker: Waker, submit: SubmitInspect) -> Self {
+        Self { submit, waker, replies: Arc::default() }
     }
 
     /// Whose it is.
@@ -52,21 +52,21 @@ impl InspectDesk {
     }
 
     /// Answers the last question of a connection. `reply` is an encoded [`wire::Inspected`], if it went well.
-    pub fn tell(&self, conn: ConnId, status: Status, reply: Box<[u8]>) {
-        self.lock().push(InspectNews { conn, status, reply });
+    pub fn reply(&self, conn: ConnId, status: Status, reply: Box<[u8]>) {
+        self.lock().push(InspectReply { conn, status, reply });
         self.waker.wake();
     }
 
-    pub(crate) fn ask(&self, conn: ConnId, ask: Option<Inspect>) {
-        (self.ask)(InspectAsk { lane: self.lane(), conn, ask });
+    pub(crate) fn request(&self, conn: ConnId, inspect: Option<Inspect>) {
+        (self.submit)(InspectRequest { lane: self.lane(), conn, inspect });
     }
 
-    pub(crate) fn take_news(&self) -> Vec<InspectNews> {
+    pub(crate) fn take_replies(&self) -> Vec<InspectReply> {
         std::mem::take(&mut *self.lock())
     }
 
     /// Nothing is ever left half done in there.
-    fn lock(&self) -> MutexGuard<'_, Vec<InspectNews>> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<InspectReply>> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,17 +21,17 @@ use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
-use crate::segments::Elsewhere;
+use crate::segments::SegmentTask;
 use crate::sums::{Chunk, READ_BYTES_MAX};
 use crate::tools::Tools;
-mod far;
 mod kind;
-mod look;
 mod moves;
+mod query;
+mod segmented;
 
 use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent};
 pub(crate) use kind::JobKind;
-use look::{look, seek_in};
+use query::{seek_in, stat_of};
 use rustix::fs::ftruncate;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -45,7 +45,7 @@ const NO_SPACE: Errno = Errno(28);
 
 /// From how many bytes on a read may stay in the file: below, the two calls that find out whether
 /// it can and the one more that sends it cost as much as the copy they save.
-pub(crate) const LEND_BYTES_MIN: usize = 64 * 1024;
+pub(crate) const FILE_RANGE_BYTES_MIN: usize = 64 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -58,7 +58,7 @@ enum Step {
     MakeDir(u8),
     Move,
     /// Another thread works on an object of several segments.
-    Elsewhere,
+    Segments,
     Sync,
     Unlink,
     /// Waiting for somebody's sync, or for being the one who syncs.
@@ -87,7 +87,7 @@ pub(crate) struct Job {
     cached: bool,
     /// The page cache had not all of it.
     missed: bool,
-    elsewhere: Option<Elsewhere>,
+    segment_task: Option<SegmentTask>,
     /// Of an allocation: the file's size before, and why it was refused, if it was.
     before_bytes: u64,
     refused: Option<Errno>,
@@ -112,7 +112,7 @@ impl Job {
             chunk: None,
             cached: kind.asks_cache(),
             missed: false,
-            elsewhere: None,
+            segment_task: None,
             before_bytes: 0,
             refused: None,
             leads: false,
@@ -152,7 +152,7 @@ impl Job {
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::Move => self.on_moved(outcome, token, objects, tools),
-            Step::Elsewhere => self.on_elsewhere(outcome, token, objects, tools),
+            Step::Segments => self.on_segment_task(outcome, token, objects, tools),
             Step::Sync => match outcome {
                 Ok(_) if objects.names_follow_files => self.done(tools),
                 Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
@@ -162,7 +162,7 @@ impl Job {
             Step::Unlink => match outcome {
                 Ok(_) | Err(NOT_FOUND) if objects.names_follow_files => {
                     self.step = Step::Follow;
-                    self.leads = objects.follow(index);
+                    self.leads = objects.join_removals(index);
                     self.leads && self.go(Step::OpenDir(2), token, objects, tools)
                 }
                 Ok(_) | Err(NOT_FOUND) => self.go(Step::OpenDir(2), token, objects, tools),
@@ -188,7 +188,7 @@ impl Job {
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
             if self.has_segments(objects, tools) {
-                return self.send_elsewhere(token, objects, tools);
+                return self.start_segment_task(token, objects, tools);
             }
             return self.go(Step::Unlink, token, objects, tools);
         }
@@ -247,8 +247,8 @@ impl Job {
 
     /// The file is open.
     fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
-        if self.is_far(objects) {
-            return self.send_elsewhere(token, objects, tools);
+        if self.needs_segments(objects) {
+            return self.start_segment_task(token, objects, tools);
         }
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
@@ -261,7 +261,7 @@ impl Job {
                     objects.starve(token.index);
                     return false;
                 }
-                self.buf = self.lend(offset, space_bytes, objects, tools);
+                self.buf = self.take_file_range(offset, space_bytes, objects, tools);
                 if self.buf.is_some() {
                     return self.done(tools);
                 }
@@ -287,15 +287,15 @@ impl Job {
                 }
                 self.buf = tools.pool.take(READ_BYTES_MAX);
                 self.chunk = tools.sum_jobs.next(sums);
-                self.go_on_chunk(token, objects, tools)
+                self.read_chunk(token, objects, tools)
             }
             JobKind::Write { offset, bulk, .. } => {
                 let end = offset.saturating_add(u64::from(bulk.bulk_bytes));
-                self.keep_lent(offset..end, objects, tools);
+                self.load_file_ranges(offset..end, objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Truncate { size_bytes, .. } if !tools.driver.truncates() => {
-                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                self.load_file_ranges(size_bytes..u64::MAX, objects, tools);
                 tools.counters.syscall_count += 1;
                 let result =
                     borrowed(objects, self.object_index, |file| ftruncate(file, size_bytes));
@@ -305,29 +305,29 @@ impl Job {
                 }
             }
             JobKind::Truncate { size_bytes, .. } => {
-                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                self.load_file_ranges(size_bytes..u64::MAX, objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => {
                 if takes_space(mode) && !self.finds_space(range_bytes, objects, tools) {
                     return self.fail(NO_SPACE, objects, tools);
                 }
-                self.keep_lent(offset..offset.saturating_add(range_bytes), objects, tools);
+                self.load_file_ranges(offset..offset.saturating_add(range_bytes), objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Seek { ticket, offset, hole } => {
                 tools.counters.syscall_count += 1;
-                let look = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
-                let result = borrowed(objects, self.object_index, look);
+                let seek_at = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
+                let result = borrowed(objects, self.object_index, seek_at);
                 tools.events.push(Event::Object(ObjectEvent::Sought { ticket, result }));
                 true
             }
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
             JobKind::Stat { ticket } => {
                 tools.counters.syscall_count += 1;
-                let result = borrowed(objects, self.object_index, look);
-                if result.is_ok_and(|found| self.may_go_on(found, objects)) {
-                    return self.send_elsewhere(token, objects, tools);
+                let result = borrowed(objects, self.object_index, stat_of);
+                if result.is_ok_and(|found| self.may_have_more(found, objects)) {
+                    return self.start_segment_task(token, objects, tools);
                 }
                 let result = result.map(Some);
                 tools.events.push(Event::Object(ObjectEvent::Stat { ticket, result }));
@@ -337,11 +337,11 @@ impl Job {
         }
     }
 
-    /// Whether there may be room for what of a range has none yet; looks how large the file is, too.
+    /// Whether there may be space for what of a range has none yet; looks how large the file is, too.
     fn finds_space(&mut self, range_bytes: u64, objects: &mut Objects, tools: &mut Tools) -> bool {
         tools.counters.syscall_count += 2;
         let found = borrowed(objects, self.object_index, |file| {
-            let found = look(file)?;
+            let found = stat_of(file)?;
             Ok((found, has_space(file, range_bytes.saturating_sub(found.allocated_bytes))?))
         });
         // Who cannot tell is asked by trying.
@@ -351,7 +351,7 @@ impl Job {
     }
 
     /// What was lent of a part of the file that is about to change is copied first.
-    fn keep_lent(&self, touched: Range<u64>, objects: &mut Objects, tools: &mut Tools) {
+    fn load_file_ranges(&self, touched: Range<u64>, objects: &mut Objects, tools: &mut Tools) {
         let object = objects.slot(self.object_index).object;
         tools.counters.syscall_count += u64_of(tools.pool.load(object, &touched));
     }
@@ -413,9 +413,9 @@ impl Job {
         let path = self.path.bytes.as_ptr().cast();
         let (point, op) = match step {
             Step::Begin => return self.begin(token, objects, tools),
-            Step::Elsewhere => {
-                let Some(elsewhere) = &self.elsewhere else { panic!("another thread works") };
-                (self.kind.point(), Op::Readable { file: elsewhere.bell.as_raw_fd() })
+            Step::Segments => {
+                let Some(segment_task) = &self.segment_task else { panic!("another thread works") };
+                (self.kind.point(), Op::Readable { file: segment_task.done_event.as_raw_fd() })
             }
             Step::Follow => return false,
             Step::Open => {

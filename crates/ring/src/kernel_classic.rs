@@ -99,9 +99,9 @@ impl Classic {
                 self.starved = true;
                 return Life::On;
             };
-            let room = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
+            let space = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
             tools.counters.syscall_count += 1;
-            match rustix::io::read(&self.device, room) {
+            match rustix::io::read(&self.device, space) {
                 Ok(request_bytes) => self.take(buf, request_bytes, tools),
                 Err(Errno::AGAIN) => {
                     self.readable = false;

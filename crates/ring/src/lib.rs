@@ -1,4 +1,4 @@
-//! `ring`: the machine room. It performs a core's [`interface::Action`]s with io_uring, or with epoll where
+//! `ring`: the machine space. It performs a core's [`interface::Action`]s with io_uring, or with epoll where
 //! that is forbidden, and reports what came of them as [`interface::Event`]s: sockets, files, mailboxes,
 //! timers, the kernel's file system requests.
 //!
@@ -30,7 +30,6 @@ mod framing;
 pub mod handoff;
 mod inspect;
 mod job;
-mod kept;
 mod kernel;
 mod kernel_classic;
 mod kernel_queue;
@@ -40,6 +39,7 @@ mod log;
 mod mailbox;
 mod mount;
 mod mount_tool;
+mod named_buffers;
 mod number;
 mod objects;
 mod path;
@@ -56,14 +56,14 @@ mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
 pub use config::{
-    ClientSeals, Config, Counters, Fault, FaultPoint, Limits, LogFile, ReadSecrets, SayFn, Sealing,
+    ClientSeals, Config, Counters, Fault, FaultPoint, Limits, LogFile, LogFn, ReadSecrets, Sealing,
     ServerSeals,
 };
 pub use direct::check_direct;
 pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};
-pub use inspect::{InspectAsk, InspectDesk, TakeInspectAsk};
+pub use inspect::{InspectQueue, InspectRequest, SubmitInspect};
 pub use kernel::{KernelChannel, Transport};
-pub use mailbox::{Mesh, Post, Stopper, Waker};
+pub use mailbox::{Mailbox, Mesh, Stopper, Waker};
 pub use mount::{MountOptions, is_connected, mount, remount, unmount};
 pub use mount_tool::mount_tool_obstacle;
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};

@@ -65,7 +65,7 @@ impl Lists {
 }
 
 impl Tools {
-    /// The buffer of a piece's list; `None` while there is no room for it.
+    /// The buffer of a piece's list; `None` while there is no space for it.
     pub(crate) fn list_buf(&mut self, part: Part) -> Option<BufId> {
         let list = self.lists.slot(part.list);
         if list.buf.is_none() {

@@ -43,7 +43,7 @@ pub(crate) struct Log {
     segment_no: u32,
     /// Bytes of all batches so far.
     written_bytes: u64,
-    /// The room was last told as less than there is space for.
+    /// The space was last told as less than there is space for.
     is_behind: Cell<bool>,
     /// Behind the last durable batch.
     end_offset: u64,
@@ -122,7 +122,7 @@ impl Log {
     }
 
     /// What may be appended: what has space, as long as what was appended before is taken over.
-    pub(crate) fn room(&self) -> LogSpace {
+    pub(crate) fn space(&self) -> LogSpace {
         let mut space_bytes = self.file_space_bytes();
         if let Some(feed) = &self.config.feed {
             // A batch that does not fit any more begins the next file.
@@ -138,7 +138,7 @@ impl Log {
         LogSpace { space_bytes, is_behind: self.is_behind() || self.refused_at.is_none() }
     }
 
-    /// Whether the room was told as less than there is space for.
+    /// Whether the space was told as less than there is space for.
     pub(crate) const fn is_behind(&self) -> bool {
         self.is_behind.get()
     }
@@ -179,7 +179,7 @@ impl Log {
         let mut woken = feed.announce(place);
         feed.hurry(self.written_bytes);
         if self.end_offset > feed.file_bytes() / 2 {
-            woken |= feed.want_segment();
+            woken |= feed.request_segment();
         }
         tools.counters.syscall_count += u64::from(woken);
     }
@@ -214,11 +214,11 @@ impl Log {
         }
         let rest = &self.batch[written_bytes..];
         let token = Token::new(Kind::LogWrite, 0);
-        if tools.meet(FaultPoint::LogStall).is_some() {
+        if tools.inject(FaultPoint::LogStall).is_some() {
             return;
         }
-        if tools.meet(FaultPoint::LogFreeze).is_some() {
-            return tools.driver.answer(token, Ok(u32_of(rest.len())));
+        if tools.inject(FaultPoint::LogFreeze).is_some() {
+            return tools.driver.complete(token, Ok(u32_of(rest.len())));
         }
         let op = Op::WriteDurable {
             file: self.config.file.as_raw_fd(),
@@ -243,7 +243,7 @@ impl Log {
             batch_bytes: head.batch_bytes,
             zero_piece_count: zero_piece_count(self.end_offset, batch),
             file_bytes: self.reserved_offset.max(self.batch_end_offset()),
-            places: feed.places(),
+            places: feed.positions(),
         };
         self.batch.truncate(batch_bytes);
         trailer.encode(&mut self.batch);
@@ -257,7 +257,7 @@ impl Log {
             Ok(written_bytes) => {
                 appending.written_bytes += written_bytes as usize;
                 if appending.written_bytes == self.batch.len() {
-                    tools.meet(FaultPoint::LogWritten);
+                    tools.inject(FaultPoint::LogWritten);
                     self.appending = None;
                     self.end_offset += u64_of(self.batch.len());
                     self.written_bytes += u64_of(self.batch.len());
@@ -265,9 +265,10 @@ impl Log {
                     self.zeroed_offset = self.zeroed_offset.max(self.end_offset);
                     self.zero_ahead(tools);
                     self.announce(tools);
-                    tools
-                        .events
-                        .push(Event::Store(StoreEvent::Logged { ticket, result: Ok(self.room()) }));
+                    tools.events.push(Event::Store(StoreEvent::Logged {
+                        ticket,
+                        result: Ok(self.space()),
+                    }));
                     self.reserve_ahead(tools);
                     return;
                 }
@@ -390,8 +391,8 @@ impl Log {
             }
             Err(_) => self.refused_at = Some(tools.now.mono),
         }
-        // A refusal tells the room, too: the first event of a log must come.
-        tools.events.push(Event::Store(StoreEvent::LogSpace(self.room())));
+        // A refusal tells the space, too: the first event of a log must come.
+        tools.events.push(Event::Store(StoreEvent::LogSpace(self.space())));
         self.go_on(tools);
         self.reserve_ahead(tools);
     }

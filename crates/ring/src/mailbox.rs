@@ -1,11 +1,11 @@
 //! How lanes of one process write to each other, and how a sleeping lane is woken.
 //!
 //! Every ordered pair of lanes has a queue of its own with one writer and one reader, no lock.
-//! What does not fit stays with its sender, in order. Invariant: a letter sent before its reader
+//! What does not fit stays with its sender, in order. Invariant: a message sent before its reader
 //! looked is seen, and one sent after the reader said that it sleeps wakes it: the reader sets its
 //! flag and looks once more, the writer writes and looks at the flag, both in one total order.
 
-use crate::conn::{Said, Told};
+use crate::conn::{ToExecutor, ToProxy};
 use interface::{ConnId, Mail};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
@@ -28,11 +28,11 @@ const fn queue_count(lane_count: usize) -> usize {
 }
 
 /// What goes from lane to lane.
-pub(crate) enum Letter {
+pub(crate) enum QueuedMessage {
     /// From core to core.
-    Mail(Mail),
+    Core(Mail),
     /// From core to core, more than fits a mail.
-    Words(Box<[u8]>),
+    Encoded(Box<[u8]>),
     /// A connection, its TLS, and the only frame that was read from it.
     Socket { socket: OwnedFd, seal: Option<Box<Seal>>, hello: Box<[u8]> },
     /// From ring to ring: of a connection that one has and the other is asked by.
@@ -44,53 +44,53 @@ pub(crate) enum Letter {
 /// What goes between the lane that has a connection's socket and the one that has its requests.
 pub(crate) struct Relayed {
     /// What the former calls it.
-    pub(crate) front: ConnId,
-    pub(crate) word: Word,
+    pub(crate) proxy_conn: ConnId,
+    pub(crate) message: RelayedMessage,
 }
 
 /// Of such a connection.
-pub(crate) enum Word {
+pub(crate) enum RelayedMessage {
     /// From the lane with the socket.
-    Said(Said),
+    ToExecutor(ToExecutor),
     /// To it.
-    Told(Told),
+    ToProxy(ToProxy),
 }
 
 /// Secrets for a lane; the sender is dropped when the lane takes them.
-struct Delivery {
+struct SecretsUpdate {
     secrets: Option<Secrets>,
     taken: Option<Sender<Infallible>>,
 }
 
 /// Nothing is ever left half done in there.
-fn lock(secrets: &Mutex<Option<Delivery>>) -> MutexGuard<'_, Option<Delivery>> {
+fn lock(secrets: &Mutex<Option<SecretsUpdate>>) -> MutexGuard<'_, Option<SecretsUpdate>> {
     secrets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What others need to know of a lane.
-struct Bell {
+struct LaneSignals {
     sleeping: AtomicBool,
     stop: AtomicBool,
     /// Another thread has something for this lane.
-    news: AtomicBool,
+    notified: AtomicBool,
     /// Of that, the secrets that were given last.
-    secrets: Mutex<Option<Delivery>>,
+    secrets: Mutex<Option<SecretsUpdate>>,
     event: OwnedFd,
 }
 
-impl Bell {
+impl LaneSignals {
     /// Wakes the lane if it sleeps.
     fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let asleep = self.sleeping.load(Ordering::Relaxed);
         let mine = asleep && self.sleeping.swap(false, Ordering::SeqCst);
         if mine {
-            self.knock();
+            self.write_event();
         }
         mine
     }
 
-    fn knock(&self) {
+    fn write_event(&self) {
         // Fails only when 2^64 - 2 knocks were not heard.
         rustix::io::write(&self.event, &1_u64.to_ne_bytes()).ok();
     }
@@ -99,39 +99,39 @@ impl Bell {
 /// Tells a lane from any thread that the process is asked to end.
 #[derive(Clone)]
 pub struct Stopper {
-    bells: Arc<[Bell]>,
+    signals: Arc<[LaneSignals]>,
     lane: usize,
 }
 
 impl Stopper {
     /// The lane's core gets [`interface::Event::Stop`], once.
     pub fn stop(&self) {
-        let bell = &self.bells[self.lane];
-        bell.stop.store(true, Ordering::SeqCst);
-        bell.knock();
+        let signals = &self.signals[self.lane];
+        signals.stop.store(true, Ordering::SeqCst);
+        signals.write_event();
     }
 }
 
 /// Tells a lane from any thread that there is something for it.
 #[derive(Clone)]
 pub struct Waker {
-    bells: Arc<[Bell]>,
+    signals: Arc<[LaneSignals]>,
     lane: usize,
 }
 
 impl Waker {
     /// The lane takes a turn soon, whatever it waits for.
     pub fn wake(&self) {
-        let bell = &self.bells[self.lane];
-        bell.news.store(true, Ordering::SeqCst);
-        bell.wake();
+        let signals = &self.signals[self.lane];
+        signals.notified.store(true, Ordering::SeqCst);
+        signals.wake();
     }
 
     /// The lane's core gets [`interface::Event::Secrets`] soon, instead of earlier ones that it has not taken yet.
     /// `taken` is dropped when the lane takes them: frames that arrive later are checked against them.
-    pub fn give_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
-        let delivery = Some(Delivery { secrets, taken });
-        *lock(&self.bells[self.lane].secrets) = delivery;
+    pub fn set_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
+        let update = Some(SecretsUpdate { secrets, taken });
+        *lock(&self.signals[self.lane].secrets) = update;
         self.wake();
     }
 
@@ -155,24 +155,24 @@ impl Mesh {
     ///
     /// # Errors
     /// When the process has no descriptors left.
-    pub fn posts(lane_count: u16) -> io::Result<Vec<Post>> {
+    pub fn mailboxes(lane_count: u16) -> io::Result<Vec<Mailbox>> {
         let lane_count = usize::from(lane_count);
-        let mut bells = Vec::with_capacity(lane_count);
+        let mut signals = Vec::with_capacity(lane_count);
         for _ in 0..lane_count {
             let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-            bells.push(Bell {
+            signals.push(LaneSignals {
                 sleeping: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
-                news: AtomicBool::new(false),
+                notified: AtomicBool::new(false),
                 secrets: Mutex::new(None),
                 event,
             });
         }
-        let bells: Arc<[Bell]> = bells.into();
-        let mut posts: Vec<Post> = (0..lane_count)
-            .map(|lane| Post {
+        let signals: Arc<[LaneSignals]> = signals.into();
+        let mut mailboxes: Vec<Mailbox> = (0..lane_count)
+            .map(|lane| Mailbox {
                 lane,
-                bells: Arc::clone(&bells),
+                signals: Arc::clone(&signals),
                 outgoing: Vec::with_capacity(lane_count),
                 incoming: Vec::with_capacity(lane_count),
                 waiting_count: 0,
@@ -183,38 +183,38 @@ impl Mesh {
         for from in 0..lane_count {
             for to in 0..lane_count {
                 let (producer, consumer) = RingBuffer::new(queue_count(lane_count));
-                posts[from].outgoing.push(Outgoing {
+                mailboxes[from].outgoing.push(Outgoing {
                     queue: producer,
                     waiting: VecDeque::new(),
                     written: false,
                 });
-                posts[to].incoming.push(consumer);
+                mailboxes[to].incoming.push(consumer);
             }
         }
-        Ok(posts)
+        Ok(mailboxes)
     }
 }
 
 struct Outgoing {
-    queue: Producer<Letter>,
+    queue: Producer<QueuedMessage>,
     /// What did not fit.
-    waiting: VecDeque<Letter>,
+    waiting: VecDeque<QueuedMessage>,
     /// Something was put into the queue since the last wake-up.
     written: bool,
 }
 
 /// One lane's mailbox.
-pub struct Post {
+pub struct Mailbox {
     lane: usize,
-    bells: Arc<[Bell]>,
+    signals: Arc<[LaneSignals]>,
     outgoing: Vec<Outgoing>,
-    incoming: Vec<Consumer<Letter>>,
+    incoming: Vec<Consumer<QueuedMessage>>,
     waiting_count: usize,
     in_count: u64,
     out_count: u64,
 }
 
-impl Post {
+impl Mailbox {
     /// Whose it is.
     #[must_use]
     pub fn lane(&self) -> LaneId {
@@ -224,33 +224,33 @@ impl Post {
     /// How many lanes there are.
     #[must_use]
     pub fn lane_count(&self) -> usize {
-        self.bells.len()
+        self.signals.len()
     }
 
     /// For stopping this lane from elsewhere.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { bells: Arc::clone(&self.bells), lane: self.lane }
+        Stopper { signals: Arc::clone(&self.signals), lane: self.lane }
     }
 
     /// For telling this lane from elsewhere that there is something for it.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker { bells: Arc::clone(&self.bells), lane: self.lane }
+        Waker { signals: Arc::clone(&self.signals), lane: self.lane }
     }
 
     /// Writes to a lane; it is woken by the next [`Self::wake_readers`].
-    pub(crate) fn send(&mut self, to: usize, letter: Letter) {
+    pub(crate) fn send(&mut self, to: usize, message: QueuedMessage) {
         self.out_count += u64::from(to != self.lane);
         let outgoing = &mut self.outgoing[to];
         if outgoing.waiting.is_empty() {
             outgoing.written = true;
-            if let Err(PushError::Full(letter)) = outgoing.queue.push(letter) {
-                outgoing.waiting.push_back(letter);
+            if let Err(PushError::Full(message)) = outgoing.queue.push(message) {
+                outgoing.waiting.push_back(message);
                 self.waiting_count += 1;
             }
         } else {
-            outgoing.waiting.push_back(letter);
+            outgoing.waiting.push_back(message);
             self.waiting_count += 1;
         }
     }
@@ -259,15 +259,15 @@ impl Post {
     pub(crate) fn wake_readers(&mut self) -> u64 {
         let mut woken_count = 0;
         for (to, outgoing) in self.outgoing.iter_mut().enumerate() {
-            while let Some(letter) = outgoing.waiting.pop_front() {
-                if let Err(PushError::Full(letter)) = outgoing.queue.push(letter) {
-                    outgoing.waiting.push_front(letter);
+            while let Some(message) = outgoing.waiting.pop_front() {
+                if let Err(PushError::Full(message)) = outgoing.queue.push(message) {
+                    outgoing.waiting.push_front(message);
                     break;
                 }
                 outgoing.written = true;
                 self.waiting_count -= 1;
             }
-            if std::mem::take(&mut outgoing.written) && self.bells[to].wake() {
+            if std::mem::take(&mut outgoing.written) && self.signals[to].wake() {
                 woken_count += 1;
             }
         }
@@ -284,16 +284,16 @@ impl Post {
         self.out_count
     }
 
-    /// Whether letters wait here for room at their reader.
+    /// Whether messages wait here for space at their reader.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.waiting_count > 0
     }
 
     /// Says that this lane is about to sleep. Returns whether it may: nothing is there to be read.
     pub(crate) fn fall_asleep(&mut self) -> bool {
-        self.bells[self.lane].sleeping.store(true, Ordering::SeqCst);
+        self.signals[self.lane].sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let nothing = !self.has_news();
+        let nothing = !self.has_pending();
         if !nothing {
             self.wake_up();
         }
@@ -301,50 +301,51 @@ impl Post {
     }
 
     /// Whether there is something to be read, or the process was asked to end.
-    pub(crate) fn has_news(&mut self) -> bool {
-        let bell = &self.bells[self.lane];
-        let called = bell.stop.load(Ordering::SeqCst) || bell.news.load(Ordering::SeqCst);
-        called || !self.incoming.iter().all(Consumer::is_empty)
+    pub(crate) fn has_pending(&mut self) -> bool {
+        let signals = &self.signals[self.lane];
+        let signalled =
+            signals.stop.load(Ordering::SeqCst) || signals.notified.load(Ordering::SeqCst);
+        signalled || !self.incoming.iter().all(Consumer::is_empty)
     }
 
     /// Says that this lane is up.
     pub(crate) fn wake_up(&self) {
-        self.bells[self.lane].sleeping.store(false, Ordering::Relaxed);
+        self.signals[self.lane].sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Reads letters, at most `count_max` per lane.
-    pub(crate) fn read(&mut self, count_max: usize, mut take: impl FnMut(LaneId, Letter)) {
+    /// Reads messages, at most `count_max` per lane.
+    pub(crate) fn read(&mut self, count_max: usize, mut take: impl FnMut(LaneId, QueuedMessage)) {
         for (from, consumer) in self.incoming.iter_mut().enumerate() {
             let from = LaneId(u16::try_from(from).unwrap_or(u16::MAX));
             for _ in 0..count_max {
-                let Ok(letter) = consumer.pop() else { break };
+                let Ok(message) = consumer.pop() else { break };
                 self.in_count += u64::from(usize::from(from.0) != self.lane);
-                take(from, letter);
+                take(from, message);
             }
         }
     }
 
     /// Whether the process was asked to end since the last call.
     pub(crate) fn take_stop(&self) -> bool {
-        let stop = &self.bells[self.lane].stop;
+        let stop = &self.signals[self.lane].stop;
         stop.load(Ordering::Relaxed) && stop.swap(false, Ordering::SeqCst)
     }
 
     /// Whether another thread had something for this lane since the last call.
-    pub(crate) fn take_news(&self) -> bool {
-        let news = &self.bells[self.lane].news;
-        news.load(Ordering::Relaxed) && news.swap(false, Ordering::SeqCst)
+    pub(crate) fn take_notified(&self) -> bool {
+        let notified = &self.signals[self.lane].notified;
+        notified.load(Ordering::Relaxed) && notified.swap(false, Ordering::SeqCst)
     }
 
     /// The secrets that another thread gave since the last call; `Some(None)`: it found none.
     pub(crate) fn take_secrets(&self) -> Option<Option<Secrets>> {
-        let Delivery { secrets, taken } = lock(&self.bells[self.lane].secrets).take()?;
+        let SecretsUpdate { secrets, taken } = lock(&self.signals[self.lane].secrets).take()?;
         drop(taken);
         Some(secrets)
     }
 
     /// Readable when somebody knocked; 8 bytes to be read.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.bells[self.lane].event.as_fd()
+        self.signals[self.lane].event.as_fd()
     }
 }

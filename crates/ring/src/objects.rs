@@ -1,4 +1,4 @@
-//! Objects: one file each under the store, opened when needed, kept open while room allows.
+//! Objects: one file each under the store, opened when needed, kept open while space allows.
 //!
 //! It owns paths, descriptors and the order of what is done to one object; each thing to be done
 //! is a [`Job`] and its steps are in `job`. Invariants: an object with jobs is never forgotten;
@@ -58,7 +58,7 @@ pub(crate) struct OpenObject {
 pub(crate) struct Objects {
     pub(crate) dir: Arc<OwnedFd>,
     /// Large reads may stay in the file.
-    pub(crate) lends: bool,
+    pub(crate) uses_file_ranges: bool,
     /// The kernel can tell what the page cache has.
     pub(crate) knows_cached: bool,
     /// Objects are opened once more, past the page cache.
@@ -69,7 +69,7 @@ pub(crate) struct Objects {
     /// See `segments`.
     pub(crate) segment_bytes: u64,
     /// Objects that have, or had, more than one. Whoever uses an object has asked for its size first.
-    pub(crate) far: HashSet<Object>,
+    pub(crate) segmented: HashSet<Object>,
     slots: Vec<Option<OpenObject>>,
     free: Vec<u32>,
     by_object: HashMap<Object, u32>,
@@ -95,9 +95,9 @@ pub(crate) struct Objects {
 #[derive(Default)]
 struct Removals {
     /// Somebody syncs.
-    led: bool,
+    has_leader: bool,
     /// For whom he does.
-    following: Vec<u32>,
+    followers_of_leader: Vec<u32>,
     /// Who came meanwhile.
     waiting: Vec<u32>,
 }
@@ -116,7 +116,7 @@ impl Objects {
     pub(crate) fn new(
         dir: OwnedFd,
         (open_count_max, segment_bytes): (usize, u64),
-        (lends, direct): (bool, bool),
+        (uses_file_ranges, direct): (bool, bool),
         names: Option<bool>,
     ) -> Self {
         let names_follow_files = names.unwrap_or_else(|| names_follow_files(&dir));
@@ -125,8 +125,8 @@ impl Objects {
             removals: Removals::default(),
             dir: Arc::new(dir),
             segment_bytes,
-            far: HashSet::new(),
-            lends,
+            segmented: HashSet::new(),
+            uses_file_ranges,
             knows_cached: true,
             direct,
             moving_count: 0,
@@ -189,8 +189,9 @@ impl Objects {
             let (mut alone, last) = kind.order();
             // What makes a second segment finds nobody in the first one.
             let object = self.slot(object_index).object;
-            alone |=
-                kind.creates() && kind.end() > self.segment_bytes && !self.far.contains(&object);
+            alone |= kind.creates()
+                && kind.end() > self.segment_bytes
+                && !self.segmented.contains(&object);
             let slot = self.slot(object_index);
             let opening = matches!(slot.file, FileState::Opening);
             let closed = matches!(slot.file, FileState::Unknown);
@@ -210,7 +211,7 @@ impl Objects {
     pub(crate) fn on_job(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
         let object_index = self.job(index).object_index;
         self.step(index, Some(result), tools);
-        // It may have opened the object or made room for what must run alone.
+        // It may have opened the object or made space for what must run alone.
         self.start_waiting(object_index, tools);
     }
 
@@ -223,10 +224,10 @@ impl Objects {
             let slot = self.slot(job.object_index);
             slot.running_count -= 1;
             slot.alone = false;
-            let led = job.leads.then_some(job.synced);
+            let leader_synced = job.leads.then_some(job.synced);
             self.spare.push(job);
-            if let Some(synced) = led {
-                self.on_led(synced, tools);
+            if let Some(synced) = leader_synced {
+                self.on_leader_synced(synced, tools);
             }
         } else {
             self.jobs[index as usize] = Some(job);
@@ -234,8 +235,8 @@ impl Objects {
     }
 
     /// A name is gone: whether its job is the one that syncs.
-    pub(crate) fn follow(&mut self, index: u32) -> bool {
-        if std::mem::replace(&mut self.removals.led, true) {
+    pub(crate) fn join_removals(&mut self, index: u32) -> bool {
+        if std::mem::replace(&mut self.removals.has_leader, true) {
             self.removals.waiting.push(index);
             return false;
         }
@@ -243,9 +244,9 @@ impl Objects {
     }
 
     /// Who synced for others is done: so are they, and the last who came meanwhile is the next.
-    fn on_led(&mut self, synced: Option<Result<(), Errno>>, tools: &mut Tools) {
-        self.removals.led = false;
-        let followers = std::mem::take(&mut self.removals.following);
+    fn on_leader_synced(&mut self, synced: Option<Result<(), Errno>>, tools: &mut Tools) {
+        self.removals.has_leader = false;
+        let followers = std::mem::take(&mut self.removals.followers_of_leader);
         match synced {
             Some(result) => {
                 for index in followers {
@@ -256,8 +257,8 @@ impl Objects {
             None => self.removals.waiting.extend(followers),
         }
         if let Some(next) = self.removals.waiting.pop() {
-            self.removals.led = true;
-            self.removals.following = std::mem::take(&mut self.removals.waiting);
+            self.removals.has_leader = true;
+            self.removals.followers_of_leader = std::mem::take(&mut self.removals.waiting);
             self.step(next, None, tools);
         }
     }
@@ -347,7 +348,7 @@ impl Objects {
     }
 
     /// The driver gets a read or write of an object.
-    pub(crate) fn count_moving(&mut self, object_index: u32, counters: &mut Counters) {
+    pub(crate) fn count_move_begun(&mut self, object_index: u32, counters: &mut Counters) {
         self.moving_count += 1;
         counters.object_under_way_max = counters.object_under_way_max.max(self.moving_count);
         let slot = self.slot(object_index);
@@ -357,7 +358,7 @@ impl Objects {
     }
 
     /// It has answered.
-    pub(crate) fn count_moved(&mut self, object_index: u32) {
+    pub(crate) fn count_move_ended(&mut self, object_index: u32) {
         self.moving_count -= 1;
         self.slot(object_index).moving_count -= 1;
     }

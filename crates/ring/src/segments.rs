@@ -87,30 +87,30 @@ pub(crate) enum Outcome {
 }
 
 /// Something that another thread does.
-pub(crate) struct Elsewhere {
+pub(crate) struct SegmentTask {
     /// Readable when it is done.
-    pub(crate) bell: OwnedFd,
+    pub(crate) done_event: OwnedFd,
     outcome: Arc<OnceLock<Result<Outcome, Errno>>>,
 }
 
-impl Elsewhere {
+impl SegmentTask {
     pub(crate) fn begin(segments: Segments, task: Task) -> Result<Self, Errno> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC).map_err(errno_of)?;
-        let ring = bell.try_clone().map_err(|_| Errno(wire::Status::Io.number()))?;
+        let done_event = eventfd(0, EventfdFlags::CLOEXEC).map_err(errno_of)?;
+        let ring = done_event.try_clone().map_err(|_| Errno(wire::Status::Io.number()))?;
         let outcome = Arc::new(OnceLock::new());
-        let told = Arc::clone(&outcome);
+        let shared = Arc::clone(&outcome);
         let work = move || {
-            told.set(segments.perform(task).map_err(errno_of)).ok();
-            drop(told); // Whoever hears the bell is the only owner.
+            shared.set(segments.perform(task).map_err(errno_of)).ok();
+            drop(shared); // Whoever hears the done_event is the only owner.
             rustix::io::write(&ring, &1_u64.to_ne_bytes()).ok();
         };
         match std::thread::Builder::new().name("lanefs-segments".to_owned()).spawn(work) {
-            Ok(_) => Ok(Self { bell, outcome }),
+            Ok(_) => Ok(Self { done_event, outcome }),
             Err(_) => Err(Errno(wire::Status::Again.number())),
         }
     }
 
-    /// What came of it, once the bell has rung.
+    /// What came of it, once the done_event has rung.
     pub(crate) fn end(self) -> Result<Outcome, Errno> {
         let lost = || Err(Errno(wire::Status::Io.number()));
         Arc::try_unwrap(self.outcome).ok().and_then(OnceLock::into_inner).unwrap_or_else(lost)

@@ -109,7 +109,7 @@ impl Outbox {
             }
         }
         if let Some(bulk) = bulk.filter(|bulk| bulk.bulk_bytes > 0) {
-            pool.hold(bulk.buf);
+            pool.retain(bulk.buf);
             let (start, piece_bytes) = (bulk.start as usize, bulk.bulk_bytes as usize);
             self.unsent_bytes += piece_bytes;
             self.queued.pieces.push(Piece::Bulk { buf: bulk.buf, start, piece_bytes });
@@ -336,7 +336,7 @@ mod tests {
         for step_bytes in [1, 7, 50, expected.len()] {
             let mut sent = Vec::new();
             let mut copy = Outbox::default();
-            pool.hold(buf);
+            pool.retain(buf);
             copy.push(b"first", None, &mut pool);
             copy.push(b"second", Some(bulk), &mut pool);
             copy.push(b"third", None, &mut pool);

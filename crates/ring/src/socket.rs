@@ -67,7 +67,7 @@ pub(crate) fn is_from_this_host(socket: &OwnedFd) -> bool {
     peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
-/// Bytes that a TCP connection's peer has acknowledged, so that it had room for them.
+/// Bytes that a TCP connection's peer has acknowledged, so that it had space for them.
 pub(crate) fn acked_bytes(socket: &OwnedFd) -> Option<u64> {
     /// Of `tcpi_bytes_acked` in `struct tcp_info` (linux/tcp.h; since Linux 4.2).
     const OFFSET: usize = 120;

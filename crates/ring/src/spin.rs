@@ -6,7 +6,7 @@
 
 use crate::clock::Clock;
 use crate::driver::{Driver, Wait};
-use crate::mailbox::Post;
+use crate::mailbox::Mailbox;
 use interface::Mono;
 
 /// Rounds of a measurement.
@@ -16,7 +16,7 @@ const TRIAL_COUNT: usize = 3;
 /// The longest that can be asked for, in microseconds.
 pub(crate) const SPIN_US_MAX: u32 = 1000;
 
-/// A lane's patience.
+/// A lane's budget.
 #[derive(Debug)]
 pub(crate) struct Spin {
     spin_ns: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Spin {
 
 /// What comes before a sleep, and what is left of it then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct PollBudget {
     pub(crate) round_count: u64,
     pub(crate) rest: Wait,
 }
@@ -39,7 +39,7 @@ impl Spin {
         spin_us: u32,
         clock: &mut Clock,
         driver: &mut Driver,
-        post: &mut Post,
+        mailbox: &mut Mailbox,
     ) -> Self {
         let spin_ns = u64::from(spin_us.min(SPIN_US_MAX)) * 1000;
         let mut rounds_per_ms = 0;
@@ -48,7 +48,7 @@ impl Spin {
             for _ in 0..TRIAL_COUNT {
                 // Whatever comes is left where it is: the rounds shall be as long as real ones.
                 driver.poll(ROUND_COUNT, || {
-                    std::hint::black_box(post.has_news());
+                    std::hint::black_box(mailbox.has_pending());
                     false
                 });
                 let ended = clock.read().mono;
@@ -60,7 +60,7 @@ impl Spin {
     }
 
     /// How to look out before this sleep; `None`: not at all.
-    pub(crate) fn before(&mut self, wait: Wait) -> Option<Patience> {
+    pub(crate) fn before(&mut self, wait: Wait) -> Option<PollBudget> {
         if wait == Wait::No {
             return None;
         }
@@ -77,7 +77,7 @@ impl Spin {
             Wait::Ns(wait_ns) => (wait_ns, Wait::No),
         };
         let round_count = (spin_ns * self.rounds_per_ms / 1_000_000).max(1);
-        Some(Patience { round_count, rest })
+        Some(PollBudget { round_count, rest })
     }
 }
 
@@ -94,14 +94,14 @@ mod tests {
         let mut spin = Spin { spin_ns: 50_000, rounds_per_ms: 20_000, worked: false };
         assert_eq!(spin.before(Wait::Ever), None, "nothing was done");
         spin.worked = true;
-        let ever = Patience { round_count: 1000, rest: Wait::Ever };
+        let ever = PollBudget { round_count: 1000, rest: Wait::Ever };
         assert_eq!(spin.before(Wait::Ever), Some(ever));
         assert_eq!(spin.before(Wait::Ever), None, "nothing was done since");
         spin.worked = true;
-        let long = Patience { round_count: 1000, rest: Wait::Ns(950_000) };
+        let long = PollBudget { round_count: 1000, rest: Wait::Ns(950_000) };
         assert_eq!(spin.before(Wait::Ns(1_000_000)), Some(long));
         spin.worked = true;
-        let short = Patience { round_count: 200, rest: Wait::No };
+        let short = PollBudget { round_count: 200, rest: Wait::No };
         assert_eq!(spin.before(Wait::Ns(10_000)), Some(short));
         spin.worked = true;
         assert_eq!(spin.before(Wait::No), None);

@@ -114,7 +114,7 @@ impl Tools {
     }
 
     /// What another thread has summed, which has not asked where it came from.
-    pub(crate) fn end_far_sums(&mut self, index: u32, found: &[u8]) {
+    pub(crate) fn end_segment_sums(&mut self, index: u32, found: &[u8]) {
         let Sums { ticket, .. } = self.sum_jobs.end(index);
         let result = Ok(self.arena.put(found));
         self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk: false }));

@@ -3,7 +3,7 @@
 use crate::buffer::Pool;
 use crate::config::{Counters, Fault, FaultPoint};
 use crate::driver::{Driver, Op, Token};
-use crate::job::LEND_BYTES_MIN;
+use crate::job::FILE_RANGE_BYTES_MIN;
 use crate::lists::Lists;
 use crate::sums::SumJobs;
 use interface::{Arena, Bulk, Errno, Event, Now, Span};
@@ -27,18 +27,18 @@ pub(crate) struct Tools {
     pub(crate) fault: Option<Fault>,
     /// Replies that take effect once are on their way; told only where there is a fault to meet.
     pub(crate) replying: bool,
-    /// As [`crate::Config::checksum_kept`].
-    pub(crate) sums_kept: bool,
+    /// As [`crate::Config::checksum_memory`].
+    pub(crate) checksum_memory: bool,
 }
 
 impl Tools {
     /// What a test wants to happen at a point.
-    pub(crate) fn meet(&self, point: FaultPoint) -> Option<Errno> {
+    pub(crate) fn inject(&self, point: FaultPoint) -> Option<Errno> {
         self.fault.as_ref().and_then(|fault| fault(point))
     }
 
     /// A frame is about to leave.
-    pub(crate) fn meet_send(&mut self, frame: Span) {
+    pub(crate) fn check_reply_fault(&mut self, frame: Span) {
         if self.fault.is_none() {
             return;
         }
@@ -47,14 +47,14 @@ impl Tools {
         let reply = frame.get(KIND_OFFSET) == Some(&(FrameKind::Reply as u8));
         if reply && slot.is_some_and(|slot| slot != [0; 2]) {
             self.replying = true;
-            self.meet(FaultPoint::Reply);
+            self.inject(FaultPoint::Reply);
         }
     }
 
     /// The kernel has what was about to leave.
-    pub(crate) fn meet_sent(&mut self) {
+    pub(crate) fn check_replied_fault(&mut self) {
         if std::mem::take(&mut self.replying) {
-            self.meet(FaultPoint::Replied);
+            self.inject(FaultPoint::Replied);
         }
     }
 
@@ -63,8 +63,8 @@ impl Tools {
     /// # Safety
     /// As [`Driver::queue`].
     pub(crate) unsafe fn queue_or_fail(&mut self, point: FaultPoint, token: Token, op: Op) {
-        match self.meet(point) {
-            Some(errno) => self.driver.answer(token, Err(errno)),
+        match self.inject(point) {
+            Some(errno) => self.driver.complete(token, Err(errno)),
             // SAFETY: the caller vouches.
             None => unsafe { self.driver.queue(token, op) },
         }
@@ -77,8 +77,8 @@ impl Tools {
 
     /// The checksum of a bulk that leaves in plain text, if it gets one: what is in a file does not.
     pub(crate) fn sum_of(&self, bulk: Bulk, asked_by_us: bool) -> Option<u32> {
-        let small = (bulk.bulk_bytes as usize) < LEND_BYTES_MIN;
-        let sums = asked_by_us || small || self.sums_kept;
+        let small = (bulk.bulk_bytes as usize) < FILE_RANGE_BYTES_MIN;
+        let sums = asked_by_us || small || self.checksum_memory;
         let sum = || {
             let in_memory = self.pool.range(bulk.buf).is_none();
             (sums && in_memory).then(|| wire::crc32c(self.bulk_bytes(bulk)))

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 /// those that have ended too), beside what this lane has counted. One system call.
 pub(crate) fn now(lane: &Counters) -> Usage {
     let mut process = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes one `rusage` to where there is room for one.
+    // SAFETY: the kernel writes one `rusage` to where there is space for one.
     let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, process.as_mut_ptr()) };
     assert!(result == 0, "a process may ask for its own usage");
     // SAFETY: all fields are integers, for which zeros are a value, and they were zeroed.

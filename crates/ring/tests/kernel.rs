@@ -85,12 +85,12 @@ fn mount_null(dir: &Path, store: &Path, (driver, transport): Way, before: Before
     let cores = usable_cores().unwrap();
     let channels =
         KernelChannel::share(device, transport, &cores, KernelChannel::QUEUE_DEPTH).unwrap();
-    let posts = Mesh::posts(u16::try_from(cores.len()).unwrap()).unwrap();
-    let lanes = channels.into_iter().zip(posts).zip(cores);
+    let mailboxes = Mesh::mailboxes(u16::try_from(cores.len()).unwrap()).unwrap();
+    let lanes = channels.into_iter().zip(mailboxes).zip(cores);
     lanes
-        .map(|((channel, post), core)| {
+        .map(|((channel, mailbox), core)| {
             let store = File::open(store).unwrap();
-            start(post, move |config| {
+            start(mailbox, move |config| {
                 ring::pin_to_core(core).unwrap();
                 config.driver = DriverChoice::Only(driver);
                 config.kernel = Some(channel);
@@ -144,7 +144,7 @@ fn forward(way @ (driver, transport): Way) {
     let device = mount(&dir.0, &options).unwrap();
     let mut channels = KernelChannel::share(device, transport, &[0], 1).unwrap();
     let channel = channels.pop().unwrap();
-    let lane = start(support::lonely_post(), move |config| {
+    let lane = start(support::only_mailbox(), move |config| {
         config.driver = DriverChoice::Only(driver);
         config.kernel = Some(channel);
         config.server = Some(address);
@@ -204,9 +204,9 @@ fn keep(way @ (driver, transport): Way, before: Before) {
     let file = File::open(dir.0.join(FILE_NAME)).unwrap();
     for length in LENGTHS {
         // On a page's boundary, or the kernel would cut what spans more than 256 of them.
-        let mut room = vec![0_u8; length + 4096];
-        let start = room.as_ptr().align_offset(4096);
-        let back = &mut room[start..start + length];
+        let mut space = vec![0_u8; length + 4096];
+        let start = space.as_ptr().align_offset(4096);
+        let back = &mut space[start..start + length];
         file.read_exact_at(back, 8192).unwrap();
         assert!(
             back == noise(7, length),

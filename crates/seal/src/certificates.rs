@@ -19,7 +19,7 @@ pub const CHAIN_COUNT_MAX: usize = 5;
 
 /// Which of three texts it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum PemPart {
     /// The certificate and what leads from it to a root.
     Chain,
     /// The certificate's key.
@@ -57,8 +57,8 @@ impl Certificates {
     ///
     /// # Errors
     /// Which of them says nothing of use, and why.
-    pub fn of_pem(pem: Pem<'_>) -> Result<Self, (Part, SetupError)> {
-        let chain = certificates(pem.chain).map_err(|error| (Part::Chain, error))?;
+    pub fn from_pem(pem: Pem<'_>) -> Result<Self, (PemPart, SetupError)> {
+        let chain = certificates(pem.chain).map_err(|error| (PemPart::Chain, error))?;
         let chain_bytes: usize = chain.iter().map(|certificate| certificate.len()).sum();
         if chain.len() > CHAIN_COUNT_MAX || chain_bytes > CHAIN_BYTES_MAX {
             let line = format!(
@@ -66,10 +66,10 @@ impl Certificates {
                  of {CHAIN_BYTES_MAX} bytes together are taken",
                 chain.len()
             );
-            return Err((Part::Chain, SetupError::new(line)));
+            return Err((PemPart::Chain, SetupError::new(line)));
         }
-        let key = key(pem.key).map_err(|error| (Part::Key, error))?;
-        let roots = of_roots(pem.roots).map_err(|error| (Part::Roots, error))?;
+        let key = key(pem.key).map_err(|error| (PemPart::Key, error))?;
+        let roots = of_roots(pem.roots).map_err(|error| (PemPart::Roots, error))?;
         Ok(Self { chain, key, roots: Arc::new(roots) })
     }
 }

@@ -4,8 +4,8 @@
 //! it made at its start, and a client takes any; with certificates both show one and check the other's.
 
 use crate::certificates::Certificates;
-use crate::clients::Clients;
-use crate::hello::Takes;
+use crate::client_hello::Acceptable;
+use crate::client_verifier::ClientVerifier;
 use crate::{Fault, Flaw};
 use crypto::rand::SystemRandom;
 use crypto::signature::Ed25519KeyPair;
@@ -72,11 +72,11 @@ pub struct Client {
 
 impl Server {
     /// One with a key of its own, made now and kept nowhere: whoever comes proves the secret, and has it
-    /// proven, on the very connection ([`crate::Channel`]).
+    /// proven, on the very connection ([`crate::ChannelBinding`]).
     ///
     /// # Errors
     /// When there are no random numbers.
-    pub fn of_new_key() -> Result<Self, SetupError> {
+    pub fn with_new_key() -> Result<Self, SetupError> {
         let made = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let made = made.map_err(|_| SetupError("no random numbers for a key".to_owned()))?;
         let provider = provider();
@@ -97,7 +97,7 @@ impl Server {
     ///
     /// # Errors
     /// When the key is not the certificate's, or of no kind that is known.
-    pub fn of_certificates(certificates: &Certificates) -> Result<Self, SetupError> {
+    pub fn with_certificates(certificates: &Certificates) -> Result<Self, SetupError> {
         let provider = Arc::new(provider());
         let roots = Arc::clone(&certificates.roots);
         let clients = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
@@ -106,18 +106,18 @@ impl Server {
         let clients = clients.map_err(|error| SetupError(error.to_string()))?;
         let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(&[&TLS13])?;
-        let builder = builder.with_client_cert_verifier(Arc::new(Clients(clients)));
+        let builder = builder.with_client_cert_verifier(Arc::new(ClientVerifier(clients)));
         let (chain, key) = (certificates.chain.clone(), certificates.key.clone_key());
         let config = Self::config(builder.with_single_cert(chain, key)?);
         Ok(Self { raw_key: None, certified: Some(config) })
     }
 
-    /// The same, which also serves clients that have a secret, with a key as [`Self::of_new_key`] makes it.
+    /// The same, which also serves clients that have a secret, with a key as [`Self::with_new_key`] makes it.
     ///
     /// # Errors
     /// When there are no random numbers.
     pub fn and_new_key(self) -> Result<Self, SetupError> {
-        Ok(Self { raw_key: Self::of_new_key()?.raw_key, ..self })
+        Ok(Self { raw_key: Self::with_new_key()?.raw_key, ..self })
     }
 
     fn config(mut config: ServerConfig) -> Arc<ServerConfig> {
@@ -129,9 +129,9 @@ impl Server {
 
     /// With what a client is served whose first record is this.
     pub(crate) fn config_for(&self, record: &[u8]) -> Result<Arc<ServerConfig>, Fault> {
-        let takes = Takes::of(record);
-        let any = Takes { certificate: true, raw_key: true };
-        let Takes { certificate, raw_key } = takes.unwrap_or(any);
+        let takes = Acceptable::of(record);
+        let any = Acceptable { certificate: true, raw_key: true };
+        let Acceptable { certificate, raw_key } = takes.unwrap_or(any);
         let certified = self.certified.as_ref().filter(|_| certificate);
         let config = certified.or_else(|| self.raw_key.as_ref().filter(|_| raw_key));
         let missing = if certificate {
@@ -148,7 +148,7 @@ impl Client {
     ///
     /// # Errors
     /// When the library has no TLS 1.3.
-    pub fn of_any_key() -> Result<Self, SetupError> {
+    pub fn with_any_key() -> Result<Self, SetupError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(Arc::new(provider));
@@ -163,7 +163,10 @@ impl Client {
     ///
     /// # Errors
     /// When the key is not the certificate's, or of no kind that is known, or the name is none.
-    pub fn of_certificates(certificates: &Certificates, server: &str) -> Result<Self, SetupError> {
+    pub fn with_certificates(
+        certificates: &Certificates,
+        server: &str,
+    ) -> Result<Self, SetupError> {
         let name = ServerName::try_from(server.to_owned());
         let name = name.map_err(|_| SetupError(format!("\"{server}\" is no name or address")))?;
         let provider = Arc::new(provider());
@@ -184,7 +187,7 @@ impl Client {
     }
 }
 
-/// The ciphers, the faster first. Both hash with SHA-256, which [`crate::channel`] takes for granted.
+/// The ciphers, the faster first. Both hash with SHA-256, which [`crate::channel_binding`] takes for granted.
 fn provider() -> CryptoProvider {
     let aes = suites::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let chacha = suites::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
@@ -202,8 +205,8 @@ fn has_aes() -> bool {
     return false;
 }
 
-/// Takes every key, whoever shows it. That is sound because nothing is said behind the handshake but a
-/// handshake in which both ends prove the shared secret together with the connection's [`crate::Channel`]: a
+/// Acceptable every key, whoever shows it. That is sound because nothing is said behind the handshake but a
+/// handshake in which both ends prove the shared secret together with the connection's [`crate::ChannelBinding`]: a
 /// man in the middle may show a key, but what is proven to him is worth nothing on any connection but his own.
 /// That the peer has the key that it shows is checked all the same: the handshake has to be one.
 #[derive(Debug)]

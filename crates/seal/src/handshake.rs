@@ -3,13 +3,13 @@
 //! It is shown one record after the other, so that what a client says right behind its last message is not
 //! opened here. Invariant: what it keeps of a stranger's is bounded.
 
+use crate::certificate_flaw::fault_of;
 use crate::certificates::{CHAIN_BYTES_MAX, Peer};
-use crate::channel::Exporter;
+use crate::channel_binding::Exporter;
 use crate::config::{Client, Server};
-use crate::flaw::fault_of;
 use crate::inbox::Inbox;
 use crate::record::{Keys, Update};
-use crate::{Fault, Flaw, Made};
+use crate::{Established, Fault, Flaw};
 use rustls::Error;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
@@ -25,7 +25,7 @@ const CERTIFICATE_REQUIRED: u8 = 116;
 
 enum Tls {
     /// A server that has not seen the first record.
-    Asked(Server),
+    BeforeHello(Server),
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
 }
@@ -34,7 +34,7 @@ pub(crate) struct Handshake {
     tls: Tls,
     exporter: Arc<Exporter>,
     /// What `rustls` was shown of the inbox and has not done with.
-    shown_bytes: usize,
+    passed_bytes: usize,
     /// We show a certificate.
     certified: bool,
 }
@@ -54,9 +54,9 @@ enum Next {
 impl Handshake {
     pub(crate) fn server(server: &Server) -> Self {
         Self {
-            tls: Tls::Asked(server.clone()),
+            tls: Tls::BeforeHello(server.clone()),
             exporter: Arc::default(),
-            shown_bytes: 0,
+            passed_bytes: 0,
             certified: server.certified.is_some(),
         }
     }
@@ -67,25 +67,25 @@ impl Handshake {
         config.key_log = exporter.clone();
         let tls = UnbufferedClientConnection::new(Arc::new(config), client.name.clone());
         let tls = Tls::Client(tls.map_err(|_| Fault::Broken)?);
-        Ok(Self { tls, exporter, shown_bytes: 0, certified: client.certified })
+        Ok(Self { tls, exporter, passed_bytes: 0, certified: client.certified })
     }
 
-    /// Takes what was received; whether it is over.
-    pub(crate) fn go_on(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) -> Result<bool, Fault> {
+    /// Acceptable what was received; whether it is over.
+    pub(crate) fn advance(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) -> Result<bool, Fault> {
         loop {
-            if let Tls::Asked(server) = &self.tls {
+            if let Tls::BeforeHello(server) = &self.tls {
                 let Some(end) = inbox.record_end(0)? else { return Ok(false) };
-                self.tls = begin(server, (inbox.shown(end), &self.exporter), out)?;
+                self.tls = begin(server, (inbox.passed(end), &self.exporter), out)?;
             }
-            let shown = inbox.shown(self.shown_bytes);
+            let shown = inbox.passed(self.passed_bytes);
             let stepped = match &mut self.tls {
-                Tls::Asked(_) => return Err(Fault::Broken),
+                Tls::BeforeHello(_) => return Err(Fault::Broken),
                 Tls::Client(tls) => step(tls.process_tls_records(shown), out),
                 Tls::Server(tls) => step(tls.process_tls_records(shown), out),
             };
             let (done_bytes, next) = stepped;
             inbox.consume(done_bytes);
-            self.shown_bytes -= done_bytes;
+            self.passed_bytes -= done_bytes;
             match next {
                 Next::Go => {}
                 Next::Over => return Ok(true),
@@ -93,13 +93,13 @@ impl Handshake {
                 Next::Failed(error) => {
                     let fault = fault_of(&error, self.certified);
                     if matches!(fault, Fault::Certificate(_)) {
-                        self.say_why(inbox, out);
+                        self.encode_alert(inbox, out);
                     }
                     return Err(fault);
                 }
-                Next::Blocked => match inbox.record_end(self.shown_bytes)? {
+                Next::Blocked => match inbox.record_end(self.passed_bytes)? {
                     Some(end) if end > FLIGHT_BYTES_MAX => return Err(Fault::Broken),
-                    Some(end) => self.shown_bytes = end,
+                    Some(end) => self.passed_bytes = end,
                     None => return Ok(false),
                 },
             }
@@ -108,24 +108,24 @@ impl Handshake {
 
     /// The alert that `rustls` has for the peer. It is asked once: it has that first of all, and shall
     /// look at nothing behind what has failed.
-    fn say_why(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) {
-        let shown = inbox.shown(self.shown_bytes);
+    fn encode_alert(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) {
+        let shown = inbox.passed(self.passed_bytes);
         match &mut self.tls {
-            Tls::Asked(_) => {}
+            Tls::BeforeHello(_) => {}
             Tls::Client(tls) => drop(step(tls.process_tls_records(shown), out)),
             Tls::Server(tls) => drop(step(tls.process_tls_records(shown), out)),
         }
     }
 
     /// What it leaves.
-    pub(crate) fn finish(self) -> Result<Made, Fault> {
-        if self.shown_bytes > 0 {
+    pub(crate) fn finish(self) -> Result<Established, Fault> {
+        if self.passed_bytes > 0 {
             return Err(Fault::Broken);
         }
-        let channel = self.exporter.channel()?;
+        let channel = self.exporter.channel_binding()?;
         let mut peer = None;
         let (secrets, update) = match self.tls {
-            Tls::Asked(_) => return Err(Fault::Broken),
+            Tls::BeforeHello(_) => return Err(Fault::Broken),
             Tls::Client(tls) => {
                 let kept = tls.dangerous_into_kernel_connection();
                 let (secrets, kept) = kept.map_err(|_| Fault::Broken)?;
@@ -142,7 +142,7 @@ impl Handshake {
             }
         };
         let keys = Keys::new(secrets, update)?;
-        Ok(Made { keys, channel, peer, certified: self.certified })
+        Ok(Established { keys, channel, peer, certified: self.certified })
     }
 }
 

@@ -4,7 +4,7 @@
 //! `rustls` makes the handshake and the keys; the records behind it are made here ([`record`]), because
 //! that takes one copy less, and none where the plaintext can be written into its record. No certificate is
 //! needed: a server shows a key that it made at its start, and the proof of the shared secret, which is
-//! its user's matter, is bound to the handshake by [`Channel`]. With [`Certificates`] each end shows one and
+//! its user's matter, is bound to the handshake by [`ChannelBinding`]. With [`Certificates`] each end shows one and
 //! checks the other's. Invariants: nothing is sent or believed
 //! in plain text; an error ends the connection; whoever holds a [`Seal`] may send it to another thread.
 //!
@@ -13,25 +13,25 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod certificate_flaw;
 mod certificates;
-mod channel;
-mod clients;
+mod channel_binding;
+mod client_hello;
+mod client_verifier;
 mod config;
-mod flaw;
 mod handshake;
-mod hello;
 mod inbox;
 mod record;
 #[cfg(test)]
 mod tests;
 
+pub use certificate_flaw::Flaw;
 pub use certificates::{
-    CHAIN_BYTES_MAX, CHAIN_COUNT_MAX, Certificates, Part, Peer, Pem, certificate_der, key_der,
+    CHAIN_BYTES_MAX, CHAIN_COUNT_MAX, Certificates, Peer, Pem, PemPart, certificate_der, key_der,
 };
-pub use channel::Channel;
+pub use channel_binding::ChannelBinding;
 pub use config::{Client, Server, SetupError};
-pub use flaw::Flaw;
-pub use record::{RECORD_BYTES_MAX, RECORD_MORE_BYTES};
+pub use record::{RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES};
 
 use handshake::Handshake;
 use inbox::Inbox;
@@ -40,7 +40,7 @@ use record::Keys;
 /// Why a connection cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// What came is no TLS at all; [`Seal::front`] has it.
+    /// What came is no TLS at all; [`Seal::unopened`] has it.
     Foreign,
     /// The peer's certificate is not good.
     Certificate(Flaw),
@@ -52,11 +52,11 @@ pub enum Fault {
 
 /// What a handshake has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shaken {
+pub enum HandshakeProgress {
     /// More has to come.
-    More,
+    NeedsMore,
     /// It is over: what the connection is called at both ends and nowhere else.
-    Open(Channel),
+    Open(ChannelBinding),
 }
 
 /// A record's contents.
@@ -71,9 +71,9 @@ pub enum Content<'a> {
 }
 
 /// What a handshake leaves.
-struct Made {
+struct Established {
     keys: Keys,
-    channel: Channel,
+    channel: ChannelBinding,
     peer: Option<Peer>,
     /// The peer may not have judged our certificate yet.
     certified: bool,
@@ -81,7 +81,7 @@ struct Made {
 
 enum Phase {
     Handshake(Box<Handshake>),
-    Open(Box<Made>),
+    Open(Box<Established>),
     /// An error ended it.
     Broken,
 }
@@ -105,7 +105,7 @@ impl Seal {
     /// [`Fault::Broken`] if there are no random numbers.
     pub fn client(client: &Client, out: &mut Vec<u8>) -> Result<Self, Fault> {
         let mut seal = Self::new(Handshake::client(client)?);
-        seal.shake(out)?;
+        seal.advance_handshake(out)?;
         Ok(seal)
     }
 
@@ -121,7 +121,7 @@ impl Seal {
 
     /// What the connection is called, once the handshake is over.
     #[must_use]
-    pub const fn channel(&self) -> Option<Channel> {
+    pub const fn channel_binding(&self) -> Option<ChannelBinding> {
         match &self.phase {
             Phase::Open(made) => Some(made.channel),
             Phase::Handshake(_) | Phase::Broken => None,
@@ -137,37 +137,37 @@ impl Seal {
         }
     }
 
-    /// Where received bytes go; it stays where it is until [`Self::arrived`]. About `wanted_bytes` of
+    /// Where received bytes go; it stays where it is until [`Self::received`]. About `wanted_bytes` of
     /// plaintext are expected.
-    pub fn room(&mut self, wanted_bytes: usize) -> &mut [u8] {
-        self.inbox.room(wanted_bytes)
+    pub fn recv_space(&mut self, wanted_bytes: usize) -> &mut [u8] {
+        self.inbox.recv_space(wanted_bytes)
     }
 
-    /// So many bytes were written at the front of [`Self::room`].
-    pub fn arrived(&mut self, arrived_bytes: usize) {
-        self.inbox.arrived(arrived_bytes);
+    /// So many bytes were written at the front of [`Self::recv_space`].
+    pub fn received(&mut self, received_bytes: usize) {
+        self.inbox.received(received_bytes);
     }
 
-    /// Takes bytes that were received elsewhere.
-    pub fn hear(&mut self, bytes: &[u8]) {
+    /// Acceptable bytes that were received elsewhere.
+    pub fn push_received(&mut self, bytes: &[u8]) {
         self.inbox.append(bytes);
     }
 
     /// What was received and not opened.
     #[must_use]
-    pub fn front(&self) -> &[u8] {
-        self.inbox.there()
+    pub fn unopened(&self) -> &[u8] {
+        self.inbox.bytes()
     }
 
     /// Goes on with the handshake as far as what was received allows; what is to be sent is appended to
-    /// `out`, also where a certificate ends it: the peer shall hear why.
+    /// `out`, also where a certificate ends it: the peer shall push_received why.
     ///
     /// # Errors
     /// Why it ends.
-    pub fn shake(&mut self, out: &mut Vec<u8>) -> Result<Shaken, Fault> {
+    pub fn advance_handshake(&mut self, out: &mut Vec<u8>) -> Result<HandshakeProgress, Fault> {
         let Phase::Handshake(handshake) = &mut self.phase else { return Err(Fault::Broken) };
-        if !handshake.go_on(&mut self.inbox, out)? {
-            return Ok(Shaken::More);
+        if !handshake.advance(&mut self.inbox, out)? {
+            return Ok(HandshakeProgress::NeedsMore);
         }
         let Phase::Handshake(handshake) = std::mem::replace(&mut self.phase, Phase::Broken) else {
             return Err(Fault::Broken);
@@ -175,7 +175,7 @@ impl Seal {
         let made = handshake.finish()?;
         let channel = made.channel;
         self.phase = Phase::Open(Box::new(made));
-        Ok(Shaken::Open(channel))
+        Ok(HandshakeProgress::Open(channel))
     }
 
     /// Opens the next record, in place; `None` when it is not whole yet.
@@ -221,7 +221,7 @@ impl Seal {
     }
 
     /// Makes a record of `plain_bytes` at the front of `out`: `fill` writes the plaintext. Returns the
-    /// record's length, [`RECORD_MORE_BYTES`] more than the plaintext's.
+    /// record's length, [`RECORD_OVERHEAD_BYTES`] more than the plaintext's.
     ///
     /// # Errors
     /// What `fill` says; the record does not exist then.
@@ -238,12 +238,12 @@ impl Seal {
     }
 
     /// Puts a record that changes our keys at the front of `out`, if those that we have were used for so
-    /// much that they must be; its length, at most [`RENEWAL_BYTES_MAX`].
+    /// much that they must be; its length, at most [`KEY_UPDATE_BYTES_MAX`].
     ///
     /// # Errors
     /// [`Fault::Broken`] if there are none.
-    pub fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
-        self.keys().renew(out)
+    pub fn update_key(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
+        self.keys().update_key(out)
     }
 
     fn keys(&mut self) -> &mut Keys {
@@ -255,4 +255,4 @@ impl Seal {
 }
 
 /// Longest record that changes keys.
-pub const RENEWAL_BYTES_MAX: usize = 5 + RECORD_MORE_BYTES;
+pub const KEY_UPDATE_BYTES_MAX: usize = 5 + RECORD_OVERHEAD_BYTES;

@@ -21,7 +21,7 @@ pub const RECORD_BYTES_MAX: usize = 1 << 14;
 pub(crate) const HEAD_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 /// What a record is longer than its plaintext.
-pub const RECORD_MORE_BYTES: usize = HEAD_BYTES + 1 + TAG_BYTES;
+pub const RECORD_OVERHEAD_BYTES: usize = HEAD_BYTES + 1 + TAG_BYTES;
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
@@ -100,13 +100,13 @@ pub(crate) struct Keys {
     /// What our key may still seal.
     left_bytes: u64,
     /// The peer asked for another key of ours.
-    renew: bool,
+    update_requested: bool,
 }
 
 impl Keys {
     pub(crate) fn new(secrets: ExtractedSecrets, update: Update) -> Result<Self, Fault> {
         let (ours, theirs) = (Key::new(secrets.tx)?, Key::new(secrets.rx)?);
-        Ok(Self { ours, theirs, update, left_bytes: KEY_BYTES_MAX, renew: false })
+        Ok(Self { ours, theirs, update, left_bytes: KEY_BYTES_MAX, update_requested: false })
     }
 
     pub(crate) fn seal<E>(
@@ -122,7 +122,7 @@ impl Keys {
 
     /// Makes a record of plaintext that lies in its place.
     fn close(&mut self, out: &mut [u8], plain_bytes: usize, kind: u8) -> usize {
-        let record = &mut out[..plain_bytes + RECORD_MORE_BYTES];
+        let record = &mut out[..plain_bytes + RECORD_OVERHEAD_BYTES];
         let payload_bytes = plain_bytes + 1 + TAG_BYTES;
         let Ok(length) = u16::try_from(payload_bytes) else { panic!("a record is short") };
         let [high, low] = length.to_be_bytes();
@@ -139,8 +139,8 @@ impl Keys {
         record.len()
     }
 
-    pub(crate) fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
-        if self.left_bytes > 0 && !self.renew {
+    pub(crate) fn update_key(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
+        if self.left_bytes > 0 && !self.update_requested {
             return Ok(0);
         }
         let message = [KEY_UPDATE.as_slice(), &[0]].concat();
@@ -148,7 +148,7 @@ impl Keys {
         let record_bytes = self.close(out, message.len(), HANDSHAKE);
         self.ours = self.update.sent()?;
         self.left_bytes = KEY_BYTES_MAX;
-        self.renew = false;
+        self.update_requested = false;
         Ok(record_bytes)
     }
 
@@ -204,7 +204,7 @@ impl Keys {
             HANDSHAKE => {
                 let asked = plain.strip_prefix(&KEY_UPDATE);
                 let Some(asked @ ([0] | [1])) = asked else { return Err(Fault::Broken) };
-                self.renew |= *asked == [1];
+                self.update_requested |= *asked == [1];
                 self.theirs = self.update.received()?;
                 Ok(Content::Nothing)
             }

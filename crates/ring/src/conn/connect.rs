@@ -52,7 +52,7 @@ impl Conns {
         let conn = self.conn(index);
         conn.connect_armed = false;
         let State::Connecting { ticket } = conn.state else {
-            self.bury_if_quiet(index, tools);
+            self.remove_if_quiet(index, tools);
             return;
         };
         if result.is_ok() && self.seals.client.is_some() {
@@ -70,7 +70,7 @@ impl Conns {
             Err(errno) => {
                 let reason = CloseReason::Failed(errno);
                 tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
-                self.bury(index, tools);
+                self.remove(index, tools);
             }
         }
     }

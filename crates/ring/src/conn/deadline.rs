@@ -15,7 +15,7 @@ const TIMED_OUT: Errno = Errno(110);
 
 impl Conns {
     /// From here on it has to be admitted in time.
-    pub(super) fn greet_until(&mut self, index: u32, tools: &mut Tools) {
+    pub(super) fn watch_handshake(&mut self, index: u32, tools: &mut Tools) {
         let id = self.conn(index).id;
         let until = tools.now.mono.after_ms(self.limits.handshake_ms_max);
         self.handshake.push_back((until, id));
@@ -42,7 +42,7 @@ impl Conns {
 
     /// Room for one more: if there are as many as may be, the oldest goes that is not admitted. Whoever
     /// has proven something gives way to nobody who has not.
-    pub(super) fn make_space(&mut self, tools: &mut Tools) -> bool {
+    pub(super) fn evict_for_new(&mut self, tools: &mut Tools) -> bool {
         if !self.is_full() {
             return true;
         }
@@ -57,7 +57,7 @@ impl Conns {
         false
     }
 
-    /// Something is on its way to it that may find no room.
+    /// Something is on its way to it that may find no space.
     pub(super) fn watch(&mut self, index: u32, now: Mono) {
         let conn = self.conn(index);
         if !std::mem::replace(&mut conn.watched, true) {
@@ -124,7 +124,7 @@ impl Conns {
         self.expire_unfinished(self.look_ms(starving), tools);
         while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
             if let Some(index) = self.index_of(id) {
-                self.kill(index, tools);
+                self.abort(index, tools);
             }
         }
         while let Some((_, id)) = self.handshake.pop_front_if(|(at, _)| *at <= now) {

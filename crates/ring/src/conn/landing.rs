@@ -2,7 +2,7 @@
 //! each is opened to where its plaintext belongs, over what records have more than their plaintext.
 //!
 //! ```text
-//! buffer: plaintext so far | gap | records opened next, the last one maybe a part | room
+//! buffer: plaintext so far | gap | records opened next, the last one maybe a part | space
 //! ```
 //! Invariants: what was received of records lies here or in the [`seal::Seal`], never in both; nothing is
 //! waited for that does not come before the bulk is whole, however long the peer's records are.
@@ -13,7 +13,7 @@ use crate::buffer::Pool;
 use crate::driver::Op;
 use crate::number::u32_of;
 use crate::tools::Tools;
-use seal::{Content, Fault, RECORD_BYTES_MAX, RECORD_MORE_BYTES, Seal};
+use seal::{Content, Fault, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, Seal};
 use std::ops::Range;
 
 /// What was received of records into a bulk's buffer.
@@ -40,7 +40,7 @@ impl Incoming {
     fn land(&mut self, seal: &mut Seal, pool: &mut Pool) -> Range<usize> {
         let (at, range) = (self.received_bytes, self.landed.range.clone());
         let part_bytes = if range.is_empty() {
-            let part = seal.front();
+            let part = seal.unopened();
             pool.bytes_mut(self.buf, at, part.len()).copy_from_slice(part);
             part.len()
         } else {
@@ -52,7 +52,7 @@ impl Incoming {
         self.landed.range = at..at + part_bytes;
         let (rest_bytes, end) = (self.rest_bytes(), at + part_bytes);
         let record_count = rest_bytes.div_ceil(RECORD_BYTES_MAX);
-        let more_bytes = rest_bytes + record_count * RECORD_MORE_BYTES - part_bytes;
+        let more_bytes = rest_bytes + record_count * RECORD_OVERHEAD_BYTES - part_bytes;
         let space_bytes = Pool::space_bytes(self.lengths.bulk_bytes as usize) - end;
         end..end + more_bytes.min(space_bytes).min(PIECE_BYTES_MAX)
     }
@@ -61,7 +61,7 @@ impl Incoming {
     fn lift(&mut self, seal: &mut Seal, pool: &Pool) {
         let range = std::mem::take(&mut self.landed.range);
         if !range.is_empty() {
-            seal.hear(pool.bytes(self.buf, range.start, range.len()));
+            seal.push_received(pool.bytes(self.buf, range.start, range.len()));
         }
     }
 }
@@ -81,10 +81,10 @@ impl Conn {
         let Some(seal) = &mut self.seal else { panic!("it is not under TLS") };
         let wanted_bytes = match &mut self.incoming {
             Some(incoming) if incoming.lands() && !discards => {
-                let room = incoming.land(seal, pool);
+                let space = incoming.land(seal, pool);
                 incoming.landed.receiving = true;
-                let at = pool.at(incoming.buf, room.start, room.len());
-                let space_bytes = u32_of(room.len());
+                let at = pool.at(incoming.buf, space.start, space.len());
+                let space_bytes = u32_of(space.len());
                 return Op::Recv { socket, at, space_bytes, whole: true, discard: false };
             }
             Some(incoming) => {
@@ -93,8 +93,8 @@ impl Conn {
             }
             None => 0,
         };
-        let room = seal.room(wanted_bytes);
-        let (at, space_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+        let space = seal.recv_space(wanted_bytes);
+        let (at, space_bytes) = (space.as_mut_ptr(), u32_of(space.len()));
         Op::Recv { socket, at, space_bytes, whole: false, discard: false }
     }
 
@@ -105,7 +105,7 @@ impl Conn {
                 incoming.landed.receiving = false;
                 incoming.landed.range.end += arrived_bytes;
             }
-            (_, Some(seal)) => seal.arrived(arrived_bytes),
+            (_, Some(seal)) => seal.received(arrived_bytes),
             (_, None) => {}
         }
     }

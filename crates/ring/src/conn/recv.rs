@@ -27,23 +27,23 @@ impl Conns {
     pub(super) fn received(&mut self, index: u32, received_bytes: usize, tools: &mut Tools) {
         let conn = self.conn(index);
         match (&mut conn.seal, conn.incoming.is_some()) {
-            (Some(_), _) => return self.records_arrived(index, received_bytes, tools),
-            (None, true) => self.bulk_arrived(index, received_bytes, tools),
-            (None, false) => conn.inbox.arrived(received_bytes),
+            (Some(_), _) => return self.on_records(index, received_bytes, tools),
+            (None, true) => self.on_bulk(index, received_bytes, tools),
+            (None, false) => conn.inbox.received(received_bytes),
         }
         self.cut(index, tools);
         self.touch(index);
     }
 
     /// More of a bulk is in its buffer. It is summed at once, while it is in the processor's cache.
-    pub(super) fn bulk_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+    pub(super) fn on_bulk(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
         let Some(incoming) = &mut self.conn(index).incoming else { return };
         incoming.received_bytes += arrived_bytes;
         let Incoming { buf, received_bytes, .. } = *incoming;
         let whole = received_bytes == incoming.lengths.bulk_bytes as usize;
         if !whole {
             if incoming.sums.is_wanted() {
-                incoming.sums.go_on(tools.pool.bytes(buf, 0, received_bytes));
+                incoming.sums.update(tools.pool.bytes(buf, 0, received_bytes));
             }
         } else if let Some(whole) = self.conn(index).incoming.take() {
             self.discharge(whole.charge);
@@ -69,13 +69,13 @@ impl Conns {
             }
             let conn = self.conn(index);
             let sealed = conn.seal.is_some();
-            let room = if sealed {
+            let space = if sealed {
                 conn.land(&mut tools.pool)
             } else {
                 received_bytes..lengths.bulk_bytes as usize
             };
-            let piece_bytes = room.len().min(PIECE_BYTES_MAX).min(left_bytes);
-            let piece = tools.pool.bytes_mut(buf, room.start, piece_bytes);
+            let piece_bytes = space.len().min(PIECE_BYTES_MAX).min(left_bytes);
+            let piece = tools.pool.bytes_mut(buf, space.start, piece_bytes);
             let Some(socket) = &conn.socket else { return false };
             tools.counters.syscall_count += 1;
             tools.counters.recv_count += 1;
@@ -98,7 +98,7 @@ impl Conns {
                             return false;
                         }
                     } else {
-                        self.bulk_arrived(index, arrived_bytes, tools);
+                        self.on_bulk(index, arrived_bytes, tools);
                     }
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -136,7 +136,7 @@ impl Conns {
         // It may be gone: a frame before this one was a protocol error.
         while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
-            if !open || conn.paused || conn.starved || conn.is_held() {
+            if !open || conn.paused || conn.starved || conn.waits_for_credit() {
                 return;
             }
             if !conn.skip() {
@@ -153,7 +153,7 @@ impl Conns {
                 Ok(Cut::Frame(lengths)) => lengths,
                 Ok(Cut::More) if self.open_record(index, tools) => continue,
                 Ok(Cut::More) => return self.awaits(index, tools),
-                Err(reason) => return self.fail_cutting(index, reason, tools),
+                Err(reason) => return self.fail_framing(index, reason, tools),
             };
             if conn.accepted {
                 if left_count == 0 {
@@ -177,7 +177,7 @@ impl Conns {
                 continue;
             }
             let taken = match self.sink {
-                Some(sink) => Some((tools.pool.held(sink), None)),
+                Some(sink) => Some((tools.pool.retained(sink), None)),
                 None => self.take_for(index, bulk_bytes, tools),
             };
             let (discards, mac_key) = (self.sink.is_some(), self.contents_key);
@@ -201,7 +201,7 @@ impl Conns {
             let received_bytes = 0;
             conn.incoming = Some(Incoming { buf, lengths, received_bytes, charge, sums, landed });
             self.began(index, bulk_bytes, tools);
-            self.bulk_arrived(index, there_bytes, tools);
+            self.on_bulk(index, there_bytes, tools);
         }
     }
 
@@ -239,10 +239,10 @@ impl Conns {
         let conn = self.conn(index);
         tools.counters.frame_in_count += 1;
         if conn.relay.is_some() {
-            return self.pass_on(index, lengths.frame_bytes, bulk, tools);
+            return self.forward_frame(index, lengths.frame_bytes, bulk, tools);
         }
         if conn.accepted && !conn.announced {
-            self.say_where_from(index, tools);
+            self.report_origin(index, tools);
         }
         let conn = self.conn(index);
         let frame = tools.arena.put(conn.inbox.front(lengths.frame_bytes));

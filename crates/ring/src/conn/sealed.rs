@@ -2,7 +2,7 @@
 //!
 //! What a core sees are frames as ever, and before them, once, what the connection is called at both ends
 //! (`NetEvent::Sealed`). Whoever speaks in plain text where TLS is spoken, or the other way round, is told so in a
-//! plain Refusal, which is the only thing that is ever said so; a client that began TLS believes nothing of
+//! plain Refusal, which is the only thing that is ever handshake so; a client that began TLS believes nothing of
 //! it but that it cannot go on. Invariants: no frame is taken and none sent before the handshake is over; a
 //! record is opened only when what was in those before has been cut.
 
@@ -11,7 +11,7 @@ use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
 use crate::tools::Tools;
 use interface::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{getpeername, getsockname};
-use seal::{Content, Fault, Flaw, Seal, SetupError, Shaken};
+use seal::{Content, Fault, Flaw, HandshakeProgress, Seal, SetupError};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -68,7 +68,7 @@ fn server_seals(config: &Config) -> Result<ServerSeals, SetupError> {
     if let Some(seals) = &config.server_seals {
         return Ok(Arc::clone(seals));
     }
-    let server = seal::Server::of_new_key()?;
+    let server = seal::Server::with_new_key()?;
     Ok(Arc::new(move || server.clone()))
 }
 
@@ -76,12 +76,12 @@ fn client_seals(config: &Config) -> Result<ClientSeals, SetupError> {
     if let Some(seals) = &config.client_seals {
         return Ok(Arc::clone(seals));
     }
-    let client = seal::Client::of_any_key()?;
+    let client = seal::Client::with_any_key()?;
     Ok(Arc::new(move || client.clone()))
 }
 
 impl Conns {
-    pub(super) fn put_under(&mut self, index: u32, seal: Option<Box<Seal>>) {
+    pub(super) fn set_seal(&mut self, index: u32, seal: Option<Box<Seal>>) {
         let conn = self.conn(index);
         if seal.is_some() {
             conn.outbox.begin_sealed();
@@ -91,32 +91,32 @@ impl Conns {
 
     /// A connection that was asked for is there, and is to be under TLS.
     pub(super) fn begin_sealing(&mut self, index: u32, ticket: Ticket, tools: &mut Tools) {
-        let mut said = Vec::new();
-        let seal = self.seals.client.as_ref().map(|client| Seal::client(&client(), &mut said));
+        let mut handshake = Vec::new();
+        let seal = self.seals.client.as_ref().map(|client| Seal::client(&client(), &mut handshake));
         let conn = self.conn(index);
         conn.state = State::Sealing { ticket };
         conn.address = None;
         let Some(Ok(seal)) = seal else {
             return self.fail(index, CloseReason::Failed(Errno::SEAL), tools);
         };
-        self.put_under(index, Some(Box::new(seal)));
-        self.conn(index).outbox.push_said(&said);
+        self.set_seal(index, Some(Box::new(seal)));
+        self.conn(index).outbox.push_handshake(&handshake);
         self.touch(index);
-        self.greet_until(index, tools);
+        self.watch_handshake(index, tools);
     }
 
     /// Bytes were received.
-    pub(super) fn records_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+    pub(super) fn on_records(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.take_records(arrived_bytes);
         let Some(seal) = &mut conn.seal else { return };
         if !seal.is_open() {
-            let mut said = Vec::new();
-            let shaken = seal.shake(&mut said);
-            conn.outbox.push_said(&said);
-            match shaken {
-                Ok(Shaken::More) => return self.touch(index),
-                Ok(Shaken::Open(channel)) => {
+            let mut handshake = Vec::new();
+            let progress = seal.advance_handshake(&mut handshake);
+            conn.outbox.push_handshake(&handshake);
+            match progress {
+                Ok(HandshakeProgress::NeedsMore) => return self.touch(index),
+                Ok(HandshakeProgress::Open(channel)) => {
                     conn.announced = true;
                     let sealed = conn.seal.as_deref().and_then(Sealed::of);
                     let holder = sealed.and_then(|sealed| sealed.holder);
@@ -127,7 +127,7 @@ impl Conns {
                         holder,
                     }));
                     if conn.accepted {
-                        self.say_where_from(index, tools);
+                        self.report_origin(index, tools);
                     }
                     let conn = self.conn(index);
                     if let State::Sealing { ticket } = conn.state {
@@ -137,30 +137,30 @@ impl Conns {
                             .push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
                     }
                 }
-                Err(fault) => return self.fail_shaking(index, fault, tools),
+                Err(fault) => return self.fail_handshake(index, fault, tools),
             }
         }
         self.cut(index, tools);
         self.touch(index);
     }
 
-    fn fail_shaking(&mut self, index: u32, fault: Fault, tools: &mut Tools) {
+    fn fail_handshake(&mut self, index: u32, fault: Fault, tools: &mut Tools) {
         let conn = self.conn(index);
-        let front = conn.seal.as_ref().and_then(|seal| seal.front().first().copied());
+        let front = conn.seal.as_ref().and_then(|seal| seal.unopened().first().copied());
         let plain = fault == Fault::Foreign && front == Some(FRAME);
         if plain && conn.accepted {
-            return self.refuse_plainly(index, RefusalReason::MustSeal, tools);
+            return self.send_plain_refusal(index, RefusalReason::MustSeal, tools);
         }
         let reason = reason_of(fault);
         if let CloseReason::Certificate(bad) = reason {
-            return self.fail_certified(index, bad, tools);
+            return self.fail_certificate(index, bad, tools);
         }
         let foreign = CloseReason::Failed(Errno::MUST_NOT_SEAL);
         self.fail(index, if plain { foreign } else { reason }, tools);
     }
 
     /// One end refused the other's certificate: the peer hears why, if we did, and people do.
-    fn fail_certified(&mut self, index: u32, bad: BadCertificate, tools: &mut Tools) {
+    fn fail_certificate(&mut self, index: u32, bad: BadCertificate, tools: &mut Tools) {
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
             let reason = CloseReason::Certificate(bad);
@@ -178,18 +178,18 @@ impl Conns {
     }
 
     /// What came is no frame.
-    pub(super) fn fail_cutting(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
+    pub(super) fn fail_framing(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
         let conn = self.conn(index);
         let stranger = conn.accepted && !conn.announced && conn.seal.is_none();
         if stranger && conn.inbox.front(1) == [HANDSHAKE] {
-            self.refuse_plainly(index, RefusalReason::MustNotSeal, tools);
+            self.send_plain_refusal(index, RefusalReason::MustNotSeal, tools);
         } else {
             self.fail(index, reason, tools);
         }
     }
 
     /// Says to a stranger, in plain text, that he speaks another language.
-    fn refuse_plainly(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
+    fn send_plain_refusal(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
         let mut frame = Vec::new();
         let refusal = Refusal { reason };
         Head::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
@@ -208,7 +208,7 @@ impl Conns {
             Ok(None) => {}
             Ok(Some(0)) => return true,
             Ok(Some(bulk_bytes)) => {
-                self.bulk_arrived(index, bulk_bytes, tools);
+                self.on_bulk(index, bulk_bytes, tools);
                 return true;
             }
             Err(_) => {
@@ -245,7 +245,7 @@ impl Conns {
             return false;
         }
         if bulk_bytes > 0 {
-            self.bulk_arrived(index, bulk_bytes, tools);
+            self.on_bulk(index, bulk_bytes, tools);
         }
         true
     }
@@ -273,7 +273,7 @@ impl Sealed {
             let opens = Holder::lines(peer.uris.iter().map(String::as_str));
             Holder { key: peer.key, opens: Bytes(&opens) }.to_bytes()
         });
-        Some(Self { channel: seal.channel()?, holder })
+        Some(Self { channel: seal.channel_binding()?, holder })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bulk that leaves from an object's file, without passing through our memory.
 //!
 //! The lane's own thread calls sendfile, on a socket that does not wait; what the socket has no
-//! room for leaves when the ring says that it has some. Invariants: a connection sends about
+//! space for leaves when the ring says that it has some. Invariants: a connection sends about
 //! [`Limits::TURN_BYTES_MAX`] a turn this way, so that no reader holds the others up; a file that has become
 //! shorter than what was promised of it ends the connection, for no byte is ever made up.
 
@@ -65,12 +65,12 @@ impl Conns {
         self.watch(index, tools.now.mono);
     }
 
-    /// The socket has room, or is broken, which the next send tells.
+    /// The socket has space, or is broken, which the next send tells.
     pub(crate) fn on_writable(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.writable_armed = false;
         if matches!(conn.state, State::Dead) {
-            self.bury_if_quiet(index, tools);
+            self.remove_if_quiet(index, tools);
         } else {
             self.touch(index);
         }
@@ -78,7 +78,7 @@ impl Conns {
 
     pub(super) fn fail_sending(&mut self, index: u32, errno: Errno, tools: &mut Tools) {
         if matches!(self.conn(index).state, State::Closing { .. }) {
-            self.kill(index, tools);
+            self.abort(index, tools);
         } else {
             self.fail(index, CloseReason::Failed(errno), tools);
         }

@@ -39,7 +39,7 @@ impl Sums {
     }
 
     /// More has come: `bytes` is all that is there, from the bulk's beginning on.
-    pub(super) fn go_on(&mut self, bytes: &[u8]) {
+    pub(super) fn update(&mut self, bytes: &[u8]) {
         let new = &bytes[self.summed_bytes..];
         for step in new.chunks_exact(STEP_BYTES) {
             self.summed_bytes += STEP_BYTES;
@@ -55,7 +55,7 @@ impl Sums {
 
     /// All of it, `bytes`, is there.
     pub(super) fn end(mut self, bytes: &[u8]) -> Summed {
-        self.go_on(bytes);
+        self.update(bytes);
         let rest = &bytes[self.summed_bytes..];
         let crc32c = self.crc32c.map(|mut crc32c| {
             crc32c.update(rest);
@@ -101,7 +101,7 @@ mod tests {
                 let mut there_bytes = 0;
                 while there_bytes < bulk_bytes {
                     there_bytes = (there_bytes + piece_bytes).min(bulk_bytes);
-                    sums.go_on(&bulk[..there_bytes]);
+                    sums.update(&bulk[..there_bytes]);
                 }
                 let found = sums.end(bulk);
                 assert_eq!(found.crc32c, Some(wire::crc32c(bulk)));

@@ -85,7 +85,7 @@ impl Conns {
         }
     }
 
-    /// Whether a connection that waits for a buffer may have its party's room now.
+    /// Whether a connection that waits for a buffer may have its party's space now.
     pub(crate) fn is_discharged(&self) -> bool {
         self.discharged && self.is_starved()
     }
@@ -156,7 +156,7 @@ impl Conns {
             }
         }
         if looked && self.is_starved() {
-            self.give_way(look_ms, tools);
+            self.end_greediest(look_ms, tools);
         }
     }
 
@@ -188,7 +188,7 @@ impl Conns {
 
     /// Connections wait for a buffer: for each of them whose party holds less than another one, the
     /// other's bulk that began first ends, if that was a while ago.
-    fn give_way(&mut self, look_ms: u64, tools: &mut Tools) {
+    fn end_greediest(&mut self, look_ms: u64, tools: &mut Tools) {
         let began_last = tools.now.mono;
         let waiting: Vec<u32> = self.starved.iter().copied().collect();
         for index in waiting {

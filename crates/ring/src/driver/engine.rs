@@ -3,7 +3,7 @@
 //! ```text
 //! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all other operations, and reads of the
 //!                              │                               page cache alone ─▶ the driver
-//!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its bell, which
+//!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its wakeup, which
 //!                                 the driver reads as it reads any eventfd ─▶ completions of the driver
 //! ```
 //! Invariants: none of them has a queue for a file (glibc has, behind `posix-aio`); what is begun was
@@ -16,10 +16,10 @@ mod posix_aio;
 mod stay;
 mod thread_per_op;
 
+use super::backend::Backend;
+use super::notices::Wakeup;
 use super::pool::Work;
-use super::reach::Reach;
-use super::told::Bell;
-use super::{Completion, DriverKind, Handed, Kind, Op, Token, Wait};
+use super::{Completion, DriverKind, Kind, Offloaded, Op, Token, Wait};
 use crate::pin::usable_cores;
 use interface::Errno;
 use std::io;
@@ -109,39 +109,39 @@ trait Engine {
     /// Takes what has ended, and goes on with what had to wait.
     fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>));
 
-    /// What is rung by those who end something elsewhere.
-    fn bell(&self) -> Option<&Bell>;
+    /// What is count by those who end something elsewhere.
+    fn wakeup(&self) -> Option<&Wakeup>;
 
-    /// Longest sleep while something is under way, nanoseconds; `None`: the bell is always rung.
+    /// Longest sleep while something is under way, nanoseconds; `None`: the wakeup is always count.
     fn sleep_ns_max(&self) -> Option<u64> {
         None
     }
 
     /// Begins nothing more and waits for what was begun, bounded; whether all of that has ended. What
-    /// comes of it is dropped.
+    /// has_other of it is dropped.
     fn end(&mut self) -> bool;
 
-    /// What was handed to other threads.
-    fn handed(&self) -> Handed;
+    /// What was offloaded to other threads.
+    fn offloaded(&self) -> Offloaded;
 
     /// System calls made on the lane's thread.
     fn call_count(&self) -> u64;
 }
 
 /// An engine beside a driver.
-pub(super) struct Side {
+pub(super) struct EngineSide {
     engine: Box<dyn Engine>,
     /// Not begun yet.
     fresh: Vec<Work>,
-    /// The driver reads the bell.
+    /// The driver reads the wakeup.
     armed: bool,
     /// Where it reads to.
-    rung: Box<[u8; 8]>,
+    count: Box<[u8; 8]>,
     /// The driver was given completions that nobody has reaped.
     answered: bool,
 }
 
-impl Side {
+impl EngineSide {
     /// The engine, unless the driver is it. Its threads may run on these cores.
     pub(super) fn new(engine: IoEngine, cores: &[u16]) -> io::Result<Option<Self>> {
         // Threads start where the lane is, so there is something to do only for one that is pinned.
@@ -156,8 +156,8 @@ impl Side {
             #[cfg(not(all(target_env = "gnu", target_pointer_width = "64")))]
             IoEngine::PosixAio => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let (fresh, rung) = (Vec::new(), Box::new([0; 8]));
-        Ok(Some(Self { engine, fresh, armed: false, rung, answered: false }))
+        let (fresh, count) = (Vec::new(), Box::new([0; 8]));
+        Ok(Some(Self { engine, fresh, armed: false, count, answered: false }))
     }
 
     /// Whether an operation is an engine's. What only the page cache is asked for waits for nothing, and
@@ -173,8 +173,8 @@ impl Side {
         self.fresh.push(Work { token, op });
     }
 
-    pub(super) fn handed(&self) -> Handed {
-        self.engine.handed()
+    pub(super) fn offloaded(&self) -> Offloaded {
+        self.engine.offloaded()
     }
 
     pub(super) fn call_count(&self) -> u64 {
@@ -182,17 +182,17 @@ impl Side {
     }
 
     /// Whether the engine has something to tell.
-    pub(super) fn has_news(&self) -> bool {
-        self.engine.bell().is_some_and(Bell::has_news)
+    pub(super) fn has_notices(&self) -> bool {
+        self.engine.wakeup().is_some_and(Wakeup::has_notices)
     }
 
     /// Whether it has told something that waits to be reaped.
-    pub(super) const fn has_answered(&self) -> bool {
+    pub(super) const fn has_completions(&self) -> bool {
         self.answered
     }
 
     /// Begins what was queued, then as `Driver::enter`.
-    pub(super) fn enter(&mut self, wait: Wait, reach: &mut Reach) -> io::Result<()> {
+    pub(super) fn enter(&mut self, wait: Wait, backend: &mut Backend) -> io::Result<()> {
         if !self.fresh.is_empty() {
             for work in self.fresh.drain(..) {
                 // SAFETY: whoever queued it vouches.
@@ -200,52 +200,53 @@ impl Side {
             }
             self.engine.begun();
         }
-        self.collect(reach);
-        self.arm(reach);
-        let may_sleep =
-            wait != Wait::No && !self.answered && self.engine.bell().is_none_or(Bell::fall_asleep);
+        self.collect(backend);
+        self.arm(backend);
+        let may_sleep = wait != Wait::No
+            && !self.answered
+            && self.engine.wakeup().is_none_or(Wakeup::fall_asleep);
         let wait = match (may_sleep, wait, self.engine.sleep_ns_max()) {
             (false, _, _) => Wait::No,
             (true, Wait::Ns(ns), Some(ns_max)) => Wait::Ns(ns.min(ns_max)),
             (true, Wait::Ever, Some(ns_max)) => Wait::Ns(ns_max),
             (true, wait, _) => wait,
         };
-        let entered = reach.enter(wait);
-        if let Some(bell) = self.engine.bell() {
-            bell.wake_up();
+        let entered = backend.enter(wait);
+        if let Some(wakeup) = self.engine.wakeup() {
+            wakeup.wake_up();
         }
-        self.collect(reach);
+        self.collect(backend);
         entered
     }
 
     /// What has ended becomes completions of the driver.
-    fn collect(&mut self, reach: &mut Reach) {
+    fn collect(&mut self, backend: &mut Backend) {
         let answered = &mut self.answered;
         self.engine.take(&mut |token, result| {
             *answered = true;
-            reach.answer(token, result);
+            backend.complete(token, result);
         });
     }
 
-    fn arm(&mut self, reach: &mut Reach) {
-        let Some(bell) = self.engine.bell().filter(|_| !self.armed) else { return };
+    fn arm(&mut self, backend: &mut Backend) {
+        let Some(wakeup) = self.engine.wakeup().filter(|_| !self.armed) else { return };
         self.armed = true;
-        let op = Op::ReadEvent { event: bell.event().as_raw_fd(), at: self.rung.as_mut_ptr() };
+        let op = Op::ReadEvent { event: wakeup.event().as_raw_fd(), at: self.count.as_mut_ptr() };
         // SAFETY: the eight bytes are boxed and the event is the engine's; both go with the driver,
         // which whoever has it keeps until the end of its operations.
-        unsafe { reach.queue(Token::new(Kind::Bell, 0), op) };
+        unsafe { backend.queue(Token::new(Kind::EngineWakeup, 0), op) };
     }
 
     /// Takes what is not the lane's out of what was reaped.
     pub(super) fn reaped(&mut self, completions: &mut Vec<Completion>) {
         self.answered = false;
-        let (armed, mut heard) = (&mut self.armed, false);
+        let (armed, mut wakeup_read) = (&mut self.armed, false);
         completions.retain(|completion| {
-            let is_bell = completion.token.kind == Kind::Bell;
-            heard |= is_bell;
-            !is_bell
+            let is_wakeup = completion.token.kind == Kind::EngineWakeup;
+            wakeup_read |= is_wakeup;
+            !is_wakeup
         });
-        *armed &= !heard;
+        *armed &= !wakeup_read;
     }
 
     /// As `Driver::quiesce`, of what is the engine's.

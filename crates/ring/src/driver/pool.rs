@@ -2,9 +2,9 @@
 //!
 //! They are started when they are needed, stay, and do what came first first; what makes the log durable
 //! goes before all else. Invariants: what was begun is answered, or the process ends; who tells it is
-//! heard, as [`Told`] has it.
+//! heard, as [`Notices`] has it.
 
-use super::told::{Bell, Told, lock};
+use super::notices::{Notices, Wakeup, lock};
 use super::{Op, Token, files};
 use crate::number::u64_of;
 use crate::pin::may_run_on;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// They call the kernel and nothing else.
 pub(super) const STACK_BYTES: usize = 128 * 1024;
-/// How long the end waits for what was begun. In tests, which look what it comes to, as long as it takes.
+/// How long the end waits for what was begun. In tests, which look what it has_other to, as long as it takes.
 pub(super) const END: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 1 });
 
 /// Something to be done.
@@ -62,7 +62,7 @@ struct Shared {
     more: Condvar,
     /// Something that was begun has ended.
     less: Condvar,
-    told: Told<Ended>,
+    notices: Notices<Ended>,
 }
 
 /// A lane's threads.
@@ -82,7 +82,7 @@ impl Pool {
             jobs: Mutex::default(),
             more: Condvar::new(),
             less: Condvar::new(),
-            told: Told::new()?,
+            notices: Notices::new()?,
         };
         let shared = Arc::new(shared);
         let (threads, cores, spare) = (Vec::new(), Vec::new(), Vec::new());
@@ -141,8 +141,8 @@ impl Pool {
     }
 
     /// What wakes the lane when something has ended.
-    pub(super) fn bell(&self) -> &Bell {
-        self.shared.told.bell()
+    pub(super) fn wakeup(&self) -> &Wakeup {
+        self.shared.notices.wakeup()
     }
 
     /// Threads started so far.
@@ -152,14 +152,14 @@ impl Pool {
 
     /// Takes what has ended.
     pub(super) fn take(&mut self, mut taken: impl FnMut(Token, Result<u32, Errno>)) {
-        self.shared.told.take(&mut self.spare);
+        self.shared.notices.take(&mut self.spare);
         for Ended { work, result } in self.spare.drain(..) {
             taken(work.token, result);
         }
     }
 
     /// Begins nothing more and waits for what was begun, bounded; whether all of that has ended. What
-    /// comes of it is dropped.
+    /// has_other of it is dropped.
     pub(super) fn end(&mut self) -> bool {
         let mut jobs = lock(&self.shared.jobs);
         jobs.over = true;
@@ -170,7 +170,7 @@ impl Pool {
         let (jobs, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let all = jobs.running_count == 0;
         drop(jobs);
-        self.shared.told.take(&mut self.spare);
+        self.shared.notices.take(&mut self.spare);
         for Ended { work, result } in self.spare.drain(..) {
             if let (Op::Open { .. }, Ok(file)) = (work.op, result) {
                 drop(super::owned(file));
@@ -232,7 +232,7 @@ impl Shared {
         let answering = Answering;
         // SAFETY: whoever queued it vouches until the completion is reaped, which is told below.
         let result = unsafe { files::perform(work.op) };
-        self.told.tell(Ended { work, result });
+        self.notices.push(Ended { work, result });
         lock(&self.jobs).running_count -= 1;
         self.less.notify_all();
         drop(answering);

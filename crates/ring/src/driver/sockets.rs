@@ -72,7 +72,7 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             // tcp(7): with MSG_TRUNC received bytes are discarded.
             let flags = libc::MSG_DONTWAIT | if discard { libc::MSG_TRUNC } else { 0 };
             let at = at.wrapping_add(moved_bytes).cast();
-            // SAFETY: so much room is behind `at`, for the caller vouches for all of it.
+            // SAFETY: so much space is behind `at`, for the caller vouches for all of it.
             outcome(unsafe { libc::recv(socket, at, space_bytes as usize - moved_bytes, flags) })
         }
         Op::Send { socket, at, send_bytes, .. } => {

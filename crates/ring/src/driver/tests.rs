@@ -35,7 +35,7 @@ fn on_every_engine(test: &str, run: impl Fn(&mut Rig) + Sync) {
 fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Rig) + Sync)) {
     let run_one = || match Driver::new(DriverChoice::Only(kind), false) {
         Ok(mut driver) => {
-            driver.take_engine(engine).unwrap();
+            driver.set_engine(engine).unwrap();
             run(&mut Rig { driver, reaped: Vec::new(), engine });
         }
         Err(_) => skip(&format!("{test} on {}", kind.name()), "it cannot be used in this run"),
@@ -162,14 +162,14 @@ impl Rig {
     }
 }
 
-fn recv(socket: RawFd, room: &mut [u8]) -> Op {
-    let space_bytes = u32::try_from(room.len()).unwrap();
-    Op::Recv { socket, at: room.as_mut_ptr(), space_bytes, whole: false, discard: false }
+fn recv(socket: RawFd, space: &mut [u8]) -> Op {
+    let space_bytes = u32::try_from(space.len()).unwrap();
+    Op::Recv { socket, at: space.as_mut_ptr(), space_bytes, whole: false, discard: false }
 }
 
-fn recv_whole(socket: RawFd, room: &mut [u8]) -> Op {
-    let space_bytes = u32::try_from(room.len()).unwrap();
-    Op::Recv { socket, at: room.as_mut_ptr(), space_bytes, whole: true, discard: false }
+fn recv_whole(socket: RawFd, space: &mut [u8]) -> Op {
+    let space_bytes = u32::try_from(space.len()).unwrap();
+    Op::Recv { socket, at: space.as_mut_ptr(), space_bytes, whole: true, discard: false }
 }
 
 fn send(socket: RawFd, bytes: &[u8], at_once: bool) -> Op {
@@ -185,11 +185,11 @@ const JOB: Token = Token::new(Kind::Job, 1);
 #[test]
 fn an_answer_that_needs_no_kernel_is_there_at_once() {
     on_both("an_answer_that_needs_no_kernel", |rig| {
-        rig.driver.answer(JOB, Err(Errno(5)));
-        assert!(rig.driver.is_answered());
+        rig.driver.complete(JOB, Err(Errno(5)));
+        assert!(rig.driver.has_completions());
         rig.enter(Wait::No);
         assert_eq!(rig.result(JOB), Err(Errno(5)));
-        assert!(!rig.driver.is_answered());
+        assert!(!rig.driver.has_completions());
     });
 }
 

@@ -60,7 +60,7 @@ impl Uring {
         let nop = squeue::Entry128::from(opcode::Nop::new().build());
         // SAFETY: it names no memory.
         let pushed = unsafe { tried.ring.submission().push(&nop) };
-        pushed.map_err(|_| io::Error::other("a new queue has no room"))?;
+        pushed.map_err(|_| io::Error::other("a new queue has no space"))?;
         tried.ring.submit_and_wait(1)?;
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Uring {
     }
 
     /// Whether completions are known already.
-    pub(super) const fn is_answered(&self) -> bool {
+    pub(super) const fn has_completions(&self) -> bool {
         !self.known.is_empty()
     }
 
@@ -145,16 +145,16 @@ impl Uring {
     }
 
     /// Completes an operation that needs no kernel.
-    pub(super) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
+    pub(super) fn complete(&mut self, token: Token, result: Result<u32, Errno>) {
         self.in_flight_count += 1;
         self.known.push(Completion { token, result, more: false });
     }
 
     /// Looks out for completions without a system call and without a clock, as far as memory tells
     /// of them, and for what else may come. Whether anything came within so many rounds.
-    pub(super) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+    pub(super) fn poll(&mut self, round_count: u64, mut has_other: impl FnMut() -> bool) -> bool {
         for _ in 0..round_count {
-            if self.is_pending() || comes() {
+            if self.is_pending() || has_other() {
                 return true;
             }
             std::hint::spin_loop();
@@ -245,7 +245,7 @@ impl Uring {
     /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
     /// Returns whether nothing is left.
     pub(super) fn quiesce(&mut self) -> bool {
-        /// Each waits for [`ROUND_NS`] at most. In tests, which look what it comes to, as many as it takes.
+        /// Each waits for [`ROUND_NS`] at most. In tests, which look what it has_other to, as many as it takes.
         const ROUND_COUNT: usize = if cfg!(test) { 30_000 } else { 100 };
         const ROUND_NS: u64 = 10_000_000;
         let mut completions = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! Readiness is level-triggered: what is true is asked of the kernel each time, so calls that others make
 //! on a socket change nothing here. A descriptor stays registered for reading between two receives, which
-//! saves a call an exchange, and until it comes without anybody waiting for it. Invariants: a descriptor has at most one
+//! saves a call an exchange, and until it has_other without anybody waiting for it. Invariants: a descriptor has at most one
 //! reader and one writer; a readiness that is out of date leads to an attempt that finds nothing, never
 //! to an answer; before a descriptor is closed or given away it is forgotten.
 
@@ -37,19 +37,20 @@ pub(super) enum Side {
 #[derive(Default)]
 struct Watch {
     /// What the kernel was asked to tell; `None`: it does not know the descriptor.
-    told: Option<EventFlags>,
+    registered: Option<EventFlags>,
     reader: Option<Waiting>,
     writer: Option<Waiting>,
     /// It was ready for reading and nobody waited for that.
     unread: bool,
-    /// What is told may not be what is wanted.
+    /// What is registered may not be what is wanted.
     touched: bool,
 }
 
 impl Watch {
     /// What the kernel shall tell from now on.
     fn wanted(&self) -> Option<EventFlags> {
-        let was_read = self.told.is_some_and(|told| told.contains(IN)) && !self.unread;
+        let was_read =
+            self.registered.is_some_and(|registered| registered.contains(IN)) && !self.unread;
         let mut wanted = EventFlags::empty();
         wanted.set(IN, self.reader.is_some() || was_read);
         wanted.set(OUT, self.writer.is_some());
@@ -80,10 +81,10 @@ impl Watches {
         self.call_count
     }
 
-    /// Watches an eventfd that nobody reads: every write to it is told once.
-    pub(super) fn watch_bell(&self, bell: BorrowedFd<'_>, data: u64) -> io::Result<()> {
+    /// Watches an eventfd that nobody reads: every write to it is registered once.
+    pub(super) fn watch_wakeup(&self, wakeup: BorrowedFd<'_>, data: u64) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::ET;
-        Ok(epoll::add(&self.epoll, bell, EventData::new_u64(data), flags)?)
+        Ok(epoll::add(&self.epoll, wakeup, EventData::new_u64(data), flags)?)
     }
 
     /// Somebody waits from now on.
@@ -98,7 +99,7 @@ impl Watches {
     pub(super) fn take(&mut self, file: RawFd, side: Side) -> Option<Waiting> {
         let waiting = self.place(file, side).take();
         if waiting.is_some() && side == Side::Writer {
-            // There is room nearly always: nobody shall be woken by it.
+            // There is space nearly always: nobody shall be woken by it.
             self.touch(file);
         }
         waiting
@@ -121,9 +122,9 @@ impl Watches {
     /// A descriptor is about to be closed or given away.
     pub(super) fn forget(&mut self, file: RawFd) {
         let Some(watch) = self.known.get_mut(index_of(file)) else { return };
-        let Watch { told, reader, writer, .. } = std::mem::take(watch);
+        let Watch { registered, reader, writer, .. } = std::mem::take(watch);
         assert!(reader.is_none() && writer.is_none(), "nobody waits for what is forgotten");
-        if told.is_some() {
+        if registered.is_some() {
             self.call_count += 1;
             // It is open, so this cannot fail; were it closed, there would be nothing to be taken out.
             epoll::delete(&self.epoll, borrowed(file)).ok();
@@ -155,19 +156,19 @@ impl Watches {
             watch.touched = false;
             let wanted = watch.wanted();
             watch.unread = false;
-            if wanted == watch.told {
+            if wanted == watch.registered {
                 continue;
             }
             self.call_count += 1;
             let (epoll, file_fd) = (self.epoll.as_fd(), borrowed(file));
             let data = EventData::new_u64(u64::from(file.unsigned_abs()));
-            let told = match (watch.told, wanted) {
+            let registered = match (watch.registered, wanted) {
                 (None, Some(wanted)) => epoll::add(epoll, file_fd, data, wanted),
                 (Some(_), Some(wanted)) => epoll::modify(epoll, file_fd, data, wanted),
                 (_, None) => epoll::delete(epoll, file_fd),
             };
-            match told {
-                Ok(()) => watch.told = wanted,
+            match registered {
+                Ok(()) => watch.registered = wanted,
                 Err(error) => {
                     let result = Err(errno_of(error));
                     let both = [watch.reader.take(), watch.writer.take()];
@@ -225,7 +226,7 @@ fn borrowed<'f>(file: RawFd) -> BorrowedFd<'f> {
     unsafe { BorrowedFd::borrow_raw(file) }
 }
 
-/// Who was cancelled gets what was done of it, or is told that it was.
+/// Who was cancelled gets what was done of it, or is registered that it was.
 pub(super) fn cancelled(waiting: Waiting) -> Completion {
     const CANCELLED: Errno = Errno(125);
     let Waiting { token, moved_bytes, .. } = waiting;

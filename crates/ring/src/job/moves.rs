@@ -3,7 +3,7 @@
 //! Invariant: a piece goes past the page cache only where its place, its length and its memory are whole
 //! pages; the rest of the same job may go through it, and the kernel keeps both ways of one file right.
 
-use super::{IO, Job, JobKind, LEND_BYTES_MIN, Step};
+use super::{FILE_RANGE_BYTES_MIN, IO, Job, JobKind, Step};
 use crate::allocate::{may_leave_space, takes_space};
 use crate::buffer::FileRange;
 use crate::cache::is_cached;
@@ -26,14 +26,14 @@ const CANNOT_TELL: [Errno; 3] = [Errno(95), Errno(22), Errno(38)];
 impl Job {
     /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
     /// page cache has it, so that sending it does not wait for the medium.
-    pub(super) fn lend(
+    pub(super) fn take_file_range(
         &mut self,
         offset: u64,
         read_bytes: usize,
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> Option<BufId> {
-        if read_bytes < LEND_BYTES_MIN || !objects.lends {
+        if read_bytes < FILE_RANGE_BYTES_MIN || !objects.uses_file_ranges {
             return None;
         }
         let slot = objects.slot(self.object_index);
@@ -42,7 +42,7 @@ impl Job {
         let size_bytes = u64::try_from(fstat(file).ok()?.st_size).ok()?;
         let left_bytes = size_bytes.saturating_sub(offset);
         let range_bytes = usize::try_from(left_bytes).unwrap_or(usize::MAX).min(read_bytes);
-        if range_bytes < LEND_BYTES_MIN {
+        if range_bytes < FILE_RANGE_BYTES_MIN {
             return None;
         }
         tools.counters.syscall_count += 1;
@@ -51,13 +51,13 @@ impl Job {
             Ok(false) => return None,
             Err(_) => {
                 // The kernel cannot tell, and will not be able to next time.
-                objects.lends = false;
+                objects.uses_file_ranges = false;
                 return None;
             }
         }
         let (file, object) = (Arc::clone(file), slot.object);
         self.moved_bytes = range_bytes;
-        Some(tools.pool.lend(FileRange { file, object, offset, range_bytes }))
+        Some(tools.pool.add_file_range(FileRange { file, object, offset, range_bytes }))
     }
 
     /// A piece is on its way: to which descriptor, and whether that one goes past the page cache.
@@ -70,7 +70,7 @@ impl Job {
         let is_whole = |number: u64| number.is_multiple_of(DIRECT_BYTES);
         let whole =
             is_whole(u64_of(at.addr())) && is_whole(u64_of(piece_bytes)) && is_whole(offset);
-        objects.count_moving(self.object_index, &mut tools.counters);
+        objects.count_move_begun(self.object_index, &mut tools.counters);
         match &objects.slot(self.object_index).file {
             FileState::Open { direct: Some(direct), .. } if whole => {
                 tools.counters.object_direct_count += 1;
@@ -91,7 +91,7 @@ impl Job {
                 | JobKind::Write { .. }
         );
         if moves && self.step == Step::Move {
-            objects.count_moved(self.object_index);
+            objects.count_move_ended(self.object_index);
         }
     }
 
@@ -172,7 +172,7 @@ impl Job {
     }
 
     /// Reads what is to be summed next.
-    pub(super) fn go_on_chunk(
+    pub(super) fn read_chunk(
         &mut self,
         token: Token,
         objects: &mut Objects,
@@ -236,7 +236,7 @@ impl Job {
         if self.chunk.is_none() {
             return self.done(tools);
         }
-        self.go_on_chunk(token, objects, tools)
+        self.read_chunk(token, objects, tools)
     }
 
     pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {

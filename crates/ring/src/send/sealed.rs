@@ -7,7 +7,7 @@
 use super::{Outbox, Piece, Wave};
 use crate::buffer::Pool;
 use interface::Errno;
-use seal::{RECORD_BYTES_MAX, RECORD_MORE_BYTES, RENEWAL_BYTES_MAX, Seal};
+use seal::{KEY_UPDATE_BYTES_MAX, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, Seal};
 
 /// Plaintext sealed at a time: with its records less than a quarter of 1 MiB, which stays in a second-level
 /// cache until the kernel has copied it.
@@ -21,14 +21,14 @@ const IO: Errno = Errno(5);
 #[derive(Default)]
 pub(super) struct Sealed {
     /// What a handshake says, records already.
-    said: Vec<u8>,
+    handshake: Vec<u8>,
     wave: Wave,
     piece_index: usize,
     /// How much of that piece is sealed.
     piece_sealed_bytes: usize,
     left_bytes: usize,
     /// A part of a handshake flies.
-    shakes: bool,
+    is_handshake_in_flight: bool,
 }
 
 impl Sealed {
@@ -72,11 +72,11 @@ impl Sealed {
         mut plain_bytes: usize,
         (out, pool): (&mut [u8], &Pool),
     ) -> Result<usize, Errno> {
-        let mut used_bytes = self.said.len();
-        out[..used_bytes].copy_from_slice(&self.said);
-        self.said = Vec::new();
+        let mut used_bytes = self.handshake.len();
+        out[..used_bytes].copy_from_slice(&self.handshake);
+        self.handshake = Vec::new();
         if plain_bytes > 0 {
-            used_bytes += seal.renew(&mut out[used_bytes..]).map_err(|_| Errno::SEAL)?;
+            used_bytes += seal.update_key(&mut out[used_bytes..]).map_err(|_| Errno::SEAL)?;
         }
         while plain_bytes > 0 {
             let now_bytes = plain_bytes.min(RECORD_BYTES_MAX);
@@ -97,16 +97,16 @@ impl Outbox {
     /// From here on it leaves as it is. What was to become records is forgotten, records that fly are not.
     pub(crate) fn end_sealed(&mut self, pool: &mut Pool) {
         if let Some(sealed) = self.sealed.take() {
-            self.unsent_bytes -= sealed.said.len() + sealed.left_bytes;
+            self.unsent_bytes -= sealed.handshake.len() + sealed.left_bytes;
             sealed.end(pool);
         }
     }
 
     /// Queues what a handshake says.
-    pub(crate) fn push_said(&mut self, said: &[u8]) {
+    pub(crate) fn push_handshake(&mut self, handshake: &[u8]) {
         if let Some(sealed) = &mut self.sealed {
-            sealed.said.extend_from_slice(said);
-            self.unsent_bytes += said.len();
+            sealed.handshake.extend_from_slice(handshake);
+            self.unsent_bytes += handshake.len();
         }
     }
 
@@ -114,7 +114,8 @@ impl Outbox {
     /// what comes behind it may be queued before it has left.
     pub(crate) fn has_more(&self) -> bool {
         let sealed = self.sealed.as_ref();
-        let more = sealed.is_some_and(|sealed| sealed.left_bytes > 0 || sealed.shakes);
+        let more =
+            sealed.is_some_and(|sealed| sealed.left_bytes > 0 || sealed.is_handshake_in_flight);
         more || !self.queued.pieces.is_empty()
     }
 
@@ -140,14 +141,16 @@ impl Outbox {
             sealed.left_bytes = sealed.wave.pieces.iter().map(|piece| piece.piece_bytes()).sum();
         }
         let plain_bytes = sealed.left_bytes.min(PART_BYTES_MAX);
-        let said_bytes = sealed.said.len();
-        sealed.shakes = said_bytes > 0;
-        if plain_bytes + said_bytes == 0 {
+        let handshake_bytes = sealed.handshake.len();
+        sealed.is_handshake_in_flight = handshake_bytes > 0;
+        if plain_bytes + handshake_bytes == 0 {
             return Ok(());
         }
         let record_count = plain_bytes.div_ceil(RECORD_BYTES_MAX);
-        let space_bytes =
-            said_bytes + RENEWAL_BYTES_MAX + plain_bytes + record_count * RECORD_MORE_BYTES;
+        let space_bytes = handshake_bytes
+            + KEY_UPDATE_BYTES_MAX
+            + plain_bytes
+            + record_count * RECORD_OVERHEAD_BYTES;
         let piece_bytes = if space_bytes <= SMALL_BYTES_MAX {
             let small = &mut self.flying.small;
             if small.len() < space_bytes {
@@ -158,7 +161,7 @@ impl Outbox {
             piece_bytes
         } else {
             let make = |out: &mut [u8], pool: &Pool| sealed.seal(seal, plain_bytes, (out, pool));
-            let (buf, made) = pool.made(space_bytes, make);
+            let (buf, made) = pool.filled(space_bytes, make);
             let piece_bytes = made.inspect_err(|_| pool.release(buf))?;
             self.flying.pieces.push(Piece::Bulk { buf, start: 0, piece_bytes });
             piece_bytes
@@ -167,12 +170,13 @@ impl Outbox {
             sealed.wave.clear(pool);
             sealed.piece_index = 0;
         }
-        self.unsent_bytes += piece_bytes - plain_bytes - said_bytes;
+        self.unsent_bytes += piece_bytes - plain_bytes - handshake_bytes;
         Ok(())
     }
 }
 
-const _: () = assert!(PART_BYTES_MAX + 16 * RECORD_MORE_BYTES <= 1 << 18, "a part fits its buffer");
+const _: () =
+    assert!(PART_BYTES_MAX + 16 * RECORD_OVERHEAD_BYTES <= 1 << 18, "a part fits its buffer");
 
 #[cfg(test)]
 mod tests {
@@ -180,19 +184,19 @@ mod tests {
     use super::*;
     use crate::driver::Op;
     use interface::{Bulk, NO_MAC};
-    use seal::{Client, Content, Server, Shaken};
+    use seal::{Client, Content, HandshakeProgress, Server};
 
     /// A client's end, what it says last of the handshake, and the server's end, which lacks that.
-    fn shaken() -> (Seal, Vec<u8>, Seal) {
-        let (mut said, mut answer) = (Vec::new(), Vec::new());
-        let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
-        let mut server = Seal::server(&Server::of_new_key().unwrap());
-        server.hear(&said);
-        assert_eq!(server.shake(&mut answer), Ok(Shaken::More));
-        client.hear(&answer);
-        said.clear();
-        assert!(matches!(client.shake(&mut said), Ok(Shaken::Open(_))));
-        (client, said, server)
+    fn handshake_done() -> (Seal, Vec<u8>, Seal) {
+        let (mut handshake, mut answer) = (Vec::new(), Vec::new());
+        let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut handshake).unwrap();
+        let mut server = Seal::server(&Server::with_new_key().unwrap());
+        server.push_received(&handshake);
+        assert_eq!(server.advance_handshake(&mut answer), Ok(HandshakeProgress::NeedsMore));
+        client.push_received(&answer);
+        handshake.clear();
+        assert!(matches!(client.advance_handshake(&mut handshake), Ok(HandshakeProgress::Open(_))));
+        (client, handshake, server)
     }
 
     /// What the kernel would read, `bytes_max` of it.
@@ -217,11 +221,11 @@ mod tests {
     fn what_is_queued_is_opened_whole_and_in_order_whatever_the_socket_takes() {
         let data: Vec<u8> = (0..700_000_u32).map(|index| (index % 251).to_le_bytes()[0]).collect();
         for step_bytes in [7_001, 100_000, usize::MAX] {
-            let (mut client, said, mut server) = shaken();
+            let (mut client, handshake, mut server) = handshake_done();
             let mut pool = Pool::new(1 << 20);
             let mut outbox = Outbox::default();
             outbox.begin_sealed();
-            outbox.push_said(&said);
+            outbox.push_handshake(&handshake);
             let mut expected = Vec::new();
             let mut found = Vec::new();
             let mut sent_count = 0;
@@ -242,9 +246,12 @@ mod tests {
                     outbox.sent(bytes.len());
                     sent_count += bytes.len();
                     for bytes in bytes.chunks(10_000) {
-                        server.hear(bytes);
+                        server.push_received(bytes);
                         if !shaken {
-                            shaken = matches!(server.shake(&mut Vec::new()), Ok(Shaken::Open(_)));
+                            shaken = matches!(
+                                server.advance_handshake(&mut Vec::new()),
+                                Ok(HandshakeProgress::Open(_))
+                            );
                         }
                         while shaken && let Some(Content::Bytes(bytes)) = server.open().unwrap() {
                             found.extend_from_slice(bytes);
@@ -262,18 +269,18 @@ mod tests {
 
     #[test]
     fn nothing_leaves_before_a_handshake_is_over_but_the_handshake() {
-        let mut said = Vec::new();
-        let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+        let mut handshake = Vec::new();
+        let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut handshake).unwrap();
         let mut pool = Pool::new(0);
         let mut outbox = Outbox::default();
         outbox.begin_sealed();
-        outbox.push_said(&said);
+        outbox.push_handshake(&handshake);
         outbox.push(b"frame", None, &mut pool);
         outbox.seal(&mut client, &mut pool).unwrap();
         let op = outbox.next(0, true, &mut pool).unwrap();
         assert!(matches!(op, Op::Send { at_once: false, .. }), "there is more");
-        assert_eq!(bytes_of(op, usize::MAX), said);
-        outbox.sent(said.len());
+        assert_eq!(bytes_of(op, usize::MAX), handshake);
+        outbox.sent(handshake.len());
         outbox.seal(&mut client, &mut pool).unwrap();
         assert!(outbox.next(0, true, &mut pool).is_none());
     }

@@ -1,7 +1,7 @@
 //! The end of a lane: its core is done, and what it said last shall leave. So shall what peer lanes
 //! say last on connections of which they have the requests and we the sockets.
 
-use super::{LETTER_RETRY_MS, Life, Parts};
+use super::{LaneState, MESSAGE_RETRY_MS, Parts};
 use crate::driver::Wait;
 use std::io;
 
@@ -13,21 +13,21 @@ impl Parts {
         self.tools.driver.enter(Wait::No)?;
         self.dispatch();
         self.flush();
-        while self.conns.is_sending() || self.conns.is_relaying() || self.post.is_waiting() {
+        while self.conns.is_sending() || self.conns.has_proxied() || self.mailbox.is_waiting() {
             let left_ns = deadline.since_ns(self.clock.read().mono);
             if left_ns == 0 {
                 break;
             }
-            // Peer lanes do not tell when they have room again, and think that we are awake.
-            let looks = self.post.is_waiting() || self.conns.is_relaying();
-            let retry_ns = if looks { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
+            // Peer lanes do not tell when they have space again, and think that we are awake.
+            let looks = self.mailbox.is_waiting() || self.conns.has_proxied();
+            let retry_ns = if looks { MESSAGE_RETRY_MS * 1_000_000 } else { left_ns };
             let ready = self.conns.is_ready();
             let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
             self.tools.driver.enter(wait)?;
             self.dispatch();
             self.flush();
         }
-        self.life = Life::Over;
+        self.life = LaneState::Over;
         Ok(())
     }
 }

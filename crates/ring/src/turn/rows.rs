@@ -7,10 +7,10 @@ use interface::{Event, Span, StoreEvent, Ticket};
 
 impl Parts {
     /// What the threads that keep the cold store say.
-    pub(super) fn read_news(&mut self) {
+    pub(super) fn read_row_replies(&mut self) {
         let Self { log: Some(log), tools, .. } = self else { return };
-        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
-            tools.events.push(match news {
+        for reply in log.feed().map(Feed::take_replies).unwrap_or_default() {
+            tools.events.push(match reply {
                 RowReply::Rows { ticket, result } => {
                     let result = result.map(|rows| tools.arena.put(&rows));
                     Event::Store(StoreEvent::Rows { ticket, result })
@@ -21,7 +21,7 @@ impl Parts {
             });
         }
         if log.is_behind() {
-            tools.events.push(Event::Store(StoreEvent::LogSpace(log.room())));
+            tools.events.push(Event::Store(StoreEvent::LogSpace(log.space())));
         }
     }
 
@@ -34,7 +34,7 @@ impl Parts {
     ) {
         let arena = &self.tools.arena;
         let (from, until) = (arena.get(from).into(), arena.get(until).into());
-        let lane = self.post.lane();
+        let lane = self.mailbox.lane();
         let ask = RowQuery { lane, ticket, from, until, row_count_max };
         match self.log.as_ref().and_then(Log::feed) {
             Some(feed) => feed.ask(ask),

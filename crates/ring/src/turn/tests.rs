@@ -36,11 +36,11 @@ impl Core for Events {
 }
 
 impl Lane {
-    fn new(driver: DriverKind, post: Post, listener: Option<&TcpListener>) -> Self {
-        let mut config = Config::new(post.lane());
+    fn new(driver: DriverKind, mailbox: Mailbox, listener: Option<&TcpListener>) -> Self {
+        let mut config = Config::new(mailbox.lane());
         config.driver = DriverChoice::Only(driver);
         config.listener = listener.map(|listener| listener.try_clone().unwrap().into());
-        config.post = Some(post);
+        config.mailbox = Some(mailbox);
         config.limits.handshake_ms_max = DEADLINE_MS;
         config.limits.stall_ms_max = DEADLINE_MS;
         Self { ring: Ring::new(config).unwrap(), events: Events(Vec::new()), later_ms: 0 }
@@ -95,11 +95,12 @@ fn on_both(test: &str, lane_count: u16, run: impl Fn(&mut [Lane], SocketAddr)) {
             continue;
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let lane = |post: Post| {
-            let listens = post.lane() == LaneId(0);
-            Lane::new(driver, post, listens.then_some(&listener))
+        let lane = |mailbox: Mailbox| {
+            let listens = mailbox.lane() == LaneId(0);
+            Lane::new(driver, mailbox, listens.then_some(&listener))
         };
-        let mut lanes: Vec<Lane> = Mesh::posts(lane_count).unwrap().into_iter().map(lane).collect();
+        let mut lanes: Vec<Lane> =
+            Mesh::mailboxes(lane_count).unwrap().into_iter().map(lane).collect();
         run(&mut lanes, listener.local_addr().unwrap());
     }
 }
@@ -191,12 +192,12 @@ fn who_reads_slowly_is_not_too_slow_and_who_reads_nothing_is() {
             }
         });
         stream.set_nonblocking(true).unwrap();
-        let (mut room, mut read_bytes) = (vec![0; 8192], 0);
+        let (mut space, mut read_bytes) = (vec![0; 8192], 0);
         for look in 0..8 {
             let acked_bytes = lanes[0].ring.parts.conns.acked_bytes();
             until(lanes, |lanes| {
                 // There may be nothing at this moment.
-                read_bytes += stream.read(&mut room).unwrap_or(0);
+                read_bytes += stream.read(&mut space).unwrap_or(0);
                 lanes[0].ring.parts.conns.acked_bytes() > acked_bytes
             });
             lanes[0].expire_later();

@@ -4,7 +4,7 @@
 use interface::{
     Action, Core, Event, NetAction, NetEvent, Object, ObjectAction, ObjectEvent, Ticket, Turn,
 };
-use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
+use ring::{Config, Counters, DriverChoice, Mailbox, Mesh, Ring, Stopper};
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -178,11 +178,14 @@ pub fn takes_direct() -> bool {
 }
 
 /// Starts a lane. The configuration and the core are made on its thread.
-pub fn start<B: Core>(post: Post, make: impl FnOnce(&mut Config) -> B + Send + 'static) -> Lane {
-    let stopper = post.stopper();
+pub fn start<B: Core>(
+    mailbox: Mailbox,
+    make: impl FnOnce(&mut Config) -> B + Send + 'static,
+) -> Lane {
+    let stopper = mailbox.stopper();
     let thread = std::thread::spawn(move || {
-        let mut config = ring_config(post.lane());
-        config.post = Some(post);
+        let mut config = ring_config(mailbox.lane());
+        config.mailbox = Some(mailbox);
         let mut core = make(&mut config);
         let mut ring = Ring::new(config).unwrap();
         while ring.turn(&mut core).unwrap() {}
@@ -191,8 +194,8 @@ pub fn start<B: Core>(post: Post, make: impl FnOnce(&mut Config) -> B + Send + '
     Lane { stopper, thread }
 }
 
-pub fn lonely_post() -> Post {
-    Mesh::posts(1).unwrap().pop().unwrap()
+pub fn only_mailbox() -> Mailbox {
+    Mesh::mailboxes(1).unwrap().pop().unwrap()
 }
 
 /// Echoes frames with their bulk, admits everybody, reports how connections ended, and who has shown a
@@ -224,7 +227,7 @@ pub fn echo_server(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, receiver) = channel();
-    let lane = start(lonely_post(), move |config| {
+    let lane = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         tune(config);
         echo(sender)
@@ -282,7 +285,7 @@ pub fn taken_but(stream: &TcpStream, left_bytes: usize) {
     let given_up = Instant::now() + PATIENCE;
     loop {
         let mut unacked_bytes: libc::c_int = 0;
-        // SAFETY: the kernel writes one integer to where there is room for one.
+        // SAFETY: the kernel writes one integer to where there is space for one.
         let told =
             unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacked_bytes) };
         assert_eq!(told, 0, "a socket tells what it has left");

@@ -64,7 +64,7 @@ impl Ca {
         let chain = params.signed_by(&key, &self.issuer).unwrap().pem() + &self.between;
         let key = key.serialize_pem();
         let (chain, key) = (chain.as_bytes(), key.as_bytes());
-        Certificates::of_pem(Pem { chain, key, roots: roots.pem.as_bytes() }).unwrap()
+        Certificates::from_pem(Pem { chain, key, roots: roots.pem.as_bytes() }).unwrap()
     }
 }
 
@@ -89,8 +89,12 @@ fn take<'a>(
 ) {
     for piece in pieces {
         if end.is_ok() {
-            seal.hear(piece);
-            *end = if seal.is_open() { seal.open().map(drop) } else { seal.shake(out).map(drop) };
+            seal.push_received(piece);
+            *end = if seal.is_open() {
+                seal.open().map(drop)
+            } else {
+                seal.advance_handshake(out).map(drop)
+            };
         }
     }
 }
@@ -111,8 +115,8 @@ fn shake(client: &Client, server: &Server, step_bytes: usize) -> (Ended, Ended) 
 }
 
 fn ends(client: &Certificates, server: &Certificates) -> (Client, Server) {
-    let client = Client::of_certificates(client, "server").unwrap();
-    (client, Server::of_certificates(server).unwrap())
+    let client = Client::with_certificates(client, "server").unwrap();
+    (client, Server::with_certificates(server).unwrap())
 }
 
 #[test]
@@ -124,7 +128,10 @@ fn both_show_certificates_and_the_server_knows_whose() {
         let (client, server) = ends(&alice, &server);
         let ((client, at_client), (server, at_server)) = shake(&client, &server, step_bytes);
         assert_eq!((at_client, at_server), (Ok(()), Ok(())));
-        assert!(client.channel().is_some() && client.channel() == server.channel());
+        assert!(
+            client.channel_binding().is_some()
+                && client.channel_binding() == server.channel_binding()
+        );
         assert_eq!(client.peer(), None);
         let peer = server.peer().unwrap();
         assert_eq!(peer.uris, ["lanefs:store"]);
@@ -159,8 +166,8 @@ fn chains_as_long_as_they_may_be_fit_in_flights_and_longer_ones_are_refused() {
         let (chain, key) = (chain + &ca.between, key.serialize_pem());
         let (chain, key) = (chain.as_bytes(), key.as_bytes());
         let (part, error) =
-            Certificates::of_pem(Pem { chain, key, roots: root.pem.as_bytes() }).unwrap_err();
-        assert_eq!(part, Part::Chain);
+            Certificates::from_pem(Pem { chain, key, roots: root.pem.as_bytes() }).unwrap_err();
+        assert_eq!(part, PemPart::Chain);
         assert!(error.to_string().contains("at most 5"), "{error}");
         // Somebody else may send it all the same.
         let mut long = root.sign(CLIENT, &root, same);
@@ -189,7 +196,7 @@ fn certificates_that_are_no_good_are_refused_and_both_ends_know_why() {
         let ((_, at_client), (server, at_server)) = shake(&client, &server, usize::MAX);
         assert_eq!(at_server, Err(Fault::Certificate(flaw)));
         assert_eq!(at_client, Err(Fault::OwnCertificate(heard)));
-        assert!(server.peer().is_none() && server.channel().is_none());
+        assert!(server.peer().is_none() && server.channel_binding().is_none());
     }
     for (bad, flaw, heard) in [
         (other.sign(SERVER, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
@@ -203,7 +210,7 @@ fn certificates_that_are_no_good_are_refused_and_both_ends_know_why() {
         let ((client, at_client), (_, at_server)) = shake(&client, &server, usize::MAX);
         assert_eq!(at_client, Err(Fault::Certificate(flaw)));
         assert_eq!(at_server, Err(Fault::OwnCertificate(heard)));
-        assert!(client.channel().is_none());
+        assert!(client.channel_binding().is_none());
     }
 }
 
@@ -212,9 +219,9 @@ fn each_client_is_served_as_it_can_be_and_told_where_it_cannot() {
     let ca = Ca::new("root");
     let certificates = ca.sign(SERVER, &ca, same);
     let (certified, of_certificates) = ends(&ca.sign(CLIENT, &ca, same), &certificates);
-    let secret = Client::of_any_key().unwrap();
+    let secret = Client::with_any_key().unwrap();
     let both = of_certificates.clone().and_new_key().unwrap();
-    let of_key = Server::of_new_key().unwrap();
+    let of_key = Server::with_new_key().unwrap();
     for (client, server, known) in
         [(&certified, &both, true), (&secret, &both, false), (&certified, &of_certificates, true)]
     {
@@ -249,8 +256,8 @@ fn garbage_at_any_place_of_a_handshake_with_certificates_ends_it_and_opens_nothi
         // What is changed: the client's hello, the server's flight, the client's last one.
         for step in 0..round % 3 {
             let mut answer = Vec::new();
-            seal.hear(&flight);
-            seal.shake(&mut answer).unwrap();
+            seal.push_received(&flight);
+            seal.advance_handshake(&mut answer).unwrap();
             flight = answer;
             seal = if step == 0 { &mut client } else { &mut server };
         }
@@ -261,12 +268,12 @@ fn garbage_at_any_place_of_a_handshake_with_certificates_ends_it_and_opens_nothi
         }
         flight.truncate(1 + roll() % (2 * flight.len()));
         let mut out = Vec::new();
-        seal.hear(&flight);
-        let shaken = seal.shake(&mut out);
-        let is_open = matches!(shaken, Ok(Shaken::Open(_)));
+        seal.push_received(&flight);
+        let shaken = seal.advance_handshake(&mut out);
+        let is_open = matches!(shaken, Ok(HandshakeProgress::Open(_)));
         // A head's version is for old software to look at, and changes nothing.
         let heads_only = whole.iter().zip(&flight).filter(|(one, other)| one != other).count() < 3;
         assert!(!is_open || flight.starts_with(&whole) || heads_only, "round {round}");
-        assert!(out.len() < 8192 && seal.room(0).len() <= 64 * 1024);
+        assert!(out.len() < 8192 && seal.recv_space(0).len() <= 64 * 1024);
     }
 }

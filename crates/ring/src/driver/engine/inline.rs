@@ -1,7 +1,7 @@
 //! The lane itself reads and writes, and nobody else is served meanwhile.
 
 use super::super::files;
-use super::{Bell, Engine, Handed, Token, Work};
+use super::{Engine, Offloaded, Token, Wakeup, Work};
 use interface::Errno;
 
 /// What has ended and was not taken.
@@ -14,7 +14,7 @@ pub(super) struct Inline {
 impl Engine for Inline {
     unsafe fn begin(&mut self, work: Work) {
         self.call_count += 1;
-        // SAFETY: the caller vouches until the completion, which comes later.
+        // SAFETY: the caller vouches until the completion, which has_other later.
         let result = unsafe { files::perform(work.op) };
         self.ended.push((work.token, result));
     }
@@ -23,7 +23,7 @@ impl Engine for Inline {
         self.ended.drain(..).for_each(|(token, result)| taken(token, result));
     }
 
-    fn bell(&self) -> Option<&Bell> {
+    fn wakeup(&self) -> Option<&Wakeup> {
         None
     }
 
@@ -32,8 +32,8 @@ impl Engine for Inline {
         true
     }
 
-    fn handed(&self) -> Handed {
-        Handed::default()
+    fn offloaded(&self) -> Offloaded {
+        Offloaded::default()
     }
 
     fn call_count(&self) -> u64 {

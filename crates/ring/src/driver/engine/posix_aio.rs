@@ -8,9 +8,9 @@
 //! when it has no thread for it) costs time, no answer: what is under way is looked at now and then.
 
 use super::super::files;
+use super::super::notices::Notices;
 use super::super::pool::END;
-use super::super::told::Told;
-use super::{Bell, Engine, Handed, Op, Token, Work};
+use super::{Engine, Offloaded, Op, Token, Wakeup, Work};
 use crate::number::{errno_from_raw, u32_of, u64_of, usize_of};
 use crate::pin::{may_run_on, usable_cores};
 use interface::Errno;
@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// How long what is under way is not looked at, if nothing is told.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Operations of a lane that glibc has at a time; it queues them without a limit of its own.
 const UNDER_WAY_COUNT_MAX: usize = 4096;
 /// Of the threads that tell.
@@ -52,7 +52,7 @@ const _: () = {
 };
 
 /// Who is to be told; gone when the lane is.
-type Ear = Weak<Told<Arc<Block>>>;
+type LaneNotices = Weak<Notices<Arc<Block>>>;
 
 /// An operation that glibc has.
 struct Block {
@@ -61,7 +61,7 @@ struct Block {
     token: Token,
     /// Where the lane has it.
     index: usize,
-    ear: Ear,
+    lane: LaneNotices,
 }
 
 // SAFETY: the control block is touched by glibc, which has locks for it, and by the lane's thread; the
@@ -74,8 +74,8 @@ unsafe impl Sync for Block {}
 extern "C" fn on_ended(value: libc::sigval) {
     // SAFETY: `begin` gave this reference away for this one call.
     let block = unsafe { Arc::from_raw(value.sival_ptr.cast_const().cast::<Block>()) };
-    if let Some(told) = block.ear.upgrade() {
-        told.tell(block);
+    if let Some(notices) = block.lane.upgrade() {
+        notices.push(block);
     }
 }
 
@@ -105,7 +105,7 @@ fn attributes() -> *const libc::pthread_attr_t {
 
 /// A lane's operations that glibc has.
 pub(super) struct PosixAio {
-    told: Arc<Told<Arc<Block>>>,
+    notices: Arc<Notices<Arc<Block>>>,
     blocks: Vec<Option<Arc<Block>>>,
     free: Vec<usize>,
     waiting: VecDeque<Work>,
@@ -113,12 +113,12 @@ pub(super) struct PosixAio {
     ended: Vec<(Token, Result<u32, Errno>)>,
     spare: Vec<Arc<Block>>,
     /// When something was told, or all was looked at.
-    heard: Instant,
+    notified_at: Instant,
     /// Where glibc's threads may run, and the lane itself; empty where that is the same.
     cores: Vec<u16>,
     own_cores: Vec<u16>,
     is_away: bool,
-    handed_count: u64,
+    offloaded_count: u64,
     /// Threads that have told.
     thread_count: u64,
     call_count: u64,
@@ -128,17 +128,17 @@ impl PosixAio {
     /// Where no cores are named, glibc's threads run where the lane does.
     pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
         Ok(Self {
-            told: Arc::new(Told::new()?),
+            notices: Arc::new(Notices::new()?),
             blocks: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
             spare: Vec::new(),
-            heard: Instant::now(),
+            notified_at: Instant::now(),
             cores: cores.to_vec(),
             own_cores: usable_cores()?,
             is_away: false,
-            handed_count: 0,
+            offloaded_count: 0,
             thread_count: 0,
             call_count: 0,
         })
@@ -148,11 +148,11 @@ impl PosixAio {
         self.blocks.len() - self.free.len()
     }
 
-    fn go_on(&mut self) {
+    fn start_waiting(&mut self) {
         while self.under_way_count() < UNDER_WAY_COUNT_MAX {
             let Some(work) = self.waiting.pop_front() else { return };
-            match self.give(work) {
-                Ok(()) => self.handed_count += 1,
+            match self.submit(work) {
+                Ok(()) => self.offloaded_count += 1,
                 // It has no memory or no thread for it now.
                 Err(_) if self.under_way_count() > 0 => {
                     self.waiting.push_front(work);
@@ -161,7 +161,7 @@ impl PosixAio {
                 Err(_) => {
                     // Better late than not at all.
                     self.call_count += 1;
-                    // SAFETY: whoever queued it vouches until the completion, which comes later.
+                    // SAFETY: whoever queued it vouches until the completion, which has_other later.
                     let result = unsafe { files::perform(work.op) };
                     self.ended.push((work.token, result));
                 }
@@ -170,7 +170,7 @@ impl PosixAio {
     }
 
     /// PrivilegedBits an operation to glibc, whose threads inherit where the giver may run.
-    fn give(&mut self, work: Work) -> Result<(), Errno> {
+    fn submit(&mut self, work: Work) -> Result<(), Errno> {
         if !self.cores.is_empty() && !self.is_away {
             self.is_away = true;
             self.call_count += 1;
@@ -178,7 +178,7 @@ impl PosixAio {
             may_run_on(&self.cores).ok();
         }
         if self.under_way_count() == 0 {
-            self.heard = Instant::now();
+            self.notified_at = Instant::now();
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(None);
@@ -188,20 +188,20 @@ impl PosixAio {
             control: UnsafeCell::new(control_of(work.op)),
             token: work.token,
             index,
-            ear: Arc::downgrade(&self.told),
+            lane: Arc::downgrade(&self.notices),
         });
         let control = block.control.get();
-        let told = Arc::into_raw(Arc::clone(&block));
+        let glibc_reference = Arc::into_raw(Arc::clone(&block));
         let event = ThreadEvent {
-            value: libc::sigval { sival_ptr: told.cast_mut().cast() },
+            value: libc::sigval { sival_ptr: glibc_reference.cast_mut().cast() },
             signal: 0,
             notify: libc::SIGEV_THREAD,
             function: on_ended,
             attributes: attributes(),
         };
-        let room = control.wrapping_byte_add(offset_of!(libc::aiocb, aio_sigevent));
-        // SAFETY: the block is not glibc's yet, and its event has room for this form of it.
-        unsafe { room.cast::<ThreadEvent>().write(event) };
+        let space = control.wrapping_byte_add(offset_of!(libc::aiocb, aio_sigevent));
+        // SAFETY: the block is not glibc's yet, and its event has space for this form of it.
+        unsafe { space.cast::<ThreadEvent>().write(event) };
         let given = if matches!(work.op, Op::Read { .. }) {
             // SAFETY: the block stays until it has ended and was told of; the caller of `begin` vouches
             // for the memory that it names until then.
@@ -216,7 +216,7 @@ impl PosixAio {
         }
         self.free.push(index);
         // SAFETY: glibc refused it, so nobody will be told.
-        drop(unsafe { Arc::from_raw(told) });
+        drop(unsafe { Arc::from_raw(glibc_reference) });
         Err(files::last_errno())
     }
 
@@ -248,19 +248,19 @@ impl PosixAio {
     }
 
     /// Looks at all that is under way.
-    fn look(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
+    fn poll_all(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
         let blocks: Vec<Arc<Block>> = self.blocks.iter().flatten().cloned().collect();
         for block in blocks {
             self.settle(&block, taken);
         }
-        self.heard = Instant::now();
+        self.notified_at = Instant::now();
     }
 }
 
 impl Engine for PosixAio {
     unsafe fn begin(&mut self, work: Work) {
         self.waiting.push_back(work);
-        self.go_on();
+        self.start_waiting();
     }
 
     fn begun(&mut self) {
@@ -273,34 +273,34 @@ impl Engine for PosixAio {
 
     fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
         self.ended.drain(..).for_each(|(token, result)| taken(token, result));
-        if self.under_way_count() == 0 && !self.told.bell().has_news() {
+        if self.under_way_count() == 0 && !self.notices.wakeup().has_notices() {
             return;
         }
         let mut spare = std::mem::take(&mut self.spare);
-        self.told.take(&mut spare);
+        self.notices.take(&mut spare);
         if !spare.is_empty() {
-            self.heard = Instant::now();
+            self.notified_at = Instant::now();
             self.thread_count += u64_of(spare.len());
             for block in spare.drain(..) {
                 self.settle(&block, taken);
             }
-        } else if self.heard.elapsed() >= LOOK {
-            self.look(taken);
+        } else if self.notified_at.elapsed() >= POLL_INTERVAL {
+            self.poll_all(taken);
         }
         self.spare = spare;
         if !self.waiting.is_empty() {
-            self.go_on();
+            self.start_waiting();
             self.begun();
             self.ended.drain(..).for_each(|(token, result)| taken(token, result));
         }
     }
 
-    fn bell(&self) -> Option<&Bell> {
-        Some(self.told.bell())
+    fn wakeup(&self) -> Option<&Wakeup> {
+        Some(self.notices.wakeup())
     }
 
     fn sleep_ns_max(&self) -> Option<u64> {
-        let look_ns = u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX);
+        let look_ns = u64::try_from(POLL_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
         (self.under_way_count() > 0).then_some(look_ns)
     }
 
@@ -316,7 +316,7 @@ impl Engine for PosixAio {
             unsafe { libc::aio_cancel(file, control) };
         }
         loop {
-            self.look(&mut |_, _| {});
+            self.poll_all(&mut |_, _| {});
             let Some(block) = self.blocks.iter().flatten().next() else { return true };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -333,8 +333,8 @@ impl Engine for PosixAio {
         }
     }
 
-    fn handed(&self) -> Handed {
-        Handed { handed_count: self.handed_count, thread_count: self.thread_count }
+    fn offloaded(&self) -> Offloaded {
+        Offloaded { offloaded_count: self.offloaded_count, thread_count: self.thread_count }
     }
 
     /// What glibc calls for an operation is not known.
@@ -386,28 +386,28 @@ mod tests {
     #[test]
     fn an_end_that_nobody_tells_is_found_and_one_that_is_told_late_counts_once() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        let mut room = [0; 64];
-        let (at, file) = (room.as_mut_ptr(), file.as_raw_fd());
+        let mut space = [0; 64];
+        let (at, file) = (space.as_mut_ptr(), file.as_raw_fd());
         let op = Op::Read { file, at, read_bytes: 64, offset: 0, direct: false, cached: false };
         let mut aio = PosixAio::new(&[]).unwrap();
-        // SAFETY: room and file live until the end of this test, which takes what comes of it.
+        // SAFETY: space and file live until the end of this test, which takes what has_other of it.
         unsafe { aio.begin(Work { token: Token::new(Kind::Job, 1), op }) };
         aio.begun();
-        while !aio.told.bell().has_news() {
+        while !aio.notices.wakeup().has_notices() {
             std::thread::yield_now();
         }
         let mut lost = Vec::new();
-        aio.told.take(&mut lost);
+        aio.notices.take(&mut lost);
         assert_eq!((lost.len(), aio.sleep_ns_max()), (1, Some(100_000_000)));
         // Heard of a moment ago, however long this test has waited by now.
-        aio.heard = Instant::now() + Duration::from_secs(3600);
+        aio.notified_at = Instant::now() + Duration::from_secs(3600);
         assert_eq!(taken(&mut aio), [], "it is not looked at all the time");
-        aio.heard = Instant::now().checked_sub(LOOK).unwrap();
+        aio.notified_at = Instant::now().checked_sub(POLL_INTERVAL).unwrap();
         assert_eq!(taken(&mut aio), [Ok(64)]);
-        assert_eq!(&room[1..4], b"ELF");
+        assert_eq!(&space[1..4], b"ELF");
         assert_eq!(aio.sleep_ns_max(), None, "nothing is under way");
         for block in lost {
-            aio.told.tell(block);
+            aio.notices.push(block);
         }
         assert_eq!(taken(&mut aio), []);
         assert!(aio.end());

@@ -5,9 +5,9 @@
 //! lane does it.
 
 use super::super::files;
+use super::super::notices::{Notices, lock};
 use super::super::pool::{Answering, END, Ended, STACK_BYTES};
-use super::super::told::{Told, lock};
-use super::{Bell, Engine, Handed, Token, Work};
+use super::{Engine, Offloaded, Token, Wakeup, Work};
 use crate::pin::may_run_on;
 use interface::Errno;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 const THREAD_COUNT_MAX: usize = 256;
 
 struct Shared {
-    told: Told<Ended>,
+    notices: Notices<Ended>,
     /// Threads that have not told yet.
     running_count: Mutex<usize>,
     less: Condvar,
@@ -29,7 +29,7 @@ impl Shared {
         let answering = Answering;
         // SAFETY: whoever queued it vouches until the completion is reaped, which is told below.
         let result = unsafe { files::perform(work.op) };
-        self.told.tell(Ended { work, result });
+        self.notices.push(Ended { work, result });
         *lock(&self.running_count) -= 1;
         self.less.notify_all();
         drop(answering);
@@ -44,7 +44,7 @@ pub(super) struct ThreadPerOp {
     waiting: VecDeque<Work>,
     cores: Arc<[u16]>,
     spare: Vec<Ended>,
-    handed_count: u64,
+    offloaded_count: u64,
     thread_count: u64,
 }
 
@@ -53,17 +53,17 @@ impl ThreadPerOp {
     pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
         let (running_count, less) = (Mutex::new(0), Condvar::new());
         Ok(Self {
-            shared: Arc::new(Shared { told: Told::new()?, running_count, less }),
+            shared: Arc::new(Shared { notices: Notices::new()?, running_count, less }),
             under_way_count: 0,
             waiting: VecDeque::new(),
             cores: cores.into(),
             spare: Vec::new(),
-            handed_count: 0,
+            offloaded_count: 0,
             thread_count: 0,
         })
     }
 
-    fn go_on(&mut self) {
+    fn start_waiting(&mut self) {
         while self.under_way_count < THREAD_COUNT_MAX {
             let Some(work) = self.waiting.pop_front() else { return };
             *lock(&self.shared.running_count) += 1;
@@ -96,13 +96,13 @@ impl ThreadPerOp {
 
 impl Engine for ThreadPerOp {
     unsafe fn begin(&mut self, work: Work) {
-        self.handed_count += 1;
+        self.offloaded_count += 1;
         self.waiting.push_back(work);
-        self.go_on();
+        self.start_waiting();
     }
 
     fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
-        self.shared.told.take(&mut self.spare);
+        self.shared.notices.take(&mut self.spare);
         if self.spare.is_empty() {
             return;
         }
@@ -110,11 +110,11 @@ impl Engine for ThreadPerOp {
         for Ended { work, result } in self.spare.drain(..) {
             taken(work.token, result);
         }
-        self.go_on();
+        self.start_waiting();
     }
 
-    fn bell(&self) -> Option<&Bell> {
-        Some(self.shared.told.bell())
+    fn wakeup(&self) -> Option<&Wakeup> {
+        Some(self.shared.notices.wakeup())
     }
 
     fn end(&mut self) -> bool {
@@ -125,8 +125,8 @@ impl Engine for ThreadPerOp {
         *running == 0
     }
 
-    fn handed(&self) -> Handed {
-        Handed { handed_count: self.handed_count, thread_count: self.thread_count }
+    fn offloaded(&self) -> Offloaded {
+        Offloaded { offloaded_count: self.offloaded_count, thread_count: self.thread_count }
     }
 
     /// A thread that is started counts as one call.

@@ -5,9 +5,9 @@ use super::*;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 
-fn read(file: &File, room: &mut [u8], offset: u64) -> Op {
-    let (file, at) = (file.as_raw_fd(), room.as_mut_ptr());
-    let read_bytes = u32::try_from(room.len()).unwrap();
+fn read(file: &File, space: &mut [u8], offset: u64) -> Op {
+    let (file, at) = (file.as_raw_fd(), space.as_mut_ptr());
+    let read_bytes = u32::try_from(space.len()).unwrap();
     Op::Read { file, at, read_bytes, offset, direct: false, cached: false }
 }
 
@@ -54,14 +54,14 @@ fn every_one_of_many_on_one_file_is_answered_once() {
         answered.sort_unstable();
         assert!(answered.iter().copied().eq(0..u32::try_from(COUNT).unwrap()));
         assert!(fs::read(folder.0.join("file")).unwrap() == bytes.concat());
-        let Handed { handed_count, thread_count } = rig.driver.handed();
+        let Offloaded { offloaded_count, thread_count } = rig.driver.offloaded();
         match rig.engine {
-            IoEngine::Inline => assert_eq!((handed_count, thread_count), (0, 0)),
-            IoEngine::Pool => assert!(handed_count == 700 && (1..=16).contains(&thread_count)),
-            IoEngine::ThreadPerOp => assert_eq!((handed_count, thread_count), (700, 700)),
-            IoEngine::PosixAio => assert!(handed_count == 700 && thread_count <= 700),
+            IoEngine::Inline => assert_eq!((offloaded_count, thread_count), (0, 0)),
+            IoEngine::Pool => assert!(offloaded_count == 700 && (1..=16).contains(&thread_count)),
+            IoEngine::ThreadPerOp => assert_eq!((offloaded_count, thread_count), (700, 700)),
+            IoEngine::PosixAio => assert!(offloaded_count == 700 && thread_count <= 700),
             IoEngine::Auto | IoEngine::Uring => {
-                assert!(rig.kind() == DriverKind::Epoll || handed_count == 0);
+                assert!(rig.kind() == DriverKind::Epoll || offloaded_count == 0);
             }
         }
     });
@@ -87,7 +87,7 @@ fn a_lane_sleeps_while_an_engine_has_nothing_to_tell() {
         let folder = Dir::new(&format!("engine-sleep-{}", rig.engine.text()), rig.kind());
         let file = new_file(&folder);
         assert_eq!(rig.ask(JOB, write(&file, b"x", 0, false)), Ok(1));
-        // The bell that was rung may be heard first.
+        // The wakeup that was count may be heard first.
         let count = rig.sleep_count(Duration::from_millis(20));
         assert!(count <= 4, "{count}");
         assert!(rig.reaped.is_empty());
@@ -99,7 +99,7 @@ fn the_end_waits_for_what_an_engine_has() {
     on_every_engine("the_end_waits", |rig| {
         let folder = Dir::new(&format!("engine-end-{}", rig.engine.text()), rig.kind());
         let file = new_file(&folder);
-        // Longer than the driver, whatever comes of it.
+        // Longer than the driver, whatever has_other of it.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
         for index in 0..64 {
             rig.queue(token(index), write(&file, bytes, index as u64 * 65_536, false));
@@ -122,7 +122,7 @@ fn an_engine_that_is_not_to_be_had_is_refused_with_what_to_do() {
     let refused = IoEngine::Uring.check(DriverKind::Epoll).unwrap_err().to_string();
     assert!(refused.contains("--driver io-uring") && refused.contains("--io-engine"), "{refused}");
     let mut driver = Driver::new(DriverChoice::Only(DriverKind::Epoll), false).unwrap();
-    assert!(driver.take_engine(IoEngine::Uring).is_err());
+    assert!(driver.set_engine(IoEngine::Uring).is_err());
     for kind in DriverKind::ALL {
         for engine in [IoEngine::Auto, IoEngine::Pool, IoEngine::ThreadPerOp, IoEngine::Inline] {
             assert!(engine.check(kind).is_ok());

@@ -116,7 +116,7 @@ fn what_a_thread_does_is_not_cancelled_but_waited_for() {
     on_both("what_a_thread_does", |rig| {
         let folder = Dir::new("end", rig.kind());
         let file = File::create_new(folder.0.join("file")).unwrap();
-        // Longer than the driver, whatever comes of it.
+        // Longer than the driver, whatever has_other of it.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
         rig.queue(token(0), write(&file, bytes, 0, true));
         rig.enter(Wait::No);

@@ -26,7 +26,7 @@ struct World {
     arrived: Vec<u8>,
     ended: bool,
     asked: Option<Asked>,
-    room: Vec<u8>,
+    space: Vec<u8>,
     file: File,
     contents: Vec<u8>,
     dice: u64,
@@ -50,7 +50,7 @@ impl World {
             arrived: Vec::new(),
             ended: false,
             asked: None,
-            room: vec![0; SPACE_BYTES],
+            space: vec![0; SPACE_BYTES],
             file: File::from(file.unwrap()),
             contents: Vec::new(),
             dice: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -93,8 +93,8 @@ impl World {
                 let whole = self.roll(2) == 0;
                 self.asked = Some(Asked { space_bytes, whole });
                 let socket = self.socket.as_raw_fd();
-                let room = &mut self.room[..space_bytes];
-                let op = if whole { recv_whole(socket, room) } else { recv(socket, room) };
+                let space = &mut self.space[..space_bytes];
+                let op = if whole { recv_whole(socket, space) } else { recv(socket, space) };
                 rig.queue(RECV, op);
             }
             4 if self.asked.is_some() && self.due().is_none() => self.cancel(rig, log),
@@ -116,7 +116,7 @@ impl World {
 
     fn take(&mut self, result: Result<u32, Errno>, log: &mut Log) {
         let taken = self.arrived.drain(..result.map_or(0, |count| count as usize));
-        assert!(taken.as_slice() == &self.room[..taken.len()]);
+        assert!(taken.as_slice() == &self.space[..taken.len()]);
         drop(taken);
         self.asked = None;
         log.push((Kind::Recv, result));

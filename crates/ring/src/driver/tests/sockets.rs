@@ -23,15 +23,15 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
 fn what_arrives_is_received_whenever_it_arrives() {
     on_both("what_arrives_is_received", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [0; 16];
+        let mut space = [0; 16];
         peer.write_all(b"early").unwrap();
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(5));
-        rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(5));
+        rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
         rig.enter(Wait::No);
         assert!(rig.reaped.is_empty());
         peer.write_all(b"late").unwrap();
         assert_eq!(rig.result(RECV), Ok(4));
-        assert_eq!(&room[..4], b"late");
+        assert_eq!(&space[..4], b"late");
         rig.driver.forget(socket.as_raw_fd());
     });
 }
@@ -40,8 +40,8 @@ fn what_arrives_is_received_whenever_it_arrives() {
 fn what_is_wanted_whole_comes_whole_or_with_the_end() {
     on_both("what_is_wanted_whole", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = vec![0; 300_000];
-        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut room));
+        let mut space = vec![0; 300_000];
+        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
         let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
         for piece in bytes.chunks(70_000) {
             rig.enter(Wait::No);
@@ -49,8 +49,8 @@ fn what_is_wanted_whole_comes_whole_or_with_the_end() {
             peer.write_all(piece).unwrap();
         }
         assert_eq!(rig.result(RECV), Ok(300_000));
-        assert!(room == bytes);
-        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut room));
+        assert!(space == bytes);
+        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
         peer.write_all(b"rest").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
         assert_eq!(rig.result(RECV), Ok(4));
@@ -62,12 +62,12 @@ fn what_is_wanted_whole_comes_whole_or_with_the_end() {
 fn what_is_thrown_away_is_counted_and_not_written() {
     on_both("what_is_thrown_away", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [7; 1000];
+        let mut space = [7; 1000];
         peer.write_all(&[1; 600]).unwrap();
-        let (socket_fd, at) = (socket.as_raw_fd(), room.as_mut_ptr());
+        let (socket_fd, at) = (socket.as_raw_fd(), space.as_mut_ptr());
         let op = Op::Recv { socket: socket_fd, at, space_bytes: 400, whole: false, discard: true };
         assert_eq!((rig.ask(RECV, op), rig.ask(RECV, op)), (Ok(400), Ok(200)));
-        assert_eq!(room, [7; 1000]);
+        assert_eq!(space, [7; 1000]);
         rig.driver.forget(socket_fd);
     });
 }
@@ -76,8 +76,8 @@ fn what_is_thrown_away_is_counted_and_not_written() {
 fn whoever_is_half_gone_can_still_be_told_and_whoever_is_gone_cannot() {
     on_both("whoever_is_half_gone", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [0; 16];
-        rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+        let mut space = [0; 16];
+        rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
         rig.enter(Wait::No);
         peer.shutdown(Shutdown::Write).unwrap();
         assert_eq!(rig.result(RECV), Ok(0));
@@ -89,7 +89,7 @@ fn whoever_is_half_gone_can_still_be_told_and_whoever_is_gone_cannot() {
         // The first is answered by a reset; one behind that fails.
         while rig.ask(SEND, send(socket.as_raw_fd(), b"gone", true)).is_ok() {}
         assert!(rig.ask(WAIT, Op::Writable { socket: socket.as_raw_fd() }).is_ok(), "it is told");
-        assert!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)).unwrap_or(0) == 0);
+        assert!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)).unwrap_or(0) == 0);
         let sleep_count = rig.sleep_count(SHORT_SLEEP);
         assert!(sleep_count <= 2, "nobody waits for it any more: {sleep_count} sleeps");
         rig.driver.forget(socket.as_raw_fd());
@@ -100,12 +100,12 @@ fn whoever_is_half_gone_can_still_be_told_and_whoever_is_gone_cannot() {
 fn what_nobody_receives_wakes_nobody_for_long() {
     on_both("what_nobody_receives", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [0; 4];
+        let mut space = [0; 4];
         peer.write_all(b"more than that").unwrap();
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(4));
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
         let sleep_count = rig.sleep_count(SHORT_SLEEP);
         assert!(sleep_count <= 2, "{sleep_count} sleeps");
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(4));
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
         rig.driver.forget(socket.as_raw_fd());
     });
 }
@@ -113,7 +113,7 @@ fn what_nobody_receives_wakes_nobody_for_long() {
 #[test]
 fn a_send_at_once_ends_no_sleep_and_a_short_one_does() {
     on_both("a_send_at_once", |rig| {
-        // Not over TCP, where room comes back when the peer's system has taken what was sent.
+        // Not over TCP, where space has_other back when the peer's system has taken what was sent.
         let (socket, mut peer) = UnixStream::pair().unwrap();
         rig.queue(SEND, send(socket.as_raw_fd(), b"fits", true));
         assert_eq!(rig.sleep_count(SHORT_SLEEP), 1);
@@ -131,12 +131,12 @@ fn a_send_at_once_ends_no_sleep_and_a_short_one_does() {
         }
         rig.queue(WAIT, Op::Writable { socket: socket.as_raw_fd() });
         rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty(), "there is no room");
+        assert!(rig.reaped.is_empty(), "there is no space");
         let mut heard = vec![0; sent_bytes];
         peer.read_exact(&mut heard).unwrap();
         assert!(rig.result(WAIT).is_ok());
         let sleep_count = rig.sleep_count(SHORT_SLEEP);
-        assert!(sleep_count <= 2, "room that nobody waits for wakes nobody: {sleep_count} sleeps");
+        assert!(sleep_count <= 2, "space that nobody waits for wakes nobody: {sleep_count} sleeps");
         peer.set_nonblocking(true).unwrap();
         assert_eq!(peer.read(&mut heard).unwrap_err().kind(), ErrorKind::WouldBlock);
         rig.driver.forget(socket.as_raw_fd());
@@ -166,11 +166,11 @@ fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
         );
         let heard_bytes = sent.len();
         let reading = std::thread::spawn(move || {
-            let (mut heard, mut room) = (Vec::new(), vec![0; 33_333]);
+            let (mut heard, mut space) = (Vec::new(), vec![0; 33_333]);
             while heard.len() < heard_bytes {
-                let read_bytes = peer.read(&mut room).unwrap();
+                let read_bytes = peer.read(&mut space).unwrap();
                 assert!(read_bytes > 0, "the end after {} bytes", heard.len());
-                heard.extend_from_slice(&room[..read_bytes]);
+                heard.extend_from_slice(&space[..read_bytes]);
             }
             heard
         });
@@ -185,14 +185,14 @@ fn both_ways_of_a_socket_wait_and_are_cancelled_by_themselves() {
     on_both("both_ways_of_a_socket", |rig| {
         let (socket, mut peer) = tcp_pair();
         let file = socket.as_raw_fd();
-        let (mut room, bytes) = ([0; 16], vec![1; 16 << 20]);
-        rig.queue(RECV, recv(file, &mut room));
+        let (mut space, bytes) = ([0; 16], vec![1; 16 << 20]);
+        rig.queue(RECV, recv(file, &mut space));
         rig.queue(SEND, send(file, &bytes, false));
         rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty(), "one has nothing to receive, the other no room");
+        assert!(rig.reaped.is_empty(), "one has nothing to receive, the other no space");
         peer.write_all(b"heard").unwrap();
         assert_eq!(rig.result(RECV), Ok(5));
-        rig.queue(RECV, recv(file, &mut room));
+        rig.queue(RECV, recv(file, &mut space));
         rig.enter(Wait::No);
         rig.driver.cancel(RECV, file);
         assert_eq!(rig.result(RECV), Err(CANCELLED));
@@ -202,7 +202,7 @@ fn both_ways_of_a_socket_wait_and_are_cancelled_by_themselves() {
         let mut heard = vec![0; sent_bytes as usize];
         peer.read_exact(&mut heard).unwrap();
         peer.set_nonblocking(true).unwrap();
-        assert_eq!(peer.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(peer.read(&mut space).unwrap_err().kind(), ErrorKind::WouldBlock);
         rig.driver.forget(file);
     });
 }
@@ -218,15 +218,15 @@ fn a_descriptor_that_is_used_again_belongs_to_its_new_socket() {
             drop(low);
             let file = socket.as_raw_fd();
             assert_eq!(file, FILE, "it is used again");
-            let mut room = [0; 4];
-            rig.queue(RECV, recv(file, &mut room));
+            let mut space = [0; 4];
+            rig.queue(RECV, recv(file, &mut space));
             rig.enter(Wait::No);
-            assert!(rig.reaped.is_empty(), "nothing of an earlier socket comes");
+            assert!(rig.reaped.is_empty(), "nothing of an earlier socket has_other");
             match round % 3 {
                 0 => {
                     peer.write_all(&[round]).unwrap();
                     assert_eq!(rig.result(RECV), Ok(1));
-                    assert_eq!(room[0], round);
+                    assert_eq!(space[0], round);
                 }
                 1 => {
                     rig.driver.cancel(RECV, file);
@@ -250,13 +250,13 @@ fn a_socket_that_is_given_away_is_the_other_s_alone() {
         let other = Driver::new(DriverChoice::Only(rig.kind()), false).unwrap();
         let mut other = Rig { driver: other, reaped: Vec::new(), engine: IoEngine::Auto };
         let (socket, mut peer) = tcp_pair();
-        let (file, mut room) = (socket.as_raw_fd(), [0; 16]);
-        rig.queue(RECV, recv(file, &mut room));
+        let (file, mut space) = (socket.as_raw_fd(), [0; 16]);
+        rig.queue(RECV, recv(file, &mut space));
         rig.enter(Wait::No);
         rig.driver.cancel(RECV, file);
         assert_eq!(rig.result(RECV), Err(CANCELLED));
         rig.driver.forget(file);
-        other.queue(RECV, recv(file, &mut room));
+        other.queue(RECV, recv(file, &mut space));
         other.enter(Wait::No);
         peer.write_all(b"for the other").unwrap();
         assert_eq!(rig.sleep_count(SHORT_SLEEP), 1, "this one hears nothing");
@@ -312,7 +312,7 @@ fn connecting_succeeds_is_refused_or_is_given_up() {
         };
         assert!(rig.ask(CONNECT, op(&socket)).is_ok());
         rig.driver.forget(socket.as_raw_fd());
-        // The queue of a listener that nobody asks has room for one, which is there when it can be had.
+        // The queue of a listener that nobody asks has space for one, which is there when it can be had.
         let queued = PollFd::new(&listener, PollFlags::IN);
         assert_eq!(rustix::event::poll(&mut [queued], None).unwrap(), 1);
         let (waiting, _) = unconnected(address);
@@ -339,8 +339,8 @@ fn the_end_takes_back_what_waits() {
     on_both("the_end_takes_back", |rig| {
         let (socket, _peer) = tcp_pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let room = Box::leak(Box::new([0; 8]));
-        rig.queue(RECV, recv(socket.as_raw_fd(), room));
+        let space = Box::leak(Box::new([0; 8]));
+        rig.queue(RECV, recv(socket.as_raw_fd(), space));
         rig.queue(ACCEPT, Op::AcceptMany { listener: listener.as_raw_fd() });
         rig.enter(Wait::No);
         let _unaccepted = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -361,11 +361,11 @@ fn what_comes_is_found_by_looking_out() {
         };
         let mut rig = Rig { driver, reaped: Vec::new(), engine: IoEngine::Auto };
         let (socket, mut peer) = UnixStream::pair().unwrap();
-        let mut room = [0; 4];
+        let mut space = [0; 4];
         for _ in 0..10 {
-            rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+            rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
             rig.enter(Wait::No);
-            assert!(!rig.driver.poll(10, || false), "nothing comes on {}", kind.text());
+            assert!(!rig.driver.poll(10, || false), "nothing has_other on {}", kind.text());
             assert!(rig.driver.poll(10, || true), "what the other looks for on {}", kind.text());
             peer.write_all(b"come").unwrap();
             assert!(rig.driver.poll(10, || false), "it has come on {}", kind.text());

@@ -52,12 +52,12 @@ impl Pair {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut posts = Mesh::posts(2).unwrap();
-        let owner = start(posts.pop().unwrap(), move |config| {
+        let mut mailboxes = Mesh::mailboxes(2).unwrap();
+        let owner = start(mailboxes.pop().unwrap(), move |config| {
             tune(config);
             owner(config)
         });
-        let front = start(posts.pop().unwrap(), move |config| {
+        let front = start(mailboxes.pop().unwrap(), move |config| {
             config.listener = Some(listener.into());
             // The end of a front waits for owners, and here most of them say no more.
             config.limits.stop_ms_max = 10;
@@ -379,12 +379,12 @@ fn long_frames_and_bulk_are_protocol_errors_until_the_owner_has_admitted() {
 fn an_owner_without_room_refuses() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let mut posts = Mesh::posts(2).unwrap();
-    let owner = start(posts.pop().unwrap(), |config| {
+    let mut mailboxes = Mesh::mailboxes(2).unwrap();
+    let owner = start(mailboxes.pop().unwrap(), |config| {
         config.limits.conn_count_max = 0;
         relays()
     });
-    let front = start(posts.pop().unwrap(), |config| {
+    let front = start(mailboxes.pop().unwrap(), |config| {
         config.listener = Some(listener.into());
         relays()
     });
@@ -434,12 +434,12 @@ struct Rings {
 
 impl Rings {
     fn new(lane_count: u16, make: impl Fn(u16) -> Config) -> Self {
-        let posts = Mesh::posts(lane_count).unwrap().into_iter();
-        let ring = |post: ring::Post| {
-            let config = make(post.lane().0);
-            Ring::new(Config { post: Some(post), ..config }).unwrap()
+        let mailboxes = Mesh::mailboxes(lane_count).unwrap().into_iter();
+        let ring = |mailbox: ring::Mailbox| {
+            let config = make(mailbox.lane().0);
+            Ring::new(Config { mailbox: Some(mailbox), ..config }).unwrap()
         };
-        let rings: Vec<Ring> = posts.map(ring).collect();
+        let rings: Vec<Ring> = mailboxes.map(ring).collect();
         let diaries = rings.iter().map(|_| Diary::default()).collect();
         Self { rings, diaries }
     }

@@ -10,12 +10,12 @@ use std::io;
 use std::os::fd::RawFd;
 
 /// What a lane reaches the kernel through.
-pub(super) enum Reach {
+pub(super) enum Backend {
     Uring(Box<Uring>),
     Epoll(Box<Epoll>),
 }
 
-impl Reach {
+impl Backend {
     /// Sets a driver up for the calling thread. `polls`: for [`Self::poll`].
     ///
     /// # Errors
@@ -76,18 +76,18 @@ impl Reach {
     }
 
     /// Reads and writes of objects that were given to threads of this process, and those threads.
-    pub(super) fn handed(&self) -> (u64, u64) {
+    pub(super) fn offloaded(&self) -> (u64, u64) {
         match self {
             Self::Uring(_) => (0, 0),
-            Self::Epoll(epoll) => epoll.handed(),
+            Self::Epoll(epoll) => epoll.offloaded(),
         }
     }
 
     /// Whether completions are known already.
-    pub(super) fn is_answered(&self) -> bool {
+    pub(super) fn has_completions(&self) -> bool {
         match self {
-            Self::Uring(uring) => uring.is_answered(),
-            Self::Epoll(epoll) => epoll.is_answered(),
+            Self::Uring(uring) => uring.has_completions(),
+            Self::Epoll(epoll) => epoll.has_completions(),
         }
     }
 
@@ -115,19 +115,19 @@ impl Reach {
     }
 
     /// Completes an operation that needs no kernel.
-    pub(super) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
+    pub(super) fn complete(&mut self, token: Token, result: Result<u32, Errno>) {
         match self {
-            Self::Uring(uring) => uring.answer(token, result),
-            Self::Epoll(epoll) => epoll.answer(token, result),
+            Self::Uring(uring) => uring.complete(token, result),
+            Self::Epoll(epoll) => epoll.complete_now(token, result),
         }
     }
 
     /// Looks out for completions without a clock and without sleeping, and for what else may come.
     /// Whether anything came within so many rounds.
-    pub(super) fn poll(&mut self, round_count: u64, comes: impl FnMut() -> bool) -> bool {
+    pub(super) fn poll(&mut self, round_count: u64, has_other: impl FnMut() -> bool) -> bool {
         match self {
-            Self::Uring(uring) => uring.poll(round_count, comes),
-            Self::Epoll(epoll) => epoll.poll(round_count, comes),
+            Self::Uring(uring) => uring.poll(round_count, has_other),
+            Self::Epoll(epoll) => epoll.poll(round_count, has_other),
         }
     }
 

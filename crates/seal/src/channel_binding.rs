@@ -10,18 +10,18 @@ use rustls::KeyLog;
 use std::sync::OnceLock;
 
 /// 32 bytes that both ends know, and nobody else.
-pub type Channel = [u8; 32];
+pub type ChannelBinding = [u8; 32];
 
-const LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+const LABEL: &[u8] = b"EXPORTER-ChannelBinding-Binding";
 /// SHA-256 of nothing: the hash of an empty context.
 const NOTHING: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
-/// Takes the exporter secret of one connection and nothing else.
+/// Acceptable the exporter secret of one connection and nothing else.
 #[derive(Default)]
-pub(crate) struct Exporter(OnceLock<Channel>);
+pub(crate) struct Exporter(OnceLock<ChannelBinding>);
 
 impl std::fmt::Debug for Exporter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,12 +45,12 @@ impl KeyLog for Exporter {
 
 impl Exporter {
     /// What was taken; it is there when the handshake is over.
-    pub(crate) fn channel(&self) -> Result<Channel, Fault> {
+    pub(crate) fn channel_binding(&self) -> Result<ChannelBinding, Fault> {
         self.0.get().copied().ok_or(Fault::Broken)
     }
 }
 
-fn channel_of(secret: &[u8]) -> Option<Channel> {
+fn channel_of(secret: &[u8]) -> Option<ChannelBinding> {
     expand_label(&expand_label(secret, LABEL)?, b"exporter")
 }
 

@@ -1,7 +1,7 @@
 //! Who may have buffers, how long, and who gives way.
 
 use super::support::{
-    Closure, PATIENCE, frame, hello, lonely_post, noise, read_frame, ring_config, start,
+    Closure, PATIENCE, frame, hello, noise, only_mailbox, read_frame, ring_config, start,
 };
 use interface::{Action, CloseReason, Event, NetAction, NetEvent, Party, Turn};
 use ring::{Config, Ring, Stopper};
@@ -55,12 +55,12 @@ impl Server {
     fn start(tune: impl FnOnce(&mut Config) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let post = lonely_post();
-        let stopper = post.stopper();
+        let mailbox = only_mailbox();
+        let stopper = mailbox.stopper();
         let (sender, ended) = channel();
         let thread = std::thread::spawn(move || {
             let mut config = ring_config(LaneId(0));
-            config.post = Some(post);
+            config.mailbox = Some(mailbox);
             config.listener = Some(listener.into());
             tune(&mut config);
             let mut ring = Ring::new(config).unwrap();
@@ -211,7 +211,7 @@ fn who_has_proven_nothing_makes_room_when_there_are_too_many() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, _ended) = channel();
-    let lane = start(lonely_post(), move |config| {
+    let lane = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         config.limits.conn_count_max = 3;
         echo(sender)

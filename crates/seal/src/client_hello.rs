@@ -11,12 +11,12 @@ const RAW_KEY: u8 = 2;
 
 /// What a client takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Takes {
+pub(crate) struct Acceptable {
     pub(crate) certificate: bool,
     pub(crate) raw_key: bool,
 }
 
-impl Takes {
+impl Acceptable {
     /// What the first record of a handshake says; `None` where it is not that.
     pub(crate) fn of(record: &[u8]) -> Option<Self> {
         let mut record = Rest(record);

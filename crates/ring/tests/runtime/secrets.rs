@@ -1,6 +1,6 @@
 //! Secrets that come from another thread, and those that a core asks for.
 
-use super::support::{Diary, ask, lonely_post, ring_config, turns};
+use super::support::{Diary, ask, only_mailbox, ring_config, turns};
 use interface::{Action, Event};
 use ring::Ring;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ const SECOND: Secrets = Secrets { current: Secret::new([2; 32]), earlier: Some(F
 #[test]
 fn given_secrets_wake_a_lane_and_the_giver_learns_that_it_has_them() {
     let mut config = ring_config(LaneId(0));
-    let post = lonely_post();
-    let waker = post.waker();
-    config.post = Some(post);
+    let mailbox = only_mailbox();
+    let waker = mailbox.waker();
+    config.mailbox = Some(mailbox);
     let mut ring = Ring::new(config).unwrap();
     let mut diary = Diary::default();
     let (tell, told) = channel();
-    waker.give_secrets(Some(FIRST), Some(tell.clone()));
+    waker.set_secrets(Some(FIRST), Some(tell.clone()));
     // The second ones replace the first.
-    waker.give_secrets(Some(SECOND), Some(tell));
+    waker.set_secrets(Some(SECOND), Some(tell));
     assert_eq!(told.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(diary.events, [Event::Secrets(Some(SECOND))]);
     assert_eq!(told.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected));
     // A lane that sleeps.
-    let giver = std::thread::spawn(move || waker.give_secrets(Some(FIRST), None));
+    let giver = std::thread::spawn(move || waker.set_secrets(Some(FIRST), None));
     turns(&mut ring, &mut diary, |diary| diary.events.len() > 1);
     giver.join().unwrap();
     assert_eq!(diary.events[1], Event::Secrets(Some(FIRST)));
@@ -37,7 +37,7 @@ fn given_secrets_wake_a_lane_and_the_giver_learns_that_it_has_them() {
 #[test]
 fn wanted_secrets_are_read_beside_the_lane() {
     let mut config = ring_config(LaneId(0));
-    config.post = Some(lonely_post());
+    config.mailbox = Some(only_mailbox());
     let lane = std::thread::current().id();
     config.read_secrets = Some(Arc::new(move || {
         assert_ne!(std::thread::current().id(), lane, "a file may be slow");
@@ -54,7 +54,7 @@ fn wanted_secrets_are_read_beside_the_lane() {
 #[test]
 fn without_a_file_the_answer_is_none() {
     let mut config = ring_config(LaneId(0));
-    config.post = Some(lonely_post());
+    config.mailbox = Some(only_mailbox());
     let mut ring = Ring::new(config).unwrap();
     let event = ask(&mut ring, &mut Diary::default(), Action::ReadSecrets);
     assert_eq!(event, Event::Secrets(None));

@@ -12,9 +12,9 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(crate) struct Clients(pub(crate) Arc<dyn ClientCertVerifier>);
+pub(crate) struct ClientVerifier(pub(crate) Arc<dyn ClientCertVerifier>);
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.0.root_hint_subjects()
     }

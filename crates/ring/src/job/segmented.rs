@@ -4,7 +4,7 @@ use super::{Job, JobKind, Step};
 use crate::config::FaultPoint;
 use crate::driver::Token;
 use crate::objects::{FileState, Objects};
-use crate::segments::{Elsewhere, Outcome, Segments, Task};
+use crate::segments::{Outcome, SegmentTask, Segments, Task};
 use crate::tools::Tools;
 use interface::{Errno, Event, ObjectEvent, ObjectStat};
 use rustix::fs::{AtFlags, statat};
@@ -32,14 +32,14 @@ impl JobKind {
 
 impl Job {
     /// Whether the first segment is not all that is needed.
-    pub(super) fn is_far(&self, objects: &mut Objects) -> bool {
+    pub(super) fn needs_segments(&self, objects: &mut Objects) -> bool {
         if self.kind.end() > objects.segment_bytes {
             return true;
         }
         let object = objects.slot(self.object_index).object;
         match self.kind {
             JobKind::Truncate { .. } | JobKind::Seek { .. } | JobKind::Sync { .. } => {
-                objects.far.contains(&object)
+                objects.segmented.contains(&object)
             }
             // One looks first, the other at the beginning.
             JobKind::Stat { .. } | JobKind::Remove { .. } => false,
@@ -52,11 +52,11 @@ impl Job {
     }
 
     /// Whether an object whose first file is like this may have another one.
-    pub(super) fn may_go_on(&self, found: ObjectStat, objects: &mut Objects) -> bool {
+    pub(super) fn may_have_more(&self, found: ObjectStat, objects: &mut Objects) -> bool {
         let whole = found.size_bytes >= objects.segment_bytes;
         if whole {
             let object = objects.slot(self.object_index).object;
-            objects.far.insert(object);
+            objects.segmented.insert(object);
         }
         whole
     }
@@ -64,7 +64,7 @@ impl Job {
     /// Whether there is more to remove than a file. Nobody need have asked for its size.
     pub(super) fn has_segments(&self, objects: &mut Objects, tools: &mut Tools) -> bool {
         let object = objects.slot(self.object_index).object;
-        if objects.far.remove(&object) {
+        if objects.segmented.remove(&object) {
             return true;
         }
         tools.counters.syscall_count += 1;
@@ -73,7 +73,7 @@ impl Job {
     }
 
     /// Lets a thread do it.
-    pub(super) fn send_elsewhere(
+    pub(super) fn start_segment_task(
         &mut self,
         token: Token,
         objects: &mut Objects,
@@ -96,7 +96,7 @@ impl Job {
                 return false;
             }
         }
-        if let Some(errno) = tools.meet(self.kind.point()) {
+        if let Some(errno) = tools.inject(self.kind.point()) {
             return self.fail(errno, objects, tools);
         }
         let task = self.task(objects, tools);
@@ -109,13 +109,13 @@ impl Job {
             (slot.object, first)
         };
         if self.kind.creates() && self.refused.is_none() {
-            objects.far.insert(object);
+            objects.segmented.insert(object);
         }
         let segments = Segments::new(&objects.dir, first, &self.path, objects.segment_bytes);
-        match Elsewhere::begin(segments, task) {
-            Ok(elsewhere) => {
-                self.elsewhere = Some(elsewhere);
-                self.go(Step::Elsewhere, token, objects, tools)
+        match SegmentTask::begin(segments, task) {
+            Ok(segment_task) => {
+                self.segment_task = Some(segment_task);
+                self.go(Step::Segments, token, objects, tools)
             }
             Err(errno) => self.fail(errno, objects, tools),
         }
@@ -131,7 +131,7 @@ impl Job {
         tools: &mut Tools,
     ) -> bool {
         self.refused = Some(errno);
-        self.send_elsewhere(token, objects, tools)
+        self.start_segment_task(token, objects, tools)
     }
 
     fn task(&self, objects: &mut Objects, tools: &mut Tools) -> Task {
@@ -141,18 +141,18 @@ impl Job {
             }
             JobKind::Sum { sums, .. } => Task::Sum { ranges: tools.sum_jobs.ranges(sums).to_vec() },
             JobKind::Write { offset, bulk, .. } => {
-                self.keep_lent(offset..self.kind.end(), objects, tools);
+                self.load_file_ranges(offset..self.kind.end(), objects, tools);
                 Task::Write { offset, bytes: tools.bulk_bytes(bulk).to_vec() }
             }
             JobKind::Truncate { size_bytes, .. } => {
-                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                self.load_file_ranges(size_bytes..u64::MAX, objects, tools);
                 Task::Truncate { size_bytes }
             }
             JobKind::Allocate { offset, range_bytes, .. } if self.refused.is_some() => {
                 Task::GiveBack { offset, range_bytes, size_bytes: self.before_bytes }
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => {
-                self.keep_lent(offset..self.kind.end(), objects, tools);
+                self.load_file_ranges(offset..self.kind.end(), objects, tools);
                 Task::Allocate { offset, range_bytes, mode }
             }
             JobKind::Seek { offset, hole, .. } => Task::Seek { offset, hole },
@@ -163,17 +163,17 @@ impl Job {
     }
 
     /// The thread has rung.
-    pub(super) fn on_elsewhere(
+    pub(super) fn on_segment_task(
         &mut self,
         rung: Result<u32, Errno>,
         token: Token,
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> bool {
-        if let Some(elsewhere) = &self.elsewhere {
-            tools.driver.forget(elsewhere.bell.as_raw_fd());
+        if let Some(segment_task) = &self.segment_task {
+            tools.driver.forget(segment_task.done_event.as_raw_fd());
         }
-        let outcome = self.elsewhere.take().map_or(Err(IO), Elsewhere::end);
+        let outcome = self.segment_task.take().map_or(Err(IO), SegmentTask::end);
         if let Some(errno) = self.refused {
             return self.fail(errno, objects, tools);
         }
@@ -197,7 +197,7 @@ impl Job {
                 self.done(tools)
             }
             (JobKind::Sum { sums, .. }, Outcome::Bytes(found)) => {
-                tools.end_far_sums(sums, &found);
+                tools.end_segment_sums(sums, &found);
                 true
             }
             (JobKind::Seek { ticket, .. }, Outcome::Place(place)) => {

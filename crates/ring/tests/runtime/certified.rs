@@ -36,19 +36,19 @@ impl Ca {
         let chain = params.signed_by(&key, &self.issuer).unwrap().pem();
         let (chain, key) = (chain.as_bytes(), key.serialize_pem());
         let pem = Pem { chain, key: key.as_bytes(), roots: roots.pem.as_bytes() };
-        Certificates::of_pem(pem).unwrap()
+        Certificates::from_pem(pem).unwrap()
     }
 
     /// What a server shows that takes certificates of these roots.
     fn server(&self, roots: &Self) -> ServerSeals {
         let certificates = self.sign(ExtendedKeyUsagePurpose::ServerAuth, roots);
-        let server = seal::Server::of_certificates(&certificates).unwrap();
+        let server = seal::Server::with_certificates(&certificates).unwrap();
         Arc::new(move || server.clone())
     }
 
     fn client(&self, roots: &Self) -> ClientSeals {
         let certificates = self.sign(ExtendedKeyUsagePurpose::ClientAuth, roots);
-        let client = seal::Client::of_certificates(&certificates, "server").unwrap();
+        let client = seal::Client::with_certificates(&certificates, "server").unwrap();
         Arc::new(move || client.clone())
     }
 }
@@ -142,7 +142,7 @@ fn who_has_only_a_secret_is_told_that_a_certificate_is_wanted() {
         config.sealing = Sealing::All;
         config.server_seals = Some(seals);
     });
-    let any = seal::Client::of_any_key().unwrap();
+    let any = seal::Client::with_any_key().unwrap();
     let (mut ring, mut diary) = client(address, Arc::new(move || any.clone()));
     let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(3) }));
     let bad = BadCertificate { ours: true, flaw: CertificateFlaw::Missing };

@@ -1,6 +1,6 @@
 //! Mail between lanes, sleeping and waking, timers, the end.
 
-use super::support::{Closure, Diary, ask, frame, hello, lonely_post, ring_config, start, turns};
+use super::support::{Closure, Diary, ask, frame, hello, only_mailbox, ring_config, start, turns};
 use interface::{
     Action, Core, Event, KernelAction, KernelEvent, Mail, Mono, NetAction, NetEvent, Now,
     PeerAction, PeerEvent, Say, Turn,
@@ -64,12 +64,12 @@ impl Core for Gossip {
 
 #[test]
 fn every_letter_arrives_once_and_in_order_though_readers_sleep() {
-    let lanes: Vec<_> = Mesh::posts(LANE_COUNT)
+    let lanes: Vec<_> = Mesh::mailboxes(LANE_COUNT)
         .unwrap()
         .into_iter()
-        .map(|post| {
-            let lane = post.lane().0;
-            start(post, move |_| Gossip {
+        .map(|mailbox| {
+            let lane = mailbox.lane().0;
+            start(mailbox, move |_| Gossip {
                 lane,
                 sent_count: 0,
                 received: vec![0; usize::from(LANE_COUNT)],
@@ -84,8 +84,8 @@ fn every_letter_arrives_once_and_in_order_though_readers_sleep() {
 
 #[test]
 fn letters_go_back_and_forth_between_two_sleepers() {
-    let mut posts = Mesh::posts(2).unwrap();
-    let pong = start(posts.pop().unwrap(), |_| {
+    let mut mailboxes = Mesh::mailboxes(2).unwrap();
+    let pong = start(mailboxes.pop().unwrap(), |_| {
         Closure(|turn: &mut Turn<'_>, event| match event {
             Event::Peer(PeerEvent::Mail { from, mail: Mail::Unmounted }) => {
                 turn.act(PeerAction::Mail { to: from, mail: Mail::Unmounted });
@@ -97,7 +97,7 @@ fn letters_go_back_and_forth_between_two_sleepers() {
             _ => {}
         })
     });
-    let ping = start(posts.pop().unwrap(), |_| {
+    let ping = start(mailboxes.pop().unwrap(), |_| {
         let mut next = 0;
         Closure(move |turn: &mut Turn<'_>, event| {
             let to = LaneId(1);
@@ -125,11 +125,11 @@ fn letters_go_back_and_forth_between_two_sleepers() {
 
 #[test]
 fn what_a_sister_said_comes_before_what_was_asked_after_it() {
-    let mut posts = Mesh::posts(2).unwrap();
+    let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut lane = |lane, listener: Option<TcpListener>| {
-        let config = Config { post: posts.pop(), ..ring_config(LaneId(lane)) };
+        let config = Config { mailbox: mailboxes.pop(), ..ring_config(LaneId(lane)) };
         Ring::new(Config { listener: listener.map(Into::into), ..config }).unwrap()
     };
     let (mut asked, mut peer_lane) = (lane(1, Some(listener)), lane(0, None));
@@ -172,7 +172,7 @@ fn mail_to_oneself_arrives() {
 
 #[test]
 fn a_stop_from_another_thread_is_told_once_and_ends_a_sleeper() {
-    let lane = start(lonely_post(), |_| {
+    let lane = start(only_mailbox(), |_| {
         let mut stop_count = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Stop => {

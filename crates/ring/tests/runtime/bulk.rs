@@ -1,7 +1,8 @@
 //! Large bulk: replies that leave from the page cache, requests that are received in few calls.
 
 use super::support::{
-    Dir, PATIENCE, echo_server, frame, hello, is_tmpfs, lonely_post, noise, read_frame, ring_config,
+    Dir, PATIENCE, echo_server, frame, hello, is_tmpfs, noise, only_mailbox, read_frame,
+    ring_config,
 };
 use interface::{
     Action, CloseReason, ConnId, Core, Errno, Event, NetAction, NetEvent, Object, ObjectAction,
@@ -163,12 +164,12 @@ impl Server {
         let store = File::open(&dir.0).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let post = lonely_post();
-        let stopper = post.stopper();
+        let mailbox = only_mailbox();
+        let stopper = mailbox.stopper();
         let (sender, ended) = channel();
         let thread = std::thread::spawn(move || {
             let mut config = ring_config(LaneId(0));
-            config.post = Some(post);
+            config.mailbox = Some(mailbox);
             config.listener = Some(listener.into());
             config.store = Some(store.into());
             let mut library = Library {
@@ -640,7 +641,7 @@ fn stopping_lets_files_leave_too() {
 
 #[test]
 fn reads_wait_while_too_much_is_on_its_way() {
-    let server = Server::start("room", |config, _| config.limits.buffer_bytes_max = 4 * MIB);
+    let server = Server::start("space", |config, _| config.limits.buffer_bytes_max = 4 * MIB);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut stream = narrow_client(&server);

@@ -1,8 +1,8 @@
 //! Connections over real loopback sockets.
 
 use super::support::{
-    Closure, Diary, PATIENCE, ask, echo, echo_server, frame, hello, lonely_post, noise, read_frame,
-    ring_config, start, taken_but, turns,
+    Closure, Diary, PATIENCE, ask, echo, echo_server, frame, hello, noise, only_mailbox,
+    read_frame, ring_config, start, taken_but, turns,
 };
 use interface::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket, Turn};
 use ring::{Mesh, Ring};
@@ -216,7 +216,7 @@ fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_protocol_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, ended) = channel();
-    let lane = start(lonely_post(), move |config| {
+    let lane = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         Closure(move |turn: &mut Turn<'_>, event: Event| match event {
             Event::Net(NetEvent::Frame { conn, frame, .. }) => {
@@ -427,7 +427,7 @@ fn one_who_says_nothing_is_closed_in_time() {
 fn what_was_queued_before_a_close_arrives() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let server = start(lonely_post(), move |config| {
+    let server = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| match event {
             Event::Net(NetEvent::Frame { conn, frame, .. }) => {
@@ -563,9 +563,9 @@ fn a_connection_that_is_being_read_can_be_handed_over_as_well() {
 fn hand_over(delay_ms: u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut posts = Mesh::posts(2).unwrap();
+    let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let (sender, adopted) = channel();
-    let second = start(posts.pop().unwrap(), move |_| {
+    let second = start(mailboxes.pop().unwrap(), move |_| {
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Net(NetEvent::HandedOver { conn, hello }) => {
                 sender.send(turn.arena.get(hello).to_vec()).unwrap();
@@ -580,7 +580,7 @@ fn hand_over(delay_ms: u64) {
             _ => {}
         })
     });
-    let first = start(posts.pop().unwrap(), move |config| {
+    let first = start(mailboxes.pop().unwrap(), move |config| {
         config.listener = Some(listener.into());
         let mut thinking = Vec::new();
         let lane = LaneId(1);
@@ -630,7 +630,7 @@ fn hand_over(delay_ms: u64) {
 fn stopping_lets_queued_frames_leave() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let server = start(lonely_post(), move |config| {
+    let server = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| {
             if let Event::Net(NetEvent::Frame { conn, frame, .. }) = event {

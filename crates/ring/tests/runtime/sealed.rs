@@ -74,15 +74,15 @@ fn frames_come_back_with_bulk_of_every_size_under_tls() {
 fn shaken(address: SocketAddr) -> (TcpStream, Seal) {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut said = Vec::new();
-    let mut seal = Seal::client(&seal::Client::of_any_key().unwrap(), &mut said).unwrap();
+    let mut seal = Seal::client(&seal::Client::with_any_key().unwrap(), &mut said).unwrap();
     while !seal.is_open() {
         stream.write_all(&said).unwrap();
         said.clear();
         let mut heard = [0; 4096];
         let count = stream.read(&mut heard).unwrap();
         assert!(count > 0, "the server goes on");
-        seal.hear(&heard[..count]);
-        seal.shake(&mut said).unwrap();
+        seal.push_received(&heard[..count]);
+        seal.advance_handshake(&mut said).unwrap();
     }
     stream.write_all(&said).unwrap();
     (stream, seal)
@@ -102,7 +102,7 @@ fn bulk_is_whole_however_its_peer_cuts_records_and_where_it_stops() {
         while !rest.is_empty() {
             let (now, later) = rest.split_at(rest.len().min(*lengths.next().unwrap()));
             let start = records.len();
-            records.resize(start + now.len() + seal::RECORD_MORE_BYTES, 0);
+            records.resize(start + now.len() + seal::RECORD_OVERHEAD_BYTES, 0);
             let fill = |to: &mut [u8]| -> Result<(), ()> {
                 to.copy_from_slice(now);
                 Ok(())
@@ -119,7 +119,7 @@ fn bulk_is_whole_however_its_peer_cuts_records_and_where_it_stops() {
         while found.len() < plain.len() {
             let count = stream.read(&mut heard).unwrap();
             assert!(count > 0, "{} of {} bytes came back", found.len(), plain.len());
-            seal.hear(&heard[..count]);
+            seal.push_received(&heard[..count]);
             while let Some(Content::Bytes(bytes)) = seal.open().unwrap() {
                 found.extend_from_slice(bytes);
             }
@@ -138,7 +138,7 @@ fn a_record_of_a_bulk_that_was_changed_is_a_protocol_error() {
     let mut records = Vec::new();
     for bytes in plain.chunks(seal::RECORD_BYTES_MAX) {
         let start = records.len();
-        records.resize(start + bytes.len() + seal::RECORD_MORE_BYTES, 0);
+        records.resize(start + bytes.len() + seal::RECORD_OVERHEAD_BYTES, 0);
         let fill = |to: &mut [u8]| -> Result<(), ()> {
             to.copy_from_slice(bytes);
             Ok(())

@@ -105,20 +105,20 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
     // The first event told what was reserved at the start.
     let grown = |diary: &Diary| {
         diary.events[1..].iter().find_map(|event| match event {
-            Event::Store(StoreEvent::LogSpace(room)) => Some(room.space_bytes),
+            Event::Store(StoreEvent::LogSpace(space)) => Some(space.space_bytes),
             _ => None,
         })
     };
     let batches: Vec<Vec<u8>> = (0..12).map(|count| noise(count, 100_000)).collect();
     let mut space_bytes = RESERVE_BYTES;
     for batch in &batches {
-        let room = append(&mut ring, &mut diary, batch).unwrap();
+        let space = append(&mut ring, &mut diary, batch).unwrap();
         assert!(
-            room.space_bytes == space_bytes - 100_000
-                || room.space_bytes == space_bytes - 100_000 + RESERVE_BYTES,
-            "{room:?} after {space_bytes}"
+            space.space_bytes == space_bytes - 100_000
+                || space.space_bytes == space_bytes - 100_000 + RESERVE_BYTES,
+            "{space:?} after {space_bytes}"
         );
-        space_bytes = room.space_bytes;
+        space_bytes = space.space_bytes;
         if space_bytes < 100_000 {
             // The kernel may be slow to reserve more.
             turns(&mut ring, &mut diary, |diary| grown(diary).is_some());
@@ -195,7 +195,7 @@ fn space_that_comes_back_is_found_though_nothing_is_appended() {
     );
     faults.lock().unwrap().clear();
     diary.events.clear();
-    let found = |event: &Event| matches!(event, Event::Store(StoreEvent::LogSpace(room)) if room.space_bytes > 0);
+    let found = |event: &Event| matches!(event, Event::Store(StoreEvent::LogSpace(space)) if space.space_bytes > 0);
     turns(&mut ring, &mut diary, |diary| diary.events.iter().any(found));
 }
 

@@ -1,8 +1,8 @@
 //! Inspections: what a core asks goes out, answers of another thread wake the lane, and without one there are none.
 
-use super::support::{Diary, ask, lonely_post, ring_config, turns};
+use super::support::{Diary, ask, only_mailbox, ring_config, turns};
 use interface::{Action, ConnId, Event, StoreAction, StoreEvent};
-use ring::{InspectDesk, Ring};
+use ring::{InspectQueue, Ring};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use wire::{Inspect, LaneId, Status};
@@ -13,21 +13,21 @@ const ASK: Inspect = Inspect::Read { stream_offset: 5 };
 #[test]
 fn questions_go_out_and_answers_wake_a_lane() {
     let mut config = ring_config(LaneId(0));
-    let post = lonely_post();
+    let mailbox = only_mailbox();
     let (asks, asked) = channel();
-    let desk = InspectDesk::new(post.waker(), Arc::new(move |ask| asks.send(ask).unwrap()));
-    config.post = Some(post);
-    config.inspections = Some(desk.clone());
+    let queue = InspectQueue::new(mailbox.waker(), Arc::new(move |ask| asks.send(ask).unwrap()));
+    config.mailbox = Some(mailbox);
+    config.inspections = Some(queue.clone());
     let mut ring = Ring::new(config).unwrap();
     let mut diary = Diary::default();
     let answering = std::thread::spawn(move || {
         let first = asked.recv().unwrap();
-        assert_eq!((first.lane, first.conn, first.ask), (LaneId(0), CONN, Some(ASK)));
-        desk.tell(CONN, Status::Ok, b"reply".as_slice().into());
+        assert_eq!((first.lane, first.conn, first.inspect), (LaneId(0), CONN, Some(ASK)));
+        queue.reply(CONN, Status::Ok, b"reply".as_slice().into());
         let last = asked.recv().unwrap();
-        assert_eq!((last.conn, last.ask), (CONN, None));
+        assert_eq!((last.conn, last.inspect), (CONN, None));
         // What comes too late is the core's to drop.
-        desk.tell(CONN, Status::NotFound, Box::default());
+        queue.reply(CONN, Status::NotFound, Box::default());
     });
     let event =
         ask(&mut ring, &mut diary, Action::Store(StoreAction::Inspect { conn: CONN, ask: ASK }));
@@ -43,7 +43,7 @@ fn questions_go_out_and_answers_wake_a_lane() {
 #[test]
 fn without_a_thread_that_keeps_them_there_are_no_inspections() {
     let mut config = ring_config(LaneId(0));
-    config.post = Some(lonely_post());
+    config.mailbox = Some(only_mailbox());
     let mut ring = Ring::new(config).unwrap();
     let action = Action::Store(StoreAction::Inspect { conn: CONN, ask: ASK });
     let event = ask(&mut ring, &mut Diary::default(), action);

@@ -1,4 +1,4 @@
-//! What other threads tell a lane, and the bell that wakes it.
+//! What other threads tell a lane, and the wakeup that wakes it.
 //!
 //! Invariant: what was told before the lane looked is seen, and what is told after the lane said that it
 //! sleeps wakes it: the lane sets its flag and looks once more, the teller tells and looks at the flag,
@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Wakes a lane.
-pub(super) struct Bell {
-    has_news: AtomicBool,
+pub(super) struct Wakeup {
+    has_notices: AtomicBool,
     /// The lane waits for the event.
     sleeping: AtomicBool,
     event: OwnedFd,
 }
 
-impl Bell {
+impl Wakeup {
     /// Whether something was told that was not taken yet.
-    pub(super) fn has_news(&self) -> bool {
-        self.has_news.load(Ordering::Acquire)
+    pub(super) fn has_notices(&self) -> bool {
+        self.has_notices.load(Ordering::Acquire)
     }
 
     /// Says that the lane is about to sleep. Returns whether it may.
     pub(super) fn fall_asleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        !self.has_news.load(Ordering::SeqCst)
+        !self.has_notices.load(Ordering::SeqCst)
     }
 
     /// Says that the lane is up.
@@ -41,8 +41,8 @@ impl Bell {
         self.event.as_fd()
     }
 
-    fn ring(&self) {
-        self.has_news.store(true, Ordering::SeqCst);
+    fn wake(&self) {
+        self.has_notices.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let asleep = self.sleeping.load(Ordering::Relaxed);
         if asleep && self.sleeping.swap(false, Ordering::SeqCst) {
@@ -52,38 +52,38 @@ impl Bell {
     }
 }
 
-/// What a lane is told, in order, with its bell.
-pub(super) struct Told<T> {
+/// What a lane is told, in order, with its wakeup.
+pub(super) struct Notices<T> {
     list: Mutex<Vec<T>>,
-    bell: Bell,
+    wakeup: Wakeup,
 }
 
-impl<T> Told<T> {
+impl<T> Notices<T> {
     pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let bell =
-            Bell { has_news: AtomicBool::new(false), sleeping: AtomicBool::new(false), event };
-        Ok(Self { list: Mutex::default(), bell })
+        let wakeup =
+            Wakeup { has_notices: AtomicBool::new(false), sleeping: AtomicBool::new(false), event };
+        Ok(Self { list: Mutex::default(), wakeup })
     }
 
     /// Tells something, from any thread.
-    pub(super) fn tell(&self, news: T) {
-        lock(&self.list).push(news);
-        self.bell.ring();
+    pub(super) fn push(&self, notice: T) {
+        lock(&self.list).push(notice);
+        self.wakeup.wake();
     }
 
-    /// Takes what was told; `into` is empty and its room is used for what comes next.
+    /// Takes what was told; `into` is empty and its space is used for what has_other next.
     pub(super) fn take(&self, into: &mut Vec<T>) {
-        if !self.bell.has_news() {
+        if !self.wakeup.has_notices() {
             return;
         }
         let mut list = lock(&self.list);
-        self.bell.has_news.store(false, Ordering::SeqCst);
+        self.wakeup.has_notices.store(false, Ordering::SeqCst);
         std::mem::swap(&mut *list, into);
     }
 
-    pub(super) const fn bell(&self) -> &Bell {
-        &self.bell
+    pub(super) const fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
     }
 }
 

@@ -134,10 +134,10 @@ fn a_piece_that_fails_fails_its_list_once() {
     assert_eq!(world.bytes(9).len(), 20);
 }
 
-/// With room for one buffer at a time lists wait for each other, and all of them end.
+/// With space for one buffer at a time lists wait for each other, and all of them end.
 #[test]
 fn lists_wait_for_room() {
-    let dir = Dir::new("list-room");
+    let dir = Dir::new("list-space");
     let model = noise(3, BULK_BYTES_MAX);
     store(&dir, &model);
     let mut world = World::open(&dir.0, BULK_BYTES_MAX);

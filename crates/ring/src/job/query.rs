@@ -18,7 +18,7 @@ pub(super) fn seek_in(
 }
 
 /// Size and space.
-pub(super) fn look(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
+pub(super) fn stat_of(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
     /// Bytes of a block of `stx_blocks`, whatever the file system's block is.
     const STAT_BLOCK_BYTES: u64 = 512;
     let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;

@@ -1,8 +1,8 @@
 //! What a lane counts: clock readings, system calls, letters, and looking out before it sleeps.
 
 use super::support::{
-    Closure, Diary, Lane, NEVER_MS, ask, frame, hello, lonely_post, read_frame, ring_config, start,
-    turns,
+    Closure, Diary, Lane, NEVER_MS, ask, frame, hello, only_mailbox, read_frame, ring_config,
+    start, turns,
 };
 use interface::{
     Action, Event, Mail, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage,
@@ -40,7 +40,7 @@ fn telling_server(spin_us: u32) -> (Lane, SocketAddr, Receiver<Usage>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = channel();
-    let lane = start(lonely_post(), move |config| {
+    let lane = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         config.spin_us = spin_us;
         teller(tell)
@@ -216,9 +216,10 @@ fn a_lane_that_looks_out_answers_the_same() {
 
 #[test]
 fn a_letter_that_comes_before_the_sleep_is_found_by_looking_out() {
-    let mut posts = Mesh::posts(2).unwrap();
+    let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let mut lane = |lane| {
-        let config = Config { post: posts.pop(), spin_us: 1000, ..ring_config(LaneId(lane)) };
+        let config =
+            Config { mailbox: mailboxes.pop(), spin_us: 1000, ..ring_config(LaneId(lane)) };
         Ring::new(config).unwrap()
     };
     let (mut reader, mut writer) = (lane(1), lane(0));
@@ -246,8 +247,8 @@ fn a_letter_that_comes_before_the_sleep_is_found_by_looking_out() {
 #[test]
 fn letters_between_lanes_that_look_out_arrive_and_are_counted() {
     const LETTER_COUNT: u64 = 500;
-    let mut posts = Mesh::posts(2).unwrap();
-    let pong = start(posts.pop().unwrap(), move |config| {
+    let mut mailboxes = Mesh::mailboxes(2).unwrap();
+    let pong = start(mailboxes.pop().unwrap(), move |config| {
         config.spin_us = 1000;
         Closure(move |turn: &mut Turn<'_>, event| {
             if let Event::Peer(PeerEvent::Mail { from, mail }) = event {
@@ -258,7 +259,7 @@ fn letters_between_lanes_that_look_out_arrive_and_are_counted() {
             }
         })
     });
-    let ping = start(posts.pop().unwrap(), move |config| {
+    let ping = start(mailboxes.pop().unwrap(), move |config| {
         config.spin_us = 1000;
         let mut unique = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
@@ -293,9 +294,9 @@ fn a_stop_ends_a_lane_that_looks_out() {
 fn who_asks_the_right_lane_pays_for_one_hop_the_handing_over() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut posts = Mesh::posts(2).unwrap();
+    let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let (tell, told) = channel();
-    let owner = start(posts.pop().unwrap(), move |_| {
+    let owner = start(mailboxes.pop().unwrap(), move |_| {
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Net(NetEvent::HandedOver { conn, hello: frame })
             | Event::Net(NetEvent::Frame { conn, frame, .. }) => {
@@ -308,7 +309,7 @@ fn who_asks_the_right_lane_pays_for_one_hop_the_handing_over() {
             _ => {}
         })
     });
-    let door = start(posts.pop().unwrap(), move |config| {
+    let door = start(mailboxes.pop().unwrap(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| match event {
             Event::Net(NetEvent::Frame { conn, frame, .. }) => {
