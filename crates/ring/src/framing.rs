@@ -1,39 +1,40 @@
-//! Cutting a byte stream into frames.
+//! Cuts a byte stream into frames.
 //!
-//! It owns the bytes received and not yet cut; sockets are not its matter. Invariant: memory for a
-//! frame is taken only after its head was found within the limits.
+//! It owns the received bytes that are not yet cut; sockets are its caller's. Invariant: memory for
+//! a frame is allocated only after its header was found to be within the limits.
 
 use interface::CloseReason;
 use wire::{HANDSHAKE_BODY_BYTES_MAX, HEAD_BYTES, Lengths, ProtocolError};
 
-/// Room of a connection that has shown nothing yet.
+/// Receive space of a connection before its first frame.
 const SPACE_BYTES_MIN: usize = 4096;
-/// Room that a busy connection keeps.
+/// Receive space that a busy connection retains.
 const SPACE_BYTES_RETAINED: usize = 64 * 1024;
 
-/// What lies at the front of an inbox.
+/// The state of the front of an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cut {
-    /// Not yet a whole frame.
+    /// An incomplete frame.
     More,
-    /// Head and body are there; the bulk, if any, follows.
+    /// Header and body are complete; the bulk, if any, follows.
     Frame(Lengths),
 }
 
-/// Bytes received and not yet cut.
+/// Received bytes that are not yet cut.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Room that the frame at the front needs.
+    /// Space that the frame at the front needs.
     wanted_bytes: usize,
-    /// The last frame's bulk went past us: the next one's shall not be caught here either.
+    /// The last frame's bulk was received directly into its buffer: the next bulk should not be
+    /// received here either.
     narrow: bool,
 }
 
 impl Inbox {
-    /// Where the next bytes go. The memory stays where it is until [`Self::received`].
+    /// Where the next bytes are received to. The memory does not move until [`Self::received`].
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;
@@ -71,13 +72,13 @@ impl Inbox {
         self.narrow = false;
         let full = self.end == self.bytes.len();
         if full && self.bytes.len() < SPACE_BYTES_RETAINED {
-            // It sends more than fits: give it more next time, which saves calls.
+            // The peer sends more than fits: more space next time saves calls.
             self.wanted_bytes =
                 self.wanted_bytes.max(self.bytes.len() * 4).min(SPACE_BYTES_RETAINED);
         }
     }
 
-    /// Puts bytes behind what is there.
+    /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -98,7 +99,7 @@ impl Inbox {
         self.narrow = false;
     }
 
-    /// Looks at the front.
+    /// Checks the front.
     pub(crate) fn cut(&mut self, admitted: bool) -> Result<Cut, CloseReason> {
         let there = &self.bytes[self.start..self.end];
         let Some((head, _)) = there.split_first_chunk::<HEAD_BYTES>() else {
@@ -117,13 +118,13 @@ impl Inbox {
         Ok(Cut::Frame(lengths))
     }
 
-    /// The first bytes, which must be there.
+    /// The first bytes, which must have been received.
     pub(crate) fn front(&self, front_bytes: usize) -> &[u8] {
         &self.bytes[self.start..self.end][..front_bytes]
     }
 
-    /// Moves bytes that lie behind the first `skip_bytes` out, as many as fit into `to` and are
-    /// there. Nothing may be received before [`Self::consume`].
+    /// Moves bytes behind the first `skip_bytes` into `to`, as many as fit and were received.
+    /// Nothing may be received before [`Self::consume`].
     pub(crate) fn take_behind(&mut self, skip_bytes: usize, to: &mut [u8]) -> usize {
         let from = self.start + skip_bytes;
         let taken_bytes = (self.end - from).min(to.len());
@@ -131,8 +132,8 @@ impl Inbox {
         self.drop_behind(skip_bytes, to.len())
     }
 
-    /// Forgets bytes that lie behind the first `skip_bytes`, at most `drop_bytes_max` of those that
-    /// are there; returns how many. Nothing may be received before [`Self::consume`].
+    /// Discards at most `drop_bytes_max` received bytes behind the first `skip_bytes`; returns how
+    /// many. Nothing may be received before [`Self::consume`].
     pub(crate) fn drop_behind(&mut self, skip_bytes: usize, drop_bytes_max: usize) -> usize {
         let from = self.start + skip_bytes;
         let dropped_bytes = (self.end - from).min(drop_bytes_max);
@@ -142,33 +143,33 @@ impl Inbox {
         dropped_bytes
     }
 
-    /// Forgets the first bytes, at most so many of those that are there; returns how many.
+    /// Discards at most so many of the first bytes; returns how many.
     pub(crate) fn skip(&mut self, skip_bytes_max: usize) -> usize {
         let skipped_bytes = (self.end - self.start).min(skip_bytes_max);
         self.start += skipped_bytes;
         skipped_bytes
     }
 
-    /// Forgets everything.
+    /// Discards everything.
     pub(crate) const fn clear(&mut self) {
         self.start = 0;
         self.end = 0;
         self.wanted_bytes = 0;
     }
 
-    /// Forgets the first bytes.
+    /// Discards the first bytes.
     pub(crate) fn consume(&mut self, front_bytes: usize) {
         assert!(front_bytes <= self.end - self.start, "only what is there is consumed");
         self.start += front_bytes;
         self.wanted_bytes = 0;
     }
 
-    /// Room that the frame at the front needs, as far as that is known.
+    /// Space that the frame at the front needs, as far as it is known.
     pub(crate) const fn wanted_bytes(&self) -> usize {
         self.wanted_bytes
     }
 
-    /// Whether nothing is there.
+    /// Whether the inbox is empty.
     pub(crate) const fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_cut_only_when_it_is_whole() {
+    fn a_frame_is_cut_only_when_complete() {
         let sent = frame(b"hello", FrameKind::Hello);
         let mut inbox = Inbox::default();
         for byte in &sent[..sent.len() - 1] {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn many_frames_in_one_piece_come_out_one_by_one() {
+    fn frames_received_together_are_cut_one_by_one() {
         let sent: Vec<Vec<u8>> =
             (0..200).map(|count| frame(&vec![7; count * 4], FrameKind::Hello)).collect();
         let mut inbox = Inbox::default();
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_bulk_that_went_past_it_an_inbox_catches_little() {
+    fn after_a_direct_bulk_the_inbox_offers_little_space() {
         let sent = frame(b"hello", FrameKind::Hello);
         let mut inbox = Inbox::default();
         receive(&mut inbox, &vec![0; 2 * SPACE_BYTES_MIN]);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_a_frame_are_taken_and_the_rest_stays() {
+    fn bulk_behind_a_frame_is_taken_and_later_bytes_stay() {
         let sent = frame(b"x", FrameKind::Hello);
         let mut inbox = Inbox::default();
         receive(&mut inbox, &[&sent[..], b"abcdef"].concat());

@@ -1,11 +1,11 @@
-//! Ways to hand numbers to another thread and wake it, for measuring what each costs.
+//! Ways to pass numbers to another thread and wake it, to measure the cost of each.
 //!
-//! The numbers go through the queue that lanes write to each other through; what differs is how
-//! the other thread sleeps and is woken. Nothing but benchmarks uses it. Invariant: what was
-//! handed over before a wake-up is seen by whoever is woken by it.
+//! The numbers go through the kind of queue that lanes use; the ways differ in how the other thread
+//! sleeps and is woken. Only benchmarks use this. Invariant: a woken thread sees all items that
+//! were sent before the wakeup.
 //!
 //! ```text
-//! send: push, push, ... then one wake-up         receive: pop all ─▶ enough? else sleep, again
+//! send: push, push, ... then one wakeup          receive: pop all ─▶ enough? else sleep, again
 //! ```
 
 use crate::mailbox::{Mailbox, Mesh, QueuedMessage};
@@ -22,25 +22,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Most items that may be under way in one direction.
+/// Maximum number of items in flight in one direction.
 pub const ITEM_COUNT_MAX: usize = 1024;
 
-/// How the other thread waits and is woken.
+/// How the receiving thread waits and is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wake {
-    /// It looks again and again, and is not woken.
+    /// It polls and is not woken.
     Spin,
-    /// It sleeps on a futex; every hand-over wakes.
+    /// It sleeps on a futex; every send wakes it.
     Futex,
-    /// It sleeps in a read of an eventfd; every hand-over writes to it.
+    /// It sleeps in a read of an eventfd; every send writes to it.
     Eventfd,
-    /// It sleeps in its io_uring; every hand-over sends it a message from one's own.
+    /// It sleeps in its io_uring; every send posts a message from the sender's ring to it.
     MsgRing,
-    /// The mailbox of lanes: it says that it sleeps, and only then an eventfd is written to.
+    /// The lanes' mailbox: the receiver sets a sleep flag, and an eventfd is written only if it is
+    /// set.
     Mailbox,
 }
 
-/// What becomes an [`End`] on its thread.
+/// Makes an [`End`] on the thread that will use it.
 pub struct EndBuilder(EndPlan);
 
 enum EndPlan {
@@ -50,14 +51,14 @@ enum EndPlan {
 
 enum WakeupPlan {
     Ready(Wakeup),
-    /// A ring belongs to its thread; where messages go is told once it is there.
+    /// A ring belongs to its thread, so the descriptors are exchanged once both rings exist.
     MsgRing {
         ring_fd_to: Sender<OwnedFd>,
         ring_fd_from: Receiver<OwnedFd>,
     },
 }
 
-/// Alone in its cache lines.
+/// In cache lines of its own.
 #[repr(align(128))]
 struct FutexWord(AtomicU32);
 
@@ -68,7 +69,7 @@ enum Wakeup {
     MsgRing { mine: Box<IoUring<squeue::Entry, cqueue::Entry>>, theirs: OwnedFd },
 }
 
-/// Two ends that hand each other items.
+/// Two connected ends.
 ///
 /// # Errors
 /// When the process has no descriptors left.
@@ -118,10 +119,10 @@ fn wakeups(wake: Wake) -> io::Result<[WakeupPlan; 2]> {
 
 impl EndBuilder {
     /// Makes the end, on the thread that will use it. With [`Wake::MsgRing`] it waits until the
-    /// other end is made, too.
+    /// other end is made.
     ///
     /// # Errors
-    /// When the kernel has no ring for it, or the other end was dropped.
+    /// When the kernel refuses a ring, or the other end was dropped.
     pub fn start(self) -> io::Result<End> {
         Ok(End(match self.0 {
             EndPlan::Mailbox(mailbox) => Link::Mailbox(mailbox),
@@ -146,7 +147,7 @@ impl EndBuilder {
     }
 }
 
-/// One of two threads' end.
+/// The end of one of the two threads.
 pub struct End(Link);
 
 enum Link {
@@ -155,13 +156,13 @@ enum Link {
 }
 
 impl End {
-    /// Hands items over and wakes the other thread.
+    /// Sends items and wakes the other thread.
     ///
     /// # Errors
-    /// When it cannot be woken.
+    /// When the wakeup fails.
     ///
     /// # Panics
-    /// When more than [`ITEM_COUNT_MAX`] items would be under way.
+    /// When more than [`ITEM_COUNT_MAX`] items would be in flight.
     pub fn send(&mut self, items: &[u64]) -> io::Result<()> {
         match &mut self.0 {
             Link::Queue { to, wakeup, .. } => {
@@ -182,10 +183,10 @@ impl End {
         }
     }
 
-    /// Takes items until `items` holds `item_count`, and sleeps whenever there are none.
+    /// Receives until `items` holds `item_count`, sleeping while there are none.
     ///
     /// # Errors
-    /// When it cannot sleep.
+    /// When the sleep fails.
     pub fn receive(&mut self, items: &mut Vec<u64>, item_count: usize) -> io::Result<()> {
         loop {
             match &mut self.0 {
@@ -224,13 +225,14 @@ fn wait_for_event(event: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Marks messages that were sent, should they fail.
+/// User data of messages sent; they complete only if they fail.
 const SENT: u64 = 1;
-/// Marks messages that came.
+/// User data of messages received.
 const RECEIVED: u64 = 2;
 
 impl Wakeup {
-    /// What must not have changed when it goes to sleep; to be asked before the queue is looked at.
+    /// The state that must be unchanged when this end goes to sleep; read before the queue is
+    /// checked.
     fn observe(&self) -> u32 {
         match self {
             Self::Futex { mine, .. } => mine.0.load(Ordering::Acquire),
@@ -297,7 +299,7 @@ mod tests {
     use crate::driver::{DriverChoice, DriverKind};
     use crate::number::usize_of;
 
-    /// `rounds` exchanges of `item_count` items each; the sum of what came back.
+    /// `rounds` exchanges of `item_count` items each; returns the sum of the replies.
     fn exchange(wake: Wake, rounds: u64, item_count: u64) -> u64 {
         let [here, there] = pair(wake).unwrap();
         let answering = std::thread::spawn(move || {
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_hands_everything_over_and_always_wakes() {
+    fn every_way_passes_all_items_and_always_wakes() {
         let mut wakes = vec![Wake::Futex, Wake::Eventfd, Wake::Mailbox, Wake::Spin];
         match DriverChoice::Only(DriverKind::IoUring).find() {
             Ok(_) => wakes.push(Wake::MsgRing),
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_whose_other_end_is_gone_says_so() {
+    fn an_end_fails_to_start_if_the_other_was_dropped() {
         let [here, there] = pair(Wake::MsgRing).unwrap();
         drop(there);
         assert!(here.start().is_err());

@@ -1,25 +1,25 @@
-//! What lanes and the thread that keeps inspections of the store say to each other: questions of
-//! connections, and their answers.
+//! Inspection requests of connections, from lanes to the thread that runs inspections, and their
+//! replies.
 //!
-//! Invariant: a lane never waits here; what it is told before it is woken is there when it looks.
+//! Invariant: a lane never waits here, and finds a reply when it is woken for it.
 
 use crate::mailbox::Waker;
 use interface::ConnId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::{Inspect, LaneId, Status};
 
-/// A question of a lane's.
+/// A request.
 #[derive(Debug)]
 pub struct InspectRequest {
-    /// Which lane's connection.
+    /// The lane of the connection.
     pub lane: LaneId,
     /// The connection.
     pub conn: ConnId,
-    /// What is asked; `None`: the connection is gone, and nothing is to be answered.
+    /// The inspection; `None`: the connection has ended, and no reply is expected.
     pub inspect: Option<Inspect>,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Debug)]
 pub(crate) struct InspectReply {
     pub(crate) conn: ConnId,
@@ -27,10 +27,10 @@ pub(crate) struct InspectReply {
     pub(crate) reply: Box<[u8]>,
 }
 
-/// Where a lane's questions go. Must not block.
+/// Passes a lane's requests on. Must not block.
 pub type SubmitInspect = Arc<dyn Fn(InspectRequest) + Send + Sync>;
 
-/// A lane's end of it.
+/// A lane's end.
 #[derive(Clone)]
 pub struct InspectQueue {
     submit: SubmitInspect,
@@ -39,19 +39,20 @@ pub struct InspectQueue {
 }
 
 impl InspectQueue {
-    /// For the lane of this mailbox.
+    /// For the lane that `waker` wakes.
     #[must_use]
     pub fn new(waker: Waker, submit: SubmitInspect) -> Self {
         Self { submit, waker, replies: Arc::default() }
     }
 
-    /// Whose it is.
+    /// The lane it belongs to.
     #[must_use]
     pub fn lane(&self) -> LaneId {
         self.waker.lane()
     }
 
-    /// Answers the last question of a connection. `reply` is an encoded [`wire::Inspected`], if it went well.
+    /// Replies to the last request of a connection. `reply` is an encoded [`wire::Inspected`] if
+    /// the status is Ok.
     pub fn reply(&self, conn: ConnId, status: Status, reply: Box<[u8]>) {
         self.lock().push(InspectReply { conn, status, reply });
         self.waker.wake();
@@ -65,7 +66,7 @@ impl InspectQueue {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Nothing is ever left half done in there.
+    /// Locks; a poisoned lock is used, because every critical section leaves the data consistent.
     fn lock(&self) -> MutexGuard<'_, Vec<InspectReply>> {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,9 @@
 //! How lanes of one process write to each other, and how a sleeping lane is woken.
 //!
-//! Every ordered pair of lanes has a queue of its own with one writer and one reader, no lock.
-//! What does not fit stays with its sender, in order. Invariant: a message sent before its reader
-//! looked is seen, and one sent after the reader said that it sleeps wakes it: the reader sets its
-//! flag and looks once more, the writer writes and looks at the flag, both in one total order.
+//! Each ordered pair of lanes has a lock-free queue with one writer and one reader. A message that
+//! does not fit stays with its sender, in order. Invariant: the reader sees a message sent before
+//! it checked its queues, and is woken by one sent after it set its sleep flag: the reader sets the
+//! flag and checks once more, the writer writes and checks the flag, both in one total order.
 
 use crate::conn::{ToExecutor, ToProxy};
 use interface::{ConnId, Mail};
@@ -19,67 +19,69 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::{LaneId, Secrets};
 
-/// Letters that a queue between two lanes holds at most.
+/// Maximum of messages in a queue between two lanes.
 pub(crate) const QUEUE_COUNT_MAX: usize = 1024;
 
-/// Letters between two lanes that need no memory of the sender; fewer where the pairs are many.
+/// Capacity of a queue; smaller where there are many pairs of lanes.
 const fn queue_count(lane_count: usize) -> usize {
     if lane_count <= 8 { QUEUE_COUNT_MAX } else { 128 }
 }
 
-/// What goes from lane to lane.
+/// A message from lane to lane.
 pub(crate) enum QueuedMessage {
-    /// From core to core.
+    /// Between cores.
     Core(Mail),
-    /// From core to core, more than fits a mail.
+    /// Between cores, encoded: longer than a fixed-size message.
     Encoded(Box<[u8]>),
-    /// A connection, its TLS, and the only frame that was read from it.
+    /// A connection that is handed over: its socket, its TLS state, and the only frame read from
+    /// it.
     Socket { socket: OwnedFd, seal: Option<Box<Seal>>, hello: Box<[u8]> },
-    /// From ring to ring: of a connection that one has and the other is asked by.
+    /// Between rings: about a connection whose socket one lane has and whose requests the other
+    /// executes.
     Relayed(Relayed),
-    /// From ring to ring: the kernel has been told that its queues are welcome; register yours.
+    /// Between rings: the kernel accepted queues over io_uring; register yours.
     RegisterKernelQueues,
 }
 
-/// What goes between the lane that has a connection's socket and the one that has its requests.
+/// Between a connection's proxy lane, which has the socket, and its executing lane.
 pub(crate) struct Relayed {
-    /// What the former calls it.
+    /// The proxy lane's id of the connection.
     pub(crate) proxy_conn: ConnId,
     pub(crate) message: RelayedMessage,
 }
 
-/// Of such a connection.
+/// About such a connection.
 pub(crate) enum RelayedMessage {
-    /// From the lane with the socket.
+    /// From the proxy lane.
     ToExecutor(ToExecutor),
-    /// To it.
+    /// To the proxy lane.
     ToProxy(ToProxy),
 }
 
-/// Secrets for a lane; the sender is dropped when the lane takes them.
+/// New secrets for a lane; `taken` is dropped when the lane takes them.
 struct SecretsUpdate {
     secrets: Option<Secrets>,
     taken: Option<Sender<Infallible>>,
 }
 
-/// Nothing is ever left half done in there.
+/// Locks; a poisoned lock is used, because every critical section leaves the data consistent.
 fn lock(secrets: &Mutex<Option<SecretsUpdate>>) -> MutexGuard<'_, Option<SecretsUpdate>> {
     secrets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What others need to know of a lane.
+/// What other threads signal to a lane.
 struct LaneSignals {
     sleeping: AtomicBool,
     stop: AtomicBool,
     /// Another thread has something for this lane.
     notified: AtomicBool,
-    /// Of that, the secrets that were given last.
+    /// The latest secrets that were set and not taken.
     secrets: Mutex<Option<SecretsUpdate>>,
     event: OwnedFd,
 }
 
 impl LaneSignals {
-    /// Wakes the lane if it sleeps.
+    /// Wakes the lane if it sleeps; returns whether it did.
     fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let asleep = self.sleeping.load(Ordering::Relaxed);
@@ -91,12 +93,12 @@ impl LaneSignals {
     }
 
     fn write_event(&self) {
-        // Fails only when 2^64 - 2 knocks were not heard.
+        // Fails only if the counter is full, after 2^64 - 2 unread wakeups.
         rustix::io::write(&self.event, &1_u64.to_ne_bytes()).ok();
     }
 }
 
-/// Tells a lane from any thread that the process is asked to end.
+/// Stops a lane, from any thread.
 #[derive(Clone)]
 pub struct Stopper {
     signals: Arc<[LaneSignals]>,
@@ -112,7 +114,7 @@ impl Stopper {
     }
 }
 
-/// Tells a lane from any thread that there is something for it.
+/// Wakes a lane, from any thread.
 #[derive(Clone)]
 pub struct Waker {
     signals: Arc<[LaneSignals]>,
@@ -127,8 +129,9 @@ impl Waker {
         signals.wake();
     }
 
-    /// The lane's core gets [`interface::Event::Secrets`] soon, instead of earlier ones that it has not taken yet.
-    /// `taken` is dropped when the lane takes them: frames that arrive later are checked against them.
+    /// The lane's core gets [`interface::Event::Secrets`] soon, instead of earlier ones that it has
+    /// not taken. `taken` is dropped when the lane takes them: frames that arrive later are checked
+    /// against them.
     pub fn set_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
         let update = Some(SecretsUpdate { secrets, taken });
         *lock(&self.signals[self.lane].secrets) = update;
@@ -197,9 +200,9 @@ impl Mesh {
 
 struct Outgoing {
     queue: Producer<QueuedMessage>,
-    /// What did not fit.
+    /// Messages that did not fit.
     waiting: VecDeque<QueuedMessage>,
-    /// Something was put into the queue since the last wake-up.
+    /// Something was put into the queue since the last wakeup.
     written: bool,
 }
 
@@ -215,7 +218,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Whose it is.
+    /// The lane it belongs to.
     #[must_use]
     pub fn lane(&self) -> LaneId {
         LaneId(u16::try_from(self.lane).unwrap_or(u16::MAX))
@@ -227,19 +230,19 @@ impl Mailbox {
         self.signals.len()
     }
 
-    /// For stopping this lane from elsewhere.
+    /// Stops this lane.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { signals: Arc::clone(&self.signals), lane: self.lane }
     }
 
-    /// For telling this lane from elsewhere that there is something for it.
+    /// Wakes this lane.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker { signals: Arc::clone(&self.signals), lane: self.lane }
     }
 
-    /// Writes to a lane; it is woken by the next [`Self::wake_readers`].
+    /// Sends to a lane, which the next [`Self::wake_readers`] wakes.
     pub(crate) fn send(&mut self, to: usize, message: QueuedMessage) {
         self.out_count += u64::from(to != self.lane);
         let outgoing = &mut self.outgoing[to];
@@ -255,7 +258,7 @@ impl Mailbox {
         }
     }
 
-    /// Wakes every lane that was written to and sleeps; returns how many that were.
+    /// Wakes every sleeping lane that was sent to; returns how many.
     pub(crate) fn wake_readers(&mut self) -> u64 {
         let mut woken_count = 0;
         for (to, outgoing) in self.outgoing.iter_mut().enumerate() {
@@ -274,22 +277,22 @@ impl Mailbox {
         woken_count
     }
 
-    /// Letters read from peer lanes so far.
+    /// Messages read from peer lanes so far.
     pub(crate) const fn in_count(&self) -> u64 {
         self.in_count
     }
 
-    /// Letters written to peer lanes so far.
+    /// Messages sent to peer lanes so far.
     pub(crate) const fn out_count(&self) -> u64 {
         self.out_count
     }
 
-    /// Whether messages wait here for space at their reader.
+    /// Whether messages wait here because a reader's queue is full.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.waiting_count > 0
     }
 
-    /// Says that this lane is about to sleep. Returns whether it may: nothing is there to be read.
+    /// Sets the sleep flag. Returns whether the lane may sleep: there is nothing to read.
     pub(crate) fn fall_asleep(&mut self) -> bool {
         self.signals[self.lane].sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -300,7 +303,7 @@ impl Mailbox {
         nothing
     }
 
-    /// Whether there is something to be read, or the process was asked to end.
+    /// Whether there is something to read, or the lane was asked to stop.
     pub(crate) fn has_pending(&mut self) -> bool {
         let signals = &self.signals[self.lane];
         let signalled =
@@ -308,7 +311,7 @@ impl Mailbox {
         signalled || !self.incoming.iter().all(Consumer::is_empty)
     }
 
-    /// Says that this lane is up.
+    /// Clears the sleep flag.
     pub(crate) fn wake_up(&self) {
         self.signals[self.lane].sleeping.store(false, Ordering::Relaxed);
     }
@@ -325,26 +328,26 @@ impl Mailbox {
         }
     }
 
-    /// Whether the process was asked to end since the last call.
+    /// Whether a stop was requested since the last call.
     pub(crate) fn take_stop(&self) -> bool {
         let stop = &self.signals[self.lane].stop;
         stop.load(Ordering::Relaxed) && stop.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether another thread had something for this lane since the last call.
+    /// Whether another thread signalled this lane since the last call.
     pub(crate) fn take_notified(&self) -> bool {
         let notified = &self.signals[self.lane].notified;
         notified.load(Ordering::Relaxed) && notified.swap(false, Ordering::SeqCst)
     }
 
-    /// The secrets that another thread gave since the last call; `Some(None)`: it found none.
+    /// The secrets that were set since the last call; `Some(None)`: there are none.
     pub(crate) fn take_secrets(&self) -> Option<Option<Secrets>> {
         let SecretsUpdate { secrets, taken } = lock(&self.signals[self.lane].secrets).take()?;
         drop(taken);
         Some(secrets)
     }
 
-    /// Readable when somebody knocked; 8 bytes to be read.
+    /// The eventfd of wakeups; 8 bytes are read from it.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.signals[self.lane].event.as_fd()
     }

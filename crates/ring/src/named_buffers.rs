@@ -1,19 +1,19 @@
-//! Buffers that a core has named itself (`Action::Keep`): copies of bulk that outlive its owner.
+//! Buffers named by the core (`Action::Keep`): copies of bulk that outlive the original's owner.
 //!
-//! The memory is the pool's; here stands which buffer a name means. A copy does not count against
-//! the pool's limit: it must not fail, and the core bounds it. A buffer that is mostly filled by
-//! the bulk, and is nobody's for reuse, is held instead of being target. Invariant: a name means
-//! one buffer until it is released, and every name below [`interface::CORE_BUFS`] means itself.
+//! The memory is the pool's; this maps the core's name to a pool buffer. A copy does not count
+//! against the pool's limit: it must not fail, and the core bounds it. A buffer that the bulk
+//! mostly fills, unless it is pinned, is retained instead of copied. Invariant: a name means one
+//! buffer until it is released, and every id below [`interface::CORE_BUFS`] means itself.
 
 use crate::buffer::Pool;
 use interface::{BufId, Bulk, CORE_BUFS};
 use std::collections::HashMap;
 
-/// What a name means.
+/// The pool buffer of a name.
 #[derive(Clone, Copy)]
 struct Target {
     buf: BufId,
-    /// Where in it the bytes begin.
+    /// Offset of the bytes in it.
     start: u32,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct NamedBuffers {
 }
 
 impl NamedBuffers {
-    /// Copies `bulk` into a buffer that is called `as_buf`.
+    /// Copies `bulk` into a buffer with the name `as_buf`.
     pub(crate) fn copy(&mut self, as_buf: BufId, bulk: Bulk, pool: &mut Pool) {
         assert!(as_buf.0 >= CORE_BUFS, "{as_buf:?} is not a core's name");
         let bulk = self.resolve(bulk);
@@ -33,7 +33,7 @@ impl NamedBuffers {
         assert!(before.is_none(), "{as_buf:?} is in use");
     }
 
-    /// The piece that a bulk means.
+    /// Replaces a name in a bulk by its pool buffer.
     pub(crate) fn resolve(&self, bulk: Bulk) -> Bulk {
         if bulk.buf.0 < CORE_BUFS {
             return bulk;
@@ -42,7 +42,7 @@ impl NamedBuffers {
         Bulk { buf: target.buf, start: target.start + bulk.start, ..bulk }
     }
 
-    /// The buffer that a name resolve until now.
+    /// Ends a name and returns its buffer, for release.
     pub(crate) fn release(&mut self, buf: BufId) -> BufId {
         if buf.0 < CORE_BUFS {
             return buf;
@@ -72,10 +72,10 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_outlives_what_was_copied() {
+    fn a_copy_outlives_its_original() {
         let mut pool = Pool::new(8 << 20);
         let mut named = NamedBuffers::default();
-        // One that the bytes fill, one that they do not, and one that is the ring's own.
+        // One that the bytes fill, one that they do not fill, and one that is pinned.
         let full = filled(&mut pool, &[5; 8192]);
         let half_empty = filled(&mut pool, &[6; 8192]);
         let half_empty = Bulk { start: 100, bulk_bytes: 50, ..half_empty };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_keeps_all_the_same() {
+    fn a_full_pool_still_makes_copies() {
         let mut pool = Pool::new(2 << 20);
         let mut named = NamedBuffers::default();
         for number in 0..16 {

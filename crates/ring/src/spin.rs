@@ -1,32 +1,32 @@
-//! For how long a lane looks out for more work before it sleeps.
+//! How long a lane busy-polls before it sleeps.
 //!
-//! Looking out costs the core and saves a sleep: the switch away, and the waking. Invariants: no
-//! clock is read while it looks out, rounds are counted instead; who has looked out in vain sleeps,
-//! and looks out again only after something was done.
+//! Polling uses the core and saves a sleep: a context switch and a wakeup. Invariants: no clock is
+//! read while polling, rounds are counted instead; a lane that polled in vain sleeps, and polls
+//! again only after it did some work.
 
 use crate::clock::Clock;
 use crate::driver::{Driver, Wait};
 use crate::mailbox::Mailbox;
 use interface::Mono;
 
-/// Rounds of a measurement.
+/// Rounds per measurement.
 const ROUND_COUNT: u64 = 1000;
-/// Measurements; the fastest counts, because the others were disturbed.
+/// Number of measurements; the fastest counts, because the others were disturbed.
 const TRIAL_COUNT: usize = 3;
-/// The longest that can be asked for, in microseconds.
+/// Maximum of the configured time, in microseconds.
 pub(crate) const SPIN_US_MAX: u32 = 1000;
 
-/// A lane's budget.
+/// A lane's polling state.
 #[derive(Debug)]
 pub(crate) struct Spin {
     spin_ns: u64,
-    /// 0 while nobody wants to look out.
+    /// 0 if polling is disabled.
     rounds_per_ms: u64,
-    /// Something was done since the lane last slept.
+    /// The lane did some work since it last slept.
     pub(crate) worked: bool,
 }
 
-/// What comes before a sleep, and what is left of it then.
+/// The polling before a sleep, and the wait after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PollBudget {
     pub(crate) round_count: u64,
@@ -34,7 +34,7 @@ pub(crate) struct PollBudget {
 }
 
 impl Spin {
-    /// Finds out how many rounds a millisecond has, should they be wanted.
+    /// Measures how many rounds a millisecond has, if polling is enabled.
     pub(crate) fn new(
         spin_us: u32,
         clock: &mut Clock,
@@ -46,7 +46,7 @@ impl Spin {
         if spin_ns > 0 {
             let mut began = clock.read().mono;
             for _ in 0..TRIAL_COUNT {
-                // Whatever comes is left where it is: the rounds shall be as long as real ones.
+                // Arriving events are left in place: the rounds must cost as much as real ones.
                 driver.poll(ROUND_COUNT, || {
                     std::hint::black_box(mailbox.has_pending());
                     false
@@ -59,7 +59,7 @@ impl Spin {
         Self { spin_ns, rounds_per_ms, worked: false }
     }
 
-    /// How to look out before this sleep; `None`: not at all.
+    /// How to poll before this wait; `None`: not at all.
     pub(crate) fn before(&mut self, wait: Wait) -> Option<PollBudget> {
         if wait == Wait::No {
             return None;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_patient_once_after_work_and_no_longer_than_the_sleep() {
+    fn a_lane_polls_once_after_work_and_no_longer_than_its_wait() {
         let mut spin = Spin { spin_ns: 50_000, rounds_per_ms: 20_000, worked: false };
         assert_eq!(spin.before(Wait::Ever), None, "nothing was done");
         spin.worked = true;
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(spin.before(Wait::No), None);
         assert_eq!(spin.before(Wait::Ever), Some(ever), "no sleep came in between");
         let mut never = Spin { spin_ns: 0, rounds_per_ms: 0, worked: true };
-        assert_eq!(never.before(Wait::Ever), None, "nobody asked for it");
+        assert_eq!(never.before(Wait::Ever), None, "polling is disabled");
     }
 
     #[test]

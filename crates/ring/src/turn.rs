@@ -1,8 +1,8 @@
 //! The turn: collect, apply, settle, perform.
 //!
-//! The switchboards are here, the work is segment_task. Invariants: the core sees one clock reading a
-//! turn; events already known are never slept over; memory given to the kernel outlives the
-//! operation even if the ring is dropped in the middle.
+//! This module dispatches; the work is in the other modules. Invariants: the core sees one clock
+//! reading a turn; the lane does not sleep while events are pending; memory given to the kernel
+//! outlives the operation even if the ring is dropped in between.
 
 mod inspect;
 mod last;
@@ -38,16 +38,17 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use wire::{BULK_BYTES_MAX, LaneId};
 
-/// Completions taken in one turn.
+/// Maximum of completions processed in one turn.
 const COMPLETION_COUNT_MAX: usize = 1024;
-/// How soon to try again to deliver messages that did not fit.
+/// Delay before undelivered messages are tried again.
 const MESSAGE_RETRY_MS: u64 = 1;
 
-/// One lane's machine space; it stays on the thread that made it.
+/// The runtime of one lane; it stays on the thread that made it.
 pub struct Ring {
-    /// Leaked when the kernel does not let go of its memory.
+    /// Leaked if the kernel does not release its memory.
     parts: ManuallyDrop<Parts>,
-    /// An io_uring with a single issuer belongs to its thread, and so does what waits in an epoll.
+    /// An io_uring with a single issuer belongs to its thread, and so do operations that wait in an
+    /// epoll.
     stays: PhantomData<*const ()>,
 }
 
@@ -62,13 +63,13 @@ struct Parts {
     clock: Clock,
     alarms: Alarms,
     spin: Spin,
-    /// What peer lanes said on connections that are relayed, and is not heard yet.
+    /// Messages about relayed connections, from peer lanes, that are not applied yet.
     relayed_waiting: Vec<(usize, Relayed)>,
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, Process)>,
     signals_wanted: Vec<(Ticket, u32)>,
-    /// Buffers that the core has named.
+    /// Buffers named by the core.
     named_buffers: NamedBuffers,
     say: LogFn,
     recovered: Box<dyn FnMut()>,
@@ -84,12 +85,12 @@ enum LaneState {
     /// No turn was taken yet.
     New,
     On,
-    /// The core is done; queued sends and messages shall leave.
+    /// The core has stopped; queued frames and messages are being sent.
     Stopping,
     Over,
 }
 
-/// The read that is woken by other threads.
+/// The pending read of the wakeup eventfd.
 struct WakeupRead {
     armed: bool,
     count: Box<[u8; 8]>,
@@ -97,7 +98,7 @@ struct WakeupRead {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Taken apart only when the kernel has let go of all memory.
+        // Dropped only if the kernel has released all memory.
         if self.parts.tools.driver.quiesce() {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.parts) };
@@ -109,7 +110,7 @@ impl Ring {
     /// Sets a ring up for the calling thread.
     ///
     /// # Errors
-    /// When the driver that is wanted is not to be had; the text says what to do.
+    /// When the configured driver is not available; the text says what to do.
     pub fn new(config: Config) -> io::Result<Self> {
         let seals = Seals::of(&config)?;
         let mut mailbox = match config.mailbox {
@@ -145,8 +146,8 @@ impl Ring {
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut mailbox);
         let open_count_max = config.limits.open_object_count_max;
         let segment_bytes = config.limits.segment_bytes;
-        // What answers a kernel is copied into its request, so it must be in memory.
-        // What an engine or the medium is asked for does not stay in the page cache.
+        // Replies to a kernel are copied into its request, so they must be in memory. An engine, or
+        // O_DIRECT, does not leave data in the page cache.
         let copies = config.checksum_reads || config.kernel.is_some();
         let uses_file_ranges = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
@@ -182,32 +183,32 @@ impl Ring {
         Ok(Self { parts: ManuallyDrop::new(parts), stays: PhantomData })
     }
 
-    /// Takes a turn: waits until something happens, unless something is known already. The first
-    /// turn does not wait and brings a [`Event::Tick`]. Returns whether the lane goes on.
+    /// Takes a turn: waits for an event, unless some are pending. The first turn does not wait and
+    /// brings an [`Event::Tick`]. Returns whether the lane continues.
     ///
     /// # Errors
-    /// When the kernel refuses the ring itself, which nothing can be done about.
+    /// When the kernel refuses the ring itself.
     pub fn turn<B: Core + ?Sized>(&mut self, core: &mut B) -> io::Result<bool> {
         self.parts.turn(core)
     }
 
-    /// Lets its owner talk to the core between turns. What the core asks for is done at the
-    /// beginning of the next turn, before it sleeps. The core is not settled in between: an owner
-    /// whose core acts in [`Core::settle`] settles it here, or the request waits for an event.
+    /// Lets the ring's owner call the core between turns. The core's actions are performed at the
+    /// beginning of the next turn, before it waits. The core is not settled in between: an owner
+    /// whose core acts in [`Core::settle`] calls it here, or the request waits for an event.
     pub fn with<T>(&mut self, talk: impl FnOnce(&mut Turn<'_>) -> T) -> T {
         let Parts { clock, tools, actions, .. } = &mut *self.parts;
         tools.now = clock.read();
         talk(&mut Turn { now: tools.now, arena: &mut tools.arena, actions })
     }
 
-    /// The bytes of a bulk whose buffer somebody holds. They must be in memory: a large bulk that was read
-    /// from an object may be in its file.
+    /// The bytes of a bulk in a referenced buffer. They must be in memory; a large bulk that was
+    /// read from an object may be a file range.
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
         self.parts.tools.bulk_bytes(bulk)
     }
 
-    /// A bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;
+    /// A new bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;
     /// `None` while no buffer is free.
     #[must_use]
     pub fn bulk_of(&mut self, bytes: &[u8]) -> Option<Bulk> {
@@ -218,19 +219,19 @@ impl Ring {
         Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC })
     }
 
-    /// What it has done so far.
+    /// The ring's counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.parts.counters()
     }
 
-    /// What it reaches the kernel through.
+    /// The driver in use.
     #[must_use]
     pub fn driver(&self) -> DriverKind {
         self.parts.tools.driver.kind()
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     #[must_use]
     pub fn conn_count(&self) -> usize {
         self.parts.conns.live_count()
@@ -242,7 +243,7 @@ impl Ring {
         self.parts.tools.pool.used_bytes()
     }
 
-    /// For stopping this lane from another thread.
+    /// Stops this lane from another thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.parts.mailbox.stopper()
@@ -251,7 +252,7 @@ impl Ring {
 
 fn work_on(driver: &mut Driver, cores: Vec<u16>) -> io::Result<()> {
     let cores = if cores.is_empty() { crate::pin::usable_cores()? } else { cores };
-    // Refused where a container allows fewer cores than the process was told; the kernel's threads
+    // Refused where a container allows fewer cores than the process was given; the kernel's threads
     // then run on those.
     driver.work_on(&cores).ok();
     Ok(())
@@ -282,7 +283,7 @@ impl Parts {
             return Ok(false);
         }
         if !self.actions.is_empty() {
-            // Events that wait for this turn have spans in the arena, so it stays.
+            // Pending events have spans in the arena, so it is not cleared.
             self.perform();
             self.flush();
             self.spin.worked = true;
@@ -366,8 +367,8 @@ impl Parts {
         }
     }
 
-    /// Submits what was queued and waits until something happens: first awake for a while, if that
-    /// is wanted, then asleep. Whether it may have slept or looked out.
+    /// Submits what was queued and waits for an event: first by busy polling, if configured, then
+    /// asleep. Returns whether the lane may have slept or polled.
     fn submit_and_wait(&mut self) -> io::Result<bool> {
         let wait = self.wait();
         let has_time = wait != Wait::No && !self.tools.driver.is_pending();
@@ -378,9 +379,9 @@ impl Parts {
         entered.map(|()| has_time)
     }
 
-    /// Looks out for what may come soon, before a sleep. Returns how long may be slept then. While
-    /// the medium is at work the lane sleeps: what it waits for is done by threads of the kernel's
-    /// that may need this very core.
+    /// Busy-polls for events before a sleep. Returns the remaining wait. The lane does not poll
+    /// while disk operations are in flight: they are done by kernel threads that may need this very
+    /// core.
     fn busy_poll(&mut self, wait: Wait) -> io::Result<Wait> {
         let flushing = self.log.as_ref().is_some_and(Log::is_appending);
         let moving = self.objects.as_ref().is_some_and(Objects::is_busy);
@@ -391,7 +392,7 @@ impl Parts {
             return Ok(wait);
         };
         let Self { tools: Tools { driver, counters, .. }, mailbox, .. } = self;
-        // Others begin with it meanwhile.
+        // Other parties start working on the submitted operations meanwhile.
         driver.enter(Wait::No)?;
         if driver.is_pending() {
             return Ok(Wait::No);
@@ -426,7 +427,8 @@ impl Parts {
         let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
-            // From the turn's one reading: the sleep may last as much longer as the turn took.
+            // Relative to the turn's one clock reading: the sleep may last longer by the turn's
+            // duration.
             Some(deadline) => match deadline.since_ns(self.tools.now.mono) {
                 0 => Wait::No,
                 wait_ns => Wait::Ns(wait_ns),
@@ -434,7 +436,7 @@ impl Parts {
         }
     }
 
-    /// Whether somebody waits for a buffer.
+    /// Whether a connection or job waits for a buffer.
     fn is_starved(&self) -> bool {
         self.conns.is_starved() || self.objects.as_ref().is_some_and(Objects::is_starved)
     }
@@ -442,7 +444,7 @@ impl Parts {
     fn dispatch(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         self.tools.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
-        // What a peer lane said before she answered somebody comes before what he asks here then.
+        // Messages from a peer lane are applied before requests that follow from its replies.
         self.read_messages();
         self.spin.worked |= !completions.is_empty();
         let received = |completion: &&Completion| completion.token.kind == Kind::Recv;
@@ -522,7 +524,7 @@ impl Parts {
     }
 }
 
-/// What an action or completion belongs to; without it the configuration and the core disagree.
+/// The part of an action or completion; if it is missing, configuration and core disagree.
 #[track_caller]
 fn present<T>(part: &mut Option<T>) -> &mut T {
     let Some(part) = part else {

@@ -1,5 +1,5 @@
-//! What is wrong with a certificate, as `rustls` finds it and as alerts of TLS say it (RFC 8446, section
-//! 6.2).
+//! What is wrong with a certificate, as `rustls` reports it and as TLS alerts express it (RFC 8446,
+//! section 6.2).
 
 use crate::Fault;
 use rustls::{AlertDescription, CertificateError, Error};
@@ -7,31 +7,31 @@ use rustls::{AlertDescription, CertificateError, Error};
 /// What is wrong with a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Flaw {
-    /// Its time is over; in an alert, it may also not have begun.
+    /// It has expired; an alert may also mean that it is not yet valid.
     Expired,
-    /// Its time has not begun.
+    /// It is not yet valid.
     NotYetValid,
-    /// It does not lead to a root that is known.
+    /// It does not lead to a trusted root.
     OtherIssuer,
-    /// It is for other names; in an alert, it may also be damaged.
+    /// It is for other names; an alert may also mean that it is damaged.
     OtherName,
-    /// It is for the other end of connections.
+    /// Its key usage is for the other end of a connection.
     OtherUse,
-    /// There is none.
+    /// The peer sent none.
     Missing,
-    /// It cannot be read or checked.
+    /// It cannot be parsed or verified.
     Unfit,
 }
 
 impl Flaw {
     fn of(error: &CertificateError) -> Self {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "what has no name here is unfit")]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all other errors are unfit")]
         match error {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 Self::NotYetValid
             }
-            // A signature of another key: a CA of the same name.
+            // A signature by another key: another CA of the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::OtherIssuer,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 Self::OtherName
@@ -43,7 +43,7 @@ impl Flaw {
         }
     }
 
-    /// What an alert says of our certificate, if it is about that.
+    /// What an alert says about our certificate, if it is about that.
     pub(crate) fn of_alert(alert: AlertDescription) -> Option<Self> {
         #[expect(
             clippy::wildcard_enum_match_arm,
@@ -63,13 +63,13 @@ impl Flaw {
     }
 }
 
-/// What an error of a handshake comes to. `certified`: we have a certificate.
+/// Maps a handshake error to our fault. `certified`: this end has a certificate.
 pub(crate) fn fault_of(error: &Error, certified: bool) -> Fault {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "of many faults these are told apart")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only these faults are distinguished")]
     match error {
         Error::InvalidCertificate(error) => Fault::Certificate(Flaw::of(error)),
         Error::NoCertificatesPresented => Fault::Certificate(Flaw::Missing),
-        // What a server says that has none to somebody who wants one.
+        // A server without a certificate answers so a client that requires one.
         Error::AlertReceived(AlertDescription::HandshakeFailure) if certified => {
             Fault::Certificate(Flaw::Missing)
         }

@@ -1,25 +1,26 @@
-//! What a sealed connection is called at both its ends and at no other: RFC 9266's `tls-exporter`.
+//! The channel binding of a TLS connection: RFC 9266's `tls-exporter`.
 //!
-//! It follows from the whole handshake and its keys. Whoever stands in between and ends TLS on both
-//! sides has two connections, and two of these. `rustls` tells an unbuffered connection's exporter secret
-//! to its key log alone, so that is where it is taken from; the rest is RFC 8446, section 7.5.
+//! It is derived from the whole handshake and its keys, so a man in the middle who terminates TLS
+//! on both sides has two connections with two different bindings. `rustls` reveals an unbuffered
+//! connection's exporter secret only to its key log, so it is taken from there; the derivation is
+//! RFC 8446, section 7.5.
 
 use crate::Fault;
 use crypto::hkdf::{HKDF_SHA256, Prk};
 use rustls::KeyLog;
 use std::sync::OnceLock;
 
-/// 32 bytes that both ends know, and nobody else.
+/// 32 bytes that only the two ends of a connection know.
 pub type ChannelBinding = [u8; 32];
 
 const LABEL: &[u8] = b"EXPORTER-ChannelBinding-Binding";
-/// SHA-256 of nothing: the hash of an empty context.
+/// SHA-256 of the empty string: the hash of an empty context.
 const NOTHING: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
-/// Acceptable the exporter secret of one connection and nothing else.
+/// A key log that records one connection's exporter secret and nothing else.
 #[derive(Default)]
 pub(crate) struct Exporter(OnceLock<ChannelBinding>);
 
@@ -44,7 +45,7 @@ impl KeyLog for Exporter {
 }
 
 impl Exporter {
-    /// What was taken; it is there when the handshake is over.
+    /// The binding; known once the handshake is complete.
     pub(crate) fn channel_binding(&self) -> Result<ChannelBinding, Fault> {
         self.0.get().copied().ok_or(Fault::Broken)
     }
@@ -54,7 +55,7 @@ fn channel_of(secret: &[u8]) -> Option<ChannelBinding> {
     expand_label(&expand_label(secret, LABEL)?, b"exporter")
 }
 
-/// HKDF-Expand-Label (RFC 8446, section 7.1) of 32 bytes, with the hash of nothing as its context.
+/// HKDF-Expand-Label (RFC 8446, section 7.1) of 32 bytes, with the hash of an empty context.
 fn expand_label(secret: &[u8], label: &[u8]) -> Option<[u8; 32]> {
     const PREFIX: &[u8] = b"tls13 ";
     let label_bytes = u8::try_from(PREFIX.len() + label.len()).ok()?;

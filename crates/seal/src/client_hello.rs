@@ -1,15 +1,16 @@
-//! As much of a ClientHello (RFC 8446, section 4.1.2) as says what kind of server certificate its client
-//! takes (RFC 7250): one that has a secret takes a raw key, one that has a certificate takes one.
+//! The part of a ClientHello (RFC 8446, section 4.1.2) that says which kind of server certificate
+//! the client accepts (RFC 7250): a client with a secret accepts a raw key, one with a certificate
+//! accepts a certificate.
 
-/// A record of a handshake, and the message in it.
+/// A handshake record, and the message in it.
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-/// The extension.
+/// The extension's number.
 const SERVER_CERTIFICATE_TYPE: u16 = 20;
 const X509: u8 = 0;
 const RAW_KEY: u8 = 2;
 
-/// What a client takes.
+/// The certificate types that a client accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Acceptable {
     pub(crate) certificate: bool,
@@ -17,7 +18,7 @@ pub(crate) struct Acceptable {
 }
 
 impl Acceptable {
-    /// What the first record of a handshake says; `None` where it is not that.
+    /// Parses the first record of a handshake; `None` if it is not one.
     pub(crate) fn of(record: &[u8]) -> Option<Self> {
         let mut record = Rest(record);
         let is_handshake = record.take(5)?[0] == HANDSHAKE;
@@ -25,7 +26,7 @@ impl Acceptable {
         if !is_handshake || !is_hello {
             return None;
         }
-        // Its version and random bytes.
+        // Skips version and random bytes.
         record.take(2 + 32)?;
         let _session = record.sized(1)?;
         let _ciphers = record.sized(2)?;
@@ -53,7 +54,7 @@ impl<'a> Rest<'a> {
         Some(taken)
     }
 
-    /// What follows behind its own length, a number of so many bytes.
+    /// Takes a field behind its own length, which is a number of so many bytes.
     fn sized(&mut self, length_bytes: usize) -> Option<&'a [u8]> {
         let length = self.take(length_bytes)?;
         let bytes_count = length.iter().fold(0, |count, byte| count << 8 | usize::from(*byte));

@@ -1,8 +1,8 @@
-//! A server's judgement of clients' certificates: `webpki`'s, of chains that are short enough.
+//! A server's verifier of client certificates: `webpki`'s, with a limit on the chain.
 //!
-//! Whoever reaches the port may send a chain. Finding a way through many certificates takes a signature each
-//! and more, so a chain of more than [`CHAIN_COUNT_MAX`], or longer than [`CHAIN_BYTES_MAX`], is refused
-//! unread.
+//! Anyone who reaches the port may send a chain, and path building takes at least one signature
+//! check per certificate, so a chain of more than [`CHAIN_COUNT_MAX`] certificates or
+//! [`CHAIN_BYTES_MAX`] bytes is refused unread.
 
 use crate::certificates::{CHAIN_BYTES_MAX, CHAIN_COUNT_MAX};
 use rustls::client::danger::HandshakeSignatureValid;

@@ -1,7 +1,7 @@
-//! The handshake, which `rustls` makes: records in, records out.
+//! The TLS handshake, made by `rustls`: records in, records out.
 //!
-//! It is shown one record after the other, so that what a client says right behind its last message is not
-//! opened here. Invariant: what it keeps of a stranger's is bounded.
+//! `rustls` gets one record at a time, so that application data directly behind the peer's last
+//! message is not opened here. Invariant: memory used for an unauthenticated peer is bounded.
 
 use crate::certificate_flaw::fault_of;
 use crate::certificates::{CHAIN_BYTES_MAX, Peer};
@@ -16,15 +16,15 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use std::sync::Arc;
 
-/// Longest flight of a handshake: a chain, and all else.
+/// Longest handshake flight: a certificate chain and everything else.
 const FLIGHT_BYTES_MAX: usize = CHAIN_BYTES_MAX + 8 * 1024;
 
-/// Alerts of a server to whom no configuration of its own fits.
+/// Alerts of a server that has no configuration for a client.
 const HANDSHAKE_FAILURE: u8 = 40;
 const CERTIFICATE_REQUIRED: u8 = 116;
 
 enum Tls {
-    /// A server that has not seen the first record.
+    /// A server that has not received the first record.
     BeforeHello(Server),
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
@@ -33,21 +33,21 @@ enum Tls {
 pub(crate) struct Handshake {
     tls: Tls,
     exporter: Arc<Exporter>,
-    /// What `rustls` was shown of the inbox and has not done with.
+    /// Bytes of the inbox that `rustls` was given and has not consumed.
     passed_bytes: usize,
-    /// We show a certificate.
+    /// This end presents a certificate.
     certified: bool,
 }
 
-/// What it says next.
+/// What `rustls` needs next.
 enum Next {
-    /// Again.
+    /// Call it again.
     Go,
-    /// It needs more.
+    /// More bytes from the peer.
     Blocked,
     Over,
     Failed(Error),
-    /// Something that has no place in it.
+    /// A message that has no place in a handshake.
     Broken,
 }
 
@@ -70,7 +70,7 @@ impl Handshake {
         Ok(Self { tls, exporter, passed_bytes: 0, certified: client.certified })
     }
 
-    /// Acceptable what was received; whether it is over.
+    /// Processes what was received; returns whether the handshake is complete.
     pub(crate) fn advance(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) -> Result<bool, Fault> {
         loop {
             if let Tls::BeforeHello(server) = &self.tls {
@@ -106,8 +106,8 @@ impl Handshake {
         }
     }
 
-    /// The alert that `rustls` has for the peer. It is asked once: it has that first of all, and shall
-    /// look at nothing behind what has failed.
+    /// Encodes the alert that `rustls` has for the peer. Called once: the alert comes first, and
+    /// `rustls` must not look at anything behind the failed record.
     fn encode_alert(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) {
         let shown = inbox.passed(self.passed_bytes);
         match &mut self.tls {
@@ -117,7 +117,7 @@ impl Handshake {
         }
     }
 
-    /// What it leaves.
+    /// The result of a completed handshake.
     pub(crate) fn finish(self) -> Result<Established, Fault> {
         if self.passed_bytes > 0 {
             return Err(Fault::Broken);
@@ -132,7 +132,7 @@ impl Handshake {
                 (secrets, Update::Client(kept))
             }
             Tls::Server(tls) => {
-                // There is none where none was asked for, and one that was checked where it was.
+                // There is no certificate unless one was requested, and then it was verified.
                 if let Some(shown) = tls.peer_certificates().and_then(<[_]>::first) {
                     peer = Some(Peer::of(shown).ok_or(Fault::Certificate(Flaw::Unfit))?);
                 }
@@ -146,8 +146,8 @@ impl Handshake {
     }
 }
 
-/// Begins with a client whose first record is this, as its kind wants it; says why not, if nothing is
-/// there for it.
+/// Starts the handshake with a client by its first record, with the configuration of its kind;
+/// writes an alert if there is none for it.
 fn begin(
     server: &Server,
     (record, exporter): (&[u8], &Arc<Exporter>),
@@ -158,7 +158,7 @@ fn begin(
             Fault::Certificate(_) => CERTIFICATE_REQUIRED,
             Fault::OwnCertificate(_) | Fault::Foreign | Fault::Broken => HANDSHAKE_FAILURE,
         };
-        // A record of two bytes, a fatal alert.
+        // A two-byte record: a fatal alert.
         out.extend_from_slice(&[21, 3, 3, 0, 2, 2, why]);
     })?;
     let mut config = (*config).clone();
@@ -167,7 +167,7 @@ fn begin(
     tls.map(Tls::Server).map_err(|_| Fault::Broken)
 }
 
-/// What `rustls` says next, and how much of what it was shown it has done with.
+/// The next step of `rustls`, and how many of the given bytes it consumed.
 fn step<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> (usize, Next) {
     let UnbufferedStatus { discard, state } = status;
     let next = match state {
@@ -179,7 +179,7 @@ fn step<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> (usize, Ne
         }
         Ok(ConnectionState::BlockedHandshake) => Next::Blocked,
         Ok(ConnectionState::WriteTraffic(_)) => Next::Over,
-        // Ended, or data before its time; whatever a later version of `rustls` has besides.
+        // Closed, or early data; also any state that a later version of `rustls` adds.
         Ok(
             ConnectionState::ReadTraffic(_)
             | ConnectionState::ReadEarlyData(_)

@@ -1,19 +1,19 @@
-//! Bytes received and not opened yet, and where records begin and end in them.
+//! Received bytes that are not yet decrypted, and the record boundaries in them.
 //!
-//! Invariant: memory grows with what a record's head says, which is bounded, or with what a reader
-//! expects, never with what a stranger sends.
+//! Invariant: memory grows with the length in a record's header, which is bounded, or with what the
+//! reader expects, never with what a stranger sends.
 
 use crate::Fault;
 use crate::record::{HEAD_BYTES, RECORD_OVERHEAD_BYTES};
 
-/// Room of a connection that has shown nothing yet.
+/// Receive space of a connection before its first record.
 const SPACE_BYTES_MIN: usize = 4096;
-/// Room that a busy connection keeps.
+/// Receive space that a busy connection retains.
 const SPACE_BYTES_RETAINED: usize = 64 * 1024;
-/// Received at a time of much that is expected; it stays in a second-level cache.
+/// Receive space when much is expected; it fits a second-level cache.
 const SPACE_BYTES_MAX: usize = 256 * 1024;
-/// So many receives that need less give back what was for much: memory that is asked for again for each
-/// large frame costs as much as half of its cipher.
+/// After so many receives in a row that needed less, a large buffer is released: allocating it for
+/// each large frame costs as much as half of its decryption.
 const SHRINK_COUNT: u32 = 64;
 /// Longest payload of a record (RFC 8446, section 5.2).
 const PAYLOAD_BYTES_MAX: usize = (1 << 14) + 256;
@@ -23,14 +23,14 @@ pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// The last receive filled all the recv_space.
+    /// The last receive filled all the space.
     full: bool,
-    /// Receives in a row that less recv_space would have done for.
+    /// Receives in a row that needed less space.
     small_count: u32,
 }
 
 impl Inbox {
-    /// Puts bytes behind what is there.
+    /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.begin_at_front();
         let end = self.end + bytes.len();
@@ -49,7 +49,7 @@ impl Inbox {
         }
     }
 
-    /// Room for what comes next.
+    /// Where the next bytes are received to.
     pub(crate) fn recv_space(&mut self, wanted_bytes: usize) -> &mut [u8] {
         self.begin_at_front();
         let records = wanted_bytes.div_ceil(crate::RECORD_BYTES_MAX);
@@ -91,12 +91,12 @@ impl Inbox {
         self.end = 0;
     }
 
-    /// Length of the record at the front, as far as recv_space is taken for it.
+    /// Length of the record at the front, capped by the space there is for it.
     fn record_bytes(&self) -> Option<usize> {
         record_bytes(self.bytes()).ok().flatten()
     }
 
-    /// Acceptable the next record out, whole.
+    /// Takes out the next record if it is complete.
     pub(crate) fn record(&mut self) -> Result<Option<&mut [u8]>, Fault> {
         let Some(record_bytes) = record_bytes(self.bytes())? else { return Ok(None) };
         if record_bytes > self.end - self.start {
@@ -107,7 +107,7 @@ impl Inbox {
         Ok(Some(&mut self.bytes[start..start + record_bytes]))
     }
 
-    /// Where the record ends that lies behind the first `passed_bytes`; `None` if it is not whole.
+    /// End of the record behind the first `passed_bytes`; `None` if it is incomplete.
     pub(crate) fn record_end(&self, passed_bytes: usize) -> Result<Option<usize>, Fault> {
         let Some(first) = self.bytes().get(passed_bytes) else { return Ok(None) };
         // ChangeCipherSpec, Alert, Handshake, ApplicationData.
@@ -132,7 +132,7 @@ impl Inbox {
     }
 }
 
-/// Length of the record that begins here, if that is known yet.
+/// Length of the record that begins here, once its header is complete.
 pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let payload_bytes = usize::from(u16::from_be_bytes([head[3], head[4]]));

@@ -6,7 +6,7 @@ mod certificates;
 use super::*;
 use std::io::Read as _;
 
-/// Both ends, with what each has said and the other has not heard.
+/// Both ends, and what each has sent that the other has not received.
 struct Pair {
     client: Seal,
     server: Seal,
@@ -21,7 +21,7 @@ fn pair() -> Pair {
     Pair { client, server, to_server, to_client: Vec::new() }
 }
 
-/// Shakes hands, `step_bytes` at a time.
+/// Completes a handshake, `step_bytes` at a time.
 fn shaken(step_bytes: usize) -> (Pair, ChannelBinding, ChannelBinding) {
     let Pair { mut client, mut server, mut to_server, mut to_client } = pair();
     let (mut at_client, mut at_server) = (None, None);
@@ -68,7 +68,7 @@ fn opened(seal: &mut Seal) -> Result<Option<Vec<u8>>, Fault> {
 }
 
 #[test]
-fn both_ends_of_a_handshake_have_one_channel_and_every_handshake_its_own() {
+fn both_ends_have_one_channel_binding_unique_to_the_handshake() {
     let mut seen = Vec::new();
     for step_bytes in [1, 7, 100, usize::MAX] {
         let (_, at_client, at_server) = shaken(step_bytes);
@@ -79,7 +79,7 @@ fn both_ends_of_a_handshake_have_one_channel_and_every_handshake_its_own() {
 }
 
 #[test]
-fn the_channel_is_the_exporter_of_rfc_9266() {
+fn the_channel_binding_is_the_exporter_of_rfc_9266() {
     let config = Server::with_new_key().unwrap().raw_key.unwrap();
     let mut server = rustls::ServerConnection::new(config).unwrap();
     let mut said = Vec::new();
@@ -101,7 +101,7 @@ fn the_channel_is_the_exporter_of_rfc_9266() {
     }
     let exported = server.export_keying_material([0; 32], b"EXPORTER-ChannelBinding-Binding", None);
     assert_eq!(shaken, HandshakeProgress::Open(exported.unwrap()));
-    // Its records are the library's own, those behind a change of keys too.
+    // Its records are the library's own, also those after a key update.
     let mut plain = [0; 5];
     let mut record = vec![0; KEY_UPDATE_BYTES_MAX];
     for wears in [false, true, false] {
@@ -118,7 +118,7 @@ fn the_channel_is_the_exporter_of_rfc_9266() {
 }
 
 #[test]
-fn what_is_sealed_is_opened_in_any_pieces_and_keys_change_unnoticed() {
+fn records_are_decrypted_from_any_pieces_across_key_updates() {
     let (mut pair, ..) = shaken(usize::MAX);
     let plain: Vec<u8> =
         (0..RECORD_BYTES_MAX).map(|index| (index % 251).to_le_bytes()[0]).collect();
@@ -146,7 +146,7 @@ fn what_is_sealed_is_opened_in_any_pieces_and_keys_change_unnoticed() {
 }
 
 #[test]
-fn the_hello_that_comes_with_the_last_message_of_a_handshake_is_kept() {
+fn a_hello_received_with_the_last_handshake_message_is_retained() {
     let Pair { mut client, mut server, to_server, mut to_client } = pair();
     server.push_received(&to_server);
     assert_eq!(server.advance_handshake(&mut to_client), Ok(HandshakeProgress::NeedsMore));
@@ -160,7 +160,7 @@ fn the_hello_that_comes_with_the_last_message_of_a_handshake_is_kept() {
 }
 
 #[test]
-fn what_was_changed_left_out_repeated_or_sent_back_is_not_opened() {
+fn modified_missing_repeated_and_reflected_records_are_rejected() {
     type Change<'a> = &'a dyn Fn(&mut Seal, Vec<u8>, Vec<u8>) -> Vec<u8>;
     let change = |change: Change<'_>| {
         let (mut pair, ..) = shaken(usize::MAX);
@@ -192,7 +192,7 @@ fn what_was_changed_left_out_repeated_or_sent_back_is_not_opened() {
 }
 
 #[test]
-fn plain_frames_are_foreign_and_stay_to_be_looked_at() {
+fn plain_frames_are_foreign_and_stay_readable() {
     let Pair { mut client, mut server, .. } = pair();
     for seal in [&mut client, &mut server] {
         seal.push_received(b"LNFS\x06");
@@ -202,9 +202,9 @@ fn plain_frames_are_foreign_and_stay_to_be_looked_at() {
 }
 
 #[test]
-fn tls_of_before_is_not_spoken() {
+fn earlier_tls_versions_are_refused() {
     let mut record = pair().to_server;
-    // The extension that offers versions (43), one of them: TLS 1.3 becomes 1.2.
+    // Replaces TLS 1.3 by 1.2 in the extension that offers versions (43).
     let offered = [0, 43, 0, 3, 2, 3, 4];
     let at = record.windows(offered.len()).position(|bytes| bytes == offered).unwrap();
     record[at + 6] = 3;
@@ -214,7 +214,7 @@ fn tls_of_before_is_not_spoken() {
 }
 
 #[test]
-fn garbage_at_any_place_of_a_handshake_ends_it_and_grows_nothing() {
+fn garbage_anywhere_in_a_handshake_ends_it_within_bounded_memory() {
     let mut number = 1_u64;
     let mut roll = move || {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -246,7 +246,7 @@ fn garbage_at_any_place_of_a_handshake_ends_it_and_grows_nothing() {
 }
 
 #[test]
-fn records_that_were_received_elsewhere_are_opened_over_what_they_have_more() {
+fn records_received_elsewhere_are_decrypted_in_place() {
     let mut pair = shaken(usize::MAX).0;
     let mut records = Vec::new();
     let mut plain = Vec::new();

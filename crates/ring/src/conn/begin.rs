@@ -12,7 +12,7 @@ use seal::Seal;
 use std::os::fd::OwnedFd;
 
 impl Conns {
-    /// The listening socket gave a connection.
+    /// The listening socket returned a connection.
     pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
         tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
         if !self.evict_for_new(tools) {
@@ -45,7 +45,7 @@ impl Conns {
         self.watch_handshake(index, tools);
     }
 
-    /// Tells the core of a client on this host.
+    /// Tells the core that the client is on this host.
     pub(super) fn report_origin(&mut self, index: u32, tools: &mut Tools) {
         tools.counters.syscall_count += 1;
         let conn = self.conn(index);

@@ -1,6 +1,7 @@
-//! A connection that goes to a peer lane, whose it is by what its first frame says.
+//! Handing a connection over to the peer lane that its first frame names.
 //!
-//! Invariant: nothing was received behind that frame and nothing sent, so that the peer lane begins where we end.
+//! Invariant: nothing was received behind that frame and nothing was sent, so the peer lane
+//! continues from there.
 
 use super::{Conns, State};
 use crate::driver::{Kind, Token};

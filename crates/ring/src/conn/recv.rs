@@ -1,7 +1,7 @@
 //! From received bytes to frames for the core.
 //!
-//! A bulk is received straight into its buffer, behind what had already come with its head.
-//! Invariant: what the core gets is whole, and in plain text its checksums fit.
+//! A bulk is received directly into its buffer, behind the part that came with its header.
+//! Invariant: the core gets complete frames, and in plain text their checksums match.
 
 use super::landing::Landed;
 use super::sums::{Summed, Sums};
@@ -14,12 +14,12 @@ use interface::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};
 use wire::{FrameKind, Head, Lengths, ProtocolError};
 
-/// What is still to come of a bulk must be so much to be worth calls of its own.
+/// Minimum rest of a bulk that is worth receive calls of the lane's own.
 pub(super) const OWN_BYTES_MIN: usize = 64 * 1024;
-/// Received and summed at a time; it stays in a second-level cache.
+/// Bytes received and summed at a time; they fit a second-level cache.
 pub(super) const PIECE_BYTES_MAX: usize = 256 * 1024;
-/// Frames that all clients together may bring in a turn, because each waits for what is done about all
-/// of them; but each may bring [`CONN_FRAMES_MIN`].
+/// Frames that all clients together may bring in a turn, because each request waits for the
+/// processing of all; but each client may bring [`CONN_FRAMES_MIN`].
 const TURN_FRAMES: usize = 64;
 const CONN_FRAMES_MIN: usize = 4;
 
@@ -35,7 +35,8 @@ impl Conns {
         self.touch(index);
     }
 
-    /// More of a bulk is in its buffer. It is summed at once, while it is in the processor's cache.
+    /// More bytes of a bulk were received. They are summed at once, while they are in the
+    /// processor's cache.
     pub(super) fn on_bulk(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
         let Some(incoming) = &mut self.conn(index).incoming else { return };
         incoming.received_bytes += arrived_bytes;
@@ -52,9 +53,9 @@ impl Conns {
         }
     }
 
-    /// Receives what has arrived of a large bulk already by calls of the lane's own: piece by piece,
-    /// so that each is summed before the next one displaces it from the cache. Returns whether the
-    /// ring shall receive what comes.
+    /// Receives the available part of a large bulk by calls of the lane's own: piece by piece, so
+    /// that each is summed before the next one displaces it from the cache. Returns whether the
+    /// driver shall receive the rest.
     pub(super) fn receive_bulk(&mut self, index: u32, tools: &mut Tools) -> bool {
         let mut left_bytes = Limits::TURN_BYTES_MAX;
         let discards = self.sink.is_some();
@@ -112,28 +113,28 @@ impl Conns {
                 return false;
             }
             if short {
-                // That was all; the ring waits for all the rest together.
+                // Nothing more is available; the driver waits for the whole rest.
                 return true;
             }
         }
         true
     }
 
-    /// A turn ends: what is brought from here on belongs to the next one.
+    /// A turn ends: frames cut from here on belong to the next one.
     pub(super) const fn begin_turn(&mut self) {
         self.turn_frames_left = TURN_FRAMES;
     }
 
-    /// So many connections may bring frames now, and share what is left of the turn.
+    /// Divides the rest of the turn's frames among so many connections.
     pub(crate) fn share_turn(&mut self, bringing_count: usize) {
         let share = self.turn_frames_left / bringing_count.max(1);
         self.conn_frames_max = share.max(CONN_FRAMES_MIN);
     }
 
-    /// Delivers what is whole, as much as a turn may take; begins to receive the bulk of what is not.
+    /// Delivers complete frames, within the turn's share; starts the receive of an incomplete bulk.
     pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
         let mut left_count = self.conn_frames_max;
-        // It may be gone: a frame before this one was a protocol error.
+        // The slot may be empty: an earlier frame was a protocol error.
         while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
             if !open || conn.paused || conn.starved || conn.waits_for_credit() {
@@ -194,7 +195,7 @@ impl Conns {
                 let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
                 conn.inbox.take_behind(lengths.frame_bytes, to)
             };
-            // The log wants that of a request's; of a reply's the wire alone.
+            // A request's checksum goes into the log; a reply's is only on the wire.
             let crc32c = !discards && (conn.accepted || conn.sum_of(&lengths).is_some());
             let key = mac_key.filter(|_| !discards && lengths.kind == FrameKind::Request);
             let (sums, landed) = (Sums::new(crc32c, key), Landed::default());
@@ -254,7 +255,7 @@ impl Conns {
 }
 
 impl Conn {
-    /// The checksum that a bulk must have to be taken, if it came with one: under TLS it does not.
+    /// The checksum that a bulk must match, if it came with one: under TLS it does not.
     fn sum_of(&self, lengths: &Lengths) -> Option<u32> {
         lengths.bulk_crc32c.filter(|_| self.seal.is_none())
     }

@@ -1,15 +1,17 @@
-//! A connection whose socket one lane has, the proxy_conn, and whose requests are a peer lane's, the owner.
+//! A relayed connection: its proxy lane has the socket, and its executing lane executes its
+//! requests.
 //!
-//! The proxy_conn receives, cuts, checks the checksums and sends; of the ring's deadlines, those of the
-//! handshake and of who reads nothing, it keeps both and the owner none. To the owner's core it is a
-//! connection like any other. Both ends copy: buffers belong to lanes. Invariants: what is said arrives in order, because messages between two
-//! lanes do; of one connection about [`UNACKED_BYTES_MAX`] are with the owner and not yet with its
-//! core, and nothing more is received while its client owes reading
-//! (`conn_out_bytes_pause`), so what the owner has to answer is bounded as it is without a relay.
+//! The proxy lane receives, cuts frames, verifies checksums and sends. The deadlines of the
+//! handshake and of stalled readers are also the proxy lane's. For the executing lane's core it is
+//! a connection like any other. Both lanes copy, because buffers belong to lanes. Invariants:
+//! messages about a connection arrive in order, because messages between two lanes do; about
+//! [`UNACKED_BYTES_MAX`] of a connection are on their way to the executing lane's core, and nothing
+//! more is received while its client does not read (`conn_out_bytes_pause`), so the executing
+//! lane's queued replies are bounded as without a relay.
 //!
 //! ```text
-//! client ─▶ proxy_conn: cut, checked ─ToExecutor─▶ owner: Adopted, Frame … ─▶ core
-//! client ◀─ proxy_conn: outbox      ◀─ToProxy─ owner: Send, Admit, Close ◀─ core
+//! client ─▶ proxy lane: frames, verified ─ToExecutor─▶ executing lane: connection handed over, Frame … ─▶ core
+//! client ◀─ proxy lane: outbox           ◀─ToProxy─── executing lane: Send, Admit, Close ◀─ core
 //! ```
 
 use super::sealed::Sealed;
@@ -24,16 +26,17 @@ use interface::{
 use std::collections::VecDeque;
 use wire::{Head, ProtocolError};
 
-/// From so much on that its owner's core has not got, a proxy_conn cuts no more of a connection.
+/// From so many bytes on that the executing core has not applied, the proxy lane cuts no more
+/// frames.
 const UNACKED_BYTES_MAX: usize = 1 << 20;
-/// What a frame counts at least.
+/// Minimum that a frame counts.
 const FRAME_BYTES_MIN: usize = 4096;
-/// The object's file has become shorter than what was promised of it.
+/// The object's file has become shorter than the reply's bulk.
 const IO: Errno = Errno(5);
 
-/// What a proxy_conn says to an owner.
+/// A message from the proxy lane to the executing lane.
 pub(crate) enum ToExecutor {
-    /// A client said Hello.
+    /// A client sent Hello.
     Hello(RelayedHello),
     /// A frame.
     Frame(Frame),
@@ -41,35 +44,35 @@ pub(crate) enum ToExecutor {
     Ended(CloseReason),
 }
 
-/// What a proxy_conn knows of a client that said Hello.
+/// What the proxy lane knows of a client that sent Hello.
 pub(crate) struct RelayedHello {
-    /// The frame.
+    /// The Hello frame.
     hello: Box<[u8]>,
-    /// Of its TLS, if it is under it.
+    /// Its TLS state, if it is under TLS.
     sealed: Option<Sealed>,
     from_this_host: bool,
 }
 
-/// What an owner tells a proxy_conn.
+/// A message from the executing lane to the proxy lane.
 pub(crate) enum ToProxy {
-    /// The core has had its say about the last frame before admission.
+    /// The core has processed the last frame before admission.
     Processed,
-    /// The peer is admitted.
+    /// The core has admitted the peer.
     Admitted(Admission),
-    /// The core got frames of so many bytes, as [`Frame::weight_bytes`] has it.
+    /// The core has received frames of so many bytes, in [`Frame::weight_bytes`].
     Credit(usize),
     /// A frame to be sent, with its checksums, and its bulk behind it.
     Reply(Box<[u8]>),
-    /// To be closed when what was queued has left.
+    /// Close the connection after sending what is queued.
     Close,
-    /// To be ended at once.
+    /// Close the connection at once.
     Abort,
 }
 
-/// A frame and its bulk, whose checksums were checked.
+/// A frame and its bulk, with verified checksums.
 pub(crate) struct Frame {
     bytes: Box<[u8]>,
-    /// Head and body; what is behind them is bulk.
+    /// Bytes of header and body; the rest is bulk.
     frame_bytes: usize,
     bulk_crc32c: Option<u32>,
     bulk_mac: ContentsMac,
@@ -80,40 +83,40 @@ impl Frame {
         self.bytes.len() - self.frame_bytes
     }
 
-    /// What it counts. Many small ones are work too.
+    /// The bytes that it counts. A small frame counts more than its length, because it is work too.
     fn weight_bytes(&self) -> usize {
         self.bytes.len().max(FRAME_BYTES_MIN)
     }
 }
 
-/// A peer lane's part in a connection.
+/// This lane's part in a relayed connection.
 pub(super) enum Relay {
-    /// We have the socket.
+    /// This lane has the socket.
     Proxy {
-        /// Who has what it says.
+        /// The executing lane.
         lane: usize,
-        /// Of it, what that lane's core has not got.
+        /// Bytes that the executing core has not received.
         unacked_bytes: usize,
     },
     /// A peer lane has the socket.
     Executor(Box<ExecutorEnd>),
 }
 
-/// The owner's end.
+/// The executing lane's end.
 pub(super) struct ExecutorEnd {
-    /// Who has the socket, and what it is called there.
+    /// The proxy lane, and its id of the connection.
     pub(super) lane: usize,
     pub(super) proxy_conn: ConnId,
     /// Frames that wait for a buffer.
     waiting: VecDeque<Frame>,
-    /// It is under TLS.
+    /// The connection is under TLS.
     sealed: bool,
-    /// What the core got and the proxy_conn was not told of.
+    /// Bytes that the core received and that were not yet credited to the proxy lane.
     uncredited_bytes: usize,
 }
 
 impl Conn {
-    /// Whether what it says next has to wait for its owner.
+    /// Whether its next frame must wait for the executing lane.
     pub(super) const fn waits_for_credit(&self) -> bool {
         match self.relay {
             Some(Relay::Proxy { unacked_bytes, .. }) => {
@@ -123,7 +126,7 @@ impl Conn {
         }
     }
 
-    /// Whether its owner's core has to have its say about what it said last.
+    /// Whether the executing lane's core must process its last frame first.
     pub(super) const fn waits_for_executor(&self) -> bool {
         matches!(self.relay, Some(Relay::Proxy { .. })) && !self.admitted
     }
@@ -138,9 +141,9 @@ const fn to_proxy(proxy_conn: ConnId, message: ToProxy) -> QueuedMessage {
 }
 
 impl Conns {
-    // --- at the proxy_conn ----------------------------------------------------------------------------
+    // --- at the proxy lane -----------------------------------------------------------------------
 
-    /// The core keeps the socket and lets a peer lane have the rest.
+    /// The core keeps the socket and lets a peer lane execute the requests.
     pub(crate) fn relay(&mut self, id: ConnId, lane: usize, hello: Box<[u8]>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
         let conn = self.conn(index);
@@ -158,7 +161,7 @@ impl Conns {
         self.to_peers.push((lane, to_executor(id, ToExecutor::Hello(relayed_hello))));
     }
 
-    /// A whole frame lies at the proxy_conn of the inbox; its bulk, if any, has come.
+    /// A complete frame is at the front of the inbox; its bulk, if any, was received.
     pub(super) fn forward_frame(
         &mut self,
         index: u32,
@@ -189,7 +192,7 @@ impl Conns {
         self.to_peers.push((lane, to_executor(proxy_conn, ToExecutor::Frame(frame))));
     }
 
-    /// A peer lane wrote of a connection that is relayed.
+    /// A peer lane sent a message about a relayed connection.
     pub(crate) fn on_relayed(&mut self, from: usize, relayed: Relayed, tools: &mut Tools) {
         let Relayed { proxy_conn, message } = relayed;
         match message {
@@ -200,7 +203,7 @@ impl Conns {
         }
     }
 
-    /// The owner has told something.
+    /// A message from the executing lane.
     fn on_to_proxy(
         &mut self,
         from: usize,
@@ -208,7 +211,7 @@ impl Conns {
         message: ToProxy,
         tools: &mut Tools,
     ) {
-        // It may have ended meanwhile.
+        // The connection may have ended meanwhile.
         let Some(index) = self.open_index(proxy_conn) else { return };
         let conn = self.conn(index);
         let Some(Relay::Proxy { lane, unacked_bytes }) = &mut conn.relay else { return };
@@ -223,7 +226,7 @@ impl Conns {
             ToProxy::Close => return self.close(proxy_conn, tools),
             ToProxy::Abort => return self.abort(index, tools),
         }
-        // What is being received is cut when it has come.
+        // A bulk that is being received is cut when it is complete.
         if !conn.recv_armed {
             self.cut(index, tools);
         }
@@ -239,7 +242,7 @@ impl Conns {
         self.queued(index, tools);
     }
 
-    /// Whether a connection is here of which a peer lane may have something to tell.
+    /// Whether this lane proxies an open connection for a peer lane.
     pub(crate) fn has_proxied(&self) -> bool {
         let relays = |conn: &Conn| {
             matches!(conn.relay, Some(Relay::Proxy { .. })) && matches!(conn.state, State::Open)
@@ -247,9 +250,9 @@ impl Conns {
         self.slots.iter().flatten().any(relays)
     }
 
-    // --- at the owner ----------------------------------------------------------------------------
+    // --- at the executing lane -------------------------------------------------------------------
 
-    /// A proxy_conn has said something.
+    /// A message from the proxy lane.
     fn on_to_executor(
         &mut self,
         from: usize,
@@ -260,7 +263,7 @@ impl Conns {
         if let ToExecutor::Hello(relayed_hello) = message {
             return self.begin_executor_end((from, proxy_conn), &relayed_hello, tools);
         }
-        // It may have been closed meanwhile.
+        // The connection may have been closed meanwhile.
         let Some(index) = self.executor_ends.get(&(from, proxy_conn)).copied() else { return };
         let conn = self.conn(index);
         let Some(Relay::Executor(end)) = &mut conn.relay else { return };
@@ -307,7 +310,7 @@ impl Conns {
         self.announce(index, relayed_hello.sealed.as_ref(), &relayed_hello.hello, tools);
     }
 
-    /// PrivilegedBits the core what there are buffers for.
+    /// Passes waiting frames to the core, as far as there are buffers.
     pub(super) fn deliver_waiting(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let Some(Relay::Executor(end)) = &mut conn.relay else { return };
@@ -339,14 +342,14 @@ impl Conns {
         self.touch(index);
     }
 
-    /// Before admission the core has its say about one frame at a time.
+    /// Before admission, the core processes one frame at a time.
     pub(super) fn report_processed(&mut self, index: u32) {
         if std::mem::take(&mut self.conn(index).paused) {
             self.send_to_proxy(index, ToProxy::Processed);
         }
     }
 
-    /// Sends a frame through the proxy_conn.
+    /// Sends a frame through the proxy lane.
     pub(super) fn send_via_proxy(
         &mut self,
         index: u32,
@@ -375,7 +378,7 @@ impl Conns {
         conn.is_some_and(|conn| matches!(conn.relay, Some(Relay::Executor(_))))
     }
 
-    /// Tells the proxy_conn something, if there is one.
+    /// Sends a message to the proxy lane, if the connection has one.
     pub(super) fn send_to_proxy(&mut self, index: u32, what: ToProxy) {
         if let Some(Relay::Executor(end)) = &self.conn(index).relay {
             let (lane, proxy_conn) = (end.lane, end.proxy_conn);
@@ -385,7 +388,7 @@ impl Conns {
 
     // --- at both ---------------------------------------------------------------------------------
 
-    /// The connection ends at this lane, without its peer lane's asking.
+    /// The connection ends at this lane, not by the peer lane's request.
     pub(super) fn end_relay(&mut self, index: u32, reason: CloseReason) {
         let conn = self.conn(index);
         let proxy_conn = conn.id;
@@ -400,7 +403,7 @@ impl Conns {
 }
 
 impl Frame {
-    /// The event that brings it, with its bulk in this buffer.
+    /// The event for the core, with the bulk in this buffer.
     fn event(&self, conn: ConnId, buf: Option<BufId>, tools: &mut Tools) -> Event {
         let (frame, bytes) = self.bytes.split_at(self.frame_bytes);
         let bulk = buf.map(|buf| {

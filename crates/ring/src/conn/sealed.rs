@@ -1,10 +1,10 @@
 //! Connections under TLS: the handshake, and records on their way in and out.
 //!
-//! What a core sees are frames as ever, and before them, once, what the connection is called at both ends
-//! (`NetEvent::Sealed`). Whoever speaks in plain text where TLS is spoken, or the other way round, is told so in a
-//! plain Refusal, which is the only thing that is ever handshake so; a client that began TLS believes nothing of
-//! it but that it cannot go on. Invariants: no frame is taken and none sent before the handshake is over; a
-//! record is opened only when what was in those before has been cut.
+//! The core sees frames as ever, and before them once the channel binding (`NetEvent::Sealed`). A
+//! peer that uses plain text where TLS is required, or the reverse, gets a Refusal in plain text,
+//! which is the only frame ever sent so; a client that began TLS trusts only the fact that it
+//! cannot continue. Invariants: no frame is accepted or sent before the handshake is complete; a
+//! record is decrypted only when the frames in earlier records were cut.
 
 use super::{Conn, Conns, Incoming, State};
 use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
@@ -20,19 +20,19 @@ use wire::{
     Bytes, Channel, FrameKind, Head, Holder, ProtocolError, Refusal, RefusalReason, Wire as _,
 };
 
-/// What a record of a handshake begins with.
+/// First byte of a handshake record.
 const HANDSHAKE: u8 = 22;
-/// What a frame begins with.
+/// First byte of a frame.
 const FRAME: u8 = b'L';
 const RESET: Errno = Errno(104);
 const TIMED_OUT: Errno = Errno(110);
 
-/// What connections are put under TLS with.
+/// TLS configurations of connections.
 pub(crate) struct Seals {
     sealing: Sealing,
-    /// For those that are accepted.
+    /// For accepted connections.
     server: Option<ServerSeals>,
-    /// For those that are asked for, if they are.
+    /// For outgoing connections, if they are under TLS.
     pub(super) client: Option<ClientSeals>,
 }
 
@@ -50,7 +50,7 @@ impl Seals {
         })
     }
 
-    /// For a connection that was accepted; none if it stays in plain text.
+    /// The TLS state of an accepted connection; `None` if it stays in plain text.
     pub(super) fn of_accepted(&self, socket: &OwnedFd, tools: &mut Tools) -> Option<Box<Seal>> {
         let server = self.server.as_ref()?;
         tools.counters.syscall_count += 1;
@@ -89,7 +89,7 @@ impl Conns {
         conn.seal = seal;
     }
 
-    /// A connection that was asked for is there, and is to be under TLS.
+    /// An outgoing connection is established, and starts its TLS handshake.
     pub(super) fn begin_sealing(&mut self, index: u32, ticket: Ticket, tools: &mut Tools) {
         let mut handshake = Vec::new();
         let seal = self.seals.client.as_ref().map(|client| Seal::client(&client(), &mut handshake));
@@ -159,7 +159,8 @@ impl Conns {
         self.fail(index, if plain { foreign } else { reason }, tools);
     }
 
-    /// One end refused the other's certificate: the peer hears why, if we did, and people do.
+    /// One end rejected the other's certificate: the peer gets an alert, if this end did, and the
+    /// operator a log line.
     fn fail_certificate(&mut self, index: u32, bad: BadCertificate, tools: &mut Tools) {
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
@@ -177,7 +178,7 @@ impl Conns {
         self.begin_close(index, tools);
     }
 
-    /// What came is no frame.
+    /// The received bytes are not a frame.
     pub(super) fn fail_framing(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
         let conn = self.conn(index);
         let stranger = conn.accepted && !conn.announced && conn.seal.is_none();
@@ -188,7 +189,7 @@ impl Conns {
         }
     }
 
-    /// Says to a stranger, in plain text, that he speaks another language.
+    /// Sends a plain-text Refusal to a peer that uses the wrong one of TLS and plain text.
     fn send_plain_refusal(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
         let mut frame = Vec::new();
         let refusal = Refusal { reason };
@@ -201,8 +202,8 @@ impl Conns {
         self.begin_close(index, tools);
     }
 
-    /// Opens the next record, if it is whole, and puts what is in it where it belongs. Whether there is
-    /// something to go on with.
+    /// Decrypts the next record, if it is complete, and stores its plaintext. Returns whether there
+    /// is more to process.
     pub(super) fn open_record(&mut self, index: u32, tools: &mut Tools) -> bool {
         match self.open_landed(index, tools) {
             Ok(None) => {}
@@ -250,7 +251,7 @@ impl Conns {
         true
     }
 
-    /// Makes records of what is to be sent next; `false`: the connection has ended of it.
+    /// Makes records of the next bytes to send; `false`: this ended the connection.
     pub(super) fn seal(&mut self, index: u32, tools: &mut Tools) -> bool {
         let Conn { seal: Some(seal), outbox, .. } = self.conn(index) else { return true };
         let Err(errno) = outbox.seal(seal, &mut tools.pool) else { return true };
@@ -262,12 +263,12 @@ impl Conns {
 /// What a core is told of a connection under TLS.
 pub(crate) struct Sealed {
     pub(super) channel: Channel,
-    /// A [`Holder`], if the peer has shown a certificate.
+    /// An encoded [`Holder`], if the peer has presented a certificate.
     pub(super) holder: Option<Vec<u8>>,
 }
 
 impl Sealed {
-    /// Nothing before the handshake is over.
+    /// `None` before the handshake is complete.
     pub(super) fn of(seal: &Seal) -> Option<Self> {
         let holder = seal.peer().map(|peer| {
             let opens = Holder::lines(peer.uris.iter().map(String::as_str));
@@ -301,7 +302,7 @@ const fn flaw_of(flaw: Flaw) -> CertificateFlaw {
     }
 }
 
-/// Why a connection that was asked for is not there.
+/// Why an outgoing connection failed.
 pub(super) const fn failed_of(reason: CloseReason) -> CloseReason {
     let errno = match reason {
         CloseReason::Failed(_) | CloseReason::Certificate(_) => return reason,

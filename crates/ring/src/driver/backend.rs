@@ -1,6 +1,6 @@
-//! The two ways to the kernel, one arm for each.
+//! The two drivers behind one interface, one arm for each.
 //!
-//! Invariant: as [`super`] has it, of either.
+//! Invariants: those of [`super`].
 
 use super::epoll::Epoll;
 use super::uring::Uring;
@@ -9,7 +9,7 @@ use interface::Errno;
 use std::io;
 use std::os::fd::RawFd;
 
-/// What a lane reaches the kernel through.
+/// io_uring or epoll.
 pub(super) enum Backend {
     Uring(Box<Uring>),
     Epoll(Box<Epoll>),
@@ -19,20 +19,20 @@ impl Backend {
     /// Sets a driver up for the calling thread. `polls`: for [`Self::poll`].
     ///
     /// # Errors
-    /// When the one that is wanted is not to be had; the text says what to do.
+    /// When the chosen one is not available; the text says what to do.
     pub(super) fn new(choice: DriverChoice, polls: bool) -> io::Result<Self> {
         Ok(match choice.find()?.kind {
             DriverKind::Epoll => Self::Epoll(Box::new(Epoll::new()?)),
             DriverKind::IoUring => match Uring::new(polls) {
                 Ok(uring) => Self::Uring(Box::new(uring)),
-                // There was enough of everything when it was looked for, and is not any more.
+                // A resource that was available in the trial has run out since.
                 Err(_) if choice == DriverChoice::Auto => Self::Epoll(Box::new(Epoll::new()?)),
                 Err(error) => return Err(choice::refused(&error)),
             },
         })
     }
 
-    /// Which it is.
+    /// Its kind.
     pub(super) const fn kind(&self) -> DriverKind {
         match self {
             Self::Uring(_) => DriverKind::IoUring,
@@ -40,7 +40,7 @@ impl Backend {
         }
     }
 
-    /// Where the threads that do what would block may run, the kernel's or ours.
+    /// Sets the cores of worker threads, the kernel's or ours.
     pub(super) fn work_on(&mut self, cores: &[u16]) -> io::Result<()> {
         match self {
             Self::Uring(uring) => uring.work_on(cores),
@@ -59,7 +59,7 @@ impl Backend {
         }
     }
 
-    /// Calls so far that wait for the kernel or look what it has: io_uring_enter, or epoll_pwait2.
+    /// Calls so far that wait for or poll the kernel: io_uring_enter, or epoll_pwait2.
     pub(super) const fn enter_count(&self) -> u64 {
         match self {
             Self::Uring(uring) => uring.enter_count(),
@@ -67,7 +67,7 @@ impl Backend {
         }
     }
 
-    /// All other system calls that the driver made on this thread so far.
+    /// All other system calls of the driver on this thread so far.
     pub(super) const fn call_count(&self) -> u64 {
         match self {
             Self::Uring(_) => 0,
@@ -75,7 +75,7 @@ impl Backend {
         }
     }
 
-    /// Reads and writes of objects that were given to threads of this process, and those threads.
+    /// Object reads and writes on threads of this process, and the number of those threads.
     pub(super) fn offloaded(&self) -> (u64, u64) {
         match self {
             Self::Uring(_) => (0, 0),
@@ -83,7 +83,7 @@ impl Backend {
         }
     }
 
-    /// Whether completions are known already.
+    /// Whether completions are already known.
     pub(super) fn has_completions(&self) -> bool {
         match self {
             Self::Uring(uring) => uring.has_completions(),
@@ -105,8 +105,8 @@ impl Backend {
         }
     }
 
-    /// A descriptor that sockets or events were named by leaves this lane, open or about to be
-    /// closed; no operation on it may be in flight.
+    /// A descriptor of sockets or events leaves this lane, open or about to be closed; no operation
+    /// on it may be in flight.
     pub(super) fn forget(&mut self, file: RawFd) {
         match self {
             Self::Uring(_) => {}
@@ -114,7 +114,7 @@ impl Backend {
         }
     }
 
-    /// Completes an operation that needs no kernel.
+    /// Completes an operation without the kernel.
     pub(super) fn complete(&mut self, token: Token, result: Result<u32, Errno>) {
         match self {
             Self::Uring(uring) => uring.complete(token, result),
@@ -122,8 +122,8 @@ impl Backend {
         }
     }
 
-    /// Looks out for completions without a clock and without sleeping, and for what else may come.
-    /// Whether anything came within so many rounds.
+    /// Busy-polls for completions and for `has_other`, without sleeping or reading a clock. Returns
+    /// whether anything came within so many rounds.
     pub(super) fn poll(&mut self, round_count: u64, has_other: impl FnMut() -> bool) -> bool {
         match self {
             Self::Uring(uring) => uring.poll(round_count, has_other),
@@ -131,8 +131,8 @@ impl Backend {
         }
     }
 
-    /// Whether there are completions, or would be some if the kernel were entered, as far as memory
-    /// tells.
+    /// Whether there are completions, or entering the kernel would bring some, as far as shared memory
+    /// shows.
     pub(super) fn is_pending(&mut self) -> bool {
         match self {
             Self::Uring(uring) => uring.is_pending(),
@@ -140,7 +140,7 @@ impl Backend {
         }
     }
 
-    /// Submits what was queued, waits for a completion if asked to.
+    /// Submits what was queued, and waits for a completion if told to.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         match self {
             Self::Uring(uring) => uring.enter(wait),
@@ -148,7 +148,7 @@ impl Backend {
         }
     }
 
-    /// Takes what has completed, about `count_max` at most.
+    /// Takes completions, about `count_max` at most.
     pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
         match self {
             Self::Uring(uring) => uring.reap(completions, count_max),
@@ -156,8 +156,8 @@ impl Backend {
         }
     }
 
-    /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
-    /// Returns whether nothing is left.
+    /// Cancels everything in flight and waits for it, bounded. Completions are dropped. Returns
+    /// whether nothing is left in flight.
     pub(super) fn quiesce(&mut self) -> bool {
         match self {
             Self::Uring(uring) => uring.quiesce(),

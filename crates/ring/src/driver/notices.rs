@@ -1,8 +1,8 @@
-//! What other threads tell a lane, and the wakeup that wakes it.
+//! Notices from other threads to a lane, and the eventfd wakeup for them.
 //!
-//! Invariant: what was told before the lane looked is seen, and what is told after the lane said that it
-//! sleeps wakes it: the lane sets its flag and looks once more, the teller tells and looks at the flag,
-//! both in one total order.
+//! Invariant: the lane sees a notice that was pushed before it checked, and is woken by one that is
+//! pushed after it set its sleep flag: the lane sets the flag and checks once more, the other
+//! thread pushes and checks the flag, both in one total order.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -19,24 +19,24 @@ pub(super) struct Wakeup {
 }
 
 impl Wakeup {
-    /// Whether something was told that was not taken yet.
+    /// Whether a notice was pushed and not taken.
     pub(super) fn has_notices(&self) -> bool {
         self.has_notices.load(Ordering::Acquire)
     }
 
-    /// Says that the lane is about to sleep. Returns whether it may.
+    /// Sets the sleep flag. Returns whether the lane may sleep.
     pub(super) fn fall_asleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         !self.has_notices.load(Ordering::SeqCst)
     }
 
-    /// Says that the lane is up.
+    /// Clears the sleep flag.
     pub(super) fn wake_up(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// An eventfd that is readable when the lane is to be woken. Reading it waits.
+    /// An eventfd that is readable when the lane must wake. Reading it blocks.
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -46,13 +46,13 @@ impl Wakeup {
         fence(Ordering::SeqCst);
         let asleep = self.sleeping.load(Ordering::Relaxed);
         if asleep && self.sleeping.swap(false, Ordering::SeqCst) {
-            // Fails only when 2^64 - 2 rings were not heard.
+            // Fails only if the counter is full, after 2^64 - 2 unread wakeups.
             rustix::io::write(&self.event, &1_u64.to_ne_bytes()).ok();
         }
     }
 }
 
-/// What a lane is told, in order, with its wakeup.
+/// A list of notices to a lane, in order, with its wakeup.
 pub(super) struct Notices<T> {
     list: Mutex<Vec<T>>,
     wakeup: Wakeup,
@@ -66,13 +66,13 @@ impl<T> Notices<T> {
         Ok(Self { list: Mutex::default(), wakeup })
     }
 
-    /// Tells something, from any thread.
+    /// Pushes a notice, from any thread.
     pub(super) fn push(&self, notice: T) {
         lock(&self.list).push(notice);
         self.wakeup.wake();
     }
 
-    /// Takes what was told; `into` is empty and its space is used for what has_other next.
+    /// Takes all notices; `into` is empty, and its memory is used for the next ones.
     pub(super) fn take(&self, into: &mut Vec<T>) {
         if !self.wakeup.has_notices() {
             return;
@@ -87,7 +87,7 @@ impl<T> Notices<T> {
     }
 }
 
-/// A lock that nobody holds for long; its data stays right whoever panics.
+/// Locks; a poisoned lock is used, because every critical section leaves the data consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

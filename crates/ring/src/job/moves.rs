@@ -1,7 +1,8 @@
-//! Jobs that move bytes: from the page cache, through it, or past it.
+//! Jobs that transfer bytes: from the page cache, through it, or past it.
 //!
-//! Invariant: a piece goes past the page cache only where its place, its length and its memory are whole
-//! pages; the rest of the same job may go through it, and the kernel keeps both ways of one file right.
+//! Invariant: a transfer bypasses the page cache only if its offset, length and memory are whole
+//! pages; other transfers of the same job may use the page cache, and the kernel keeps both
+//! consistent.
 
 use super::{FILE_RANGE_BYTES_MIN, IO, Job, JobKind, Step};
 use crate::allocate::{may_leave_space, takes_space};
@@ -18,14 +19,14 @@ use rustix::fs::fstat;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::sync::Arc;
 
-/// What a read of the page cache alone says when that lacks it.
+/// The error of a page-cache-only read that finds nothing.
 const NOT_CACHED: Errno = Errno(11);
-/// And where the file system, or the kernel, knows no such reads.
+/// Its errors where the file system, or the kernel, does not support such reads.
 const CANNOT_TELL: [Errno; 3] = [Errno(95), Errno(22), Errno(38)];
 
 impl Job {
-    /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
-    /// page cache has it, so that sending it does not wait for the medium.
+    /// A range of the open file instead of a buffer, if the read is large, the file has all of it,
+    /// and it is in the page cache, so that sending it does not wait for the disk.
     pub(super) fn take_file_range(
         &mut self,
         offset: u64,
@@ -50,7 +51,7 @@ impl Job {
             Ok(true) => {}
             Ok(false) => return None,
             Err(_) => {
-                // The kernel cannot tell, and will not be able to next time.
+                // The kernel cannot tell, and will not next time either.
                 objects.uses_file_ranges = false;
                 return None;
             }
@@ -60,7 +61,7 @@ impl Job {
         Some(tools.pool.add_file_range(FileRange { file, object, offset, range_bytes }))
     }
 
-    /// A piece is on its way: to which descriptor, and whether that one goes past the page cache.
+    /// Starts a transfer: returns its descriptor, and whether that one bypasses the page cache.
     fn begin_move(
         &self,
         (at, piece_bytes, offset): (*const u8, usize, u64),
@@ -81,7 +82,7 @@ impl Job {
         }
     }
 
-    /// Something has come of the step of a job; of one that moves bytes, no piece is on its way now.
+    /// A step of a job has completed; if it was a transfer, it is no longer in flight.
     pub(super) fn end_move(&self, objects: &mut Objects) {
         let moves = matches!(
             self.kind,
@@ -145,9 +146,9 @@ impl Job {
         if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
     }
 
-    /// Whether the page cache lacks some of what is about to be read, if only that is asked and it can be
-    /// told. A read that must not wait does not tell it alone: the kernel begins to read what is missing, and
-    /// what has come by the time it looks is answered.
+    /// Whether the page cache lacks part of a page-cache-only read, as far as the kernel can tell.
+    /// A non-blocking read alone does not show it: the kernel starts reading missing pages, and
+    /// returns those that have arrived by the time it checks.
     pub(super) fn lacks(
         &self,
         (offset, read_bytes): (u64, usize),
@@ -171,7 +172,7 @@ impl Job {
         }
     }
 
-    /// Reads what is to be summed next.
+    /// Reads the next chunk to be summed.
     pub(super) fn read_chunk(
         &mut self,
         token: Token,
@@ -185,7 +186,7 @@ impl Job {
         self.go(Step::Move, token, objects, tools)
     }
 
-    /// The page cache lacks some of what is read.
+    /// The page cache lacks part of the read.
     pub(super) fn on_missed(
         &mut self,
         token: Token,
@@ -219,7 +220,7 @@ impl Job {
         }
     }
 
-    /// All that is there of a chunk was read.
+    /// A chunk was read, as far as it exists.
     fn on_chunk(
         &mut self,
         sums: u32,

@@ -1,10 +1,10 @@
-//! Questions that a file answers at once.
+//! Queries that a file answers at once.
 
 use interface::ObjectStat;
 use rustix::fs::{AtFlags, SeekFrom, StatxFlags, seek, statx};
 use std::os::fd::BorrowedFd;
 
-/// The first bytes, or the first hole, from here on.
+/// The first data, or the first hole, from here on.
 pub(super) fn seek_in(
     file: BorrowedFd<'_>,
     offset: u64,
@@ -17,9 +17,9 @@ pub(super) fn seek_in(
     }
 }
 
-/// Size and space.
+/// Size and allocated space.
 pub(super) fn stat_of(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
-    /// Bytes of a block of `stx_blocks`, whatever the file system's block is.
+    /// Unit of `stx_blocks`, whatever the file system's block size.
     const STAT_BLOCK_BYTES: u64 = 512;
     let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     Ok(ObjectStat {

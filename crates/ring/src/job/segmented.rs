@@ -1,4 +1,4 @@
-//! Jobs that go beyond the first segment of an object: a thread of their own does them.
+//! Jobs beyond the first segment of an object, which a thread of their own performs.
 
 use super::{Job, JobKind, Step};
 use crate::config::FaultPoint;
@@ -31,7 +31,7 @@ impl JobKind {
 }
 
 impl Job {
-    /// Whether the first segment is not all that is needed.
+    /// Whether the job needs more than the first segment.
     pub(super) fn needs_segments(&self, objects: &mut Objects) -> bool {
         if self.kind.end() > objects.segment_bytes {
             return true;
@@ -41,7 +41,7 @@ impl Job {
             JobKind::Truncate { .. } | JobKind::Seek { .. } | JobKind::Sync { .. } => {
                 objects.segmented.contains(&object)
             }
-            // One looks first, the other at the beginning.
+            // A stat reads the first file's size first, a remove checks when it begins.
             JobKind::Stat { .. } | JobKind::Remove { .. } => false,
             JobKind::Read { .. }
             | JobKind::Part { .. }
@@ -51,7 +51,7 @@ impl Job {
         }
     }
 
-    /// Whether an object whose first file is like this may have another one.
+    /// Whether an object whose first file has this size may have further segments.
     pub(super) fn may_have_more(&self, found: ObjectStat, objects: &mut Objects) -> bool {
         let whole = found.size_bytes >= objects.segment_bytes;
         if whole {
@@ -61,7 +61,7 @@ impl Job {
         whole
     }
 
-    /// Whether there is more to remove than a file. Nobody need have asked for its size.
+    /// Whether there are segments to remove. The core need not have asked for the object's size.
     pub(super) fn has_segments(&self, objects: &mut Objects, tools: &mut Tools) -> bool {
         let object = objects.slot(self.object_index).object;
         if objects.segmented.remove(&object) {
@@ -72,7 +72,7 @@ impl Job {
         found.is_ok_and(|found| found.st_size.unsigned_abs() >= objects.segment_bytes)
     }
 
-    /// Lets a thread do it.
+    /// Starts a thread for the job.
     pub(super) fn start_segment_task(
         &mut self,
         token: Token,
@@ -121,8 +121,8 @@ impl Job {
         }
     }
 
-    /// The kernel has refused an allocation: what it has taken until then is given back first, which
-    /// may take long.
+    /// The kernel refused an allocation: a thread first frees what it allocated before, which may
+    /// take long.
     pub(super) fn on_refused(
         &mut self,
         errno: Errno,
@@ -162,7 +162,7 @@ impl Job {
         }
     }
 
-    /// The thread has rung.
+    /// The thread is done.
     pub(super) fn on_segment_task(
         &mut self,
         rung: Result<u32, Errno>,

@@ -1,33 +1,33 @@
-//! What leaves a connection under TLS: the queued wave becomes records, a part at a time.
+//! Sending under TLS: the queued wave becomes records, a part at a time.
 //!
-//! Plaintext is written into its record from where it lies, so that it is copied once; of a file that is the
-//! read itself. Invariant: what was sealed flies in the order in which it was sealed, whole, before more
-//! is; a wave's buffers are held until all of it is in records.
+//! Plaintext is written directly into its record, so it is copied once; for a file range the read is
+//! that copy. Invariant: records are sent in the order in which they were encrypted, completely, before
+//! more are encrypted; a wave's buffers are retained until all of it is in records.
 
 use super::{Outbox, Piece, Wave};
 use crate::buffer::Pool;
 use interface::Errno;
 use seal::{KEY_UPDATE_BYTES_MAX, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, Seal};
 
-/// Plaintext sealed at a time: with its records less than a quarter of 1 MiB, which stays in a second-level
+/// Plaintext per part: with its records less than a quarter of 1 MiB, which stays in a second-level
 /// cache until the kernel has copied it.
 const PART_BYTES_MAX: usize = 15 * RECORD_BYTES_MAX;
-/// Records up to here lie in memory of the connection's own.
+/// Records up to this size use the connection's own memory.
 const SMALL_BYTES_MAX: usize = 16 * 1024;
-/// The file ended before what was promised of it.
+/// The file ended before the promised bulk.
 const IO: Errno = Errno(5);
 
-/// What is to become records.
+/// Plaintext to be encrypted.
 #[derive(Default)]
 pub(super) struct Sealed {
-    /// What a handshake says, records already.
+    /// Handshake messages, which are records already.
     handshake: Vec<u8>,
     wave: Wave,
     piece_index: usize,
-    /// How much of that piece is sealed.
+    /// Encrypted bytes of the current piece.
     piece_sealed_bytes: usize,
     left_bytes: usize,
-    /// A part of a handshake flies.
+    /// Handshake bytes are in flight.
     is_handshake_in_flight: bool,
 }
 
@@ -36,7 +36,7 @@ impl Sealed {
         self.wave.clear(pool);
     }
 
-    /// Writes what comes next.
+    /// Writes the next plaintext.
     fn take(&mut self, mut to: &mut [u8], pool: &Pool) -> Result<(), Errno> {
         self.left_bytes -= to.len();
         while !to.is_empty() {
@@ -65,7 +65,7 @@ impl Sealed {
         Ok(())
     }
 
-    /// Seals so much; how many bytes of records that are.
+    /// Encrypts so many bytes; returns the length of the records.
     fn seal(
         &mut self,
         seal: &mut Seal,
@@ -89,12 +89,13 @@ impl Sealed {
 }
 
 impl Outbox {
-    /// From here on what is queued leaves under TLS.
+    /// From here on, queued bytes are sent under TLS.
     pub(crate) fn begin_sealed(&mut self) {
         self.sealed = Some(Box::default());
     }
 
-    /// From here on it leaves as it is. What was to become records is forgotten, records that fly are not.
+    /// From here on, bytes are sent in plain text. Unencrypted bytes are discarded, records in
+    /// flight are not.
     pub(crate) fn end_sealed(&mut self, pool: &mut Pool) {
         if let Some(sealed) = self.sealed.take() {
             self.unsent_bytes -= sealed.handshake.len() + sealed.left_bytes;
@@ -102,7 +103,7 @@ impl Outbox {
         }
     }
 
-    /// Queues what a handshake says.
+    /// Queues handshake messages.
     pub(crate) fn push_handshake(&mut self, handshake: &[u8]) {
         if let Some(sealed) = &mut self.sealed {
             sealed.handshake.extend_from_slice(handshake);
@@ -110,8 +111,8 @@ impl Outbox {
         }
     }
 
-    /// Whether something waits behind what flies, or will: a handshake's last message has no answer, and
-    /// what comes behind it may be queued before it has left.
+    /// Whether bytes wait behind those in flight, or will: the last message of a handshake has no
+    /// answer, and bytes behind it may be queued before it was sent.
     pub(crate) fn has_more(&self) -> bool {
         let sealed = self.sealed.as_ref();
         let more =
@@ -119,10 +120,10 @@ impl Outbox {
         more || !self.queued.pieces.is_empty()
     }
 
-    /// Makes records of what comes next, when those before have left. None may be in flight.
+    /// Makes records of the next bytes, when earlier ones were sent. No send may be in flight.
     ///
     /// # Errors
-    /// When a file lacks what was promised of it; the connection cannot go on.
+    /// When a file lacks bytes of the promised bulk; the connection must end.
     pub(crate) fn seal(&mut self, seal: &mut Seal, pool: &mut Pool) -> Result<(), Errno> {
         if !self.is_through() {
             return Ok(());
@@ -186,7 +187,8 @@ mod tests {
     use interface::{Bulk, NO_MAC};
     use seal::{Client, Content, HandshakeProgress, Server};
 
-    /// A client's end, what it says last of the handshake, and the server's end, which lacks that.
+    /// A client's end with its last handshake flight, and the server's end, which lacks that
+    /// flight.
     fn handshake_done() -> (Seal, Vec<u8>, Seal) {
         let (mut handshake, mut answer) = (Vec::new(), Vec::new());
         let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut handshake).unwrap();
@@ -199,7 +201,7 @@ mod tests {
         (client, handshake, server)
     }
 
-    /// What the kernel would read, `bytes_max` of it.
+    /// At most `bytes_max` of the bytes that the kernel would read.
     fn bytes_of(op: Op, bytes_max: usize) -> Vec<u8> {
         let (at, count) = match op {
             Op::Send { at, send_bytes, .. } => (at, send_bytes as usize),
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_is_opened_whole_and_in_order_whatever_the_socket_takes() {
+    fn queued_bytes_arrive_complete_and_in_order_with_any_short_sends() {
         let data: Vec<u8> = (0..700_000_u32).map(|index| (index % 251).to_le_bytes()[0]).collect();
         for step_bytes in [7_001, 100_000, usize::MAX] {
             let (mut client, handshake, mut server) = handshake_done();
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_before_a_handshake_is_over_but_the_handshake() {
+    fn only_handshake_bytes_are_sent_before_the_handshake_is_complete() {
         let mut handshake = Vec::new();
         let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut handshake).unwrap();
         let mut pool = Pool::new(0);

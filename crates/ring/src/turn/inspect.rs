@@ -1,11 +1,12 @@
-//! Inspections: what the core asks goes to the thread that keeps them, and its answers come as events.
+//! Inspections: the core's requests go to the thread that runs them, and its replies come as
+//! events.
 
 use super::Parts;
 use interface::{ConnId, Event, StoreEvent};
 use wire::{Inspect, Status};
 
 impl Parts {
-    /// What the thread that keeps inspections says.
+    /// Passes replies of inspections to the core.
     pub(super) fn read_inspected(&mut self) {
         let Self { inspections: Some(queue), tools, .. } = self else { return };
         for reply in queue.take_replies() {
@@ -18,7 +19,7 @@ impl Parts {
         }
     }
 
-    /// Passes a question on; without such a thread there are no inspections.
+    /// Passes a request on; without such a thread inspections are refused.
     pub(super) fn inspect(&mut self, conn: ConnId, inspect: Option<Inspect>) {
         if let Some(queue) = &self.inspections {
             queue.request(conn, inspect);

@@ -1,15 +1,15 @@
-//! The end of a lane: its core is done, and what it said last shall leave. So shall what peer lanes
-//! say last on connections of which they have the requests and we the sockets.
+//! The end of a lane: its core has stopped, and queued bytes are still sent. So are the last
+//! replies of peer lanes on connections that this lane proxies.
 
 use super::{LaneState, MESSAGE_RETRY_MS, Parts};
 use crate::driver::Wait;
 use std::io;
 
 impl Parts {
-    /// Lets what is queued leave, for a while.
+    /// Sends what is queued, for a bounded time.
     pub(super) fn send_last(&mut self) -> io::Result<()> {
         let deadline = self.tools.now.mono.after_ms(self.stop_ms_max);
-        // Most has left when this returns, and the end of a send at once wakes nobody.
+        // Most bytes have left when this returns; the success of a send at once ends no wait.
         self.tools.driver.enter(Wait::No)?;
         self.dispatch();
         self.flush();
@@ -18,7 +18,7 @@ impl Parts {
             if left_ns == 0 {
                 break;
             }
-            // Peer lanes do not tell when they have space again, and think that we are awake.
+            // Peer lanes do not report free queue space, and consider this lane awake.
             let looks = self.mailbox.is_waiting() || self.conns.has_proxied();
             let retry_ns = if looks { MESSAGE_RETRY_MS * 1_000_000 } else { left_ns };
             let ready = self.conns.is_ready();

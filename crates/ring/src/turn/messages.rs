@@ -1,14 +1,14 @@
-//! What peer lanes wrote, in the order in which it is heard.
+//! Messages from peer lanes, in the order in which they are applied.
 //!
-//! Invariant: what a peer lane said before she answered somebody comes before what he asks here then, even
-//! if his request comes by message from a third: what is said on relayed connections is heard when
-//! all that lay here when it was read has been.
+//! Invariant: messages from a peer lane are applied before requests that follow from its replies,
+//! even if such a request comes through a third lane: messages about relayed connections are
+//! applied after all messages that were in the queues when they were read.
 
 use super::Parts;
 use crate::mailbox::{QUEUE_COUNT_MAX, QueuedMessage};
 use interface::{Event, PeerEvent};
 
-/// Letters read from each peer lane in one turn.
+/// Messages read from each peer lane in one turn.
 const COUNT_MAX: usize = 256;
 
 impl Parts {
@@ -17,7 +17,8 @@ impl Parts {
         if self.relayed_waiting.is_empty() {
             return;
         }
-        // Queues are read one by one: what another peer lane said before may have come meanwhile.
+        // Queues are read one by one: an earlier message from another peer lane may have come
+        // meanwhile.
         let mut heard = std::mem::take(&mut self.relayed_waiting);
         self.read_queues(QUEUE_COUNT_MAX);
         for (from, relayed) in heard.drain(..) {

@@ -1,4 +1,4 @@
-//! What a core asks for, done: one arm for each action.
+//! Performs the core's actions: one arm for each.
 
 use super::{LaneState, Parts, present};
 use crate::config::FaultPoint;
@@ -145,7 +145,7 @@ impl Parts {
     }
 
     fn hand_over(&mut self, conn: interface::ConnId, lane: LaneId, hello: Span) {
-        // The arena cannot be lent while the connections write to it.
+        // The connections write to the arena, so it cannot be borrowed.
         let hello: Box<[u8]> = self.tools.arena.get(hello).into();
         self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.tools);
     }

@@ -1,4 +1,4 @@
-//! Questions for the cold store, and what its threads say.
+//! Row queries to the row store's threads, and their replies.
 
 use super::Parts;
 use crate::feed::{Feed, RowQuery, RowReply};
@@ -6,7 +6,7 @@ use crate::log::Log;
 use interface::{Event, Span, StoreEvent, Ticket};
 
 impl Parts {
-    /// What the threads that keep the cold store say.
+    /// Passes the row store's replies to the core.
     pub(super) fn read_row_replies(&mut self) {
         let Self { log: Some(log), tools, .. } = self else { return };
         for reply in log.feed().map(Feed::take_replies).unwrap_or_default() {
@@ -25,7 +25,7 @@ impl Parts {
         }
     }
 
-    /// Passes a question on; without a cold store nothing answers.
+    /// Passes a query on; without a row store nothing answers.
     pub(super) fn read_rows(
         &mut self,
         ticket: Ticket,

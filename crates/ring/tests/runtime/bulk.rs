@@ -1,7 +1,7 @@
-//! Large bulk: replies that leave from the page cache, requests that are received in few calls.
+//! Large bulk: replies sent from the page cache, requests received in few calls.
 
 use super::support::{
-    Dir, PATIENCE, echo_server, frame, hello, is_tmpfs, noise, only_mailbox, read_frame,
+    Dir, GIVE_UP_AFTER, echo_server, frame, hello, is_tmpfs, noise, only_mailbox, read_frame,
     ring_config,
 };
 use interface::{
@@ -29,15 +29,15 @@ const MIB: usize = 1 << 20;
 
 // --- a server that reads objects -----------------------------------------------------------------
 
-/// Answers reads, truncations and removals (asked for by a Glimpse). Replies are numbered in the
-/// order they are sent, in `transno`.
-struct Library {
-    asked: HashMap<u64, (ConnId, Xid, Op)>,
+/// Executes reads, truncations and removals (requested by a Glimpse). Replies are numbered in the
+/// order in which they are sent, in `transno`.
+struct ObjectServer {
+    pending: HashMap<u64, (ConnId, Xid, Op)>,
     ticket_count: u64,
     reply_count: u64,
-    /// Close a connection behind its first reply to a read.
+    /// Close a connection after its first reply to a read.
     closes: bool,
-    /// Stop behind the first reply to a read.
+    /// Stop after the first reply to a read.
     stops: bool,
     ended: Sender<Event>,
 }
@@ -46,11 +46,11 @@ fn object(inode: InodeNo) -> Object {
     Object { shard_index: 3, stripe_index: 1, inode }
 }
 
-impl Library {
+impl ObjectServer {
     fn on_request(&mut self, turn: &mut Turn<'_>, conn: ConnId, request: &Request, body: &[u8]) {
         self.ticket_count += 1;
         let ticket = Ticket(self.ticket_count);
-        self.asked.insert(ticket.0, (conn, request.xid, request.op));
+        self.pending.insert(ticket.0, (conn, request.xid, request.op));
         match request.op {
             Op::Read => {
                 let read = wire::Read::decode_all(body).unwrap();
@@ -80,7 +80,7 @@ impl Library {
     }
 
     fn reply(&mut self, turn: &mut Turn<'_>, ticket: Ticket, bulk: Option<interface::Bulk>) {
-        let (conn, xid, op) = self.asked.remove(&ticket.0).unwrap();
+        let (conn, xid, op) = self.pending.remove(&ticket.0).unwrap();
         self.reply_count += 1;
         let head = Head::Reply(Reply {
             op,
@@ -114,7 +114,7 @@ impl Library {
     }
 }
 
-impl Core for Library {
+impl Core for ObjectServer {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(NetEvent::Frame { conn, frame, .. }) => {
@@ -134,7 +134,7 @@ impl Core for Library {
                 self.reply(turn, ticket, None)
             }
             Event::Net(NetEvent::Closed { .. }) => {
-                // Not every test listens.
+                // Not every test receives these events.
                 self.ended.send(event).ok();
             }
             Event::Stop => turn.act(Action::Stopped),
@@ -145,22 +145,28 @@ impl Core for Library {
     fn settle(&mut self, _turn: &mut Turn<'_>) {}
 }
 
-/// A library on a thread, and the folder it reads from.
+/// An object server on a thread, and the directory of its objects.
 struct Server {
     dir: Dir,
     address: SocketAddr,
     ended: Receiver<Event>,
     stopper: Stopper,
-    /// What it counted, and the bytes of buffers in use when it ended.
+    /// Its counters, and the bytes of buffers in use when it ended.
     thread: JoinHandle<(Counters, usize)>,
 }
 
 impl Server {
-    fn start(name: &str, tune: impl FnOnce(&mut Config, &mut Library) + Send + 'static) -> Self {
+    fn start(
+        name: &str,
+        tune: impl FnOnce(&mut Config, &mut ObjectServer) + Send + 'static,
+    ) -> Self {
         Self::start_in(Dir::in_memory(&format!("bulk-{name}")), tune)
     }
 
-    fn start_in(dir: Dir, tune: impl FnOnce(&mut Config, &mut Library) + Send + 'static) -> Self {
+    fn start_in(
+        dir: Dir,
+        tune: impl FnOnce(&mut Config, &mut ObjectServer) + Send + 'static,
+    ) -> Self {
         let store = File::open(&dir.0).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -172,8 +178,8 @@ impl Server {
             config.mailbox = Some(mailbox);
             config.listener = Some(listener.into());
             config.store = Some(store.into());
-            let mut library = Library {
-                asked: HashMap::new(),
+            let mut library = ObjectServer {
+                pending: HashMap::new(),
                 ticket_count: 0,
                 reply_count: 0,
                 closes: false,
@@ -199,7 +205,7 @@ impl Server {
         fs::write(path, bytes).unwrap();
     }
 
-    /// Descriptors of this process that are files of an object, removed or not.
+    /// Open descriptors of an object's file in this process, also of a removed one.
     fn open_count(&self, inode: u64) -> usize {
         let path = self.path(inode);
         let path = path.to_str().unwrap();
@@ -208,11 +214,11 @@ impl Server {
         links.filter(|target| target.to_string_lossy().starts_with(path)).count()
     }
 
-    /// Nothing is in use at the end.
+    /// No buffer is in use at the end.
     fn stop(self) -> Counters {
         self.stopper.stop();
         let (counters, buffer_bytes) = self.thread.join().unwrap();
-        assert_eq!(buffer_bytes, 0, "every buffer came back");
+        assert_eq!(buffer_bytes, 0, "every buffer was released");
         assert_eq!(counters.protocol_error_count, 0);
         counters
     }
@@ -220,22 +226,22 @@ impl Server {
 
 // --- its clients ---------------------------------------------------------------------------------
 
-fn greet(mut stream: TcpStream) -> TcpStream {
+fn connect(mut stream: TcpStream) -> TcpStream {
     stream.write_all(&hello(b"hi")).unwrap();
     assert_eq!(read_frame(&mut stream).unwrap(), hello(b"hi"));
     stream
 }
 
 fn client(server: &Server) -> TcpStream {
-    greet(TcpStream::connect(server.address).unwrap())
+    connect(TcpStream::connect(server.address).unwrap())
 }
 
-/// Its socket holds very little.
-fn narrow_client(server: &Server) -> TcpStream {
+/// Its socket has small buffers.
+fn small_buffer_client(server: &Server) -> TcpStream {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 32 * 1024).unwrap();
     rustix::net::connect(&socket, &server.address).unwrap();
-    greet(TcpStream::from(socket))
+    connect(TcpStream::from(socket))
 }
 
 fn request(op: Op, xid: u64, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
@@ -258,37 +264,37 @@ fn read_request(xid: u64, inode: u64, file_offset: usize, read_bytes: usize) -> 
     request(Op::Read, xid, |to| read.encode(to))
 }
 
-struct Got {
+struct ReceivedReply {
     reply: Reply,
     bulk: Vec<u8>,
 }
 
-impl Got {
+impl ReceivedReply {
     fn unchecked(&self) -> bool {
         self.reply.flags & reply_flag::BULK_UNCHECKED != 0
     }
 }
 
-/// A reply, whose bulk has the checksum that it names if it names one.
-fn got(bytes: &[u8]) -> Got {
+/// A reply; if it has a bulk checksum, it is verified.
+fn received_reply(bytes: &[u8]) -> ReceivedReply {
     let lengths = Lengths::peek(bytes.first_chunk::<HEAD_BYTES>().unwrap()).unwrap();
     let (frame, bulk) = bytes.split_at(lengths.frame_bytes);
     let Head::Reply(reply) = Head::decode(frame).unwrap().0 else { panic!("a reply") };
     if let Some(crc32c) = lengths.bulk_crc32c.filter(|_| !bulk.is_empty()) {
         assert_eq!(wire::crc32c(bulk), crc32c);
     }
-    Got { reply, bulk: bulk.to_vec() }
+    ReceivedReply { reply, bulk: bulk.to_vec() }
 }
 
-fn ask(stream: &mut TcpStream, request: &[u8]) -> Got {
+fn ask(stream: &mut TcpStream, request: &[u8]) -> ReceivedReply {
     stream.write_all(request).unwrap();
-    got(&read_frame(stream).unwrap())
+    received_reply(&read_frame(stream).unwrap())
 }
 
 // --- tests ---------------------------------------------------------------------------------------
 
 #[test]
-fn reads_of_every_size_and_place_have_the_bytes_of_the_file() {
+fn reads_of_every_size_and_offset_return_the_files_bytes() {
     let server = Server::start("sizes", |_, _| {});
     let bytes = noise(1, 2 * MIB + 100_000);
     server.put(1, &bytes);
@@ -314,7 +320,7 @@ fn reads_of_every_size_and_place_have_the_bytes_of_the_file() {
     assert!(counters.sendfile_bytes < counters.out_bytes);
 }
 
-/// A file's pages, to be asked whether they are in the page cache, and kept there.
+/// Mapped pages of a file, to check whether they are in the page cache, and to lock them there.
 struct Pages {
     at: *mut libc::c_void,
     file_bytes: usize,
@@ -324,13 +330,13 @@ impl Pages {
     fn of(file: &File, file_bytes: usize) -> Self {
         let (prot, null) = (libc::PROT_READ, std::ptr::null_mut());
         let flags = libc::MAP_SHARED;
-        // SAFETY: a mapping of its own, at a place that the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let at = unsafe { libc::mmap(null, file_bytes, prot, flags, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self { at, file_bytes }
     }
 
-    /// How many are there.
+    /// How many are in the page cache.
     fn count(&self) -> usize {
         let mut pages = vec![0_u8; self.file_bytes.div_ceil(4096)];
         // SAFETY: the range is mapped, and there is a byte for each of its pages.
@@ -339,7 +345,7 @@ impl Pages {
         pages.iter().filter(|page| **page & 1 != 0).count()
     }
 
-    /// Brings all of them there, where they stay as long as this lives.
+    /// Loads all of them into the page cache and locks them for the life of this value.
     fn lock(&self) {
         // SAFETY: the range is mapped.
         let locked = unsafe { libc::mlock(self.at, self.file_bytes) };
@@ -349,14 +355,14 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: nobody refers to the mapping.
+        // SAFETY: there are no references into the mapping.
         unsafe { libc::munmap(self.at, self.file_bytes) };
     }
 }
 
 #[test]
-fn holes_are_read_as_zeros_both_ways() {
-    // Not in memory: there a hole is nowhere in the page cache.
+fn holes_read_as_zeros_from_the_page_cache_and_from_disk() {
+    // Not on tmpfs: its holes are never in the page cache.
     let server = Server::start_in(Dir::new("bulk-sparse"), |_, _| {});
     server.put(1, &[]);
     let file = File::options().read(true).write(true).open(server.path(1)).unwrap();
@@ -381,9 +387,9 @@ fn holes_are_read_as_zeros_both_ways() {
     assert!(counters.sendfile_bytes >= 4 * MIB as u64, "{counters:?}");
 }
 
-/// Waits until nothing of a file is in the page cache; `false` where it has no other place.
+/// Waits until no page of a file is in the page cache; `false` on tmpfs.
 fn evict(file: &File, pages: &Pages) -> bool {
-    let given_up = Instant::now() + PATIENCE;
+    let given_up = Instant::now() + GIVE_UP_AFTER;
     while !is_tmpfs(file) {
         file.sync_all().unwrap();
         rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -391,14 +397,14 @@ fn evict(file: &File, pages: &Pages) -> bool {
         if resident_count == 0 {
             return true;
         }
-        // Somebody else who syncs may hold a page for a moment.
+        // A concurrent sync may hold a page for a moment.
         assert!(Instant::now() < given_up, "{resident_count} pages stay");
     }
     false
 }
 
 #[test]
-fn what_is_not_in_the_page_cache_is_read_into_memory_and_has_a_checksum() {
+fn a_read_outside_the_page_cache_goes_to_memory_and_has_a_checksum() {
     let server = Server::start_in(Dir::new("bulk-cold"), |_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
@@ -421,7 +427,7 @@ fn what_is_not_in_the_page_cache_is_read_into_memory_and_has_a_checksum() {
 }
 
 #[test]
-fn with_checksums_wanted_every_bulk_has_one() {
+fn with_checksum_reads_every_bulk_has_a_checksum() {
     let server = Server::start("checksums", |config, _| config.checksum_reads = true);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
@@ -442,16 +448,16 @@ fn large_and_small_replies_keep_their_order() {
     server.put(1, &bytes);
     let mut stream = client(&server);
     let place = |xid: usize| (xid * 7919 % (2 * MIB), [0, 100, 70_000, MIB, 0, 65_536][xid % 6]);
-    let asked: Vec<u8> = (0..300)
+    let pending: Vec<u8> = (0..300)
         .flat_map(|xid| {
             let (offset, read_bytes) = place(xid);
             read_request(xid as u64, 1, offset, read_bytes)
         })
         .collect();
     let mut writer = stream.try_clone().unwrap();
-    let writing = std::thread::spawn(move || writer.write_all(&asked).unwrap());
+    let writing = std::thread::spawn(move || writer.write_all(&pending).unwrap());
     for number in 1..=300 {
-        let found = got(&read_frame(&mut stream).unwrap());
+        let found = received_reply(&read_frame(&mut stream).unwrap());
         assert_eq!(found.reply.transno, Transno(number), "as they were sent");
         let (offset, read_bytes) = place(usize::try_from(found.reply.xid.0).unwrap());
         assert!(found.bulk == bytes[offset..offset + read_bytes], "{:?}", found.reply.xid);
@@ -461,47 +467,47 @@ fn large_and_small_replies_keep_their_order() {
     assert!(counters.sendfile_count >= 150, "{counters:?}");
 }
 
-/// Asks for 16 MiB, more than both sockets hold, and waits until something of it has come.
+/// Requests 16 MiB, more than both sockets hold, and waits until a part of the reply has come.
 fn ask_for_much(stream: &mut TcpStream) {
-    let asked: Vec<u8> = (0..16).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
-    stream.write_all(&asked).unwrap();
+    let pending: Vec<u8> = (0..16).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
+    stream.write_all(&pending).unwrap();
     stream.peek(&mut [0]).unwrap();
 }
 
 fn expect_much(stream: &mut TcpStream, bytes: &[u8]) {
     for number in 1..=16 {
-        let found = got(&read_frame(stream).unwrap());
+        let found = received_reply(&read_frame(stream).unwrap());
         assert!(found.bulk == bytes, "reply {number}");
     }
 }
 
 #[test]
-fn a_reader_that_takes_little_at_a_time_gets_everything() {
+fn a_client_that_reads_in_small_pieces_gets_every_byte() {
     let server = Server::start("slow", |_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
-    let mut stream = narrow_client(&server);
+    let mut stream = small_buffer_client(&server);
     ask_for_much(&mut stream);
-    // As many turns as it takes until both sockets are full.
+    // Enough turns to fill both sockets.
     let mut other = client(&server);
     for xid in 0..40 {
         ask(&mut other, &read_request(xid, 1, 0, 0));
     }
     let mut rest = std::io::BufReader::with_capacity(1777, stream);
     for _ in 0..16 {
-        assert!(got(&read_frame(&mut rest).unwrap()).bulk == bytes);
+        assert!(received_reply(&read_frame(&mut rest).unwrap()).bulk == bytes);
     }
     let counters = server.stop();
     assert_eq!(counters.sendfile_bytes, 16 * MIB as u64);
-    assert!(counters.sendfile_count > 16, "it was told to wait, {counters:?}");
+    assert!(counters.sendfile_count > 16, "it waited for space, {counters:?}");
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_up_nobody() {
+fn a_client_that_does_not_read_delays_no_other() {
     let server = Server::start("greedy", |_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
-    let mut greedy = narrow_client(&server);
+    let mut greedy = small_buffer_client(&server);
     ask_for_much(&mut greedy);
     let mut other = client(&server);
     for xid in 0..10 {
@@ -512,12 +518,12 @@ fn a_reader_that_does_not_read_holds_up_nobody() {
 }
 
 #[test]
-fn who_is_owed_too_much_is_too_slow() {
+fn a_client_with_too_many_unread_bytes_is_closed() {
     let server = Server::start("owed", |config, _| config.limits.conn_out_bytes_max = 8 * MIB);
     server.put(1, &noise(1, MIB));
-    let mut stream = narrow_client(&server);
-    let asked: Vec<u8> = (0..64).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
-    stream.write_all(&asked).unwrap();
+    let mut stream = small_buffer_client(&server);
+    let pending: Vec<u8> = (0..64).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
+    stream.write_all(&pending).unwrap();
     let event = server.ended.recv().unwrap();
     assert!(
         matches!(event, Event::Net(NetEvent::Closed { reason: CloseReason::TooSlow, .. })),
@@ -527,23 +533,23 @@ fn who_is_owed_too_much_is_too_slow() {
 }
 
 #[test]
-fn a_truncation_lets_who_was_answered_before_have_what_was_there() {
+fn a_truncation_does_not_change_earlier_replies() {
     let server = Server::start("truncate", |_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
-    let mut slow = narrow_client(&server);
+    let mut slow = small_buffer_client(&server);
     ask_for_much(&mut slow);
     let mut other = client(&server);
-    // Answered behind the reads that were asked for before.
+    // Its reply follows those of the earlier reads.
     ask(&mut other, &read_request(1, 1, 0, 0));
     let truncate = wire::Truncate { inode: InodeNo(1), size_bytes: 1000 };
     ask(&mut other, &request(Op::Truncate, 2, |to| truncate.encode(to)));
     assert_eq!(fs::metadata(server.path(1)).unwrap().len(), 1000);
     fs::write(server.path(1), vec![0xee; MIB]).unwrap();
-    // What is in the socket already is the page itself; all that is behind it was copied.
+    // Bytes already in the socket are the page itself; those behind it were copied.
     let mut replies = Vec::new();
     for _ in 0..16 {
-        replies.push(got(&read_frame(&mut slow).unwrap()).bulk);
+        replies.push(received_reply(&read_frame(&mut slow).unwrap()).bulk);
     }
     assert!(replies[8..].iter().all(|reply| *reply == bytes));
     assert!(replies.iter().all(|reply| reply.len() == MIB));
@@ -551,18 +557,18 @@ fn a_truncation_lets_who_was_answered_before_have_what_was_there() {
 }
 
 #[test]
-fn a_file_cut_by_somebody_else_ends_only_the_connection_it_was_promised_to() {
+fn an_external_truncation_ends_only_the_connection_with_a_pending_reply() {
     let server = Server::start("cut", |_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     server.put(2, &bytes);
-    let mut slow = narrow_client(&server);
+    let mut slow = small_buffer_client(&server);
     ask_for_much(&mut slow);
     let mut other = client(&server);
     assert!(ask(&mut other, &read_request(1, 2, 0, MIB)).bulk == bytes);
     File::options().write(true).open(server.path(1)).unwrap().set_len(0).unwrap();
     let mut rest = Vec::new();
-    // It may end with a reset.
+    // The connection may end with a reset.
     slow.read_to_end(&mut rest).ok();
     assert!(rest.len() < 16 * MIB, "no byte was made up: {}", rest.len());
     let event = server.ended.recv().unwrap();
@@ -576,19 +582,19 @@ fn a_file_cut_by_somebody_else_ends_only_the_connection_it_was_promised_to() {
 }
 
 #[test]
-fn a_removed_object_is_sent_to_its_end_and_then_closed() {
+fn a_removed_object_is_sent_completely_and_then_closed() {
     let server = Server::start("removed", |_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
-    let mut slow = narrow_client(&server);
+    let mut slow = small_buffer_client(&server);
     ask_for_much(&mut slow);
     let mut other = client(&server);
-    let gone = wire::Glimpse { inode: InodeNo(1) };
-    ask(&mut other, &request(Op::Glimpse, 2, |to| gone.encode(to)));
+    let closed = wire::Glimpse { inode: InodeNo(1) };
+    ask(&mut other, &request(Op::Glimpse, 2, |to| closed.encode(to)));
     assert!(!server.path(1).exists());
-    assert_eq!(server.open_count(1), 1, "held for who was promised it");
+    assert_eq!(server.open_count(1), 1, "open for the pending reply");
     expect_much(&mut slow, &bytes);
-    // Small ones first and last: the turn that took the last of the file is over.
+    // Small reads first and last: the turn that sent the last of the file is over.
     assert!(ask(&mut slow, &read_request(99, 1, 0, MIB)).bulk.is_empty());
     ask(&mut slow, &read_request(99, 1, 0, 0));
     assert_eq!(server.open_count(1), 0);
@@ -596,18 +602,18 @@ fn a_removed_object_is_sent_to_its_end_and_then_closed() {
 }
 
 #[test]
-fn connections_that_break_in_the_middle_leave_nothing_behind() {
+fn connections_that_break_in_a_reply_leave_no_buffers_or_descriptors() {
     let server = Server::start("broken", |config, _| config.limits.open_object_count_max = 1);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     server.put(2, &bytes);
     for _ in 0..20 {
-        let mut stream = narrow_client(&server);
+        let mut stream = small_buffer_client(&server);
         ask_for_much(&mut stream);
         drop(stream);
         server.ended.recv().unwrap();
     }
-    // Another object takes the only place, and nobody else has the first one open.
+    // Another object takes the only open slot, and no other descriptor of the first one exists.
     let mut other = client(&server);
     assert!(ask(&mut other, &read_request(1, 2, 0, MIB)).bulk == bytes);
     ask(&mut other, &read_request(1, 2, 0, 0));
@@ -616,35 +622,35 @@ fn connections_that_break_in_the_middle_leave_nothing_behind() {
 }
 
 #[test]
-fn what_was_queued_before_a_close_arrives_from_files_too() {
+fn replies_from_files_queued_before_a_close_arrive() {
     let server = Server::start("close", |_, library| library.closes = true);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
-    let mut stream = narrow_client(&server);
+    let mut stream = small_buffer_client(&server);
     stream.write_all(&read_request(1, 1, 0, MIB)).unwrap();
-    assert!(got(&read_frame(&mut stream).unwrap()).bulk == bytes);
+    assert!(received_reply(&read_frame(&mut stream).unwrap()).bulk == bytes);
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     drop(stream);
     server.stop();
 }
 
 #[test]
-fn stopping_lets_files_leave_too() {
+fn stopping_sends_queued_replies_from_files() {
     let server = Server::start("stop", |_, library| library.stops = true);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
-    let mut stream = narrow_client(&server);
+    let mut stream = small_buffer_client(&server);
     stream.write_all(&read_request(1, 1, 0, MIB)).unwrap();
-    assert!(got(&read_frame(&mut stream).unwrap()).bulk == bytes);
+    assert!(received_reply(&read_frame(&mut stream).unwrap()).bulk == bytes);
     server.stop();
 }
 
 #[test]
-fn reads_wait_while_too_much_is_on_its_way() {
+fn reads_wait_at_the_buffer_limit() {
     let server = Server::start("space", |config, _| config.limits.buffer_bytes_max = 4 * MIB);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
-    let mut stream = narrow_client(&server);
+    let mut stream = small_buffer_client(&server);
     ask_for_much(&mut stream);
     expect_much(&mut stream, &bytes);
     server.stop();
@@ -654,7 +660,7 @@ fn reads_wait_while_too_much_is_on_its_way() {
 fn large_bulk_is_received_in_few_calls() {
     const FRAME_COUNT: u64 = 32;
     let (server, address, _) = echo_server(|_| {});
-    let mut stream = greet(TcpStream::connect(address).unwrap());
+    let mut stream = connect(TcpStream::connect(address).unwrap());
     for xid in 0..FRAME_COUNT {
         let sent = frame(xid, &noise(xid, MIB));
         let mut writer = stream.try_clone().unwrap();
@@ -664,8 +670,9 @@ fn large_bulk_is_received_in_few_calls() {
         writing.join().unwrap();
     }
     let counters = server.stop();
-    // Its head, in one piece or two; what is there, at most 256 KiB a call; and then the rest, for
-    // which the ring waits as a whole. Besides, the handshake and the last one, which waits.
+    // Its header, in one piece or two; the available bytes, at most 256 KiB a call; and then the
+    // rest, for which the ring waits as a whole. In addition the handshake and the last receive,
+    // which waits.
     let frame_recv_count_max = 2 + MIB as u64 / (256 * 1024) + 1;
     assert!(counters.recv_count <= frame_recv_count_max * FRAME_COUNT + 2, "{counters:?}");
     assert!(counters.recv_count >= 2 * FRAME_COUNT, "{counters:?}");

@@ -1,6 +1,6 @@
 //! Connections whose two ends show certificates, over real loopback sockets.
 
-use super::support::{Diary, ask, echo_server, frame, hello, read_frame, ring_config, turns};
+use super::support::{Recorder, ask, echo_server, frame, hello, read_frame, ring_config, turns};
 use interface::{
     Action, BadCertificate, CertificateFlaw, CloseReason, Event, NetAction, NetEvent, Ticket,
 };
@@ -39,7 +39,7 @@ impl Ca {
         Certificates::from_pem(pem).unwrap()
     }
 
-    /// What a server shows that takes certificates of these roots.
+    /// The configuration of a server that accepts certificates of these roots.
     fn server(&self, roots: &Self) -> ServerSeals {
         let certificates = self.sign(ExtendedKeyUsagePurpose::ServerAuth, roots);
         let server = seal::Server::with_certificates(&certificates).unwrap();
@@ -53,36 +53,36 @@ impl Ca {
     }
 }
 
-fn client(server: SocketAddr, seals: ClientSeals) -> (Ring, Diary) {
+fn client(server: SocketAddr, seals: ClientSeals) -> (Ring, Recorder) {
     let mut config = ring_config(LaneId(0));
     config.server = Some(server);
     config.sealing = Sealing::All;
     config.client_seals = Some(seals);
-    (Ring::new(config).unwrap(), Diary::default())
+    (Ring::new(config).unwrap(), Recorder::default())
 }
 
 #[test]
-fn who_shows_a_certificate_is_known_to_the_brain_before_it_says_anything() {
+fn the_core_gets_a_certificates_identity_before_the_first_frame() {
     let ca = Ca::new();
     let seals = ca.server(&ca);
     let (server, address, told) = echo_server(|config| {
         config.sealing = Sealing::All;
         config.server_seals = Some(seals);
     });
-    let (mut ring, mut diary) = client(address, ca.client(&ca));
+    let (mut ring, mut recorder) = client(address, ca.client(&ca));
     ring.with(|turn| turn.act(NetAction::Connect { ticket: Ticket(1) }));
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
-    let Event::Net(NetEvent::Sealed { conn, channel, holder: None }) = diary.events[0] else {
-        panic!("{diary:?}")
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 2);
+    let Event::Net(NetEvent::Sealed { conn, channel, holder: None }) = recorder.events[0] else {
+        panic!("{recorder:?}")
     };
-    assert_eq!(diary.events[1], Event::Net(NetEvent::Connected { ticket: Ticket(1), conn }));
+    assert_eq!(recorder.events[1], Event::Net(NetEvent::Connected { ticket: Ticket(1), conn }));
     let said = hello(b"hi");
     ring.with(|turn| {
         let frame = turn.arena.put(&said);
         turn.act(NetAction::Send { conn, frame, bulk: None });
     });
-    turns(&mut ring, &mut diary, |diary| diary.frames.len() == 1);
-    assert_eq!(diary.frames[0], said);
+    turns(&mut ring, &mut recorder, |recorder| recorder.frames.len() == 1);
+    assert_eq!(recorder.frames[0], said);
     let Event::Net(NetEvent::Sealed { channel: at_server, holder: Some(_), .. }) =
         told.recv().unwrap()
     else {
@@ -93,49 +93,49 @@ fn who_shows_a_certificate_is_known_to_the_brain_before_it_says_anything() {
 }
 
 #[test]
-fn a_certificate_that_one_end_refuses_is_told_at_both() {
+fn both_ends_report_a_rejected_certificate() {
     let (ca, other) = (Ca::new(), Ca::new());
     let flaw = CertificateFlaw::OtherIssuer;
     let bad = |ours| BadCertificate { ours, flaw };
     for (shows, ours) in [(&ca, false), (&other, true)] {
-        // The client's is of another CA than the server takes, or the other way round.
+        // The client's certificate is of another CA than the server accepts, or the reverse.
         let seals = shows.server(&ca);
         let (server, address, told) = echo_server(|config| {
             config.sealing = Sealing::All;
             config.server_seals = Some(seals);
         });
         let by = if ours { &ca } else { &other };
-        let (mut ring, mut diary) = client(address, by.client(&ca));
+        let (mut ring, mut recorder) = client(address, by.client(&ca));
         let event =
-            ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(2) }));
+            ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(2) }));
         let reason = CloseReason::Certificate(bad(!ours));
         if ours {
             assert_eq!(event, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(2), reason }));
         } else {
-            // It was open for the client, who hears it behind his last message.
-            turns(&mut ring, &mut diary, |diary| diary.events.len() == 3);
-            let Event::Net(NetEvent::Closed { reason: found, .. }) = diary.events[2] else {
-                panic!("{diary:?}")
+            // The client had completed its handshake; it gets the alert after its last flight.
+            turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 3);
+            let Event::Net(NetEvent::Closed { reason: found, .. }) = recorder.events[2] else {
+                panic!("{recorder:?}")
             };
             assert_eq!(found, reason);
         }
-        // What it has to say leaves, and the server closes.
+        // The alert is sent, then the server closes.
         while ring.conn_count() > 0 {
-            ring.turn(&mut diary).unwrap();
+            ring.turn(&mut recorder).unwrap();
         }
         let Event::Net(NetEvent::CertificateRefused { bad: found, client }) = told.recv().unwrap()
         else {
-            panic!("the server's core is not told")
+            panic!("the server's core gets no event")
         };
         assert_eq!(found, bad(ours));
-        assert!(!client.is_empty(), "whose it was");
+        assert!(!client.is_empty(), "the client's address");
         let counters = server.stop();
         assert_eq!((counters.refused_count, counters.protocol_error_count), (1, 0));
     }
 }
 
 #[test]
-fn who_has_only_a_secret_is_told_that_a_certificate_is_wanted() {
+fn a_client_with_only_a_secret_is_refused_for_lack_of_a_certificate() {
     let ca = Ca::new();
     let seals = ca.server(&ca);
     let (server, address, told) = echo_server(|config| {
@@ -143,8 +143,9 @@ fn who_has_only_a_secret_is_told_that_a_certificate_is_wanted() {
         config.server_seals = Some(seals);
     });
     let any = seal::Client::with_any_key().unwrap();
-    let (mut ring, mut diary) = client(address, Arc::new(move || any.clone()));
-    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(3) }));
+    let (mut ring, mut recorder) = client(address, Arc::new(move || any.clone()));
+    let event =
+        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(3) }));
     let bad = BadCertificate { ours: true, flaw: CertificateFlaw::Missing };
     let reason = CloseReason::Certificate(bad);
     assert_eq!(event, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(3), reason }));
@@ -155,7 +156,7 @@ fn who_has_only_a_secret_is_told_that_a_certificate_is_wanted() {
 }
 
 #[test]
-fn a_frame_is_answered_in_plain_text_where_certificates_are_wanted() {
+fn a_plain_text_frame_gets_a_plain_refusal_where_certificates_are_required() {
     let ca = Ca::new();
     let seals = ca.server(&ca);
     let (server, address, _told) = echo_server(|config| {

@@ -1,6 +1,6 @@
 //! The log and the objects, on real files.
 
-use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, turns};
+use super::support::{Dir, Recorder, ask, cores_of, noise, ring_config, turns};
 use interface::{
     Action, Bulk, Errno, Event, LogSpace, Object, ObjectAction, ObjectEvent, ObjectStat,
     StoreAction, StoreEvent, Ticket,
@@ -14,10 +14,10 @@ use wire::{Allocation, InodeNo, LaneId};
 
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// What shall fail, and how often yet.
+/// Faults to inject, in order.
 type Faults = Arc<Mutex<Vec<(FaultPoint, Errno)>>>;
 
-fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Diary) {
+fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Recorder) {
     let mut config = ring_config(LaneId(0));
     let file = OpenOptions::new()
         .create(true)
@@ -36,23 +36,23 @@ fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Diary) {
         let found = faults.iter().position(|(at, _)| *at == point)?;
         Some(faults.remove(found).1)
     }));
-    (Ring::new(config).unwrap(), Diary::default())
+    (Ring::new(config).unwrap(), Recorder::default())
 }
 
-fn append(ring: &mut Ring, diary: &mut Diary, batch: &[u8]) -> Result<LogSpace, Errno> {
-    let known_count = diary.events.len();
+fn append(ring: &mut Ring, recorder: &mut Recorder, batch: &[u8]) -> Result<LogSpace, Errno> {
+    let known_count = recorder.events.len();
     ring.with(|turn| {
         let batch = turn.arena.put(batch);
         turn.act(StoreAction::LogAppend { ticket: Ticket(7), batch });
     });
-    let logged = |diary: &mut Diary| {
-        diary.events[known_count..].iter().find_map(|event| match event {
+    let logged = |recorder: &mut Recorder| {
+        recorder.events[known_count..].iter().find_map(|event| match event {
             Event::Store(StoreEvent::Logged { ticket: Ticket(7), result }) => Some(*result),
             _ => None,
         })
     };
-    turns(ring, diary, |diary| logged(diary).is_some());
-    logged(diary).unwrap()
+    turns(ring, recorder, |recorder| logged(recorder).is_some());
+    logged(recorder).unwrap()
 }
 
 fn object(inode: u64) -> Object {
@@ -63,12 +63,17 @@ fn done(result: Result<(), Errno>) -> Event {
     Event::Object(ObjectEvent::Done { ticket: Ticket(1), result })
 }
 
-fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) -> Event {
+fn write(ring: &mut Ring, recorder: &mut Recorder, at: (Object, u64), bytes: &[u8]) -> Event {
     let (object, object_offset) = at;
-    super::support::write(ring, diary, (Ticket(1), object, object_offset), 0, bytes)
+    super::support::write(ring, recorder, (Ticket(1), object, object_offset), 0, bytes)
 }
 
-fn read(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), read_bytes: u32) -> Option<Bulk> {
+fn read(
+    ring: &mut Ring,
+    recorder: &mut Recorder,
+    at: (Object, u64),
+    read_bytes: u32,
+) -> Option<Bulk> {
     let (object, object_offset) = at;
     let action = Action::Object(ObjectAction::Read {
         ticket: Ticket(2),
@@ -77,34 +82,34 @@ fn read(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), read_bytes: u32) 
         read_bytes,
         only_cached: false,
     });
-    match ask(ring, diary, action) {
+    match ask(ring, recorder, action) {
         Event::Object(ObjectEvent::Read { ticket: Ticket(2), result }) => result.unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-fn stat(ring: &mut Ring, diary: &mut Diary, object: Object) -> Option<ObjectStat> {
-    match ask(ring, diary, Action::Object(ObjectAction::Stat { ticket: Ticket(4), object })) {
+fn stat(ring: &mut Ring, recorder: &mut Recorder, object: Object) -> Option<ObjectStat> {
+    match ask(ring, recorder, Action::Object(ObjectAction::Stat { ticket: Ticket(4), object })) {
         Event::Object(ObjectEvent::Stat { ticket: Ticket(4), result }) => result.unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
+fn batches_are_contiguous_and_the_reserve_shrinks_and_grows() {
     let dir = Dir::new("log");
-    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
-        diary.events,
+        recorder.events,
         [Event::Store(StoreEvent::LogSpace(LogSpace {
             space_bytes: RESERVE_BYTES,
             is_behind: true
         }))]
     );
-    // The first event told what was reserved at the start.
-    let grown = |diary: &Diary| {
-        diary.events[1..].iter().find_map(|event| match event {
+    // The first event reported the initial reservation.
+    let grown = |recorder: &Recorder| {
+        recorder.events[1..].iter().find_map(|event| match event {
             Event::Store(StoreEvent::LogSpace(space)) => Some(space.space_bytes),
             _ => None,
         })
@@ -112,7 +117,7 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
     let batches: Vec<Vec<u8>> = (0..12).map(|count| noise(count, 100_000)).collect();
     let mut space_bytes = RESERVE_BYTES;
     for batch in &batches {
-        let space = append(&mut ring, &mut diary, batch).unwrap();
+        let space = append(&mut ring, &mut recorder, batch).unwrap();
         assert!(
             space.space_bytes == space_bytes - 100_000
                 || space.space_bytes == space_bytes - 100_000 + RESERVE_BYTES,
@@ -121,11 +126,11 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
         space_bytes = space.space_bytes;
         if space_bytes < 100_000 {
             // The kernel may be slow to reserve more.
-            turns(&mut ring, &mut diary, |diary| grown(diary).is_some());
-            space_bytes = grown(&diary).unwrap();
+            turns(&mut ring, &mut recorder, |recorder| grown(recorder).is_some());
+            space_bytes = grown(&recorder).unwrap();
         }
     }
-    turns(&mut ring, &mut diary, |diary| grown(diary).is_some());
+    turns(&mut ring, &mut recorder, |recorder| grown(recorder).is_some());
     let written = fs::read(dir.0.join("log")).unwrap();
     let expected = batches.concat();
     assert_eq!(written[..expected.len()], expected);
@@ -134,116 +139,120 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
 }
 
 #[test]
-fn a_log_goes_on_where_it_is_told_to() {
+fn a_log_continues_at_the_given_offset() {
     let dir = Dir::new("log-restart");
     {
-        let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
-        append(&mut ring, &mut diary, b"first").unwrap();
+        let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+        append(&mut ring, &mut recorder, b"first").unwrap();
     }
-    let (mut ring, mut diary) = open(&dir.0, 5, &Faults::default());
-    append(&mut ring, &mut diary, b"second").unwrap();
+    let (mut ring, mut recorder) = open(&dir.0, 5, &Faults::default());
+    append(&mut ring, &mut recorder, b"second").unwrap();
     let written = fs::read(dir.0.join("log")).unwrap();
-    // The kernel may be slow to reserve what lies behind.
+    // The kernel may be slow to reserve the space behind.
     let behind = written.strip_prefix(b"firstsecond").unwrap();
     assert!(behind.iter().all(|byte| *byte == 0));
 }
 
 #[test]
-fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
+fn a_full_disk_reduces_log_space_and_a_failed_write_breaks_the_log() {
     let dir = Dir::new("log-faults");
     let faults = Faults::default();
-    // Smaller and smaller reserves are asked for, down to the least.
+    // Smaller and smaller reservations are requested, down to the minimum.
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
-    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
-        diary.events,
+        recorder.events,
         [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
     );
-    // The next reserve is asked for not before a second has passed.
+    // The next reservation is requested only after a second.
     assert_eq!(
-        append(&mut ring, &mut diary, b"x"),
+        append(&mut ring, &mut recorder, b"x"),
         Ok(LogSpace { space_bytes: 0, is_behind: false })
     );
     faults.lock().unwrap().push((FaultPoint::LogWrite, Errno(5)));
-    assert_eq!(append(&mut ring, &mut diary, b"y"), Err(Errno(5)));
-    assert_eq!(append(&mut ring, &mut diary, b"z"), Err(Errno(5)), "it stays broken");
+    assert_eq!(append(&mut ring, &mut recorder, b"y"), Err(Errno(5)));
+    assert_eq!(append(&mut ring, &mut recorder, b"z"), Err(Errno(5)), "it stays broken");
     assert_eq!(fs::read(dir.0.join("log")).unwrap(), b"x");
 }
 
 #[test]
-fn a_frozen_batch_is_called_durable_and_is_not_there() {
+fn a_frozen_batch_is_reported_durable_without_being_written() {
     let dir = Dir::new("log-frozen");
     let faults = Faults::default();
-    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
+    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
     faults.lock().unwrap().push((FaultPoint::LogFreeze, Errno(5)));
-    append(&mut ring, &mut diary, b"lost").unwrap();
-    append(&mut ring, &mut diary, b"kept").unwrap();
+    append(&mut ring, &mut recorder, b"lost").unwrap();
+    append(&mut ring, &mut recorder, b"kept").unwrap();
     assert_eq!(fs::read(dir.0.join("log")).unwrap()[..8], *b"\0\0\0\0kept");
 }
 
 #[test]
-fn space_that_comes_back_is_found_though_nothing_is_appended() {
+fn freed_disk_space_is_found_without_an_append() {
     let dir = Dir::new("log-full");
     let faults = Faults::default();
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
-    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
-        diary.events,
+        recorder.events,
         [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
     );
     faults.lock().unwrap().clear();
-    diary.events.clear();
+    recorder.events.clear();
     let found = |event: &Event| matches!(event, Event::Store(StoreEvent::LogSpace(space)) if space.space_bytes > 0);
-    turns(&mut ring, &mut diary, |diary| diary.events.iter().any(found));
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.iter().any(found));
 }
 
 #[test]
 fn an_object_is_written_read_truncated_synced_and_removed() {
     let dir = Dir::new("object");
-    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     let object = object(0xb_c123);
     let path = dir.0.join("03/2f/00000000000bc123.1");
 
-    assert_eq!(read(&mut ring, &mut diary, (object, 0), 100), None);
-    assert_eq!(stat(&mut ring, &mut diary, object), None);
+    assert_eq!(read(&mut ring, &mut recorder, (object, 0), 100), None);
+    assert_eq!(stat(&mut ring, &mut recorder, object), None);
     assert!(!dir.0.join("03").exists(), "looking makes nothing");
 
     let bytes = noise(1, 1 << 20);
-    assert_eq!(write(&mut ring, &mut diary, (object, 5000), &bytes), done(Ok(())));
+    assert_eq!(write(&mut ring, &mut recorder, (object, 5000), &bytes), done(Ok(())));
     assert_eq!(fs::read(&path).unwrap(), [vec![0; 5000], bytes.clone()].concat());
-    let found = stat(&mut ring, &mut diary, object).unwrap();
+    let found = stat(&mut ring, &mut recorder, object).unwrap();
     assert_eq!(found.size_bytes, 5000 + (1 << 20));
     assert!(found.allocated_bytes >= 1 << 20);
 
-    let bulk = read(&mut ring, &mut diary, (object, 5000), 1 << 20).unwrap();
+    let bulk = read(&mut ring, &mut recorder, (object, 5000), 1 << 20).unwrap();
     assert_eq!(ring.bulk_bytes(bulk), bytes);
     ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
-    let short = read(&mut ring, &mut diary, (object, 5000 + (1 << 20) - 3), 100).unwrap();
+    let short = read(&mut ring, &mut recorder, (object, 5000 + (1 << 20) - 3), 100).unwrap();
     assert_eq!(ring.bulk_bytes(short), &bytes[bytes.len() - 3..]);
     ring.with(|turn| turn.act(Action::Release { buf: short.buf }));
-    assert_eq!(read(&mut ring, &mut diary, (object, 1 << 30), 100), None);
+    assert_eq!(read(&mut ring, &mut recorder, (object, 1 << 30), 100), None);
 
     let action =
         Action::Object(ObjectAction::Truncate { ticket: Ticket(1), object, size_bytes: 10 });
-    assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
+    assert_eq!(ask(&mut ring, &mut recorder, action), done(Ok(())));
     assert_eq!(fs::metadata(&path).unwrap().len(), 10);
-    allocations(&mut ring, &mut diary, (object, &path));
+    allocations(&mut ring, &mut recorder, (object, &path));
     let sync = Action::Object(ObjectAction::Sync { ticket: Ticket(1), object });
-    assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
+    assert_eq!(ask(&mut ring, &mut recorder, sync), done(Ok(())));
     let remove = Action::Object(ObjectAction::Remove { ticket: Ticket(1), object });
-    assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
+    assert_eq!(ask(&mut ring, &mut recorder, remove), done(Ok(())));
     assert!(!path.exists());
-    assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())), "gone is gone");
-    assert_eq!(read(&mut ring, &mut diary, (object, 0), 100), None);
-    assert_eq!(ring.buffer_bytes(), 0, "every buffer came back");
+    assert_eq!(ask(&mut ring, &mut recorder, remove), done(Ok(())), "closed is closed");
+    assert_eq!(read(&mut ring, &mut recorder, (object, 0), 100), None);
+    assert_eq!(ring.buffer_bytes(), 0, "every buffer was released");
 }
 
-/// Of an object of 10 bytes.
-fn allocations(ring: &mut Ring, diary: &mut Diary, (object, path): (interface::Object, &Path)) {
-    let allocate = |ring: &mut Ring, diary: &mut Diary, offset, allocation, keep_size| {
+/// On an object of 10 bytes.
+fn allocations(
+    ring: &mut Ring,
+    recorder: &mut Recorder,
+    (object, path): (interface::Object, &Path),
+) {
+    let allocate = |ring: &mut Ring, recorder: &mut Recorder, offset, allocation, keep_size| {
         let action = Action::Object(ObjectAction::Allocate {
             ticket: Ticket(1),
             object,
@@ -252,34 +261,34 @@ fn allocations(ring: &mut Ring, diary: &mut Diary, (object, path): (interface::O
             allocation,
             keep_size,
         });
-        assert_eq!(ask(ring, diary, action), done(Ok(())));
+        assert_eq!(ask(ring, recorder, action), done(Ok(())));
         let found = fs::metadata(path).unwrap();
         (found.len(), found.blocks() * 512)
     };
-    let seek = |ring: &mut Ring, diary: &mut Diary, object_offset, hole| {
+    let seek = |ring: &mut Ring, recorder: &mut Recorder, object_offset, hole| {
         let action =
             Action::Object(ObjectAction::Seek { ticket: Ticket(1), object, object_offset, hole });
-        match ask(ring, diary, action) {
+        match ask(ring, recorder, action) {
             Event::Object(ObjectEvent::Sought { result, .. }) => result.unwrap(),
             other => panic!("{other:?}"),
         }
     };
-    let (size, space) = allocate(ring, diary, 0, Allocation::Reserve, true);
+    let (size, space) = allocate(ring, recorder, 0, Allocation::Reserve, true);
     assert!(size == 10 && space >= 1 << 20, "{size} {space}");
-    assert_eq!(allocate(ring, diary, 1 << 20, Allocation::Zero, false).0, 2 << 20);
-    let (size, space) = allocate(ring, diary, 1 << 20, Allocation::Punch, true);
+    assert_eq!(allocate(ring, recorder, 1 << 20, Allocation::Zero, false).0, 2 << 20);
+    let (size, space) = allocate(ring, recorder, 1 << 20, Allocation::Punch, true);
     assert!(size == 2 << 20 && space < 2 << 20, "{size} {space}");
-    assert_eq!(seek(ring, diary, 0, false), Some(0));
-    assert_eq!(seek(ring, diary, 1 << 20, true), Some(1 << 20));
-    assert_eq!(seek(ring, diary, 1 << 20, false), None, "no more bytes");
-    assert_eq!(seek(ring, diary, 2 << 20, true), None, "the end");
+    assert_eq!(seek(ring, recorder, 0, false), Some(0));
+    assert_eq!(seek(ring, recorder, 1 << 20, true), Some(1 << 20));
+    assert_eq!(seek(ring, recorder, 1 << 20, false), None, "no more bytes");
+    assert_eq!(seek(ring, recorder, 2 << 20, true), None, "the end");
 }
 
 #[test]
-fn what_is_asked_in_one_turn_is_done_in_order() {
+fn operations_of_one_turn_run_in_order() {
     let dir = Dir::new("order");
-    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     let object = object(1);
     let bulk = ring.bulk_of(&noise(1, 1000)).unwrap();
     ring.with(|turn| {
@@ -293,22 +302,22 @@ fn what_is_asked_in_one_turn_is_done_in_order() {
         turn.act(ObjectAction::Truncate { ticket, object, size_bytes: 77 });
         turn.act(Action::Release { buf: bulk.buf });
     });
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == 8);
-    assert_eq!(diary.events[1..], [done(Ok(())); 7]);
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 8);
+    assert_eq!(recorder.events[1..], [done(Ok(())); 7]);
     let path = dir.0.join("03/00/0000000000000001.1");
     assert_eq!(fs::read(path).unwrap(), [0; 77]);
 }
 
 #[test]
-fn more_objects_than_are_kept_open_work_all_the_same() {
+fn more_objects_than_may_be_open_work() {
     let dir = Dir::new("many");
-    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     for inode in 1..40 {
         let bytes = noise(inode, 5000);
-        assert_eq!(write(&mut ring, &mut diary, (object(inode), 0), &bytes), done(Ok(())));
+        assert_eq!(write(&mut ring, &mut recorder, (object(inode), 0), &bytes), done(Ok(())));
     }
-    let known_count = diary.events.len();
+    let known_count = recorder.events.len();
     ring.with(|turn| {
         for inode in 1..40 {
             let object = object(inode);
@@ -321,8 +330,8 @@ fn more_objects_than_are_kept_open_work_all_the_same() {
             });
         }
     });
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == known_count + 39);
-    for event in &diary.events[known_count..] {
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == known_count + 39);
+    for event in &recorder.events[known_count..] {
         let Event::Object(ObjectEvent::Read { ticket, result: Ok(Some(bulk)) }) = event else {
             panic!("{event:?}")
         };
@@ -331,19 +340,19 @@ fn more_objects_than_are_kept_open_work_all_the_same() {
 }
 
 #[test]
-fn a_failing_medium_is_told_and_the_next_try_works() {
+fn an_io_error_is_reported_and_a_retry_works() {
     let dir = Dir::new("object-faults");
     let faults = Faults::default();
-    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     let object = object(2);
     let fail = |point, errno| faults.lock().unwrap().push((point, Errno(errno)));
 
     fail(FaultPoint::ObjectOpen, 24);
-    assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Err(Errno(24))));
+    assert_eq!(write(&mut ring, &mut recorder, (object, 0), b"abc"), done(Err(Errno(24))));
     fail(FaultPoint::ObjectWrite, 28);
-    assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Err(Errno(28))));
-    assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
+    assert_eq!(write(&mut ring, &mut recorder, (object, 0), b"abc"), done(Err(Errno(28))));
+    assert_eq!(write(&mut ring, &mut recorder, (object, 0), b"abc"), done(Ok(())));
     fail(FaultPoint::ObjectRead, 5);
     let read_action = Action::Object(ObjectAction::Read {
         ticket: Ticket(2),
@@ -353,26 +362,26 @@ fn a_failing_medium_is_told_and_the_next_try_works() {
         only_cached: false,
     });
     let failed = Event::Object(ObjectEvent::Read { ticket: Ticket(2), result: Err(Errno(5)) });
-    assert_eq!(ask(&mut ring, &mut diary, read_action), failed);
-    let bulk = read(&mut ring, &mut diary, (object, 0), 3).unwrap();
+    assert_eq!(ask(&mut ring, &mut recorder, read_action), failed);
+    let bulk = read(&mut ring, &mut recorder, (object, 0), 3).unwrap();
     assert_eq!(ring.bulk_bytes(bulk), b"abc");
     ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
     let sync = Action::Object(ObjectAction::Sync { ticket: Ticket(1), object });
     fail(FaultPoint::ObjectSync, 5);
-    assert_eq!(ask(&mut ring, &mut diary, sync), done(Err(Errno(5))));
-    assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
+    assert_eq!(ask(&mut ring, &mut recorder, sync), done(Err(Errno(5))));
+    assert_eq!(ask(&mut ring, &mut recorder, sync), done(Ok(())));
     fail(FaultPoint::ObjectTruncate, 28);
     let truncate =
         Action::Object(ObjectAction::Truncate { ticket: Ticket(1), object, size_bytes: 1 });
-    assert_eq!(ask(&mut ring, &mut diary, truncate), done(Err(Errno(28))));
+    assert_eq!(ask(&mut ring, &mut recorder, truncate), done(Err(Errno(28))));
     fail(FaultPoint::ObjectRemove, 5);
     let remove = Action::Object(ObjectAction::Remove { ticket: Ticket(1), object });
-    assert_eq!(ask(&mut ring, &mut diary, remove), done(Err(Errno(5))));
-    assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
+    assert_eq!(ask(&mut ring, &mut recorder, remove), done(Err(Errno(5))));
+    assert_eq!(ask(&mut ring, &mut recorder, remove), done(Ok(())));
     assert_eq!(ring.buffer_bytes(), 0);
 }
 
-/// A ring that counts the syncs of objects and directories.
+/// A ring that counts syncs of objects and directories.
 fn counting_syncs(dir: &Path, names_follow_files: bool) -> (Ring, Arc<Mutex<u32>>) {
     let syncs = Arc::new(Mutex::new(0));
     let mut config = ring_config(LaneId(0));
@@ -387,42 +396,44 @@ fn counting_syncs(dir: &Path, names_follow_files: bool) -> (Ring, Arc<Mutex<u32>
 }
 
 fn count_sync(ring: &mut Ring, syncs: &Mutex<u32>, inode: u64) -> u32 {
-    let mut diary = Diary::default();
+    let mut recorder = Recorder::default();
     let object = object(inode);
-    assert_eq!(write(ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
+    assert_eq!(write(ring, &mut recorder, (object, 0), b"abc"), done(Ok(())));
     let action = Action::Object(ObjectAction::Sync { ticket: Ticket(1), object });
-    assert_eq!(ask(ring, &mut diary, action), done(Ok(())));
+    assert_eq!(ask(ring, &mut recorder, action), done(Ok(())));
     std::mem::take(&mut *syncs.lock().unwrap())
 }
 
-/// Removes many objects at once; how often anything was synced for it.
+/// Removes many objects at once; returns the number of syncs.
 fn count_removals(ring: &mut Ring, syncs: &Mutex<u32>, dir: &Path) -> u32 {
     let inodes = 1..=40;
     for inode in inodes.clone() {
         count_sync(ring, syncs, inode);
     }
     assert!(dir.join("03/00/0000000000000028.1").exists());
-    let mut diary = Diary::default();
+    let mut recorder = Recorder::default();
     ring.with(|turn| {
         for inode in inodes {
             turn.act(ObjectAction::Remove { ticket: Ticket(1), object: object(inode) });
         }
     });
-    let ended = |diary: &Diary| diary.events.iter().filter(|event| **event == done(Ok(()))).count();
-    turns(ring, &mut diary, |diary| ended(diary) == 40);
+    let ended = |recorder: &Recorder| {
+        recorder.events.iter().filter(|event| **event == done(Ok(()))).count()
+    };
+    turns(ring, &mut recorder, |recorder| ended(recorder) == 40);
     assert!(!dir.join("03/00/0000000000000028.1").exists());
     std::mem::take(&mut *syncs.lock().unwrap())
 }
 
 #[test]
-fn the_first_sync_makes_the_way_to_an_object_durable_and_the_next_only_its_bytes() {
+fn the_first_sync_makes_an_objects_path_durable_and_the_next_only_its_bytes() {
     let dir = Dir::new("sync");
     let (mut ring, syncs) = counting_syncs(&dir.0, false);
     let mut sync = |inode| count_sync(&mut ring, &syncs, inode);
     // The file; then its directory, the shard's and the store, each opened and synced.
     assert_eq!(sync(1), 7);
     assert_eq!(sync(1), 1);
-    // A peer lane in the same directory needs that directory alone.
+    // Another object in the same directory needs only that directory.
     assert_eq!(sync(2), 3);
     assert_eq!(sync(0x4000), 7);
     // Each removal opens and syncs the directory.
@@ -442,27 +453,28 @@ fn where_names_follow_files_one_sync_is_enough_for_a_file_and_for_many_removals(
 fn a_sync_that_fails_fails_all_removals_that_waited_for_it() {
     let dir = Dir::new("sync-names-fault");
     let faults = Faults::default();
-    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    // The leader's, at whichever of its two steps: nobody is told that his name is gone for good
-    // because of it, and a second try works.
+    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
+    // The leader's sync fails at either of its two steps: no removal is reported as durable, and a
+    // second try works.
     for inode in 1..=8 {
-        assert_eq!(write(&mut ring, &mut diary, (object(inode), 0), b"abc"), done(Ok(())));
+        assert_eq!(write(&mut ring, &mut recorder, (object(inode), 0), b"abc"), done(Ok(())));
     }
     faults.lock().unwrap().push((FaultPoint::ObjectSync, Errno(5)));
-    let known_count = diary.events.len();
+    let known_count = recorder.events.len();
     ring.with(|turn| {
         for inode in 1..=8 {
             turn.act(ObjectAction::Remove { ticket: Ticket(1), object: object(inode) });
         }
     });
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == known_count + 8);
-    let failed = diary.events[known_count..].iter().filter(|event| **event == done(Err(Errno(5))));
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == known_count + 8);
+    let failed =
+        recorder.events[known_count..].iter().filter(|event| **event == done(Err(Errno(5))));
     assert!(failed.count() >= 1);
     for inode in 1..=8 {
         let remove =
             Action::Object(ObjectAction::Remove { ticket: Ticket(1), object: object(inode) });
-        assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
+        assert_eq!(ask(&mut ring, &mut recorder, remove), done(Ok(())));
     }
 }
 
@@ -474,10 +486,10 @@ fn reads_wait_for_buffers() {
     config.checksum_reads = true;
     config.limits.buffer_bytes_max = 2 << 20;
     let mut ring = Ring::new(config).unwrap();
-    let mut diary = Diary::default();
+    let mut recorder = Recorder::default();
     let object = object(3);
     let bytes = noise(3, 1 << 20);
-    assert_eq!(write(&mut ring, &mut diary, (object, 0), &bytes), done(Ok(())));
+    assert_eq!(write(&mut ring, &mut recorder, (object, 0), &bytes), done(Ok(())));
     ring.with(|turn| {
         for ticket in 0..6 {
             turn.act(ObjectAction::Read {
@@ -491,11 +503,11 @@ fn reads_wait_for_buffers() {
     });
     for ticket in 0..6_u64 {
         let known_count = 1 + usize::try_from(ticket).unwrap();
-        turns(&mut ring, &mut diary, |diary| diary.events.len() > known_count);
+        turns(&mut ring, &mut recorder, |recorder| recorder.events.len() > known_count);
         let Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) =
-            diary.events[known_count]
+            recorder.events[known_count]
         else {
-            panic!("{:?}", diary.events[known_count])
+            panic!("{:?}", recorder.events[known_count])
         };
         assert_eq!(ring.bulk_bytes(bulk), bytes);
         ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
@@ -503,11 +515,12 @@ fn reads_wait_for_buffers() {
 }
 
 #[test]
-fn the_space_under_the_store_is_told() {
+fn the_file_systems_space_is_reported() {
     let dir = Dir::new("space");
-    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
-    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    let event = ask(&mut ring, &mut diary, Action::Store(StoreAction::Space { ticket: Ticket(9) }));
+    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
+    let event =
+        ask(&mut ring, &mut recorder, Action::Store(StoreAction::Space { ticket: Ticket(9) }));
     let Event::Store(StoreEvent::Space { ticket: Ticket(9), result: Ok(space) }) = event else {
         panic!("{event:?}")
     };
@@ -517,23 +530,23 @@ fn the_space_under_the_store_is_told() {
 }
 
 #[test]
-fn the_threads_that_may_wait_stay_on_the_cores_they_were_given() {
+fn worker_threads_run_on_their_cores() {
     let core = ring::usable_cores().unwrap()[0];
     let dir = Dir::new("workers");
     let mut config = ring_config(LaneId(0));
     let file = File::create(dir.0.join("log")).unwrap().into();
     config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES, feed: None });
     config.worker_cores = vec![core];
-    let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
+    let (mut ring, mut recorder) = (Ring::new(config).unwrap(), Recorder::default());
     let own_id = rustix::thread::gettid().as_raw_nonzero();
     let worker_name = match ring.driver() {
         DriverKind::IoUring => format!("iou-wrk-{own_id}"),
         DriverKind::Epoll => format!("files-{own_id}"),
     };
-    // A durable write is never done on the lane's own thread. The kernel's worker ends when it has had
-    // nothing to do for a while, which on a busy machine may be before it is looked for.
+    // A durable write is never done on the lane's own thread. An idle kernel worker ends after a
+    // while, which on a busy machine may be before the test finds it.
     let mut cores_of_worker = std::iter::repeat_with(|| {
-        append(&mut ring, &mut diary, b"x").unwrap();
+        append(&mut ring, &mut recorder, b"x").unwrap();
         cores_of(&worker_name)
     });
     let found = cores_of_worker.find(|found| !found.is_empty()).unwrap();

@@ -1,7 +1,7 @@
-//! Lists of pieces of an object, on a real file: what is short or missing is zeros, what fails is told
-//! once, and buffers are given back.
+//! List reads of an object, on a real file: missing bytes are zeros, a failure is reported once,
+//! and buffers are released.
 
-use super::support::{Diary, Dir, noise, ring_config, turns};
+use super::support::{Dir, Recorder, noise, ring_config, turns};
 use interface::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, Ticket};
 use ring::{FaultPoint, Ring};
 use std::fs::{self, File};
@@ -12,16 +12,16 @@ use wire::{InodeNo, LaneId, Piece, Pieces, Wire as _};
 const OBJECT: Object = Object { shard_index: 3, stripe_index: 0, inode: InodeNo(7) };
 const BULK_BYTES_MAX: usize = 1 << 20;
 
-/// Which of the reads that come fail; the last one is the next.
+/// Which of the coming reads fail; the last element is the next read.
 type Fails = Arc<Mutex<Vec<bool>>>;
 
-struct World {
+struct Fixture {
     ring: Ring,
-    diary: Diary,
+    recorder: Recorder,
     fails: Fails,
 }
 
-impl World {
+impl Fixture {
     fn open(dir: &Path, buffer_bytes_max: usize) -> Self {
         let mut config = ring_config(LaneId(0));
         config.store = Some(File::open(dir).unwrap().into());
@@ -34,7 +34,7 @@ impl World {
                 point == FaultPoint::ObjectRead && known.lock().unwrap().pop().unwrap_or_default();
             fails.then_some(Errno(5))
         }));
-        Self { ring: Ring::new(config).unwrap(), diary: Diary::default(), fails }
+        Self { ring: Ring::new(config).unwrap(), recorder: Recorder::default(), fails }
     }
 
     fn begin(&mut self, ticket: u64, pieces: &[(u64, u32)]) {
@@ -52,23 +52,23 @@ impl World {
     }
 
     fn next(&mut self) -> (u64, Result<Option<Bulk>, Errno>) {
-        turns(&mut self.ring, &mut self.diary, |diary| !diary.events.is_empty());
-        match self.diary.events.remove(0) {
+        turns(&mut self.ring, &mut self.recorder, |recorder| !recorder.events.is_empty());
+        match self.recorder.events.remove(0) {
             Event::Object(ObjectEvent::Read { ticket, result }) => (ticket.0, result),
             other => panic!("{other:?}"),
         }
     }
 
-    /// A turn later no buffer is in use.
+    /// After one more turn no buffer is in use.
     fn assert_freed(&mut self) {
         let action = Action::Object(ObjectAction::Stat { ticket: Ticket(99), object: OBJECT });
         self.ring.with(|turn| turn.act(action));
-        turns(&mut self.ring, &mut self.diary, |diary| !diary.events.is_empty());
-        self.diary.events.clear();
-        assert_eq!(self.ring.buffer_bytes(), 0, "buffers are given back");
+        turns(&mut self.ring, &mut self.recorder, |recorder| !recorder.events.is_empty());
+        self.recorder.events.clear();
+        assert_eq!(self.ring.buffer_bytes(), 0, "buffers are released");
     }
 
-    /// The bytes of the next list that ends; its buffer is given back.
+    /// The bytes of the next list that completes; its buffer is released.
     fn bytes(&mut self, ticket: u64) -> Vec<u8> {
         let (found, result) = self.next();
         assert_eq!(found, ticket);
@@ -90,68 +90,68 @@ fn a_list_has_all_pieces_in_their_order() {
     let dir = Dir::new("list");
     let model = noise(1, 100_000);
     store(&dir, &model);
-    let mut world = World::open(&dir.0, 8 << 20);
-    // Bytes of other lists lie in the buffers that are used again.
+    let mut fixture = Fixture::open(&dir.0, 8 << 20);
+    // Reused buffers hold bytes of other lists.
     for round in 0..20_u64 {
         let pieces: Vec<(u64, u32)> = (0..256)
             .map(|index| {
                 ((index * 7919 + round * 104_729) % 110_000, 1 + (index as u32 * 13) % 4000)
             })
             .collect();
-        world.begin(round, &pieces);
+        fixture.begin(round, &pieces);
         let byte = |at: u64| model.get(at as usize).copied().unwrap_or(0);
         let wanted: Vec<u8> = pieces
             .iter()
             .flat_map(|(from, count)| (*from..from + u64::from(*count)).map(byte))
             .collect();
-        assert!(world.bytes(round) == wanted, "round {round}");
+        assert!(fixture.bytes(round) == wanted, "round {round}");
     }
-    world.assert_freed();
+    fixture.assert_freed();
 }
 
 #[test]
-fn of_an_object_that_does_not_exist_all_is_zeros() {
+fn an_absent_object_reads_as_zeros() {
     let dir = Dir::new("list-none");
-    let mut world = World::open(&dir.0, 8 << 20);
-    world.begin(1, &[(0, 10), (5000, 20)]);
-    assert_eq!(world.bytes(1), [0; 30]);
+    let mut fixture = Fixture::open(&dir.0, 8 << 20);
+    fixture.begin(1, &[(0, 10), (5000, 20)]);
+    assert_eq!(fixture.bytes(1), [0; 30]);
     assert!(!dir.0.join("03").exists(), "nothing is made by reading");
-    world.assert_freed();
+    fixture.assert_freed();
 }
 
 #[test]
 fn a_piece_that_fails_fails_its_list_once() {
     let dir = Dir::new("list-fails");
     store(&dir, &noise(2, 10_000));
-    let mut world = World::open(&dir.0, 8 << 20);
+    let mut fixture = Fixture::open(&dir.0, 8 << 20);
     for failing in 0..4 {
-        *world.fails.lock().unwrap() = (0..4).rev().map(|index| index == failing).collect();
-        world.begin(failing, &[(0, 10), (100, 10), (200, 10), (300, 10)]);
-        assert_eq!(world.next(), (failing, Err(Errno(5))), "piece {failing}");
-        world.assert_freed();
+        *fixture.fails.lock().unwrap() = (0..4).rev().map(|index| index == failing).collect();
+        fixture.begin(failing, &[(0, 10), (100, 10), (200, 10), (300, 10)]);
+        assert_eq!(fixture.next(), (failing, Err(Errno(5))), "piece {failing}");
+        fixture.assert_freed();
     }
-    world.begin(9, &[(0, 10), (300, 10)]);
-    assert_eq!(world.bytes(9).len(), 20);
+    fixture.begin(9, &[(0, 10), (300, 10)]);
+    assert_eq!(fixture.bytes(9).len(), 20);
 }
 
-/// With space for one buffer at a time lists wait for each other, and all of them end.
+/// With one buffer at a time, lists wait for each other, and all complete.
 #[test]
-fn lists_wait_for_room() {
+fn lists_wait_for_buffers() {
     let dir = Dir::new("list-space");
     let model = noise(3, BULK_BYTES_MAX);
     store(&dir, &model);
-    let mut world = World::open(&dir.0, BULK_BYTES_MAX);
+    let mut fixture = Fixture::open(&dir.0, BULK_BYTES_MAX);
     let half = u32::try_from(BULK_BYTES_MAX / 2).unwrap();
     for ticket in 0..5 {
-        world.begin(ticket, &[(u64::from(half), half), (0, half)]);
+        fixture.begin(ticket, &[(u64::from(half), half), (0, half)]);
     }
     for _ in 0..5 {
-        let (_, result) = world.next();
+        let (_, result) = fixture.next();
         let bulk = result.unwrap().unwrap();
-        let bytes = world.ring.bulk_bytes(bulk).to_vec();
+        let bytes = fixture.ring.bulk_bytes(bulk).to_vec();
         assert!(bytes[..half as usize] == model[half as usize..]);
         assert!(bytes[half as usize..] == model[..half as usize]);
-        world.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+        fixture.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
     }
-    world.assert_freed();
+    fixture.assert_freed();
 }

@@ -1,6 +1,8 @@
-//! Mail between lanes, sleeping and waking, timers, the end.
+//! Messages between lanes, sleep and wakeup, timers, stopping.
 
-use super::support::{Closure, Diary, ask, frame, hello, only_mailbox, ring_config, start, turns};
+use super::support::{
+    Closure, Recorder, ask, frame, hello, only_mailbox, ring_config, start, turns,
+};
 use interface::{
     Action, Core, Event, KernelAction, KernelEvent, Mail, Mono, NetAction, NetEvent, Now,
     PeerAction, PeerEvent, Say, Turn,
@@ -13,19 +15,19 @@ use std::rc::Rc;
 use wire::LaneId;
 
 const LANE_COUNT: u16 = 3;
-const LETTER_COUNT: u64 = 20_000;
+const MESSAGE_COUNT: u64 = 20_000;
 
-/// Sends letters to every peer lane in bursts, whenever somebody wrote; counts what comes.
-struct Gossip {
+/// Sends messages to every peer lane in bursts, whenever one arrives; counts those received.
+struct Flooder {
     lane: u16,
     sent_count: u64,
     received: Vec<u64>,
 }
 
-impl Gossip {
+impl Flooder {
     fn send(&mut self, turn: &mut Turn<'_>) {
         let burst_count = 1 + self.sent_count % 3000;
-        for _ in 0..burst_count.min(LETTER_COUNT - self.sent_count) {
+        for _ in 0..burst_count.min(MESSAGE_COUNT - self.sent_count) {
             for to in (0..LANE_COUNT).filter(|to| *to != self.lane) {
                 let mail = Mail::Interrupt { unique: self.sent_count };
                 turn.act(PeerAction::Mail { to: LaneId(to), mail });
@@ -35,7 +37,7 @@ impl Gossip {
     }
 }
 
-impl Core for Gossip {
+impl Core for Flooder {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Tick => self.send(turn),
@@ -52,38 +54,38 @@ impl Core for Gossip {
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
-        if self.sent_count < LETTER_COUNT {
+        if self.sent_count < MESSAGE_COUNT {
             turn.act(Action::WakeAt { at: turn.now.mono.after_ms(1) });
         }
-        let all = self.received.iter().filter(|count| **count == LETTER_COUNT).count();
-        if all == usize::from(LANE_COUNT) - 1 && self.sent_count == LETTER_COUNT {
+        let all = self.received.iter().filter(|count| **count == MESSAGE_COUNT).count();
+        if all == usize::from(LANE_COUNT) - 1 && self.sent_count == MESSAGE_COUNT {
             turn.act(Action::Stopped);
         }
     }
 }
 
 #[test]
-fn every_letter_arrives_once_and_in_order_though_readers_sleep() {
+fn every_message_arrives_once_and_in_order_at_sleeping_readers() {
     let lanes: Vec<_> = Mesh::mailboxes(LANE_COUNT)
         .unwrap()
         .into_iter()
         .map(|mailbox| {
             let lane = mailbox.lane().0;
-            start(mailbox, move |_| Gossip {
+            start(mailbox, move |_| Flooder {
                 lane,
                 sent_count: 0,
                 received: vec![0; usize::from(LANE_COUNT)],
             })
         })
         .collect();
-    // Every lane ends only when it has all letters of all others.
+    // Each lane ends only when it has all messages of all others.
     let woken_count: u64 =
         lanes.into_iter().map(|lane| lane.thread.join().unwrap().wake_count).sum();
     println!("{woken_count} of them were woken for it");
 }
 
 #[test]
-fn letters_go_back_and_forth_between_two_sleepers() {
+fn messages_go_back_and_forth_between_sleeping_lanes() {
     let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let pong = start(mailboxes.pop().unwrap(), |_| {
         Closure(|turn: &mut Turn<'_>, event| match event {
@@ -124,7 +126,7 @@ fn letters_go_back_and_forth_between_two_sleepers() {
 }
 
 #[test]
-fn what_a_sister_said_comes_before_what_was_asked_after_it() {
+fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
     let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -132,46 +134,47 @@ fn what_a_sister_said_comes_before_what_was_asked_after_it() {
         let config = Config { mailbox: mailboxes.pop(), ..ring_config(LaneId(lane)) };
         Ring::new(Config { listener: listener.map(Into::into), ..config }).unwrap()
     };
-    let (mut asked, mut peer_lane) = (lane(1, Some(listener)), lane(0, None));
-    let mut diary = Diary::default();
+    let (mut pending, mut peer_lane) = (lane(1, Some(listener)), lane(0, None));
+    let mut recorder = Recorder::default();
     client.write_all(&hello(b"it is me")).unwrap();
-    turns(&mut asked, &mut diary, |diary| !diary.events.is_empty());
-    let Event::Net(NetEvent::Frame { conn, .. }) = diary.events[0] else {
-        panic!("{:?}", diary.events)
+    turns(&mut pending, &mut recorder, |recorder| !recorder.events.is_empty());
+    let Event::Net(NetEvent::Frame { conn, .. }) = recorder.events[0] else {
+        panic!("{:?}", recorder.events)
     };
-    asked.with(|turn| turn.act(NetAction::admit(conn)));
+    pending.with(|turn| turn.act(NetAction::admit(conn)));
     for unique in 1..=50 {
         peer_lane.with(|turn| {
             let mail = Mail::Interrupt { unique };
             turn.act(PeerAction::Mail { to: LaneId(1), mail });
             turn.act(Action::WakeAt { at: turn.now.mono });
         });
-        peer_lane.turn(&mut Diary::default()).unwrap();
+        peer_lane.turn(&mut Recorder::default()).unwrap();
         client.write_all(&frame(unique, &[])).unwrap();
-        diary.events.clear();
-        turns(&mut asked, &mut diary, |diary| diary.events.len() >= 2);
+        recorder.events.clear();
+        turns(&mut pending, &mut recorder, |recorder| recorder.events.len() >= 2);
         let said =
             Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Interrupt { unique } });
-        assert_eq!(diary.events[0], said);
+        assert_eq!(recorder.events[0], said);
         assert!(
-            matches!(diary.events[1], Event::Net(NetEvent::Frame { .. })),
+            matches!(recorder.events[1], Event::Net(NetEvent::Frame { .. })),
             "{:?}",
-            diary.events
+            recorder.events
         );
     }
 }
 
 #[test]
-fn mail_to_oneself_arrives() {
+fn a_message_to_the_own_lane_arrives() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
-    let mut diary = Diary::default();
+    let mut recorder = Recorder::default();
     let mail = Mail::Interrupt { unique: 9 };
-    let event = ask(&mut ring, &mut diary, Action::Peer(PeerAction::Mail { to: LaneId(0), mail }));
+    let event =
+        ask(&mut ring, &mut recorder, Action::Peer(PeerAction::Mail { to: LaneId(0), mail }));
     assert_eq!(event, Event::Peer(PeerEvent::Mail { from: LaneId(0), mail }));
 }
 
 #[test]
-fn a_stop_from_another_thread_is_told_once_and_ends_a_sleeper() {
+fn a_stop_from_another_thread_is_reported_once_and_ends_a_sleeping_lane() {
     let lane = start(only_mailbox(), |_| {
         let mut stop_count = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
@@ -189,12 +192,12 @@ fn a_stop_from_another_thread_is_told_once_and_ends_a_sleeper() {
     assert!(counters.turn_count >= 2, "{counters:?}");
 }
 
-/// Notes when turns were taken.
+/// Records when turns were taken.
 #[derive(Debug)]
 struct Timer {
-    asked: Vec<Mono>,
+    pending: Vec<Mono>,
     seen: Vec<Now>,
-    /// Turns without an event tell nothing about an alarm.
+    /// Turns without an event say nothing about a timer.
     ticks: usize,
 }
 
@@ -206,7 +209,7 @@ impl Core for Timer {
         if self.ticks == 1 {
             for ms in [30, 10, 20, 10] {
                 let at = turn.now.mono.after_ms(ms);
-                self.asked.push(at);
+                self.pending.push(at);
                 turn.act(Action::WakeAt { at });
             }
         }
@@ -215,27 +218,27 @@ impl Core for Timer {
 }
 
 #[test]
-fn every_alarm_has_its_turn_and_time_rises() {
-    // Not the lane that looks at the wall clock now and then, which somebody may set.
+fn every_timer_gets_its_turn_and_time_rises() {
+    // Not lane 0, which refreshes the wall clock, because the system's clock may be set.
     let mut ring = Ring::new(ring_config(LaneId(1))).unwrap();
-    let mut timer = Timer { asked: Vec::new(), seen: Vec::new(), ticks: 0 };
-    // On a busy machine one turn may be late for two alarms.
+    let mut timer = Timer { pending: Vec::new(), seen: Vec::new(), ticks: 0 };
+    // On a busy machine one turn may serve two timers.
     turns(&mut ring, &mut timer, |timer| {
-        let last = timer.asked.iter().max();
+        let last = timer.pending.iter().max();
         last.is_some_and(|last| timer.seen.last().is_some_and(|seen| seen.mono >= *last))
     });
     for seen in &timer.seen[1..] {
-        let due = timer.asked.iter().any(|at| *at <= seen.mono);
+        let due = timer.pending.iter().any(|at| *at <= seen.mono);
         assert!(due, "a tick before its time: {timer:?}");
     }
-    assert!(timer.ticks <= 4, "one for each time asked for, and the first: {timer:?}");
+    assert!(timer.ticks <= 4, "one for each time pending for, and the first: {timer:?}");
     assert!(timer.seen.is_sorted_by(|a, b| a.mono < b.mono && a.wall_ns < b.wall_ns), "{timer:?}");
     let turn_count = ring.counters().turn_count;
     assert!(turn_count < 20, "it slept in between, not {turn_count} turns");
 }
 
 #[test]
-fn lines_reach_their_ears() {
+fn log_lines_reach_the_callback() {
     let said = Rc::new(RefCell::new(Vec::new()));
     let mut config = ring_config(LaneId(0));
     let ears = Rc::clone(&said);
@@ -245,7 +248,7 @@ fn lines_reach_their_ears() {
         let line = turn.arena.put("schön".as_bytes());
         turn.act(Action::Log { say: Say::Warning, line });
     });
-    assert!(ring.turn(&mut Diary::default()).unwrap());
+    assert!(ring.turn(&mut Recorder::default()).unwrap());
     assert_eq!(*said.borrow(), [(Say::Warning, "schön".to_owned())]);
 }
 
@@ -273,5 +276,5 @@ fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
         .split_ascii_whitespace()
         .flat_map(|gid| gid.parse::<u32>().unwrap().to_le_bytes())
         .collect();
-    assert_eq!(found, [Some(expected), None, Some(vec![])], "who has other ids has none for us");
+    assert_eq!(found, [Some(expected), None, Some(vec![])], "other ids yield no groups");
 }

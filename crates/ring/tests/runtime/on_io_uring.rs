@@ -1,11 +1,11 @@
-//! The seams on io_uring.
+//! The runtime's tests on io_uring.
 
 /// The driver of every ring here.
 pub const DRIVER: ring::DriverKind = ring::DriverKind::IoUring;
 
-/// Who reads and writes objects.
+/// What reads and writes objects.
 pub const ENGINE: ring::IoEngine = ring::IoEngine::Auto;
-/// Whether that is done past the page cache.
+/// Whether that bypasses the page cache.
 pub const DIRECT: bool = false;
 
 #[path = "bulk.rs"]

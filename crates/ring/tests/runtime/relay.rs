@@ -1,7 +1,7 @@
-//! Connections whose socket one lane has and whose requests another one answers.
+//! Relayed connections: one lane has the socket, another executes the requests.
 
 use super::support::{
-    Closure, Diary, Dir, Lane, NEVER_MS, PATIENCE, echo, frame, hello, noise, read_frame,
+    Closure, Dir, GIVE_UP_AFTER, Lane, NEVER_MS, Recorder, echo, frame, hello, noise, read_frame,
     ring_config, start,
 };
 use interface::{
@@ -16,22 +16,22 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 use wire::{HEAD_BYTES, LaneId, ProtocolError};
 
-/// The lane that answers.
-const OWNER: LaneId = LaneId(1);
+/// The executing lane.
+const EXECUTOR: LaneId = LaneId(1);
 
-/// Keeps sockets and lets the owner have the rest; hears of each connection once.
-fn relays() -> impl Core {
+/// Keeps sockets and relays to the executing lane; its core gets one event per connection.
+fn relaying_core() -> impl Core {
     Closure(|turn: &mut Turn<'_>, event| match event {
         Event::Net(NetEvent::Frame { conn, frame: hello, bulk: None }) => {
-            turn.act(NetAction::Relay { conn, lane: OWNER, hello });
+            turn.act(NetAction::Relay { conn, lane: EXECUTOR, hello });
         }
         Event::Stop => turn.act(Action::Stopped),
         Event::Tick => {}
-        other => panic!("the front's core hears nothing but Hellos: {other:?}"),
+        other => panic!("the proxy lane's core gets only Hellos: {other:?}"),
     })
 }
 
-/// What the owner answers a Hello with: itself, and the peer is admitted.
+/// The executing lane's response to a Hello: it echoes it and admits the peer.
 fn welcome(turn: &mut Turn<'_>, event: Event) {
     if let Event::Net(NetEvent::HandedOver { conn, hello }) = event {
         turn.act(NetAction::admit(conn));
@@ -40,34 +40,35 @@ fn welcome(turn: &mut Turn<'_>, event: Event) {
 }
 
 struct Pair {
-    front: Lane,
-    owner: Lane,
+    proxy: Lane,
+    executor: Lane,
     address: SocketAddr,
 }
 
 impl Pair {
     fn start<B: Core>(
         tune: impl Fn(&mut Config) + Copy + Send + 'static,
-        owner: impl FnOnce(&mut Config) -> B + Send + 'static,
+        executor: impl FnOnce(&mut Config) -> B + Send + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut mailboxes = Mesh::mailboxes(2).unwrap();
-        let owner = start(mailboxes.pop().unwrap(), move |config| {
+        let executor = start(mailboxes.pop().unwrap(), move |config| {
             tune(config);
-            owner(config)
+            executor(config)
         });
-        let front = start(mailboxes.pop().unwrap(), move |config| {
+        let proxy = start(mailboxes.pop().unwrap(), move |config| {
             config.listener = Some(listener.into());
-            // The end of a front waits for owners, and here most of them say no more.
+            // A stopping proxy lane waits for executing lanes, most of which send nothing more
+            // here.
             config.limits.stop_ms_max = 10;
             tune(config);
-            relays()
+            relaying_core()
         });
-        Self { front, owner, address }
+        Self { proxy, executor, address }
     }
 
-    /// The owner echoes.
+    /// The executing lane echoes.
     fn echoes(tune: impl Fn(&mut Config) + Copy + Send + 'static) -> (Self, Receiver<Event>) {
         let (sender, ended) = channel();
         let pair = Self::start(tune, move |_| {
@@ -80,17 +81,17 @@ impl Pair {
         (pair, ended)
     }
 
-    /// What the front counted, and what the owner did.
+    /// The counters of the proxy lane and of the executing lane.
     fn stop(self) -> (Counters, Counters) {
-        (self.front.stop(), self.owner.stop())
+        (self.proxy.stop(), self.executor.stop())
     }
 
-    fn greet(&self) -> TcpStream {
-        greet(TcpStream::connect(self.address).unwrap())
+    fn connect(&self) -> TcpStream {
+        connect(TcpStream::connect(self.address).unwrap())
     }
 }
 
-fn greet(mut stream: TcpStream) -> TcpStream {
+fn connect(mut stream: TcpStream) -> TcpStream {
     stream.write_all(&hello(b"hi")).unwrap();
     assert_eq!(read_frame(&mut stream).unwrap(), hello(b"hi"));
     stream
@@ -106,27 +107,31 @@ fn ends(stream: &mut TcpStream) {
 }
 
 #[test]
-fn frames_and_bulk_of_every_size_pass_both_ways() {
+fn frames_with_bulk_of_every_size_pass_both_ways() {
     let (pair, _ended) = Pair::echoes(|_| {});
-    let mut stream = pair.greet();
+    let mut stream = pair.connect();
     for bulk_bytes in [0, 1, 4095, 4096, 70_000, 1 << 20] {
         let sent = frame(7, &noise(bulk_bytes as u64, bulk_bytes));
         stream.write_all(&sent).unwrap();
         assert_eq!(read_frame(&mut stream).unwrap(), sent, "{bulk_bytes} bytes of bulk");
     }
-    let (front, owner) = pair.stop();
-    assert_eq!((front.frame_in_count, front.frame_out_count), (7, 7));
-    assert_eq!(front.in_bytes, front.out_bytes);
-    assert_eq!((owner.recv_count, owner.send_count), (0, 0), "the owner has no socket");
-    assert!(front.message_out_count >= 7, "{front:?}");
-    assert_eq!(front.message_out_count, owner.message_in_count);
-    assert_eq!(front.protocol_error_count + owner.protocol_error_count, 0);
+    let (proxy, executor) = pair.stop();
+    assert_eq!((proxy.frame_in_count, proxy.frame_out_count), (7, 7));
+    assert_eq!(proxy.in_bytes, proxy.out_bytes);
+    assert_eq!(
+        (executor.recv_count, executor.send_count),
+        (0, 0),
+        "the executing lane has no socket"
+    );
+    assert!(proxy.message_out_count >= 7, "{proxy:?}");
+    assert_eq!(proxy.message_out_count, executor.message_in_count);
+    assert_eq!(proxy.protocol_error_count + executor.protocol_error_count, 0);
 }
 
 #[test]
 fn many_frames_at_once_come_back_in_order() {
     let (pair, _ended) = Pair::echoes(|_| {});
-    let mut stream = pair.greet();
+    let mut stream = pair.connect();
     let sent: Vec<Vec<u8>> = (0..5000)
         .map(|xid| frame(xid, &noise(xid, if xid % 50 == 0 { 90_000 } else { 0 })))
         .collect();
@@ -137,16 +142,16 @@ fn many_frames_at_once_come_back_in_order() {
         assert_eq!(&read_frame(&mut stream).unwrap(), expected);
     }
     writing.join().unwrap();
-    let (front, _) = pair.stop();
-    assert_eq!(front.frame_out_count, 5001);
+    let (proxy, _) = pair.stop();
+    assert_eq!(proxy.frame_out_count, 5001);
 }
 
 #[test]
-fn many_clients_wait_for_buffers_at_both_ends_and_go_on() {
+fn many_clients_wait_for_buffers_at_both_lanes_and_continue() {
     let (pair, _ended) = Pair::echoes(|config| config.limits.buffer_bytes_max = 2 << 20);
     let clients: Vec<_> = (0..8)
         .map(|client| {
-            let mut stream = pair.greet();
+            let mut stream = pair.connect();
             std::thread::spawn(move || {
                 for round in 0..10 {
                     let sent = frame(round, &noise(client * 100 + round, 1 << 20));
@@ -164,9 +169,9 @@ fn many_clients_wait_for_buffers_at_both_ends_and_go_on() {
 }
 
 #[test]
-fn a_wrong_checksum_is_met_at_the_front_and_told_to_the_owner() {
+fn the_proxy_lane_finds_a_wrong_checksum_and_reports_it_to_the_executing_lane() {
     let (pair, ended) = Pair::echoes(|_| {});
-    let mut stream = pair.greet();
+    let mut stream = pair.connect();
     let mut sent = frame(1, &noise(1, 100_000));
     let last = sent.len() - 1;
     sent[last] ^= 1;
@@ -176,36 +181,36 @@ fn a_wrong_checksum_is_met_at_the_front_and_told_to_the_owner() {
         CloseReason::ProtocolError(ProtocolError::Checksum)
     );
     ends(&mut stream);
-    let (front, owner) = pair.stop();
-    assert_eq!((front.protocol_error_count, owner.protocol_error_count), (1, 0));
+    let (proxy, executor) = pair.stop();
+    assert_eq!((proxy.protocol_error_count, executor.protocol_error_count), (1, 0));
 }
 
 #[test]
-fn a_client_that_goes_is_gone_at_the_owner() {
+fn a_closed_connection_is_reported_to_the_executing_lane() {
     let (pair, ended) = Pair::echoes(|_| {});
     for part in 0..20 {
-        let mut stream = pair.greet();
+        let mut stream = pair.connect();
         let sent = frame(1, &noise(1, 1 << 20));
-        // Nothing, or the middle of a head, or of a bulk.
+        // Nothing, or part of a header, or part of a bulk.
         stream.write_all(&sent[..part * 50_000]).unwrap();
         if part % 2 == 0 {
             drop(stream);
         } else {
-            // Unread bytes or not, it is a reset.
+            // A reset, with or without unread bytes.
             sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
             drop(stream);
         }
         let reason = reason_of(ended.recv().unwrap());
-        let gone = matches!(reason, CloseReason::Ended | CloseReason::Failed(Errno(104)));
-        assert!(gone, "{reason:?}");
+        let closed = matches!(reason, CloseReason::Ended | CloseReason::Failed(Errno(104)));
+        assert!(closed, "{reason:?}");
     }
-    let (front, owner) = pair.stop();
-    assert_eq!(front.frame_in_count, 20, "no part of a frame is a frame");
-    assert_eq!(owner.protocol_error_count, 0);
+    let (proxy, executor) = pair.stop();
+    assert_eq!(proxy.frame_in_count, 20, "no part of a frame is a frame");
+    assert_eq!(executor.protocol_error_count, 0);
 }
 
 #[test]
-fn what_the_owner_sent_before_a_close_arrives() {
+fn frames_sent_by_the_executing_lane_before_a_close_arrive() {
     let pair = Pair::start(
         |_| {},
         |_| {
@@ -216,18 +221,18 @@ fn what_the_owner_sent_before_a_close_arrives() {
                         (0..2000)
                             .for_each(|_| turn.act(NetAction::Send { conn, frame, bulk: None }));
                         turn.act(NetAction::Close { conn });
-                        // Nothing happens any more.
+                        // This has no effect any more.
                         turn.act(NetAction::Send { conn, frame, bulk: None });
                     }
                     Event::Stop => turn.act(Action::Stopped),
-                    Event::Net(NetEvent::Closed { .. }) => panic!("who closes hears no more"),
+                    Event::Net(NetEvent::Closed { .. }) => panic!("no event follows a close"),
                     _ => {}
                 }
             })
         },
     );
     for round in 0..5 {
-        let mut stream = pair.greet();
+        let mut stream = pair.connect();
         let sent = frame(round, &[]);
         stream.write_all(&sent).unwrap();
         for _ in 0..2000 {
@@ -238,22 +243,23 @@ fn what_the_owner_sent_before_a_close_arrives() {
     pair.stop();
 }
 
-/// Both are asked to end, the front first; the owner says its last words after that.
+/// Both lanes are pending to stop, the proxy lane first; the executing lane sends its last replies
+/// after that.
 #[test]
-fn an_orderly_stop_lets_what_the_owner_says_last_leave() {
+fn an_orderly_stop_sends_the_executing_lanes_last_replies() {
     let pair = Pair::start(
         |config| config.limits.stop_ms_max = NEVER_MS,
         |_| {
-            let mut asked = Vec::new();
+            let mut pending = Vec::new();
             Closure(move |turn: &mut Turn<'_>, event| {
                 welcome(turn, event);
                 match event {
                     Event::Net(NetEvent::Frame { conn, frame, .. }) => {
-                        asked.push((conn, turn.arena.get(frame).to_vec()));
+                        pending.push((conn, turn.arena.get(frame).to_vec()));
                         turn.act(NetAction::Send { conn, frame, bulk: None });
                     }
                     Event::Stop => {
-                        for (conn, frame) in asked.drain(..) {
+                        for (conn, frame) in pending.drain(..) {
                             let frame = turn.arena.put(&frame);
                             (0..1000).for_each(|_| {
                                 turn.act(NetAction::Send { conn, frame, bulk: None })
@@ -267,23 +273,24 @@ fn an_orderly_stop_lets_what_the_owner_says_last_leave() {
             })
         },
     );
-    let mut stream = pair.greet();
+    let mut stream = pair.connect();
     let sent = frame(3, &[]);
     stream.write_all(&sent).unwrap();
     assert_eq!(read_frame(&mut stream).unwrap(), sent);
-    pair.front.stopper.stop();
-    pair.owner.stopper.stop();
+    pair.proxy.stopper.stop();
+    pair.executor.stopper.stop();
     for _ in 0..1000 {
         assert_eq!(read_frame(&mut stream).unwrap(), sent);
     }
     ends(&mut stream);
-    pair.front.thread.join().unwrap();
-    pair.owner.thread.join().unwrap();
+    pair.proxy.thread.join().unwrap();
+    pair.executor.thread.join().unwrap();
 }
 
-/// Nothing more is taken from it than its pause allows, and it is let go; the owner hears why.
+/// The connection receives no more than its limit allows, and is closed; the executing lane gets
+/// the reason.
 #[test]
-fn a_client_that_does_not_read_is_too_slow_and_bounded() {
+fn a_relayed_client_that_does_not_read_is_bounded_and_closed() {
     let (pair, ended) = Pair::echoes(|config| {
         config.limits.conn_out_bytes_pause = 8 << 20;
         config.limits.stall_ms_max = 200;
@@ -291,26 +298,26 @@ fn a_client_that_does_not_read_is_too_slow_and_bounded() {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 32 * 1024).unwrap();
     rustix::net::connect(&socket, &pair.address).unwrap();
-    let mut stream = greet(TcpStream::from(socket));
+    let mut stream = connect(TcpStream::from(socket));
     let sent = frame(1, &noise(1, 1 << 20));
     while stream.write_all(&sent).is_ok() {}
     assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::TooSlow);
-    let (front, owner) = pair.stop();
-    assert_eq!(front.protocol_error_count + owner.protocol_error_count, 0);
-    // The pause, what was under way to the owner and back, and what is with the kernel and not counted
-    // because its send was cut off.
-    assert!(front.in_bytes - front.out_bytes <= 20 << 20, "{front:?}");
+    let (proxy, executor) = pair.stop();
+    assert_eq!(proxy.protocol_error_count + executor.protocol_error_count, 0);
+    // The limit, bytes on their way to the executing lane and back, and bytes in the kernel that
+    // are not counted because their send was cut off.
+    assert!(proxy.in_bytes - proxy.out_bytes <= 20 << 20, "{proxy:?}");
 }
 
 #[test]
-fn who_is_not_admitted_is_heard_one_frame_at_a_time() {
-    let (sender, heard) = channel();
+fn before_admission_frames_are_applied_one_at_a_time() {
+    let (sender, received) = channel();
     let pair =
         Pair::start(|_| {}, move |_| Counting { sender, turn_count: 0, event_count: 0, limit: 10 });
     let mut stream = TcpStream::connect(pair.address).unwrap();
     let all: Vec<u8> = (0..10).flat_map(|number| hello(&[number; 40])).collect();
     stream.write_all(&all).unwrap();
-    let counts: Vec<u64> = heard.iter().take(10).collect();
+    let counts: Vec<u64> = received.iter().take(10).collect();
     assert!(counts.iter().all(|count| *count == 1), "in a turn: {counts:?}");
     let mut back = vec![0; all.len()];
     stream.read_exact(&mut back).unwrap();
@@ -349,7 +356,7 @@ impl Core for Counting {
 }
 
 #[test]
-fn long_frames_and_bulk_are_protocol_errors_until_the_owner_has_admitted() {
+fn long_frames_and_bulk_are_protocol_errors_before_the_executing_lane_admits() {
     let (sender, ended) = channel();
     let pair = Pair::start(
         |_| {},
@@ -365,7 +372,7 @@ fn long_frames_and_bulk_are_protocol_errors_until_the_owner_has_admitted() {
             })
         },
     );
-    let mut stream = pair.greet();
+    let mut stream = pair.connect();
     stream.write_all(&frame(1, b"bulk")).unwrap();
     assert_eq!(
         reason_of(ended.recv().unwrap()),
@@ -376,25 +383,25 @@ fn long_frames_and_bulk_are_protocol_errors_until_the_owner_has_admitted() {
 }
 
 #[test]
-fn an_owner_without_room_refuses() {
+fn an_executing_lane_at_its_connection_limit_refuses() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut mailboxes = Mesh::mailboxes(2).unwrap();
-    let owner = start(mailboxes.pop().unwrap(), |config| {
+    let executor = start(mailboxes.pop().unwrap(), |config| {
         config.limits.conn_count_max = 0;
-        relays()
+        relaying_core()
     });
-    let front = start(mailboxes.pop().unwrap(), |config| {
+    let proxy = start(mailboxes.pop().unwrap(), |config| {
         config.listener = Some(listener.into());
-        relays()
+        relaying_core()
     });
     stream.write_all(&hello(b"hi")).unwrap();
     ends(&mut stream);
-    front.stop();
-    assert_eq!(owner.stop().refused_count, 1);
+    proxy.stop();
+    assert_eq!(executor.stop().refused_count, 1);
 }
 
-/// What is relayed goes no further.
+/// A relayed connection is not relayed further.
 #[test]
 fn a_relayed_connection_is_neither_handed_over_nor_relayed_again() {
     for again in [false, true] {
@@ -421,15 +428,15 @@ fn a_relayed_connection_is_neither_handed_over_nor_relayed_again() {
             reason_of(ended.recv().unwrap()),
             CloseReason::ProtocolError(ProtocolError::Sequence)
         );
-        let (front, owner) = pair.stop();
-        assert_eq!((front.protocol_error_count, owner.protocol_error_count), (0, 1));
+        let (proxy, executor) = pair.stop();
+        assert_eq!((proxy.protocol_error_count, executor.protocol_error_count), (0, 1));
     }
 }
 
 /// Rings of one thread that take turns without sleeping.
 struct Rings {
     rings: Vec<Ring>,
-    diaries: Vec<Diary>,
+    recorders: Vec<Recorder>,
 }
 
 impl Rings {
@@ -440,27 +447,27 @@ impl Rings {
             Ring::new(Config { mailbox: Some(mailbox), ..config }).unwrap()
         };
         let rings: Vec<Ring> = mailboxes.map(ring).collect();
-        let diaries = rings.iter().map(|_| Diary::default()).collect();
-        Self { rings, diaries }
+        let recorders = rings.iter().map(|_| Recorder::default()).collect();
+        Self { rings, recorders }
     }
 
     fn turn(&mut self, lane: usize) {
-        let Self { rings, diaries } = self;
+        let Self { rings, recorders } = self;
         rings[lane].with(|turn| turn.act(Action::WakeAt { at: turn.now.mono }));
-        rings[lane].turn(&mut diaries[lane]).unwrap();
+        rings[lane].turn(&mut recorders[lane]).unwrap();
     }
 
     /// All take turns until a lane has so many events.
     fn until(&mut self, lane: usize, event_count: usize) {
-        self.until_holds(|rings| rings.diaries[lane].events.len() >= event_count);
+        self.until_holds(|rings| rings.recorders[lane].events.len() >= event_count);
     }
 
-    /// All take turns until that is so.
+    /// All take turns until the condition holds.
     fn until_holds(&mut self, mut holds: impl FnMut(&Self) -> bool) {
-        let given_up = Instant::now() + PATIENCE;
+        let given_up = Instant::now() + GIVE_UP_AFTER;
         while !holds(self) {
             (0..self.rings.len()).for_each(|lane| self.turn(lane));
-            assert!(Instant::now() < given_up, "not in {PATIENCE:?}: {:?}", self.diaries);
+            assert!(Instant::now() < given_up, "not in {GIVE_UP_AFTER:?}: {:?}", self.recorders);
         }
     }
 
@@ -468,24 +475,24 @@ impl Rings {
         self.rings[lane].with(|turn| turn.act(action));
     }
 
-    /// A client whose connection lane 0 relays to this one; and what it is called there.
-    fn relay(&mut self, address: SocketAddr, owner: u16) -> (TcpStream, ConnId) {
+    /// A client whose connection lane 0 relays to this lane, and its id there.
+    fn relay(&mut self, address: SocketAddr, executor: u16) -> (TcpStream, ConnId) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(&hello(b"hi")).unwrap();
-        let (known, there) = (self.diaries[0].events.len(), usize::from(owner));
+        let (known, there) = (self.recorders[0].events.len(), usize::from(executor));
         self.until(0, known + 1);
-        let Event::Net(NetEvent::Frame { conn, .. }) = self.diaries[0].events[known] else {
+        let Event::Net(NetEvent::Frame { conn, .. }) = self.recorders[0].events[known] else {
             panic!("no Hello")
         };
         self.rings[0].with(|turn| {
             let hello = turn.arena.put(&hello(b"hi"));
-            turn.act(NetAction::Relay { conn, lane: LaneId(owner), hello });
+            turn.act(NetAction::Relay { conn, lane: LaneId(executor), hello });
         });
-        let known = self.diaries[there].events.len();
+        let known = self.recorders[there].events.len();
         self.until(there, known + 1);
-        let Event::Net(NetEvent::HandedOver { conn, .. }) = self.diaries[there].events[known]
+        let Event::Net(NetEvent::HandedOver { conn, .. }) = self.recorders[there].events[known]
         else {
-            panic!("{:?}", self.diaries[there].events)
+            panic!("{:?}", self.recorders[there].events)
         };
         self.rings[there].with(|turn| {
             let frame = turn.arena.put(&hello(b"hi"));
@@ -505,26 +512,29 @@ fn listening(lane: u16, listener: &TcpListener) -> Config {
     Config { listener: listens, ..config }
 }
 
-/// Both ways an answer may lie in the order of the queues.
+/// Both orders of an answer and a message in the queues.
 #[test]
-fn what_a_sister_said_comes_before_what_is_asked_through_another() {
-    for (asked, peer_lane) in [(1, 2), (2, 1)] {
+fn a_peer_lanes_message_comes_before_a_relayed_request_that_follows_it() {
+    for (pending, peer_lane) in [(1, 2), (2, 1)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut rings = Rings::new(3, |lane| listening(lane, &listener));
-        let (mut stream, _) = rings.relay(address, asked as u16);
+        let (mut stream, _) = rings.relay(address, pending as u16);
         for unique in 1..=50 {
             let mail = Mail::Interrupt { unique };
-            rings.act(peer_lane, Action::Peer(PeerAction::Mail { to: LaneId(asked as u16), mail }));
+            rings.act(
+                peer_lane,
+                Action::Peer(PeerAction::Mail { to: LaneId(pending as u16), mail }),
+            );
             rings.turn(peer_lane);
-            let known = rings.diaries[asked].events.len();
+            let known = rings.recorders[pending].events.len();
             stream.write_all(&frame(unique, &[])).unwrap();
-            // Until the frame has been passed on, while the owner sleeps.
+            // Until the frame was forwarded, while the executing lane sleeps.
             while rings.rings[0].counters().frame_in_count < unique + 1 {
                 rings.turn(0);
             }
-            rings.until(asked, known + 2);
-            let events = &rings.diaries[asked].events[known..];
+            rings.until(pending, known + 2);
+            let events = &rings.recorders[pending].events[known..];
             assert_eq!(
                 events[0],
                 Event::Peer(PeerEvent::Mail { from: LaneId(peer_lane as u16), mail })
@@ -534,9 +544,9 @@ fn what_a_sister_said_comes_before_what_is_asked_through_another() {
     }
 }
 
-/// The owner's only buffer is in use for a while.
+/// The executing lane's only buffer is in use for a while.
 #[test]
-fn what_waits_for_a_buffer_is_bounded_and_keeps_its_order() {
+fn frames_that_wait_for_a_buffer_are_bounded_and_stay_in_order() {
     const FRAME_COUNT: usize = 40;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -551,7 +561,7 @@ fn what_waits_for_a_buffer_is_bounded_and_keeps_its_order() {
         (0..FRAME_COUNT as u64).flat_map(|xid| frame(xid, &noise(xid, 1 << 20))).collect();
     let mut rest = &sent[..];
     let (mut idle_count, mut received_bytes) = (0, 0);
-    // Until nothing moves any more.
+    // Until nothing changes any more.
     while idle_count < 200 {
         let taken_bytes = stream.write(rest).unwrap_or(0);
         rest = &rest[taken_bytes..];
@@ -567,7 +577,7 @@ fn what_waits_for_a_buffer_is_bounded_and_keeps_its_order() {
         if let Ok(count) = stream.write(rest) {
             rest = &rest[count..];
         }
-        let events = &rings.diaries[1].events;
+        let events = &rings.recorders[1].events;
         if let Some(Event::Net(NetEvent::Frame { bulk, .. })) =
             events.get(greeted_count + got_count).copied()
         {
@@ -583,20 +593,20 @@ fn what_waits_for_a_buffer_is_bounded_and_keeps_its_order() {
 }
 
 #[test]
-fn connections_that_break_anywhere_leave_nothing_behind() {
+fn broken_relayed_connections_leave_nothing_behind() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut rings = Rings::new(2, |lane| listening(lane, &listener));
     for by_owner in [false, true] {
         let (mut stream, conn) = rings.relay(address, 1);
-        let known = rings.diaries[1].events.len();
+        let known = rings.recorders[1].events.len();
         let sent = frame(1, &noise(1, 300_000));
         stream.write_all(&[&sent[..], &sent[..150_000]].concat()).unwrap();
         rings.until(1, known + 1);
         let Event::Net(NetEvent::Frame { bulk: Some(Bulk { buf, .. }), .. }) =
-            rings.diaries[1].events[known]
+            rings.recorders[1].events[known]
         else {
-            panic!("{:?}", rings.diaries[1].events)
+            panic!("{:?}", rings.recorders[1].events)
         };
         rings.act(1, Action::Release { buf });
         if by_owner {
@@ -608,22 +618,22 @@ fn connections_that_break_anywhere_leave_nothing_behind() {
         } else {
             drop(stream);
             rings.until(1, known + 2);
-            assert_eq!(reason_of(rings.diaries[1].events[known + 1]), CloseReason::Ended);
+            assert_eq!(reason_of(rings.recorders[1].events[known + 1]), CloseReason::Ended);
         }
         rings.until_holds(|rings| {
             rings.rings.iter().all(|ring| ring.conn_count() + ring.buffer_bytes() == 0)
         });
     }
-    let told = rings.diaries[0]
+    let told = rings.recorders[0]
         .events
         .iter()
         .any(|event| !matches!(event, Event::Net(NetEvent::Frame { .. })));
-    assert!(!told, "the front's core hears of Hellos only: {:?}", rings.diaries[0].events);
+    assert!(!told, "the proxy lane's core gets only Hellos: {:?}", rings.recorders[0].events);
 }
 
-/// A large read is lent from its file, and crosses as bytes.
+/// A large read is a range of its file, and crosses lanes as bytes.
 #[test]
-fn bulk_that_lies_in_a_file_becomes_bytes() {
+fn bulk_in_a_file_crosses_lanes_as_bytes() {
     const READ_BYTES: usize = 1 << 20;
     let dir = Dir::in_memory("relayed");
     let object = Object { shard_index: 3, stripe_index: 1, inode: wire::InodeNo(9) };
@@ -648,7 +658,7 @@ fn bulk_that_lies_in_a_file_becomes_bytes() {
         }),
     );
     rings.act(1, Action::Release { buf: bulk.buf });
-    let known = rings.diaries[1].events.len();
+    let known = rings.recorders[1].events.len();
     rings.until(1, known + 1);
     let read_bytes = READ_BYTES as u32;
     rings.act(
@@ -663,9 +673,9 @@ fn bulk_that_lies_in_a_file_becomes_bytes() {
     );
     rings.until(1, known + 2);
     let Event::Object(ObjectEvent::Read { result: Ok(Some(bulk)), .. }) =
-        rings.diaries[1].events[known + 1]
+        rings.recorders[1].events[known + 1]
     else {
-        panic!("{:?}", rings.diaries[1].events)
+        panic!("{:?}", rings.recorders[1].events)
     };
     assert_eq!(bulk.crc32c, None, "it was lent");
     rings.rings[1].with(|turn| {

@@ -1,6 +1,6 @@
-//! Objects of several files, held against bytes in memory.
+//! Objects of several segments, compared with bytes in memory.
 
-use super::support::{Diary, Dir, ask, noise, ring_config, turns, write};
+use super::support::{Dir, Recorder, ask, noise, ring_config, turns, write};
 use interface::{
     Action, Errno, Event, Object, ObjectAction, ObjectEvent, ObjectStat, SumRange, Ticket,
 };
@@ -13,22 +13,22 @@ const SEGMENT_BYTES: u64 = 8192;
 const OBJECT: Object = Object { shard_index: 3, stripe_index: 0, inode: InodeNo(7) };
 const TICKET: Ticket = Ticket(1);
 
-struct World {
+struct Fixture {
     ring: Ring,
-    diary: Diary,
+    recorder: Recorder,
 }
 
-impl World {
+impl Fixture {
     fn open(dir: &Path) -> Self {
         let mut config = ring_config(LaneId(0));
         config.store = Some(File::open(dir).unwrap().into());
         config.checksum_reads = true;
         config.limits.segment_bytes = SEGMENT_BYTES;
-        Self { ring: Ring::new(config).unwrap(), diary: Diary::default() }
+        Self { ring: Ring::new(config).unwrap(), recorder: Recorder::default() }
     }
 
     fn ask(&mut self, action: Action) -> Event {
-        ask(&mut self.ring, &mut self.diary, action)
+        ask(&mut self.ring, &mut self.recorder, action)
     }
 
     fn done(&mut self, action: Action) {
@@ -40,7 +40,7 @@ impl World {
 
     fn write(&mut self, object_offset: u64, bytes: &[u8]) {
         let at = (TICKET, OBJECT, object_offset);
-        let written = write(&mut self.ring, &mut self.diary, at, 0, bytes);
+        let written = write(&mut self.ring, &mut self.recorder, at, 0, bytes);
         let done = Event::Object(ObjectEvent::Done { ticket: TICKET, result: Ok(()) });
         assert_eq!(written, done);
     }
@@ -67,7 +67,7 @@ impl World {
     fn read_list(&mut self, pieces: &[(u64, u32)]) -> Vec<u8> {
         let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
         let pieces = Pieces::new(pieces.iter().map(piece).collect()).unwrap();
-        let known_count = self.diary.events.len();
+        let known_count = self.recorder.events.len();
         self.ring.with(|turn| {
             let pieces = turn.arena.put(&pieces.to_bytes());
             turn.act(ObjectAction::ReadList {
@@ -77,8 +77,8 @@ impl World {
                 only_cached: false,
             });
         });
-        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
-        match self.diary.events[known_count] {
+        turns(&mut self.ring, &mut self.recorder, |recorder| recorder.events.len() > known_count);
+        match self.recorder.events[known_count] {
             Event::Object(ObjectEvent::Read { ticket: TICKET, result }) => {
                 let bulk = result.unwrap().unwrap();
                 let bytes = self.ring.bulk_bytes(bulk).to_vec();
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Bytes that a seek calls a hole are zeros, and what it finds lies in the object.
+    /// Bytes that a seek reports as a hole are zeros, and the results lie within the object.
     fn check_holes(&mut self, bytes: &[u8]) {
         let size = bytes.len() as u64;
         let mut at = 0;
@@ -158,7 +158,7 @@ fn below(seed: u64, salt: u64, end: u64) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap()) % end
 }
 
-fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
+fn step(fixture: &mut Fixture, model: &mut Vec<u8>, seed: u64) {
     const SPAN_BYTES: u64 = 6 * SEGMENT_BYTES;
     let from = below(seed, 1, SPAN_BYTES);
     let count = 1 + below(seed, 2, 2 * SEGMENT_BYTES);
@@ -168,18 +168,18 @@ fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
     match below(seed, 0, 7) {
         0 | 1 => {
             let bytes = noise(seed, count as usize);
-            world.write(from, &bytes);
+            fixture.write(from, &bytes);
             model.resize(model.len().max(last), 0);
             model[first..last].copy_from_slice(&bytes);
         }
         2 => {
-            // Often to a boundary, exactly.
+            // Often exactly to a boundary.
             let size = if keep_size { from / SEGMENT_BYTES * SEGMENT_BYTES } else { from };
-            world.truncate(size);
+            fixture.truncate(size);
             model.resize(size as usize, 0);
         }
         3 => {
-            let punched = world.allocate((from, count), Allocation::Punch, true);
+            let punched = fixture.allocate((from, count), Allocation::Punch, true);
             assert_eq!(
                 punched,
                 Event::Object(ObjectEvent::Done { ticket: TICKET, result: Ok(()) })
@@ -189,7 +189,7 @@ fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
         }
         kind @ (4 | 5) => {
             let what = if kind == 4 { Allocation::Zero } else { Allocation::Reserve };
-            let done = world.allocate((from, count), what, keep_size);
+            let done = fixture.allocate((from, count), what, keep_size);
             if done == unsupported() {
                 assert!(keep_size && last > model.len(), "{from} {count} of {}", model.len());
                 return;
@@ -204,10 +204,10 @@ fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
             }
         }
         _ => {
-            // The core asks for no more than there is.
+            // The core reads only up to the object's end.
             let (first, last) = (first.min(model.len()), last.min(model.len()));
             if first < last {
-                let bytes = world.read(first as u64, (last - first) as u32);
+                let bytes = fixture.read(first as u64, (last - first) as u32);
                 assert!(bytes == model[first..last], "{first}..{last} of {}", model.len());
             }
         }
@@ -215,24 +215,24 @@ fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
 }
 
 #[test]
-fn objects_of_several_segments_are_what_bytes_in_memory_are() {
+fn objects_of_several_segments_match_bytes_in_memory() {
     let dir = Dir::new("segments");
-    let mut world = World::open(&dir.0);
+    let mut fixture = Fixture::open(&dir.0);
     let mut model = Vec::new();
-    assert_eq!(world.stat(), None);
+    assert_eq!(fixture.stat(), None);
     for seed in 0..1500 {
         if seed % 100 == 99 {
-            // Whoever comes anew knows nothing of it.
-            world.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
-            drop(world);
-            world = World::open(&dir.0);
+            // A new ring has no state of the object.
+            fixture.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
+            drop(fixture);
+            fixture = Fixture::open(&dir.0);
         }
-        step(&mut world, &mut model, seed);
-        let size = world.size();
+        step(&mut fixture, &mut model, seed);
+        let size = fixture.size();
         assert_eq!(size, model.len() as u64, "after {seed}");
         if seed % 10 == 0 && size > 0 {
-            assert!(world.read(0, size as u32) == model, "after {seed}");
-            // Pieces anywhere, also over boundaries and the end, behind which there are zeros.
+            assert!(fixture.read(0, size as u32) == model, "after {seed}");
+            // Pieces anywhere, also across boundaries and the end, behind which there are zeros.
             let pieces: Vec<(u64, u32)> = (0..9)
                 .map(|salt| (below(seed, salt, size + 100), 1 + below(seed, salt + 9, 3000) as u32))
                 .collect();
@@ -241,66 +241,66 @@ fn objects_of_several_segments_are_what_bytes_in_memory_are() {
                 .iter()
                 .flat_map(|(from, count)| (*from..from + u64::from(*count)).map(byte))
                 .collect();
-            assert!(world.read_list(&pieces) == wanted, "{pieces:?} of {size} after {seed}");
-            world.check_holes(&model);
+            assert!(fixture.read_list(&pieces) == wanted, "{pieces:?} of {size} after {seed}");
+            fixture.check_holes(&model);
         }
     }
 }
 
 #[test]
-fn a_large_object_goes_with_all_its_files() {
-    let dir = Dir::new("segments-gone");
+fn a_large_object_is_removed_with_all_its_files() {
+    let dir = Dir::new("segments-closed");
     let folder = dir.0.join("03/00");
     for restart in [false, true] {
-        let mut world = World::open(&dir.0);
-        world.write(0, b"first");
+        let mut fixture = Fixture::open(&dir.0);
+        fixture.write(0, b"first");
         let end = i64::MAX.unsigned_abs();
-        world.write(end - 1, b"z");
-        assert_eq!(world.size(), end);
-        assert_eq!(world.read(end - 3, 3), b"\0\0z");
-        assert_eq!(world.read(0, 6), b"first\0");
-        assert_eq!(world.seek(5000, false), Some(end - end % 4096), "in a page of it");
-        world.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
+        fixture.write(end - 1, b"z");
+        assert_eq!(fixture.size(), end);
+        assert_eq!(fixture.read(end - 3, 3), b"\0\0z");
+        assert_eq!(fixture.read(0, 6), b"first\0");
+        assert_eq!(fixture.seek(5000, false), Some(end - end % 4096), "in a page of it");
+        fixture.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
         if restart {
-            world = World::open(&dir.0);
+            fixture = Fixture::open(&dir.0);
         }
-        world.done(Action::Object(ObjectAction::Remove { ticket: TICKET, object: OBJECT }));
+        fixture.done(Action::Object(ObjectAction::Remove { ticket: TICKET, object: OBJECT }));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
-        assert_eq!(world.stat(), None);
+        assert_eq!(fixture.stat(), None);
     }
 }
 
-/// What a crash of the medium may leave beside a shorter first file is none of the object's.
+/// Segments that a crash leaves beside a shorter first file do not belong to the object.
 #[test]
-fn leftovers_beside_a_short_object_never_come_back() {
+fn leftover_segments_beside_a_short_object_are_never_read() {
     let dir = Dir::new("segments-left");
-    let mut world = World::open(&dir.0);
-    world.write(0, b"short");
+    let mut fixture = Fixture::open(&dir.0);
+    fixture.write(0, b"short");
     let left = dir.0.join("03/00/0000000000000007.0.d");
     fs::create_dir(&left).unwrap();
     fs::write(left.join("2"), "old").unwrap();
-    assert_eq!(world.size(), 5);
-    world.write(SEGMENT_BYTES + 10, b"new");
-    assert_eq!(world.size(), SEGMENT_BYTES + 13);
-    world.truncate(4 * SEGMENT_BYTES);
-    assert_eq!(world.read(2 * SEGMENT_BYTES, 3), b"\0\0\0");
+    assert_eq!(fixture.size(), 5);
+    fixture.write(SEGMENT_BYTES + 10, b"new");
+    assert_eq!(fixture.size(), SEGMENT_BYTES + 13);
+    fixture.truncate(4 * SEGMENT_BYTES);
+    assert_eq!(fixture.read(2 * SEGMENT_BYTES, 3), b"\0\0\0");
 }
 
 #[test]
-fn checksums_go_over_the_ends_of_segments() {
+fn checksums_span_segments() {
     let dir = Dir::new("segment-sums");
-    let mut world = World::open(&dir.0);
+    let mut fixture = Fixture::open(&dir.0);
     let bytes = noise(3, 20_000);
-    world.write(0, &bytes);
-    let known_count = world.diary.events.len();
-    world.ring.with(|turn| {
+    fixture.write(0, &bytes);
+    let known_count = fixture.recorder.events.len();
+    fixture.ring.with(|turn| {
         let ranges = [(100, 10_000), (16_000, 10_000)]
             .map(|(object_offset, range_bytes)| SumRange { object_offset, range_bytes }.to_bytes());
         let ranges = turn.arena.put(&ranges.concat());
         turn.act(ObjectAction::Sums { ticket: TICKET, object: OBJECT, ranges });
     });
-    turns(&mut world.ring, &mut world.diary, |diary| diary.events.len() > known_count);
+    turns(&mut fixture.ring, &mut fixture.recorder, |recorder| recorder.events.len() > known_count);
     let first = (wire::crc32c(&bytes[100..10_100]), 10_000);
-    assert_eq!(world.diary.sums, [[first, (wire::crc32c(&bytes[16_000..]), 4_000)]]);
+    assert_eq!(fixture.recorder.sums, [[first, (wire::crc32c(&bytes[16_000..]), 4_000)]]);
 }

@@ -1,7 +1,7 @@
 //! Connections over real loopback sockets.
 
 use super::support::{
-    Closure, Diary, PATIENCE, ask, echo, echo_server, frame, hello, noise, only_mailbox,
+    Closure, GIVE_UP_AFTER, Recorder, ask, echo, echo_server, frame, hello, noise, only_mailbox,
     read_frame, ring_config, start, taken_but, turns,
 };
 use interface::{Action, CloseReason, Errno, Event, NetAction, NetEvent, Ticket, Turn};
@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 use wire::{LaneId, ProtocolError};
 
-/// A connection that takes little before it is read from.
+/// A connection with a small receive buffer.
 fn narrow(address: std::net::SocketAddr) -> TcpStream {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 32 * 1024).unwrap();
@@ -26,8 +26,8 @@ fn narrow(address: std::net::SocketAddr) -> TcpStream {
     stream
 }
 
-/// Says the first frame, after which the server admits us.
-fn greet(address: std::net::SocketAddr) -> TcpStream {
+/// Sends the first frame, after which the server admits the connection.
+fn connect(address: std::net::SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&hello(b"hi")).unwrap();
     assert_eq!(read_frame(&mut stream).unwrap(), hello(b"hi"));
@@ -37,7 +37,7 @@ fn greet(address: std::net::SocketAddr) -> TcpStream {
 #[test]
 fn frames_come_back_with_bulk_of_every_size() {
     let (server, address, _) = echo_server(|_| {});
-    let mut stream = greet(address);
+    let mut stream = connect(address);
     for bulk_bytes in [0, 1, 4095, 4096, 70_000, 1 << 20] {
         let sent = frame(7, &noise(bulk_bytes as u64, bulk_bytes));
         stream.write_all(&sent).unwrap();
@@ -53,7 +53,7 @@ fn frames_come_back_with_bulk_of_every_size() {
 #[test]
 fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
     let (server, address, _) = echo_server(|_| {});
-    let mut stream = greet(address);
+    let mut stream = connect(address);
     stream.set_nodelay(true).unwrap();
     let sent = frame(1, &noise(1, 300));
     for byte in &sent {
@@ -66,7 +66,7 @@ fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
 #[test]
 fn many_frames_at_once_come_back_in_order() {
     let (server, address, _) = echo_server(|_| {});
-    let mut stream = greet(address);
+    let mut stream = connect(address);
     let sent: Vec<Vec<u8>> =
         (0..500).map(|xid| frame(xid, &noise(xid, if xid % 50 == 0 { 9000 } else { 0 }))).collect();
     let all = sent.concat();
@@ -82,7 +82,7 @@ fn many_frames_at_once_come_back_in_order() {
 }
 
 #[test]
-fn what_is_there_already_is_answered_in_few_sends() {
+fn requests_received_together_are_answered_in_few_sends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut config = ring_config(LaneId(0));
@@ -107,36 +107,36 @@ fn what_is_there_already_is_answered_in_few_sends() {
 }
 
 #[test]
-fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
+fn a_busy_connection_leaves_others_their_share_of_each_turn() {
     const FRAMES: u64 = 1000;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = ring_config(LaneId(0));
     config.listener = Some(listener.into());
     let mut ring = Ring::new(config).unwrap();
-    let mut diary = Diary::default();
+    let mut recorder = Recorder::default();
     let all: Vec<u8> = (0..FRAMES).flat_map(|xid| frame(xid, &[])).collect();
     let streams: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     for (index, mut stream) in streams.iter().enumerate() {
         stream.write_all(&hello(b"hi")).unwrap();
-        turns(&mut ring, &mut diary, |diary| diary.events.len() > index);
-        let Event::Net(NetEvent::Frame { conn, .. }) = diary.events[index] else {
+        turns(&mut ring, &mut recorder, |recorder| recorder.events.len() > index);
+        let Event::Net(NetEvent::Frame { conn, .. }) = recorder.events[index] else {
             panic!("no handshake")
         };
         ring.with(|turn| turn.act(NetAction::admit(conn)));
     }
     for mut stream in &streams {
         stream.write_all(&all).unwrap();
-        // A part is there for sure, and that is more than a turn's.
+        // This part is certainly there, and exceeds a turn's share.
         taken_but(stream, all.len() / 2);
     }
     let mut brought_max = 0;
     let mut total = 0;
     while total < FRAMES * 20 {
-        diary.events.clear();
-        ring.turn(&mut diary).unwrap();
+        recorder.events.clear();
+        ring.turn(&mut recorder).unwrap();
         let mut by_conn = std::collections::HashMap::new();
-        for event in &diary.events {
+        for event in &recorder.events {
             let Event::Net(NetEvent::Frame { conn, .. }) = event else { panic!("{event:?}") };
             *by_conn.entry(*conn).or_insert(0_u64) += 1;
             total += 1;
@@ -150,10 +150,10 @@ fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
 }
 
 #[test]
-fn small_frames_that_do_not_fit_the_socket_arrive_whole_all_the_same() {
+fn small_frames_beyond_the_sockets_space_arrive_complete() {
     let (server, address, _) =
         echo_server(|config| config.limits.conn_out_bytes_pause = usize::MAX);
-    let mut stream = greet(address);
+    let mut stream = connect(address);
     // More than both sockets hold, sent before the first is read.
     let all: Vec<u8> = (0..200_000).flat_map(|xid| frame(xid, &[])).collect();
     stream.write_all(&all).unwrap();
@@ -166,11 +166,11 @@ fn small_frames_that_do_not_fit_the_socket_arrive_whole_all_the_same() {
 #[test]
 fn garbage_closes_that_connection_and_no_other() {
     let (server, address, _) = echo_server(|_| {});
-    let mut good = greet(address);
+    let mut good = connect(address);
     for seed in 0..50 {
         let mut bad =
-            if seed % 2 == 0 { greet(address) } else { TcpStream::connect(address).unwrap() };
-        // Either may find the connection closed already.
+            if seed % 2 == 0 { connect(address) } else { TcpStream::connect(address).unwrap() };
+        // Either side may find the connection closed already.
         bad.write_all(&noise(seed, 1 + usize::try_from(seed).unwrap() * 97)).ok();
         bad.shutdown(Shutdown::Write).ok();
         let mut rest = Vec::new();
@@ -180,7 +180,7 @@ fn garbage_closes_that_connection_and_no_other() {
         good.write_all(&sent).unwrap();
         assert_eq!(read_frame(&mut good).unwrap(), sent);
     }
-    // One is too short to be wrong.
+    // One is too short to be recognised as wrong.
     assert_eq!(server.stop().protocol_error_count, 49);
 }
 
@@ -192,7 +192,7 @@ fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_protocol_error() {
     for (bulk, at) in
         [(vec![], without - 1), (noise(1, 100_000), 90), (noise(1, 100_000), with - 1)]
     {
-        let mut stream = greet(address);
+        let mut stream = connect(address);
         let mut sent = frame(1, &bulk);
         sent[at] ^= 1;
         stream.write_all(&sent).unwrap();
@@ -212,7 +212,7 @@ fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_protocol_error() {
 }
 
 #[test]
-fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_protocol_error() {
+fn a_wrong_checksum_before_discarded_bulk_is_a_protocol_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, ended) = channel();
@@ -228,12 +228,12 @@ fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_protocol_error() {
             _ => {}
         })
     });
-    let mut stream = greet(address);
-    // By then the lane knows that its answer has left.
-    let _other = greet(address);
+    let mut stream = connect(address);
+    // By then the lane has sent its reply.
+    let _other = connect(address);
     let mut sent = frame(1, &noise(1, 100_000));
     sent[90] ^= 1;
-    // It may be closed before all is written.
+    // The connection may be closed before all is written.
     stream.write_all(&sent).ok();
     let event = ended.recv().unwrap();
     let sums = matches!(
@@ -248,14 +248,14 @@ fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_protocol_error() {
 }
 
 #[test]
-fn bulk_that_nobody_wants_is_thrown_away_and_the_frames_stay_in_step() {
+fn unwanted_bulk_is_discarded_and_following_frames_arrive() {
     let (lane, address, _ended) = echo_server(|config| config.discards_bulk = true);
-    let mut stream = greet(address);
+    let mut stream = connect(address);
     let mut sent_bytes = 0;
     for (xid, bulk_bytes) in (1_u64..).zip([1_usize << 20, 0, 100, 70_000, 1 << 20]) {
         let mut request = frame(xid, &noise(xid, bulk_bytes));
         let frame_bytes = request.len() - bulk_bytes;
-        // It is not checked either.
+        // It is not verified either.
         if let Some(last) = request[frame_bytes..].last_mut() {
             *last ^= 1;
         }
@@ -278,22 +278,22 @@ fn bulk_before_admission_is_a_protocol_error_and_takes_no_buffer() {
     let mut config = ring_config(LaneId(0));
     config.listener = Some(listener.into());
     let mut ring = Ring::new(config).unwrap();
-    let mut diary = Diary::default();
+    let mut recorder = Recorder::default();
     stream.write_all(&hello(b"hi")).unwrap();
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == 1);
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 1);
     stream.write_all(&frame(1, b"bulk")).unwrap();
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 2);
     let reason = CloseReason::ProtocolError(ProtocolError::TooLong);
     assert!(
-        matches!(diary.events[1], Event::Net(NetEvent::Closed { reason: found, .. }) if found == reason)
+        matches!(recorder.events[1], Event::Net(NetEvent::Closed { reason: found, .. }) if found == reason)
     );
     assert_eq!(ring.buffer_bytes(), 0);
     assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
 }
 
-/// It is not listened to any more, and let go when it has read nothing for so long.
+/// Nothing more is received from it, and it is closed when it has read nothing for so long.
 #[test]
-fn a_peer_that_does_not_read_is_too_slow() {
+fn a_client_that_does_not_read_is_closed() {
     let (server, address, ended) = echo_server(|config| {
         config.limits.conn_out_bytes_pause = 8 << 20;
         config.limits.stall_ms_max = 200;
@@ -308,19 +308,20 @@ fn a_peer_that_does_not_read_is_too_slow() {
     );
     let counters = server.stop();
     assert_eq!(counters.protocol_error_count, 0);
-    // Far more than both sockets hold was never taken: 8 MiB wait here, and a frame or two that were
-    // begun. What a send was cut off at may be with the kernel and not counted.
+    // Much of what both sockets hold was never taken: 8 MiB wait here, and a frame or two that were
+    // begun. Bytes of a send that was cut off may be in the kernel and not counted.
     assert!(counters.in_bytes - counters.out_bytes <= 16 << 20, "{counters:?}");
 }
 
-/// Where somebody waits for a buffer, those who hold buffers and read nothing go sooner.
+/// While buffers are waited for, clients that hold buffers and read nothing are closed sooner.
 #[test]
-fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
+fn a_client_that_reads_nothing_does_not_withhold_buffers() {
     let (server, address, ended) = echo_server(|config| {
         config.limits.buffer_bytes_max = 12 << 20;
         config.limits.starving_stall_ms_max = 100;
     });
-    // Who reads is waited for as long as nobody lacks a buffer, which is so when all deaf are gone.
+    // A client that reads is not closed while no buffer is waited for, which is so once all stalled
+    // ones are closed.
     let mut stream = narrow(address);
     let deaf: Vec<_> = (0..4)
         .map(|client| {
@@ -332,7 +333,7 @@ fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
         })
         .collect();
     for event in ended.iter().take(deaf.len()) {
-        // It does not go on sending either, once nothing more is received from it.
+        // The client cannot send more either, once nothing is received from it.
         let Event::Net(NetEvent::Closed { reason, .. }) = event else { panic!("{event:?}") };
         assert!(matches!(reason, CloseReason::TooSlow | CloseReason::Unfinished), "{reason:?}");
     }
@@ -349,21 +350,22 @@ fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
     deaf.into_iter().for_each(|client| client.join().unwrap());
 }
 
-/// Connections that say nothing go when there are too many of them; who greets is served meanwhile.
+/// Silent connections are closed when there are too many; a client that says Hello is served
+/// meanwhile.
 #[test]
-fn silent_connections_make_room_for_others() {
-    // Of 51 that have not been admitted, 8 may stay.
+fn silent_connections_are_closed_for_new_ones() {
+    // Of 51 that are not admitted, 8 may stay.
     const LET_GO_COUNT: usize = 51 - 8;
     let (server, address, _) = echo_server(|config| config.limits.handshake_count_max = 8);
-    let mut served = greet(address);
+    let mut served = connect(address);
     let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let mut late = greet(address);
+    let mut late = connect(address);
     for stream in [&mut served, &mut late] {
         let sent = frame(1, b"still here");
         stream.write_all(&sent).unwrap();
         assert_eq!(read_frame(stream).unwrap(), sent);
     }
-    let given_up = Instant::now() + PATIENCE;
+    let given_up = Instant::now() + GIVE_UP_AFTER;
     let mut ended_count = 0;
     while ended_count < LET_GO_COUNT {
         let mut waited: Vec<PollFd<'_>> =
@@ -377,12 +379,12 @@ fn silent_connections_make_room_for_others() {
 }
 
 #[test]
-fn without_free_buffers_connections_wait_and_then_go_on() {
+fn without_free_buffers_connections_wait_and_then_continue() {
     let (server, address, _) = echo_server(|config| config.limits.buffer_bytes_max = 2 << 20);
     let clients: Vec<_> = (0..8)
         .map(|client| {
             std::thread::spawn(move || {
-                let mut stream = greet(address);
+                let mut stream = connect(address);
                 for round in 0..10 {
                     let sent = frame(round, &noise(client * 100 + round, 1 << 20));
                     let mut writer = stream.try_clone().unwrap();
@@ -399,10 +401,10 @@ fn without_free_buffers_connections_wait_and_then_go_on() {
 }
 
 #[test]
-fn too_many_connections_are_refused_and_room_is_used_again() {
+fn too_many_connections_are_refused_and_freed_slots_reused() {
     let (server, address, ended) = echo_server(|config| config.limits.conn_count_max = 2);
-    let first = greet(address);
-    let _second = greet(address);
+    let first = connect(address);
+    let _second = connect(address);
     let mut third = TcpStream::connect(address).unwrap();
     assert_eq!(third.read(&mut [0; 1]).unwrap_or(0), 0);
     drop(first);
@@ -411,12 +413,12 @@ fn too_many_connections_are_refused_and_room_is_used_again() {
         matches!(event, Event::Net(NetEvent::Closed { reason: CloseReason::Ended, .. })),
         "{event:?}"
     );
-    greet(address);
+    connect(address);
     assert_eq!(server.stop().refused_count, 1);
 }
 
 #[test]
-fn one_who_says_nothing_is_closed_in_time() {
+fn a_silent_connection_is_closed_at_the_deadline() {
     let (server, address, _) = echo_server(|config| config.limits.handshake_ms_max = 20);
     let mut silent = TcpStream::connect(address).unwrap();
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
@@ -424,7 +426,7 @@ fn one_who_says_nothing_is_closed_in_time() {
 }
 
 #[test]
-fn what_was_queued_before_a_close_arrives() {
+fn frames_queued_before_a_close_arrive() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = start(only_mailbox(), move |config| {
@@ -440,7 +442,7 @@ fn what_was_queued_before_a_close_arrives() {
         })
     });
     let mut stream = TcpStream::connect(address).unwrap();
-    // More than is read: without care the kernel would reset the connection.
+    // More than is read: unread bytes would make the kernel reset the connection.
     stream.write_all(&[hello(b"bye"), vec![1; 10_000]].concat()).unwrap();
     let mut all = Vec::new();
     stream.read_to_end(&mut all).unwrap();
@@ -449,7 +451,7 @@ fn what_was_queued_before_a_close_arrives() {
     server.stop();
 }
 
-/// A socket that has an address and does not listen.
+/// A bound socket that does not listen.
 fn bound() -> (OwnedFd, SocketAddr) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -457,22 +459,24 @@ fn bound() -> (OwnedFd, SocketAddr) {
     (socket, SocketAddr::try_from(address).unwrap())
 }
 
-/// The end of a small send wakes nobody: what is queued before it was submitted must not wait for that.
+/// The success of a small send ends no wait: bytes queued before it was submitted must not wait for
+/// that.
 #[test]
-fn a_frame_queued_behind_a_send_that_is_not_submitted_waits_for_nothing() {
+fn a_frame_queued_behind_an_unsubmitted_send_is_sent_without_waiting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = ring_config(LaneId(0));
     config.server = Some(listener.local_addr().unwrap());
     let mut ring = Ring::new(config).unwrap();
-    let mut diary = Diary::default();
-    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
+    let mut recorder = Recorder::default();
+    let event =
+        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
     let Event::Net(NetEvent::Connected { conn, .. }) = event else { panic!("{event:?}") };
     ring.with(|turn| turn.act(NetAction::admit(conn)));
     let (mut peer, _) = listener.accept().unwrap();
-    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.set_read_timeout(Some(GIVE_UP_AFTER)).unwrap();
     let peer = std::thread::spawn(move || {
         peer.write_all(&frame(1, b"")).unwrap();
-        // Says nothing more before it has both.
+        // The peer sends nothing more before it has both.
         for xid in [1, 2] {
             assert_eq!(read_frame(&mut peer).unwrap(), frame(xid, b""));
         }
@@ -502,14 +506,15 @@ fn a_frame_queued_behind_a_send_that_is_not_submitted_waits_for_nothing() {
 }
 
 #[test]
-fn connecting_works_and_a_refusal_is_told() {
+fn connecting_works_and_a_refusal_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = ring_config(LaneId(0));
     config.server = Some(address);
     let mut ring = Ring::new(config).unwrap();
-    let mut diary = Diary::default();
-    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
+    let mut recorder = Recorder::default();
+    let event =
+        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
     let Event::Net(NetEvent::Connected { ticket: Ticket(5), conn }) = event else {
         panic!("{event:?}")
     };
@@ -520,25 +525,29 @@ fn connecting_works_and_a_refusal_is_told() {
         turn.act(NetAction::Send { conn, frame, bulk: None });
     });
     peer.write_all(&frame(2, b"answer")).unwrap();
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 2);
     assert_eq!(read_frame(&mut peer).unwrap(), frame(1, b""));
-    let Event::Net(NetEvent::Frame { bulk: Some(bulk), .. }) = diary.events[1] else {
+    let Event::Net(NetEvent::Frame { bulk: Some(bulk), .. }) = recorder.events[1] else {
         panic!("a frame")
     };
     assert_eq!(ring.bulk_bytes(bulk), b"answer");
     assert_eq!(bulk.crc32c, Some(wire::crc32c(b"answer")));
     drop(peer);
-    turns(&mut ring, &mut diary, |diary| diary.events.len() == 3);
-    assert_eq!(diary.events[2], Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended }));
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 3);
+    assert_eq!(
+        recorder.events[2],
+        Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended })
+    );
 
     assert_eq!(ring.conn_count(), 0);
 
-    // An address that nobody else can have, and at which nobody listens.
+    // An address that no other socket can have, with no listener.
     let (_bound, address) = bound();
     let mut config = ring_config(LaneId(0));
     config.server = Some(address);
-    let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
-    let event = ask(&mut ring, &mut diary, Action::Net(NetAction::Connect { ticket: Ticket(6) }));
+    let (mut ring, mut recorder) = (Ring::new(config).unwrap(), Recorder::default());
+    let event =
+        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(6) }));
     assert_eq!(
         event,
         Event::Net(NetEvent::ConnectFailed {
@@ -550,7 +559,7 @@ fn connecting_works_and_a_refusal_is_told() {
 }
 
 #[test]
-fn a_connection_is_handed_to_a_sister_lane_with_its_hello() {
+fn a_connection_is_handed_over_to_a_peer_lane_with_its_hello() {
     hand_over(0);
 }
 
@@ -559,7 +568,7 @@ fn a_connection_that_is_being_read_can_be_handed_over_as_well() {
     hand_over(1);
 }
 
-/// `delay_ms`: how long the first lane thinks about it; meanwhile it reads.
+/// `delay_ms`: how long the first lane takes; meanwhile it reads.
 fn hand_over(delay_ms: u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -613,12 +622,12 @@ fn hand_over(delay_ms: u64) {
         assert_eq!(read_frame(&mut stream).unwrap(), sent);
     }
     if delay_ms > 0 {
-        // Whether a second frame is noticed in time depends on who is faster.
+        // Whether a second frame is noticed in time is a race.
         first.stop();
         second.stop();
         return;
     }
-    // Who talks on without waiting cannot be handed over.
+    // A client that sends more without waiting cannot be handed over.
     let mut hasty = TcpStream::connect(address).unwrap();
     hasty.write_all(&[hello(b"a"), hello(b"b")].concat()).unwrap();
     assert_eq!(hasty.read(&mut [0; 1]).unwrap_or(0), 0);
@@ -627,7 +636,7 @@ fn hand_over(delay_ms: u64) {
 }
 
 #[test]
-fn stopping_lets_queued_frames_leave() {
+fn stopping_sends_queued_frames() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = start(only_mailbox(), move |config| {
@@ -648,17 +657,17 @@ fn stopping_lets_queued_frames_leave() {
 }
 
 #[test]
-fn a_ring_dropped_in_the_middle_leaves_nothing_behind() {
+fn a_ring_dropped_with_operations_in_flight_leaves_nothing_behind() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     for _ in 0..20 {
         let mut config = ring_config(LaneId(0));
         config.listener = Some(listener.try_clone().unwrap().into());
         let mut ring = Ring::new(config).unwrap();
-        let mut diary = Diary::default();
+        let mut recorder = Recorder::default();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(&hello(b"hi")).unwrap();
-        turns(&mut ring, &mut diary, |diary| diary.frames.len() == 1);
+        turns(&mut ring, &mut recorder, |recorder| recorder.frames.len() == 1);
         drop(ring);
         assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "the socket is closed");
     }

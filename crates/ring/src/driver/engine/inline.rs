@@ -1,10 +1,10 @@
-//! The lane itself reads and writes, and nobody else is served meanwhile.
+//! The lane's thread reads and writes, and serves nothing meanwhile.
 
 use super::super::files;
 use super::{Engine, Offloaded, Token, Wakeup, Work};
 use interface::Errno;
 
-/// What has ended and was not taken.
+/// Completed operations that were not taken.
 #[derive(Default)]
 pub(super) struct Inline {
     ended: Vec<(Token, Result<u32, Errno>)>,

@@ -1,14 +1,14 @@
-//! Threads that stay: each takes what came first, of whichever file.
+//! A pool of worker threads: each takes the oldest operation, of any file.
 
 use super::super::pool::Pool;
 use super::{Engine, Offloaded, Token, Wakeup, Work};
 use interface::Errno;
 use std::io;
 
-/// Threads of a lane, and so operations that the kernel has of it at a time; what is more waits.
+/// Threads of a lane, and so its operations in the kernel at a time; further ones wait.
 const THREAD_COUNT_MAX: usize = 16;
 
-/// A lane's threads for objects.
+/// A lane's worker threads for objects.
 pub(super) struct Stay {
     pool: Pool,
     offloaded_count: u64,

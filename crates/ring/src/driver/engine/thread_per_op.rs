@@ -1,8 +1,8 @@
-//! A new thread for each operation, which nobody waits for (PVFS2 developers list, 2006: alternate AIO).
+//! A new detached thread for each operation (PVFS2 developers list, 2006: alternate AIO).
 //!
-//! Invariants: no more than [`THREAD_COUNT_MAX`] are under way at a time, what came first begins first;
-//! where no thread is to be had, what is under way goes on with what waits, and where nothing is, the
-//! lane does it.
+//! Invariants: at most [`THREAD_COUNT_MAX`] run at a time, and operations start in order; if a thread
+//! cannot be started, a running thread continues with the waiting operations, and if none runs, the
+//! lane's thread does them.
 
 use super::super::files;
 use super::super::notices::{Notices, lock};
@@ -14,12 +14,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Threads of a lane under way at a time.
+/// Maximum of a lane's running threads.
 const THREAD_COUNT_MAX: usize = 256;
 
 struct Shared {
     notices: Notices<Ended>,
-    /// Threads that have not told yet.
+    /// Threads that have not pushed their result yet.
     running_count: Mutex<usize>,
     less: Condvar,
 }
@@ -27,7 +27,8 @@ struct Shared {
 impl Shared {
     fn perform(&self, work: Work) {
         let answering = Answering;
-        // SAFETY: whoever queued it vouches until the completion is reaped, which is told below.
+        // SAFETY: the caller of `queue` vouches until the completion is reaped, which is pushed
+        // below.
         let result = unsafe { files::perform(work.op) };
         self.notices.push(Ended { work, result });
         *lock(&self.running_count) -= 1;
@@ -36,10 +37,10 @@ impl Shared {
     }
 }
 
-/// A lane's operations under way.
+/// A lane's operations in flight.
 pub(super) struct ThreadPerOp {
     shared: Arc<Shared>,
-    /// Begun and not taken.
+    /// Started and not taken.
     under_way_count: usize,
     waiting: VecDeque<Work>,
     cores: Arc<[u16]>,
@@ -49,7 +50,7 @@ pub(super) struct ThreadPerOp {
 }
 
 impl ThreadPerOp {
-    /// Where no cores are named, threads run where the lane does.
+    /// Without cores, threads run where the lane does.
     pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
         let (running_count, less) = (Mutex::new(0), Condvar::new());
         Ok(Self {
@@ -74,7 +75,7 @@ impl ThreadPerOp {
                 self.waiting.push_front(work);
                 return;
             } else {
-                // Better late than not at all.
+                // No thread can be started: the lane's thread does it.
                 self.shared.perform(work);
             }
             self.under_way_count += 1;
@@ -85,7 +86,7 @@ impl ThreadPerOp {
         let (shared, cores) = (Arc::clone(&self.shared), Arc::clone(&self.cores));
         let started = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             if !cores.is_empty() {
-                // Refused where a container allows fewer cores than the process was told.
+                // Refused where a container allows fewer cores than the process was given.
                 may_run_on(&cores).ok();
             }
             shared.perform(work);
@@ -129,7 +130,7 @@ impl Engine for ThreadPerOp {
         Offloaded { offloaded_count: self.offloaded_count, thread_count: self.thread_count }
     }
 
-    /// A thread that is started counts as one call.
+    /// Starting a thread counts as one call.
     fn call_count(&self) -> u64 {
         self.thread_count
     }

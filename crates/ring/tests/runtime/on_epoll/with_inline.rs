@@ -1,10 +1,10 @@
-//! What is done to files, with another engine, through the page cache.
+//! The file tests with another engine, through the page cache.
 
 /// The driver of every ring here.
 pub const DRIVER: ring::DriverKind = super::DRIVER;
-/// Who reads and writes objects.
+/// What reads and writes objects.
 pub const ENGINE: ring::IoEngine = ring::IoEngine::Inline;
-/// Whether that is done past the page cache.
+/// Whether that bypasses the page cache.
 pub const DIRECT: bool = false;
 
 #[path = "../files.rs"]

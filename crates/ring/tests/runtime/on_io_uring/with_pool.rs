@@ -1,10 +1,10 @@
-//! What is done to files, with another engine, past the page cache.
+//! The file tests with another engine, past the page cache.
 
 /// The driver of every ring here.
 pub const DRIVER: ring::DriverKind = super::DRIVER;
-/// Who reads and writes objects.
+/// What reads and writes objects.
 pub const ENGINE: ring::IoEngine = ring::IoEngine::Pool;
-/// Whether that is done past the page cache.
+/// Whether that bypasses the page cache.
 pub const DIRECT: bool = true;
 
 #[path = "../files.rs"]
