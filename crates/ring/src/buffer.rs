@@ -215,9 +215,9 @@ impl Pool {
     /// that cannot be read completely stays a range, and its send fails.
     pub(crate) fn load(&mut self, object: Object, touched: &Range<u64>) -> usize {
         let Some(mut bufs) = self.file_ranges.remove(&object) else { return 0 };
-        let lent_count = bufs.len();
+        let range_count = bufs.len();
         bufs.retain(|buf| !self.load_one(*buf, touched));
-        let loaded_count = lent_count - bufs.len();
+        let loaded_count = range_count - bufs.len();
         if !bufs.is_empty() {
             self.file_ranges.insert(object, bufs);
         }

@@ -22,8 +22,12 @@ const START_NS_MAX: u64 = 20_000_000;
 
 /// The supplementary groups of a process that is at least this old: empty if the process id was
 /// reused, `None` if there is no such process. Counts its system calls.
-pub(crate) fn groups(who: &Process, lived_ns: u64, syscall_count: &mut u64) -> Option<Vec<u32>> {
-    let path = format!("/proc/{}", who.pid);
+pub(crate) fn groups(
+    process: &Process,
+    lived_ns: u64,
+    syscall_count: &mut u64,
+) -> Option<Vec<u32>> {
+    let path = format!("/proc/{}", process.pid);
     // Files read below this descriptor belong to one process: once it has ended, reading fails.
     let dir = open(CWD, &path, OFlags::PATH | OFlags::DIRECTORY, syscall_count)?;
     let status = read(&dir, "status", syscall_count)?;
@@ -31,8 +35,8 @@ pub(crate) fn groups(who: &Process, lived_ns: u64, syscall_count: &mut u64) -> O
     let age_ns = boot_ns().saturating_sub(start_ns_of(&stat)?);
     let lived = age_ns.saturating_add(START_NS_MAX) >= lived_ns;
     // access(2) checks with the real uid.
-    let is_caller =
-        lived && [0, 3].into_iter().any(|of| ids_of(&status, of) == Some((who.uid, who.gid)));
+    let is_caller = lived
+        && [0, 3].into_iter().any(|of| ids_of(&status, of) == Some((process.uid, process.gid)));
     if is_caller { groups_of(&status) } else { Some(Vec::new()) }
 }
 
@@ -175,11 +179,11 @@ mod tests {
     #[test]
     fn a_process_younger_than_the_request_yields_no_groups() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let who = Process { pid: child.id(), ..this() };
+        let process = Process { pid: child.id(), ..this() };
         let mut count = 0;
         let hour_ns = 3_600_000_000_000;
-        let young = groups(&who, hour_ns, &mut count);
-        let at_once = groups(&who, 0, &mut count);
+        let young = groups(&process, hour_ns, &mut count);
+        let at_once = groups(&process, 0, &mut count);
         child.kill().unwrap();
         child.wait().unwrap();
         let own = groups_of(&std::fs::read("/proc/self/status").unwrap());

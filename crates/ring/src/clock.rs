@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(keeper.read_count(), 3);
         keeper.refreshed = Mono(0);
         keeper.read();
-        assert_eq!(keeper.read_count(), 5, "the offset was looked at again");
+        assert_eq!(keeper.read_count(), 5, "the offset was refreshed");
         keeper.refreshed = never;
         keeper.read();
         assert_eq!(keeper.read_count(), 6);

@@ -1,12 +1,12 @@
 //! Connections: from accept or connect to the last byte.
 //!
-//! They receive, cut frames, verify checksums where there are any, send one wave a turn and close in
-//! order. The meaning of a frame is the core's. Invariants: a connection has at most one receive and
-//! one send (or wait for send space) in flight; its slot is reused only when none is; a [`ConnId`] is
-//! never reused.
+//! They receive, cut frames, verify checksums where there are any, send one wave a turn and close
+//! in order. The meaning of a frame is the core's. Invariants: a connection has at most one receive
+//! and one send (or wait for send space) in flight; its slot is reused only when none is; a
+//! [`ConnId`] is never reused.
 //!
 //! ```text
-//! Connecting ─▶ (Sealing ─▶) Open ─▶ Closing (queued bytes leave, then the peer ends) ─▶ Dead ─▶ removed
+//! Connecting ─▶ (Sealing ─▶) Open ─▶ Closing (queued bytes leave) ─▶ Dead ─▶ removed
 //!                 ├──▶ HandingOver (its receive is being cancelled) ─▶ removed, to a peer lane
 //!                 ├──▶ Open with a relay: a peer lane has the socket, or executes the requests
 //!                 └──▶ Dead (ended, failed, protocol error: operations in flight must complete)
@@ -317,8 +317,7 @@ impl Conns {
 
     // --- the end of a turn -----------------------------------------------------------------------
 
-    /// Starts the sends and receives of all touched connections. `freed`: buffers were released, so
-    /// connections that wait for one try again.
+    /// Starts the sends and receives of all touched connections. `freed`: buffers were released.
     pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
         self.begin_turn();
         self.share_turn(self.touched.len());
@@ -366,8 +365,7 @@ impl Conns {
     }
 
     /// Cuts frames that had to wait for the next turn. Returns whether queued replies wait for
-    /// those to the remaining frames: requests received together are answered together, though
-    /// other connections get their turns in between.
+    /// those to the remaining frames: requests received together are answered together.
     fn resume(&mut self, index: u32, tools: &mut Tools) -> bool {
         let conn = self.conn(index);
         let open = matches!(conn.state, State::Open) && !conn.waits_for_executor();
@@ -503,7 +501,6 @@ impl Conns {
         self.slots.iter().flatten().any(unsent)
     }
 
-    /// Number of connections.
     pub(crate) const fn live_count(&self) -> usize {
         self.live_count
     }

@@ -197,7 +197,7 @@ impl RowQueries {
         self.more.notify_all();
     }
 
-    fn ask(&self, query: RowQuery) {
+    fn push_query(&self, query: RowQuery) {
         lock(&self.waiting).0.push_back(query);
         self.more.notify_one();
     }
@@ -216,7 +216,7 @@ struct Shared {
     retired: Mutex<Vec<OwnedFd>>,
     replies: Mutex<Vec<RowReply>>,
     applier: Arc<Applier>,
-    asks: Arc<RowQueries>,
+    queries: Arc<RowQueries>,
     waker: Waker,
 }
 
@@ -234,7 +234,7 @@ impl Feed {
         start: LogPosition,
         lengths: LogLengths,
         applier: Arc<Applier>,
-        asks: Arc<RowQueries>,
+        queries: Arc<RowQueries>,
     ) -> Self {
         applier.durable(waker.lane()).store(start.packed(), Ordering::Release);
         let shared = Shared {
@@ -247,7 +247,7 @@ impl Feed {
             retired: Mutex::new(Vec::new()),
             replies: Mutex::new(Vec::new()),
             applier,
-            asks,
+            queries,
             waker,
         };
         Self { shared: Arc::new(shared) }
@@ -371,8 +371,8 @@ impl Feed {
         self.shared.lengths.log_bytes_max.saturating_sub(behind_bytes)
     }
 
-    pub(crate) fn ask(&self, query: RowQuery) {
-        self.shared.asks.ask(query);
+    pub(crate) fn push_query(&self, query: RowQuery) {
+        self.shared.queries.push_query(query);
     }
 
     pub(crate) fn take_replies(&self) -> Vec<RowReply> {

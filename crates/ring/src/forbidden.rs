@@ -1,7 +1,7 @@
 //! Forbids io_uring to a process with a seccomp filter, as many containers do.
 //!
-//! Only tests use it. Invariant: nothing else is forbidden, and set-id programs keep their privileges
-//! if the caller may install a filter without `no_new_privs`.
+//! Only tests use it. Invariant: nothing else is forbidden, and set-id programs keep their
+//! privileges if the caller may install a filter without `no_new_privs`.
 
 use std::io;
 

@@ -1,13 +1,13 @@
 //! One operation on one object, as a state machine; each completion moves it one step.
 //!
 //! ```text
-//! need a file: Open ─ENOENT─▶ (reads: the object is absent) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
+//! need a file: Open ─ENOENT─▶ (reads: absent) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
 //!              if objects are also read past the page cache: ─▶ OpenDirect
 //! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (the first of the waiting)
 //!              OpenDir ─▶ SyncDir, and all of them are done
 //! part of a list: as a read, into the list's buffer (`lists`)
-//! page cache only: query ─▶ Move ─EAGAIN─▶ done, nothing was read; checksums ─▶ Move, from the disk
+//! page cache only: query ─▶ Move ─EAGAIN─▶ done, nothing read; checksums ─▶ Move, from the disk
 //! large read that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
@@ -231,7 +231,8 @@ impl Job {
         }
     }
 
-    /// The file is open, and possibly a second time; without the second all I/O uses the page cache.
+    /// The file is open, and possibly a second time; without the second all I/O uses the page
+    /// cache.
     fn on_open_direct(
         &mut self,
         outcome: Result<u32, Errno>,

@@ -105,8 +105,8 @@ impl Log {
         // Space that an earlier run reserved comes first: it is available even on a full disk.
         let file_bytes = rustix::fs::fstat(&log.config.file)
             .map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-        let kept_bytes = file_bytes.saturating_sub(start_offset);
-        let first_bytes = if kept_bytes > 0 { kept_bytes } else { log.config.reserve_bytes };
+        let left_bytes = file_bytes.saturating_sub(start_offset);
+        let first_bytes = if left_bytes > 0 { left_bytes } else { log.config.reserve_bytes };
         log.reserve(first_bytes, tools);
         log
     }

@@ -68,7 +68,8 @@ pub(crate) struct Objects {
     open_count_max: usize,
     /// See `segments`.
     pub(crate) segment_bytes: u64,
-    /// Objects that have, or had, more than one. The core asks for an object's size before using it.
+    /// Objects that have, or had, more than one. The core asks for an object's size before using
+    /// it.
     pub(crate) segmented: HashSet<Object>,
     slots: Vec<Option<OpenObject>>,
     free: Vec<u32>,

@@ -1,8 +1,8 @@
-//! Objects larger than one file can be (16 TiB on ext4): further files of a fixed size, the segments,
-//! in a directory beside the first file.
+//! Objects larger than one file can be (16 TiB on ext4): further files of a fixed size, the
+//! segments, in a directory beside the first file.
 //!
 //! ```text
-//! 05/12/0003000000048234.0            bytes 0 .. S         exactly S long if and only if more follow
+//! 05/12/0003000000048234.0            bytes 0 .. S         S long if and only if more follow
 //! 05/12/0003000000048234.0.d/1        bytes S .. 2 S       or it ends there
 //! 05/12/0003000000048234.0.d/3fffff   the last one's length says where the object ends
 //! ```

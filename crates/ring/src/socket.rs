@@ -80,13 +80,13 @@ pub(crate) fn received_bytes(socket: &OwnedFd) -> Option<u64> {
     tcp_count::<{ OFFSET + 8 }>(socket)
 }
 
-/// An eight-byte counter at the end of the first `TOLD_BYTES` of a connection's `struct tcp_info`.
-fn tcp_count<const TOLD_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
-    let mut info = [0_u8; TOLD_BYTES];
+/// An eight-byte counter at the end of the first `INFO_BYTES` of a connection's `struct tcp_info`.
+fn tcp_count<const INFO_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
+    let mut info = [0_u8; INFO_BYTES];
     let mut info_bytes = libc::socklen_t::try_from(info.len()).ok()?;
-    // SAFETY: the kernel writes at most `info_bytes` bytes into the array, and how many it wrote into
-    // the length; both live until the call returns.
-    let told = unsafe {
+    // SAFETY: the kernel writes at most `info_bytes` bytes into the array, and how many it wrote
+    // into the length; both live until the call returns.
+    let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
@@ -95,7 +95,7 @@ fn tcp_count<const TOLD_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
             &raw mut info_bytes,
         )
     };
-    let whole = told == 0 && usize::try_from(info_bytes).is_ok_and(|bytes| bytes == info.len());
+    let whole = result == 0 && usize::try_from(info_bytes).is_ok_and(|bytes| bytes == info.len());
     let count = info.last_chunk().copied().filter(|_| whole)?;
     Some(u64::from_ne_bytes(count))
 }

@@ -397,10 +397,10 @@ impl Parts {
         if driver.is_pending() {
             return Ok(Wait::No);
         }
-        let came = driver.poll(round_count, || mailbox.has_pending());
+        let found = driver.poll(round_count, || mailbox.has_pending());
         counters.spin_count += 1;
-        counters.spin_hit_count += u64::from(came);
-        Ok(if came { Wait::No } else { rest })
+        counters.spin_hit_count += u64::from(found);
+        Ok(if found { Wait::No } else { rest })
     }
 
     /// How long this turn may wait.

@@ -173,8 +173,8 @@ fn step<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> (usize, Ne
     let next = match state {
         Err(error) => Next::Failed(error),
         Ok(ConnectionState::EncodeTlsData(mut message)) => encode(&mut message, out),
-        Ok(ConnectionState::TransmitTlsData(said)) => {
-            said.done();
+        Ok(ConnectionState::TransmitTlsData(sent)) => {
+            sent.done();
             Next::Go
         }
         Ok(ConnectionState::BlockedHandshake) => Next::Blocked,

@@ -55,9 +55,9 @@ impl Inbox {
         let records = wanted_bytes.div_ceil(crate::RECORD_BYTES_MAX);
         let wanted_bytes = (wanted_bytes + records * RECORD_OVERHEAD_BYTES).min(SPACE_BYTES_MAX);
         let grown_bytes = if self.full { self.bytes.len() * 4 } else { self.bytes.len() };
-        let kept_bytes = grown_bytes.clamp(SPACE_BYTES_MIN, SPACE_BYTES_RETAINED);
+        let retained_bytes = grown_bytes.clamp(SPACE_BYTES_MIN, SPACE_BYTES_RETAINED);
         let record_bytes = self.record_bytes().unwrap_or(0);
-        let space_bytes = kept_bytes.max(wanted_bytes).max(record_bytes);
+        let space_bytes = retained_bytes.max(wanted_bytes).max(record_bytes);
         let spare = self.bytes.len() > SPACE_BYTES_RETAINED && space_bytes <= SPACE_BYTES_RETAINED;
         self.small_count = if spare { self.small_count + 1 } else { 0 };
         if space_bytes > self.bytes.len() {

@@ -100,7 +100,7 @@ pub(crate) struct Keys {
     update: Update,
     /// Bytes that the sending key may still encrypt.
     left_bytes: u64,
-    /// The peer asked for a new sending key.
+    /// The peer request for a new sending key.
     update_requested: bool,
 }
 
@@ -204,9 +204,9 @@ impl Keys {
                 Err(flaw.map_or(Fault::Broken, Fault::OwnCertificate))
             }
             HANDSHAKE => {
-                let asked = plain.strip_prefix(&KEY_UPDATE);
-                let Some(asked @ ([0] | [1])) = asked else { return Err(Fault::Broken) };
-                self.update_requested |= *asked == [1];
+                let request = plain.strip_prefix(&KEY_UPDATE);
+                let Some(request @ ([0] | [1])) = request else { return Err(Fault::Broken) };
+                self.update_requested |= *request == [1];
                 self.theirs = self.update.received()?;
                 Ok(Content::Nothing)
             }

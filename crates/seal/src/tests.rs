@@ -22,7 +22,7 @@ fn pair() -> Pair {
 }
 
 /// Completes a handshake, `step_bytes` at a time.
-fn shaken(step_bytes: usize) -> (Pair, ChannelBinding, ChannelBinding) {
+fn progress(step_bytes: usize) -> (Pair, ChannelBinding, ChannelBinding) {
     let Pair { mut client, mut server, mut to_server, mut to_client } = pair();
     let (mut at_client, mut at_server) = (None, None);
     while at_client.is_none() || at_server.is_none() {
@@ -71,7 +71,7 @@ fn opened(seal: &mut Seal) -> Result<Option<Vec<u8>>, Fault> {
 fn both_ends_have_one_channel_binding_unique_to_the_handshake() {
     let mut seen = Vec::new();
     for step_bytes in [1, 7, 100, usize::MAX] {
-        let (_, at_client, at_server) = shaken(step_bytes);
+        let (_, at_client, at_server) = progress(step_bytes);
         assert_eq!(at_client, at_server, "in steps of {step_bytes}");
         assert!(!seen.contains(&at_client) && at_client != [0; 32]);
         seen.push(at_client);
@@ -82,25 +82,25 @@ fn both_ends_have_one_channel_binding_unique_to_the_handshake() {
 fn the_channel_binding_is_the_exporter_of_rfc_9266() {
     let config = Server::with_new_key().unwrap().raw_key.unwrap();
     let mut server = rustls::ServerConnection::new(config).unwrap();
-    let mut said = Vec::new();
-    let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut said).unwrap();
-    let mut shaken = HandshakeProgress::NeedsMore;
-    while shaken == HandshakeProgress::NeedsMore || server.is_handshaking() {
-        let mut rest = said.as_slice();
+    let mut sent = Vec::new();
+    let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut sent).unwrap();
+    let mut progress = HandshakeProgress::NeedsMore;
+    while progress == HandshakeProgress::NeedsMore || server.is_handshaking() {
+        let mut rest = sent.as_slice();
         while !rest.is_empty() {
             server.read_tls(&mut rest).unwrap();
             server.process_new_packets().unwrap();
         }
-        said.clear();
+        sent.clear();
         let mut answer = Vec::new();
         server.write_tls(&mut answer).unwrap();
         client.push_received(&answer);
-        if shaken == HandshakeProgress::NeedsMore {
-            shaken = client.advance_handshake(&mut said).unwrap();
+        if progress == HandshakeProgress::NeedsMore {
+            progress = client.advance_handshake(&mut sent).unwrap();
         }
     }
     let exported = server.export_keying_material([0; 32], b"EXPORTER-ChannelBinding-Binding", None);
-    assert_eq!(shaken, HandshakeProgress::Open(exported.unwrap()));
+    assert_eq!(progress, HandshakeProgress::Open(exported.unwrap()));
     // Its records are the library's own, also those after a key update.
     let mut plain = [0; 5];
     let mut record = vec![0; KEY_UPDATE_BYTES_MAX];
@@ -119,7 +119,7 @@ fn the_channel_binding_is_the_exporter_of_rfc_9266() {
 
 #[test]
 fn records_are_decrypted_from_any_pieces_across_key_updates() {
-    let (mut pair, ..) = shaken(usize::MAX);
+    let (mut pair, ..) = progress(usize::MAX);
     let plain: Vec<u8> =
         (0..RECORD_BYTES_MAX).map(|index| (index % 251).to_le_bytes()[0]).collect();
     for (round, plain_bytes) in
@@ -163,11 +163,11 @@ fn a_hello_received_with_the_last_handshake_message_is_retained() {
 fn modified_missing_repeated_and_reflected_records_are_rejected() {
     type Change<'a> = &'a dyn Fn(&mut Seal, Vec<u8>, Vec<u8>) -> Vec<u8>;
     let change = |change: Change<'_>| {
-        let (mut pair, ..) = shaken(usize::MAX);
+        let (mut pair, ..) = progress(usize::MAX);
         let first = sealed(&mut pair.server, b"first");
         let second = sealed(&mut pair.server, b"second");
-        let heard = change(&mut pair.client, first, second);
-        pair.client.push_received(&heard);
+        let received = change(&mut pair.client, first, second);
+        pair.client.push_received(&received);
         loop {
             match opened(&mut pair.client) {
                 Ok(Some(_)) => {}
@@ -247,7 +247,7 @@ fn garbage_anywhere_in_a_handshake_ends_it_within_bounded_memory() {
 
 #[test]
 fn records_received_elsewhere_are_decrypted_in_place() {
-    let mut pair = shaken(usize::MAX).0;
+    let mut pair = progress(usize::MAX).0;
     let mut records = Vec::new();
     let mut plain = Vec::new();
     for (number, plain_bytes) in (0..).zip([100, 0, RECORD_BYTES_MAX, 1]) {

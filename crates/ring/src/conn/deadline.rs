@@ -70,10 +70,10 @@ impl Conns {
     /// Checks the watched connections, and closes those whose peer acknowledged nothing since the
     /// last check.
     fn expire_stalled(&mut self, starving: bool, tools: &mut Tools) {
-        let look_ms = self.look_ms(starving);
+        let check_ms = self.check_ms(starving);
         let now = tools.now.mono;
         while let Some((_, id)) =
-            self.stalling.pop_front_if(|(since, _)| since.after_ms(look_ms) <= now)
+            self.stalling.pop_front_if(|(since, _)| since.after_ms(check_ms) <= now)
         {
             let Some(index) = self.open_index(id) else { continue };
             let conn = self.conn(index);
@@ -94,7 +94,7 @@ impl Conns {
 
     /// Half of the limit, so that a stalled connection is found within one and a half times the
     /// limit.
-    const fn look_ms(&self, starving: bool) -> u64 {
+    const fn check_ms(&self, starving: bool) -> u64 {
         let Limits { stall_ms_max, starving_stall_ms_max, .. } = self.limits;
         if starving { starving_stall_ms_max / 2 } else { stall_ms_max / 2 }
     }
@@ -113,9 +113,9 @@ impl Conns {
         }
         let closing = self.closing.front().map(|(at, _)| *at);
         let handshake = self.handshake.front().map(|(at, _)| *at);
-        let look_ms = self.look_ms(starving);
-        let stalling = self.stalling.front().map(|(since, _)| since.after_ms(look_ms));
-        let unfinished = self.unfinished_at(look_ms);
+        let check_ms = self.check_ms(starving);
+        let stalling = self.stalling.front().map(|(since, _)| since.after_ms(check_ms));
+        let unfinished = self.unfinished_at(check_ms);
         [closing, handshake, stalling, unfinished].into_iter().flatten().min()
     }
 
@@ -123,7 +123,7 @@ impl Conns {
     pub(crate) fn expire(&mut self, starving: bool, tools: &mut Tools) {
         let now = tools.now.mono;
         self.expire_stalled(starving, tools);
-        self.expire_unfinished(self.look_ms(starving), tools);
+        self.expire_unfinished(self.check_ms(starving), tools);
         while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
             if let Some(index) = self.index_of(id) {
                 self.abort(index, tools);

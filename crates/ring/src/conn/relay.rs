@@ -10,8 +10,8 @@
 //! lane's queued replies are bounded as without a relay.
 //!
 //! ```text
-//! client ─▶ proxy lane: frames, verified ─ToExecutor─▶ executing lane: connection handed over, Frame … ─▶ core
-//! client ◀─ proxy lane: outbox           ◀─ToProxy─── executing lane: Send, Admit, Close ◀─ core
+//! client ─▶ proxy lane: frames, verified ─ToExecutor─▶ executing lane: HandedOver, Frame … ─▶ core
+//! client ◀─ proxy lane: outbox           ◀──ToProxy─── executing lane: Send, Admit, Close ◀─ core
 //! ```
 
 use super::sealed::Sealed;
@@ -147,8 +147,8 @@ impl Conns {
     pub(crate) fn relay(&mut self, id: ConnId, lane: usize, hello: Box<[u8]>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
         let conn = self.conn(index);
-        let untouched = conn.outbox.unsent_bytes() == 0 && !conn.admitted;
-        if conn.relay.is_some() || !untouched {
+        let is_fresh = conn.outbox.unsent_bytes() == 0 && !conn.admitted;
+        if conn.relay.is_some() || !is_fresh {
             return self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
         }
         conn.relay = Some(Relay::Proxy { lane, unacked_bytes: 0 });
@@ -215,7 +215,7 @@ impl Conns {
         let Some(index) = self.open_index(proxy_conn) else { return };
         let conn = self.conn(index);
         let Some(Relay::Proxy { lane, unacked_bytes }) = &mut conn.relay else { return };
-        assert!(*lane == from, "a connection has one owner");
+        assert!(*lane == from, "a connection has one executing lane");
         match message {
             ToProxy::Processed => conn.paused = false,
             ToProxy::Admitted(admission) => {
@@ -244,10 +244,10 @@ impl Conns {
 
     /// Whether this lane proxies an open connection for a peer lane.
     pub(crate) fn has_proxied(&self) -> bool {
-        let relays = |conn: &Conn| {
+        let is_proxied = |conn: &Conn| {
             matches!(conn.relay, Some(Relay::Proxy { .. })) && matches!(conn.state, State::Open)
         };
-        self.slots.iter().flatten().any(relays)
+        self.slots.iter().flatten().any(is_proxied)
     }
 
     // --- at the executing lane -------------------------------------------------------------------

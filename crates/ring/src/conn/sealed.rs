@@ -40,9 +40,9 @@ impl Seals {
     pub(crate) fn of(config: &Config) -> io::Result<Self> {
         let sealing = config.sealing;
         let accepts = config.listener.is_some() && sealing != Sealing::Nothing;
-        let asks = config.server.is_some_and(|server| sealing.takes(server.ip()));
+        let has_server = config.server.is_some_and(|server| sealing.takes(server.ip()));
         let server = accepts.then(|| server_seals(config)).transpose();
-        let client = asks.then(|| client_seals(config)).transpose();
+        let client = has_server.then(|| client_seals(config)).transpose();
         Ok(Self {
             sealing,
             server: server.map_err(io::Error::other)?,

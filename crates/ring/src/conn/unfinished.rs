@@ -123,7 +123,7 @@ impl Conns {
     }
 
     /// The next check of incomplete frames. Completed ones cause no turn.
-    pub(super) fn unfinished_at(&mut self, look_ms: u64) -> Option<Mono> {
+    pub(super) fn unfinished_at(&mut self, check_ms: u64) -> Option<Mono> {
         while let Some((since, id)) = self.unfinished.front().copied() {
             let Some(index) = self.open_index(id) else {
                 self.unfinished.pop_front();
@@ -131,7 +131,7 @@ impl Conns {
             };
             let conn = self.conn(index);
             if conn.unfinished.is_some() {
-                return Some(since.after_ms(look_ms));
+                return Some(since.after_ms(check_ms));
             }
             conn.finish_watched = false;
             self.unfinished.pop_front();
@@ -140,27 +140,27 @@ impl Conns {
     }
 
     /// Checks incomplete frames.
-    pub(super) fn expire_unfinished(&mut self, look_ms: u64, tools: &mut Tools) {
+    pub(super) fn expire_unfinished(&mut self, check_ms: u64, tools: &mut Tools) {
         let now = tools.now.mono;
-        let due = |since: Mono| since.after_ms(look_ms) <= now;
-        let mut looked = false;
+        let due = |since: Mono| since.after_ms(check_ms) <= now;
+        let mut has_expired = false;
         while let Some((_, id)) = self.unfinished.pop_front_if(|(since, _)| due(*since)) {
-            looked = true;
+            has_expired = true;
             let Some(index) = self.open_index(id) else { continue };
             if self.conn(index).unfinished.is_none() {
                 self.conn(index).finish_watched = false;
-            } else if self.is_late(index, look_ms, tools) {
+            } else if self.is_late(index, check_ms, tools) {
                 self.fail(index, CloseReason::Unfinished, tools);
             } else {
                 self.unfinished.push_back((now, id));
             }
         }
-        if looked && self.is_starved() {
-            self.end_greediest(look_ms, tools);
+        if has_expired && self.is_starved() {
+            self.end_greediest(check_ms, tools);
         }
     }
 
-    fn is_late(&mut self, index: u32, look_ms: u64, tools: &mut Tools) -> bool {
+    fn is_late(&mut self, index: u32, check_ms: u64, tools: &mut Tools) -> bool {
         let scarce = self.is_starved();
         let conn = self.conn(index);
         let held = conn.incoming.is_some();
@@ -181,21 +181,21 @@ impl Conns {
         tools.counters.syscall_count += 1;
         // The kernel does not report it for sockets that are not TCP.
         let received = conn.socket.as_ref().and_then(received_bytes).unwrap_or(0);
-        let wanted_bytes = Limits::RATE_BYTES_MIN * look_ms / 1000;
+        let wanted_bytes = Limits::RATE_BYTES_MIN * check_ms / 1000;
         let before = unfinished.received_bytes.replace(received);
         before.is_some_and(|before| received.saturating_sub(before) < wanted_bytes.max(1))
     }
 
     /// Connections wait for a buffer: for each whose party holds less than another party, the
     /// oldest incomplete bulk of that other party is ended, if it began long enough ago.
-    fn end_greediest(&mut self, look_ms: u64, tools: &mut Tools) {
+    fn end_greediest(&mut self, check_ms: u64, tools: &mut Tools) {
         let began_last = tools.now.mono;
         let waiting: Vec<u32> = self.starved.iter().copied().collect();
         for index in waiting {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             let space_bytes = u64_of(Pool::space_bytes(conn.wanted_bulk_bytes()));
-            let asking = conn.admission.party;
-            let Some(party) = self.charged.gives_way(asking, space_bytes) else {
+            let waiting_party = conn.admission.party;
+            let Some(party) = self.charged.gives_way(waiting_party, space_bytes) else {
                 continue;
             };
             let of_party = |(_, id): &&(Mono, ConnId)| {
@@ -203,7 +203,7 @@ impl Conns {
                 let since = found.filter(|conn| conn.is_charged_to(party));
                 since
                     .and_then(|conn| conn.unfinished)
-                    .is_some_and(|unfinished| unfinished.since.after_ms(look_ms) <= began_last)
+                    .is_some_and(|unfinished| unfinished.since.after_ms(check_ms) <= began_last)
             };
             let Some((_, id)) = self.unfinished.iter().find(of_party).copied() else { continue };
             if let Some(index) = self.open_index(id) {

@@ -131,8 +131,8 @@ impl Backend {
         }
     }
 
-    /// Whether there are completions, or entering the kernel would bring some, as far as shared memory
-    /// shows.
+    /// Whether there are completions, or entering the kernel would bring some, as far as shared
+    /// memory shows.
     pub(super) fn is_pending(&mut self) -> bool {
         match self {
             Self::Uring(uring) => uring.is_pending(),

@@ -1,10 +1,10 @@
 //! Engines: what reads and writes objects, the lane's driver or an alternative beside it.
 //!
 //! ```text
-//! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all other operations, and page-cache-only
+//! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all others, and page-cache-only
 //!                              │                               reads ─▶ the driver
-//!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its eventfd, which
-//!                                 the driver reads like any other ─▶ completions of the driver
+//!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its eventfd,
+//!                                 which the driver reads like any other ─▶ completions of the driver
 //! ```
 //! Invariants: no engine has a queue per file (except glibc, behind `posix-aio`); an operation is
 //! queued first and started by the next `enter`, with every engine; an engine's notices wake a

@@ -4,7 +4,7 @@
 //! ```text
 //! enter: what was queued ─▶ sockets: tried, or watched until they are ready
 //!                        └▶ files: from or to the page cache if possible, else by a worker thread
-//!        epoll_pwait2 ─▶ ready operations are tried ─▶ completions, with those of the worker threads
+//!        epoll_pwait2 ─▶ ready operations are tried ─▶ completions, also of worker threads
 //! ```
 //! Descriptors and their waiting operations are in `watch`. Invariants: those of [`super`];
 //! operations are started and cancelled in the order in which they were queued; one `enter`

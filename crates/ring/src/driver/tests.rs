@@ -102,8 +102,8 @@ struct Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let quiet = self.driver.quiesce();
-        assert!(quiet || std::thread::panicking(), "nothing is left in flight");
+        let is_quiet = self.driver.quiesce();
+        assert!(is_quiet || std::thread::panicking(), "nothing is left in flight");
     }
 }
 

@@ -155,11 +155,11 @@ impl Job {
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> bool {
-        let asks = self.cached && objects.knows_cached && read_bytes > 0;
+        let checks_cache = self.cached && objects.knows_cached && read_bytes > 0;
         let FileState::Open { file, direct: None } = &objects.slot(self.object_index).file else {
             return false;
         };
-        if !asks {
+        if !checks_cache {
             return false;
         }
         tools.counters.syscall_count += 1;

@@ -1,8 +1,8 @@
 //! Sending under TLS: the queued wave becomes records, a part at a time.
 //!
-//! Plaintext is written directly into its record, so it is copied once; for a file range the read is
-//! that copy. Invariant: records are sent in the order in which they were encrypted, completely, before
-//! more are encrypted; a wave's buffers are retained until all of it is in records.
+//! Plaintext is written directly into its record, so it is copied once; for a file range the read
+//! is that copy. Invariant: records are sent in the order in which they were encrypted, completely,
+//! before more are encrypted; a wave's buffers are retained until all of it is in records.
 
 use super::{Outbox, Piece, Wave};
 use crate::buffer::Pool;

@@ -19,8 +19,8 @@ impl Parts {
                 break;
             }
             // Peer lanes do not report free queue space, and consider this lane awake.
-            let looks = self.mailbox.is_waiting() || self.conns.has_proxied();
-            let retry_ns = if looks { MESSAGE_RETRY_MS * 1_000_000 } else { left_ns };
+            let must_poll = self.mailbox.is_waiting() || self.conns.has_proxied();
+            let retry_ns = if must_poll { MESSAGE_RETRY_MS * 1_000_000 } else { left_ns };
             let ready = self.conns.is_ready();
             let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
             self.tools.driver.enter(wait)?;

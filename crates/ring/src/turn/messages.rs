@@ -19,13 +19,13 @@ impl Parts {
         }
         // Queues are read one by one: an earlier message from another peer lane may have come
         // meanwhile.
-        let mut heard = std::mem::take(&mut self.relayed_waiting);
+        let mut relayed_messages = std::mem::take(&mut self.relayed_waiting);
         self.read_queues(QUEUE_COUNT_MAX);
-        for (from, relayed) in heard.drain(..) {
+        for (from, relayed) in relayed_messages.drain(..) {
             self.conns.on_relayed(from, relayed, &mut self.tools);
         }
         if self.relayed_waiting.is_empty() {
-            self.relayed_waiting = heard;
+            self.relayed_waiting = relayed_messages;
         }
     }
 
@@ -37,8 +37,8 @@ impl Parts {
                 QueuedMessage::Core(mail) => {
                     tools.events.push(Event::Peer(PeerEvent::Mail { from, mail }))
                 }
-                QueuedMessage::Encoded(words) => {
-                    let body = tools.arena.put(&words);
+                QueuedMessage::Encoded(encoded) => {
+                    let body = tools.arena.put(&encoded);
                     tools.events.push(Event::Peer(PeerEvent::Letter { from, body }));
                 }
                 QueuedMessage::Socket { socket, seal, hello } => {

@@ -35,14 +35,14 @@ impl Parts {
         let arena = &self.tools.arena;
         let (from, until) = (arena.get(from).into(), arena.get(until).into());
         let lane = self.mailbox.lane();
-        let ask = RowQuery { lane, ticket, from, until, row_count_max };
+        let query = RowQuery { lane, ticket, from, until, row_count_max };
         match self.log.as_ref().and_then(Log::feed) {
-            Some(feed) => feed.ask(ask),
+            Some(feed) => feed.push_query(query),
             None => {
                 let result = Err(interface::Errno(wire::Status::NotImplemented.number()));
                 self.tools
                     .events
-                    .push(Event::Store(StoreEvent::Rows { ticket: ask.ticket, result }));
+                    .push(Event::Store(StoreEvent::Rows { ticket: query.ticket, result }));
             }
         }
     }

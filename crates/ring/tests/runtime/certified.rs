@@ -65,7 +65,7 @@ fn client(server: SocketAddr, seals: ClientSeals) -> (Ring, Recorder) {
 fn the_core_gets_a_certificates_identity_before_the_first_frame() {
     let ca = Ca::new();
     let seals = ca.server(&ca);
-    let (server, address, told) = echo_server(|config| {
+    let (server, address, events) = echo_server(|config| {
         config.sealing = Sealing::All;
         config.server_seals = Some(seals);
     });
@@ -76,15 +76,15 @@ fn the_core_gets_a_certificates_identity_before_the_first_frame() {
         panic!("{recorder:?}")
     };
     assert_eq!(recorder.events[1], Event::Net(NetEvent::Connected { ticket: Ticket(1), conn }));
-    let said = hello(b"hi");
+    let sent = hello(b"hi");
     ring.with(|turn| {
-        let frame = turn.arena.put(&said);
+        let frame = turn.arena.put(&sent);
         turn.act(NetAction::Send { conn, frame, bulk: None });
     });
     turns(&mut ring, &mut recorder, |recorder| recorder.frames.len() == 1);
-    assert_eq!(recorder.frames[0], said);
+    assert_eq!(recorder.frames[0], sent);
     let Event::Net(NetEvent::Sealed { channel: at_server, holder: Some(_), .. }) =
-        told.recv().unwrap()
+        events.recv().unwrap()
     else {
         panic!("the server's core knows no holder")
     };
@@ -100,7 +100,7 @@ fn both_ends_report_a_rejected_certificate() {
     for (shows, ours) in [(&ca, false), (&other, true)] {
         // The client's certificate is of another CA than the server accepts, or the reverse.
         let seals = shows.server(&ca);
-        let (server, address, told) = echo_server(|config| {
+        let (server, address, events) = echo_server(|config| {
             config.sealing = Sealing::All;
             config.server_seals = Some(seals);
         });
@@ -123,7 +123,8 @@ fn both_ends_report_a_rejected_certificate() {
         while ring.conn_count() > 0 {
             ring.turn(&mut recorder).unwrap();
         }
-        let Event::Net(NetEvent::CertificateRefused { bad: found, client }) = told.recv().unwrap()
+        let Event::Net(NetEvent::CertificateRefused { bad: found, client }) =
+            events.recv().unwrap()
         else {
             panic!("the server's core gets no event")
         };
@@ -138,7 +139,7 @@ fn both_ends_report_a_rejected_certificate() {
 fn a_client_with_only_a_secret_is_refused_for_lack_of_a_certificate() {
     let ca = Ca::new();
     let seals = ca.server(&ca);
-    let (server, address, told) = echo_server(|config| {
+    let (server, address, events) = echo_server(|config| {
         config.sealing = Sealing::All;
         config.server_seals = Some(seals);
     });
@@ -151,7 +152,7 @@ fn a_client_with_only_a_secret_is_refused_for_lack_of_a_certificate() {
     assert_eq!(event, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(3), reason }));
     let bad = BadCertificate { ours: false, ..bad };
     let uncertified = |event| matches!(event, Event::Net(NetEvent::CertificateRefused { bad: found, .. }) if found == bad);
-    assert!(uncertified(told.recv().unwrap()));
+    assert!(uncertified(events.recv().unwrap()));
     server.stop();
 }
 

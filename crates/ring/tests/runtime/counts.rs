@@ -297,7 +297,7 @@ fn a_request_to_the_right_lane_costs_one_message_for_the_handover() {
     let address = listener.local_addr().unwrap();
     let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let (tell, told) = channel();
-    let owner = start(mailboxes.pop().unwrap(), move |_| {
+    let executor = start(mailboxes.pop().unwrap(), move |_| {
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Net(NetEvent::HandedOver { conn, hello: frame })
             | Event::Net(NetEvent::Frame { conn, frame, .. }) => {
@@ -323,9 +323,9 @@ fn a_request_to_the_right_lane_costs_one_message_for_the_handover() {
     let mut stream = connect(address);
     (0..100).for_each(|xid| exchange(&mut stream, xid));
     assert!(told.iter().take(101).all(|usage| usage.message_out_count == 0));
-    let (owner, acceptor) = (owner.stop(), acceptor.stop());
+    let (executor, acceptor) = (executor.stop(), acceptor.stop());
     assert_eq!((acceptor.message_out_count, acceptor.message_in_count), (1, 0));
-    assert_eq!((owner.message_out_count, owner.message_in_count), (0, 1));
+    assert_eq!((executor.message_out_count, executor.message_in_count), (0, 1));
 }
 
 #[test]

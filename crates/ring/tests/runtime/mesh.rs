@@ -152,9 +152,9 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
         client.write_all(&frame(unique, &[])).unwrap();
         recorder.events.clear();
         turns(&mut pending, &mut recorder, |recorder| recorder.events.len() >= 2);
-        let said =
+        let expected =
             Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Interrupt { unique } });
-        assert_eq!(recorder.events[0], said);
+        assert_eq!(recorder.events[0], expected);
         assert!(
             matches!(recorder.events[1], Event::Net(NetEvent::Frame { .. })),
             "{:?}",
@@ -239,17 +239,18 @@ fn every_timer_gets_its_turn_and_time_rises() {
 
 #[test]
 fn log_lines_reach_the_callback() {
-    let said = Rc::new(RefCell::new(Vec::new()));
+    let lines = Rc::new(RefCell::new(Vec::new()));
     let mut config = ring_config(LaneId(0));
-    let ears = Rc::clone(&said);
-    config.say = Box::new(move |say, line| ears.borrow_mut().push((say, line.to_owned())));
+    let callback_lines = Rc::clone(&lines);
+    config.say =
+        Box::new(move |say, line| callback_lines.borrow_mut().push((say, line.to_owned())));
     let mut ring = Ring::new(config).unwrap();
     ring.with(|turn| {
         let line = turn.arena.put("schön".as_bytes());
         turn.act(Action::Log { say: Say::Warning, line });
     });
     assert!(ring.turn(&mut Recorder::default()).unwrap());
-    assert_eq!(*said.borrow(), [(Say::Warning, "schön".to_owned())]);
+    assert_eq!(*lines.borrow(), [(Say::Warning, "schön".to_owned())]);
 }
 
 #[test]

@@ -624,11 +624,15 @@ fn broken_relayed_connections_leave_nothing_behind() {
             rings.rings.iter().all(|ring| ring.conn_count() + ring.buffer_bytes() == 0)
         });
     }
-    let told = rings.recorders[0]
+    let other_events = rings.recorders[0]
         .events
         .iter()
         .any(|event| !matches!(event, Event::Net(NetEvent::Frame { .. })));
-    assert!(!told, "the proxy lane's core gets only Hellos: {:?}", rings.recorders[0].events);
+    assert!(
+        !other_events,
+        "the proxy lane's core gets only Hellos: {:?}",
+        rings.recorders[0].events
+    );
 }
 
 /// A large read is a range of its file, and crosses lanes as bytes.
@@ -677,7 +681,7 @@ fn bulk_in_a_file_crosses_lanes_as_bytes() {
     else {
         panic!("{:?}", rings.recorders[1].events)
     };
-    assert_eq!(bulk.crc32c, None, "it was lent");
+    assert_eq!(bulk.crc32c, None, "it was a file range");
     rings.rings[1].with(|turn| {
         let frame = turn.arena.put(&hello(b"read"));
         turn.act(NetAction::Send { conn, frame, bulk: Some(bulk) });

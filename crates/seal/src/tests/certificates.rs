@@ -106,10 +106,10 @@ fn shake(client: &Client, server: &Server, step_bytes: usize) -> (Ended, Ended) 
     let mut server = Seal::server(server);
     let (mut at_client, mut at_server) = (Ok(()), Ok(()));
     while !to_server.is_empty() || !to_client.is_empty() {
-        let said = std::mem::take(&mut to_server);
-        take(&mut server, &mut at_server, said.chunks(step_bytes), &mut to_client);
-        let said = std::mem::take(&mut to_client);
-        take(&mut client, &mut at_client, said.chunks(step_bytes), &mut to_server);
+        let sent = std::mem::take(&mut to_server);
+        take(&mut server, &mut at_server, sent.chunks(step_bytes), &mut to_client);
+        let sent = std::mem::take(&mut to_client);
+        take(&mut client, &mut at_client, sent.chunks(step_bytes), &mut to_server);
     }
     ((client, at_client), (server, at_server))
 }
@@ -185,7 +185,7 @@ fn invalid_certificates_are_refused_with_the_reason_at_both_ends() {
     let named = |params: &mut CertificateParams| {
         params.subject_alt_names = vec![SanType::DnsName("elsewhere".try_into().unwrap())];
     };
-    for (bad, flaw, heard) in [
+    for (bad, flaw, received) in [
         (other.sign(CLIENT, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (twin.sign(CLIENT, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (ca.sign(CLIENT, &ca, expired), Flaw::Expired, Flaw::Expired),
@@ -195,10 +195,10 @@ fn invalid_certificates_are_refused_with_the_reason_at_both_ends() {
         let (client, server) = ends(&bad, &good(SERVER));
         let ((_, at_client), (server, at_server)) = shake(&client, &server, usize::MAX);
         assert_eq!(at_server, Err(Fault::Certificate(flaw)));
-        assert_eq!(at_client, Err(Fault::OwnCertificate(heard)));
+        assert_eq!(at_client, Err(Fault::OwnCertificate(received)));
         assert!(server.peer().is_none() && server.channel_binding().is_none());
     }
-    for (bad, flaw, heard) in [
+    for (bad, flaw, received) in [
         (other.sign(SERVER, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (twin.sign(SERVER, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (ca.sign(SERVER, &ca, expired), Flaw::Expired, Flaw::Expired),
@@ -209,7 +209,7 @@ fn invalid_certificates_are_refused_with_the_reason_at_both_ends() {
         let (client, server) = ends(&good(CLIENT), &bad);
         let ((client, at_client), (_, at_server)) = shake(&client, &server, usize::MAX);
         assert_eq!(at_client, Err(Fault::Certificate(flaw)));
-        assert_eq!(at_server, Err(Fault::OwnCertificate(heard)));
+        assert_eq!(at_server, Err(Fault::OwnCertificate(received)));
         assert!(client.channel_binding().is_none());
     }
 }
@@ -269,8 +269,8 @@ fn garbage_anywhere_in_a_certificate_handshake_never_opens_a_connection() {
         flight.truncate(1 + roll() % (2 * flight.len()));
         let mut out = Vec::new();
         seal.push_received(&flight);
-        let shaken = seal.advance_handshake(&mut out);
-        let is_open = matches!(shaken, Ok(HandshakeProgress::Open(_)));
+        let progress = seal.advance_handshake(&mut out);
+        let is_open = matches!(progress, Ok(HandshakeProgress::Open(_)));
         // The version in a record's header is ignored by TLS 1.3.
         let heads_only = whole.iter().zip(&flight).filter(|(one, other)| one != other).count() < 3;
         assert!(!is_open || flight.starts_with(&whole) || heads_only, "round {round}");

@@ -1,11 +1,11 @@
-//! glibc's POSIX AIO: `aio_read` and `aio_write`, whose completions glibc notifies by a new thread each
-//! (SIGEV_THREAD), as PVFS2 used it.
+//! glibc's POSIX AIO: `aio_read` and `aio_write`, whose completions glibc notifies by a new thread
+//! each (SIGEV_THREAD), as PVFS2 used it.
 //!
-//! glibc has a few threads for the process and gives the operations of one descriptor to one of them,
-//! which performs them sequentially. Invariants: a control block and what it names stay valid until
-//! `aio_error` reports the end, and the block itself until the notification too; a lost notification
-//! (glibc reports nothing if it has no thread for it) costs time, not a completion, because operations
-//! in flight are polled now and then.
+//! glibc has a few threads for the process and gives the operations of one descriptor to one of
+//! them, which performs them sequentially. Invariants: a control block and what it names stay valid
+//! until `aio_error` reports the end, and the block itself until the notification too; a lost
+//! notification (glibc reports nothing if it has no thread for it) costs time, not a completion,
+//! because operations in flight are polled now and then.
 
 use super::super::files;
 use super::super::notices::Notices;
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!((lost.len(), aio.sleep_ns_max()), (1, Some(100_000_000)));
         // As if notified just now, however long this test has waited.
         aio.notified_at = Instant::now() + Duration::from_secs(3600);
-        assert_eq!(taken(&mut aio), [], "it is not looked at all the time");
+        assert_eq!(taken(&mut aio), [], "operations are not polled all the time");
         aio.notified_at = Instant::now().checked_sub(POLL_INTERVAL).unwrap();
         assert_eq!(taken(&mut aio), [Ok(64)]);
         assert_eq!(&space[1..4], b"ELF");

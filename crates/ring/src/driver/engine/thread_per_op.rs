@@ -1,8 +1,8 @@
 //! A new detached thread for each operation (PVFS2 developers list, 2006: alternate AIO).
 //!
-//! Invariants: at most [`THREAD_COUNT_MAX`] run at a time, and operations start in order; if a thread
-//! cannot be started, a running thread continues with the waiting operations, and if none runs, the
-//! lane's thread does them.
+//! Invariants: at most [`THREAD_COUNT_MAX`] run at a time, and operations start in order; if a
+//! thread cannot be started, a running thread continues with the waiting operations, and if none
+//! runs, the lane's thread does them.
 
 use super::super::files;
 use super::super::notices::{Notices, lock};

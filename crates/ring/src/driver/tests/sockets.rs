@@ -196,7 +196,7 @@ fn a_sockets_receive_and_send_wait_and_are_cancelled_separately() {
         rig.queue(SEND, send(file, &bytes, false));
         rig.enter(Wait::No);
         assert!(rig.reaped.is_empty(), "one has nothing to receive, the other no space");
-        peer.write_all(b"received").unwrap();
+        peer.write_all(b"later").unwrap();
         assert_eq!(rig.result(RECV), Ok(5));
         rig.queue(RECV, recv(file, &mut space));
         rig.enter(Wait::No);
@@ -372,9 +372,9 @@ fn busy_polling_finds_completions() {
             rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
             rig.enter(Wait::No);
             assert!(!rig.driver.poll(10, || false), "nothing has_other on {}", kind.text());
-            assert!(rig.driver.poll(10, || true), "what the other looks for on {}", kind.text());
+            assert!(rig.driver.poll(10, || true), "the other condition on {}", kind.text());
             peer.write_all(b"come").unwrap();
-            assert!(rig.driver.poll(10, || false), "it has come on {}", kind.text());
+            assert!(rig.driver.poll(10, || false), "the completion was reaped on {}", kind.text());
             rig.enter(Wait::No);
             assert_eq!(rig.result(RECV), Ok(4));
         }
