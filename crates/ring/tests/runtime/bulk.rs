@@ -448,14 +448,14 @@ fn large_and_small_replies_keep_their_order() {
     server.put(1, &bytes);
     let mut stream = client(&server);
     let place = |xid: usize| (xid * 7919 % (2 * MIB), [0, 100, 70_000, MIB, 0, 65_536][xid % 6]);
-    let pending: Vec<u8> = (0..300)
+    let requests: Vec<u8> = (0..300)
         .flat_map(|xid| {
             let (offset, read_bytes) = place(xid);
             read_request(xid as u64, 1, offset, read_bytes)
         })
         .collect();
     let mut writer = stream.try_clone().unwrap();
-    let writing = std::thread::spawn(move || writer.write_all(&pending).unwrap());
+    let writing = std::thread::spawn(move || writer.write_all(&requests).unwrap());
     for number in 1..=300 {
         let found = received_reply(&read_frame(&mut stream).unwrap());
         assert_eq!(found.reply.transno, Transno(number), "as they were sent");
@@ -469,8 +469,8 @@ fn large_and_small_replies_keep_their_order() {
 
 /// Requests 16 MiB, more than both sockets hold, and waits until a part of the reply has come.
 fn ask_for_much(stream: &mut TcpStream) {
-    let pending: Vec<u8> = (0..16).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
-    stream.write_all(&pending).unwrap();
+    let requests: Vec<u8> = (0..16).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
+    stream.write_all(&requests).unwrap();
     stream.peek(&mut [0]).unwrap();
 }
 
@@ -522,8 +522,8 @@ fn a_client_with_too_many_unread_bytes_is_closed() {
     let server = Server::start("owed", |config, _| config.limits.conn_out_bytes_max = 8 * MIB);
     server.put(1, &noise(1, MIB));
     let mut stream = small_buffer_client(&server);
-    let pending: Vec<u8> = (0..64).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
-    stream.write_all(&pending).unwrap();
+    let requests: Vec<u8> = (0..64).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
+    stream.write_all(&requests).unwrap();
     let event = server.ended.recv().unwrap();
     assert!(
         matches!(event, Event::Net(NetEvent::Closed { reason: CloseReason::TooSlow, .. })),

@@ -241,7 +241,11 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     let remove = Action::Object(ObjectAction::Remove { ticket: Ticket(1), object });
     assert_eq!(ask(&mut ring, &mut recorder, remove), done(Ok(())));
     assert!(!path.exists());
-    assert_eq!(ask(&mut ring, &mut recorder, remove), done(Ok(())), "closed is closed");
+    assert_eq!(
+        ask(&mut ring, &mut recorder, remove),
+        done(Ok(())),
+        "removing an absent object succeeds"
+    );
     assert_eq!(read(&mut ring, &mut recorder, (object, 0), 100), None);
     assert_eq!(ring.buffer_bytes(), 0, "every buffer was released");
 }

@@ -15,17 +15,18 @@ const ASK: Inspect = Inspect::Read { stream_offset: 5 };
 fn requests_are_passed_on_and_replies_wake_a_lane() {
     let mut config = ring_config(LaneId(0));
     let mailbox = only_mailbox();
-    let (asks, pending) = channel();
-    let queue = InspectQueue::new(mailbox.waker(), Arc::new(move |ask| asks.send(ask).unwrap()));
+    let (requests, passed_on) = channel();
+    let queue =
+        InspectQueue::new(mailbox.waker(), Arc::new(move |ask| requests.send(ask).unwrap()));
     config.mailbox = Some(mailbox);
     config.inspections = Some(queue.clone());
     let mut ring = Ring::new(config).unwrap();
     let mut recorder = Recorder::default();
     let answering = std::thread::spawn(move || {
-        let first = pending.recv().unwrap();
+        let first = passed_on.recv().unwrap();
         assert_eq!((first.lane, first.conn, first.inspect), (LaneId(0), CONN, Some(ASK)));
         queue.reply(CONN, Status::Ok, b"reply".as_slice().into());
-        let last = pending.recv().unwrap();
+        let last = passed_on.recv().unwrap();
         assert_eq!((last.conn, last.inspect), (CONN, None));
         // The core drops a reply that comes too late.
         queue.reply(CONN, Status::NotFound, Box::default());

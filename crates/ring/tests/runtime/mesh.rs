@@ -134,14 +134,14 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
         let config = Config { mailbox: mailboxes.pop(), ..ring_config(LaneId(lane)) };
         Ring::new(Config { listener: listener.map(Into::into), ..config }).unwrap()
     };
-    let (mut pending, mut peer_lane) = (lane(1, Some(listener)), lane(0, None));
+    let (mut executor, mut peer_lane) = (lane(1, Some(listener)), lane(0, None));
     let mut recorder = Recorder::default();
     client.write_all(&hello(b"it is me")).unwrap();
-    turns(&mut pending, &mut recorder, |recorder| !recorder.events.is_empty());
+    turns(&mut executor, &mut recorder, |recorder| !recorder.events.is_empty());
     let Event::Net(NetEvent::Frame { conn, .. }) = recorder.events[0] else {
         panic!("{:?}", recorder.events)
     };
-    pending.with(|turn| turn.act(NetAction::admit(conn)));
+    executor.with(|turn| turn.act(NetAction::admit(conn)));
     for unique in 1..=50 {
         peer_lane.with(|turn| {
             let mail = Mail::Interrupt { unique };
@@ -151,7 +151,7 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
         peer_lane.turn(&mut Recorder::default()).unwrap();
         client.write_all(&frame(unique, &[])).unwrap();
         recorder.events.clear();
-        turns(&mut pending, &mut recorder, |recorder| recorder.events.len() >= 2);
+        turns(&mut executor, &mut recorder, |recorder| recorder.events.len() >= 2);
         let expected =
             Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Interrupt { unique } });
         assert_eq!(recorder.events[0], expected);
@@ -195,7 +195,7 @@ fn a_stop_from_another_thread_is_reported_once_and_ends_a_sleeping_lane() {
 /// Records when turns were taken.
 #[derive(Debug)]
 struct Timer {
-    pending: Vec<Mono>,
+    requested: Vec<Mono>,
     seen: Vec<Now>,
     /// Turns without an event say nothing about a timer.
     ticks: usize,
@@ -209,7 +209,7 @@ impl Core for Timer {
         if self.ticks == 1 {
             for ms in [30, 10, 20, 10] {
                 let at = turn.now.mono.after_ms(ms);
-                self.pending.push(at);
+                self.requested.push(at);
                 turn.act(Action::WakeAt { at });
             }
         }
@@ -221,17 +221,17 @@ impl Core for Timer {
 fn every_timer_gets_its_turn_and_time_rises() {
     // Not lane 0, which refreshes the wall clock, because the system's clock may be set.
     let mut ring = Ring::new(ring_config(LaneId(1))).unwrap();
-    let mut timer = Timer { pending: Vec::new(), seen: Vec::new(), ticks: 0 };
+    let mut timer = Timer { requested: Vec::new(), seen: Vec::new(), ticks: 0 };
     // On a busy machine one turn may serve two timers.
     turns(&mut ring, &mut timer, |timer| {
-        let last = timer.pending.iter().max();
+        let last = timer.requested.iter().max();
         last.is_some_and(|last| timer.seen.last().is_some_and(|seen| seen.mono >= *last))
     });
     for seen in &timer.seen[1..] {
-        let due = timer.pending.iter().any(|at| *at <= seen.mono);
+        let due = timer.requested.iter().any(|at| *at <= seen.mono);
         assert!(due, "a tick before its time: {timer:?}");
     }
-    assert!(timer.ticks <= 4, "one for each time pending for, and the first: {timer:?}");
+    assert!(timer.ticks <= 4, "one for each timer, and the first: {timer:?}");
     assert!(timer.seen.is_sorted_by(|a, b| a.mono < b.mono && a.wall_ns < b.wall_ns), "{timer:?}");
     let turn_count = ring.counters().turn_count;
     assert!(turn_count < 20, "it slept in between, not {turn_count} turns");

@@ -243,7 +243,7 @@ fn frames_sent_by_the_executing_lane_before_a_close_arrive() {
     pair.stop();
 }
 
-/// Both lanes are pending to stop, the proxy lane first; the executing lane sends its last replies
+/// Both lanes are asked to stop, the proxy lane first; the executing lane sends its last replies
 /// after that.
 #[test]
 fn an_orderly_stop_sends_the_executing_lanes_last_replies() {
@@ -515,26 +515,26 @@ fn listening(lane: u16, listener: &TcpListener) -> Config {
 /// Both orders of an answer and a message in the queues.
 #[test]
 fn a_peer_lanes_message_comes_before_a_relayed_request_that_follows_it() {
-    for (pending, peer_lane) in [(1, 2), (2, 1)] {
+    for (executor, peer_lane) in [(1, 2), (2, 1)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut rings = Rings::new(3, |lane| listening(lane, &listener));
-        let (mut stream, _) = rings.relay(address, pending as u16);
+        let (mut stream, _) = rings.relay(address, executor as u16);
         for unique in 1..=50 {
             let mail = Mail::Interrupt { unique };
             rings.act(
                 peer_lane,
-                Action::Peer(PeerAction::Mail { to: LaneId(pending as u16), mail }),
+                Action::Peer(PeerAction::Mail { to: LaneId(executor as u16), mail }),
             );
             rings.turn(peer_lane);
-            let known = rings.recorders[pending].events.len();
+            let known = rings.recorders[executor].events.len();
             stream.write_all(&frame(unique, &[])).unwrap();
             // Until the frame was forwarded, while the executing lane sleeps.
             while rings.rings[0].counters().frame_in_count < unique + 1 {
                 rings.turn(0);
             }
-            rings.until(pending, known + 2);
-            let events = &rings.recorders[pending].events[known..];
+            rings.until(executor, known + 2);
+            let events = &rings.recorders[executor].events[known..];
             assert_eq!(
                 events[0],
                 Event::Peer(PeerEvent::Mail { from: LaneId(peer_lane as u16), mail })

@@ -249,7 +249,7 @@ fn objects_of_several_segments_match_bytes_in_memory() {
 
 #[test]
 fn a_large_object_is_removed_with_all_its_files() {
-    let dir = Dir::new("segments-closed");
+    let dir = Dir::new("segments-removed");
     let folder = dir.0.join("03/00");
     for restart in [false, true] {
         let mut fixture = Fixture::open(&dir.0);

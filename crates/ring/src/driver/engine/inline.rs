@@ -14,7 +14,7 @@ pub(super) struct Inline {
 impl Engine for Inline {
     unsafe fn begin(&mut self, work: Work) {
         self.call_count += 1;
-        // SAFETY: the caller vouches until the completion, which has_other later.
+        // SAFETY: the caller vouches until the completion, which comes later.
         let result = unsafe { files::perform(work.op) };
         self.ended.push((work.token, result));
     }
