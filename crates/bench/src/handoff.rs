@@ -155,8 +155,9 @@ fn measure(contender: &Contender, options: &Options) -> Result<Sample> {
         }
         Way::Lane => {
             let driver = options.driver;
-            let posts = Mesh::posts(2)?.try_into();
-            let [here, there]: [_; 2] = posts.map_err(|_| anyhow!("two lanes have two posts"))?;
+            let mailboxes = Mesh::mailboxes(2)?.try_into();
+            let [here, there]: [_; 2] =
+                mailboxes.map_err(|_| anyhow!("two lanes have two mailboxes"))?;
             game.play(
                 move || Lane::start(here, driver, spin_us),
                 move || Lane::start(there, driver, spin_us),

@@ -83,7 +83,7 @@ fn cipher() -> Result<Row> {
     const LONG: Duration = Duration::from_millis(500);
     let mut seal = shaken().ok_or_else(|| anyhow!("TLS with oneself fails"))?;
     let plain_bytes = seal::RECORD_BYTES_MAX;
-    let mut out = vec![0; plain_bytes + seal::RECORD_MORE_BYTES];
+    let mut out = vec![0; plain_bytes + seal::RECORD_OVERHEAD_BYTES];
     let (mut record_count, began) = (0_u64, Instant::now());
     while began.elapsed() < LONG {
         for _ in 0..64 {
@@ -102,12 +102,12 @@ fn cipher() -> Result<Row> {
 /// A client's end of a connection with ourselves.
 fn shaken() -> Option<seal::Seal> {
     let (mut said, mut answer) = (Vec::new(), Vec::new());
-    let mut client = seal::Seal::client(&seal::Client::of_any_key().ok()?, &mut said).ok()?;
-    let mut server = seal::Seal::server(&seal::Server::of_new_key().ok()?);
-    server.hear(&said);
-    server.shake(&mut answer).ok()?;
-    client.hear(&answer);
+    let mut client = seal::Seal::client(&seal::Client::with_any_key().ok()?, &mut said).ok()?;
+    let mut server = seal::Seal::server(&seal::Server::with_new_key().ok()?);
+    server.push_received(&said);
+    server.advance_handshake(&mut answer).ok()?;
+    client.push_received(&answer);
     said.clear();
-    client.shake(&mut said).ok()?;
+    client.advance_handshake(&mut said).ok()?;
     client.is_open().then_some(client)
 }

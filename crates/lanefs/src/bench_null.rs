@@ -113,7 +113,7 @@ impl Plan {
 
 /// Turns until the core has enough, with bytes in memory for the reads that are measured.
 fn turn(config: Config, null: NullFs, ready: impl FnOnce()) -> io::Result<()> {
-    let mut ring = Ring::new(Config { checksum_kept: false, ..config })?;
+    let mut ring = Ring::new(Config { checksum_memory: false, ..config })?;
     let kept = NULL_READ_BYTES.iter().map(|count| ring.bulk_of(&vec![7; *count])).collect();
     let kept: Option<Vec<_>> = kept;
     let mut null = null.keeping(kept.ok_or_else(|| io::Error::other("no buffers to read from"))?);

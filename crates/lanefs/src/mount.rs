@@ -255,15 +255,15 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
     let depth = KernelChannel::QUEUE_DEPTH;
     let channels = KernelChannel::share(device, plan.transport, &plan.cores, depth)?;
     let lane_count = u16::try_from(plan.cores.len())?;
-    let posts = Mesh::posts(lane_count)?;
-    let stoppers = posts.iter().map(ring::Post::stopper).collect();
+    let mailboxes = Mesh::mailboxes(lane_count)?;
+    let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
     let client = plan.client;
     let over_io_uring = plan.transport == ring::Transport::Uring;
     // Whoever waits for a lock keeps a place of a queue; some must be left for those who unlock.
     let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
     let lock_wait_count_max = if over_io_uring { places } else { usize::MAX };
-    for ((post, channel), core) in posts.into_iter().zip(channels).zip(&plan.cores) {
-        let lane = post.lane();
+    for ((mailbox, channel), core) in mailboxes.into_iter().zip(channels).zip(&plan.cores) {
+        let lane = mailbox.lane();
         let config = client::Config {
             client,
             lane,
@@ -289,7 +289,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = Box::new(log::say);
-            ring_config.post = Some(post);
+            ring_config.mailbox = Some(mailbox);
             ring_config.driver = DriverChoice::Only(driver);
             ring_config.spin_us = spin_us;
             ring_config.server = Some(server);

@@ -253,21 +253,21 @@ fn start(
     let exports = exports(&args.serving.exports)?;
     check_stored(&exports, &restored)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
-    let posts = Mesh::posts(lane_count)?;
-    let stoppers = posts.iter().map(ring::Post::stopper).collect();
+    let mailboxes = Mesh::mailboxes(lane_count)?;
+    let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
     let mut desks =
-        inspect::desk::start(store.path(), posts.iter().map(ring::Post::waker).collect())?
+        inspect::desk::start(store.path(), mailboxes.iter().map(ring::Mailbox::waker).collect())?
             .into_iter();
     if let Some(kept) = kept {
-        kept.keep(posts.iter().map(ring::Post::waker).collect())?;
+        kept.keep(mailboxes.iter().map(ring::Mailbox::waker).collect())?;
     }
     let mut listener = Some(OwnedFd::from(listener));
     let spin_us = args.spin.us();
     let recovering = Arc::new(AtomicU16::new(lane_count));
     let fault = faults::faults(&args.faults, recovering.clone());
-    let lanes = posts.into_iter().zip(restored).zip(logs).zip(cores);
-    for (((post, restored), (log, start_offset)), core) in lanes {
-        let lane = post.lane();
+    let lanes = mailboxes.into_iter().zip(restored).zip(logs).zip(cores);
+    for (((mailbox, restored), (log, start_offset)), core) in lanes {
+        let lane = mailbox.lane();
         let config = lane::Config {
             lane,
             map,
@@ -282,7 +282,7 @@ fn start(
             rules: wire::Rules::default(),
             affinity: args.serving.affinity.mode(),
         };
-        let feed = Some(keeper.feed(post.waker(), start_offset));
+        let feed = Some(keeper.feed(mailbox.waker(), start_offset));
         let log = LogFile { file: log.into(), start_offset, reserve_bytes, feed };
         let objects = OwnedFd::from(objects.try_clone()?);
         // One lane listens; the Hello names the lane that a connection is handed to.
@@ -298,7 +298,7 @@ fn start(
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = Box::new(log::say);
-            ring_config.post = Some(post);
+            ring_config.mailbox = Some(mailbox);
             ring_config.driver = DriverChoice::Only(driver);
             ring_config.engine = io.io_engine.engine();
             ring_config.direct = io.io_direct == Direct::On;

@@ -6,7 +6,7 @@
 use crate::on_disk::{self, Stamp};
 use crate::secret::why_not_private;
 use ring::{ClientSeals, ServerSeals};
-use seal::{Part, Pem, SetupError};
+use seal::{PemPart, Pem, SetupError};
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ impl Certificates {
     /// Which file is of no use, and why.
     pub fn read(files: Files, server: &str, warn: Warn) -> Result<Self, CertificateError> {
         let server = server.to_owned();
-        let make = move |found: &seal::Certificates| seal::Client::of_certificates(found, &server);
+        let make =
+            move |found: &seal::Certificates| seal::Client::with_certificates(found, &server);
         Ok(Self { seals: renewed(files, make, warn)? })
     }
 
@@ -79,7 +80,7 @@ impl Certificates {
 /// Which file is of no use, and why.
 pub fn server(files: Files, secrets: bool, warn: Warn) -> Result<ServerSeals, CertificateError> {
     let make = move |found: &seal::Certificates| {
-        let server = seal::Server::of_certificates(found)?;
+        let server = seal::Server::with_certificates(found)?;
         if secrets { server.and_new_key() } else { Ok(server) }
     };
     renewed(files, make, warn)
@@ -113,11 +114,11 @@ impl Files {
         let key = read(&self.key, "key", true)?;
         let roots = read(&self.ca, "certificate of the CA", false)?;
         let pem = Pem { chain: &chain, key: &key, roots: &roots };
-        seal::Certificates::of_pem(pem).map_err(|(part, error)| {
+        seal::Certificates::from_pem(pem).map_err(|(part, error)| {
             let path = match part {
-                Part::Chain => &self.cert,
-                Part::Key => &self.key,
-                Part::Roots => &self.ca,
+                PemPart::Chain => &self.cert,
+                PemPart::Key => &self.key,
+                PemPart::Roots => &self.ca,
             };
             CertificateError(of_no_use(path, &error))
         })

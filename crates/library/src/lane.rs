@@ -7,7 +7,7 @@ use crate::{ConnectOptions, Error, secret};
 use client::{Answer, Call, CallId, Client, Refused};
 use futures::channel::oneshot;
 use interface::{Action, Bulk, Core, Event, Mono, Turn};
-use ring::{Post, Ring};
+use ring::{Mailbox, Ring};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -136,8 +136,8 @@ pub(crate) struct ClientLane {
 }
 
 impl ClientLane {
-    /// A lane that connects in its next turns. `post`: for being woken by other threads.
-    pub(crate) fn new(options: &ConnectOptions, post: Option<Post>) -> Result<Self, Error> {
+    /// A lane that connects in its next turns. `mailbox`: for being woken by other threads.
+    pub(crate) fn new(options: &ConnectOptions, mailbox: Option<Mailbox>) -> Result<Self, Error> {
         let mut config = ring::Config::new(LaneId(0));
         config.driver = options.driver;
         config.server = Some(options.address);
@@ -146,7 +146,7 @@ impl ClientLane {
             config.sealing = ring::Sealing::All;
             config.client_seals = Some(certificates.seals());
         }
-        config.post = post;
+        config.mailbox = mailbox;
         if let Some(path) = options.secret_file.clone() {
             config.read_secrets = Some(Arc::new(move || secret::read_all(&path).ok()));
         }

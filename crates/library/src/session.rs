@@ -12,7 +12,7 @@ use crate::{ConnectOptions, Error};
 use client::Call;
 use futures::channel::oneshot;
 use interface::Bulk;
-use ring::Post;
+use ring::Mailbox;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
@@ -50,9 +50,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session that is not connected yet. `post`: for being woken by other threads.
-    pub(crate) fn new(options: &ConnectOptions, post: Option<Post>) -> Result<Self, Error> {
-        let lane = RefCell::new(ClientLane::new(options, post)?);
+    /// A session that is not connected yet. `mailbox`: for being woken by other threads.
+    pub(crate) fn new(options: &ConnectOptions, mailbox: Option<Mailbox>) -> Result<Self, Error> {
+        let lane = RefCell::new(ClientLane::new(options, mailbox)?);
         Ok(Self {
             lane,
             options: options.clone(),

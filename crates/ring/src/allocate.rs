@@ -1,9 +1,9 @@
-//! Space for a range of a file: looked for before it is taken, and given back if not all of it was to
-//! be had.
+//! Space allocation for a range of a file: free space is checked first, and a failed allocation is
+//! undone.
 //!
-//! A file system that runs out of space in the middle of an allocation may keep what it has given until
-//! then (ext4 does). Invariant: a refused allocation leaves no space taken in what were holes, or behind
-//! the end; bytes and size stay as they were.
+//! A file system that runs out of space in the middle of an allocation may keep what it has
+//! allocated so far (ext4 does). Invariant: a refused allocation leaves no space allocated in
+//! former holes or behind the end; content and size are unchanged.
 
 use interface::Errno;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatvfs, ftruncate, seek};
@@ -11,11 +11,11 @@ use rustix::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What an allocation leaves free, for logs and for names: a thirty-second of all there is, and no more
-/// than this.
+/// Space that an allocation must leave free for logs and metadata: a thirty-second of the file
+/// system, at most this.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
-/// Whether a file system has so many bytes to give away. One without a limit has.
+/// Whether a file system has so many bytes available. One that reports no total has no limit.
 pub(crate) fn has_space(file: impl AsFd, wanted_bytes: u64) -> io::Result<bool> {
     let found = fstatvfs(file)?;
     let total_bytes = found.f_blocks.saturating_mul(found.f_frsize);
@@ -24,13 +24,13 @@ pub(crate) fn has_space(file: impl AsFd, wanted_bytes: u64) -> io::Result<bool> 
     Ok(total_bytes == 0 || wanted_bytes <= available_bytes.saturating_sub(reserve_bytes))
 }
 
-/// Whether an allocation takes space.
+/// Whether an allocation of this mode consumes space.
 pub(crate) const fn takes_space(mode: i32) -> bool {
     mode.cast_unsigned() & FallocateFlags::PUNCH_HOLE.bits() == 0
 }
 
-/// Whether an allocation may have taken some space before it failed like this: there is no more of it,
-/// nobody may have more, the file would be too long, or the medium broke.
+/// Whether an allocation that failed with this errno may have consumed space: no space, quota
+/// exceeded, file too long, or an I/O error.
 pub(crate) const fn may_leave_space(errno: Errno) -> bool {
     const NO_SPACE: u16 = 28;
     const QUOTA: u16 = 122;
@@ -39,14 +39,14 @@ pub(crate) const fn may_leave_space(errno: Errno) -> bool {
     matches!(errno.0, NO_SPACE | QUOTA | TOO_LONG | IO)
 }
 
-/// Takes away what a failed allocation of a range has left of space, in a file that had this size. What
-/// was allocated there before and never written goes with it.
+/// Frees what a failed allocation of a range has left, in a file that had this size before. Space
+/// that was preallocated in the range and never written is freed too.
 pub(crate) fn give_back(
     file: BorrowedFd<'_>,
     range: Range<u64>,
     size_bytes: u64,
 ) -> io::Result<()> {
-    // Also where the size is this already: then it frees what lies behind the end (ext4).
+    // Called even if the size is unchanged: ext4 then frees blocks behind the end.
     ftruncate(file, size_bytes)?;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let end = range.end.min(size_bytes);
@@ -67,7 +67,7 @@ pub(crate) fn give_back(
     }
     let behind = range.start.max(size_bytes);
     if behind < range.end {
-        // The other way to free that (XFS).
+        // XFS frees those blocks by this call instead.
         fallocate(file, punch, behind, range.end - behind)?;
     }
     Ok(())
@@ -83,14 +83,14 @@ mod tests {
     const KIB: u64 = 1024;
 
     #[test]
-    fn more_than_there_is_has_no_room() {
+    fn an_allocation_beyond_the_free_space_is_refused() {
         let file = tempfile();
         assert!(has_space(&file, 4096).unwrap());
         assert!(!has_space(&file, 1 << 60).unwrap());
     }
 
     #[test]
-    fn what_lay_in_holes_and_behind_the_end_is_given_back_and_bytes_stay() {
+    fn space_in_holes_and_behind_the_end_is_freed_and_bytes_stay() {
         let file = tempfile();
         file.write_all_at(&[7; 4096], 0).unwrap();
         file.write_all_at(&[9; 4096], 512 * KIB).unwrap();
@@ -102,7 +102,7 @@ mod tests {
         give_back(file.as_fd(), 0..4096 * KIB, size_bytes).unwrap();
         let after = fstat(&file).unwrap();
         assert_eq!(after.st_size, before.st_size);
-        // A block with a list of extents, which ext4 took meanwhile, stays.
+        // The extent block that ext4 may have added remains.
         assert!(after.st_blocks <= before.st_blocks + 8, "{} blocks", after.st_blocks);
         let mut bytes = vec![0; 516 << 10];
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_longer_is_as_long_as_before() {
+    fn a_grown_file_gets_its_former_size() {
         let file = tempfile();
         file.write_all_at(b"bytes", 0).unwrap();
         file.sync_all().unwrap();
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!((after.st_size, after.st_blocks), (before.st_size, before.st_blocks));
     }
 
-    /// A file without a name.
+    /// An unnamed file.
     fn tempfile() -> std::fs::File {
         use rustix::fs::{Mode, OFlags, open};
         let flags = OFlags::RDWR | OFlags::TMPFILE;

@@ -1,10 +1,10 @@
-//! The bare loop: what TCP and io_uring cost when nothing stands around them. The limit that a lane
-//! is held against.
+//! A minimal io_uring server: the cost of TCP and io_uring alone, as the limit that a lane is
+//! compared with.
 //!
-//! It counts bytes instead of reading frames, keeps one receive in flight a connection, and
-//! answers everything that has arrived with one send; one `io_uring_enter` submits, waits and reaps.
-//! Invariant: a connection's bytes stay in place while the kernel works on them, because they are
-//! boxed and live as long as the loop.
+//! It counts bytes instead of decoding frames, keeps one receive in flight per connection, and
+//! answers all received requests with one send; one `io_uring_enter` submits, waits and reaps.
+//! Invariant: a connection's buffers do not move while the kernel uses them, because they are boxed
+//! and live as long as the loop.
 
 use crate::number::{u32_of, usize_of};
 use crate::socket::{tune_listener, tune_socket};
@@ -14,27 +14,27 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 const ENTRY_COUNT: u32 = 1024;
-/// Bytes received at a time.
+/// Bytes per receive.
 const SPACE_BYTES: usize = 64 * 1024;
-/// Marks the completions of accepts; those of receives have the index of their peer.
+/// User data of accept completions; a receive has the index of its peer.
 const ACCEPT: u64 = u64::MAX;
 /// Added to a peer's index for its sends.
 const SEND: u64 = 1 << 32;
 
 struct Peer {
     socket: OwnedFd,
-    room: Box<[u8]>,
-    /// Bytes of a request that has not wholly arrived.
+    space: Box<[u8]>,
+    /// Received bytes of an incomplete request.
     part_bytes: usize,
     out: Vec<u8>,
 }
 
-/// Answers every `request_bytes` that arrive on a connection with `reply`, on all connections of
+/// Answers every `request_bytes` received on a connection with `reply`, on all connections of
 /// `listener`, until the process ends.
 ///
 /// # Errors
-/// When the kernel refuses the ring. A peer that has gone, or into whose socket a reply does not fit at
-/// once (it is meant for replies of some kilobytes a turn), is let go.
+/// When the kernel refuses the ring. A connection is dropped when its peer closes it, or when a
+/// reply does not fit its socket at once (replies are meant to be some kilobytes a turn).
 pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Result<()> {
     assert!(request_bytes > 0, "a request has bytes");
     let mut ring: IoUring<squeue::Entry, cqueue::Entry> = IoUring::builder()
@@ -68,11 +68,11 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
                     peers.push(Some(Box::new(Peer::new(result))));
                     receive(&mut ring, &mut peers, index)?;
                 }
-                // Only failures are told: see `answer`. The receive that is in flight ends as well, and
-                // then the peer is gone.
+                // Only failed sends complete: see `answer`. The shutdown also ends the receive in
+                // flight, which drops the peer.
                 tag if tag >= SEND => {
                     if let Some(peer) = &peers[usize_of(tag - SEND)] {
-                        // Fails where the connection has ended already.
+                        // Fails where the connection has already ended.
                         rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both).ok();
                     }
                 }
@@ -84,7 +84,7 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
                             answer(&mut ring, &mut peers, (index, count), (request_bytes, reply))?;
                             receive(&mut ring, &mut peers, index)?;
                         }
-                        // The peer has gone.
+                        // The peer has closed the connection.
                         _ => peers[index] = None,
                     }
                 }
@@ -95,17 +95,17 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
 
 impl Peer {
     fn new(socket: i32) -> Self {
-        // SAFETY: the accept has just made it for this loop; nobody else has it.
+        // SAFETY: the accept has just made the descriptor for this loop, which is its only owner.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         tune_socket(&socket);
-        let room = vec![0; SPACE_BYTES].into_boxed_slice();
-        Self { socket, room, part_bytes: 0, out: Vec::new() }
+        let space = vec![0; SPACE_BYTES].into_boxed_slice();
+        Self { socket, space, part_bytes: 0, out: Vec::new() }
     }
 }
 
 fn receive(ring: &mut IoUring, peers: &mut [Option<Box<Peer>>], index: usize) -> io::Result<()> {
     let Some(peer) = &mut peers[index] else { return Ok(()) };
-    let (at, space_bytes) = (peer.room.as_mut_ptr(), u32_of(peer.room.len()));
+    let (at, space_bytes) = (peer.space.as_mut_ptr(), u32_of(peer.space.len()));
     let recv = opcode::Recv::new(Fd(peer.socket.as_raw_fd()), at, space_bytes).build();
     push(ring, &recv.user_data(index as u64))
 }
@@ -124,7 +124,8 @@ fn answer(
     if peer.out.is_empty() {
         return Ok(());
     }
-    // Sent within the submitting call or failed: so `out` is free again when the next bytes come.
+    // A send succeeds or fails within the submitting call, so `out` may be reused for the next
+    // request.
     let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
     let (at, out_bytes) = (peer.out.as_ptr(), u32_of(peer.out.len()));
     let send = opcode::Send::new(Fd(peer.socket.as_raw_fd()), at, out_bytes).flags(flags).build();
@@ -152,7 +153,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn who_does_not_read_is_let_go_and_nobody_else() {
+    fn only_a_client_that_does_not_read_is_dropped() {
         const REPLY_BYTES: usize = 4096;
         const REQUEST_COUNT: usize = 16_384;
         if DriverChoice::Only(DriverKind::IoUring).find().is_err() {
@@ -165,14 +166,14 @@ mod tests {
         let mut one = TcpStream::connect(address).unwrap();
         for _ in 0..8 {
             let mut other = TcpStream::connect(address).unwrap();
-            // Refused where the loop has let go already.
+            // Fails once the loop has dropped the connection.
             other.write_all(&b"ping".repeat(REQUEST_COUNT)).ok();
             one.write_all(b"pingping").unwrap();
             let mut replies = [0; 2 * REPLY_BYTES];
             one.read_exact(&mut replies).unwrap();
             assert_eq!(replies, [7; 2 * REPLY_BYTES]);
             let mut rest = Vec::new();
-            // An end, or that it was reset.
+            // End of file or a reset.
             other.read_to_end(&mut rest).ok();
             assert!(rest.len() < REQUEST_COUNT * REPLY_BYTES, "{}", rest.len());
         }

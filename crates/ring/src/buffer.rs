@@ -1,11 +1,10 @@
-//! The lane's buffers: where bulk bytes lie, counted by references, reused.
+//! The lane's bulk buffers: reference-counted and reused.
 //!
-//! A buffer is memory, or a range of an object's file that is sent from there ([`FileRange`]). It
-//! leaves to others what the bytes mean. Invariants: a buffer with references is never given out
-//! again; its memory never moves; it is written only by whoever took it, before anyone else learned
-//! its name; its file stays open. Sizes are powers of two from 4 KiB on, the largest a little more
-//! than 1 MiB (a FUSE write with its headers); a range counts against the limit like the memory it
-//! saves, so that it can become memory at any time.
+//! A buffer is memory, or a range of an object's file that is sent from there ([`FileRange`]).
+//! Invariants: a buffer with references is never reused; its memory never moves; only the code that
+//! took it writes to it, before its id is passed on; its file stays open. Sizes are powers of two
+//! from 4 KiB on; the largest is a little more than 1 MiB (a FUSE write with its headers). A range
+//! counts against the limit like memory, so that it can be loaded into memory at any time.
 
 use crate::number::{u32_of, u64_of};
 use interface::{BufId, Bulk, Mono, Object};
@@ -20,17 +19,17 @@ const PAGE_BYTES: usize = 4096;
 const CLASS_COUNT: usize = 10;
 /// Capacity of the largest class, in bytes: 1 MiB of data and two pages for headers.
 pub(crate) const BUFFER_BYTES_MAX: usize = (1 << 20) + 2 * PAGE_BYTES;
-/// Memory kept for reuse even if nobody needs it, in bytes.
-const KEPT_BYTES_MIN: usize = 64 << 20;
-/// How long more than that must have lain unused before it is given back.
+/// Unused memory that the pool always retains, in bytes.
+const SPARE_BYTES_MIN: usize = 64 << 20;
+/// How long memory beyond that must be unused before it is freed.
 const TRIM_MS: u64 = 1000;
 
 struct Slot {
     place: Place,
     refs_count: u32,
-    /// `None`: made to stay, for the kernel's FUSE queues.
+    /// `None`: allocated for the ring's life, for the kernel's FUSE queues.
     class: Option<usize>,
-    /// A core keeps it: it does not count against the limit.
+    /// A copy that the core owns: it does not count against the limit.
     uncounted: bool,
 }
 
@@ -38,12 +37,12 @@ struct Slot {
 enum Place {
     Memory(Memory),
     File(FileRange),
-    /// Nowhere: the slot waits to be used again.
+    /// The slot is free.
     Vacant,
 }
 
 impl Place {
-    /// The memory, which somebody is sure of.
+    /// The memory; the caller knows that the buffer is not a file range.
     #[track_caller]
     const fn memory(&self) -> &Memory {
         match self {
@@ -53,8 +52,8 @@ impl Place {
     }
 }
 
-/// Bytes of an object that are sent from its file. The descriptor is shared: the object may be
-/// forgotten or removed meanwhile.
+/// A range of an object that is sent from its file. The descriptor is shared, because the object
+/// may be closed or removed meanwhile.
 #[derive(Debug)]
 pub(crate) struct FileRange {
     pub(crate) file: Arc<OwnedFd>,
@@ -68,7 +67,7 @@ impl FileRange {
         self.offset < touched.end && self.offset + u64_of(self.range_bytes) > touched.start
     }
 
-    /// Copies bytes out, from the range's `start` on; whether all were there.
+    /// Copies bytes, from the range's `start` on; returns whether the file still had all of them.
     fn read(&self, start: usize, to: &mut [u8]) -> bool {
         let mut read_bytes = 0;
         while read_bytes < to.len() {
@@ -84,7 +83,7 @@ impl FileRange {
     }
 }
 
-/// Page-aligned bytes, zeroed when made.
+/// Page-aligned bytes, zeroed when allocated.
 struct Memory {
     at: NonNull<u8>,
     capacity_bytes: usize,
@@ -118,42 +117,42 @@ impl Drop for Memory {
 /// The buffers of a lane.
 pub(crate) struct Pool {
     slots: Vec<Slot>,
-    /// Indices of slots without references that keep their memory, by class.
-    kept: [Vec<u32>; CLASS_COUNT],
-    kept_bytes: usize,
-    /// The least of [`Self::kept_bytes`] since [`Self::trim_at`] was set.
+    /// Slots that are unreferenced and retain their memory, by class.
+    spare: [Vec<u32>; CLASS_COUNT],
+    spare_bytes: usize,
+    /// The minimum of [`Self::spare_bytes`] since [`Self::trim_at`] was set.
     unused_bytes: usize,
-    /// When to look whether memory lies unused.
+    /// When to check for unused memory.
     trim_at: Option<Mono>,
-    /// Indices of slots without anything.
+    /// Free slots.
     vacant: Vec<u32>,
-    /// Buffers that are ranges of an object's file.
-    lent: HashMap<Object, Vec<BufId>>,
+    /// Buffers that are ranges of an object's file, by object.
+    file_ranges: HashMap<Object, Vec<BufId>>,
     used_bytes: usize,
     used_bytes_max: usize,
-    /// Something was given back since [`Self::take_freed`].
+    /// A buffer was released since [`Self::take_freed`].
     freed: bool,
 }
 
 impl Pool {
-    /// A pool that gives out at most `used_bytes_max` bytes at a time.
+    /// A pool with at most `used_bytes_max` bytes in use.
     pub(crate) fn new(used_bytes_max: usize) -> Self {
         Self {
             slots: Vec::new(),
-            kept: [const { Vec::new() }; CLASS_COUNT],
-            kept_bytes: 0,
+            spare: [const { Vec::new() }; CLASS_COUNT],
+            spare_bytes: 0,
             unused_bytes: 0,
             trim_at: None,
             vacant: Vec::new(),
-            lent: HashMap::new(),
+            file_ranges: HashMap::new(),
             used_bytes: 0,
-            // One buffer of the largest size fits always, or nothing would ever move.
+            // A buffer of the largest size must always fit, or no transfer could progress.
             used_bytes_max: used_bytes_max.max(BUFFER_BYTES_MAX),
             freed: false,
         }
     }
 
-    /// A buffer of at least this many bytes, with one reference; `None` while the limit forbids.
+    /// Takes a buffer of at least this size, with one reference; `None` if the limit is reached.
     pub(crate) fn take(&mut self, space_bytes: usize) -> Option<BufId> {
         if !self.has_space(space_bytes) {
             return None;
@@ -161,18 +160,19 @@ impl Pool {
         let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);
         self.used_bytes += capacity_bytes;
-        if let Some(index) = self.kept[class].pop() {
-            self.kept_bytes -= capacity_bytes;
-            self.unused_bytes = self.unused_bytes.min(self.kept_bytes);
+        if let Some(index) = self.spare[class].pop() {
+            self.spare_bytes -= capacity_bytes;
+            self.unused_bytes = self.unused_bytes.min(self.spare_bytes);
             let slot = &mut self.slots[index as usize];
             assert!(slot.refs_count == 0, "a kept buffer has no owner");
             slot.refs_count = 1;
             return Some(BufId(index));
         }
-        // What is kept in other sizes makes room, so that both together stay within the limit.
-        let over_bytes = (self.used_bytes + self.kept_bytes).saturating_sub(self.used_bytes_max);
+        // Spare buffers of other sizes are freed, so that used and spare memory together stay
+        // within the limit.
+        let over_bytes = (self.used_bytes + self.spare_bytes).saturating_sub(self.used_bytes_max);
         if over_bytes > 0 {
-            self.drop_kept(over_bytes + BUFFER_BYTES_MAX);
+            self.drop_spare(over_bytes + BUFFER_BYTES_MAX);
         }
         Some(self.add(Slot {
             place: Place::Memory(Memory::new(capacity_bytes)),
@@ -182,43 +182,44 @@ impl Pool {
         }))
     }
 
-    /// Whether the limit lets a buffer of so many bytes be taken.
+    /// Whether the limit allows a buffer of this size.
     pub(crate) fn has_space(&self, space_bytes: usize) -> bool {
         self.used_bytes + capacity_of(class_of(space_bytes)) <= self.used_bytes_max
     }
 
-    /// A buffer that is a range of a file, with one reference. There must be room for it.
-    pub(crate) fn lend(&mut self, range: FileRange) -> BufId {
-        assert!(self.has_space(range.range_bytes), "who lends has asked for room");
+    /// Makes a buffer of a file range, with one reference. The caller has checked
+    /// [`Self::has_space`].
+    pub(crate) fn add_file_range(&mut self, range: FileRange) -> BufId {
+        assert!(self.has_space(range.range_bytes), "the caller has checked for space");
         let (object, class) = (range.object, class_of(range.range_bytes));
         self.used_bytes += capacity_of(class);
         let slot =
             Slot { place: Place::File(range), refs_count: 1, class: Some(class), uncounted: false };
         let buf = self.add(slot);
-        self.lent.entry(object).or_default().push(buf);
+        self.file_ranges.entry(object).or_default().push(buf);
         buf
     }
 
-    /// The range of a file that a buffer is, if it is one.
+    /// The file range of a buffer, if it is one.
     pub(crate) fn range(&self, buf: BufId) -> Option<&FileRange> {
         let slot = &self.slots[buf.0 as usize];
-        assert!(slot.refs_count > 0, "{buf:?} is nobody's");
+        assert!(slot.refs_count > 0, "{buf:?} has no reference");
         match &slot.place {
             Place::File(range) => Some(range),
             Place::Memory(_) | Place::Vacant => None,
         }
     }
 
-    /// A part of an object is about to change: ranges of its file that overlap it become memory, so
-    /// that who was promised them gets what was there. Returns how many were copied. A range that
-    /// cannot be read whole stays what it is; its sending finds out.
+    /// Called before part of an object changes: overlapping file ranges are loaded into memory, so
+    /// that readers get the bytes from before the change. Returns how many were loaded. A range
+    /// that cannot be read completely stays a range, and its send fails.
     pub(crate) fn load(&mut self, object: Object, touched: &Range<u64>) -> usize {
-        let Some(mut bufs) = self.lent.remove(&object) else { return 0 };
-        let lent_count = bufs.len();
+        let Some(mut bufs) = self.file_ranges.remove(&object) else { return 0 };
+        let range_count = bufs.len();
         bufs.retain(|buf| !self.load_one(*buf, touched));
-        let loaded_count = lent_count - bufs.len();
+        let loaded_count = range_count - bufs.len();
         if !bufs.is_empty() {
-            self.lent.insert(object, bufs);
+            self.file_ranges.insert(object, bufs);
         }
         loaded_count
     }
@@ -233,7 +234,8 @@ impl Pool {
             return false;
         }
         let memory = Memory::new(capacity_of(*class));
-        // SAFETY: these are the memory's first bytes, initialised by `new`; nobody else has them.
+        // SAFETY: these are the memory's first bytes, initialised by `new`; there is no other
+        // reference to them.
         let to = unsafe { std::slice::from_raw_parts_mut(memory.at.as_ptr(), range.range_bytes) };
         let whole = range.read(0, to);
         if whole {
@@ -242,7 +244,7 @@ impl Pool {
         whole
     }
 
-    /// A buffer that stays for the ring's life and does not count against the limit.
+    /// Allocates a buffer for the ring's life, which does not count against the limit.
     pub(crate) fn pin(&mut self, space_bytes: usize) -> BufId {
         let capacity_bytes = space_bytes.next_multiple_of(PAGE_BYTES);
         let place = Place::Memory(Memory::new(capacity_bytes));
@@ -258,20 +260,20 @@ impl Pool {
         BufId(u32_of(self.slots.len() - 1))
     }
 
-    /// One more reference.
-    pub(crate) fn hold(&mut self, buf: BufId) {
+    /// Adds a reference.
+    pub(crate) fn retain(&mut self, buf: BufId) {
         let slot = &mut self.slots[buf.0 as usize];
         assert!(slot.refs_count > 0, "{buf:?} was released before it was used");
         slot.refs_count += 1;
     }
 
-    /// The same buffer with one more reference.
-    pub(crate) fn held(&mut self, buf: BufId) -> BufId {
-        self.hold(buf);
+    /// Adds a reference and returns the same buffer.
+    pub(crate) fn retained(&mut self, buf: BufId) -> BufId {
+        self.retain(buf);
         buf
     }
 
-    /// One reference less; the last one gives the buffer back.
+    /// Drops a reference; the last one frees the buffer.
     pub(crate) fn release(&mut self, buf: BufId) {
         let slot = &mut self.slots[buf.0 as usize];
         assert!(slot.refs_count > 0, "{buf:?} was released twice");
@@ -291,28 +293,34 @@ impl Pool {
             self.vacant.push(buf.0);
             self.forget(object, buf);
         } else {
-            self.kept_bytes += capacity_bytes;
-            self.kept[class].push(buf.0);
+            self.spare_bytes += capacity_bytes;
+            self.spare[class].push(buf.0);
         }
     }
 
-    /// Keeps a piece beyond its owner's time and beside the limit: the buffer and where in it the
-    /// bytes begin. A buffer that the piece fills at least by half is held, of another it is copied.
-    pub(crate) fn keep(&mut self, buf: BufId, start: u32, piece_bytes: usize) -> (BufId, u32) {
+    /// A reference for the core that does not count against the limit: returns the buffer and the
+    /// piece's offset in it. If the piece fills at least half of its buffer, the buffer is
+    /// retained, otherwise the piece is copied.
+    pub(crate) fn copy_uncounted(
+        &mut self,
+        buf: BufId,
+        start: u32,
+        piece_bytes: usize,
+    ) -> (BufId, u32) {
         let slot = &mut self.slots[buf.0 as usize];
-        let held = slot.class.filter(|class| capacity_of(*class) / 2 <= piece_bytes);
-        if let Some(class) = held {
+        let retained_class = slot.class.filter(|class| capacity_of(*class) / 2 <= piece_bytes);
+        if let Some(class) = retained_class {
             if !std::mem::replace(&mut slot.uncounted, true) {
                 self.used_bytes -= capacity_of(class);
             }
-            return (self.held(buf), start);
+            return (self.retained(buf), start);
         }
         let copy = self.take_uncounted(piece_bytes);
         let from = self.at(buf, start as usize, piece_bytes);
         let to = self.at(copy, 0, piece_bytes);
         assert!(buf != copy, "a copy is another buffer");
-        // SAFETY: `at` checked that both pieces lie in live buffers, which are two; nobody writes
-        // the one, and nobody has heard of the other.
+        // SAFETY: `at` checked that both pieces lie within live buffers, which are distinct;
+        // nothing writes the source, and the copy's id is not known yet.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, piece_bytes) };
         (copy, 0)
     }
@@ -320,9 +328,9 @@ impl Pool {
     fn take_uncounted(&mut self, space_bytes: usize) -> BufId {
         let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);
-        if let Some(index) = self.kept[class].pop() {
-            self.kept_bytes -= capacity_bytes;
-            self.unused_bytes = self.unused_bytes.min(self.kept_bytes);
+        if let Some(index) = self.spare[class].pop() {
+            self.spare_bytes -= capacity_bytes;
+            self.unused_bytes = self.unused_bytes.min(self.spare_bytes);
             let slot = &mut self.slots[index as usize];
             assert!(slot.refs_count == 0, "a kept buffer has no owner");
             slot.refs_count = 1;
@@ -333,35 +341,35 @@ impl Pool {
         self.add(Slot { place, refs_count: 1, class: Some(class), uncounted: true })
     }
 
-    /// PrivilegedBits memory back that nobody has needed since the last call but one: asking the system for
-    /// it again and again costs more than the bytes that go through it. Call it each turn.
+    /// Frees memory that was unused since the last check but one; allocating it again and again
+    /// would cost more than the transfers through it. Called each turn.
     pub(crate) fn trim(&mut self, now: Mono) {
         match self.trim_at {
-            None if self.kept_bytes > KEPT_BYTES_MIN => {
+            None if self.spare_bytes > SPARE_BYTES_MIN => {
                 self.trim_at = Some(now.after_ms(TRIM_MS));
-                self.unused_bytes = self.kept_bytes;
+                self.unused_bytes = self.spare_bytes;
             }
             Some(at) if at <= now => {
                 self.trim_at = None;
-                let spare_bytes = self.kept_bytes.saturating_sub(KEPT_BYTES_MIN);
-                self.drop_kept(self.unused_bytes.min(spare_bytes));
+                let spare_bytes = self.spare_bytes.saturating_sub(SPARE_BYTES_MIN);
+                self.drop_spare(self.unused_bytes.min(spare_bytes));
             }
             None | Some(_) => {}
         }
     }
 
-    /// When [`Self::trim`] has something to do.
+    /// When [`Self::trim`] is due.
     pub(crate) const fn trim_at(&self) -> Option<Mono> {
         self.trim_at
     }
 
-    fn drop_kept(&mut self, mut drop_bytes: usize) {
+    fn drop_spare(&mut self, mut drop_bytes: usize) {
         for class in (0..CLASS_COUNT).rev() {
             while drop_bytes >= capacity_of(class)
-                && let Some(index) = self.kept[class].pop()
+                && let Some(index) = self.spare[class].pop()
             {
                 drop_bytes -= capacity_of(class);
-                self.kept_bytes -= capacity_of(class);
+                self.spare_bytes -= capacity_of(class);
                 self.slots[index as usize].place = Place::Vacant;
                 self.vacant.push(index);
             }
@@ -369,63 +377,65 @@ impl Pool {
     }
 
     fn forget(&mut self, object: Object, buf: BufId) {
-        let Some(bufs) = self.lent.get_mut(&object) else { panic!("{buf:?} was never lent") };
-        bufs.retain(|lent| *lent != buf);
+        let Some(bufs) = self.file_ranges.get_mut(&object) else {
+            panic!("{buf:?} was never lent")
+        };
+        bufs.retain(|known| *known != buf);
         if bufs.is_empty() {
-            self.lent.remove(&object);
+            self.file_ranges.remove(&object);
         }
     }
 
-    /// How many references there are.
+    /// A buffer's reference count.
     pub(crate) fn refs_count(&self, buf: BufId) -> u32 {
         self.slots[buf.0 as usize].refs_count
     }
 
-    /// Whether a reference was given back since the last call.
+    /// Whether a buffer was released since the last call.
     pub(crate) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
     }
 
-    /// Whether [`Self::take_freed`] will say so.
+    /// Whether [`Self::take_freed`] will return true.
     pub(crate) const fn is_freed(&self) -> bool {
         self.freed
     }
 
-    /// How much at most is given out at a time.
+    /// The limit of bytes in use.
     pub(crate) const fn used_bytes_max(&self) -> usize {
         self.used_bytes_max
     }
 
-    /// What a buffer for so many bytes counts.
+    /// What a buffer for so many bytes counts against the limit.
     pub(crate) fn space_bytes(bulk_bytes: usize) -> usize {
         capacity_of(class_of(bulk_bytes))
     }
 
-    /// Bytes given out.
+    /// Bytes in use.
     pub(crate) const fn used_bytes(&self) -> usize {
         self.used_bytes
     }
 
-    /// Where a piece lies, for the kernel.
+    /// Address of a piece, for the kernel.
     pub(crate) fn at(&self, buf: BufId, start: usize, piece_bytes: usize) -> *mut u8 {
         let slot = &self.slots[buf.0 as usize];
-        assert!(slot.refs_count > 0, "{buf:?} is nobody's");
+        assert!(slot.refs_count > 0, "{buf:?} has no reference");
         let memory = slot.place.memory();
         assert!(start <= memory.capacity_bytes, "a piece starts within its buffer");
         assert!(piece_bytes <= memory.capacity_bytes - start, "a piece ends in its buffer");
         memory.at.as_ptr().wrapping_add(start)
     }
 
-    /// The bytes of a piece. Nobody writes them: see the invariant.
+    /// The bytes of a piece. Nothing writes them: see the invariant.
     pub(crate) fn bytes(&self, buf: BufId, start: usize, piece_bytes: usize) -> &[u8] {
         let at = self.at(buf, start, piece_bytes);
         // SAFETY: `at` checked that the piece lies within initialised memory of a live buffer, and
-        // who writes into a buffer has not told its name to anybody yet.
+        // a buffer is only written before its id is passed on.
         unsafe { std::slice::from_raw_parts(at, piece_bytes) }
     }
 
-    /// Appends the bytes of a piece, wherever they are; those of a file are read from the page cache,
-    /// where they were when they were lent. Whether all were there.
+    /// Appends the bytes of a piece. Those of a file range are read from the page cache, where they
+    /// were when the range was made. Returns whether all were there.
     #[must_use]
     pub(crate) fn append(&self, bulk: Bulk, out: &mut Vec<u8>) -> bool {
         let (start, piece_bytes) = (bulk.start as usize, bulk.bulk_bytes as usize);
@@ -438,7 +448,7 @@ impl Pool {
         range.read(start, &mut out[before_bytes..])
     }
 
-    /// Copies the bytes of a piece, as [`Self::append`] does.
+    /// Copies the bytes of a piece, like [`Self::append`].
     #[must_use]
     pub(crate) fn copy(&self, buf: BufId, start: usize, to: &mut [u8]) -> bool {
         let Some(range) = self.range(buf) else {
@@ -448,26 +458,26 @@ impl Pool {
         range.read(start, to)
     }
 
-    /// A buffer beside the limit, with one reference, into which `make` writes what it finds in others.
-    pub(crate) fn made<R>(
+    /// Takes an uncounted buffer with one reference; `make` fills it and may read other buffers.
+    pub(crate) fn filled<R>(
         &mut self,
         space_bytes: usize,
         make: impl FnOnce(&mut [u8], &Self) -> R,
     ) -> (BufId, R) {
         let buf = self.take_uncounted(space_bytes);
-        // Out of the pool meanwhile, so that nothing else can lie in it.
+        // Taken out of the pool meanwhile, so that `make` cannot reach it.
         let place = std::mem::replace(&mut self.slots[buf.0 as usize].place, Place::Vacant);
         let at = place.memory().at;
-        assert!(space_bytes <= place.memory().capacity_bytes, "the buffer has the room");
-        // SAFETY: the memory is initialised, has the room, and is owned by `place` alone, which outlives
-        // the slice.
-        let room = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), space_bytes) };
-        let made = make(room, self);
+        assert!(space_bytes <= place.memory().capacity_bytes, "the buffer has the space");
+        // SAFETY: the memory is initialised, large enough, and owned by `place` alone, which
+        // outlives the slice.
+        let space = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), space_bytes) };
+        let made = make(space, self);
         self.slots[buf.0 as usize].place = place;
         (buf, made)
     }
 
-    /// The bytes of a piece, to be written by its only owner.
+    /// The bytes of a piece, writable by the buffer's only owner.
     pub(crate) fn bytes_mut(&mut self, buf: BufId, start: usize, piece_bytes: usize) -> &mut [u8] {
         assert!(self.refs_count(buf) == 1, "{buf:?} is written by its only owner");
         let at = self.at(buf, start, piece_bytes);
@@ -482,7 +492,7 @@ fn class_of(space_bytes: usize) -> usize {
 }
 
 const fn capacity_of(class: usize) -> usize {
-    // 4 KiB, 8, ... 1 MiB would be nine classes; the largest has two pages more in addition.
+    // 4 KiB to 1 MiB are nine classes; the largest has two more pages.
     if class + 1 == CLASS_COUNT { BUFFER_BYTES_MAX } else { PAGE_BYTES << class }
 }
 
@@ -494,11 +504,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_released_buffer_is_given_out_again_and_a_held_one_is_not() {
+    fn a_released_buffer_is_reused_and_a_retained_one_is_not() {
         let mut pool = Pool::new(8 << 20);
         let first = pool.take(5000).unwrap();
         assert_eq!(pool.used_bytes(), 8192);
-        pool.hold(first);
+        pool.retain(first);
         pool.release(first);
         let second = pool.take(5000).unwrap();
         assert_ne!(first, second);
@@ -507,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_what_comes_back_counts_again() {
+    fn the_limit_holds_and_a_released_buffer_can_be_taken_again() {
         let mut pool = Pool::new(2 << 20);
         let first = pool.take(1 << 20).unwrap();
         let second = pool.take(1 << 20).unwrap();
@@ -529,32 +539,32 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nobody_needed_for_a_while_goes_back() {
+    fn memory_unused_for_a_while_is_freed() {
         let mut pool = Pool::new(256 << 20);
         let bufs: Vec<BufId> = (0..100).map(|_| pool.take(1 << 20).unwrap()).collect();
         bufs.iter().for_each(|buf| pool.release(*buf));
-        assert_eq!((pool.kept_bytes, pool.used_bytes()), (100 << 20, 0));
+        assert_eq!((pool.spare_bytes, pool.used_bytes()), (100 << 20, 0));
         pool.trim(Mono(0));
         let at = pool.trim_at().unwrap();
-        // Ninety of them are needed meanwhile: those stay.
+        // Ninety buffers are used meanwhile: those are retained.
         let bufs: Vec<BufId> = (0..90).map(|_| pool.take(1 << 20).unwrap()).collect();
         bufs.iter().for_each(|buf| pool.release(*buf));
         pool.trim(at);
-        assert_eq!((pool.kept_bytes, pool.trim_at()), (90 << 20, None));
+        assert_eq!((pool.spare_bytes, pool.trim_at()), (90 << 20, None));
         pool.trim(at);
         pool.trim(pool.trim_at().unwrap());
-        assert_eq!(pool.kept_bytes, KEPT_BYTES_MIN);
+        assert_eq!(pool.spare_bytes, SPARE_BYTES_MIN);
         pool.trim(at);
         assert_eq!(pool.trim_at(), None, "the least is kept for ever");
     }
 
     #[test]
-    fn what_is_kept_and_what_is_used_share_the_limit() {
+    fn spare_and_used_buffers_share_the_limit() {
         let mut pool = Pool::new(8 << 20);
         let bufs: Vec<BufId> = (0..8).map(|_| pool.take(1 << 20).unwrap()).collect();
         bufs.iter().for_each(|buf| pool.release(*buf));
         (0..1024).for_each(|_| assert!(pool.take(8192).is_some()));
         assert_eq!(pool.used_bytes(), 8 << 20);
-        assert!(pool.kept_bytes < 2 * BUFFER_BYTES_MAX, "{} are kept", pool.kept_bytes);
+        assert!(pool.spare_bytes < 2 * BUFFER_BYTES_MAX, "{} are kept", pool.spare_bytes);
     }
 }

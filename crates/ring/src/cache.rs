@@ -1,6 +1,6 @@
-//! What the page cache has of a file.
+//! Whether parts of a file are in the page cache.
 //!
-//! The answer is of this moment: pages may leave the cache right after it.
+//! The result may be outdated at once: pages can be evicted right after the call.
 
 use crate::number::{errno_from_raw, u64_of};
 use interface::Errno;
@@ -28,21 +28,21 @@ struct CacheStat {
 const _: () = assert!(size_of::<CacheRange>() == 16, "struct cachestat_range");
 const _: () = assert!(size_of::<CacheStat>() == 40, "struct cachestat");
 
-/// The same number on every architecture, because it is a late one (Linux 6.5).
+/// One number on all architectures, as for every recent call (Linux 6.5).
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether all pages of a part of a file, which must not be empty, are in the page cache.
+/// Whether all pages of a part of a file are in the page cache. The part must not be empty.
 ///
 /// # Errors
-/// When the kernel cannot tell: it is too old, or the file is of a kind it does not count.
+/// When the kernel cannot tell: it is too old, or does not count this kind of file.
 pub(crate) fn is_cached(file: BorrowedFd<'_>, part: Range<u64>) -> Result<bool, Errno> {
     assert!(part.start < part.end, "an empty part is neither here nor there");
     let page_bytes = u64_of(rustix::param::page_size());
     let page_count = (part.end - 1) / page_bytes - part.start / page_bytes + 1;
     let range = CacheRange { offset: part.start, range_bytes: part.end - part.start };
     let mut stat = CacheStat::default();
-    // SAFETY: both structs have the kernel's layout and live until the call returns; it writes
-    // nothing but the second.
+    // SAFETY: both structs have the kernel's layout and live until the call returns; it writes only
+    // the second.
     let result = unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0)
     };

@@ -1,7 +1,8 @@
-//! What `/proc` tells of a process that calls: its supplementary groups, and whether it is to end.
+//! What `/proc` says about a calling process: its supplementary groups, and whether it is being
+//! killed.
 //!
-//! A process id may be another process's by the time it is looked up. Invariant: groups are of a process
-//! that has the ids of the request and has lived since the request came, or none.
+//! A process id may have been reused when it is looked up. Invariant: groups are returned only for
+//! a process that has the ids of the request and was started before the request came.
 
 use interface::Process;
 use rustix::fd::{AsFd, OwnedFd};
@@ -9,33 +10,37 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Read at a time.
+/// Bytes per read.
 const PIECE_BYTES: usize = 4096;
 
-/// SIGKILL, which also stands for every signal that a process does not handle and dies of; and what
-/// people send to have a program stop: SIGINT, SIGQUIT, SIGTERM.
+/// SIGKILL, which also stands for any unhandled fatal signal, and the signals that users send to
+/// stop a program: SIGINT, SIGQUIT, SIGTERM.
 const ENDING: u64 = 1 << 8 | 1 << 1 | 1 << 2 | 1 << 14;
 
-/// `/proc` tells of time in pieces of 1/100 s, cut off; and our own clock was read a moment ago.
+/// Inaccuracy of start times: `/proc` truncates to 1/100 s, and our clock was read a moment ago.
 const START_NS_MAX: u64 = 20_000_000;
 
-/// The group ids of a process that has lived for so long at least: none if it is another process, `None`
-/// when there is no such process. Counts its system calls.
-pub(crate) fn groups(who: &Process, lived_ns: u64, syscall_count: &mut u64) -> Option<Vec<u32>> {
-    let path = format!("/proc/{}", who.pid);
-    // What is read below it is of one process: of one that has gone it cannot be read any more.
+/// The supplementary groups of a process that is at least this old: empty if the process id was
+/// reused, `None` if there is no such process. Counts its system calls.
+pub(crate) fn groups(
+    process: &Process,
+    lived_ns: u64,
+    syscall_count: &mut u64,
+) -> Option<Vec<u32>> {
+    let path = format!("/proc/{}", process.pid);
+    // Files read below this descriptor belong to one process: once it has ended, reading fails.
     let dir = open(CWD, &path, OFlags::PATH | OFlags::DIRECTORY, syscall_count)?;
     let status = read(&dir, "status", syscall_count)?;
     let stat = read(&dir, "stat", syscall_count)?;
     let age_ns = boot_ns().saturating_sub(start_ns_of(&stat)?);
     let lived = age_ns.saturating_add(START_NS_MAX) >= lived_ns;
-    // access(2) asks as the real user.
-    let is_caller =
-        lived && [0, 3].into_iter().any(|of| ids_of(&status, of) == Some((who.uid, who.gid)));
+    // access(2) checks with the real uid.
+    let is_caller = lived
+        && [0, 3].into_iter().any(|of| ids_of(&status, of) == Some((process.uid, process.gid)));
     if is_caller { groups_of(&status) } else { Some(Vec::new()) }
 }
 
-/// Whether a thread is being killed, is asked to end, or is gone. Counts its system calls.
+/// Whether a thread is being killed, was asked to end, or has ended. Counts its system calls.
 pub(crate) fn ends(pid: u32, syscall_count: &mut u64) -> bool {
     let status = read(CWD, &format!("/proc/{pid}/status"), syscall_count);
     status.and_then(|status| ends_of(&status)).unwrap_or(true)
@@ -63,26 +68,25 @@ fn read(dir: impl AsFd, path: &str, syscall_count: &mut u64) -> Option<Vec<u8>> 
     }
 }
 
-/// Time since the machine started, as `/proc` counts it.
+/// Time since boot, as `/proc` counts it.
 fn boot_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let secs = u64::try_from(now.tv_sec).unwrap_or(0);
     secs * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// When the process of `/proc/<pid>/stat` was started.
+/// The start time in `/proc/<pid>/stat`.
 fn start_ns_of(stat: &[u8]) -> Option<u64> {
-    // The name before may contain anything.
+    // The name before it may contain any character.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    // proc(5) counts fields from 1; this is the 22nd, and the third comes first here.
+    // proc(5) counts fields from 1; this is the 22nd, and the remaining text begins with the third.
     let ticks: u64 = text.split_ascii_whitespace().nth(22 - 3)?.parse().ok()?;
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     ticks.checked_mul(tick_ns)
 }
 
-/// The user and group of `/proc/<pid>/status` at this place: the real ones, effective, saved, and those
-/// for file systems.
+/// The uid and gid of `/proc/<pid>/status` in this column: real, effective, saved, file system.
 fn ids_of(status: &[u8], place: usize) -> Option<(u32, u32)> {
     let text = std::str::from_utf8(status).ok()?;
     let id = |name: &str| {
@@ -99,7 +103,7 @@ fn groups_of(status: &[u8]) -> Option<Vec<u32>> {
     line.split_ascii_whitespace().map(|gid| gid.parse().ok()).collect()
 }
 
-/// Whether one of the ending signals of `/proc/<pid>/status` is pending and not blocked.
+/// Whether one of the ending signals is pending and not blocked, from `/proc/<pid>/status`.
 fn ends_of(status: &[u8]) -> Option<bool> {
     let text = std::str::from_utf8(status).ok()?;
     let mask = |name: &str| {
@@ -116,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_the_numbers_of_one_line() {
+    fn groups_are_parsed_from_one_line() {
         let status = b"Name:\tx\nGid:\t1\t1\t1\t1\nGroups:\t4 20 1000 \nPid:\t7\n";
         assert_eq!(groups_of(status), Some(vec![4, 20, 1000]));
         assert_eq!(groups_of(b"Groups:\t\n"), Some(vec![]));
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_ends_by_some_signals_that_it_does_not_block() {
+    fn an_unblocked_fatal_signal_means_that_a_process_ends() {
         let ends = |own: u64, shared: u64, blocked: u64| {
             let status = format!(
                 "Name:\tx\nSigQ:\t0/3\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\n\
@@ -141,8 +145,8 @@ mod tests {
         assert_eq!(ends_of(b"Name:\tx\n"), None);
         let mut syscall_count = 0;
         assert!(!super::ends(std::process::id(), &mut syscall_count));
-        assert!(super::ends(0x7fff_fff0, &mut syscall_count), "nobody is there");
-        assert!(super::ends(0, &mut syscall_count), "the kernel cannot say who");
+        assert!(super::ends(0x7fff_fff0, &mut syscall_count), "no such process");
+        assert!(super::ends(0, &mut syscall_count), "the process is unknown");
     }
 
     #[test]
@@ -155,7 +159,7 @@ mod tests {
         assert_eq!(absent_count, 1);
     }
 
-    /// This thread, as the kernel would name it.
+    /// This thread, as the kernel would identify it.
     fn this() -> Process {
         let status = std::fs::read("/proc/self/status").unwrap();
         let (uid, gid) = ids_of(&status, 3).unwrap();
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_other_ids_has_no_groups_for_us() {
+    fn a_process_with_other_ids_yields_no_groups() {
         let mut count = 0;
         for another in
             [Process { uid: this().uid + 1, ..this() }, Process { gid: this().gid + 1, ..this() }]
@@ -173,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_younger_than_the_request_has_no_groups_for_us() {
+    fn a_process_younger_than_the_request_yields_no_groups() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let who = Process { pid: child.id(), ..this() };
+        let process = Process { pid: child.id(), ..this() };
         let mut count = 0;
         let hour_ns = 3_600_000_000_000;
-        let young = groups(&who, hour_ns, &mut count);
-        let at_once = groups(&who, 0, &mut count);
+        let young = groups(&process, hour_ns, &mut count);
+        let at_once = groups(&process, 0, &mut count);
         child.kill().unwrap();
         child.wait().unwrap();
         let own = groups_of(&std::fs::read("/proc/self/status").unwrap());
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_look_like_the_end_of_it() {
+    fn a_process_name_may_contain_parentheses() {
         let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
         for name in ["sh", "a) S 1 2", ") "] {
             let stat = format!("77 ({name}) {rest}");
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_those_for_file_systems() {
+    fn the_file_system_ids_are_used() {
         let status = b"Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9\n";
         assert_eq!((ids_of(status, 0), ids_of(status, 3)), (Some((1, 5)), Some((4, 8))));
         assert_eq!(ids_of(b"Uid:\t1\t1\t1\t1\n", 0), None, "not half of them");

@@ -1,13 +1,14 @@
-//! The clock of a turn: CLOCK_MONOTONIC, and the wall clock at an offset all lanes share.
+//! The clock of a turn: CLOCK_MONOTONIC, and the wall clock as an offset to it that all lanes
+//! share.
 //!
-//! Invariant: two readings ordered on `mono` are ordered the same way on `wall_ns`, on whichever
-//! lanes they were taken, as long as nobody sets the system's clock.
+//! Invariant: two readings ordered by `mono` have the same order by `wall_ns`, on any lanes, unless
+//! the system's clock is set.
 
 use interface::{Mono, Now};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often the offset is looked at again, in nanoseconds.
+/// Interval of refreshing the offset, in nanoseconds.
 const REFRESH_NS: u64 = 1_000_000_000;
 
 /// Wall clock minus monotonic clock, nanoseconds; wrapping.
@@ -15,7 +16,7 @@ static OFFSET_NS: AtomicU64 = AtomicU64::new(0);
 
 /// A lane's view of the clocks.
 pub(crate) struct Clock {
-    /// Only one lane moves the offset.
+    /// This lane refreshes the offset; there is one such lane.
     keeps_offset: bool,
     refreshed: Mono,
     read_count: u64,
@@ -40,12 +41,12 @@ impl Clock {
         Now { mono, wall_ns: mono.0.wrapping_add(OFFSET_NS.load(Ordering::Relaxed)) }
     }
 
-    /// Readings so far, of either clock.
+    /// Readings so far, of both clocks.
     pub(crate) const fn read_count(&self) -> u64 {
         self.read_count
     }
 
-    /// Looks at the offset again, right after `mono` was read.
+    /// Refreshes the offset, right after `mono` was read.
     fn refresh(&mut self, mono: Mono) {
         self.refreshed = mono;
         let offset_ns = self.ns(ClockId::Realtime).wrapping_sub(mono.0);
@@ -59,20 +60,20 @@ impl Clock {
     }
 }
 
-/// Before 1970 it is 1970.
+/// Times before 1970 count as 1970.
 fn ns_of(time: Timespec) -> u64 {
     let secs = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     secs.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// When to take a turn even if nothing happens: every time asked for holds until its turn.
+/// Timers for turns: every requested time stays set until its turn.
 ///
-/// Times within one millisecond share an entry, so that asking in each turn costs no memory. Of
-/// those the earliest is met exactly, the others up to a millisecond late.
+/// Times within one millisecond share an entry, so that a request per turn costs no memory. The
+/// earliest of them is met exactly, the others up to a millisecond late.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    /// By millisecond: the earliest and the latest time asked for.
+    /// By millisecond: the earliest and the latest requested time.
     by_ms: std::collections::BTreeMap<u64, (u64, u64)>,
 }
 
@@ -88,7 +89,7 @@ impl Alarms {
         self.by_ms.first_key_value().map(|(_, times)| Mono(times.0))
     }
 
-    /// Forgets times that have come; tells whether there were any.
+    /// Removes expired times; returns whether there were any.
     pub(crate) fn ring(&mut self, now: Mono) -> bool {
         let mut rang = false;
         while let Some(mut first) = self.by_ms.first_entry() {
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wall_clock_orders_as_the_monotonic_one() {
+    fn wall_clock_readings_have_the_order_of_monotonic_ones() {
         let mut keeper = Clock::new(true);
         let mut other = Clock::new(false);
         let first = keeper.read();
@@ -137,14 +138,14 @@ mod tests {
         assert_eq!(keeper.read_count(), 3);
         keeper.refreshed = Mono(0);
         keeper.read();
-        assert_eq!(keeper.read_count(), 5, "the offset was looked at again");
+        assert_eq!(keeper.read_count(), 5, "the offset was refreshed");
         keeper.refreshed = never;
         keeper.read();
         assert_eq!(keeper.read_count(), 6);
     }
 
     #[test]
-    fn every_alarm_holds_until_its_turn() {
+    fn every_timer_stays_set_until_it_expires() {
         let mut alarms = Alarms::default();
         alarms.add(Mono(5_000_000));
         alarms.add(Mono(2_000_000));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_every_turn_takes_no_more_memory_than_milliseconds() {
+    fn a_timer_per_turn_needs_one_entry_per_millisecond() {
         let mut alarms = Alarms::default();
         (0..1_000_000).for_each(|turn| alarms.add(Mono(1_000_000_000 + turn)));
         assert_eq!(alarms.count(), 1);

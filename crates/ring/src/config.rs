@@ -1,10 +1,10 @@
-//! What a lane's ring is made with: its descriptors, its limits, its ears and its voice.
+//! Configuration of a lane's ring: descriptors, limits, channels to other threads, and callbacks.
 
 use crate::driver::{DriverChoice, IoEngine};
 use crate::feed::Feed;
-use crate::inspect::InspectDesk;
+use crate::inspect::InspectQueue;
 use crate::kernel::KernelChannel;
-use crate::mailbox::Post;
+use crate::mailbox::Mailbox;
 use interface::{Errno, Say};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -16,12 +16,12 @@ use wire::{LaneId, Secrets};
 pub struct LogFile {
     /// Open for writing.
     pub file: OwnedFd,
-    /// Where the next batch goes; what lies behind is overwritten.
+    /// Offset of the next batch; what lies behind is overwritten.
     pub start_offset: u64,
-    /// How far ahead space is reserved, in bytes.
+    /// Space reserved ahead, in bytes.
     pub reserve_bytes: u64,
-    /// Where the log goes on when it is long, and who keeps the cold store; without, it stays in
-    /// its file and there are no rows.
+    /// Supplies further log files and connects to the row store; without it the log stays in this
+    /// file and there are no rows.
     pub feed: Option<Feed>,
 }
 
@@ -30,48 +30,50 @@ impl LogFile {
     pub const RESERVE_BYTES: u64 = 16 << 20;
 }
 
-/// Everything that grows has a limit.
+/// Limits of everything that grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Connections at a time; for one more the oldest goes that is not admitted, and without such a one
-    /// it is refused by closing it.
+    /// Maximum number of connections. For one more the oldest connection that is not admitted is
+    /// closed; if there is none, the new one is refused.
     pub conn_count_max: usize,
-    /// Bytes queued for one connection that it has not read; more, and it is too slow.
+    /// Maximum of queued bytes that a connection has not read; beyond it the connection is closed
+    /// as too slow.
     pub conn_out_bytes_max: usize,
-    /// From so many on nothing more is received from an accepted connection until it has read.
+    /// From so many queued bytes on, an accepted connection receives nothing more until it reads.
     pub conn_out_bytes_pause: usize,
-    /// How long one may read nothing of what is queued for it, in milliseconds.
+    /// How long a connection may read nothing of what is queued for it, in milliseconds.
     pub stall_ms_max: u64,
-    /// The same while somebody waits for a buffer.
+    /// The same while a connection or a job waits for a buffer.
     pub starving_stall_ms_max: u64,
     /// How long an accepted connection may take until it is admitted, in milliseconds.
     pub handshake_ms_max: u64,
-    /// How long a client may take for what it has begun to send, in milliseconds, and a second more for
-    /// each 8 KiB of it.
+    /// How long a client may take to complete a frame, in milliseconds, plus a second for each 8
+    /// KiB of it.
     pub frame_ms_max: u64,
-    /// How long a closed connection may take to send what is queued, in milliseconds.
+    /// How long a closing connection may take to send what is queued, in milliseconds.
     pub close_ms_max: u64,
-    /// How long the end of the lane may take to send what is queued, in milliseconds.
+    /// How long a stopping lane may take to send what is queued, in milliseconds.
     pub stop_ms_max: u64,
-    /// Accepted connections that are not admitted yet; for one more the oldest of them is let go.
+    /// Maximum number of accepted connections that are not admitted; for one more the oldest of
+    /// them is closed.
     pub handshake_count_max: usize,
-    /// Bytes of buffers in use; beyond it, what needs a buffer waits.
+    /// Maximum of buffer bytes in use; beyond it, requests for buffers wait.
     pub buffer_bytes_max: usize,
-    /// Objects kept open.
+    /// Maximum number of open objects.
     pub open_object_count_max: usize,
-    /// Length of the files that a large object consists of, whole pages; the same as long as the
-    /// store lives.
+    /// Length of the segment files of a large object, in whole pages; fixed for the store's life.
     pub segment_bytes: u64,
 }
 
 impl Limits {
-    /// What one connection may bring, or take from files, in a turn before the others have theirs.
+    /// What one connection may receive, or send from files, in a turn before other connections get
+    /// theirs.
     pub const TURN_BYTES_MAX: usize = 1 << 20;
-    /// What must come in a second at the least of what was begun: of a line of 64 KiB/s, what one of eight
-    /// connections has.
+    /// Minimum receive rate of an unfinished frame per second: one of eight connections' share of a
+    /// line of 64 KiB/s.
     pub const RATE_BYTES_MIN: u64 = 8 * 1024;
-    /// Connections that the kernel holds for a listener until they are accepted, as far as the system
-    /// allows so many. Whoever finds no room is not told, and tries again after a second.
+    /// Listen backlog, as far as the system allows it. A client that finds the backlog full gets no
+    /// answer, and its system retries after a second.
     pub const BACKLOG_COUNT: i32 = 4096;
 }
 
@@ -98,8 +100,8 @@ impl Default for Limits {
 /// Which connections are under TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Sealing {
-    /// Those to an address that is not loopback. Both ends of a connection see the same one, but where
-    /// something in between changes it.
+    /// Connections to an address that is not loopback. Both ends see the same address, unless
+    /// something in between translates it.
     #[default]
     Auto,
     /// All.
@@ -109,7 +111,7 @@ pub enum Sealing {
 }
 
 impl Sealing {
-    /// Whether a connection to this address of a server is.
+    /// Whether a connection to this server address is under TLS.
     #[must_use]
     pub fn takes(self, server: IpAddr) -> bool {
         match self {
@@ -120,22 +122,22 @@ impl Sealing {
     }
 }
 
-/// Asked at each handshake with a connection that was accepted what it is put under TLS with, so that
-/// renewed certificates are shown from then on.
+/// Called for the TLS handshake of each accepted connection, so that renewed certificates take
+/// effect from then on.
 pub type ServerSeals = Arc<dyn Fn() -> seal::Server + Send + Sync>;
-/// The same for a connection that is asked for.
+/// The same for outgoing connections.
 pub type ClientSeals = Arc<dyn Fn() -> seal::Client + Send + Sync>;
 
-/// Where a test may let the medium fail, or end the process.
+/// Points at which a test may inject a failure or end the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FaultPoint {
     /// Writing a batch to the log and making it durable.
     LogWrite,
-    /// A batch that would then be called durable without having been written.
+    /// Report a batch as durable without writing it.
     LogFreeze,
-    /// A batch that would then be neither written nor answered.
+    /// Neither write nor complete a batch.
     LogStall,
-    /// A batch is durable, and nobody has been told.
+    /// A batch is durable and not yet reported.
     LogWritten,
     /// Reserving space for the log.
     LogReserve,
@@ -147,22 +149,22 @@ pub enum FaultPoint {
     ObjectWrite,
     /// Setting an object's size.
     ObjectTruncate,
-    /// Allocating a range of an object another way.
+    /// Changing the allocation of a range of an object.
     ObjectAllocate,
     /// Making an object durable.
     ObjectSync,
     /// Removing an object.
     ObjectRemove,
-    /// The reply to a request that takes effect once is about to leave.
+    /// The reply to a request with at-most-once effect is about to be sent.
     Reply,
-    /// Such a reply has left.
+    /// Such a reply was sent.
     Replied,
-    /// A place that the core names.
+    /// A point that the core names.
     Place(interface::Point),
 }
 
 impl FaultPoint {
-    /// Every point, with its name for a command line.
+    /// Every point, with its name on the command line.
     pub const ALL: &'static [(&'static str, Self)] = &[
         ("log-write", Self::LogWrite),
         ("log-freeze", Self::LogFreeze),
@@ -192,80 +194,80 @@ impl FaultPoint {
     ];
 }
 
-/// Asked at each such point; an errno is what an operation fails with, and what makes a batch freeze
-/// or stall.
+/// Called at each such point. A returned errno makes an operation fail with it; at the log points
+/// it freezes or stalls the batch.
 pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
 
-/// Takes a line for people.
-pub type SayFn = Box<dyn FnMut(Say, &str)>;
+/// Takes a log line for the operator.
+pub type LogFn = Box<dyn FnMut(Say, &str)>;
 
-/// Reads the secrets that are kept; `None` where that cannot be done.
+/// Reads the secret file; `None` if that fails.
 pub type ReadSecrets = Arc<dyn Fn() -> Option<Secrets> + Send + Sync>;
 
-/// What a ring is made with.
+/// Configuration of a ring.
 pub struct Config {
-    /// Which lane.
+    /// The lane's id.
     pub lane: LaneId,
-    /// Its mailbox; alone without.
-    pub post: Option<Post>,
-    /// Accepts connections: bound, listening.
+    /// Its mailbox. Default: it is the only lane.
+    pub mailbox: Option<Mailbox>,
+    /// Bound and listening socket for accepting connections.
     pub listener: Option<OwnedFd>,
     /// Where [`interface::NetAction::Connect`] connects to.
     pub server: Option<SocketAddr>,
-    /// Which connections are under TLS, accepted ones and others.
+    /// Which connections are under TLS, accepted and outgoing.
     pub sealing: Sealing,
-    /// Certificates for accepted connections. Default: a key that is made now, for clients that have a
-    /// secret.
+    /// TLS configuration of accepted connections. Default: a key generated now, for clients that
+    /// have a secret.
     pub server_seals: Option<ServerSeals>,
-    /// Certificates for other connections. Default: none, and any key of the server's.
+    /// TLS configuration of outgoing connections. Default: no certificate, and any server key is
+    /// accepted.
     pub client_seals: Option<ClientSeals>,
     /// The log.
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
     pub store: Option<OwnedFd>,
-    /// Whether syncing an object makes durable all that was done to names before. Default: as it is
-    /// known of the directory's file system; of others it is not taken for granted.
+    /// Whether syncing an object also makes all earlier directory changes durable. Default: by the
+    /// directory's file system if it is known to do so, otherwise no.
     pub names_follow_files: Option<bool>,
     /// Every bulk read from an object has a checksum, so it is read into memory. Without, large
-    /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
-    /// kernel.
+    /// reads are sent from the page cache without a checksum, unless the ring answers a kernel.
     pub checksum_reads: bool,
-    /// Large replies whose bulk is in memory have a checksum. Without, they leave as those that are sent
-    /// from the page cache: for a null server that stands beside one.
-    pub checksum_kept: bool,
-    /// Bulk that is received is thrown away by the kernel, neither kept nor checked: for a load that
-    /// measures its server. Frames come without it; their heads tell how much there was.
+    /// Large replies from memory have a checksum. Without, they are sent like those from the page
+    /// cache: for a null server that such replies are compared with.
+    pub checksum_memory: bool,
+    /// The kernel discards received bulk: for a load generator. Frames come without it; their
+    /// headers say how much there was.
     pub discards_bulk: bool,
-    /// Bulk that comes with requests gets a MAC by this key ([`interface::Bulk::mac`]). Default: none.
+    /// Key of the MAC of request bulk ([`interface::Bulk::mac`]). Default: no MAC.
     pub contents_key: Option<[u8; 32]>,
-    /// What the lane reaches the kernel through. Default: io_uring, where it is to be had.
+    /// The driver. Default: io_uring where available.
     pub driver: DriverChoice,
-    /// Who reads and writes objects. All but `Auto` and `Uring` read them into memory, so nothing
-    /// is sent from the page cache as it lies there.
+    /// What reads and writes objects. All but `Auto` and `Uring` read into memory, so nothing is
+    /// sent from the page cache.
     pub engine: IoEngine,
-    /// Reads and writes of objects whose place, length and memory are aligned to 4096 bytes go past
-    /// the page cache; then nothing is sent from it either.
+    /// Object reads and writes whose offset, length and memory are aligned to 4096 bytes bypass the
+    /// page cache; then nothing is sent from it either.
     pub direct: bool,
-    /// The kernel's file system requests.
+    /// The FUSE channel.
     pub kernel: Option<KernelChannel>,
-    /// Where the threads for this ring may run, the kernel's own or the driver's, which do what would block; empty:
-    /// where the calling thread may. A pinned lane names here what it had before it was pinned; of these
-    /// Linux (6.18) leaves its own threads none but those the lane was pinned to.
+    /// Cores for the ring's worker threads, the kernel's or the driver's; empty: those of the
+    /// calling thread. A pinned lane passes the cores from before it was pinned; Linux (6.18)
+    /// restricts its own threads to those that the lane is pinned to all the same.
     pub worker_cores: Vec<u16>,
-    /// How long the lane looks out for more work before it sleeps, in microseconds, at most 1000;
-    /// 0: not at all.
+    /// How long the lane busy-polls before it sleeps, in microseconds, at most 1000; 0: not at all.
     pub spin_us: u32,
     /// Limits.
     pub limits: Limits,
-    /// For tests.
+    /// Fault injection, for tests.
     pub fault: Option<Fault>,
-    /// Prints a line for people. Default: to stderr, with a prefix.
-    pub say: SayFn,
+    /// Takes log lines. Default: prints them to stderr with a prefix.
+    pub say: LogFn,
     /// Called for [`interface::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
-    /// Who answers [`interface::StoreAction::Inspect`]. Default: there are no inspections.
-    pub inspections: Option<InspectDesk>,
-    /// Called on a separate thread for [`interface::Action::ReadSecrets`]. Default: there is no secret file.
+    /// Executes [`interface::StoreAction::Inspect`]. Default: inspections are refused.
+    pub inspections: Option<InspectQueue>,
+    /// Called on a separate thread for [`interface::Action::ReadSecrets`]. Default: there is no
+    /// secret file.
     pub read_secrets: Option<ReadSecrets>,
 }
 
@@ -275,7 +277,7 @@ impl Config {
     pub fn new(lane: LaneId) -> Self {
         Self {
             lane,
-            post: None,
+            mailbox: None,
             listener: None,
             server: None,
             sealing: Sealing::Auto,
@@ -285,7 +287,7 @@ impl Config {
             store: None,
             names_follow_files: None,
             checksum_reads: false,
-            checksum_kept: true,
+            checksum_memory: true,
             discards_bulk: false,
             contents_key: None,
             driver: DriverChoice::Auto,
@@ -312,32 +314,32 @@ fn say_to_stderr(say: Say, line: &str) {
     }
 }
 
-/// What a ring has done so far.
+/// Counters of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// Turns taken.
     pub turn_count: u64,
-    /// Calls that wait for the kernel or look what it has: io_uring_enter, or epoll_pwait2.
+    /// Calls that wait for or poll the kernel: io_uring_enter, or epoll_pwait2.
     pub enter_count: u64,
-    /// All other system calls that the lane's thread made itself in its turns; not those of the
-    /// allocator and of [`Config::say`].
+    /// All other system calls of the lane's thread in its turns, without those of the allocator and
+    /// of [`Config::say`].
     pub syscall_count: u64,
-    /// Clock readings, of either clock.
+    /// Clock readings, of both clocks.
     pub clock_read_count: u64,
-    /// Times that the lane looked out for more work before it would have slept.
+    /// Times that the lane busy-polled before a sleep.
     pub spin_count: u64,
-    /// Of them, those that found some.
+    /// Of them, those that found work.
     pub spin_hit_count: u64,
-    /// The longest turn behind which something waited: from its reading of the clock to the next
-    /// one, without a sleep in between.
+    /// The longest turn that delayed another: from its clock reading to the next one, without a
+    /// sleep in between.
     pub turn_ns_max: u64,
-    /// Events handed to the core.
+    /// Events passed to the core.
     pub event_count: u64,
     /// Peer lanes woken.
     pub wake_count: u64,
-    /// Letters read from peer lanes.
+    /// Messages read from peer lanes.
     pub message_in_count: u64,
-    /// Letters written to peer lanes.
+    /// Messages sent to peer lanes.
     pub message_out_count: u64,
     /// Frames received.
     pub frame_in_count: u64,
@@ -353,26 +355,26 @@ pub struct Counters {
     pub send_count: u64,
     /// sendfile calls.
     pub sendfile_count: u64,
-    /// Bytes that left by sendfile; also in [`Self::out_bytes`].
+    /// Bytes sent by sendfile; included in [`Self::out_bytes`].
     pub sendfile_bytes: u64,
     /// Connections closed for a protocol error.
     pub protocol_error_count: u64,
-    /// Connections refused because there were too many.
+    /// Connections refused at the connection limit.
     pub refused_count: u64,
-    /// Connections let go before they were admitted, for others.
+    /// Connections closed before admission to make room for others.
     pub shed_count: u64,
     /// Requests from the kernel.
     pub kernel_request_count: u64,
-    /// Reads and writes of objects that were given to another thread of this process.
+    /// Object reads and writes that ran on another thread of this process.
     pub object_handed_count: u64,
-    /// Threads that were started for such work: of the pool, of each operation, or to tell of it.
-    /// glibc's own, and the kernel's, are not known.
+    /// Threads started for such work: pool threads, one per operation, or notification threads.
+    /// Threads of glibc and the kernel are not counted.
     pub object_thread_count: u64,
-    /// Reads and writes of objects that went past the page cache.
+    /// Object reads and writes that bypassed the page cache.
     pub object_direct_count: u64,
-    /// Most reads and writes of objects that were under way at a time.
+    /// Maximum of concurrent object reads and writes.
     pub object_under_way_max: u32,
-    /// The same, of one object.
+    /// The same of a single object.
     pub object_under_way_one_max: u32,
 }
 
@@ -382,7 +384,7 @@ mod tests {
     use super::Sealing;
 
     #[test]
-    fn what_leaves_the_host_is_under_tls_unless_told_otherwise() {
+    fn connections_to_other_hosts_are_under_tls_by_default() {
         for (address, leaves) in [
             ("127.0.0.1", false),
             ("127.8.9.10", false),

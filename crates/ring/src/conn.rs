@@ -1,15 +1,15 @@
 //! Connections: from accept or connect to the last byte.
 //!
-//! They receive, cut frames, check checksums where there are any, send one wave a turn and close in order.
-//! What a frame means is the core's. Invariants: a connection has at most one receive and one
-//! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names
-//! one connection for ever.
+//! They receive, cut frames, verify checksums where there are any, send one wave a turn and close
+//! in order. The meaning of a frame is the core's. Invariants: a connection has at most one receive
+//! and one send (or wait for send space) in flight; its slot is reused only when none is; a
+//! [`ConnId`] is never reused.
 //!
 //! ```text
-//! Connecting ─▶ (Sealing ─▶) Open ─▶ Closing (core: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
-//!                 ├──▶ HandingOver (a receive is being cancelled) ─▶ gone, to a peer lane
-//!                 ├──▶ the same with a relay: a peer lane has the socket, or what it says
-//!                 └──▶ Dead (ended, failed, protocol error: completions are awaited)
+//! Connecting ─▶ (Sealing ─▶) Open ─▶ Closing (queued bytes leave) ─▶ Dead ─▶ removed
+//!                 ├──▶ HandingOver (its receive is being cancelled) ─▶ removed, to a peer lane
+//!                 ├──▶ Open with a relay: a peer lane has the socket, or executes the requests
+//!                 └──▶ Dead (ended, failed, protocol error: operations in flight must complete)
 //! ```
 
 mod begin;
@@ -24,7 +24,7 @@ mod sendfile;
 mod sums;
 mod unfinished;
 
-pub(crate) use relay::{Said, Told};
+pub(crate) use relay::{ToExecutor, ToProxy};
 pub(crate) use sealed::Seals;
 pub(crate) use unfinished::Admission;
 
@@ -32,7 +32,7 @@ use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
 use crate::framing::Inbox;
 use crate::listen::Address;
-use crate::mailbox::Letter;
+use crate::mailbox::QueuedMessage;
 use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
 use crate::tools::Tools;
@@ -52,10 +52,10 @@ use wire::{Lengths, ProtocolError};
 
 /// Bits of a [`ConnId`] that are the slot's index.
 const INDEX_BITS: u32 = 20;
-/// Replies that wait for those to requests that came with theirs.
+/// Queued replies below this wait for those to requests of the same receive.
 const GATHER_BYTES_MAX: usize = 4096;
 const CANCELLED: Errno = Errno(125);
-/// The socket has no room.
+/// EAGAIN: the socket's send buffer is full.
 const FULL: Errno = Errno(11);
 const BROKEN_PIPE: Errno = Errno(32);
 
@@ -63,7 +63,7 @@ enum State {
     Connecting {
         ticket: Ticket,
     },
-    /// It is there, and its TLS is not yet.
+    /// Connected; the TLS handshake is in progress.
     Sealing {
         ticket: Ticket,
     },
@@ -79,14 +79,14 @@ enum State {
     Dead,
 }
 
-/// A bulk on its way in; its frame waits at the front of the inbox.
+/// A bulk that is being received; its frame waits at the front of the inbox.
 struct Incoming {
     buf: BufId,
     lengths: Lengths,
     received_bytes: usize,
     charge: Option<Charge>,
     sums: Sums,
-    /// Under TLS: what was received of it and not opened.
+    /// Under TLS: received bytes that are not yet decrypted.
     landed: Landed,
 }
 
@@ -94,44 +94,44 @@ struct Conn {
     id: ConnId,
     socket: Option<OwnedFd>,
     state: State,
-    /// The core knows it.
+    /// The core was told of it.
     announced: bool,
     admitted: bool,
     admission: Admission,
-    /// No more is cut in this turn: there was a frame before admission, and the core has its say first,
-    /// or as many as one may bring before the others have theirs.
+    /// No more frames are cut in this turn: the core must apply a frame before admission first, or
+    /// the connection has brought its share of the turn.
     paused: bool,
     /// It waits for a buffer.
     starved: bool,
     touched: bool,
     recv_armed: bool,
     send_armed: bool,
-    /// That send leaves at once, and its end wakes nobody.
+    /// The send in flight is at once: its success ends no wait.
     sends_at_once: bool,
-    /// It waits for the socket to have room.
+    /// It waits for space in the socket's send buffer.
     writable_armed: bool,
-    /// Calls on the socket do not wait. Sends and receives of the ring do not care.
+    /// System calls on the socket do not block. The driver's sends and receives ignore this.
     nonblocking: bool,
-    /// The last send did not wholly fit into the socket: the next one waits for room.
-    crowded: bool,
+    /// The last send did not fit the socket completely: the next one waits for space.
+    socket_full: bool,
     connect_armed: bool,
-    /// It is looked at whether it takes what is sent, and what it had taken at the last look.
+    /// It is in `stalling`, with the acknowledged bytes at the last check.
     watched: bool,
     acked_bytes: Option<u64>,
-    /// It came from outside.
+    /// It was accepted, not connected.
     accepted: bool,
-    /// Under TLS.
+    /// Its TLS state.
     seal: Option<Box<Seal>>,
     inbox: Inbox,
     incoming: Option<Incoming>,
-    /// Of a bulk that nobody gets, this is still to come.
+    /// Bytes still to be received of a bulk that is discarded.
     skip_bytes: usize,
     unfinished: Option<Unfinished>,
-    /// It is looked at whether it finishes what it has begun.
+    /// It is in `unfinished`.
     finish_watched: bool,
     outbox: Outbox,
     address: Option<Box<Address>>,
-    /// A peer lane has a part in it.
+    /// A peer lane has its socket or executes its requests.
     relay: Option<Relay>,
 }
 
@@ -140,7 +140,7 @@ impl Conn {
         self.recv_armed || self.send_armed || self.writable_armed || self.connect_armed
     }
 
-    /// It lives, and is not about to leave this lane or to end.
+    /// Open or in its handshake: neither closing nor being handed over.
     const fn is_open(&self) -> bool {
         matches!(self.state, State::Open | State::Sealing { .. })
     }
@@ -159,29 +159,30 @@ pub(crate) struct Conns {
     limits: Limits,
     server: Option<SocketAddr>,
     seals: Seals,
-    /// Stands for all bulk, if bulk is thrown away; nothing is ever written into it.
+    /// Buffer id of all bulk, if received bulk is discarded; never written.
     sink: Option<BufId>,
-    /// What bulk of requests gets a MAC by.
+    /// Key of the MAC of request bulk.
     contents_key: Option<[u8; 32]>,
     touched: Vec<u32>,
     starved: VecDeque<u32>,
-    /// Frames that clients may still bring in this turn together, and each of them.
+    /// Frames that clients may still bring in this turn: all together, and each of them.
     turn_frames_left: usize,
     conn_frames_max: usize,
-    /// Deadlines rise, because each of both kinds has one length.
+    /// Deadlines ascend, because each of the two kinds has one duration.
     closing: VecDeque<(Mono, ConnId)>,
     handshake: VecDeque<(Mono, ConnId)>,
-    /// Those that may read nothing, by when that was looked at last.
+    /// Connections with unacknowledged bytes, by the time of the last check.
     stalling: VecDeque<(Mono, ConnId)>,
-    /// Those that have begun to send something, likewise.
+    /// Connections that have begun a frame, likewise.
     unfinished: VecDeque<(Mono, ConnId)>,
-    /// Buffers of bulks that are not whole, in bytes; and whether there are fewer since the last turn.
+    /// Buffer bytes of incomplete bulks by party, and whether some were released since the last
+    /// turn.
     charged: Shares,
     discharged: bool,
-    /// Slots of connections whose sockets peer lanes have, by lane and by what they are called there.
-    backs: HashMap<(usize, ConnId), u32>,
-    /// Connections for peer lanes, and what is said on those that are relayed.
-    pub(crate) handed: Vec<(usize, Letter)>,
+    /// Slots of connections that this lane executes, by proxy lane and its id of the connection.
+    executor_ends: HashMap<(usize, ConnId), u32>,
+    /// Messages to peer lanes: connections handed over, and messages about relayed ones.
+    pub(crate) to_peers: Vec<(usize, QueuedMessage)>,
 }
 
 impl Conns {
@@ -211,28 +212,28 @@ impl Conns {
             unfinished: VecDeque::new(),
             charged: Shares::new(),
             discharged: false,
-            backs: HashMap::new(),
-            handed: Vec::new(),
+            executor_ends: HashMap::new(),
+            to_peers: Vec::new(),
         }
     }
 
-    // --- what the core asks ---------------------------------------------------------------------
+    // --- actions of the core --------------------------------------------------------------------
 
     pub(crate) fn admit(&mut self, id: ConnId, admission: Admission) {
         if let Some(index) = self.open_index(id) {
             let conn = self.conn(index);
             (conn.admitted, conn.admission) = (true, admission);
             self.touch(index);
-            self.tell(index, Told::Admitted(admission));
+            self.send_to_proxy(index, ToProxy::Admitted(admission));
         }
     }
 
     pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
-        if self.is_back(index) {
-            return self.send_back(index, frame, bulk, tools);
+        if self.is_executor_end(index) {
+            return self.send_via_proxy(index, frame, bulk, tools);
         }
-        tools.meet_send(frame);
+        tools.check_reply_fault(frame);
         self.conn(index).push(frame, bulk, tools);
         self.queued(index, tools);
     }
@@ -251,14 +252,14 @@ impl Conns {
 
     pub(crate) fn close(&mut self, id: ConnId, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
-        if self.is_back(index) {
-            self.tell(index, Told::Closed);
-            return self.bury(index, tools);
+        if self.is_executor_end(index) {
+            self.send_to_proxy(index, ToProxy::Close);
+            return self.remove(index, tools);
         }
         self.begin_close(index, tools);
     }
 
-    /// What is queued leaves, then the connection ends.
+    /// Sends what is queued, then ends the connection.
     fn begin_close(&mut self, index: u32, tools: &mut Tools) {
         let until = tools.now.mono.after_ms(self.limits.close_ms_max);
         let conn = self.conn(index);
@@ -268,7 +269,7 @@ impl Conns {
         self.touch(index);
     }
 
-    // --- what the kernel says --------------------------------------------------------------------
+    // --- completions -----------------------------------------------------------------------------
 
     pub(crate) fn on_send(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
         let conn = self.conn(index);
@@ -277,12 +278,12 @@ impl Conns {
             conn.outbox.sent(sent_bytes as usize);
             tools.counters.out_bytes += u64::from(sent_bytes);
         }
-        let was_at_once = !std::mem::replace(&mut conn.crowded, !conn.outbox.is_through());
+        let was_at_once = !std::mem::replace(&mut conn.socket_full, !conn.outbox.is_through());
         match (&conn.state, result) {
-            (State::Dead, _) => self.bury_if_quiet(index, tools),
+            (State::Dead, _) => self.remove_if_quiet(index, tools),
             (_, Err(FULL)) if was_at_once => self.touch(index),
             (_, Ok(sent_bytes)) if sent_bytes > 0 => self.touch(index),
-            (State::Closing { .. }, _) => self.kill(index, tools),
+            (State::Closing { .. }, _) => self.abort(index, tools),
             (_, result) => {
                 let errno = result.err().unwrap_or(BROKEN_PIPE);
                 self.fail(index, CloseReason::Failed(errno), tools);
@@ -297,8 +298,8 @@ impl Conns {
             tools.counters.in_bytes += u64::from(received_bytes);
         }
         match (&mut conn.state, result) {
-            (State::Dead, _) => self.bury_if_quiet(index, tools),
-            (State::HandingOver { .. }, Err(CANCELLED)) => self.give_away(index, tools),
+            (State::Dead, _) => self.remove_if_quiet(index, tools),
+            (State::HandingOver { .. }, Err(CANCELLED)) => self.complete_handover(index, tools),
             (State::HandingOver { .. }, Ok(1..)) => {
                 self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
             }
@@ -306,7 +307,7 @@ impl Conns {
                 *peer_ended = received_bytes == 0;
                 self.touch(index);
             }
-            (State::Closing { .. }, Err(_)) => self.kill(index, tools),
+            (State::Closing { .. }, Err(_)) => self.abort(index, tools),
             (_, Ok(0)) => self.fail(index, CloseReason::Ended, tools),
             (_, Ok(received_bytes)) => self.received(index, received_bytes as usize, tools),
             (_, Err(Errno(4))) => self.touch(index),
@@ -316,8 +317,7 @@ impl Conns {
 
     // --- the end of a turn -----------------------------------------------------------------------
 
-    /// Starts the sends and receives of all connections that something happened to.
-    /// `freed`: those that wait for a buffer may try again.
+    /// Starts the sends and receives of all touched connections. `freed`: buffers were released.
     pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
         self.begin_turn();
         self.share_turn(self.touched.len());
@@ -327,8 +327,8 @@ impl Conns {
             let Some(index) = self.starved.pop_front() else { break };
             if let Some(conn) = self.slots[index as usize].as_mut() {
                 conn.starved = false;
-                if self.is_back(index) {
-                    self.take_waiting(index, tools);
+                if self.is_executor_end(index) {
+                    self.deliver_waiting(index, tools);
                 } else {
                     self.cut(index, tools);
                 }
@@ -339,22 +339,22 @@ impl Conns {
         for index in touched.drain(..) {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             conn.touched = false;
-            if self.is_back(index) {
-                self.tell_heard(index);
+            if self.is_executor_end(index) {
+                self.report_processed(index);
                 continue;
             }
-            if !self.go_on(index, tools) {
+            if !self.resume(index, tools) {
                 self.arm_send(index, tools);
             }
             self.arm_recv(index, tools);
         }
-        // What was touched meanwhile (a frame cut before admission) waits for the next turn.
+        // Connections touched meanwhile (by a frame before admission) wait for the next turn.
         if self.touched.is_empty() {
             self.touched = touched;
         }
     }
 
-    /// Whether the next turn has work here without waiting.
+    /// Whether there is work for another turn without waiting.
     pub(crate) fn is_ready(&self) -> bool {
         !self.touched.is_empty()
     }
@@ -364,11 +364,11 @@ impl Conns {
         !self.starved.is_empty()
     }
 
-    /// Cuts what had to wait for the next turn. Returns whether the replies that there are wait for those
-    /// to come: what was asked for in one piece is answered in one, though others have their turns between.
-    fn go_on(&mut self, index: u32, tools: &mut Tools) -> bool {
+    /// Cuts frames that had to wait for the next turn. Returns whether queued replies wait for
+    /// those to the remaining frames: requests received together are answered together.
+    fn resume(&mut self, index: u32, tools: &mut Tools) -> bool {
         let conn = self.conn(index);
-        let open = matches!(conn.state, State::Open) && !conn.is_unheard();
+        let open = matches!(conn.state, State::Open) && !conn.waits_for_executor();
         if !open || !std::mem::take(&mut conn.paused) {
             return false;
         }
@@ -383,7 +383,7 @@ impl Conns {
         let sends = conn.is_open() || matches!(conn.state, State::Closing { .. });
         let more = conn.outbox.has_more() || !conn.is_open();
         if sends && conn.send_armed && conn.sends_at_once && more {
-            // What is to happen behind it happens in the next turn, which waits for nothing.
+            // A following send or the close is done in the next turn, which does not wait.
             return self.touch(index);
         }
         if !sends || conn.send_armed || conn.writable_armed {
@@ -398,8 +398,8 @@ impl Conns {
             return;
         }
         let conn = self.conn(index);
-        // A closing connection waits for its last send, and must be woken by it.
-        let at_once = !conn.crowded && conn.is_open();
+        // The completion of a closing connection's last send must end the wait.
+        let at_once = !conn.socket_full && conn.is_open();
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
             conn.send_armed = true;
             conn.sends_at_once = matches!(op, Op::Send { at_once: true, .. });
@@ -407,7 +407,7 @@ impl Conns {
             // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the
             // connection keeps socket and outbox until nothing is armed.
             unsafe { tools.driver.queue(Token::new(Kind::Send, index), op) };
-            // What is sent at once has no time to find no room.
+            // A send at once either fits or fails, so it cannot stall.
             if !conn.sends_at_once {
                 self.watch(index, tools.now.mono);
             }
@@ -419,11 +419,11 @@ impl Conns {
                 && let Some(socket) = &conn.socket
             {
                 tools.counters.syscall_count += 1;
-                // Fails when the peer is gone already, which is as good.
+                // Fails if the peer has already closed the connection.
                 shutdown(socket, Shutdown::Write).ok();
             }
             if ended {
-                self.kill(index, tools);
+                self.abort(index, tools);
             }
         }
     }
@@ -431,12 +431,13 @@ impl Conns {
     fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let closing = matches!(conn.state, State::Closing { .. });
-        let open = conn.is_open() && !conn.is_held();
+        let open = conn.is_open() && !conn.waits_for_credit();
         if conn.recv_armed || !(closing || open) {
             return;
         }
         if closing {
-            // Read on, or the kernel resets the connection and the peer loses what it was sent.
+            // Received bytes are discarded: unread bytes would make the kernel reset the
+            // connection, and the peer would lose what it was sent.
             conn.inbox.clear();
             let ended = matches!(conn.state, State::Closing { peer_ended: true, .. });
             if let Some(seal) = &mut conn.seal {
@@ -462,9 +463,10 @@ impl Conns {
         }
         let (discard, pause_bytes) = (self.sink.is_some(), self.limits.conn_out_bytes_pause);
         let conn = self.conn(index);
-        // Who does not read what he asked for asks for no more. What was begun is received.
+        // Back-pressure: a client that does not read its replies may send no further requests. A
+        // frame that has begun is still received.
         let owed = conn.outbox.unsent_bytes() >= pause_bytes;
-        if conn.accepted && (owed || conn.is_held()) && conn.incoming.is_none() {
+        if conn.accepted && (owed || conn.waits_for_credit()) && conn.incoming.is_none() {
             return;
         }
         let socket = conn.raw();
@@ -474,23 +476,23 @@ impl Conns {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
                 let at = tools.pool.at(buf, received_bytes, rest_bytes);
                 let space_bytes = u32_of(rest_bytes);
-                // The kernel (6.18) waits for too much if it shall both wait and discard.
+                // The kernel (6.18) waits for too much if a receive is both `whole` and `discard`.
                 Op::Recv { socket, at, space_bytes, whole: !discard, discard }
             }
             None => {
-                let room = conn.inbox.room();
-                let (at, space_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+                let space = conn.inbox.space();
+                let (at, space_bytes) = (space.as_mut_ptr(), u32_of(space.len()));
                 Op::Recv { socket, at, space_bytes, whole: false, discard: false }
             }
         };
         conn.recv_armed = true;
         tools.counters.recv_count += 1;
         // SAFETY: inbox and buffer belong to the connection and stay in place and untouched until
-        // the completion, before which the slot is not buried.
+        // the completion, before which the slot is not removed.
         unsafe { tools.driver.queue(Token::new(Kind::Recv, index), op) };
     }
 
-    /// Whether something is queued for sending anywhere.
+    /// Whether any connection has bytes to send.
     pub(crate) fn is_sending(&self) -> bool {
         let unsent = |conn: &Conn| {
             !matches!(conn.state, State::Dead)
@@ -499,14 +501,13 @@ impl Conns {
         self.slots.iter().flatten().any(unsent)
     }
 
-    /// How many there are.
     pub(crate) const fn live_count(&self) -> usize {
         self.live_count
     }
 
     // --- how a connection ends -------------------------------------------------------------------
 
-    /// Ends a connection without the core's asking.
+    /// Ends a connection that the core did not close.
     fn fail(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
         if matches!(reason, CloseReason::ProtocolError(_)) {
             tools.counters.protocol_error_count += 1;
@@ -518,11 +519,11 @@ impl Conns {
         } else if conn.announced {
             tools.events.push(Event::Net(NetEvent::Closed { conn: conn.id, reason }));
         }
-        self.part(index, reason);
-        self.kill(index, tools);
+        self.end_relay(index, reason);
+        self.abort(index, tools);
     }
 
-    fn kill(&mut self, index: u32, tools: &mut Tools) {
+    fn abort(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.state = State::Dead;
         let socket = conn.raw();
@@ -538,16 +539,16 @@ impl Conns {
         if conn.connect_armed {
             tools.driver.cancel(Token::new(Kind::Connect, index), socket);
         }
-        self.bury_if_quiet(index, tools);
+        self.remove_if_quiet(index, tools);
     }
 
-    fn bury_if_quiet(&mut self, index: u32, tools: &mut Tools) {
+    fn remove_if_quiet(&mut self, index: u32, tools: &mut Tools) {
         if !self.conn(index).is_armed() {
-            self.bury(index, tools);
+            self.remove(index, tools);
         }
     }
 
-    fn bury(&mut self, index: u32, tools: &mut Tools) {
+    fn remove(&mut self, index: u32, tools: &mut Tools) {
         let Some(mut conn) = self.slots[index as usize].take() else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
         if let Some(socket) = &conn.socket {
@@ -555,8 +556,8 @@ impl Conns {
             tools.counters.syscall_count += 1; // Its close.
         }
         conn.outbox.clear(&mut tools.pool);
-        if let Some(Relay::Back(back)) = &conn.relay {
-            self.backs.remove(&(back.lane, back.front));
+        if let Some(Relay::Executor(back)) = &conn.relay {
+            self.executor_ends.remove(&(back.lane, back.proxy_conn));
         }
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);

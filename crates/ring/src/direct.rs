@@ -1,19 +1,19 @@
-//! Whether objects can be read and written past the page cache.
+//! Whether objects can be read and written past the page cache (O_DIRECT).
 //!
-//! Invariant: what a file system cannot do is said before anything is served, not met by an operation.
+//! Invariant: a file system without support is refused at start, not by a failing operation.
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
 
-/// What place, length and memory of a piece must be multiples of; every buffer begins so.
+/// Alignment of offset, length and memory of a direct transfer; every buffer is aligned so.
 pub(crate) const DIRECT_BYTES: u64 = 4096;
 /// `STATX_DIOALIGN`, Linux 6.1.
 const DIRECT_ALIGNMENT: StatxFlags = StatxFlags::from_bits_retain(0x2000);
 
-/// Tries out, with a file that has no name, whether files below a directory can be opened with O_DIRECT
-/// and take pieces of 4096 bytes.
+/// Tries, with an unnamed file, whether files in a directory can be opened with O_DIRECT and accept
+/// transfers of 4096 bytes.
 ///
 /// # Errors
 /// When they cannot; the text says what to do.
@@ -22,13 +22,14 @@ pub fn check_direct(dir: impl AsFd) -> io::Result<()> {
     let file = match openat(&dir, c".", flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => file,
         Err(Errno::INVAL) => return Err(refused("takes no O_DIRECT")),
-        // It knows no files without names, so that nothing can be tried out; each object tells.
+        // The file system has no unnamed files, so this cannot be tried; opening each object will
+        // tell.
         Err(Errno::OPNOTSUPP) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     let found = statx(&file, c"", AtFlags::EMPTY_PATH, DIRECT_ALIGNMENT)?;
     if found.stx_mask & DIRECT_ALIGNMENT.bits() == 0 {
-        // It does not say; what has opened a file takes whole pages.
+        // The kernel does not report it; files opened with O_DIRECT accept whole pages.
         return Ok(());
     }
     let fits =

@@ -1,21 +1,21 @@
-//! How things are submitted and completed: what stands between a lane and the kernel.
+//! The driver: submits a lane's operations to the kernel and collects their completions.
 //!
-//! What is to be done is an [`Op`]; what came of it is a [`Completion`] under the same [`Token`].
-//! Two drivers do it: `uring`, one io_uring of the lane, and `epoll`, which tries what is ready and has
-//! a few threads do what would block, where io_uring is forbidden or missing. Nothing else in this crate
-//! knows which it is, but the FUSE queues, which are io_uring's own. Reads and writes of objects may be
-//! given to an [`engine`] beside either. Invariants, of all: memory named by
-//! an [`Op`] belongs to the driver until its completion was reaped; nothing blocks the lane but
-//! [`Driver::enter`], as long as it was told (and [`IoEngine::Inline`], which is there to do that).
+//! An operation is an [`Op`]; its result is a [`Completion`] with the same [`Token`]. There are two
+//! drivers: `uring`, one io_uring of the lane, and `epoll`, for where io_uring is forbidden or
+//! missing, which does at once what is ready and uses worker threads for operations that block. The
+//! rest of this crate does not depend on which it is, except the FUSE queues, which require
+//! io_uring. Object reads and writes may use an [`engine`] beside either. Invariants: memory named
+//! by an [`Op`] belongs to the driver until its completion was reaped; only [`Driver::enter`]
+//! blocks the lane, for as long as it was told to (and [`IoEngine::Inline`], by design).
 
+mod backend;
 mod choice;
 mod engine;
 mod epoll;
 mod files;
+mod notices;
 mod pool;
-mod reach;
 mod sockets;
-mod told;
 mod uring;
 mod watch;
 
@@ -29,13 +29,13 @@ pub use engine::IoEngine;
 
 use crate::number::usize_of;
 use crate::pin::usable_cores;
-use engine::Side;
+use backend::Backend;
+use engine::EngineSide;
 use interface::Errno;
-use reach::Reach;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Whose completion it is.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Cancel,
@@ -51,8 +51,8 @@ pub(crate) enum Kind {
     Job,
     KernelReadable,
     KernelEntry,
-    /// An engine has something to tell; never reaped.
-    Bell,
+    /// An engine's wakeup; never reaped.
+    EngineWakeup,
 }
 
 impl Kind {
@@ -70,11 +70,11 @@ impl Kind {
         Self::Job,
         Self::KernelReadable,
         Self::KernelEntry,
-        Self::Bell,
+        Self::EngineWakeup,
     ];
 }
 
-/// Names an operation: its kind, and the index of what it belongs to.
+/// Identifies an operation: its kind, and the index of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -96,7 +96,7 @@ impl Token {
     }
 }
 
-/// Something for the kernel to do. Pointers: see [`Driver::queue`].
+/// An operation. Pointers: see [`Driver::queue`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     AcceptMany {
@@ -107,8 +107,8 @@ pub(crate) enum Op {
         address: *const libc::sockaddr,
         address_bytes: u32,
     },
-    /// `whole`: complete only when all is there (or the peer is gone). `discard`: the bytes are
-    /// thrown away, and nothing is written.
+    /// `whole`: complete only when all bytes have come (or the peer has ended). `discard`: bytes
+    /// are discarded, nothing is written.
     Recv {
         socket: RawFd,
         at: *mut u8,
@@ -116,9 +116,9 @@ pub(crate) enum Op {
         whole: bool,
         discard: bool,
     },
-    /// `at_once`: sent while it is submitted, or not at all. Its success is told with the next
-    /// completions and ends no wait, so that a turn is not woken by its own replies; what the
-    /// socket has no room for comes back as a short count or EAGAIN, and that does end it.
+    /// `at_once`: sent within the submitting call, or not at all. Its success is reported with the
+    /// next completions and ends no wait, so that a lane is not woken by its own replies; a short
+    /// count or EAGAIN for lack of space in the socket does end a wait.
     Send {
         socket: RawFd,
         at: *const u8,
@@ -129,13 +129,13 @@ pub(crate) enum Op {
         socket: RawFd,
         message: *const libc::msghdr,
     },
-    /// Reads an eventfd's eight bytes once somebody has written to it.
+    /// Reads an eventfd's eight bytes once it was written to.
     ReadEvent {
         event: RawFd,
         at: *mut u8,
     },
-    /// Of a regular file. `direct`: the descriptor goes past the page cache, so that it waits for the
-    /// medium whenever it is tried. `cached`: only what the page cache has; EAGAIN if that is nothing, and
+    /// Of a regular file. `direct`: the descriptor bypasses the page cache, so each attempt waits
+    /// for the disk. `cached`: reads only what is in the page cache; EAGAIN if nothing is, and
     /// another error where the file system cannot tell.
     Read {
         file: RawFd,
@@ -152,7 +152,7 @@ pub(crate) enum Op {
         offset: u64,
         direct: bool,
     },
-    /// Durable when it completes, and never on this thread.
+    /// Durable when it completes; never done on the lane's thread.
     WriteDurable {
         file: RawFd,
         at: *const u8,
@@ -163,7 +163,7 @@ pub(crate) enum Op {
         file: RawFd,
         data_only: bool,
     },
-    /// The mode is fallocate(2)'s.
+    /// The mode of fallocate(2).
     Allocate {
         file: RawFd,
         offset: u64,
@@ -190,34 +190,34 @@ pub(crate) enum Op {
     Readable {
         file: RawFd,
     },
-    /// Completes when the socket has room again, or is broken.
+    /// Completes when the socket has send space again, or is broken.
     Writable {
         socket: RawFd,
     },
-    /// FUSE over io_uring; `iovecs` are two.
+    /// FUSE over io_uring, with two iovecs.
     Kernel {
         file: RawFd,
         command: u32,
         iovecs: *const libc::iovec,
         body: [u8; 24],
     },
-    /// Asks to end an operation on this file early; its own completion tells what came of it.
+    /// Cancels an operation on this file; that operation's completion has the result.
     Cancel {
         token: Token,
         file: RawFd,
     },
 }
 
-/// What came of an [`Op`].
+/// The result of an [`Op`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Completion {
     pub(crate) token: Token,
     pub(crate) result: Result<u32, Errno>,
-    /// The operation goes on and completes again.
+    /// The operation continues and completes again.
     pub(crate) more: bool,
 }
 
-/// How long a turn may wait for something to happen.
+/// How long a turn may wait for a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// Not at all.
@@ -228,20 +228,20 @@ pub(crate) enum Wait {
     Ever,
 }
 
-/// What became of the reads and writes of objects, as far as this process can tell.
+/// Statistics of object reads and writes, as far as this process knows them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Handed {
-    /// Those that were given to another thread.
-    pub(crate) handed_count: u64,
-    /// Threads that were started for it.
+pub(crate) struct Offloaded {
+    /// Operations that ran on another thread.
+    pub(crate) offloaded_count: u64,
+    /// Threads started for them.
     pub(crate) thread_count: u64,
 }
 
 /// A lane's driver.
 pub(crate) struct Driver {
-    reach: Reach,
-    /// Who reads and writes objects, if not `reach`.
-    side: Option<Side>,
+    backend: Backend,
+    /// The engine for object reads and writes, if not the backend.
+    engine: Option<EngineSide>,
     cores: Vec<u16>,
 }
 
@@ -249,143 +249,146 @@ impl Driver {
     /// Sets a driver up for the calling thread. `polls`: for [`Self::poll`].
     ///
     /// # Errors
-    /// When the one that is wanted is not to be had; the text says what to do.
+    /// When the chosen one is not available; the text says what to do.
     pub(crate) fn new(choice: DriverChoice, polls: bool) -> io::Result<Self> {
-        Ok(Self { reach: Reach::new(choice, polls)?, side: None, cores: usable_cores()? })
+        Ok(Self { backend: Backend::new(choice, polls)?, engine: None, cores: usable_cores()? })
     }
 
-    /// Which it is.
+    /// Its kind.
     pub(crate) const fn kind(&self) -> DriverKind {
-        self.reach.kind()
+        self.backend.kind()
     }
 
-    /// Where the threads that do what would block may run, the kernel's or ours.
+    /// Sets the cores of worker threads, the kernel's or ours.
     pub(crate) fn work_on(&mut self, cores: &[u16]) -> io::Result<()> {
         self.cores = cores.to_vec();
-        self.reach.work_on(cores)
+        self.backend.work_on(cores)
     }
 
-    /// Says who reads and writes objects; comes after [`Self::work_on`] and before all operations.
+    /// Chooses what reads and writes objects; called after [`Self::work_on`] and before all
+    /// operations.
     ///
     /// # Errors
-    /// When it cannot, here or with this driver; the text says what to do.
-    pub(crate) fn take_engine(&mut self, engine: IoEngine) -> io::Result<()> {
+    /// When the engine is not available here or with this driver; the text says what to do.
+    pub(crate) fn set_engine(&mut self, engine: IoEngine) -> io::Result<()> {
         engine.check(self.kind())?;
-        self.side = Side::new(engine, &self.cores)?;
+        self.engine = EngineSide::new(engine, &self.cores)?;
         Ok(())
     }
 
     /// Whether [`Op::Truncate`] exists (io_uring: Linux 6.9).
     pub(crate) const fn truncates(&self) -> bool {
-        self.reach.truncates()
+        self.backend.truncates()
     }
 
-    /// Calls so far that wait for the kernel or look what it has: io_uring_enter, or epoll_pwait2.
+    /// Calls so far that wait for or poll the kernel: io_uring_enter, or epoll_pwait2.
     pub(crate) const fn enter_count(&self) -> u64 {
-        self.reach.enter_count()
+        self.backend.enter_count()
     }
 
-    /// All other system calls that the driver made on this thread so far; a thread that it started
-    /// counts as one.
+    /// All other system calls of the driver on this thread so far; starting a thread counts as one.
     pub(crate) fn call_count(&self) -> u64 {
-        self.reach.call_count() + self.side.as_ref().map_or(0, Side::call_count)
+        self.backend.call_count() + self.engine.as_ref().map_or(0, EngineSide::call_count)
     }
 
-    /// What became of the reads and writes of objects. Of io_uring's own threads nothing is known.
-    pub(crate) fn handed(&self) -> Handed {
-        let Some(side) = &self.side else {
-            let (handed_count, thread_count) = self.reach.handed();
-            return Handed { handed_count, thread_count };
+    /// Statistics of object reads and writes. Those of io_uring's own threads are unknown.
+    pub(crate) fn offloaded(&self) -> Offloaded {
+        let Some(engine) = &self.engine else {
+            let (offloaded_count, thread_count) = self.backend.offloaded();
+            return Offloaded { offloaded_count, thread_count };
         };
-        // What `reach` has threads for beside it is no object's.
-        side.handed()
+        // The backend's own worker threads then do no object I/O.
+        engine.offloaded()
     }
 
-    /// Whether completions are known already.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.reach.is_answered()
+    /// Whether completions are already known.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.backend.has_completions()
     }
 
-    /// Queues an operation; it leaves with the next [`Self::enter`].
+    /// Queues an operation; the next [`Self::enter`] submits it.
     ///
     /// # Safety
     /// Memory and descriptors that `op` names stay valid, and memory that it writes stays
     /// untouched, until its completion was reaped.
     pub(crate) unsafe fn queue(&mut self, token: Token, op: Op) {
-        match &mut self.side {
+        match &mut self.engine {
             // SAFETY: the caller vouches.
-            Some(side) if Side::takes(token, op) => unsafe { side.queue(token, op) },
+            Some(engine) if EngineSide::takes(token, op) => unsafe { engine.queue(token, op) },
             // SAFETY: the caller vouches.
-            Some(_) | None => unsafe { self.reach.queue(token, op) },
+            Some(_) | None => unsafe { self.backend.queue(token, op) },
         }
     }
 
-    /// Asks to end an operation on this file early; its completion tells what came of it.
+    /// Cancels an operation on this file; that operation's completion has the result.
     pub(crate) fn cancel(&mut self, token: Token, file: RawFd) {
         // SAFETY: a cancellation names no memory.
-        unsafe { self.reach.queue(Token::new(Kind::Cancel, 0), Op::Cancel { token, file }) };
+        unsafe { self.backend.queue(Token::new(Kind::Cancel, 0), Op::Cancel { token, file }) };
     }
 
-    /// A descriptor that sockets or events were named by leaves this lane, open or about to be
-    /// closed; no operation on it may be in flight.
+    /// A descriptor of sockets or events leaves this lane, open or about to be closed; no operation
+    /// on it may be in flight.
     pub(crate) fn forget(&mut self, file: RawFd) {
-        self.reach.forget(file);
+        self.backend.forget(file);
     }
 
-    /// Completes an operation that needs no kernel.
-    pub(crate) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
-        self.reach.answer(token, result);
+    /// Completes an operation without the kernel.
+    pub(crate) fn complete(&mut self, token: Token, result: Result<u32, Errno>) {
+        self.backend.complete(token, result);
     }
 
-    /// Looks out for completions without a clock and without sleeping, and for what else may come.
-    /// Whether anything came within so many rounds.
-    pub(crate) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
-        let Self { reach, side, .. } = self;
-        let told = || side.as_ref().is_some_and(Side::has_news);
-        reach.poll(round_count, || comes() || told())
+    /// Busy-polls for completions and for `has_other`, without sleeping or reading a clock. Returns
+    /// whether anything came within so many rounds.
+    pub(crate) fn poll(&mut self, round_count: u64, mut has_other: impl FnMut() -> bool) -> bool {
+        let Self { backend, engine, .. } = self;
+        let engine_has_notices = || engine.as_ref().is_some_and(EngineSide::has_notices);
+        backend.poll(round_count, || has_other() || engine_has_notices())
     }
 
-    /// Whether there are completions, or would be some if the kernel were entered, as far as memory
-    /// tells.
+    /// Whether there are completions, or entering the kernel would bring some, as far as shared
+    /// memory shows.
     pub(crate) fn is_pending(&mut self) -> bool {
-        let told = self.side.as_ref().is_some_and(|side| side.has_news() || side.has_answered());
-        told || self.reach.is_pending()
+        let engine_pending = self
+            .engine
+            .as_ref()
+            .is_some_and(|engine| engine.has_notices() || engine.has_completions());
+        engine_pending || self.backend.is_pending()
     }
 
-    /// Submits what was queued, waits for a completion if asked to.
+    /// Submits what was queued, and waits for a completion if told to.
     pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        match &mut self.side {
-            Some(side) => side.enter(wait, &mut self.reach),
-            None => self.reach.enter(wait),
+        match &mut self.engine {
+            Some(engine) => engine.enter(wait, &mut self.backend),
+            None => self.backend.enter(wait),
         }
     }
 
-    /// Takes what has completed, about `count_max` at most.
+    /// Takes completions, about `count_max` at most.
     pub(crate) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
-        self.reach.reap(completions, count_max);
-        if let Some(side) = &mut self.side {
-            side.reaped(completions);
+        self.backend.reap(completions, count_max);
+        if let Some(engine) = &mut self.engine {
+            engine.reaped(completions);
         }
     }
 
-    /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
-    /// Returns whether nothing is left.
+    /// Cancels everything in flight and waits for it, bounded. Completions are dropped. Returns
+    /// whether nothing is left in flight.
     pub(crate) fn quiesce(&mut self) -> bool {
-        let beside = self.side.as_mut().is_none_or(Side::end);
-        self.reach.quiesce() && beside
+        let engine_quiet = self.engine.as_mut().is_none_or(EngineSide::end);
+        self.backend.quiesce() && engine_quiet
     }
 }
 
-/// Drops what came of an operation, with the connection that it may have brought.
+/// Drops a completion, and closes the connection that it may have brought.
 fn drop_completion(completion: Completion) {
     if let (Kind::Accept, Ok(socket)) = (completion.token.kind, completion.result) {
         drop(owned(socket));
     }
 }
 
-/// The descriptor that an accept or open has just given.
+/// Owns the descriptor that an accept or open has just returned.
 pub(crate) fn owned(file: u32) -> OwnedFd {
     let Ok(file) = i32::try_from(file) else { panic!("{file} is no descriptor") };
-    // SAFETY: the kernel has just made it for this driver; nobody else has it.
+    // SAFETY: the kernel has just made it for this driver, which is its only owner.
     unsafe { OwnedFd::from_raw_fd(file) }
 }

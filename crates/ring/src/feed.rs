@@ -1,10 +1,9 @@
-//! `Feed`: what a lane's log and cold rows share with the threads that keep the cold store.
+//! `Feed`: what a lane shares with the threads that maintain the row store: its log's durable
+//! position, further log files, row queries and their replies.
 //!
-//! It carries how far the log is durable, files to go on in, questions for rows and their answers.
-//! What is in a log or a row is others'. Invariants: a lane never waits here, and makes a system call
-//! only to wake somebody who said that he sleeps; what the lane announced before the other side
-//! looked is seen, and what it announces after that side said that it sleeps wakes it.
-//!
+//! Invariants: a lane never waits here, and makes a system call only to wake a sleeping thread; the
+//! applier sees what a lane announced before it checked, and is woken by what a lane announces
+//! after it set its sleep flag.
 //! ```text
 //! lane ─ durable up to ─▶ applier ─ next file, freed bytes, checkpoints ─▶ lane
 //! lane ─ cold read ─▶ readers ─ rows ─▶ lane
@@ -22,25 +21,25 @@ use wire::{LaneId, ShardId, Transno};
 
 pub use disk::LogPosition;
 
-/// A log file to go on in: its head is written, space behind it is reserved, all durable.
+/// A log file to continue in: its header is written, space is reserved, all durable.
 #[derive(Debug)]
 pub struct Segment {
     /// Open for writing.
     pub file: OwnedFd,
-    /// Which it is.
+    /// Its number.
     pub segment_no: u32,
-    /// Where its first batch goes.
+    /// Offset of its first batch.
     pub start_offset: u64,
     /// Space reserved from there on.
     pub reserved_bytes: u64,
 }
 
-/// How long a lane's log and its files may get, in bytes.
+/// Length limits of a lane's log and of its files, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogLengths {
-    /// What is in the log and still needed, at most.
+    /// Maximum of log bytes that are not yet applied.
     pub log_bytes_max: u64,
-    /// A file, before the log goes on in another one.
+    /// Length at which the log continues in another file.
     pub segment_bytes: u64,
 }
 
@@ -50,48 +49,47 @@ impl Default for LogLengths {
     }
 }
 
-/// A question for rows.
+/// A query for rows.
 #[derive(Debug)]
 pub struct RowQuery {
-    /// Who asks.
+    /// The asking lane.
     pub lane: LaneId,
-    /// Given back.
+    /// Returned with the reply.
     pub ticket: Ticket,
     /// First key.
     pub from: Box<[u8]>,
-    /// Behind the last key; empty: `from` alone.
+    /// Exclusive end; empty: only `from`.
     pub until: Box<[u8]>,
-    /// Rows at most.
+    /// Maximum number of rows.
     pub row_count_max: u32,
 }
 
-/// What a lane is told.
+/// A notification to a lane.
 #[derive(Debug)]
 pub enum RowReply {
-    /// The answer to a [`RowQuery`]: rows as [`interface::StoreEvent::Rows`] has them.
+    /// The reply to a [`RowQuery`]: rows encoded as in [`interface::StoreEvent::Rows`].
     Rows {
-        /// Of the question.
+        /// Of the query.
         ticket: Ticket,
-        /// What was found.
+        /// The rows.
         result: Result<Box<[u8]>, Errno>,
     },
-    /// The cold store has taken over a shard's log up to here.
+    /// The row store has applied a shard's log up to here.
     Checkpointed {
-        /// Which.
+        /// The shard.
         shard: ShardId,
-        /// Its last record.
+        /// Its last applied record.
         lsn: u64,
-        /// The highest transaction so far.
+        /// Its highest transaction so far.
         transno: Transno,
     },
 }
 
-/// The thread that applies logs: whether it sleeps, and how it is woken; and how far each lane's log
-/// is durable.
+/// Wakeups of the thread that applies logs, and the durable position of each lane's log.
 #[derive(Debug)]
 pub struct Applier {
     thread: OnceLock<Thread>,
-    /// Packed places, by lane.
+    /// Packed positions, by lane.
     durable: Box<[AtomicU64]>,
     idle: AtomicBool,
     urgent: AtomicBool,
@@ -109,46 +107,46 @@ impl Applier {
         }
     }
 
-    /// Where each lane's log is durable.
-    fn places(&self) -> Vec<LogPosition> {
-        let place = |place: &AtomicU64| LogPosition::unpacked(place.load(Ordering::Acquire));
-        self.durable.iter().map(place).collect()
+    /// The durable position of each lane's log.
+    fn positions(&self) -> Vec<LogPosition> {
+        let position =
+            |position: &AtomicU64| LogPosition::unpacked(position.load(Ordering::Acquire));
+        self.durable.iter().map(position).collect()
     }
 
     fn durable(&self, lane: LaneId) -> &AtomicU64 {
         &self.durable[usize::from(lane.0)]
     }
 
-    /// Says which thread it is: the calling one.
+    /// Registers the calling thread as the applier.
     pub fn begin(&self) {
-        // Only the first call counts; there is one thread.
+        // Only the first call counts; there is one such thread.
         self.thread.get_or_init(std::thread::current);
     }
 
-    /// Says that this thread is about to sleep. It looks at what was announced once more before it
-    /// does.
+    /// Sets the sleep flag. The thread must check for announcements once more before it sleeps.
     pub fn fall_asleep(&self) {
         self.idle.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Says that this thread is up.
+    /// Clears the sleep flag.
     pub fn wake_up(&self) {
         self.idle.store(false, Ordering::SeqCst);
     }
 
-    /// Whether somebody could not wait since the last call.
+    /// Whether urgent work was announced since the last call.
     pub fn take_urgent(&self) -> bool {
         self.urgent.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether somebody cannot wait.
+    /// Whether urgent work is announced.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         self.urgent.load(Ordering::SeqCst)
     }
 
-    /// Something is there to be done, some time. Whether a thread was woken.
+    /// Announces work without urgency. Returns whether the thread was woken.
     fn announce(&self) -> bool {
         fence(Ordering::SeqCst);
         let asleep = self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::SeqCst);
@@ -158,8 +156,8 @@ impl Applier {
         asleep
     }
 
-    /// Something is to be done soon.
-    pub fn call(&self) {
+    /// Announces urgent work.
+    pub fn mark_urgent(&self) {
         self.urgent.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -171,7 +169,7 @@ impl Applier {
     }
 }
 
-/// Questions of all lanes, for whoever reads rows.
+/// Row queries of all lanes, for the threads that read rows.
 #[derive(Debug, Default)]
 pub struct RowQueries {
     waiting: Mutex<(VecDeque<RowQuery>, bool)>,
@@ -179,12 +177,12 @@ pub struct RowQueries {
 }
 
 impl RowQueries {
-    /// The next question; waits for one. `None`: the server ends.
+    /// Waits for the next query. `None`: the server ends.
     pub fn next(&self) -> Option<RowQuery> {
         let mut waiting = lock(&self.waiting);
         loop {
-            if let Some(ask) = waiting.0.pop_front() {
-                return Some(ask);
+            if let Some(query) = waiting.0.pop_front() {
+                return Some(query);
             }
             if waiting.1 {
                 return None;
@@ -193,14 +191,14 @@ impl RowQueries {
         }
     }
 
-    /// Nobody asks any more.
+    /// Ends [`Self::next`] of all threads.
     pub fn end(&self) {
         lock(&self.waiting).1 = true;
         self.more.notify_all();
     }
 
-    fn ask(&self, ask: RowQuery) {
-        lock(&self.waiting).0.push_back(ask);
+    fn push_query(&self, query: RowQuery) {
+        lock(&self.waiting).0.push_back(query);
         self.more.notify_one();
     }
 }
@@ -208,35 +206,35 @@ impl RowQueries {
 #[derive(Debug)]
 struct Shared {
     lane: LaneId,
-    /// Bytes of log that were written and are not needed any more.
+    /// Log bytes that were written and are no longer needed.
     freed_bytes: AtomicU64,
     lengths: LogLengths,
     next: Mutex<Option<Segment>>,
     next_wanted: AtomicBool,
-    /// Space reserved in it, 0 without.
+    /// Space reserved in the next segment; 0 if there is none.
     next_bytes: AtomicU64,
     retired: Mutex<Vec<OwnedFd>>,
-    news: Mutex<Vec<RowReply>>,
+    replies: Mutex<Vec<RowReply>>,
     applier: Arc<Applier>,
-    asks: Arc<RowQueries>,
+    queries: Arc<RowQueries>,
     waker: Waker,
 }
 
-/// One lane's. Clones are the same one.
+/// The feed of one lane. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Feed {
     shared: Arc<Shared>,
 }
 
 impl Feed {
-    /// The feed of the lane that `waker` wakes, whose log begins at `start`.
+    /// The feed of the lane that `waker` wakes; its log begins at `start`.
     #[must_use]
     pub fn new(
         waker: Waker,
         start: LogPosition,
         lengths: LogLengths,
         applier: Arc<Applier>,
-        asks: Arc<RowQueries>,
+        queries: Arc<RowQueries>,
     ) -> Self {
         applier.durable(waker.lane()).store(start.packed(), Ordering::Release);
         let shared = Shared {
@@ -247,64 +245,64 @@ impl Feed {
             next_wanted: AtomicBool::new(false),
             next_bytes: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
-            news: Mutex::new(Vec::new()),
+            replies: Mutex::new(Vec::new()),
             applier,
-            asks,
+            queries,
             waker,
         };
         Self { shared: Arc::new(shared) }
     }
 
-    // --- what the applier and the readers say ----------------------------------------------------
+    // --- for the applier and the row readers -----------------------------------------------------
 
-    /// Whose it is.
+    /// The lane it belongs to.
     #[must_use]
     pub fn lane(&self) -> LaneId {
         self.shared.lane
     }
 
-    /// How long a file gets before the log goes on in another one, in bytes.
+    /// File length at which the log continues in another file, in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.shared.lengths.segment_bytes
     }
 
-    /// Everything before this place is durable.
+    /// Everything before this position is durable.
     #[must_use]
     pub fn durable(&self) -> LogPosition {
         LogPosition::unpacked(self.shared.applier.durable(self.shared.lane).load(Ordering::Acquire))
     }
 
-    /// Whether the lane will need a file soon and has none to go on in.
+    /// Whether the lane will need another file soon and has none.
     #[must_use]
-    pub fn wants_segment(&self) -> bool {
+    pub fn needs_segment(&self) -> bool {
         self.shared.next_wanted.load(Ordering::Acquire) && lock(&self.shared.next).is_none()
     }
 
-    /// PrivilegedBits the lane a file to go on in.
-    pub fn give_segment(&self, segment: Segment) {
+    /// Provides the file to continue in.
+    pub fn set_next_segment(&self, segment: Segment) {
         let reserved_bytes = segment.reserved_bytes;
         *lock(&self.shared.next) = Some(segment);
         self.shared.next_bytes.store(reserved_bytes, Ordering::Release);
     }
 
-    /// Files that the lane has left, to be closed elsewhere.
+    /// Files that the lane has left, to be closed by the caller.
     #[must_use]
     pub fn take_retired(&self) -> Vec<OwnedFd> {
         std::mem::take(&mut *lock(&self.shared.retired))
     }
 
-    /// So many bytes of this log, all in all, are not needed any more. The lane looks when it is
-    /// told something.
+    /// The total of this log's bytes that are no longer needed. The lane reads it when it is
+    /// notified.
     pub fn set_freed(&self, freed_bytes: u64) {
         self.shared.freed_bytes.store(freed_bytes, Ordering::Release);
     }
 
-    /// Tells the lane, and wakes it.
-    pub fn tell(&self, news: impl IntoIterator<Item = RowReply>) {
-        let mut waiting = lock(&self.shared.news);
+    /// Sends replies to the lane, and wakes it.
+    pub fn notify(&self, replies: impl IntoIterator<Item = RowReply>) {
+        let mut waiting = lock(&self.shared.replies);
         let known_count = waiting.len();
-        waiting.extend(news);
+        waiting.extend(replies);
         let more = waiting.len() > known_count;
         drop(waiting);
         if more {
@@ -312,42 +310,42 @@ impl Feed {
         }
     }
 
-    // --- what the lane says ----------------------------------------------------------------------
+    // --- for the lane ----------------------------------------------------------------------------
 
-    /// Says how far the log is durable. Whether a thread was woken, which is a system call.
-    pub(crate) fn announce(&self, place: LogPosition) -> bool {
-        self.shared.applier.durable(self.shared.lane).store(place.packed(), Ordering::Release);
+    /// Sets the log's durable position. Returns whether a thread was woken, which is a system call.
+    pub(crate) fn announce(&self, position: LogPosition) -> bool {
+        self.shared.applier.durable(self.shared.lane).store(position.packed(), Ordering::Release);
         self.shared.applier.announce()
     }
 
-    /// Where each lane's log is durable.
-    pub(crate) fn places(&self) -> Vec<LogPosition> {
-        self.shared.applier.places()
+    /// The durable position of each lane's log.
+    pub(crate) fn positions(&self) -> Vec<LogPosition> {
+        self.shared.applier.positions()
     }
 
-    /// Bytes of a trailer that says so.
+    /// Bytes of a trailer with these positions.
     pub(crate) fn trailer_bytes(&self) -> usize {
         Trailer::bytes_count(self.shared.applier.durable.len())
     }
 
-    /// Asks the applier not to wait, when half of what the log may hold is still to be applied.
+    /// Makes the applier work at once when half of the log limit is still to be applied.
     pub(crate) fn hurry(&self, written_bytes: u64) {
         let is_long = self.space_bytes(written_bytes) < self.shared.lengths.log_bytes_max / 2;
         if is_long && !self.shared.applier.is_urgent() {
-            self.shared.applier.call();
+            self.shared.applier.mark_urgent();
         }
     }
 
-    /// Asks for a file to go on in, once.
-    pub(crate) fn want_segment(&self) -> bool {
+    /// Requests a file to continue in, once.
+    pub(crate) fn request_segment(&self) -> bool {
         let wanted = self.shared.next_wanted.swap(true, Ordering::AcqRel);
         if !wanted {
-            self.shared.applier.call();
+            self.shared.applier.mark_urgent();
         }
         !wanted
     }
 
-    /// The file to go on in, if it is there and has so many bytes reserved.
+    /// Takes the next file, if it is ready and has so many bytes reserved.
     pub(crate) fn take_segment(&self, reserved_bytes: u64) -> Option<Segment> {
         let mut next = self.shared.next.try_lock().ok()?;
         let segment = next.take_if(|next| next.reserved_bytes >= reserved_bytes)?;
@@ -356,33 +354,33 @@ impl Feed {
         Some(segment)
     }
 
-    /// Space reserved in the file to go on in, 0 while there is none.
+    /// Space reserved in the next file; 0 while there is none.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.shared.next_bytes.load(Ordering::Acquire)
     }
 
-    /// PrivilegedBits a file away that was left. Closing it here could take long.
+    /// Passes a file on to be closed: closing it on the lane's thread could block for long.
     pub(crate) fn retire(&self, file: OwnedFd) {
         lock(&self.shared.retired).push(file);
     }
 
-    /// How many of `written_bytes` may still come until the applier has caught up.
+    /// How many bytes may still be appended until the applier has caught up.
     pub(crate) fn space_bytes(&self, written_bytes: u64) -> u64 {
         let behind_bytes =
             written_bytes.saturating_sub(self.shared.freed_bytes.load(Ordering::Acquire));
         self.shared.lengths.log_bytes_max.saturating_sub(behind_bytes)
     }
 
-    pub(crate) fn ask(&self, ask: RowQuery) {
-        self.shared.asks.ask(ask);
+    pub(crate) fn push_query(&self, query: RowQuery) {
+        self.shared.queries.push_query(query);
     }
 
-    pub(crate) fn take_news(&self) -> Vec<RowReply> {
-        std::mem::take(&mut *lock(&self.shared.news))
+    pub(crate) fn take_replies(&self) -> Vec<RowReply> {
+        std::mem::take(&mut *lock(&self.shared.replies))
     }
 }
 
-/// A lock that nobody holds for long; its data stays right whoever panics.
+/// Locks; a poisoned lock is used, because every critical section leaves the data consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

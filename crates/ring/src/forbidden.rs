@@ -1,35 +1,34 @@
-//! A process in which io_uring is forbidden, as in many containers: by a seccomp filter.
+//! Forbids io_uring to a process with a seccomp filter, as many containers do.
 //!
-//! Only tests use it. Invariant: nothing else is forbidden, and set-id programs keep their rights
-//! where whoever asks may leave them so.
+//! Only tests use it. Invariant: nothing else is forbidden, and set-id programs keep their
+//! privileges if the caller may install a filter without `no_new_privs`.
 
 use std::io;
 
-/// What the calling thread, and all that it starts from here on, finds in the environment of a
-/// process whose starter forbade io_uring, so that a test can be sure of it.
+/// Environment variable that a test finds if its starter forbade io_uring.
 pub const FORBIDDEN: &str = "LANEFS_IO_URING_IS_FORBIDDEN";
 
-/// Where a system call's number is, for a filter.
+/// Offset of the system call number in a filter's input.
 const NUMBER_OFFSET: u32 = 0;
-/// The same on every architecture: setup, enter, register.
+/// The numbers are the same on all architectures: setup, enter, register.
 const FIRST: u32 = 425;
 const LAST: u32 = 427;
 
 const _: () = assert!(libc::SYS_io_uring_setup == FIRST as i64, "the numbers are those of Linux");
 const _: () = assert!(libc::SYS_io_uring_register == LAST as i64, "the numbers are those of Linux");
 
-/// An instruction of a filter: what, where to go if so and if not, with what.
+/// A filter instruction: code, the two jump offsets, operand.
 const fn step(code: u32, (so, not): (u8, u8), operand: u32) -> libc::sock_filter {
     #[expect(clippy::cast_possible_truncation, reason = "codes have eight bits")]
     let code = code as u16;
     libc::sock_filter { code, jt: so, jf: not, k: operand }
 }
 
-/// Forbids io_uring to the calling thread and to all that it starts: its calls fail with EPERM from here
-/// on, and nothing takes that back.
+/// Forbids io_uring to the calling thread and all threads and processes that it starts: the calls
+/// fail with EPERM. This cannot be undone.
 ///
 /// # Errors
-/// When the kernel knows no filters.
+/// When the kernel has no seccomp filters.
 pub fn forbid_io_uring() -> io::Result<()> {
     use libc::{BPF_ABS, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
@@ -43,7 +42,7 @@ pub fn forbid_io_uring() -> io::Result<()> {
     let step_count = u16::try_from(steps.len()).unwrap_or(0);
     let filter = libc::sock_fprog { len: step_count, filter: steps.as_mut_ptr() };
     match install(&filter) {
-        // Whoever may not watch over others' rights has to give up those of set-id programs.
+        // Without CAP_SYS_ADMIN, a filter requires `no_new_privs`.
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
             rustix::thread::set_no_new_privs(true)?;
             install(&filter)
@@ -54,7 +53,7 @@ pub fn forbid_io_uring() -> io::Result<()> {
 
 fn install(filter: &libc::sock_fprog) -> io::Result<()> {
     let at: *const libc::sock_fprog = filter;
-    // SAFETY: the kernel copies the filter and its steps, which live until the call returns.
+    // SAFETY: the kernel copies the filter and its instructions, which live until the call returns.
     let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, at) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -66,9 +65,9 @@ mod tests {
     use crate::{Config, DriverChoice, DriverKind, Ring};
     use wire::LaneId;
 
-    /// Of its own thread only: other tests go on.
+    /// Forbids it to its own thread only; other tests are not affected.
     #[test]
-    fn a_lane_that_may_not_have_a_ring_is_on_epoll_unless_it_must_not() {
+    fn without_io_uring_a_lane_uses_epoll_unless_io_uring_is_required() {
         let tried = std::thread::spawn(|| {
             forbid_io_uring().unwrap();
             let direct = io_uring::IoUring::new(8).map(drop).unwrap_err();

@@ -1,40 +1,41 @@
-//! Cutting a byte stream into frames.
+//! Cuts a byte stream into frames.
 //!
-//! It owns the bytes received and not yet cut; sockets are not its matter. Invariant: memory for a
-//! frame is taken only after its head was found within the limits.
+//! It owns the received bytes that are not yet cut; sockets are its caller's. Invariant: memory for
+//! a frame is allocated only after its header was found to be within the limits.
 
 use interface::CloseReason;
 use wire::{HANDSHAKE_BODY_BYTES_MAX, HEAD_BYTES, Lengths, ProtocolError};
 
-/// Room of a connection that has shown nothing yet.
+/// Receive space of a connection before its first frame.
 const SPACE_BYTES_MIN: usize = 4096;
-/// Room that a busy connection keeps.
+/// Receive space that a busy connection retains.
 const SPACE_BYTES_RETAINED: usize = 64 * 1024;
 
-/// What lies at the front of an inbox.
+/// The state of the front of an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cut {
-    /// Not yet a whole frame.
+    /// An incomplete frame.
     More,
-    /// Head and body are there; the bulk, if any, follows.
+    /// Header and body are complete; the bulk, if any, follows.
     Frame(Lengths),
 }
 
-/// Bytes received and not yet cut.
+/// Received bytes that are not yet cut.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Room that the frame at the front needs.
+    /// Space that the frame at the front needs.
     wanted_bytes: usize,
-    /// The last frame's bulk went past us: the next one's shall not be caught here either.
+    /// The last frame's bulk was received directly into its buffer: the next bulk should not be
+    /// received here either.
     narrow: bool,
 }
 
 impl Inbox {
-    /// Where the next bytes go. The memory stays where it is until [`Self::arrived`].
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    /// Where the next bytes are received to. The memory does not move until [`Self::received`].
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
@@ -56,25 +57,28 @@ impl Inbox {
         }
         let narrow = self.narrow && self.wanted_bytes == 0;
         let space_bytes_max = if narrow { SPACE_BYTES_MIN } else { usize::MAX };
-        let room = &mut self.bytes[self.end..];
-        let space_bytes = room.len().min(space_bytes_max);
-        &mut room[..space_bytes]
+        let space = &mut self.bytes[self.end..];
+        let space_bytes = space.len().min(space_bytes_max);
+        &mut space[..space_bytes]
     }
 
-    /// So many bytes were written at the front of [`Self::room`].
-    pub(crate) fn arrived(&mut self, arrived_bytes: usize) {
-        assert!(arrived_bytes <= self.bytes.len() - self.end, "more arrived than there was room");
+    /// So many bytes were written at the front of [`Self::space`].
+    pub(crate) fn received(&mut self, arrived_bytes: usize) {
+        assert!(
+            arrived_bytes <= self.bytes.len() - self.end,
+            "more was received than there was space"
+        );
         self.end += arrived_bytes;
         self.narrow = false;
         let full = self.end == self.bytes.len();
         if full && self.bytes.len() < SPACE_BYTES_RETAINED {
-            // It sends more than fits: give it more next time, which saves calls.
+            // The peer sends more than fits: more space next time saves calls.
             self.wanted_bytes =
                 self.wanted_bytes.max(self.bytes.len() * 4).min(SPACE_BYTES_RETAINED);
         }
     }
 
-    /// Puts bytes behind what is there.
+    /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -95,7 +99,7 @@ impl Inbox {
         self.narrow = false;
     }
 
-    /// Looks at the front.
+    /// Checks the front.
     pub(crate) fn cut(&mut self, admitted: bool) -> Result<Cut, CloseReason> {
         let there = &self.bytes[self.start..self.end];
         let Some((head, _)) = there.split_first_chunk::<HEAD_BYTES>() else {
@@ -114,13 +118,13 @@ impl Inbox {
         Ok(Cut::Frame(lengths))
     }
 
-    /// The first bytes, which must be there.
+    /// The first bytes, which must have been received.
     pub(crate) fn front(&self, front_bytes: usize) -> &[u8] {
         &self.bytes[self.start..self.end][..front_bytes]
     }
 
-    /// Moves bytes that lie behind the first `skip_bytes` out, as many as fit into `to` and are
-    /// there. Nothing may be received before [`Self::consume`].
+    /// Moves bytes behind the first `skip_bytes` into `to`, as many as fit and were received.
+    /// Nothing may be received before [`Self::consume`].
     pub(crate) fn take_behind(&mut self, skip_bytes: usize, to: &mut [u8]) -> usize {
         let from = self.start + skip_bytes;
         let taken_bytes = (self.end - from).min(to.len());
@@ -128,8 +132,8 @@ impl Inbox {
         self.drop_behind(skip_bytes, to.len())
     }
 
-    /// Forgets bytes that lie behind the first `skip_bytes`, at most `drop_bytes_max` of those that
-    /// are there; returns how many. Nothing may be received before [`Self::consume`].
+    /// Discards at most `drop_bytes_max` received bytes behind the first `skip_bytes`; returns how
+    /// many. Nothing may be received before [`Self::consume`].
     pub(crate) fn drop_behind(&mut self, skip_bytes: usize, drop_bytes_max: usize) -> usize {
         let from = self.start + skip_bytes;
         let dropped_bytes = (self.end - from).min(drop_bytes_max);
@@ -139,33 +143,33 @@ impl Inbox {
         dropped_bytes
     }
 
-    /// Forgets the first bytes, at most so many of those that are there; returns how many.
+    /// Discards at most so many of the first bytes; returns how many.
     pub(crate) fn skip(&mut self, skip_bytes_max: usize) -> usize {
         let skipped_bytes = (self.end - self.start).min(skip_bytes_max);
         self.start += skipped_bytes;
         skipped_bytes
     }
 
-    /// Forgets everything.
+    /// Discards everything.
     pub(crate) const fn clear(&mut self) {
         self.start = 0;
         self.end = 0;
         self.wanted_bytes = 0;
     }
 
-    /// Forgets the first bytes.
+    /// Discards the first bytes.
     pub(crate) fn consume(&mut self, front_bytes: usize) {
         assert!(front_bytes <= self.end - self.start, "only what is there is consumed");
         self.start += front_bytes;
         self.wanted_bytes = 0;
     }
 
-    /// Room that the frame at the front needs, as far as that is known.
+    /// Space that the frame at the front needs, as far as it is known.
     pub(crate) const fn wanted_bytes(&self) -> usize {
         self.wanted_bytes
     }
 
-    /// Whether nothing is there.
+    /// Whether the inbox is empty.
     pub(crate) const fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -186,16 +190,16 @@ mod tests {
     fn receive(inbox: &mut Inbox, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let room = inbox.room();
-            let count = room.len().min(rest.len());
-            room[..count].copy_from_slice(&rest[..count]);
-            inbox.arrived(count);
+            let space = inbox.space();
+            let count = space.len().min(rest.len());
+            space[..count].copy_from_slice(&rest[..count]);
+            inbox.received(count);
             rest = &rest[count..];
         }
     }
 
     #[test]
-    fn a_frame_is_cut_only_when_it_is_whole() {
+    fn a_frame_is_cut_only_when_complete() {
         let sent = frame(b"hello", FrameKind::Hello);
         let mut inbox = Inbox::default();
         for byte in &sent[..sent.len() - 1] {
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn many_frames_in_one_piece_come_out_one_by_one() {
+    fn frames_received_together_are_cut_one_by_one() {
         let sent: Vec<Vec<u8>> =
             (0..200).map(|count| frame(&vec![7; count * 4], FrameKind::Hello)).collect();
         let mut inbox = Inbox::default();
@@ -226,20 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_bulk_that_went_past_it_an_inbox_catches_little() {
+    fn after_a_direct_bulk_the_inbox_offers_little_space() {
         let sent = frame(b"hello", FrameKind::Hello);
         let mut inbox = Inbox::default();
         receive(&mut inbox, &vec![0; 2 * SPACE_BYTES_MIN]);
         inbox.clear();
         receive(&mut inbox, &[sent.clone(), vec![7; 10]].concat());
         let Ok(Cut::Frame(lengths)) = inbox.cut(true) else { panic!("a whole frame is there") };
-        assert!(inbox.room().len() > SPACE_BYTES_MIN);
+        assert!(inbox.space().len() > SPACE_BYTES_MIN);
         let mut bulk = vec![0; 1000];
         assert_eq!(inbox.take_behind(lengths.frame_bytes, &mut bulk), 10);
         inbox.consume(lengths.frame_bytes);
-        assert_eq!(inbox.room().len(), SPACE_BYTES_MIN);
+        assert_eq!(inbox.space().len(), SPACE_BYTES_MIN);
         receive(&mut inbox, &sent);
-        assert!(inbox.room().len() > SPACE_BYTES_MIN, "small frames have all the room again");
+        assert!(inbox.space().len() > SPACE_BYTES_MIN, "small frames have all the space again");
     }
 
     #[test]
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_a_frame_are_taken_and_the_rest_stays() {
+    fn bulk_behind_a_frame_is_taken_and_later_bytes_stay() {
         let sent = frame(b"x", FrameKind::Hello);
         let mut inbox = Inbox::default();
         receive(&mut inbox, &[&sent[..], b"abcdef"].concat());

@@ -1,14 +1,14 @@
-//! Ways to hand numbers to another thread and wake it, for measuring what each costs.
+//! Ways to pass numbers to another thread and wake it, to measure the cost of each.
 //!
-//! The numbers go through the queue that lanes write to each other through; what differs is how
-//! the other thread sleeps and is woken. Nothing but benchmarks uses it. Invariant: what was
-//! handed over before a wake-up is seen by whoever is woken by it.
+//! The numbers go through the kind of queue that lanes use; the ways differ in how the other thread
+//! sleeps and is woken. Only benchmarks use this. Invariant: a woken thread sees all items that
+//! were sent before the wakeup.
 //!
 //! ```text
-//! send: push, push, ... then one wake-up         receive: pop all ─▶ enough? else sleep, again
+//! send: push, push, ... then one wakeup          receive: pop all ─▶ enough? else sleep, again
 //! ```
 
-use crate::mailbox::{Letter, Mesh, Post};
+use crate::mailbox::{Mailbox, Mesh, QueuedMessage};
 use interface::Mail;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -22,190 +22,197 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Most items that may be under way in one direction.
+/// Maximum number of items in flight in one direction.
 pub const ITEM_COUNT_MAX: usize = 1024;
 
-/// How the other thread waits and is woken.
+/// How the receiving thread waits and is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wake {
-    /// It looks again and again, and is not woken.
+    /// It polls and is not woken.
     Spin,
-    /// It sleeps on a futex; every hand-over wakes.
+    /// It sleeps on a futex; every send wakes it.
     Futex,
-    /// It sleeps in a read of an eventfd; every hand-over writes to it.
+    /// It sleeps in a read of an eventfd; every send writes to it.
     Eventfd,
-    /// It sleeps in its io_uring; every hand-over sends it a message from one's own.
+    /// It sleeps in its io_uring; every send posts a message from the sender's ring to it.
     MsgRing,
-    /// The mailbox of lanes: it says that it sleeps, and only then an eventfd is written to.
+    /// The lanes' mailbox: the receiver sets a sleep flag, and an eventfd is written only if it is
+    /// set.
     Mailbox,
 }
 
-/// What becomes an [`End`] on its thread.
-pub struct Seed(Planned);
+/// Makes an [`End`] on the thread that will use it.
+pub struct EndBuilder(EndPlan);
 
-enum Planned {
-    Queue { to: Producer<u64>, from: Consumer<u64>, bell: PlannedBell },
-    Mailbox(Box<Post>),
+enum EndPlan {
+    Queue { to: Producer<u64>, from: Consumer<u64>, wakeup: WakeupPlan },
+    Mailbox(Box<Mailbox>),
 }
 
-enum PlannedBell {
-    Ready(Bell),
-    /// A ring belongs to its thread; where messages go is told once it is there.
+enum WakeupPlan {
+    Ready(Wakeup),
+    /// A ring belongs to its thread, so the descriptors are exchanged once both rings exist.
     MsgRing {
-        tell: Sender<OwnedFd>,
-        hear: Receiver<OwnedFd>,
+        ring_fd_to: Sender<OwnedFd>,
+        ring_fd_from: Receiver<OwnedFd>,
     },
 }
 
-/// Alone in its cache lines.
+/// In cache lines of its own.
 #[repr(align(128))]
-struct Word(AtomicU32);
+struct FutexWord(AtomicU32);
 
-enum Bell {
+enum Wakeup {
     Spin,
-    Futex { mine: Arc<Word>, theirs: Arc<Word> },
+    Futex { mine: Arc<FutexWord>, theirs: Arc<FutexWord> },
     Eventfd { mine: Arc<OwnedFd>, theirs: Arc<OwnedFd> },
     MsgRing { mine: Box<IoUring<squeue::Entry, cqueue::Entry>>, theirs: OwnedFd },
 }
 
-/// Two ends that hand each other items.
+/// Two connected ends.
 ///
 /// # Errors
 /// When the process has no descriptors left.
-pub fn pair(wake: Wake) -> io::Result<[Seed; 2]> {
+pub fn pair(wake: Wake) -> io::Result<[EndBuilder; 2]> {
     if wake == Wake::Mailbox {
-        let posts = Mesh::posts(2)?.into_iter().map(|post| Seed(Planned::Mailbox(Box::new(post))));
-        let posts: Result<[Seed; 2], _> = posts.collect::<Vec<_>>().try_into();
-        return posts.map_err(|_| io::Error::other("two lanes have two mailboxes"));
+        let mailboxes = Mesh::mailboxes(2)?
+            .into_iter()
+            .map(|mailbox| EndBuilder(EndPlan::Mailbox(Box::new(mailbox))));
+        let mailboxes: Result<[EndBuilder; 2], _> = mailboxes.collect::<Vec<_>>().try_into();
+        return mailboxes.map_err(|_| io::Error::other("two lanes have two mailboxes"));
     }
     let (to_second, from_first) = RingBuffer::new(ITEM_COUNT_MAX);
     let (to_first, from_second) = RingBuffer::new(ITEM_COUNT_MAX);
-    let [first, second] = bells(wake)?;
+    let [first, second] = wakeups(wake)?;
     Ok([
-        Seed(Planned::Queue { to: to_second, from: from_second, bell: first }),
-        Seed(Planned::Queue { to: to_first, from: from_first, bell: second }),
+        EndBuilder(EndPlan::Queue { to: to_second, from: from_second, wakeup: first }),
+        EndBuilder(EndPlan::Queue { to: to_first, from: from_first, wakeup: second }),
     ])
 }
 
-fn bells(wake: Wake) -> io::Result<[PlannedBell; 2]> {
+fn wakeups(wake: Wake) -> io::Result<[WakeupPlan; 2]> {
     Ok(match wake {
-        Wake::Spin | Wake::Mailbox => [Bell::Spin, Bell::Spin].map(PlannedBell::Ready),
+        Wake::Spin | Wake::Mailbox => [Wakeup::Spin, Wakeup::Spin].map(WakeupPlan::Ready),
         Wake::Futex => {
-            let words = [0, 0].map(|start| Arc::new(Word(AtomicU32::new(start))));
+            let words = [0, 0].map(|start| Arc::new(FutexWord(AtomicU32::new(start))));
             let [first, second] = words.clone();
             let [mine, theirs] = words;
-            [Bell::Futex { mine, theirs }, Bell::Futex { mine: second, theirs: first }]
-                .map(PlannedBell::Ready)
+            [Wakeup::Futex { mine, theirs }, Wakeup::Futex { mine: second, theirs: first }]
+                .map(WakeupPlan::Ready)
         }
         Wake::Eventfd => {
             let first = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
             let second = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-            let other = Bell::Eventfd { mine: Arc::clone(&second), theirs: Arc::clone(&first) };
-            [Bell::Eventfd { mine: first, theirs: second }, other].map(PlannedBell::Ready)
+            let other = Wakeup::Eventfd { mine: Arc::clone(&second), theirs: Arc::clone(&first) };
+            [Wakeup::Eventfd { mine: first, theirs: second }, other].map(WakeupPlan::Ready)
         }
         Wake::MsgRing => {
-            let (tell_second, second_hears) = channel();
-            let (tell_first, first_hears) = channel();
+            let (to_second, second_from) = channel();
+            let (to_first, first_from) = channel();
             [
-                PlannedBell::MsgRing { tell: tell_second, hear: first_hears },
-                PlannedBell::MsgRing { tell: tell_first, hear: second_hears },
+                WakeupPlan::MsgRing { ring_fd_to: to_second, ring_fd_from: first_from },
+                WakeupPlan::MsgRing { ring_fd_to: to_first, ring_fd_from: second_from },
             ]
         }
     })
 }
 
-impl Seed {
+impl EndBuilder {
     /// Makes the end, on the thread that will use it. With [`Wake::MsgRing`] it waits until the
-    /// other end is made, too.
+    /// other end is made.
     ///
     /// # Errors
-    /// When the kernel has no ring for it, or the other end was dropped.
+    /// When the kernel refuses a ring, or the other end was dropped.
     pub fn start(self) -> io::Result<End> {
         Ok(End(match self.0 {
-            Planned::Mailbox(post) => Way::Mailbox(post),
-            Planned::Queue { to, from, bell: PlannedBell::Ready(bell) } => {
-                Way::Queue { to, from, bell }
+            EndPlan::Mailbox(mailbox) => Link::Mailbox(mailbox),
+            EndPlan::Queue { to, from, wakeup: WakeupPlan::Ready(wakeup) } => {
+                Link::Queue { to, from, wakeup }
             }
-            Planned::Queue { to, from, bell: PlannedBell::MsgRing { tell, hear } } => {
+            EndPlan::Queue {
+                to,
+                from,
+                wakeup: WakeupPlan::MsgRing { ring_fd_to, ring_fd_from },
+            } => {
                 let mine =
                     IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(8)?;
                 // SAFETY: the ring is alive, and so is its descriptor.
                 let descriptor = unsafe { BorrowedFd::borrow_raw(mine.as_raw_fd()) };
-                let gone = || io::Error::other("the other end was dropped");
-                tell.send(descriptor.try_clone_to_owned()?).map_err(|_| gone())?;
-                let theirs = hear.recv().map_err(|_| gone())?;
-                Way::Queue { to, from, bell: Bell::MsgRing { mine: Box::new(mine), theirs } }
+                let dropped = || io::Error::other("the other end was dropped");
+                ring_fd_to.send(descriptor.try_clone_to_owned()?).map_err(|_| dropped())?;
+                let theirs = ring_fd_from.recv().map_err(|_| dropped())?;
+                Link::Queue { to, from, wakeup: Wakeup::MsgRing { mine: Box::new(mine), theirs } }
             }
         }))
     }
 }
 
-/// One of two threads' end.
-pub struct End(Way);
+/// The end of one of the two threads.
+pub struct End(Link);
 
-enum Way {
-    Queue { to: Producer<u64>, from: Consumer<u64>, bell: Bell },
-    Mailbox(Box<Post>),
+enum Link {
+    Queue { to: Producer<u64>, from: Consumer<u64>, wakeup: Wakeup },
+    Mailbox(Box<Mailbox>),
 }
 
 impl End {
-    /// Hands items over and wakes the other thread.
+    /// Sends items and wakes the other thread.
     ///
     /// # Errors
-    /// When it cannot be woken.
+    /// When the wakeup fails.
     ///
     /// # Panics
-    /// When more than [`ITEM_COUNT_MAX`] items would be under way.
+    /// When more than [`ITEM_COUNT_MAX`] items would be in flight.
     pub fn send(&mut self, items: &[u64]) -> io::Result<()> {
         match &mut self.0 {
-            Way::Queue { to, bell, .. } => {
+            Link::Queue { to, wakeup, .. } => {
                 for item in items {
                     assert!(to.push(*item).is_ok(), "{ITEM_COUNT_MAX} items are under way");
                 }
-                bell.wake()
+                wakeup.wake()
             }
-            Way::Mailbox(post) => {
-                let other = 1 - usize::from(post.lane().0);
+            Link::Mailbox(mailbox) => {
+                let other = 1 - usize::from(mailbox.lane().0);
                 for item in items {
-                    post.send(other, Letter::Mail(Mail::Interrupt { unique: *item }));
+                    mailbox.send(other, QueuedMessage::Core(Mail::Interrupt { unique: *item }));
                 }
-                assert!(!post.is_waiting(), "{ITEM_COUNT_MAX} items are under way");
-                post.wake_readers();
+                assert!(!mailbox.is_waiting(), "{ITEM_COUNT_MAX} items are under way");
+                mailbox.wake_readers();
                 Ok(())
             }
         }
     }
 
-    /// Takes items until `items` holds `item_count`, and sleeps whenever there are none.
+    /// Receives until `items` holds `item_count`, sleeping while there are none.
     ///
     /// # Errors
-    /// When it cannot sleep.
+    /// When the sleep fails.
     pub fn receive(&mut self, items: &mut Vec<u64>, item_count: usize) -> io::Result<()> {
         loop {
             match &mut self.0 {
-                Way::Queue { from, bell, .. } => {
-                    let seen = bell.look();
+                Link::Queue { from, wakeup, .. } => {
+                    let seen = wakeup.observe();
                     items.extend(std::iter::from_fn(|| from.pop().ok()));
                     if items.len() >= item_count {
                         return Ok(());
                     }
-                    bell.sleep(seen)?;
+                    wakeup.sleep(seen)?;
                 }
-                Way::Mailbox(post) => {
-                    post.read(ITEM_COUNT_MAX, |_, letter| match letter {
-                        Letter::Mail(Mail::Interrupt { unique }) => items.push(unique),
-                        Letter::Mail(_)
-                        | Letter::Words(_)
-                        | Letter::Socket { .. }
-                        | Letter::Relayed(_)
-                        | Letter::RegisterKernelQueues => {}
+                Link::Mailbox(mailbox) => {
+                    mailbox.read(ITEM_COUNT_MAX, |_, message| match message {
+                        QueuedMessage::Core(Mail::Interrupt { unique }) => items.push(unique),
+                        QueuedMessage::Core(_)
+                        | QueuedMessage::Encoded(_)
+                        | QueuedMessage::Socket { .. }
+                        | QueuedMessage::Relayed(_)
+                        | QueuedMessage::RegisterKernelQueues => {}
                     });
                     if items.len() >= item_count {
                         return Ok(());
                     }
-                    if post.fall_asleep() {
-                        wait_for_event(post.event())?;
-                        post.wake_up();
+                    if mailbox.fall_asleep() {
+                        wait_for_event(mailbox.event())?;
+                        mailbox.wake_up();
                     }
                 }
             }
@@ -218,14 +225,15 @@ fn wait_for_event(event: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Marks messages that were sent, should they fail.
+/// User data of messages sent; they complete only if they fail.
 const SENT: u64 = 1;
-/// Marks messages that came.
-const CAME: u64 = 2;
+/// User data of messages received.
+const RECEIVED: u64 = 2;
 
-impl Bell {
-    /// What must not have changed when it goes to sleep; to be asked before the queue is looked at.
-    fn look(&self) -> u32 {
+impl Wakeup {
+    /// The state that must be unchanged when this end goes to sleep; read before the queue is
+    /// checked.
+    fn observe(&self) -> u32 {
         match self {
             Self::Futex { mine, .. } => mine.0.load(Ordering::Acquire),
             Self::Spin | Self::Eventfd { .. } | Self::MsgRing { .. } => 0,
@@ -243,7 +251,7 @@ impl Bell {
                 rustix::io::write(&**theirs, &1_u64.to_ne_bytes())?;
             }
             Self::MsgRing { mine, theirs } => {
-                let message = opcode::MsgRingData::new(Fd(theirs.as_raw_fd()), 0, CAME, None)
+                let message = opcode::MsgRingData::new(Fd(theirs.as_raw_fd()), 0, RECEIVED, None)
                     .build()
                     .flags(squeue::Flags::SKIP_SUCCESS)
                     .user_data(SENT);
@@ -291,7 +299,7 @@ mod tests {
     use crate::driver::{DriverChoice, DriverKind};
     use crate::number::usize_of;
 
-    /// `rounds` exchanges of `item_count` items each; the sum of what came back.
+    /// `rounds` exchanges of `item_count` items each; returns the sum of the replies.
     fn exchange(wake: Wake, rounds: u64, item_count: u64) -> u64 {
         let [here, there] = pair(wake).unwrap();
         let answering = std::thread::spawn(move || {
@@ -319,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_hands_everything_over_and_always_wakes() {
+    fn every_way_passes_all_items_and_always_wakes() {
         let mut wakes = vec![Wake::Futex, Wake::Eventfd, Wake::Mailbox, Wake::Spin];
         match DriverChoice::Only(DriverKind::IoUring).find() {
             Ok(_) => wakes.push(Wake::MsgRing),
@@ -337,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_whose_other_end_is_gone_says_so() {
+    fn an_end_fails_to_start_if_the_other_was_dropped() {
         let [here, there] = pair(Wake::MsgRing).unwrap();
         drop(there);
         assert!(here.start().is_err());

@@ -1,72 +1,73 @@
-//! What lanes and the thread that keeps inspections of the store say to each other: questions of
-//! connections, and their answers.
+//! Inspection requests of connections, from lanes to the thread that runs inspections, and their
+//! replies.
 //!
-//! Invariant: a lane never waits here; what it is told before it is woken is there when it looks.
+//! Invariant: a lane never waits here, and finds a reply when it is woken for it.
 
 use crate::mailbox::Waker;
 use interface::ConnId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::{Inspect, LaneId, Status};
 
-/// A question of a lane's.
+/// A request.
 #[derive(Debug)]
-pub struct InspectAsk {
-    /// Which lane's connection.
+pub struct InspectRequest {
+    /// The lane of the connection.
     pub lane: LaneId,
     /// The connection.
     pub conn: ConnId,
-    /// What is asked; `None`: the connection is gone, and nothing is to be answered.
-    pub ask: Option<Inspect>,
+    /// The inspection; `None`: the connection has ended, and no reply is expected.
+    pub inspect: Option<Inspect>,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Debug)]
-pub(crate) struct InspectNews {
+pub(crate) struct InspectReply {
     pub(crate) conn: ConnId,
     pub(crate) status: Status,
     pub(crate) reply: Box<[u8]>,
 }
 
-/// Where a lane's questions go. Must not block.
-pub type TakeInspectAsk = Arc<dyn Fn(InspectAsk) + Send + Sync>;
+/// Passes a lane's requests on. Must not block.
+pub type SubmitInspect = Arc<dyn Fn(InspectRequest) + Send + Sync>;
 
-/// A lane's end of it.
+/// A lane's end.
 #[derive(Clone)]
-pub struct InspectDesk {
-    ask: TakeInspectAsk,
+pub struct InspectQueue {
+    submit: SubmitInspect,
     waker: Waker,
-    news: Arc<Mutex<Vec<InspectNews>>>,
+    replies: Arc<Mutex<Vec<InspectReply>>>,
 }
 
-impl InspectDesk {
-    /// For the lane of this mailbox.
+impl InspectQueue {
+    /// For the lane that `waker` wakes.
     #[must_use]
-    pub fn new(waker: Waker, ask: TakeInspectAsk) -> Self {
-        Self { ask, waker, news: Arc::default() }
+    pub fn new(waker: Waker, submit: SubmitInspect) -> Self {
+        Self { submit, waker, replies: Arc::default() }
     }
 
-    /// Whose it is.
+    /// The lane it belongs to.
     #[must_use]
     pub fn lane(&self) -> LaneId {
         self.waker.lane()
     }
 
-    /// Answers the last question of a connection. `reply` is an encoded [`wire::Inspected`], if it went well.
-    pub fn tell(&self, conn: ConnId, status: Status, reply: Box<[u8]>) {
-        self.lock().push(InspectNews { conn, status, reply });
+    /// Replies to the last request of a connection. `reply` is an encoded [`wire::Inspected`] if
+    /// the status is Ok.
+    pub fn reply(&self, conn: ConnId, status: Status, reply: Box<[u8]>) {
+        self.lock().push(InspectReply { conn, status, reply });
         self.waker.wake();
     }
 
-    pub(crate) fn ask(&self, conn: ConnId, ask: Option<Inspect>) {
-        (self.ask)(InspectAsk { lane: self.lane(), conn, ask });
+    pub(crate) fn request(&self, conn: ConnId, inspect: Option<Inspect>) {
+        (self.submit)(InspectRequest { lane: self.lane(), conn, inspect });
     }
 
-    pub(crate) fn take_news(&self) -> Vec<InspectNews> {
+    pub(crate) fn take_replies(&self) -> Vec<InspectReply> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Nothing is ever left half done in there.
-    fn lock(&self) -> MutexGuard<'_, Vec<InspectNews>> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks; a poisoned lock is used, because every critical section leaves the data consistent.
+    fn lock(&self) -> MutexGuard<'_, Vec<InspectReply>> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

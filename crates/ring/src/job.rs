@@ -1,19 +1,19 @@
-//! One thing being done to one object, in steps; the kernel's answers move it from step to step.
+//! One operation on one object, as a state machine; each completion moves it one step.
 //!
 //! ```text
-//! need a file: Open ─ENOENT─▶ (reads: there is none) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
-//!              where objects are read past the page cache too: ─▶ OpenDirect
+//! need a file: Open ─ENOENT─▶ (reads: absent) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
+//!              if objects are also read past the page cache: ─▶ OpenDirect
 //! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
-//! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
+//! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (the first of the waiting)
 //!              OpenDir ─▶ SyncDir, and all of them are done
 //! part of a list: as a read, into the list's buffer (`lists`)
-//! only what the page cache has: look ─▶ Move ─EAGAIN─▶ done, nothing was read; checksums ─▶ Move, from the disk
-//! read of much that is in the page cache: done, the bulk is a range of the file
+//! page cache only: query ─▶ Move ─EAGAIN─▶ done, nothing read; checksums ─▶ Move, from the disk
+//! large read that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
 //! ```
-//! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
-//! dropped, and it is dropped only after its last completion.
+//! Invariant: path, buffer and descriptor of an operation belong to the job until it is dropped,
+//! which happens only after its last completion.
 
 use crate::allocate::{has_space, takes_space};
 use crate::config::FaultPoint;
@@ -21,17 +21,17 @@ use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
-use crate::segments::Elsewhere;
+use crate::segments::SegmentTask;
 use crate::sums::{Chunk, READ_BYTES_MAX};
 use crate::tools::Tools;
-mod far;
 mod kind;
-mod look;
 mod moves;
+mod query;
+mod segmented;
 
 use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent};
 pub(crate) use kind::JobKind;
-use look::{look, seek_in};
+use query::{seek_in, stat_of};
 use rustix::fs::ftruncate;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -43,57 +43,57 @@ const IO: Errno = Errno(5);
 const EXISTS: Errno = Errno(17);
 const NO_SPACE: Errno = Errno(28);
 
-/// From how many bytes on a read may stay in the file: below, the two calls that find out whether
-/// it can and the one more that sends it cost as much as the copy they save.
-pub(crate) const LEND_BYTES_MIN: usize = 64 * 1024;
+/// Minimum length of a read that may stay a range of the file: below it, the two calls that check
+/// whether it can and the additional call that sends it cost as much as the copy.
+pub(crate) const FILE_RANGE_BYTES_MIN: usize = 64 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Begin,
     Open,
     Create,
-    /// The same file once more, past the page cache.
+    /// Opens the same file once more, past the page cache.
     OpenDirect,
     /// 0: the shard's directory; 1: the one in it.
     MakeDir(u8),
     Move,
-    /// Another thread works on an object of several segments.
-    Elsewhere,
+    /// A thread works on an object of several segments.
+    Segments,
     Sync,
     Unlink,
-    /// Waiting for somebody's sync, or for being the one who syncs.
+    /// Waits for another job's sync, or to become the job that syncs.
     Follow,
-    /// 2: the directory of the object; 1: the shard's; 0: the store.
+    /// 2: the object's directory; 1: the shard's; 0: the store.
     OpenDir(u8),
     SyncDir(u8),
 }
 
-/// One thing being done.
+/// An operation on an object.
 pub(crate) struct Job {
     pub(crate) kind: JobKind,
     pub(crate) object_index: u32,
     step: Step,
     path: ObjectPath,
-    /// The path's first part, while a directory is made or opened.
+    /// The directory part of the path, while a directory is made or opened.
     dir_path: [u8; 48],
     dir: Option<OwnedFd>,
-    /// The object's file, until it is open once more.
+    /// The object's file, while it is opened a second time.
     opened: Option<OwnedFd>,
     buf: Option<BufId>,
     moved_bytes: usize,
-    /// Of checksums: what is being read.
+    /// The chunk being read, of a checksum job.
     chunk: Option<Chunk>,
-    /// What is read is read from the page cache or not at all.
+    /// Reads only from the page cache.
     cached: bool,
-    /// The page cache had not all of it.
+    /// The page cache lacked part of it.
     missed: bool,
-    elsewhere: Option<Elsewhere>,
-    /// Of an allocation: the file's size before, and why it was refused, if it was.
+    segment_task: Option<SegmentTask>,
+    /// Of an allocation: the file's size before it, and its error, if it failed.
     before_bytes: u64,
     refused: Option<Errno>,
-    /// It syncs for all that removed something before.
+    /// It syncs the directory for all earlier removals.
     pub(crate) leads: bool,
-    /// What came of that sync.
+    /// The result of that sync.
     pub(crate) synced: Option<Result<(), Errno>>,
 }
 
@@ -112,7 +112,7 @@ impl Job {
             chunk: None,
             cached: kind.asks_cache(),
             missed: false,
-            elsewhere: None,
+            segment_task: None,
             before_bytes: 0,
             refused: None,
             leads: false,
@@ -120,8 +120,8 @@ impl Job {
         }
     }
 
-    /// Takes the kernel's answer to the last step, if there was one, and queues the next. Returns
-    /// whether the job has ended; its event was pushed.
+    /// Processes the completion of the last step, if any, and starts the next. Returns whether the
+    /// job is done; its event was pushed.
     pub(crate) fn step(
         &mut self,
         index: u32,
@@ -152,7 +152,7 @@ impl Job {
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::Move => self.on_moved(outcome, token, objects, tools),
-            Step::Elsewhere => self.on_elsewhere(outcome, token, objects, tools),
+            Step::Segments => self.on_segment_task(outcome, token, objects, tools),
             Step::Sync => match outcome {
                 Ok(_) if objects.names_follow_files => self.done(tools),
                 Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
@@ -162,7 +162,7 @@ impl Job {
             Step::Unlink => match outcome {
                 Ok(_) | Err(NOT_FOUND) if objects.names_follow_files => {
                     self.step = Step::Follow;
-                    self.leads = objects.follow(index);
+                    self.leads = objects.join_removals(index);
                     self.leads && self.go(Step::OpenDir(2), token, objects, tools)
                 }
                 Ok(_) | Err(NOT_FOUND) => self.go(Step::OpenDir(2), token, objects, tools),
@@ -183,12 +183,12 @@ impl Job {
 
     fn begin(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
         if let JobKind::Remove { .. } = self.kind {
-            // Closed first: the kernel then frees the blocks in the unlink, off this thread.
+            // Closed first: then the kernel frees the blocks in the unlink, off this thread.
             objects.slot(self.object_index).file.count_close(tools);
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
             if self.has_segments(objects, tools) {
-                return self.send_elsewhere(token, objects, tools);
+                return self.start_segment_task(token, objects, tools);
             }
             return self.go(Step::Unlink, token, objects, tools);
         }
@@ -196,7 +196,7 @@ impl Job {
             FileState::Open { .. } => self.work(token, objects, tools),
             FileState::Unknown | FileState::Opening => {
                 objects.slot(self.object_index).file = FileState::Opening;
-                // What is written from its beginning and is not open is new, as a rule.
+                // An object that is not open and written from its beginning is usually new.
                 let is_new = matches!(self.kind, JobKind::Write { offset: 0, .. });
                 let step = if is_new { Step::Create } else { Step::Open };
                 self.go(step, token, objects, tools)
@@ -231,7 +231,8 @@ impl Job {
         }
     }
 
-    /// The file is open once, and maybe a second time; without that all goes through the page cache.
+    /// The file is open, and possibly a second time; without the second all I/O uses the page
+    /// cache.
     fn on_open_direct(
         &mut self,
         outcome: Result<u32, Errno>,
@@ -247,8 +248,8 @@ impl Job {
 
     /// The file is open.
     fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
-        if self.is_far(objects) {
-            return self.send_elsewhere(token, objects, tools);
+        if self.needs_segments(objects) {
+            return self.start_segment_task(token, objects, tools);
         }
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
@@ -261,7 +262,7 @@ impl Job {
                     objects.starve(token.index);
                     return false;
                 }
-                self.buf = self.lend(offset, space_bytes, objects, tools);
+                self.buf = self.take_file_range(offset, space_bytes, objects, tools);
                 if self.buf.is_some() {
                     return self.done(tools);
                 }
@@ -287,15 +288,15 @@ impl Job {
                 }
                 self.buf = tools.pool.take(READ_BYTES_MAX);
                 self.chunk = tools.sum_jobs.next(sums);
-                self.go_on_chunk(token, objects, tools)
+                self.read_chunk(token, objects, tools)
             }
             JobKind::Write { offset, bulk, .. } => {
                 let end = offset.saturating_add(u64::from(bulk.bulk_bytes));
-                self.keep_lent(offset..end, objects, tools);
+                self.load_file_ranges(offset..end, objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Truncate { size_bytes, .. } if !tools.driver.truncates() => {
-                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                self.load_file_ranges(size_bytes..u64::MAX, objects, tools);
                 tools.counters.syscall_count += 1;
                 let result =
                     borrowed(objects, self.object_index, |file| ftruncate(file, size_bytes));
@@ -305,29 +306,29 @@ impl Job {
                 }
             }
             JobKind::Truncate { size_bytes, .. } => {
-                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                self.load_file_ranges(size_bytes..u64::MAX, objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => {
                 if takes_space(mode) && !self.finds_space(range_bytes, objects, tools) {
                     return self.fail(NO_SPACE, objects, tools);
                 }
-                self.keep_lent(offset..offset.saturating_add(range_bytes), objects, tools);
+                self.load_file_ranges(offset..offset.saturating_add(range_bytes), objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Seek { ticket, offset, hole } => {
                 tools.counters.syscall_count += 1;
-                let look = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
-                let result = borrowed(objects, self.object_index, look);
+                let seek_at = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
+                let result = borrowed(objects, self.object_index, seek_at);
                 tools.events.push(Event::Object(ObjectEvent::Sought { ticket, result }));
                 true
             }
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
             JobKind::Stat { ticket } => {
                 tools.counters.syscall_count += 1;
-                let result = borrowed(objects, self.object_index, look);
-                if result.is_ok_and(|found| self.may_go_on(found, objects)) {
-                    return self.send_elsewhere(token, objects, tools);
+                let result = borrowed(objects, self.object_index, stat_of);
+                if result.is_ok_and(|found| self.may_have_more(found, objects)) {
+                    return self.start_segment_task(token, objects, tools);
                 }
                 let result = result.map(Some);
                 tools.events.push(Event::Object(ObjectEvent::Stat { ticket, result }));
@@ -337,21 +338,21 @@ impl Job {
         }
     }
 
-    /// Whether there may be room for what of a range has none yet; looks how large the file is, too.
+    /// Whether the unallocated part of a range may fit the free space; also reads the file's size.
     fn finds_space(&mut self, range_bytes: u64, objects: &mut Objects, tools: &mut Tools) -> bool {
         tools.counters.syscall_count += 2;
         let found = borrowed(objects, self.object_index, |file| {
-            let found = look(file)?;
+            let found = stat_of(file)?;
             Ok((found, has_space(file, range_bytes.saturating_sub(found.allocated_bytes))?))
         });
-        // Who cannot tell is asked by trying.
+        // If the kernel cannot tell, the allocation is tried.
         let Ok((found, has_space)) = found else { return true };
         self.before_bytes = found.size_bytes;
         has_space
     }
 
-    /// What was lent of a part of the file that is about to change is copied first.
-    fn keep_lent(&self, touched: Range<u64>, objects: &mut Objects, tools: &mut Tools) {
+    /// Loads file ranges of buffers that overlap the part of the file that is about to change.
+    fn load_file_ranges(&self, touched: Range<u64>, objects: &mut Objects, tools: &mut Tools) {
         let object = objects.slot(self.object_index).object;
         tools.counters.syscall_count += u64_of(tools.pool.load(object, &touched));
     }
@@ -370,7 +371,7 @@ impl Job {
                 self.dir = Some(owned(dir));
                 self.go(Step::SyncDir(level), token, objects, tools)
             }
-            // Nothing was ever there, so nothing is left to be made durable.
+            // The object never existed, so there is nothing to make durable.
             Err(NOT_FOUND) if matches!(self.kind, JobKind::Remove { .. }) => self.done(tools),
             Err(errno) => self.fail(errno, objects, tools),
         }
@@ -400,12 +401,12 @@ impl Job {
         self.done(tools)
     }
 
-    /// Queues a step again that a signal interrupted.
+    /// Repeats a step that a signal interrupted.
     fn again(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
         self.go(self.step, token, objects, tools)
     }
 
-    /// Queues a step.
+    /// Starts a step.
     fn go(&mut self, step: Step, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
         self.step = step;
         let file = objects.raw(self.object_index);
@@ -413,9 +414,9 @@ impl Job {
         let path = self.path.bytes.as_ptr().cast();
         let (point, op) = match step {
             Step::Begin => return self.begin(token, objects, tools),
-            Step::Elsewhere => {
-                let Some(elsewhere) = &self.elsewhere else { panic!("another thread works") };
-                (self.kind.point(), Op::Readable { file: elsewhere.bell.as_raw_fd() })
+            Step::Segments => {
+                let Some(segment_task) = &self.segment_task else { panic!("another thread works") };
+                (self.kind.point(), Op::Readable { file: segment_task.done_event.as_raw_fd() })
             }
             Step::Follow => return false,
             Step::Open => {
@@ -450,7 +451,7 @@ impl Job {
             }
         };
         // SAFETY: paths and directory are in the boxed job, which lives until the completion; the
-        // buffer is held; the object with its file is not forgotten while a job runs.
+        // buffer is retained; the object and its file stay in their slot while a job runs.
         unsafe { tools.queue_or_fail(point, token, op) };
         false
     }
@@ -462,7 +463,7 @@ impl Job {
         self.dir_path.as_ptr().cast()
     }
 
-    // --- how it ends -----------------------------------------------------------------------------
+    // --- completion ------------------------------------------------------------------------------
 
     fn done(&mut self, tools: &mut Tools) -> bool {
         let event = match self.kind {
@@ -516,7 +517,7 @@ impl Job {
         Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC })
     }
 
-    /// There is no such object, which is no error for what does not make it.
+    /// The object does not exist, which is an error only for jobs that create it.
     fn absent(&mut self, objects: &mut Objects, tools: &mut Tools) -> bool {
         objects.slot(self.object_index).file = FileState::Unknown;
         self.done(tools)

@@ -1,8 +1,8 @@
 //! The kernel's file system requests, over either transport.
 //!
-//! It carries requests in and answers out; what they mean is the core's. Invariant: a slot named
-//! to the core stays taken until the core has answered it, and its WRITE data stay where they
-//! are until then.
+//! It passes requests to the core and replies to the kernel; their meaning is the core's.
+//! Invariant: a slot that was passed to the core stays taken until the core replies, and its WRITE
+//! data stay in place until then.
 
 use crate::abi::IOC_CLONE;
 use crate::driver::DriverKind;
@@ -16,10 +16,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
 
-/// A slot of the io_uring queues; the others are of `/dev/fuse`.
+/// Marks slots of io_uring queues; the others belong to `/dev/fuse`.
 pub(crate) const QUEUE_SLOT: u32 = 1 << 31;
 
-/// How requests travel.
+/// How requests are transported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// `/dev/fuse`, one cloned channel per lane.
@@ -31,7 +31,7 @@ pub enum Transport {
 impl Transport {
     const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-    /// The better one that this kernel and lanes on this driver allow.
+    /// The better transport that this kernel and this driver support.
     #[must_use]
     pub fn best(driver: DriverKind) -> Self {
         let allowed = fs::read_to_string(Self::SWITCH).is_ok_and(|value| value.starts_with('Y'));
@@ -44,23 +44,23 @@ impl Transport {
 pub struct KernelChannel {
     pub(crate) device: OwnedFd,
     pub(crate) transport: Transport,
-    /// Serves `/dev/fuse` whatever the transport: INIT, FORGET and INTERRUPT come there.
+    /// Serves `/dev/fuse` with either transport: INIT, FORGET and INTERRUPT arrive there.
     pub(crate) is_first: bool,
     /// Cores whose queues this lane serves.
     pub(crate) cores: Vec<u16>,
-    /// Requests per queue at a time.
+    /// Entries per queue.
     pub(crate) queue_depth: u16,
 }
 
 impl KernelChannel {
-    /// Default number of requests that a core's queue takes at a time.
+    /// Default number of entries of a core's queue.
     pub const QUEUE_DEPTH: u16 = 8;
 
-    /// Shares a mount's device among lanes, lane n pinned to `lane_cores[n]`. Every possible core
-    /// gets its queue; those without a lane are spread.
+    /// Shares a mount's device among lanes; lane n is pinned to `lane_cores[n]`. Each possible core
+    /// has a queue; the queues of cores without a lane are spread over the lanes.
     ///
     /// # Errors
-    /// When `/dev/fuse` cannot be opened again, or the possible cores are not known.
+    /// When `/dev/fuse` cannot be opened again, or the possible cores are unknown.
     pub fn share(
         device: OwnedFd,
         transport: Transport,
@@ -91,7 +91,7 @@ impl KernelChannel {
             .collect())
     }
 
-    /// Queues per core are a matter of io_uring's.
+    /// Queues per core require the io_uring driver.
     pub(crate) fn check_driver(&self, driver: DriverKind) -> io::Result<()> {
         if self.transport == Transport::Uring && driver != DriverKind::IoUring {
             return Err(io::Error::new(
@@ -103,7 +103,7 @@ impl KernelChannel {
     }
 }
 
-/// A channel of its own to the same mount.
+/// Opens another channel to the same mount.
 fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let clone = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
@@ -113,7 +113,7 @@ fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(clone) }
 }
 
-/// Which queues each lane serves: its own core's, and its share of those without a lane.
+/// The queues of each lane: that of its own core, and its share of those without a lane.
 fn spread(lane_cores: &[u16], possible_cores: &[u16]) -> Vec<Vec<u16>> {
     let mut shares = vec![Vec::new(); lane_cores.len()];
     let mut next_lane = 0;
@@ -128,12 +128,12 @@ fn spread(lane_cores: &[u16], possible_cores: &[u16]) -> Vec<Vec<u16>> {
     shares
 }
 
-/// A lane's side of the kernel.
+/// A lane's kernel channel.
 pub(crate) struct Kernel {
     classic: Option<Classic>,
     queues: Option<Queues>,
-    gone: bool,
-    /// The answer to INIT has left: peer lanes shall register, too.
+    ended: bool,
+    /// The reply to INIT was sent: peer lanes must register their queues.
     pub(crate) opened: bool,
 }
 
@@ -146,10 +146,10 @@ impl Kernel {
         };
         let serves_device = is_first || transport == Transport::Classic;
         let classic = serves_device.then(|| Classic::new(device));
-        Ok(Self { classic, queues, gone: false, opened: false })
+        Ok(Self { classic, queues, ended: false, opened: false })
     }
 
-    /// Registers this lane's queues; the kernel knows that they come.
+    /// Registers this lane's queues, after the kernel has agreed to them in INIT.
     pub(crate) fn register(&mut self, tools: &mut Tools) {
         if let Some(queues) = &mut self.queues {
             queues.register(tools);
@@ -161,9 +161,9 @@ impl Kernel {
         self.queues.is_some()
     }
 
-    /// Prepares to hear of requests on `/dev/fuse`.
+    /// Waits for requests on `/dev/fuse`.
     pub(crate) fn arm(&mut self, tools: &mut Tools) {
-        if let Some(classic) = self.classic.as_mut().filter(|_| !self.gone) {
+        if let Some(classic) = self.classic.as_mut().filter(|_| !self.ended) {
             classic.arm(tools);
         }
     }
@@ -175,9 +175,9 @@ impl Kernel {
         }
     }
 
-    /// Reads what is there, bounded.
+    /// Reads a bounded number of requests.
     pub(crate) fn read(&mut self, tools: &mut Tools) {
-        if let Some(classic) = self.classic.as_mut().filter(|_| !self.gone)
+        if let Some(classic) = self.classic.as_mut().filter(|_| !self.ended)
             && classic.read(tools) == Life::Over
         {
             self.end(tools);
@@ -186,10 +186,10 @@ impl Kernel {
 
     /// Whether there is more to read without waiting.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.gone && self.classic.as_ref().is_some_and(Classic::is_ready)
+        !self.ended && self.classic.as_ref().is_some_and(Classic::is_ready)
     }
 
-    /// A queue's entry has completed. A line says why, should registering have failed.
+    /// The command of a queue entry has completed. Logs a failed registration.
     pub(crate) fn on_entry(
         &mut self,
         index: u32,
@@ -204,7 +204,7 @@ impl Kernel {
         line.map(|line| (Say::Alarm, line))
     }
 
-    /// Answers a request.
+    /// Replies to a request.
     pub(crate) fn reply(&mut self, answer: Answer, tools: &mut Tools) {
         let KernelSlot(slot) = answer.slot;
         if slot & QUEUE_SLOT != 0 {
@@ -221,7 +221,7 @@ impl Kernel {
         }
     }
 
-    /// Sends answers that waited until their entry's data were no longer used.
+    /// Sends replies that waited until their entry's data were released.
     pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
         if let Some(classic) = self.classic.as_mut().filter(|_| freed) {
             classic.feed();
@@ -232,13 +232,13 @@ impl Kernel {
     }
 
     fn end(&mut self, tools: &mut Tools) {
-        if !std::mem::replace(&mut self.gone, true) {
+        if !std::mem::replace(&mut self.ended, true) {
             tools.events.push(Event::Kernel(KernelEvent::Unmounted));
         }
     }
 }
 
-/// Whether the mount is still there.
+/// Whether the mount still exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Life {
     /// It is.
@@ -247,7 +247,7 @@ pub(crate) enum Life {
     Over,
 }
 
-/// An answer to the kernel.
+/// A reply to the kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Answer {
     pub(crate) slot: KernelSlot,

@@ -1,7 +1,7 @@
-//! FUSE over `/dev/fuse`: read(2) a request when the ring says that one is there, writev(2) the
-//! answer at once.
+//! FUSE over `/dev/fuse`: read(2) a request when the device is readable, writev(2) each reply at
+//! once.
 //!
-//! Invariant: a request's slot keeps the buffer with its WRITE data until the answer.
+//! Invariant: a request's slot retains the buffer of its WRITE data until the reply.
 
 use crate::abi::{
     IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
@@ -17,7 +17,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
 
-/// Requests taken in one turn.
+/// Maximum of requests read in one turn.
 const READ_COUNT_MAX: usize = 64;
 
 struct Slot {
@@ -35,16 +35,16 @@ pub(crate) struct Classic {
     readable: bool,
     /// There was no buffer to read into.
     starved: bool,
-    /// What the next request is read into.
+    /// The buffer for the next request.
     buf: Option<BufId>,
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
-/// What came of an answer.
+/// The result of a reply.
 pub(crate) struct Replied {
     pub(crate) life: Life,
-    /// It was the answer to INIT, and it said yes.
+    /// It was a successful reply to INIT.
     pub(crate) opened: bool,
 }
 
@@ -53,7 +53,7 @@ impl Classic {
         Self {
             device,
             armed: false,
-            // Perhaps something is there already; a read tells.
+            // A request may be there already; a read tells.
             readable: true,
             starved: false,
             buf: None,
@@ -81,7 +81,7 @@ impl Classic {
         self.readable && !self.starved
     }
 
-    /// Buffers were given back.
+    /// Buffers were released.
     pub(crate) const fn feed(&mut self) {
         self.starved = false;
     }
@@ -99,9 +99,9 @@ impl Classic {
                 self.starved = true;
                 return Life::On;
             };
-            let room = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
+            let space = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
             tools.counters.syscall_count += 1;
-            match rustix::io::read(&self.device, room) {
+            match rustix::io::read(&self.device, space) {
                 Ok(request_bytes) => self.take(buf, request_bytes, tools),
                 Err(Errno::AGAIN) => {
                     self.readable = false;
@@ -160,7 +160,7 @@ impl Classic {
         u32_of(self.slots.len() - 1)
     }
 
-    /// Writes an answer.
+    /// Writes a reply.
     pub(crate) fn reply(&mut self, index: u32, answer: Answer, tools: &mut Tools) -> Replied {
         let slot = &mut self.slots[index as usize];
         assert!(slot.taken, "a request is answered once");
@@ -178,8 +178,8 @@ impl Classic {
             tools.pool.release(buf);
         }
         let life = match written {
-            // NOENT: the request is gone; its process was killed. INVAL: the answer was malformed,
-            // which fails the request alone.
+            // NOENT: the request no longer exists; its process was killed. INVAL: the reply was
+            // malformed, which fails only that request.
             Ok(_) | Err(Errno::NOENT | Errno::INTR | Errno::INVAL) => Life::On,
             Err(_) => Life::Over,
         };

@@ -1,13 +1,14 @@
-//! FUSE over io_uring: a queue per core, each of some entries; an entry's command completes when
-//! it holds a request, and the next command commits the answer and fetches again.
+//! FUSE over io_uring: a queue per core, each with some entries; an entry's command completes when
+//! it holds a request, and the next command commits the reply and fetches the next request.
 //!
 //! ```text
 //! entry:   header (in_out 128 | op_in 128 | commit_id, payload_sz)     payload, 1 MiB
 //! request: fuse_in_header  op's struct                                 names, values, WRITE data
-//! answer:  fuse_out_header                                             all the rest
+//! reply:   fuse_out_header                                             everything else
 //! ```
-//! Invariant: while an entry's command is in flight its memory is the kernel's; else it is ours,
-//! and WRITE data in it stay until nobody refers to them, even if the answer is earlier.
+//! Invariant: an entry's memory is the kernel's while its command is in flight; otherwise it is
+//! ours, and WRITE data in it stay until their last reference is dropped, even if the reply is
+//! earlier.
 
 use crate::abi::{
     COMMAND_COMMIT_AND_FETCH, COMMAND_REGISTER, EntryHeader, IN_HEADER_BYTES, InHeader,
@@ -29,13 +30,13 @@ const ABORTED: Errno = Errno(103);
 
 #[derive(Debug)]
 enum EntryState {
-    /// The kernel has it.
+    /// The kernel owns the entry.
     Fetching { registered: bool },
     /// The core has its request.
     Taken { unique: u64, commit_id: u64 },
-    /// Answered, but its WRITE data are still being sent: status and payload wait.
+    /// The core has replied, but its WRITE data are still being sent: status and payload wait.
     Late { unique: u64, commit_id: u64, status: Status, payload: Vec<u8> },
-    /// Its mount is gone.
+    /// Its mount has ended.
     Over,
 }
 
@@ -47,7 +48,7 @@ struct Entry {
     state: EntryState,
 }
 
-/// The queues that a lane serves.
+/// The queues of a lane.
 pub(crate) struct Queues {
     device: OwnedFd,
     cores: Vec<u16>,
@@ -61,7 +62,7 @@ impl Queues {
         Self { device, cores, depth, entries: Vec::new(), late_count: 0 }
     }
 
-    /// PrivilegedBits the kernel all entries of all queues.
+    /// Registers all entries of all queues with the kernel.
     pub(crate) fn register(&mut self, tools: &mut Tools) {
         if !self.entries.is_empty() {
             return;
@@ -89,7 +90,7 @@ impl Queues {
         unsafe { tools.driver.queue(Token::new(Kind::KernelEntry, u32_of(index)), op) };
     }
 
-    /// An entry's command has completed: a request, or the end.
+    /// An entry's command has completed: with a request, or because the mount ended.
     pub(crate) fn on_entry(
         &mut self,
         index: u32,
@@ -158,7 +159,7 @@ impl Queues {
         tools.events.push(Event::Kernel(KernelEvent::Request { slot, request, bulk }));
     }
 
-    /// Answers a request.
+    /// Replies to a request.
     pub(crate) fn reply(&mut self, index: u32, answer: Answer, tools: &mut Tools) {
         let index = index as usize;
         let entry = &mut self.entries[index];
@@ -168,7 +169,7 @@ impl Queues {
         let ok = answer.status == Status::Ok;
         let payload = if ok { tools.arena.get(answer.payload) } else { &[] };
         if tools.pool.refs_count(entry.payload) > 1 {
-            // An interrupted WRITE is answered while its data still leave for the server.
+            // An interrupted WRITE is answered while its data are still being sent to the server.
             let mut late = payload.to_vec();
             if let Some(bulk) = answer.bulk.filter(|_| ok) {
                 late.extend_from_slice(tools.bulk_bytes(bulk));
@@ -190,15 +191,15 @@ impl Queues {
             let from = tools.pool.at(bulk.buf, bulk.start as usize, data_bytes);
             let to = tools.pool.at(entry.payload, small_bytes, data_bytes);
             assert!(bulk.buf != entry.payload, "an answer's data lie elsewhere");
-            // SAFETY: both pieces were checked to lie in their buffers, which are two; the entry
-            // is ours until it is fetched again, and the bulk's bytes are not written by anybody.
+            // SAFETY: both pieces were checked to lie within their buffers, which are distinct; the
+            // entry is ours until it is fetched again, and nothing writes the bulk's bytes.
             unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, data_bytes) };
         }
         entry.write_header(unique, answer.status, payload_bytes, tools);
         self.fetch(index, COMMAND_COMMIT_AND_FETCH, commit_id, tools);
     }
 
-    /// Commits answers whose entries are no longer referred to.
+    /// Commits replies whose entries are no longer referenced.
     pub(crate) fn flush(&mut self, tools: &mut Tools) {
         if self.late_count == 0 {
             return;

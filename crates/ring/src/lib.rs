@@ -1,16 +1,17 @@
-//! `ring`: the machine room. It performs a core's [`interface::Action`]s with io_uring, or with epoll where
-//! that is forbidden, and reports what came of them as [`interface::Event`]s: sockets, files, mailboxes,
-//! timers, the kernel's file system requests.
+//! `ring`: the runtime of a lane. It performs the core's [`interface::Action`]s with io_uring, or
+//! with epoll where io_uring is forbidden, and reports the results as [`interface::Event`]s:
+//! sockets, files, messages between lanes, timers, the kernel's file system requests.
 //!
-//! It knows no names, sessions or operations. Invariant: a [`Ring`] belongs to one thread, and
-//! nothing in a [`Ring::turn`] blocks but the one wait at its beginning.
+//! It knows no names, sessions or operations. Invariant: a [`Ring`] belongs to one thread, and the
+//! only call in a [`Ring::turn`] that blocks is the one wait at its beginning.
 //!
 //! ```text
-//! turn: collect (submit, wait, reap: one io_uring_enter, with that driver) ─▶ one clock reading ─▶ core.apply for
-//!       each event ─▶ core.settle ─▶ perform the actions ─▶ flush (a send a connection, a wake-up
-//!       a sleeping neighbour); what was queued leaves with the next collect
+//! turn: collect (submit, wait, reap: one io_uring_enter, with that driver) ─▶ one clock reading ─▶
+//!       core.apply for each event ─▶ core.settle ─▶ perform the actions ─▶
+//!       flush (one send a connection, one wakeup a sleeping peer lane);
+//!       what was queued is submitted by the next collect
 //! ```
-//! A lane that is to look out for more work before it sleeps submits first and reaps after: two.
+//! A lane that busy-polls before it sleeps submits first and reaps afterwards: two calls.
 #![cfg(target_os = "linux")]
 
 mod abi;
@@ -30,7 +31,6 @@ mod framing;
 pub mod handoff;
 mod inspect;
 mod job;
-mod kept;
 mod kernel;
 mod kernel_classic;
 mod kernel_queue;
@@ -40,6 +40,7 @@ mod log;
 mod mailbox;
 mod mount;
 mod mount_tool;
+mod named_buffers;
 mod number;
 mod objects;
 mod path;
@@ -56,14 +57,14 @@ mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
 pub use config::{
-    ClientSeals, Config, Counters, Fault, FaultPoint, Limits, LogFile, ReadSecrets, SayFn, Sealing,
+    ClientSeals, Config, Counters, Fault, FaultPoint, Limits, LogFile, LogFn, ReadSecrets, Sealing,
     ServerSeals,
 };
 pub use direct::check_direct;
 pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};
-pub use inspect::{InspectAsk, InspectDesk, TakeInspectAsk};
+pub use inspect::{InspectQueue, InspectRequest, SubmitInspect};
 pub use kernel::{KernelChannel, Transport};
-pub use mailbox::{Mesh, Post, Stopper, Waker};
+pub use mailbox::{Mailbox, Mesh, Stopper, Waker};
 pub use mount::{MountOptions, is_connected, mount, remount, unmount};
 pub use mount_tool::mount_tool_obstacle;
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};

@@ -1,6 +1,6 @@
-//! The listening socket, and socket addresses as the kernel wants them.
+//! The listening socket, and socket addresses in the kernel's format.
 //!
-//! Invariant: while the lane has a listener, an accept is in flight or due at a known time.
+//! Invariant: while the lane has a listener, an accept is in flight or scheduled.
 
 use crate::driver::{Completion, Kind, Op, Token, owned};
 use crate::socket::tune_listener;
@@ -9,7 +9,7 @@ use interface::Mono;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// How long to wait after an accept failed, which it does when descriptors run out.
+/// Delay after a failed accept, such as for lack of descriptors.
 const RETRY_MS: u64 = 100;
 
 /// A lane's listening socket.
@@ -25,7 +25,7 @@ impl Listener {
         Self { socket, armed: false, retry_at: None }
     }
 
-    /// Accepts, if it is time.
+    /// Starts an accept, if it is due.
     pub(crate) fn arm(&mut self, tools: &mut Tools) {
         if self.armed || self.retry_at.is_some_and(|at| at > tools.now.mono) {
             return;
@@ -37,7 +37,7 @@ impl Listener {
         unsafe { tools.driver.queue(Token::new(Kind::Accept, 0), op) };
     }
 
-    /// Takes a completion; gives the connection, if it brought one.
+    /// Processes a completion; returns the accepted connection, if any.
     pub(crate) fn on_accept(&mut self, completion: Completion, now: Mono) -> Option<OwnedFd> {
         self.armed = completion.more;
         match completion.result {
@@ -49,7 +49,7 @@ impl Listener {
         }
     }
 
-    /// When to try again.
+    /// When to accept again.
     pub(crate) const fn deadline(&self) -> Option<Mono> {
         self.retry_at
     }
@@ -84,7 +84,7 @@ impl Address {
         Self { bytes, address_bytes }
     }
 
-    /// For the kernel.
+    /// Pointer and length for the kernel.
     pub(crate) const fn raw(&self) -> (*const libc::sockaddr, u32) {
         (self.bytes.as_ptr().cast(), self.address_bytes)
     }

@@ -1,18 +1,18 @@
-//! Lists that are being read: pieces of one object that come into one buffer, side by side.
+//! List reads in progress: pieces of one object that are read into one buffer, side by side.
 //!
 //! Each piece is a job of its own ([`crate::job::JobKind::Part`]) and writes its own part of the
-//! buffer. Invariant: the buffer is the list's alone until the last of its jobs has ended; then its
-//! name is told, and every byte of it that is told was read or is zero.
+//! buffer. Invariant: only the list's jobs use the buffer until the last of them is done; then its
+//! id is passed to the core, and every byte of it was read or is zero.
 
 use crate::number::u32_of;
 use crate::tools::Tools;
 use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent, Ticket};
 
-/// Where a piece belongs.
+/// The place of a piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     list: u32,
-    /// In the list's buffer.
+    /// Offset in the list's buffer.
     pub(crate) start: usize,
 }
 
@@ -28,11 +28,11 @@ struct List {
     list_bytes: usize,
     left_count: usize,
     outcome: Result<(), Errno>,
-    /// The page cache lacked some of it, and nothing else was asked.
+    /// The page cache lacked part of it, and only the page cache was asked.
     missed: bool,
 }
 
-/// All of a lane that are being read.
+/// All list reads of a lane.
 #[derive(Default)]
 pub(crate) struct Lists {
     slots: Vec<Option<List>>,
@@ -40,7 +40,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Remembers one of so many pieces and bytes.
+    /// Registers a list of so many pieces and bytes.
     pub(crate) fn begin(&mut self, ticket: Ticket, left_count: usize, list_bytes: usize) -> u32 {
         let (buf, outcome, missed) = (None, Ok(()), false);
         let list = Some(List { ticket, buf, list_bytes, left_count, outcome, missed });
@@ -65,7 +65,7 @@ impl Lists {
 }
 
 impl Tools {
-    /// The buffer of a piece's list; `None` while there is no room for it.
+    /// The buffer of a piece's list; `None` while the pool has no space.
     pub(crate) fn list_buf(&mut self, part: Part) -> Option<BufId> {
         let list = self.lists.slot(part.list);
         if list.buf.is_none() {
@@ -74,7 +74,7 @@ impl Tools {
         list.buf
     }
 
-    /// A piece came, or did not. What it lacks is zero; with the last of them the list is told.
+    /// A piece was read, or not. Missing bytes are zeros; the last piece completes the list.
     pub(crate) fn end_part(
         &mut self,
         part: Part,
@@ -88,7 +88,7 @@ impl Tools {
                 let rest_bytes = wanted_bytes - moved_bytes;
                 self.pool.bytes_mut(buf, part.start + moved_bytes, rest_bytes).fill(0);
             }
-            // There was no object to be read, so nobody needed a buffer before.
+            // The object does not exist, so no piece needed a buffer before.
             (Ok(_), None) => {
                 list.buf = self.pool.take(list.list_bytes);
                 match list.buf {
@@ -103,7 +103,7 @@ impl Tools {
         }
     }
 
-    /// The page cache lacks some of a piece.
+    /// The page cache lacks part of a piece.
     pub(crate) fn miss_part(&mut self, part: Part) {
         let list = self.lists.slot(part.list);
         list.left_count -= 1;

@@ -1,19 +1,19 @@
-//! The lane's log: batches become durable in order, space is reserved ahead, and when a file is long
-//! the log goes on in another one, which is made elsewhere.
+//! The lane's log: batches become durable in order, space is reserved ahead, and a long log
+//! continues in another file, which the applier's thread makes.
 //!
-//! What is in a batch is the core's; behind it goes a trailer, which says what must be there of all
-//! lanes' logs. A file is left only for one that is ready; while there is
-//! none, the log stays and its file gets longer. Invariants: one batch is in flight at a time; after a failed
-//! write nothing is written any more; space behind the end is zeros, up to the reserve; zeros and a
-//! batch are never written to the same place at a time.
+//! The content of a batch is the core's; the log appends a trailer with the durable positions of
+//! all lanes' logs. The log changes files only when the next one is ready; until then its file
+//! grows. Invariants: one batch is in flight at a time; after a failed write nothing more is
+//! written; space behind the end is zeros, up to the reserve; zeros and a batch are never written
+//! to the same place at a time.
 //!
 //! ```text
 //!            end      zeroed                       reserved
 //! │ batches ──┤ zeros ──┤ reserved, not written yet ──┤
 //! ```
-//! A batch that lands on zeros on the medium costs one write and one flush. On space that is only
-//! reserved, the file system has to note in its journal that it was written, which is a second
-//! flush; so zeros are written ahead, in the background.
+//! A batch written over zeros costs one write and one flush. Over space that is only reserved, the
+//! file system must also journal that it was written, which is a second flush; so zeros are written
+//! ahead, in the background.
 
 use crate::config::{FaultPoint, LogFile};
 use crate::driver::{Kind, Op, Token};
@@ -25,13 +25,13 @@ use interface::{Errno, Event, LogSpace, Mono, StoreEvent, Ticket};
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
 
-/// How long to wait until space is asked for again after there was none.
+/// Delay before space is requested again after a refusal.
 const RESERVE_RETRY_MS: u64 = 1000;
-/// Less than this is not asked for.
+/// Smallest request for space.
 const RESERVE_BYTES_MIN: u64 = 256 * 1024;
 /// How far ahead of the end zeros are written.
 const ZERO_AHEAD_BYTES: u64 = 2 << 20;
-/// Zeros written at a time.
+/// Zeros per write.
 const ZERO_BYTES: usize = 256 * 1024;
 static ZEROS: [u8; ZERO_BYTES] = [0; ZERO_BYTES];
 const IO: Errno = Errno(5);
@@ -39,30 +39,30 @@ const IO: Errno = Errno(5);
 /// A lane's log.
 pub(crate) struct Log {
     config: LogFile,
-    /// Which of its files this is.
+    /// Number of the current file.
     segment_no: u32,
     /// Bytes of all batches so far.
     written_bytes: u64,
-    /// The room was last told as less than there is space for.
+    /// The admitted log space was last reported as less than is reserved.
     is_behind: Cell<bool>,
-    /// Behind the last durable batch.
+    /// End of the last durable batch.
     end_offset: u64,
-    /// Up to here the medium has space for sure.
+    /// Space is reserved up to here.
     reserved_offset: u64,
-    /// Up to here zeros were written, or batches.
+    /// Zeros or batches were written up to here.
     zeroed_offset: u64,
     zeroing: Zeroing,
     appending: Option<Appending>,
-    /// Reused by every batch; its trailer is behind it.
+    /// Reused by each batch; the trailer is behind it.
     batch: Vec<u8>,
-    /// From this offset on, so many bytes are asked for.
+    /// The pending reservation: offset and length.
     reserving: Option<(u64, u64)>,
-    /// The reserve was last refused then.
+    /// When a reservation was last refused.
     refused_at: Option<Mono>,
     broken: Option<Errno>,
 }
 
-/// Whether zeros are on their way.
+/// Whether zeros are being written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zeroing {
     Idle,
@@ -70,7 +70,7 @@ enum Zeroing {
     Writing {
         zero_bytes: u32,
     },
-    /// It failed once, which the next batch will find out by itself.
+    /// A write of zeros failed; the next batch will meet the error itself.
     Given,
 }
 
@@ -78,13 +78,13 @@ enum Zeroing {
 struct Appending {
     ticket: Ticket,
     written_bytes: usize,
-    /// It waits for zeros that it would meet, or until nothing else is on its way to a file that
-    /// is to be left.
+    /// It waits for overlapping zeros to be written, or, before a change of files, until nothing
+    /// else is in flight to the old file.
     held_up: bool,
 }
 
 impl Log {
-    /// Takes the log over and asks for the first reserve, of which an event tells.
+    /// Takes the log over and requests the first reservation, which an event reports.
     pub(crate) fn new(config: LogFile, tools: &mut Tools) -> Self {
         let start_offset = config.start_offset;
         let mut log = Self {
@@ -102,11 +102,11 @@ impl Log {
             refused_at: None,
             broken: None,
         };
-        // What an earlier run had reserved comes first: it is had even on a full disk.
+        // Space that an earlier run reserved comes first: it is available even on a full disk.
         let file_bytes = rustix::fs::fstat(&log.config.file)
             .map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-        let kept_bytes = file_bytes.saturating_sub(start_offset);
-        let first_bytes = if kept_bytes > 0 { kept_bytes } else { log.config.reserve_bytes };
+        let left_bytes = file_bytes.saturating_sub(start_offset);
+        let first_bytes = if left_bytes > 0 { left_bytes } else { log.config.reserve_bytes };
         log.reserve(first_bytes, tools);
         log
     }
@@ -116,16 +116,16 @@ impl Log {
         self.appending.is_some()
     }
 
-    /// What is left in this file for sure.
+    /// Reserved space left in this file.
     const fn file_space_bytes(&self) -> u64 {
         self.reserved_offset.saturating_sub(self.end_offset)
     }
 
-    /// What may be appended: what has space, as long as what was appended before is taken over.
-    pub(crate) fn room(&self) -> LogSpace {
+    /// Log space for admission: the reserved space, limited by how far the applier is behind.
+    pub(crate) fn space(&self) -> LogSpace {
         let mut space_bytes = self.file_space_bytes();
         if let Some(feed) = &self.config.feed {
-            // A batch that does not fit any more begins the next file.
+            // A batch that does not fit begins the next file.
             if self.reserved_offset >= feed.file_bytes() {
                 space_bytes = space_bytes.max(feed.segment_bytes());
             }
@@ -134,17 +134,17 @@ impl Log {
             space_bytes = space_bytes.min(taken_bytes);
             space_bytes = space_bytes.saturating_sub(u64_of(feed.trailer_bytes()));
         }
-        // What the medium has not refused will come.
+        // Space that was not refused will be reserved.
         LogSpace { space_bytes, is_behind: self.is_behind() || self.refused_at.is_none() }
     }
 
-    /// Whether the room was told as less than there is space for.
+    /// Whether log space was reported as less than is reserved.
     pub(crate) const fn is_behind(&self) -> bool {
         self.is_behind.get()
     }
 
-    /// Goes on in the next file, if this one has become long and the next is there. `false`: it shall,
-    /// but something is still on its way to this one.
+    /// Continues in the next file if this one is long and the next is ready. `false`: it must, but
+    /// an operation on this file is still in flight.
     fn change_files(&mut self) -> bool {
         let Some(feed) = &self.config.feed else { return true };
         if self.batch_end_offset() <= feed.file_bytes() {
@@ -164,7 +164,7 @@ impl Log {
         true
     }
 
-    /// Whether this file is soon left for one that is there.
+    /// Whether the next file is ready and this one is about to be left.
     fn is_leaving(&self) -> bool {
         self.config.feed.as_ref().is_some_and(|feed| {
             let is_long = self.batch_end_offset() + ZERO_AHEAD_BYTES > feed.file_bytes();
@@ -172,19 +172,19 @@ impl Log {
         })
     }
 
-    /// Tells whoever applies the log how far it is durable.
+    /// Announces the durable position to the applier.
     fn announce(&self, tools: &mut Tools) {
         let Some(feed) = &self.config.feed else { return };
         let place = LogPosition { segment_no: self.segment_no, offset: self.end_offset };
         let mut woken = feed.announce(place);
         feed.hurry(self.written_bytes);
         if self.end_offset > feed.file_bytes() / 2 {
-            woken |= feed.want_segment();
+            woken |= feed.request_segment();
         }
         tools.counters.syscall_count += u64::from(woken);
     }
 
-    /// Writes a batch.
+    /// Starts a batch.
     pub(crate) fn append(&mut self, ticket: Ticket, batch: &[u8]) -> Option<Event> {
         assert!(self.appending.is_none(), "one batch at a time");
         if let Some(errno) = self.broken {
@@ -199,7 +199,7 @@ impl Log {
         None
     }
 
-    /// Queues what is left of the batch in flight.
+    /// Queues the rest of the batch in flight.
     pub(crate) fn write(&mut self, tools: &mut Tools) {
         let Some(Appending { written_bytes, .. }) = self.appending else { return };
         let waits = (written_bytes == 0 && !self.change_files()) || self.meets_zeros();
@@ -214,11 +214,11 @@ impl Log {
         }
         let rest = &self.batch[written_bytes..];
         let token = Token::new(Kind::LogWrite, 0);
-        if tools.meet(FaultPoint::LogStall).is_some() {
+        if tools.inject(FaultPoint::LogStall).is_some() {
             return;
         }
-        if tools.meet(FaultPoint::LogFreeze).is_some() {
-            return tools.driver.answer(token, Ok(u32_of(rest.len())));
+        if tools.inject(FaultPoint::LogFreeze).is_some() {
+            return tools.driver.complete(token, Ok(u32_of(rest.len())));
         }
         let op = Op::WriteDurable {
             file: self.config.file.as_raw_fd(),
@@ -226,11 +226,11 @@ impl Log {
             write_bytes: u32_of(rest.len()),
             offset: self.end_offset + u64_of(written_bytes),
         };
-        // SAFETY: the batch is not touched until the append is over; the log outlives it.
+        // SAFETY: the batch is not touched until the append has completed; the log outlives it.
         unsafe { tools.queue_or_fail(FaultPoint::LogWrite, token, op) };
     }
 
-    /// Fills in the trailer, now that it is known where the batch goes.
+    /// Writes the trailer, now that the batch's position is known.
     fn put_trailer(&mut self) {
         let Some(feed) = &self.config.feed else { return };
         let batch_bytes = self.batch.len() - feed.trailer_bytes();
@@ -243,13 +243,13 @@ impl Log {
             batch_bytes: head.batch_bytes,
             zero_piece_count: zero_piece_count(self.end_offset, batch),
             file_bytes: self.reserved_offset.max(self.batch_end_offset()),
-            places: feed.places(),
+            places: feed.positions(),
         };
         self.batch.truncate(batch_bytes);
         trailer.encode(&mut self.batch);
     }
 
-    /// The kernel has written, durably.
+    /// A batch was written durably, or failed.
     pub(crate) fn on_write(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
         let Some(appending) = self.appending.as_mut() else { return };
         let ticket = appending.ticket;
@@ -257,7 +257,7 @@ impl Log {
             Ok(written_bytes) => {
                 appending.written_bytes += written_bytes as usize;
                 if appending.written_bytes == self.batch.len() {
-                    tools.meet(FaultPoint::LogWritten);
+                    tools.inject(FaultPoint::LogWritten);
                     self.appending = None;
                     self.end_offset += u64_of(self.batch.len());
                     self.written_bytes += u64_of(self.batch.len());
@@ -265,9 +265,10 @@ impl Log {
                     self.zeroed_offset = self.zeroed_offset.max(self.end_offset);
                     self.zero_ahead(tools);
                     self.announce(tools);
-                    tools
-                        .events
-                        .push(Event::Store(StoreEvent::Logged { ticket, result: Ok(self.room()) }));
+                    tools.events.push(Event::Store(StoreEvent::Logged {
+                        ticket,
+                        result: Ok(self.space()),
+                    }));
                     self.reserve_ahead(tools);
                     return;
                 }
@@ -284,7 +285,7 @@ impl Log {
         tools.events.push(Event::Store(StoreEvent::Logged { ticket, result: Err(errno) }));
     }
 
-    /// Where the batch in flight ends, or the last one did.
+    /// End of the batch in flight, or of the last one.
     fn batch_end_offset(&self) -> u64 {
         let batch_bytes = if self.appending.is_some() { self.batch.len() } else { 0 };
         self.end_offset + u64_of(batch_bytes)
@@ -295,7 +296,7 @@ impl Log {
         zeroing && self.batch_end_offset() > self.zeroed_offset
     }
 
-    /// Writes the next zeros, if it is time.
+    /// Writes the next zeros, if they are due.
     fn zero_ahead(&mut self, tools: &mut Tools) {
         if self.zeroing != Zeroing::Idle || self.broken.is_some() || self.is_leaving() {
             return;
@@ -318,7 +319,7 @@ impl Log {
         unsafe { tools.queue_or_fail(FaultPoint::LogReserve, token, op) };
     }
 
-    /// The kernel has written zeros, or could not.
+    /// Zeros were written, or failed.
     pub(crate) fn on_zero(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
         let Zeroing::Writing { zero_bytes } = self.zeroing else { return };
         self.zeroing = match result {
@@ -332,14 +333,14 @@ impl Log {
         self.zero_ahead(tools);
     }
 
-    /// Writes the batch that was held up, if nothing is in its way any more.
+    /// Writes the delayed batch, if nothing is in its way any more.
     fn go_on(&mut self, tools: &mut Tools) {
         if self.appending.is_some_and(|appending| appending.held_up) {
             self.write(tools);
         }
     }
 
-    /// Asks for more space when less than half is left, after a refusal not at once.
+    /// Requests more space when less than half is left, after a refusal with a delay.
     pub(crate) fn reserve_ahead(&mut self, tools: &mut Tools) {
         let early = self.deadline().is_some_and(|deadline| tools.now.mono < deadline);
         if self.wants_more() && !early {
@@ -347,8 +348,7 @@ impl Log {
         }
     }
 
-    /// When to ask again for what was refused. On a full disk nothing is appended any more, so
-    /// nothing else would.
+    /// When to request refused space again. On a full disk no append happens that would.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let refused_at = self.refused_at.filter(|_| self.wants_more())?;
         Some(refused_at.after_ms(RESERVE_RETRY_MS))
@@ -374,24 +374,24 @@ impl Log {
         unsafe { tools.queue_or_fail(FaultPoint::LogReserve, token, op) };
     }
 
-    /// The kernel has reserved space, or has none.
+    /// Space was reserved, or refused.
     pub(crate) fn on_reserve(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
         let Some((offset, reserve_bytes)) = self.reserving.take() else { return };
         match result {
             Ok(_) => {
                 self.refused_at = None;
-                // Batches may have been written beyond what was reserved by then.
+                // Batches may have been written beyond the reservation meanwhile.
                 self.reserved_offset = self.reserved_offset.max(offset + reserve_bytes);
                 self.zero_ahead(tools);
             }
-            // Less may still be there.
+            // Less space may still be available.
             Err(_) if reserve_bytes / 2 >= RESERVE_BYTES_MIN => {
                 return self.reserve(reserve_bytes / 2, tools);
             }
             Err(_) => self.refused_at = Some(tools.now.mono),
         }
-        // A refusal tells the room, too: the first event of a log must come.
-        tools.events.push(Event::Store(StoreEvent::LogSpace(self.room())));
+        // A refusal reports log space too: the first event of a log must come.
+        tools.events.push(Event::Store(StoreEvent::LogSpace(self.space())));
         self.go_on(tools);
         self.reserve_ahead(tools);
     }

@@ -1,11 +1,11 @@
 //! How lanes of one process write to each other, and how a sleeping lane is woken.
 //!
-//! Every ordered pair of lanes has a queue of its own with one writer and one reader, no lock.
-//! What does not fit stays with its sender, in order. Invariant: a letter sent before its reader
-//! looked is seen, and one sent after the reader said that it sleeps wakes it: the reader sets its
-//! flag and looks once more, the writer writes and looks at the flag, both in one total order.
+//! Each ordered pair of lanes has a lock-free queue with one writer and one reader. A message that
+//! does not fit stays with its sender, in order. Invariant: the reader sees a message sent before
+//! it checked its queues, and is woken by one sent after it set its sleep flag: the reader sets the
+//! flag and checks once more, the writer writes and checks the flag, both in one total order.
 
-use crate::conn::{Said, Told};
+use crate::conn::{ToExecutor, ToProxy};
 use interface::{ConnId, Mail};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
@@ -19,119 +19,122 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::{LaneId, Secrets};
 
-/// Letters that a queue between two lanes holds at most.
+/// Maximum of messages in a queue between two lanes.
 pub(crate) const QUEUE_COUNT_MAX: usize = 1024;
 
-/// Letters between two lanes that need no memory of the sender; fewer where the pairs are many.
+/// Capacity of a queue; smaller where there are many pairs of lanes.
 const fn queue_count(lane_count: usize) -> usize {
     if lane_count <= 8 { QUEUE_COUNT_MAX } else { 128 }
 }
 
-/// What goes from lane to lane.
-pub(crate) enum Letter {
-    /// From core to core.
-    Mail(Mail),
-    /// From core to core, more than fits a mail.
-    Words(Box<[u8]>),
-    /// A connection, its TLS, and the only frame that was read from it.
+/// A message from lane to lane.
+pub(crate) enum QueuedMessage {
+    /// Between cores.
+    Core(Mail),
+    /// Between cores, encoded: longer than a fixed-size message.
+    Encoded(Box<[u8]>),
+    /// A connection that is handed over: its socket, its TLS state, and the only frame read from
+    /// it.
     Socket { socket: OwnedFd, seal: Option<Box<Seal>>, hello: Box<[u8]> },
-    /// From ring to ring: of a connection that one has and the other is asked by.
+    /// Between rings: about a connection whose socket one lane has and whose requests the other
+    /// executes.
     Relayed(Relayed),
-    /// From ring to ring: the kernel has been told that its queues are welcome; register yours.
+    /// Between rings: the kernel accepted queues over io_uring; register yours.
     RegisterKernelQueues,
 }
 
-/// What goes between the lane that has a connection's socket and the one that has its requests.
+/// Between a connection's proxy lane, which has the socket, and its executing lane.
 pub(crate) struct Relayed {
-    /// What the former calls it.
-    pub(crate) front: ConnId,
-    pub(crate) word: Word,
+    /// The proxy lane's id of the connection.
+    pub(crate) proxy_conn: ConnId,
+    pub(crate) message: RelayedMessage,
 }
 
-/// Of such a connection.
-pub(crate) enum Word {
-    /// From the lane with the socket.
-    Said(Said),
-    /// To it.
-    Told(Told),
+/// About such a connection.
+pub(crate) enum RelayedMessage {
+    /// From the proxy lane.
+    ToExecutor(ToExecutor),
+    /// To the proxy lane.
+    ToProxy(ToProxy),
 }
 
-/// Secrets for a lane; the sender is dropped when the lane takes them.
-struct Delivery {
+/// New secrets for a lane; `taken` is dropped when the lane takes them.
+struct SecretsUpdate {
     secrets: Option<Secrets>,
     taken: Option<Sender<Infallible>>,
 }
 
-/// Nothing is ever left half done in there.
-fn lock(secrets: &Mutex<Option<Delivery>>) -> MutexGuard<'_, Option<Delivery>> {
+/// Locks; a poisoned lock is used, because every critical section leaves the data consistent.
+fn lock(secrets: &Mutex<Option<SecretsUpdate>>) -> MutexGuard<'_, Option<SecretsUpdate>> {
     secrets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What others need to know of a lane.
-struct Bell {
+/// What other threads signal to a lane.
+struct LaneSignals {
     sleeping: AtomicBool,
     stop: AtomicBool,
     /// Another thread has something for this lane.
-    news: AtomicBool,
-    /// Of that, the secrets that were given last.
-    secrets: Mutex<Option<Delivery>>,
+    notified: AtomicBool,
+    /// The latest secrets that were set and not taken.
+    secrets: Mutex<Option<SecretsUpdate>>,
     event: OwnedFd,
 }
 
-impl Bell {
-    /// Wakes the lane if it sleeps.
+impl LaneSignals {
+    /// Wakes the lane if it sleeps; returns whether it did.
     fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let asleep = self.sleeping.load(Ordering::Relaxed);
         let mine = asleep && self.sleeping.swap(false, Ordering::SeqCst);
         if mine {
-            self.knock();
+            self.write_event();
         }
         mine
     }
 
-    fn knock(&self) {
-        // Fails only when 2^64 - 2 knocks were not heard.
+    fn write_event(&self) {
+        // Fails only if the counter is full, after 2^64 - 2 unread wakeups.
         rustix::io::write(&self.event, &1_u64.to_ne_bytes()).ok();
     }
 }
 
-/// Tells a lane from any thread that the process is asked to end.
+/// Stops a lane, from any thread.
 #[derive(Clone)]
 pub struct Stopper {
-    bells: Arc<[Bell]>,
+    signals: Arc<[LaneSignals]>,
     lane: usize,
 }
 
 impl Stopper {
     /// The lane's core gets [`interface::Event::Stop`], once.
     pub fn stop(&self) {
-        let bell = &self.bells[self.lane];
-        bell.stop.store(true, Ordering::SeqCst);
-        bell.knock();
+        let signals = &self.signals[self.lane];
+        signals.stop.store(true, Ordering::SeqCst);
+        signals.write_event();
     }
 }
 
-/// Tells a lane from any thread that there is something for it.
+/// Wakes a lane, from any thread.
 #[derive(Clone)]
 pub struct Waker {
-    bells: Arc<[Bell]>,
+    signals: Arc<[LaneSignals]>,
     lane: usize,
 }
 
 impl Waker {
     /// The lane takes a turn soon, whatever it waits for.
     pub fn wake(&self) {
-        let bell = &self.bells[self.lane];
-        bell.news.store(true, Ordering::SeqCst);
-        bell.wake();
+        let signals = &self.signals[self.lane];
+        signals.notified.store(true, Ordering::SeqCst);
+        signals.wake();
     }
 
-    /// The lane's core gets [`interface::Event::Secrets`] soon, instead of earlier ones that it has not taken yet.
-    /// `taken` is dropped when the lane takes them: frames that arrive later are checked against them.
-    pub fn give_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
-        let delivery = Some(Delivery { secrets, taken });
-        *lock(&self.bells[self.lane].secrets) = delivery;
+    /// The lane's core gets [`interface::Event::Secrets`] soon, instead of earlier ones that it has
+    /// not taken. `taken` is dropped when the lane takes them: frames that arrive later are checked
+    /// against them.
+    pub fn set_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
+        let update = Some(SecretsUpdate { secrets, taken });
+        *lock(&self.signals[self.lane].secrets) = update;
         self.wake();
     }
 
@@ -155,24 +158,24 @@ impl Mesh {
     ///
     /// # Errors
     /// When the process has no descriptors left.
-    pub fn posts(lane_count: u16) -> io::Result<Vec<Post>> {
+    pub fn mailboxes(lane_count: u16) -> io::Result<Vec<Mailbox>> {
         let lane_count = usize::from(lane_count);
-        let mut bells = Vec::with_capacity(lane_count);
+        let mut signals = Vec::with_capacity(lane_count);
         for _ in 0..lane_count {
             let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-            bells.push(Bell {
+            signals.push(LaneSignals {
                 sleeping: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
-                news: AtomicBool::new(false),
+                notified: AtomicBool::new(false),
                 secrets: Mutex::new(None),
                 event,
             });
         }
-        let bells: Arc<[Bell]> = bells.into();
-        let mut posts: Vec<Post> = (0..lane_count)
-            .map(|lane| Post {
+        let signals: Arc<[LaneSignals]> = signals.into();
+        let mut mailboxes: Vec<Mailbox> = (0..lane_count)
+            .map(|lane| Mailbox {
                 lane,
-                bells: Arc::clone(&bells),
+                signals: Arc::clone(&signals),
                 outgoing: Vec::with_capacity(lane_count),
                 incoming: Vec::with_capacity(lane_count),
                 waiting_count: 0,
@@ -183,39 +186,39 @@ impl Mesh {
         for from in 0..lane_count {
             for to in 0..lane_count {
                 let (producer, consumer) = RingBuffer::new(queue_count(lane_count));
-                posts[from].outgoing.push(Outgoing {
+                mailboxes[from].outgoing.push(Outgoing {
                     queue: producer,
                     waiting: VecDeque::new(),
                     written: false,
                 });
-                posts[to].incoming.push(consumer);
+                mailboxes[to].incoming.push(consumer);
             }
         }
-        Ok(posts)
+        Ok(mailboxes)
     }
 }
 
 struct Outgoing {
-    queue: Producer<Letter>,
-    /// What did not fit.
-    waiting: VecDeque<Letter>,
-    /// Something was put into the queue since the last wake-up.
+    queue: Producer<QueuedMessage>,
+    /// Messages that did not fit.
+    waiting: VecDeque<QueuedMessage>,
+    /// Something was put into the queue since the last wakeup.
     written: bool,
 }
 
 /// One lane's mailbox.
-pub struct Post {
+pub struct Mailbox {
     lane: usize,
-    bells: Arc<[Bell]>,
+    signals: Arc<[LaneSignals]>,
     outgoing: Vec<Outgoing>,
-    incoming: Vec<Consumer<Letter>>,
+    incoming: Vec<Consumer<QueuedMessage>>,
     waiting_count: usize,
     in_count: u64,
     out_count: u64,
 }
 
-impl Post {
-    /// Whose it is.
+impl Mailbox {
+    /// The lane it belongs to.
     #[must_use]
     pub fn lane(&self) -> LaneId {
         LaneId(u16::try_from(self.lane).unwrap_or(u16::MAX))
@@ -224,127 +227,128 @@ impl Post {
     /// How many lanes there are.
     #[must_use]
     pub fn lane_count(&self) -> usize {
-        self.bells.len()
+        self.signals.len()
     }
 
-    /// For stopping this lane from elsewhere.
+    /// Stops this lane.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { bells: Arc::clone(&self.bells), lane: self.lane }
+        Stopper { signals: Arc::clone(&self.signals), lane: self.lane }
     }
 
-    /// For telling this lane from elsewhere that there is something for it.
+    /// Wakes this lane.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker { bells: Arc::clone(&self.bells), lane: self.lane }
+        Waker { signals: Arc::clone(&self.signals), lane: self.lane }
     }
 
-    /// Writes to a lane; it is woken by the next [`Self::wake_readers`].
-    pub(crate) fn send(&mut self, to: usize, letter: Letter) {
+    /// Sends to a lane, which the next [`Self::wake_readers`] wakes.
+    pub(crate) fn send(&mut self, to: usize, message: QueuedMessage) {
         self.out_count += u64::from(to != self.lane);
         let outgoing = &mut self.outgoing[to];
         if outgoing.waiting.is_empty() {
             outgoing.written = true;
-            if let Err(PushError::Full(letter)) = outgoing.queue.push(letter) {
-                outgoing.waiting.push_back(letter);
+            if let Err(PushError::Full(message)) = outgoing.queue.push(message) {
+                outgoing.waiting.push_back(message);
                 self.waiting_count += 1;
             }
         } else {
-            outgoing.waiting.push_back(letter);
+            outgoing.waiting.push_back(message);
             self.waiting_count += 1;
         }
     }
 
-    /// Wakes every lane that was written to and sleeps; returns how many that were.
+    /// Wakes every sleeping lane that was sent to; returns how many.
     pub(crate) fn wake_readers(&mut self) -> u64 {
         let mut woken_count = 0;
         for (to, outgoing) in self.outgoing.iter_mut().enumerate() {
-            while let Some(letter) = outgoing.waiting.pop_front() {
-                if let Err(PushError::Full(letter)) = outgoing.queue.push(letter) {
-                    outgoing.waiting.push_front(letter);
+            while let Some(message) = outgoing.waiting.pop_front() {
+                if let Err(PushError::Full(message)) = outgoing.queue.push(message) {
+                    outgoing.waiting.push_front(message);
                     break;
                 }
                 outgoing.written = true;
                 self.waiting_count -= 1;
             }
-            if std::mem::take(&mut outgoing.written) && self.bells[to].wake() {
+            if std::mem::take(&mut outgoing.written) && self.signals[to].wake() {
                 woken_count += 1;
             }
         }
         woken_count
     }
 
-    /// Letters read from peer lanes so far.
+    /// Messages read from peer lanes so far.
     pub(crate) const fn in_count(&self) -> u64 {
         self.in_count
     }
 
-    /// Letters written to peer lanes so far.
+    /// Messages sent to peer lanes so far.
     pub(crate) const fn out_count(&self) -> u64 {
         self.out_count
     }
 
-    /// Whether letters wait here for room at their reader.
+    /// Whether messages wait here because a reader's queue is full.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.waiting_count > 0
     }
 
-    /// Says that this lane is about to sleep. Returns whether it may: nothing is there to be read.
+    /// Sets the sleep flag. Returns whether the lane may sleep: there is nothing to read.
     pub(crate) fn fall_asleep(&mut self) -> bool {
-        self.bells[self.lane].sleeping.store(true, Ordering::SeqCst);
+        self.signals[self.lane].sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let nothing = !self.has_news();
+        let nothing = !self.has_pending();
         if !nothing {
             self.wake_up();
         }
         nothing
     }
 
-    /// Whether there is something to be read, or the process was asked to end.
-    pub(crate) fn has_news(&mut self) -> bool {
-        let bell = &self.bells[self.lane];
-        let called = bell.stop.load(Ordering::SeqCst) || bell.news.load(Ordering::SeqCst);
-        called || !self.incoming.iter().all(Consumer::is_empty)
+    /// Whether there is something to read, or the lane was asked to stop.
+    pub(crate) fn has_pending(&mut self) -> bool {
+        let signals = &self.signals[self.lane];
+        let signalled =
+            signals.stop.load(Ordering::SeqCst) || signals.notified.load(Ordering::SeqCst);
+        signalled || !self.incoming.iter().all(Consumer::is_empty)
     }
 
-    /// Says that this lane is up.
+    /// Clears the sleep flag.
     pub(crate) fn wake_up(&self) {
-        self.bells[self.lane].sleeping.store(false, Ordering::Relaxed);
+        self.signals[self.lane].sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Reads letters, at most `count_max` per lane.
-    pub(crate) fn read(&mut self, count_max: usize, mut take: impl FnMut(LaneId, Letter)) {
+    /// Reads messages, at most `count_max` per lane.
+    pub(crate) fn read(&mut self, count_max: usize, mut take: impl FnMut(LaneId, QueuedMessage)) {
         for (from, consumer) in self.incoming.iter_mut().enumerate() {
             let from = LaneId(u16::try_from(from).unwrap_or(u16::MAX));
             for _ in 0..count_max {
-                let Ok(letter) = consumer.pop() else { break };
+                let Ok(message) = consumer.pop() else { break };
                 self.in_count += u64::from(usize::from(from.0) != self.lane);
-                take(from, letter);
+                take(from, message);
             }
         }
     }
 
-    /// Whether the process was asked to end since the last call.
+    /// Whether a stop was requested since the last call.
     pub(crate) fn take_stop(&self) -> bool {
-        let stop = &self.bells[self.lane].stop;
+        let stop = &self.signals[self.lane].stop;
         stop.load(Ordering::Relaxed) && stop.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether another thread had something for this lane since the last call.
-    pub(crate) fn take_news(&self) -> bool {
-        let news = &self.bells[self.lane].news;
-        news.load(Ordering::Relaxed) && news.swap(false, Ordering::SeqCst)
+    /// Whether another thread signalled this lane since the last call.
+    pub(crate) fn take_notified(&self) -> bool {
+        let notified = &self.signals[self.lane].notified;
+        notified.load(Ordering::Relaxed) && notified.swap(false, Ordering::SeqCst)
     }
 
-    /// The secrets that another thread gave since the last call; `Some(None)`: it found none.
+    /// The secrets that were set since the last call; `Some(None)`: there are none.
     pub(crate) fn take_secrets(&self) -> Option<Option<Secrets>> {
-        let Delivery { secrets, taken } = lock(&self.bells[self.lane].secrets).take()?;
+        let SecretsUpdate { secrets, taken } = lock(&self.signals[self.lane].secrets).take()?;
         drop(taken);
         Some(secrets)
     }
 
-    /// Readable when somebody knocked; 8 bytes to be read.
+    /// The eventfd of wakeups; 8 bytes are read from it.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.bells[self.lane].event.as_fd()
+        self.signals[self.lane].event.as_fd()
     }
 }

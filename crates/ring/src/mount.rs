@@ -1,7 +1,7 @@
 //! Mounting and unmounting.
 //!
-//! Root mounts by itself; others through `fusermount3` ([`crate::mount_tool`]).
-//! Nothing is served here: the first request waits in the device until a ring reads it.
+//! Root mounts by itself; other users through `fusermount3` ([`crate::mount_tool`]). Nothing is
+//! served here: the first request waits in the device until a ring reads it.
 
 use crate::abi::KERNEL_DATA_BYTES_MAX;
 use crate::mount_tool::{mount_by_tool, unmount_by_tool};
@@ -14,14 +14,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// What a mount is like.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Shown as the device, such as `server:7117/data`.
     pub source: String,
-    /// Other users than the one who mounts may use it.
+    /// Users other than the mounting one may access it.
     pub allow_other: bool,
-    /// What the kernel itself sees to, such as `RDONLY`. Root alone may leave out `NOSUID` and
+    /// Flags that the kernel implements, such as `RDONLY`. Only root may leave out `NOSUID` and
     /// `NODEV`.
     pub flags: MountFlags,
 }
@@ -36,10 +36,10 @@ impl Default for MountOptions {
 /// The file system's type.
 const FS_TYPE: &str = "fuse.lanefs";
 
-/// Mounts on `dir` and gives the device, non-blocking.
+/// Mounts on `dir` and returns the device, non-blocking.
 ///
 /// # Errors
-/// When there is no `/dev/fuse`, or no right to mount; the text says what to do.
+/// When there is no `/dev/fuse`, or no permission to mount; the text says what to do.
 pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let device = match rustix::fs::open("/dev/fuse", flags, Mode::empty()) {
@@ -68,28 +68,28 @@ pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     }
 }
 
-/// PrivilegedBits what is mounted on `dir` other flags, all of them.
+/// Replaces all flags of the mount on `dir`.
 ///
 /// # Errors
-/// `EBUSY` when it becomes one for reading and files are open for writing; others as the system says.
+/// `EBUSY` when it becomes read-only while files are open for writing; others are the system's.
 pub fn remount(dir: &Path, flags: MountFlags) -> io::Result<()> {
     Ok(rustix::mount::mount_remount(dir, flags, c"")?)
 }
 
-/// Whether the mount of this device still exists, in sight or not.
+/// Whether this device's mount still exists, visible or not.
 ///
 /// # Errors
-/// As the system says.
+/// The system's.
 pub fn is_connected(device: impl AsFd) -> io::Result<bool> {
     let mut polled = [PollFd::new(&device, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default()))?;
     Ok(!polled[0].revents().contains(PollFlags::ERR))
 }
 
-/// Unmounts. `lazy`: away from sight at once, ended when its last user ends.
+/// Unmounts. `lazy`: detached at once, ended when its last user closes it.
 ///
 /// # Errors
-/// `EBUSY` when somebody uses it and it is not lazy; others as the system says.
+/// `EBUSY` when it is in use and `lazy` is not set; others are the system's.
 pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(dir, flags) {

@@ -1,7 +1,7 @@
-//! Mounting and unmounting by `fusermount3`, for those who may not: it is set-user-id root, checks
-//! what a user may mount where, and hands the device back over a socket.
+//! Mounting and unmounting by `fusermount3`, for unprivileged users: it is set-user-id root, checks
+//! what a user may mount where, and passes the device back over a socket.
 //!
-//! What it refuses is explained here, in its own words and with the remedy.
+//! Its refusals are reported in its own words, with the remedy.
 
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
@@ -21,11 +21,11 @@ use crate::abi::KERNEL_DATA_BYTES_MAX;
 use crate::mount::MountOptions;
 
 const NAME: &str = "fusermount3";
-/// Where it is looked for without a `$PATH`: mount(8) takes an ordinary user's away.
+/// Where it is searched for without a `$PATH`: mount(8) clears an ordinary user's.
 const FOLDERS: &str = "/usr/bin:/bin";
 const SET_USER_ID: u32 = 0o4000;
 
-/// What it calls the flags of a mount.
+/// Its names of mount flags.
 const FLAGS: [(MountFlags, &str); 6] = [
     (MountFlags::RDONLY, "ro"),
     (MountFlags::NOSUID, "nosuid"),
@@ -35,7 +35,7 @@ const FLAGS: [(MountFlags, &str); 6] = [
     (MountFlags::NODIRATIME, "nodiratime"),
 ];
 
-/// Why `fusermount3` can mount nothing for this process: one sentence with its remedy.
+/// Why `fusermount3` cannot mount for this process: one sentence with the remedy.
 #[must_use]
 pub fn mount_tool_obstacle() -> Option<String> {
     match find() {
@@ -51,7 +51,7 @@ fn find() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(NAME)).find(|program| program.is_file())
 }
 
-/// Why the tool has no more rights than we have.
+/// Why the tool has no more privileges than this process.
 fn powerless(path: &Path) -> Option<String> {
     let shown = path.display();
     let metadata = std::fs::metadata(path).ok()?;
@@ -61,7 +61,7 @@ fn powerless(path: &Path) -> Option<String> {
              (or reinstall Debian's package fuse3), or run it as root"
         ));
     }
-    // Should it not be known, the tool itself says what it lacks.
+    // If this is unknown, the tool itself reports what it lacks.
     if rustix::thread::no_new_privs().unwrap_or(false) {
         return Some(format!(
             "no right to mount, and {shown} gains none here: this process was started with \
@@ -91,7 +91,7 @@ pub(crate) fn mount_by_tool(dir: &Path, options: &MountOptions) -> io::Result<Ow
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     let device = receive_device(&ours).inspect_err(|_| {
-        // It is mounted, and nobody will ever serve it; why that is matters more than this.
+        // The mount will never be served; the error that led here matters more than this one.
         unmount_by_tool(dir, true).ok();
     })?;
     let flags = rustix::fs::fcntl_getfl(&device)?;
@@ -100,7 +100,7 @@ pub(crate) fn mount_by_tool(dir: &Path, options: &MountOptions) -> io::Result<Ow
 }
 
 fn settings(options: &MountOptions) -> String {
-    // A comma or backslash of the source is not the end of it.
+    // Commas and backslashes in the source are escaped.
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut settings = format!("fsname={source},subtype=lanefs,max_read={KERNEL_DATA_BYTES_MAX}");
     for (flag, name) in FLAGS {
@@ -132,36 +132,36 @@ pub(crate) fn unmount_by_tool(dir: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::new(kind, unmount_refusal(text)))
 }
 
-/// What the tool said when it did not unmount, and what to do.
+/// The tool's message when it did not unmount, with the remedy.
 fn unmount_refusal(words: String) -> String {
     const TABLE: &str = "/etc/mtab";
     if words.contains(TABLE) && words.contains("No such file") {
-        // A system without systemd that debootstrap has made lacks it.
+        // A system without systemd, made by debootstrap, lacks it.
         return format!("{words}: make it with `ln -s /proc/self/mounts {TABLE}` as root");
     }
     words
 }
 
-/// The tool with nothing to read, speaking the one language that is understood here.
+/// The tool without input, with messages in English.
 fn tool() -> io::Result<Command> {
     let found = find().ok_or_else(|| {
         let text = mount_tool_obstacle().unwrap_or_else(|| format!("no {NAME}"));
         io::Error::new(io::ErrorKind::PermissionDenied, text)
     })?;
     let mut command = Command::new(found);
-    // A group of its own: Ctrl-C is for us, and ends no tool in the middle of its work.
+    // A process group of its own: Ctrl-C must not interrupt the tool in the middle of its work.
     command.process_group(0).stdin(Stdio::null()).env("LC_ALL", "C");
     Ok(command)
 }
 
-/// What the tool said.
+/// The tool's message.
 fn words(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let text = text.trim();
     if text.is_empty() { format!("{NAME}: {}", output.status) } else { text.replace('\n', "; ") }
 }
 
-/// What the tool said when it did not mount, and what to do.
+/// The tool's message when it did not mount, with the remedy.
 fn refusal(words: &str) -> String {
     if words.contains("user_allow_other") {
         return format!(
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_those_of_the_tool() {
+    fn options_are_formatted_for_the_tool() {
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
         let source = r"lanefs://a,b\c".to_owned();
         let settings = settings(&MountOptions { source, allow_other: true, flags });
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_of_mounts_has_a_remedy() {
+    fn a_missing_mtab_has_a_remedy() {
         let words = "fusermount3: failed to open /etc/mtab: No such file or directory";
         let text = unmount_refusal(words.to_owned());
         assert!(text.ends_with("`ln -s /proc/self/mounts /etc/mtab` as root"), "{text}");

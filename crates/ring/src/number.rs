@@ -1,7 +1,7 @@
-//! Conversions between integer widths that cannot lose anything here, in one place.
+//! Conversions between integer widths that are lossless in this crate.
 //!
-//! Everything counted in this crate is bounded far below 4 GiB (a frame, a buffer, an iovec) or is
-//! a 64-bit offset on a 64-bit machine; a value outside is a bug and stops the process.
+//! Every count here is far below 4 GiB (a frame, a buffer, an iovec) or is a 64-bit offset on a
+//! 64-bit machine; a value outside is a bug and stops the process.
 
 use interface::Errno;
 

@@ -1,10 +1,9 @@
-//! Objects: one file each under the store, opened when needed, kept open while room allows.
+//! Objects: one file each in the store, opened on demand, kept open while the limit allows.
 //!
-//! It owns paths, descriptors and the order of what is done to one object; each thing to be done
-//! is a [`Job`] and its steps are in `job`. Invariants: an object with jobs is never forgotten;
-//! jobs of one object start in the order they came; truncate and remove run alone, a sync starts
-//! when all before it have ended. Reads and writes of one object that overlap in time and range
-//! are the core's to avoid.
+//! This module owns paths, descriptors and the order of operations on one object; each operation is
+//! a [`Job`], and `job` has its steps. Invariants: an object with jobs is not closed; jobs of one
+//! object start in order; truncate and remove run alone, a sync starts when all earlier jobs are
+//! done. The core avoids concurrent reads and writes of overlapping ranges of one object.
 
 use crate::config::Counters;
 use crate::job::{Job, JobKind};
@@ -19,16 +18,17 @@ use std::sync::Arc;
 
 /// Whether an object's file is open.
 pub(crate) enum FileState {
-    /// Nobody has looked.
+    /// Not opened yet.
     Unknown,
-    /// The front job is opening it.
+    /// The first job is opening it.
     Opening,
-    /// Here it is; `direct` is the same file past the page cache, where that is wanted and possible.
+    /// Open; `direct` is the same file opened past the page cache, where that is configured and
+    /// supported.
     Open { file: Arc<OwnedFd>, direct: Option<OwnedFd> },
 }
 
 impl FileState {
-    /// An open file is about to be closed by being dropped, which is a system call.
+    /// Counts the close of an open file that is about to be dropped.
     pub(crate) fn count_close(&self, tools: &mut Tools) {
         tools.counters.syscall_count += match self {
             Self::Open { direct: Some(_), .. } => 2,
@@ -38,14 +38,14 @@ impl FileState {
     }
 }
 
-/// What is known of an object.
+/// An object's state.
 pub(crate) struct OpenObject {
     pub(crate) object: Object,
     pub(crate) file: FileState,
     /// Its directory entry is known to be durable.
     pub(crate) entry_durable: bool,
     running_count: u32,
-    /// Reads and writes that the driver has.
+    /// Reads and writes in flight.
     moving_count: u32,
     /// A job that runs alone is running.
     alone: bool,
@@ -57,66 +57,67 @@ pub(crate) struct OpenObject {
 /// All objects of a lane.
 pub(crate) struct Objects {
     pub(crate) dir: Arc<OwnedFd>,
-    /// Large reads may stay in the file.
-    pub(crate) lends: bool,
-    /// The kernel can tell what the page cache has.
+    /// Large reads may be sent from the file.
+    pub(crate) uses_file_ranges: bool,
+    /// The kernel can report what the page cache has.
     pub(crate) knows_cached: bool,
-    /// Objects are opened once more, past the page cache.
+    /// Objects are also opened past the page cache.
     pub(crate) direct: bool,
-    /// Reads and writes that the driver has, of all objects.
+    /// Reads and writes in flight, of all objects.
     moving_count: u32,
     open_count_max: usize,
     /// See `segments`.
     pub(crate) segment_bytes: u64,
-    /// Objects that have, or had, more than one. Whoever uses an object has asked for its size first.
-    pub(crate) far: HashSet<Object>,
+    /// Objects that have, or had, more than one. The core asks for an object's size before using
+    /// it.
+    pub(crate) segmented: HashSet<Object>,
     slots: Vec<Option<OpenObject>>,
     free: Vec<u32>,
     by_object: HashMap<Object, u32>,
-    /// Of the eviction clock.
+    /// Hand of the eviction clock.
     hand: usize,
     /// Boxed, because the kernel reads paths in them.
     jobs: Vec<Option<Box<Job>>>,
     idle_jobs: Vec<u32>,
-    /// Boxes of jobs that have ended.
+    /// Boxes of finished jobs, for reuse.
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     spare: Vec<Box<Job>>,
     /// Jobs that wait for a buffer.
     starved: VecDeque<u32>,
     /// Directories (shard, and directory in it) whose own entries are durable.
     pub(crate) durable_dirs: HashSet<(u16, u8)>,
-    /// Whoever syncs a file that was just made has its name, and those of its directories, durable.
+    /// Syncing a new file makes its name and its directories' names durable.
     pub(crate) names_follow_files: bool,
     removals: Removals,
 }
 
-/// Removals whose names are gone and not yet durably so. One of them at a time syncs its directory, for
-/// all whose names went before: the file system's log has them in their order.
+/// Removals whose names are unlinked and not yet durably so. One of them at a time syncs its
+/// directory for all earlier ones: the file system's journal keeps their order.
 #[derive(Default)]
 struct Removals {
-    /// Somebody syncs.
-    led: bool,
-    /// For whom he does.
-    following: Vec<u32>,
-    /// Who came meanwhile.
+    /// A removal is syncing.
+    has_leader: bool,
+    /// The removals that it syncs for.
+    followers_of_leader: Vec<u32>,
+    /// Removals that came meanwhile.
     waiting: Vec<u32>,
 }
 
-/// Whether a file system makes durable, with a file, all that was done to names before. These three
-/// do: their log is durable up to the file's last change, and making it came before that
-/// (`docs/decisions/object-names.md`). Of others nothing is taken for granted.
+/// Whether a file system makes all earlier directory changes durable with a synced file. These
+/// three do: a sync writes their journal up to the file's last change, which follows its creation
+/// (`docs/decisions/object-names.md`). Others are not assumed to.
 fn names_follow_files(dir: &OwnedFd) -> bool {
-    /// What the kernel calls them: ext4, XFS, btrfs.
+    /// The file system types' magic numbers: ext4, XFS, btrfs.
     const MAGICS: [i64; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
     fstatfs(dir).is_ok_and(|found| MAGICS.contains(&found.f_type))
 }
 
 impl Objects {
-    /// `names`: whether they follow files, if not as the file system is known to have it.
+    /// `names`: whether names follow files; default: by the file system.
     pub(crate) fn new(
         dir: OwnedFd,
         (open_count_max, segment_bytes): (usize, u64),
-        (lends, direct): (bool, bool),
+        (uses_file_ranges, direct): (bool, bool),
         names: Option<bool>,
     ) -> Self {
         let names_follow_files = names.unwrap_or_else(|| names_follow_files(&dir));
@@ -125,8 +126,8 @@ impl Objects {
             removals: Removals::default(),
             dir: Arc::new(dir),
             segment_bytes,
-            far: HashSet::new(),
-            lends,
+            segmented: HashSet::new(),
+            uses_file_ranges,
             knows_cached: true,
             direct,
             moving_count: 0,
@@ -143,7 +144,7 @@ impl Objects {
         }
     }
 
-    /// Space under the store.
+    /// Space of the store's file system.
     pub(crate) fn space(&self, ticket: Ticket, tools: &mut Tools) -> Event {
         tools.counters.syscall_count += 1;
         let result = fstatvfs(&*self.dir).map_err(errno_of).map(|found| StoreSpace {
@@ -155,7 +156,7 @@ impl Objects {
         Event::Store(StoreEvent::Space { ticket, result })
     }
 
-    /// Begins something.
+    /// Starts an operation.
     pub(crate) fn begin(&mut self, object: Object, kind: JobKind, tools: &mut Tools) {
         let object_index = self.slot_of(object, tools);
         let job = Job::new(kind, object_index, ObjectPath::new(object));
@@ -180,22 +181,23 @@ impl Objects {
         self.start_waiting(object_index, tools);
     }
 
-    /// Starts the jobs at the front that may start.
+    /// Starts waiting jobs, as far as they may start.
     fn start_waiting(&mut self, object_index: u32, tools: &mut Tools) {
         loop {
             let slot = self.slot(object_index);
             let Some(job_index) = slot.waiting.front().copied() else { return };
             let kind = self.job(job_index).kind;
             let (mut alone, last) = kind.order();
-            // What makes a second segment finds nobody in the first one.
+            // A job that makes a second segment must not run beside jobs on the first one.
             let object = self.slot(object_index).object;
-            alone |=
-                kind.creates() && kind.end() > self.segment_bytes && !self.far.contains(&object);
+            alone |= kind.creates()
+                && kind.end() > self.segment_bytes
+                && !self.segmented.contains(&object);
             let slot = self.slot(object_index);
             let opening = matches!(slot.file, FileState::Opening);
             let closed = matches!(slot.file, FileState::Unknown);
             let blocked = slot.alone || opening || (slot.running_count > 0 && (alone || last));
-            // While the object is not open the front job alone runs: it opens it.
+            // While the object is not open, only the first job runs: it opens the object.
             if blocked || (closed && slot.running_count > 0) {
                 return;
             }
@@ -210,7 +212,7 @@ impl Objects {
     pub(crate) fn on_job(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
         let object_index = self.job(index).object_index;
         self.step(index, Some(result), tools);
-        // It may have opened the object or made room for what must run alone.
+        // The job may have opened the object or ended what a waiting job must not run beside.
         self.start_waiting(object_index, tools);
     }
 
@@ -223,41 +225,42 @@ impl Objects {
             let slot = self.slot(job.object_index);
             slot.running_count -= 1;
             slot.alone = false;
-            let led = job.leads.then_some(job.synced);
+            let leader_synced = job.leads.then_some(job.synced);
             self.spare.push(job);
-            if let Some(synced) = led {
-                self.on_led(synced, tools);
+            if let Some(synced) = leader_synced {
+                self.on_leader_synced(synced, tools);
             }
         } else {
             self.jobs[index as usize] = Some(job);
         }
     }
 
-    /// A name is gone: whether its job is the one that syncs.
-    pub(crate) fn follow(&mut self, index: u32) -> bool {
-        if std::mem::replace(&mut self.removals.led, true) {
+    /// A name was unlinked; returns whether its job is the one that syncs.
+    pub(crate) fn join_removals(&mut self, index: u32) -> bool {
+        if std::mem::replace(&mut self.removals.has_leader, true) {
             self.removals.waiting.push(index);
             return false;
         }
         true
     }
 
-    /// Who synced for others is done: so are they, and the last who came meanwhile is the next.
-    fn on_led(&mut self, synced: Option<Result<(), Errno>>, tools: &mut Tools) {
-        self.removals.led = false;
-        let followers = std::mem::take(&mut self.removals.following);
+    /// The syncing removal is done, and with it those that it synced for; the last waiting one
+    /// syncs next.
+    fn on_leader_synced(&mut self, synced: Option<Result<(), Errno>>, tools: &mut Tools) {
+        self.removals.has_leader = false;
+        let followers = std::mem::take(&mut self.removals.followers_of_leader);
         match synced {
             Some(result) => {
                 for index in followers {
                     self.on_job(index, result.map(|()| 0), tools);
                 }
             }
-            // His directory was not there, so there was nothing to sync.
+            // Its directory did not exist, so nothing was synced.
             None => self.removals.waiting.extend(followers),
         }
         if let Some(next) = self.removals.waiting.pop() {
-            self.removals.led = true;
-            self.removals.following = std::mem::take(&mut self.removals.waiting);
+            self.removals.has_leader = true;
+            self.removals.followers_of_leader = std::mem::take(&mut self.removals.waiting);
             self.step(next, None, tools);
         }
     }
@@ -272,7 +275,7 @@ impl Objects {
         !self.starved.is_empty()
     }
 
-    /// Whether something is being done to an object.
+    /// Whether any job runs.
     pub(crate) const fn is_busy(&self) -> bool {
         self.idle_jobs.len() < self.jobs.len()
     }
@@ -322,7 +325,8 @@ impl Objects {
         index
     }
 
-    /// Closes an object that was not used lately. Those with jobs stay, be they as many as may be.
+    /// Closes an object that was not used lately. Objects with jobs stay open, even beyond the
+    /// limit.
     fn forget_one(&mut self, tools: &mut Tools) {
         for _ in 0..2 * self.slots.len() {
             self.hand = (self.hand + 1) % self.slots.len();
@@ -346,8 +350,8 @@ impl Objects {
         slot
     }
 
-    /// The driver gets a read or write of an object.
-    pub(crate) fn count_moving(&mut self, object_index: u32, counters: &mut Counters) {
+    /// A read or write of an object was started.
+    pub(crate) fn count_move_begun(&mut self, object_index: u32, counters: &mut Counters) {
         self.moving_count += 1;
         counters.object_under_way_max = counters.object_under_way_max.max(self.moving_count);
         let slot = self.slot(object_index);
@@ -356,14 +360,14 @@ impl Objects {
             counters.object_under_way_one_max.max(slot.moving_count);
     }
 
-    /// It has answered.
-    pub(crate) fn count_moved(&mut self, object_index: u32) {
+    /// It has completed.
+    pub(crate) fn count_move_ended(&mut self, object_index: u32) {
         self.moving_count -= 1;
         self.slot(object_index).moving_count -= 1;
     }
 
     fn job(&self, index: u32) -> &Job {
-        let Some(job) = self.jobs[index as usize].as_ref() else { panic!("job {index} is gone") };
+        let Some(job) = self.jobs[index as usize].as_ref() else { panic!("job {index} has ended") };
         job
     }
 

@@ -1,12 +1,12 @@
-//! Where an object lies in the store.
+//! An object's path in the store.
 
 use interface::Object;
 use std::io::Write as _;
 
-/// Where an object lies, relative to the store, NUL-terminated.
+/// An object's path, relative to the store, NUL-terminated.
 pub(crate) struct ObjectPath {
     pub(crate) bytes: [u8; 48],
-    /// Ends of the two directories' names.
+    /// Ends of the two directory names.
     pub(crate) dir_ends: [usize; 2],
     /// Shard, and directory in it.
     pub(crate) dirs: (u16, u8),
@@ -20,7 +20,7 @@ impl ObjectPath {
         let mut dir_ends = [0; 2];
         let mut rest = &mut bytes[..];
         let mut left_bytes = [0; 2];
-        // 4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit, and a NUL stays behind them.
+        // 4 + 1 + 2 + 1 + 16 + 1 + 8 bytes and a NUL fit.
         let mut fits = write!(rest, "{shard:02x}").is_ok();
         left_bytes[0] = rest.len();
         fits &= write!(rest, "/{folder:02x}").is_ok();

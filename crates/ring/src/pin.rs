@@ -27,23 +27,23 @@ pub(crate) fn may_run_on(cores: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
-/// The cores that this process may use, rising.
+/// The cores that this process may use, ascending.
 ///
 /// # Errors
-/// When the system does not tell.
+/// When the system does not report them.
 pub fn usable_cores() -> io::Result<Vec<u16>> {
     let set = sched_getaffinity(None)?;
     let all = 0..u16::try_from(CpuSet::MAX_CPU).unwrap_or(u16::MAX);
     Ok(all.filter(|core| set.is_set(usize::from(*core))).collect())
 }
 
-/// How many cores this process may use; 1 when the system does not tell.
+/// How many cores this process may use; 1 if the system does not report it.
 #[must_use]
 pub fn core_count() -> usize {
     usable_cores().map_or(1, |cores| cores.len().max(1))
 }
 
-/// The cores that may ever be there; the kernel has a FUSE queue for each.
+/// The cores that may ever be present; the kernel has a FUSE queue for each.
 pub(crate) fn possible_cores() -> io::Result<Vec<u16>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     parse_cores(text.trim())
@@ -61,7 +61,7 @@ fn parse_cores(text: &str) -> Option<Vec<u16>> {
     Some(cores)
 }
 
-/// Raises the number of descriptors this process may have to what the system allows; returns it.
+/// Raises the process's descriptor limit to the hard limit; returns it.
 ///
 /// # Errors
 /// When the system refuses.
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cores_are_understood() {
+    fn core_lists_are_parsed() {
         assert_eq!(parse_cores("0-3,8,10-11"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
         assert_eq!(parse_cores("0"), Some(vec![0]));
         assert_eq!(parse_cores("a-b"), None);

@@ -1,6 +1,6 @@
-//! Readings of the clock that need the C library or an instruction, for measuring what each costs.
+//! Clock readings through the C library or an instruction, to measure the cost of each.
 //!
-//! Nothing but benchmarks uses them. Invariant: each does exactly the one reading it is named for.
+//! Only benchmarks use them. Invariant: each does exactly the one reading that it is named for.
 
 use crate::clock::Clock;
 use interface::Now;
@@ -40,7 +40,7 @@ fn joined(whole: i64, part: i64, parts_a_whole: u64) -> u64 {
     whole * parts_a_whole + part
 }
 
-/// The processor's counter of ticks; `None` where it has none that a program may read.
+/// The processor's time stamp counter; `None` where programs cannot read one.
 #[must_use]
 pub fn tick_counter() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
@@ -52,11 +52,11 @@ pub fn tick_counter() -> Option<u64> {
     None
 }
 
-/// The clock of a ring: what is read once a turn.
+/// The clock of a ring, read once a turn.
 pub struct TurnClock(Clock);
 
 impl TurnClock {
-    /// That of the lane which keeps the wall clock's offset.
+    /// The clock of the lane that refreshes the wall clock's offset.
     #[must_use]
     pub fn new() -> Self {
         Self(Clock::new(true))
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readings_of_one_clock_are_of_one_clock() {
+    fn all_readings_of_a_clock_agree() {
         let mut clock = TurnClock::new();
         let first = clock.read();
         let called = monotonic_by_syscall_ns().unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_of_ticks_rises() {
+    fn the_time_stamp_counter_rises() {
         let readings: Vec<_> = (0..1000).map(|_| tick_counter()).collect();
         assert!(readings.is_sorted());
         assert_eq!(readings[0].is_some(), cfg!(target_arch = "x86_64"));

@@ -1,19 +1,18 @@
-//! Objects that are larger than one file can be (16 TiB on ext4): further files of a fixed size, their
-//! segments, in a directory beside the first one.
+//! Objects larger than one file can be (16 TiB on ext4): further files of a fixed size, the
+//! segments, in a directory beside the first file.
 //!
 //! ```text
-//! 05/12/0003000000048234.0            bytes 0 .. S         exactly S long if and only if more follow
+//! 05/12/0003000000048234.0            bytes 0 .. S         S long if and only if more follow
 //! 05/12/0003000000048234.0.d/1        bytes S .. 2 S       or it ends there
 //! 05/12/0003000000048234.0.d/3fffff   the last one's length says where the object ends
 //! ```
-//! Segments that nothing was written to do not exist, and one that is not the last may be short: what
-//! is missing reads as zeros. The first file is made S long before there is a segment and cut after
-//! the last one is gone, so segments beside a shorter file are leftovers and are taken away before
-//! there are new ones.
+//! Segments that were never written do not exist, and all but the last may be short: missing bytes
+//! read as zeros. The first file is made S long before a segment is made, and truncated after the
+//! last segment was removed, so segments beside a shorter file are leftovers and are removed before
+//! new ones are made.
 //!
-//! Everything here may block, so it has a thread for each thing to do; who never writes behind the
-//! first segment never pays for one. It leaves the order of things to its caller: what makes an object
-//! longer than S runs alone.
+//! Every task here may block, so each has a thread of its own; an object within its first segment
+//! needs none. The caller orders the tasks: a task that makes an object longer than S runs alone.
 
 use crate::allocate::{give_back, has_space};
 use crate::number::{errno_of, u64_of, usize_of};
@@ -36,10 +35,10 @@ use std::sync::{Arc, OnceLock};
 pub const SEGMENT_BYTES: u64 = 1 << 41;
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Something to be done to an object of several segments.
+/// An operation on an object of several segments.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Zeros where nothing was written; the object's end is the caller's to know.
+    /// Missing bytes are zeros; the caller knows the object's end.
     Read {
         offset: u64,
         read_bytes: usize,
@@ -60,7 +59,7 @@ pub(crate) enum Task {
         range_bytes: u64,
         mode: i32,
     },
-    /// What a failed allocation left in the first file, which had this size.
+    /// Frees what a failed allocation left in the first file, which had this size.
     GiveBack {
         offset: u64,
         range_bytes: u64,
@@ -71,13 +70,13 @@ pub(crate) enum Task {
         hole: bool,
     },
     Stat,
-    /// All but the first file.
+    /// Syncs all but the first file.
     Sync,
-    /// All but the first file.
+    /// Removes all but the first file.
     Remove,
 }
 
-/// What came of it.
+/// Its result.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
@@ -86,31 +85,31 @@ pub(crate) enum Outcome {
     Stat(ObjectStat),
 }
 
-/// Something that another thread does.
-pub(crate) struct Elsewhere {
-    /// Readable when it is done.
-    pub(crate) bell: OwnedFd,
+/// A task on a thread of its own.
+pub(crate) struct SegmentTask {
+    /// An eventfd, readable when the task is done.
+    pub(crate) done_event: OwnedFd,
     outcome: Arc<OnceLock<Result<Outcome, Errno>>>,
 }
 
-impl Elsewhere {
+impl SegmentTask {
     pub(crate) fn begin(segments: Segments, task: Task) -> Result<Self, Errno> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC).map_err(errno_of)?;
-        let ring = bell.try_clone().map_err(|_| Errno(wire::Status::Io.number()))?;
+        let done_event = eventfd(0, EventfdFlags::CLOEXEC).map_err(errno_of)?;
+        let ring = done_event.try_clone().map_err(|_| Errno(wire::Status::Io.number()))?;
         let outcome = Arc::new(OnceLock::new());
-        let told = Arc::clone(&outcome);
+        let shared = Arc::clone(&outcome);
         let work = move || {
-            told.set(segments.perform(task).map_err(errno_of)).ok();
-            drop(told); // Whoever hears the bell is the only owner.
+            shared.set(segments.perform(task).map_err(errno_of)).ok();
+            drop(shared); // The reader of the event is then the only owner.
             rustix::io::write(&ring, &1_u64.to_ne_bytes()).ok();
         };
         match std::thread::Builder::new().name("lanefs-segments".to_owned()).spawn(work) {
-            Ok(_) => Ok(Self { bell, outcome }),
+            Ok(_) => Ok(Self { done_event, outcome }),
             Err(_) => Err(Errno(wire::Status::Again.number())),
         }
     }
 
-    /// What came of it, once the bell has rung.
+    /// The result, once the event is readable.
     pub(crate) fn end(self) -> Result<Outcome, Errno> {
         let lost = || Err(Errno(wire::Status::Io.number()));
         Arc::try_unwrap(self.outcome).ok().and_then(OnceLock::into_inner).unwrap_or_else(lost)
@@ -123,7 +122,7 @@ pub(crate) struct Segments {
     store: Arc<OwnedFd>,
     /// The first file, if the task needs it.
     first: Option<Arc<OwnedFd>>,
-    /// Of the directory of the others, relative to the store.
+    /// Directory of the other segments, relative to the store.
     dir: String,
     segment_bytes: u64,
 }
@@ -183,7 +182,7 @@ impl Segments {
         Ok(bytes)
     }
 
-    /// One range's checksum behind the other's.
+    /// Appends the checksum of each range.
     fn sum(&self, ranges: &[SumRange]) -> io::Result<Vec<u8>> {
         let size_bytes = self.stat()?.size_bytes;
         let mut found = Vec::new();
@@ -229,8 +228,8 @@ impl Segments {
         ftruncate(file.fd(), length)
     }
 
-    /// A range is allocated segment by segment. One that would have to keep an end that is further
-    /// down has nowhere to be.
+    /// Allocates a range segment by segment. An allocation behind the end that must keep the size
+    /// is impossible beyond the last segment.
     fn allocate(&self, range: Range<u64>, mode: i32) -> io::Result<()> {
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         if mode.contains(FallocateFlags::PUNCH_HOLE) {
@@ -257,7 +256,7 @@ impl Segments {
         allocated
     }
 
-    /// Takes away what a failed allocation has left, in an object that had this size.
+    /// Frees what a failed allocation has left, in an object that had this size.
     fn give_back(&self, range: Range<u64>, size_bytes: u64) -> io::Result<()> {
         if self.stat()?.size_bytes > size_bytes {
             self.truncate(size_bytes)?;
@@ -284,7 +283,7 @@ impl Segments {
         }
         for (number, place) in self.pieces(range) {
             let Some(file) = self.open(number, true)? else { return Err(io::Errno::IO) };
-            // The first one has its length, and all but the last need none.
+            // The first file already has its length, and all but the last segment need none.
             let mode = if number == last && number > 0 { mode } else { mode | keep };
             fallocate(file.fd(), mode, place.start, place.end - place.start)?;
         }
@@ -308,12 +307,12 @@ impl Segments {
             };
             let sought = if hole { SeekFrom::Hole(from) } else { SeekFrom::Data(from) };
             match seek(file.fd(), sought) {
-                // A hole at the end of a whole segment is none if another one follows.
+                // A hole at the end of a full segment is none if another segment follows.
                 Ok(found) if found < self.segment_bytes || number == last => {
                     return Ok(Some(start + found));
                 }
                 Ok(_) => {}
-                // Behind the end of a short segment all is hole.
+                // Everything behind the end of a short segment is a hole.
                 Err(io::Errno::NXIO) if hole && number < last => return Ok(Some(start + from)),
                 Err(io::Errno::NXIO) => {}
                 Err(errno) => return Err(errno),
@@ -342,7 +341,7 @@ impl Segments {
         Ok(found)
     }
 
-    /// The segments, then their names, then that of their directory.
+    /// Syncs the segments, then their directory, then its parent.
     fn sync(&self) -> io::Result<()> {
         for number in self.numbers()? {
             if let Some(file) = self.open(number, false)? {
@@ -363,7 +362,7 @@ impl Segments {
 
     // --- the files -------------------------------------------------------------------------------
 
-    /// The first file is as long as it must be before there is another one.
+    /// Gives the first file the length that it must have before there are other segments.
     fn lengthen(&self) -> io::Result<()> {
         let first = self.first()?;
         if fstat(first)?.st_size.unsigned_abs() < self.segment_bytes {
@@ -376,8 +375,8 @@ impl Segments {
         }
     }
 
-    /// Takes all segments behind one away, the last one first; behind the first file, their directory
-    /// too.
+    /// Removes all segments behind this one, the last one first; behind the first file also their
+    /// directory.
     fn drop_behind(&self, kept: u64) -> io::Result<()> {
         for number in self.numbers()?.into_iter().rev().take_while(|number| *number > kept) {
             unlinkat(&*self.store, self.name(number), AtFlags::empty())?;
@@ -391,7 +390,7 @@ impl Segments {
         }
     }
 
-    /// Which segments there are behind the first file, in their order.
+    /// Numbers of the segments behind the first file, ascending.
     fn numbers(&self) -> io::Result<Vec<u64>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = match openat(&*self.store, &self.dir, flags, Mode::empty()) {
@@ -432,7 +431,7 @@ impl Segments {
         name
     }
 
-    /// Which segments a range lies in, and where in them.
+    /// The segments of a range, and the part of each.
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
         let segment_bytes = self.segment_bytes;
         let mut at = range.start;

@@ -1,10 +1,10 @@
-//! What a connection is yet to be sent.
+//! A connection's send queue.
 //!
-//! Frames of a turn are gathered into one wave and leave in one call; bulk goes out from where it
-//! lies. A wave with a bulk that is a range of a file leaves in calls of the lane's own, up to the
-//! last such range ([`Outbox::next_own`]); what is only memory leaves through the ring
-//! ([`Outbox::next`]). Invariant: one wave is in flight at a time; its bytes do not move and its
-//! buffers, in memory or in a file, are held until the kernel has taken all of them.
+//! The frames of a turn are gathered into one wave and leave in one call; bulk is sent from its
+//! buffer. A wave with file ranges is sent by direct system calls of the lane, up to the last range
+//! ([`Outbox::next_own`]); bytes in memory are sent through the driver ([`Outbox::next`]).
+//! Invariant: one wave is in flight at a time; its bytes do not move, and its buffers are retained
+//! until the kernel has taken all of them.
 
 mod sealed;
 
@@ -16,16 +16,16 @@ use sealed::Sealed;
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 use wire::Head;
 
-/// Pieces gathered into one call; the kernel takes 1024.
+/// Pieces gathered into one call; the kernel accepts 1024.
 const IOVEC_COUNT_MAX: usize = 512;
-/// Small bytes whose memory a connection keeps.
+/// Memory for frame bytes that a connection retains.
 const SMALL_BYTES_KEPT: usize = 256 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 enum Piece {
-    /// Of the wave's small bytes.
+    /// Part of the wave's frame bytes.
     Small { start: usize, piece_bytes: usize },
-    /// Of a buffer, held.
+    /// Part of a retained buffer.
     Bulk { buf: BufId, start: usize, piece_bytes: usize },
 }
 
@@ -58,7 +58,7 @@ impl Wave {
     }
 }
 
-/// What leaves next by a call of the lane's own.
+/// The next direct system call of the lane.
 pub(crate) enum Own<'a> {
     /// Bytes in memory, with more behind them.
     Message { header: &'a libc::msghdr, message_bytes: usize },
@@ -75,7 +75,7 @@ impl Own<'_> {
     }
 }
 
-/// What the kernel reads of a gathered send; it stays in place.
+/// Header and iovecs of a gathered send; they must not move.
 struct Message {
     header: libc::msghdr,
     iovecs: Vec<libc::iovec>,
@@ -86,13 +86,13 @@ struct Message {
 pub(crate) struct Outbox {
     queued: Wave,
     flying: Wave,
-    /// How much of the first piece that has not wholly left has left.
+    /// Sent bytes of the first unsent piece.
     piece_index: usize,
     piece_sent_bytes: usize,
     message: Option<Box<Message>>,
-    /// Not taken by the kernel yet, all waves.
+    /// Bytes of all waves that the kernel has not taken.
     unsent_bytes: usize,
-    /// Under TLS: what becomes records.
+    /// Under TLS: plaintext that becomes records.
     sealed: Option<Box<Sealed>>,
 }
 
@@ -109,14 +109,14 @@ impl Outbox {
             }
         }
         if let Some(bulk) = bulk.filter(|bulk| bulk.bulk_bytes > 0) {
-            pool.hold(bulk.buf);
+            pool.retain(bulk.buf);
             let (start, piece_bytes) = (bulk.start as usize, bulk.bulk_bytes as usize);
             self.unsent_bytes += piece_bytes;
             self.queued.pieces.push(Piece::Bulk { buf: bulk.buf, start, piece_bytes });
         }
     }
 
-    /// Queues a frame that leaves in plain text, and its bulk.
+    /// Queues a frame in plain text, with checksums, and its bulk.
     pub(crate) fn push_summed(
         &mut self,
         frame: &[u8],
@@ -128,19 +128,19 @@ impl Outbox {
         Head::put_sums(&mut self.queued.small[start..], bulk_crc32c);
     }
 
-    /// Bytes that the kernel has not taken yet.
+    /// Bytes that the kernel has not taken.
     pub(crate) const fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
     }
 
-    /// Whether all of the last send's bytes were taken.
+    /// Whether the kernel took all bytes of the last send.
     pub(crate) fn is_through(&self) -> bool {
         self.piece_index == self.flying.pieces.len()
     }
 
-    /// The next send, if there is anything to send; all of it is in memory, for
-    /// [`Self::next_own`] was asked before. None may be in flight. `at_once`: small frames
-    /// are sent within the submitting call or not at all.
+    /// The next send through the driver, if any; all of it is in memory, because [`Self::next_own`]
+    /// was called before. None may be in flight. `at_once`: small frames are sent within the
+    /// submitting call or not at all.
     pub(crate) fn next(&mut self, socket: RawFd, at_once: bool, pool: &mut Pool) -> Option<Op> {
         if !self.begin_wave(pool) {
             return None;
@@ -149,7 +149,7 @@ impl Outbox {
         if let [Piece::Small { start, piece_bytes }] = *rest {
             let piece = &self.flying.small[start + self.piece_sent_bytes..start + piece_bytes];
             let send_bytes = u32_of(piece.len());
-            // Nobody is woken by the end of a send at once, so nothing may wait for it.
+            // The success of a send at once ends no wait, so no other bytes may wait for it.
             let at_once = at_once && !self.has_more();
             return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes, at_once });
         }
@@ -158,8 +158,8 @@ impl Outbox {
         Some(Op::SendGathered { socket, message: &raw const *header })
     }
 
-    /// What leaves next by a call of the lane's own, about `bytes_max` of it; `None` when nothing
-    /// is left of which a part is in a file. None may be in flight.
+    /// The next direct system call, for about `bytes_max` bytes; `None` if no file ranges are left.
+    /// No send may be in flight.
     pub(crate) fn next_own<'a>(
         &'a mut self,
         bytes_max: usize,
@@ -185,7 +185,8 @@ impl Outbox {
         })
     }
 
-    /// Lets the queued wave fly when the one before has left. Returns whether there is one.
+    /// Makes the queued wave the current one if the last one was sent. Returns whether there is a
+    /// current wave.
     fn begin_wave(&mut self, pool: &mut Pool) -> bool {
         if self.is_through() {
             if self.sealed.is_some() {
@@ -202,8 +203,8 @@ impl Outbox {
         true
     }
 
-    /// Gathers the next pieces, which are in memory: not more than `piece_count`, and none behind
-    /// the first `bytes_max` bytes. Returns how many bytes they are.
+    /// Gathers the next pieces, which are in memory: at most `piece_count`, and none behind the
+    /// first `bytes_max` bytes. Returns their bytes.
     fn gather(
         &mut self,
         piece_count: usize,
@@ -239,7 +240,7 @@ impl Outbox {
         (&message.header, message_bytes)
     }
 
-    /// The kernel has taken so many bytes of what [`Self::next`] gave.
+    /// The kernel has taken so many bytes of the send of [`Self::next`].
     pub(crate) fn sent(&mut self, sent_bytes: usize) {
         assert!(sent_bytes <= self.unsent_bytes, "no more leaves than was queued");
         self.unsent_bytes -= sent_bytes;
@@ -254,7 +255,7 @@ impl Outbox {
         self.piece_sent_bytes = rest_bytes;
     }
 
-    /// Forgets everything. Nothing may be in flight.
+    /// Discards everything. Nothing may be in flight.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.flying.clear(pool);
         self.queued.clear(pool);
@@ -293,7 +294,7 @@ mod tests {
     use super::*;
     use interface::NO_MAC;
 
-    /// What the kernel would read.
+    /// The bytes that the kernel would read.
     fn bytes_of(op: Op) -> Vec<u8> {
         match op {
             Op::Send { at, send_bytes, .. } => {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn short_sends_lose_and_repeat_nothing() {
+    fn short_sends_neither_lose_nor_repeat_bytes() {
         let mut pool = Pool::new(1 << 20);
         let buf = pool.take(4096).unwrap();
         let data: Vec<u8> = (0..100).collect();
@@ -336,7 +337,7 @@ mod tests {
         for step_bytes in [1, 7, 50, expected.len()] {
             let mut sent = Vec::new();
             let mut copy = Outbox::default();
-            pool.hold(buf);
+            pool.retain(buf);
             copy.push(b"first", None, &mut pool);
             copy.push(b"second", Some(bulk), &mut pool);
             copy.push(b"third", None, &mut pool);
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_behind_which_a_wave_waits_is_not_at_once() {
+    fn a_send_with_more_bytes_behind_it_is_not_at_once() {
         let mut pool = Pool::new(0);
         let mut outbox = Outbox::default();
         outbox.push(b"first", None, &mut pool);
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn small_frames_of_a_turn_leave_as_one_piece() {
+    fn small_frames_of_a_turn_are_one_send() {
         let mut pool = Pool::new(0);
         let mut outbox = Outbox::default();
         (0..100).for_each(|_| outbox.push(b"abc", None, &mut pool));

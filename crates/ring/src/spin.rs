@@ -1,54 +1,54 @@
-//! For how long a lane looks out for more work before it sleeps.
+//! How long a lane busy-polls before it sleeps.
 //!
-//! Looking out costs the core and saves a sleep: the switch away, and the waking. Invariants: no
-//! clock is read while it looks out, rounds are counted instead; who has looked out in vain sleeps,
-//! and looks out again only after something was done.
+//! Polling uses the core and saves a sleep: a context switch and a wakeup. Invariants: no clock is
+//! read while polling, rounds are counted instead; a lane that polled in vain sleeps, and polls
+//! again only after it did some work.
 
 use crate::clock::Clock;
 use crate::driver::{Driver, Wait};
-use crate::mailbox::Post;
+use crate::mailbox::Mailbox;
 use interface::Mono;
 
-/// Rounds of a measurement.
+/// Rounds per measurement.
 const ROUND_COUNT: u64 = 1000;
-/// Measurements; the fastest counts, because the others were disturbed.
+/// Number of measurements; the fastest counts, because the others were disturbed.
 const TRIAL_COUNT: usize = 3;
-/// The longest that can be asked for, in microseconds.
+/// Maximum of the configured time, in microseconds.
 pub(crate) const SPIN_US_MAX: u32 = 1000;
 
-/// A lane's patience.
+/// A lane's polling state.
 #[derive(Debug)]
 pub(crate) struct Spin {
     spin_ns: u64,
-    /// 0 while nobody wants to look out.
+    /// 0 if polling is disabled.
     rounds_per_ms: u64,
-    /// Something was done since the lane last slept.
+    /// The lane did some work since it last slept.
     pub(crate) worked: bool,
 }
 
-/// What comes before a sleep, and what is left of it then.
+/// The polling before a sleep, and the wait after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct PollBudget {
     pub(crate) round_count: u64,
     pub(crate) rest: Wait,
 }
 
 impl Spin {
-    /// Finds out how many rounds a millisecond has, should they be wanted.
+    /// Measures how many rounds a millisecond has, if polling is enabled.
     pub(crate) fn new(
         spin_us: u32,
         clock: &mut Clock,
         driver: &mut Driver,
-        post: &mut Post,
+        mailbox: &mut Mailbox,
     ) -> Self {
         let spin_ns = u64::from(spin_us.min(SPIN_US_MAX)) * 1000;
         let mut rounds_per_ms = 0;
         if spin_ns > 0 {
             let mut began = clock.read().mono;
             for _ in 0..TRIAL_COUNT {
-                // Whatever comes is left where it is: the rounds shall be as long as real ones.
+                // Arriving events are left in place: the rounds must cost as much as real ones.
                 driver.poll(ROUND_COUNT, || {
-                    std::hint::black_box(post.has_news());
+                    std::hint::black_box(mailbox.has_pending());
                     false
                 });
                 let ended = clock.read().mono;
@@ -59,8 +59,8 @@ impl Spin {
         Self { spin_ns, rounds_per_ms, worked: false }
     }
 
-    /// How to look out before this sleep; `None`: not at all.
-    pub(crate) fn before(&mut self, wait: Wait) -> Option<Patience> {
+    /// How to poll before this wait; `None`: not at all.
+    pub(crate) fn before(&mut self, wait: Wait) -> Option<PollBudget> {
         if wait == Wait::No {
             return None;
         }
@@ -77,7 +77,7 @@ impl Spin {
             Wait::Ns(wait_ns) => (wait_ns, Wait::No),
         };
         let round_count = (spin_ns * self.rounds_per_ms / 1_000_000).max(1);
-        Some(Patience { round_count, rest })
+        Some(PollBudget { round_count, rest })
     }
 }
 
@@ -90,24 +90,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_patient_once_after_work_and_no_longer_than_the_sleep() {
+    fn a_lane_polls_once_after_work_and_no_longer_than_its_wait() {
         let mut spin = Spin { spin_ns: 50_000, rounds_per_ms: 20_000, worked: false };
         assert_eq!(spin.before(Wait::Ever), None, "nothing was done");
         spin.worked = true;
-        let ever = Patience { round_count: 1000, rest: Wait::Ever };
+        let ever = PollBudget { round_count: 1000, rest: Wait::Ever };
         assert_eq!(spin.before(Wait::Ever), Some(ever));
         assert_eq!(spin.before(Wait::Ever), None, "nothing was done since");
         spin.worked = true;
-        let long = Patience { round_count: 1000, rest: Wait::Ns(950_000) };
+        let long = PollBudget { round_count: 1000, rest: Wait::Ns(950_000) };
         assert_eq!(spin.before(Wait::Ns(1_000_000)), Some(long));
         spin.worked = true;
-        let short = Patience { round_count: 200, rest: Wait::No };
+        let short = PollBudget { round_count: 200, rest: Wait::No };
         assert_eq!(spin.before(Wait::Ns(10_000)), Some(short));
         spin.worked = true;
         assert_eq!(spin.before(Wait::No), None);
         assert_eq!(spin.before(Wait::Ever), Some(ever), "no sleep came in between");
         let mut never = Spin { spin_ns: 0, rounds_per_ms: 0, worked: true };
-        assert_eq!(never.before(Wait::Ever), None, "nobody asked for it");
+        assert_eq!(never.before(Wait::Ever), None, "polling is disabled");
     }
 
     #[test]

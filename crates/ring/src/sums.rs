@@ -1,25 +1,25 @@
-//! Checksums of ranges of objects that are being read, and of what was written.
+//! Checksums of ranges of objects, and of written data.
 //!
-//! Ranges that lie side by side are read at once, up to [`READ_BYTES_MAX`]; their order and number are
-//! the caller's. Invariant: a result has one checksum for each range, of the bytes that were there.
+//! Adjacent ranges are read together, up to [`READ_BYTES_MAX`]; their order and number are the
+//! caller's. Invariant: a result has one checksum for each range, of the bytes that existed.
 
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
 use interface::{Bulk, Errno, Event, ObjectEvent, SumRange, Ticket};
 use wire::{Reader, Wire as _};
 
-/// Read at once.
+/// Maximum bytes of one read.
 pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
 
 struct Sums {
     ticket: Ticket,
     ranges: Vec<SumRange>,
-    /// The checksums of the first ranges, as the event has them.
+    /// Checksums of the first ranges, encoded as in the event.
     found: Vec<u8>,
     summed_count: usize,
 }
 
-/// What is read at once.
+/// One read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Chunk {
     pub(crate) offset: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Chunk {
     range_count: usize,
 }
 
-/// All of a lane that are being made.
+/// All checksum jobs of a lane.
 #[derive(Default)]
 pub(crate) struct SumJobs {
     slots: Vec<Option<Sums>>,
@@ -35,7 +35,7 @@ pub(crate) struct SumJobs {
 }
 
 impl SumJobs {
-    /// Remembers ranges; their number, and where the last one ends.
+    /// Registers ranges; returns the job's index, and the end of the last range.
     pub(crate) fn begin(&mut self, ticket: Ticket, encoded: &[u8]) -> (u32, u64) {
         let ranges = decoded(encoded);
         let end = |range: &SumRange| range.object_offset.saturating_add(range.range_bytes.into());
@@ -65,7 +65,7 @@ impl SumJobs {
         &self.slot(index).ranges
     }
 
-    /// What is read next, unless all is summed.
+    /// The next read, unless all ranges are done.
     pub(crate) fn next(&mut self, index: u32) -> Option<Chunk> {
         let sums = self.slot(index);
         let mut left = sums.ranges[sums.summed_count..].iter();
@@ -83,7 +83,7 @@ impl SumJobs {
         Some(Chunk { offset, read_bytes, range_count })
     }
 
-    /// A chunk was read, as far as it is there.
+    /// A chunk was read, as far as it exists.
     pub(crate) fn sum(&mut self, index: u32, chunk: Chunk, mut bytes: &[u8]) {
         let sums = self.slot(index);
         for range in &sums.ranges[sums.summed_count..][..chunk.range_count] {
@@ -104,8 +104,8 @@ impl SumJobs {
 }
 
 impl Tools {
-    /// All is summed, or it failed; what was not read has nothing.
-    /// `from_disk`: the page cache had not all of it.
+    /// Completes a job; ranges that were not read have no checksum. `from_disk`: the page cache did
+    /// not have all of it.
     pub(crate) fn end_sums(&mut self, index: u32, result: Result<(), Errno>, from_disk: bool) {
         let Sums { ticket, ranges, mut found, summed_count } = self.sum_jobs.end(index);
         ranges[summed_count..].iter().for_each(|_| put(&mut found, &[]));
@@ -113,14 +113,14 @@ impl Tools {
         self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk }));
     }
 
-    /// What another thread has summed, which has not asked where it came from.
-    pub(crate) fn end_far_sums(&mut self, index: u32, found: &[u8]) {
+    /// Completes a job that a segment thread did; it did not ask where the bytes came from.
+    pub(crate) fn end_segment_sums(&mut self, index: u32, found: &[u8]) {
         let Sums { ticket, .. } = self.sum_jobs.end(index);
         let result = Ok(self.arena.put(found));
         self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk: false }));
     }
 
-    /// The checksums of what was written, by blocks.
+    /// Checksums of written data, by blocks.
     pub(crate) fn written_sums(
         &mut self,
         (ticket, offset): (Ticket, u64),
@@ -143,7 +143,7 @@ impl Tools {
     }
 }
 
-/// Appends a checksum and how many bytes it covers.
+/// Appends a checksum and the number of bytes that it covers.
 pub(crate) fn put(found: &mut Vec<u8>, bytes: &[u8]) {
     found.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
     found.extend_from_slice(&u32_of(bytes.len()).to_le_bytes());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_side_by_side_are_read_at_once() {
+    fn adjacent_ranges_are_read_together() {
         let mut jobs = SumJobs::default();
         let all = [(0, 65_536), (65_536, 65_536), (131_072, 10), (262_144, 5)];
         let (index, end) = jobs.begin(Ticket(1), &ranges(&all));

@@ -1,44 +1,44 @@
-//! What every part of a ring works with.
+//! State that all parts of a ring share.
 
 use crate::buffer::Pool;
 use crate::config::{Counters, Fault, FaultPoint};
 use crate::driver::{Driver, Op, Token};
-use crate::job::LEND_BYTES_MIN;
+use crate::job::FILE_RANGE_BYTES_MIN;
 use crate::lists::Lists;
 use crate::sums::SumJobs;
 use interface::{Arena, Bulk, Errno, Event, Now, Span};
 use wire::FrameKind;
 
-/// Where a frame's head says what it is, and which slot it is for.
+/// Offsets of a frame's kind and slot in its header.
 const KIND_OFFSET: usize = 5;
 const SLOT_OFFSET: usize = 28;
 
-/// Shared by connections, files and the kernel's channel; owned by the ring.
+/// Shared by connections, objects and the kernel channel; owned by the ring.
 pub(crate) struct Tools {
     pub(crate) driver: Driver,
     pub(crate) pool: Pool,
     pub(crate) lists: Lists,
     pub(crate) sum_jobs: SumJobs,
     pub(crate) arena: Arena,
-    /// For the core, in order.
+    /// Events for the core, in order.
     pub(crate) events: Vec<Event>,
     pub(crate) counters: Counters,
     pub(crate) now: Now,
     pub(crate) fault: Option<Fault>,
-    /// Replies that take effect once are on their way; told only where there is a fault to meet.
+    /// At-most-once replies are being sent; tracked only with fault injection.
     pub(crate) replying: bool,
-    /// As [`crate::Config::checksum_kept`].
-    pub(crate) sums_kept: bool,
+    /// See [`crate::Config::checksum_memory`].
+    pub(crate) checksum_memory: bool,
 }
 
 impl Tools {
-    /// What a test wants to happen at a point.
-    pub(crate) fn meet(&self, point: FaultPoint) -> Option<Errno> {
+    /// Calls the fault injection, if configured.
+    pub(crate) fn inject(&self, point: FaultPoint) -> Option<Errno> {
         self.fault.as_ref().and_then(|fault| fault(point))
     }
 
-    /// A frame is about to leave.
-    pub(crate) fn meet_send(&mut self, frame: Span) {
+    /// Injects faults before a reply is sent.
+    pub(crate) fn check_reply_fault(&mut self, frame: Span) {
         if self.fault.is_none() {
             return;
         }
@@ -47,24 +47,24 @@ impl Tools {
         let reply = frame.get(KIND_OFFSET) == Some(&(FrameKind::Reply as u8));
         if reply && slot.is_some_and(|slot| slot != [0; 2]) {
             self.replying = true;
-            self.meet(FaultPoint::Reply);
+            self.inject(FaultPoint::Reply);
         }
     }
 
-    /// The kernel has what was about to leave.
-    pub(crate) fn meet_sent(&mut self) {
+    /// Injects faults after replies were sent.
+    pub(crate) fn check_replied_fault(&mut self) {
         if std::mem::take(&mut self.replying) {
-            self.meet(FaultPoint::Replied);
+            self.inject(FaultPoint::Replied);
         }
     }
 
-    /// As [`Driver::queue`], unless a test wants it to fail.
+    /// As [`Driver::queue`], unless a fault is injected.
     ///
     /// # Safety
     /// As [`Driver::queue`].
     pub(crate) unsafe fn queue_or_fail(&mut self, point: FaultPoint, token: Token, op: Op) {
-        match self.meet(point) {
-            Some(errno) => self.driver.answer(token, Err(errno)),
+        match self.inject(point) {
+            Some(errno) => self.driver.complete(token, Err(errno)),
             // SAFETY: the caller vouches.
             None => unsafe { self.driver.queue(token, op) },
         }
@@ -75,10 +75,10 @@ impl Tools {
         self.pool.bytes(bulk.buf, bulk.start as usize, bulk.bulk_bytes as usize)
     }
 
-    /// The checksum of a bulk that leaves in plain text, if it gets one: what is in a file does not.
+    /// The checksum of a bulk that is sent in plain text, if it gets one: a file range gets none.
     pub(crate) fn sum_of(&self, bulk: Bulk, asked_by_us: bool) -> Option<u32> {
-        let small = (bulk.bulk_bytes as usize) < LEND_BYTES_MIN;
-        let sums = asked_by_us || small || self.sums_kept;
+        let small = (bulk.bulk_bytes as usize) < FILE_RANGE_BYTES_MIN;
+        let sums = asked_by_us || small || self.checksum_memory;
         let sum = || {
             let in_memory = self.pool.range(bulk.buf).is_none();
             (sums && in_memory).then(|| wire::crc32c(self.bulk_bytes(bulk)))

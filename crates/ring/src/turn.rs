@@ -1,8 +1,8 @@
 //! The turn: collect, apply, settle, perform.
 //!
-//! The switchboards are here, the work is elsewhere. Invariants: the core sees one clock reading a
-//! turn; events already known are never slept over; memory given to the kernel outlives the
-//! operation even if the ring is dropped in the middle.
+//! This module dispatches; the work is in the other modules. Invariants: the core sees one clock
+//! reading a turn; the lane does not sleep while events are pending; memory given to the kernel
+//! outlives the operation even if the ring is dropped in between.
 
 mod inspect;
 mod last;
@@ -17,18 +17,18 @@ mod tests;
 use crate::buffer::Pool;
 use crate::caller;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, ReadSecrets, SayFn};
+use crate::config::{Config, Counters, LogFn, ReadSecrets};
 use crate::conn::{Conns, Seals};
 use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
-use crate::inspect::InspectDesk;
-use crate::kept::Kept;
+use crate::inspect::InspectQueue;
 use crate::kernel::Kernel;
 use crate::listen::Listener;
 use crate::lists::Lists;
 use crate::log::Log;
-use crate::mailbox::{Mesh, Post, Relayed, Stopper};
+use crate::mailbox::{Mailbox, Mesh, Relayed, Stopper};
+use crate::named_buffers::NamedBuffers;
 use crate::objects::Objects;
-use crate::spin::{Patience, Spin};
+use crate::spin::{PollBudget, Spin};
 use crate::sums::SumJobs;
 use crate::tools::Tools;
 use interface::{Action, Arena, Bulk, Core, Event, KernelEvent, NO_MAC, Process, Ticket, Turn};
@@ -38,16 +38,17 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use wire::{BULK_BYTES_MAX, LaneId};
 
-/// Completions taken in one turn.
+/// Maximum of completions processed in one turn.
 const COMPLETION_COUNT_MAX: usize = 1024;
-/// How soon to try again to deliver letters that did not fit.
-const LETTER_RETRY_MS: u64 = 1;
+/// Delay before undelivered messages are tried again.
+const MESSAGE_RETRY_MS: u64 = 1;
 
-/// One lane's machine room; it stays on the thread that made it.
+/// The runtime of one lane; it stays on the thread that made it.
 pub struct Ring {
-    /// Leaked when the kernel does not let go of its memory.
+    /// Leaked if the kernel does not release its memory.
     parts: ManuallyDrop<Parts>,
-    /// An io_uring with a single issuer belongs to its thread, and so does what waits in an epoll.
+    /// An io_uring with a single issuer belongs to its thread, and so do operations that wait in an
+    /// epoll.
     stays: PhantomData<*const ()>,
 }
 
@@ -57,47 +58,47 @@ struct Parts {
     log: Option<Log>,
     objects: Option<Objects>,
     kernel: Option<Kernel>,
-    post: Post,
-    knock: Knock,
+    mailbox: Mailbox,
+    wakeup_read: WakeupRead,
     clock: Clock,
     alarms: Alarms,
     spin: Spin,
-    /// What peer lanes said on connections that are relayed, and is not heard yet.
-    unheard: Vec<(usize, Relayed)>,
+    /// Messages about relayed connections, from peer lanes, that are not applied yet.
+    relayed_waiting: Vec<(usize, Relayed)>,
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, Process)>,
     signals_wanted: Vec<(Ticket, u32)>,
-    /// Buffers that the core has named.
-    kept: Kept,
-    say: SayFn,
+    /// Buffers named by the core.
+    named_buffers: NamedBuffers,
+    say: LogFn,
     recovered: Box<dyn FnMut()>,
-    inspections: Option<InspectDesk>,
+    inspections: Option<InspectQueue>,
     read_secrets: Option<ReadSecrets>,
-    life: Life,
+    life: LaneState,
     stop_ms_max: u64,
     tools: Tools,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum LaneState {
     /// No turn was taken yet.
     New,
     On,
-    /// The core is done; queued sends and letters shall leave.
+    /// The core has stopped; queued frames and messages are being sent.
     Stopping,
     Over,
 }
 
-/// The read that is woken by other threads.
-struct Knock {
+/// The pending read of the wakeup eventfd.
+struct WakeupRead {
     armed: bool,
     count: Box<[u8; 8]>,
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Taken apart only when the kernel has let go of all memory.
+        // Dropped only if the kernel has released all memory.
         if self.parts.tools.driver.quiesce() {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.parts) };
@@ -109,15 +110,15 @@ impl Ring {
     /// Sets a ring up for the calling thread.
     ///
     /// # Errors
-    /// When the driver that is wanted is not to be had; the text says what to do.
+    /// When the configured driver is not available; the text says what to do.
     pub fn new(config: Config) -> io::Result<Self> {
         let seals = Seals::of(&config)?;
-        let mut post = match config.post {
-            Some(post) => post,
-            None => lonely_post()?,
+        let mut mailbox = match config.mailbox {
+            Some(mailbox) => mailbox,
+            None => only_mailbox()?,
         };
         assert!(
-            post.lane() == config.lane || post.lane_count() == 1,
+            mailbox.lane() == config.lane || mailbox.lane_count() == 1,
             "a lane uses its own mailbox"
         );
         let mut clock = Clock::new(config.lane == LaneId(0));
@@ -132,23 +133,23 @@ impl Ring {
             now: clock.read(),
             fault: config.fault,
             replying: false,
-            sums_kept: config.checksum_kept,
+            checksum_memory: config.checksum_memory,
         };
         work_on(&mut tools.driver, config.worker_cores)?;
-        tools.driver.take_engine(config.engine)?;
+        tools.driver.set_engine(config.engine)?;
         if let Some(dir) = config.store.as_ref().filter(|_| config.direct) {
             crate::direct::check_direct(dir)?;
         }
         if let Some(kernel) = &config.kernel {
             kernel.check_driver(tools.driver.kind())?;
         }
-        let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
+        let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut mailbox);
         let open_count_max = config.limits.open_object_count_max;
         let segment_bytes = config.limits.segment_bytes;
-        // What answers a kernel is copied into its request, so it must be in memory.
-        // What an engine or the medium is asked for does not stay in the page cache.
+        // Replies to a kernel are copied into its request, so they must be in memory. An engine, or
+        // O_DIRECT, does not leave data in the page cache.
         let copies = config.checksum_reads || config.kernel.is_some();
-        let lends = !copies && config.engine.is_driver() && !config.direct;
+        let uses_file_ranges = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
         let parts = Parts {
             conns: Conns::new(config.limits, config.server, (seals, sink), config.contents_key),
@@ -157,57 +158,57 @@ impl Ring {
             objects: config.store.map(|dir| {
                 let names = config.names_follow_files;
                 let limits = (open_count_max, segment_bytes);
-                Objects::new(dir, limits, (lends, config.direct), names)
+                Objects::new(dir, limits, (uses_file_ranges, config.direct), names)
             }),
             kernel: config.kernel.map(Kernel::new).transpose()?,
-            post,
-            knock: Knock { armed: false, count: Box::new([0; 8]) },
+            mailbox,
+            wakeup_read: WakeupRead { armed: false, count: Box::new([0; 8]) },
             clock,
             alarms: Alarms::default(),
             spin,
-            unheard: Vec::new(),
+            relayed_waiting: Vec::new(),
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
             signals_wanted: Vec::new(),
-            kept: Kept::default(),
+            named_buffers: NamedBuffers::default(),
             say: config.say,
             recovered: config.recovered,
             inspections: config.inspections,
             read_secrets: config.read_secrets,
-            life: Life::New,
+            life: LaneState::New,
             stop_ms_max: config.limits.stop_ms_max,
             tools,
         };
         Ok(Self { parts: ManuallyDrop::new(parts), stays: PhantomData })
     }
 
-    /// Takes a turn: waits until something happens, unless something is known already. The first
-    /// turn does not wait and brings a [`Event::Tick`]. Returns whether the lane goes on.
+    /// Takes a turn: waits for an event, unless some are pending. The first turn does not wait and
+    /// brings an [`Event::Tick`]. Returns whether the lane continues.
     ///
     /// # Errors
-    /// When the kernel refuses the ring itself, which nothing can be done about.
+    /// When the kernel refuses the ring itself.
     pub fn turn<B: Core + ?Sized>(&mut self, core: &mut B) -> io::Result<bool> {
         self.parts.turn(core)
     }
 
-    /// Lets its owner talk to the core between turns. What the core asks for is done at the
-    /// beginning of the next turn, before it sleeps. The core is not settled in between: an owner
-    /// whose core acts in [`Core::settle`] settles it here, or the request waits for an event.
+    /// Lets the ring's owner call the core between turns. The core's actions are performed at the
+    /// beginning of the next turn, before it waits. The core is not settled in between: an owner
+    /// whose core acts in [`Core::settle`] calls it here, or the request waits for an event.
     pub fn with<T>(&mut self, talk: impl FnOnce(&mut Turn<'_>) -> T) -> T {
         let Parts { clock, tools, actions, .. } = &mut *self.parts;
         tools.now = clock.read();
         talk(&mut Turn { now: tools.now, arena: &mut tools.arena, actions })
     }
 
-    /// The bytes of a bulk whose buffer somebody holds. They must be in memory: a large bulk that was read
-    /// from an object may be in its file.
+    /// The bytes of a bulk in a referenced buffer. They must be in memory; a large bulk that was
+    /// read from an object may be a file range.
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
         self.parts.tools.bulk_bytes(bulk)
     }
 
-    /// A bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;
+    /// A new bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;
     /// `None` while no buffer is free.
     #[must_use]
     pub fn bulk_of(&mut self, bytes: &[u8]) -> Option<Bulk> {
@@ -218,19 +219,19 @@ impl Ring {
         Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC })
     }
 
-    /// What it has done so far.
+    /// The ring's counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.parts.counters()
     }
 
-    /// What it reaches the kernel through.
+    /// The driver in use.
     #[must_use]
     pub fn driver(&self) -> DriverKind {
         self.parts.tools.driver.kind()
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     #[must_use]
     pub fn conn_count(&self) -> usize {
         self.parts.conns.live_count()
@@ -242,47 +243,47 @@ impl Ring {
         self.parts.tools.pool.used_bytes()
     }
 
-    /// For stopping this lane from another thread.
+    /// Stops this lane from another thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        self.parts.post.stopper()
+        self.parts.mailbox.stopper()
     }
 }
 
 fn work_on(driver: &mut Driver, cores: Vec<u16>) -> io::Result<()> {
     let cores = if cores.is_empty() { crate::pin::usable_cores()? } else { cores };
-    // Refused where a container allows fewer cores than the process was told; the kernel's threads
+    // Refused where a container allows fewer cores than the process was given; the kernel's threads
     // then run on those.
     driver.work_on(&cores).ok();
     Ok(())
 }
 
-fn lonely_post() -> io::Result<Post> {
-    let post = Mesh::posts(1)?.pop();
-    post.ok_or_else(|| io::Error::other("one lane has one mailbox"))
+fn only_mailbox() -> io::Result<Mailbox> {
+    let mailbox = Mesh::mailboxes(1)?.pop();
+    mailbox.ok_or_else(|| io::Error::other("one lane has one mailbox"))
 }
 
 impl Parts {
     fn counters(&self) -> Counters {
-        let handed = self.tools.driver.handed();
+        let handed = self.tools.driver.offloaded();
         Counters {
-            object_handed_count: handed.handed_count,
+            object_handed_count: handed.offloaded_count,
             object_thread_count: handed.thread_count,
             enter_count: self.tools.driver.enter_count(),
             clock_read_count: self.clock.read_count(),
-            message_in_count: self.post.in_count(),
-            message_out_count: self.post.out_count(),
+            message_in_count: self.mailbox.in_count(),
+            message_out_count: self.mailbox.out_count(),
             syscall_count: self.tools.counters.syscall_count + self.tools.driver.call_count(),
             ..self.tools.counters
         }
     }
 
     fn turn<B: Core + ?Sized>(&mut self, core: &mut B) -> io::Result<bool> {
-        if self.life == Life::Over {
+        if self.life == LaneState::Over {
             return Ok(false);
         }
         if !self.actions.is_empty() {
-            // Events that wait for this turn have spans in the arena, so it stays.
+            // Pending events have spans in the arena, so it is not cleared.
             self.perform();
             self.flush();
             self.spin.worked = true;
@@ -301,10 +302,10 @@ impl Parts {
         self.perform();
         self.tools.arena.reset();
         self.flush();
-        if self.life == Life::Stopping {
+        if self.life == LaneState::Stopping {
             self.send_last()?;
         }
-        Ok(self.life != Life::Over)
+        Ok(self.life != LaneState::Over)
     }
 
     // --- collect ---------------------------------------------------------------------------------
@@ -313,9 +314,9 @@ impl Parts {
         self.arm();
         let began = self.tools.now.mono;
         let slept = self.submit_and_wait()?;
-        self.tools.meet_sent();
+        self.tools.check_replied_fault();
         self.tools.now = self.clock.read();
-        if !slept && self.life != Life::New {
+        if !slept && self.life != LaneState::New {
             let turn_ns = self.tools.now.mono.since_ns(began);
             let counters = &mut self.tools.counters;
             counters.turn_ns_max = counters.turn_ns_max.max(turn_ns);
@@ -331,18 +332,18 @@ impl Parts {
         if let Some(log) = &mut self.log {
             log.reserve_ahead(&mut self.tools);
         }
-        if self.post.take_news() {
-            self.read_news();
+        if self.mailbox.take_notified() {
+            self.read_row_replies();
             self.read_inspected();
             self.take_secrets();
         }
-        if self.alarms.ring(self.tools.now.mono) || self.life == Life::New {
+        if self.alarms.ring(self.tools.now.mono) || self.life == LaneState::New {
             self.tools.events.push(Event::Tick);
         }
-        if self.life == Life::New {
-            self.life = Life::On;
+        if self.life == LaneState::New {
+            self.life = LaneState::On;
         }
-        if self.post.take_stop() {
+        if self.mailbox.take_stop() {
             self.tools.events.push(Event::Stop);
         }
         Ok(())
@@ -356,59 +357,61 @@ impl Parts {
         if let Some(kernel) = &mut self.kernel {
             kernel.arm(tools);
         }
-        if !self.knock.armed {
-            self.knock.armed = true;
-            let event = self.post.event().as_raw_fd();
-            let at = self.knock.count.as_mut_ptr();
+        if !self.wakeup_read.armed {
+            self.wakeup_read.armed = true;
+            let event = self.mailbox.event().as_raw_fd();
+            let at = self.wakeup_read.count.as_mut_ptr();
             let op = Op::ReadEvent { event, at };
             // SAFETY: the eight bytes are boxed in the ring, which outlives its operations.
             unsafe { tools.driver.queue(Token::new(Kind::Wake, 0), op) };
         }
     }
 
-    /// Submits what was queued and waits until something happens: first awake for a while, if that
-    /// is wanted, then asleep. Whether it may have slept or looked out.
+    /// Submits what was queued and waits for an event: first by busy polling, if configured, then
+    /// asleep. Returns whether the lane may have slept or polled.
     fn submit_and_wait(&mut self) -> io::Result<bool> {
         let wait = self.wait();
         let has_time = wait != Wait::No && !self.tools.driver.is_pending();
-        let wait = self.look_out(wait)?;
-        let may_sleep = wait != Wait::No && self.post.fall_asleep();
+        let wait = self.busy_poll(wait)?;
+        let may_sleep = wait != Wait::No && self.mailbox.fall_asleep();
         let entered = self.tools.driver.enter(if may_sleep { wait } else { Wait::No });
-        self.post.wake_up();
+        self.mailbox.wake_up();
         entered.map(|()| has_time)
     }
 
-    /// Looks out for what may come soon, before a sleep. Returns how long may be slept then. While
-    /// the medium is at work the lane sleeps: what it waits for is done by threads of the kernel's
-    /// that may need this very core.
-    fn look_out(&mut self, wait: Wait) -> io::Result<Wait> {
+    /// Busy-polls for events before a sleep. Returns the remaining wait. The lane does not poll
+    /// while disk operations are in flight: they are done by kernel threads that may need this very
+    /// core.
+    fn busy_poll(&mut self, wait: Wait) -> io::Result<Wait> {
         let flushing = self.log.as_ref().is_some_and(Log::is_appending);
         let moving = self.objects.as_ref().is_some_and(Objects::is_busy);
         if flushing || moving {
             return Ok(wait);
         }
-        let Some(Patience { round_count, rest }) = self.spin.before(wait) else { return Ok(wait) };
-        let Self { tools: Tools { driver, counters, .. }, post, .. } = self;
-        // Others begin with it meanwhile.
+        let Some(PollBudget { round_count, rest }) = self.spin.before(wait) else {
+            return Ok(wait);
+        };
+        let Self { tools: Tools { driver, counters, .. }, mailbox, .. } = self;
+        // Other parties start working on the submitted operations meanwhile.
         driver.enter(Wait::No)?;
         if driver.is_pending() {
             return Ok(Wait::No);
         }
-        let came = driver.poll(round_count, || post.has_news());
+        let found = driver.poll(round_count, || mailbox.has_pending());
         counters.spin_count += 1;
-        counters.spin_hit_count += u64::from(came);
-        Ok(if came { Wait::No } else { rest })
+        counters.spin_hit_count += u64::from(found);
+        Ok(if found { Wait::No } else { rest })
     }
 
     /// How long this turn may wait.
     fn wait(&mut self) -> Wait {
-        let busy = self.life != Life::On
+        let busy = self.life != LaneState::On
             || !self.tools.events.is_empty()
             || !self.groups_wanted.is_empty()
             || !self.signals_wanted.is_empty()
-            || self.tools.driver.is_answered()
+            || self.tools.driver.has_completions()
             || self.conns.is_ready()
-            || !self.unheard.is_empty()
+            || !self.relayed_waiting.is_empty()
             || self.conns.is_discharged()
             || (self.tools.pool.is_freed() && self.is_starved())
             || self.kernel.as_ref().is_some_and(Kernel::is_ready);
@@ -416,7 +419,7 @@ impl Parts {
             return Wait::No;
         }
         let retry_at =
-            self.post.is_waiting().then(|| self.tools.now.mono.after_ms(LETTER_RETRY_MS));
+            self.mailbox.is_waiting().then(|| self.tools.now.mono.after_ms(MESSAGE_RETRY_MS));
         let listener_at = self.listener.as_ref().and_then(Listener::deadline);
         let log_at = self.log.as_ref().and_then(Log::deadline);
         let pool_at = self.tools.pool.trim_at();
@@ -424,7 +427,8 @@ impl Parts {
         let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
-            // From the turn's one reading: the sleep may last as much longer as the turn took.
+            // Relative to the turn's one clock reading: the sleep may last longer by the turn's
+            // duration.
             Some(deadline) => match deadline.since_ns(self.tools.now.mono) {
                 0 => Wait::No,
                 wait_ns => Wait::Ns(wait_ns),
@@ -432,7 +436,7 @@ impl Parts {
         }
     }
 
-    /// Whether somebody waits for a buffer.
+    /// Whether a connection or job waits for a buffer.
     fn is_starved(&self) -> bool {
         self.conns.is_starved() || self.objects.as_ref().is_some_and(Objects::is_starved)
     }
@@ -440,8 +444,8 @@ impl Parts {
     fn dispatch(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         self.tools.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
-        // What a peer lane said before she answered somebody comes before what he asks here then.
-        self.read_mail();
+        // Messages from a peer lane are applied before requests that follow from its replies.
+        self.read_messages();
         self.spin.worked |= !completions.is_empty();
         let received = |completion: &&Completion| completion.token.kind == Kind::Recv;
         self.conns.share_turn(completions.iter().filter(received).count());
@@ -460,7 +464,7 @@ impl Parts {
             Kind::Writable => self.conns.on_writable(index, tools),
             Kind::Connect => self.conns.on_connect(index, result, tools),
             Kind::Accept => self.on_accept(completion),
-            Kind::Wake => self.knock.armed = false,
+            Kind::Wake => self.wakeup_read.armed = false,
             Kind::LogWrite => present(&mut self.log).on_write(result, tools),
             Kind::LogReserve => present(&mut self.log).on_reserve(result, tools),
             Kind::LogZero => present(&mut self.log).on_zero(result, tools),
@@ -472,7 +476,7 @@ impl Parts {
                     (self.say)(say, &line);
                 }
             }
-            Kind::Cancel | Kind::Bell => {}
+            Kind::Cancel | Kind::EngineWakeup => {}
         }
     }
 
@@ -511,16 +515,16 @@ impl Parts {
         if let Some(kernel) = &mut self.kernel {
             kernel.flush(freed, tools);
         }
-        for (lane, letter) in self.conns.handed.drain(..) {
-            self.post.send(lane, letter);
+        for (lane, message) in self.conns.to_peers.drain(..) {
+            self.mailbox.send(lane, message);
         }
-        let woken_count = self.post.wake_readers();
+        let woken_count = self.mailbox.wake_readers();
         tools.counters.wake_count += woken_count;
         tools.counters.syscall_count += woken_count;
     }
 }
 
-/// What an action or completion belongs to; without it the configuration and the core disagree.
+/// The part of an action or completion; if it is missing, configuration and core disagree.
 #[track_caller]
 fn present<T>(part: &mut Option<T>) -> &mut T {
     let Some(part) = part else {

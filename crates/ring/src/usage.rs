@@ -1,17 +1,17 @@
-//! What the process has used, as the kernel counts it.
+//! Resource usage of the process, as the kernel counts it.
 
 use crate::config::Counters;
 use interface::Usage;
 use std::mem::MaybeUninit;
 
-/// What the process has used until now, all threads together (the kernel's io_uring workers and
-/// those that have ended too), beside what this lane has counted. One system call.
+/// The usage of the process so far, all threads together (with io_uring workers and ended threads),
+/// and this lane's counters. One system call.
 pub(crate) fn now(lane: &Counters) -> Usage {
     let mut process = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes one `rusage` to where there is room for one.
+    // SAFETY: the kernel writes one `rusage` to where there is space for one.
     let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, process.as_mut_ptr()) };
     assert!(result == 0, "a process may ask for its own usage");
-    // SAFETY: all fields are integers, for which zeros are a value, and they were zeroed.
+    // SAFETY: all fields are integers, for which zeros are valid, and they were zeroed.
     let process = unsafe { process.assume_init() };
     Usage {
         cpu_ns: ns_of(process.ru_utime) + ns_of(process.ru_stime),
@@ -36,7 +36,7 @@ fn ns_of(time: libc::timeval) -> u64 {
     count_of(time.tv_sec) * 1_000_000_000 + count_of(time.tv_usec) * 1000
 }
 
-/// None of them is negative.
+/// The counts are never negative.
 fn count_of(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -46,11 +46,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_and_sleep_are_seen() {
+    fn processor_time_and_switches_are_counted() {
         let counters = Counters { enter_count: 3, syscall_count: 4, ..Counters::default() };
         let before = now(&counters);
         assert_eq!(before.syscall_count, 7);
-        // A clock or a count of the kernel's that never moved would hang this test.
+        // The test would hang if a clock or count of the kernel never changed.
         while now(&counters).cpu_ns == before.cpu_ns {}
         let (sender, receiver) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || receiver.recv());

@@ -1,4 +1,5 @@
-//! Who links `ring` sums with the processor's instructions, not with a table.
+//! A binary that links `ring` computes checksums with the processor's instructions, not with a
+//! table.
 
 use crc_fast::{CrcAlgorithm, get_calculator_target};
 use std::fs;

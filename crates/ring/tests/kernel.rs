@@ -1,5 +1,5 @@
-//! A null file system, really mounted, over both transports and on both drivers. The switch for io_uring queues is
-//! the whole machine's: one test turns it, and puts it back.
+//! A null file system, really mounted, over both transports and on both drivers. The switch of
+//! io_uring queues is machine-wide: one test sets it, and restores it.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod support;
@@ -30,14 +30,14 @@ fn contents() -> Object {
     Object { shard_index: 0, stripe_index: 0, inode: InodeNo(2) }
 }
 
-/// Puts the machine's switch back, and keeps other tests that turn it out meanwhile.
+/// Restores the machine's switch, and locks out other tests that set it.
 struct Switch {
     before: String,
     _lock: File,
 }
 
 impl Switch {
-    /// `None`, with a line for people, where it cannot be turned.
+    /// `None`, with a log line, where it cannot be set.
     fn turn_on() -> Option<Self> {
         let lock = OpenOptions::new()
             .create(true)
@@ -61,7 +61,7 @@ impl Drop for Switch {
     }
 }
 
-/// Unmounts even if the test fails, so that nothing hangs on it.
+/// Unmounts even if the test fails, so that no process hangs on the mount.
 struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
@@ -70,10 +70,10 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// What a ring reaches the kernel through, and how the kernel reaches it.
+/// A driver and a transport.
 type Way = (DriverKind, Transport);
 
-/// A directory of this test's and this way's own.
+/// A directory for this test and this combination.
 fn dir(name: &str, (driver, transport): Way) -> Dir {
     Dir::new(&format!("{name}-{}-{transport:?}", driver.text()))
 }
@@ -85,12 +85,12 @@ fn mount_null(dir: &Path, store: &Path, (driver, transport): Way, before: Before
     let cores = usable_cores().unwrap();
     let channels =
         KernelChannel::share(device, transport, &cores, KernelChannel::QUEUE_DEPTH).unwrap();
-    let posts = Mesh::posts(u16::try_from(cores.len()).unwrap()).unwrap();
-    let lanes = channels.into_iter().zip(posts).zip(cores);
+    let mailboxes = Mesh::mailboxes(u16::try_from(cores.len()).unwrap()).unwrap();
+    let lanes = channels.into_iter().zip(mailboxes).zip(cores);
     lanes
-        .map(|((channel, post), core)| {
+        .map(|((channel, mailbox), core)| {
             let store = File::open(store).unwrap();
-            start(post, move |config| {
+            start(mailbox, move |config| {
                 ring::pin_to_core(core).unwrap();
                 config.driver = DriverChoice::Only(driver);
                 config.kernel = Some(channel);
@@ -106,7 +106,7 @@ fn mount_null(dir: &Path, store: &Path, (driver, transport): Way, before: Before
         .collect()
 }
 
-/// Answers a WRITE at once, though its data are still being sent to somebody.
+/// Replies to a WRITE at once, though its data are still being sent.
 struct Forward {
     null: NullFs,
     conn: Option<ConnId>,
@@ -134,8 +134,8 @@ impl Core for Forward {
     fn settle(&mut self, _turn: &mut Turn<'_>) {}
 }
 
-/// Data of a WRITE that was answered early reach the other end as they were, though the kernel
-/// would like their memory back.
+/// Data of a WRITE that was answered early arrive unchanged, though the kernel wants to reuse their
+/// memory.
 fn forward(way @ (driver, transport): Way) {
     let dir = dir("forward", way);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -144,7 +144,7 @@ fn forward(way @ (driver, transport): Way) {
     let device = mount(&dir.0, &options).unwrap();
     let mut channels = KernelChannel::share(device, transport, &[0], 1).unwrap();
     let channel = channels.pop().unwrap();
-    let lane = start(support::lonely_post(), move |config| {
+    let lane = start(support::only_mailbox(), move |config| {
         config.driver = DriverChoice::Only(driver);
         config.kernel = Some(channel);
         config.server = Some(address);
@@ -161,14 +161,14 @@ fn forward(way @ (driver, transport): Way) {
         }
     });
     for round in 0..20 {
-        // The kernel cuts what spans more than 256 pages.
+        // The kernel splits a write that spans more than 256 pages.
         let mut bytes = Vec::new();
         while bytes.len() < 1 << 20 {
             let frame = read_frame(&mut peer).unwrap();
             let (head, bulk) = frame.split_first_chunk().unwrap();
             assert_eq!(Head::check_sum(head), Ok(()));
             let found = Lengths::peek(head).unwrap().bulk_crc32c;
-            assert_eq!(found, Some(wire::crc32c(bulk)), "who sends it has summed it");
+            assert_eq!(found, Some(wire::crc32c(bulk)), "the sender has summed it");
             bytes.extend_from_slice(bulk);
         }
         assert!(bytes == noise(round, 1 << 20), "write {round} arrived as it was");
@@ -179,7 +179,7 @@ fn forward(way @ (driver, transport): Way) {
     lane.thread.join().unwrap();
 }
 
-/// Reads of a kept length bring what is kept, also over loopback.
+/// Reads of a retained length return the retained bytes, also over loopback.
 fn keep(way @ (driver, transport): Way, before: Before) {
     const LENGTHS: [usize; 2] = [4096, 1 << 20];
     let dir = dir("keep", way);
@@ -203,10 +203,10 @@ fn keep(way @ (driver, transport): Way, before: Before) {
     let mounted = Mounted(&dir.0);
     let file = File::open(dir.0.join(FILE_NAME)).unwrap();
     for length in LENGTHS {
-        // On a page's boundary, or the kernel would cut what spans more than 256 of them.
-        let mut room = vec![0_u8; length + 4096];
-        let start = room.as_ptr().align_offset(4096);
-        let back = &mut room[start..start + length];
+        // Aligned to a page, or the kernel would split it for spanning more than 256 pages.
+        let mut space = vec![0_u8; length + 4096];
+        let start = space.as_ptr().align_offset(4096);
+        let back = &mut space[start..start + length];
         file.read_exact_at(back, 8192).unwrap();
         assert!(
             back == noise(7, length),
@@ -259,7 +259,7 @@ fn exercise(way: Way, before: Before) {
         .collect();
     askers.into_iter().for_each(|asker| asker.join().unwrap());
 
-    // From outside: the lanes notice by themselves and end.
+    // Unmounted from outside: the lanes notice it and end.
     unmount(&dir.0, false).unwrap();
     std::mem::forget(mounted);
     let requests: u64 =
@@ -269,13 +269,13 @@ fn exercise(way: Way, before: Before) {
 }
 
 #[test]
-fn mounting_where_nothing_is_says_so() {
+fn mounting_on_a_missing_directory_fails_with_its_name() {
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let error = mount(Path::new("/nowhere/at/all"), &options).unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
 }
 
-/// All of the above. Each way is a test of its own: they need nothing of each other.
+/// All of the above. Each combination is a test of its own.
 fn works_and_ends_when_unmounted(way: Way) {
     exercise(way, Before::Nothing);
     exercise(way, Before::Echo);
@@ -284,7 +284,7 @@ fn works_and_ends_when_unmounted(way: Way) {
     forward(way);
 }
 
-/// Whether there is io_uring; says so if not.
+/// Whether io_uring is available; reports it if not.
 fn has_io_uring(test: &str) -> bool {
     let found = DriverChoice::Only(DriverKind::IoUring).find();
     if let Err(error) = &found {
@@ -318,7 +318,7 @@ fn over_io_uring_a_null_file_system_works_and_ends_when_unmounted() {
 }
 
 #[test]
-fn queues_of_io_uring_are_refused_to_a_ring_without_it() {
+fn io_uring_queues_are_refused_on_epoll() {
     let dir = Dir::new("refused");
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(&dir.0, &options).unwrap();

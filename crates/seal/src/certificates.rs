@@ -1,7 +1,7 @@
-//! Certificates, where there are any: what one end shows and whom it takes, and who the other end is.
+//! Certificates: what one end presents, which roots it trusts, and the identity of the other end.
 //!
-//! What is checked of them is `rustls` and `webpki`'s: the chain to a root, the time, the name that a
-//! client asked for, and what the key may be used for. Revocation lists are not read.
+//! `rustls` and `webpki` check the chain to a root, the validity period, the name that a client
+//! asked for and the key usage. Revocation lists are not read.
 
 use crate::SetupError;
 use crypto::digest::{SHA256, digest};
@@ -11,16 +11,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
 use webpki::EndEntityCert;
 
-/// Longest chain that an end may show, in bytes of its certificates: it has to fit into a flight.
+/// Longest certificate chain that an end may send, in bytes: it must fit one handshake flight.
 pub const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
 /// Most certificates of a chain.
 pub const CHAIN_COUNT_MAX: usize = 5;
 
-/// Which of three texts it is about.
+/// The part of a PEM configuration that an error is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// The certificate and what leads from it to a root.
+pub enum PemPart {
+    /// The certificate and its intermediates.
     Chain,
     /// The certificate's key.
     Key,
@@ -35,11 +35,11 @@ pub struct Pem<'a> {
     pub chain: &'a [u8],
     /// Its private key, not encrypted: PKCS #8, SEC 1 or PKCS #1.
     pub key: &'a [u8],
-    /// Who signs certificates of the other end.
+    /// The roots that sign the other end's certificates.
     pub roots: &'a [u8],
 }
 
-/// What an end shows, and whose certificates it takes.
+/// The certificate that an end presents, and the roots that it trusts.
 pub struct Certificates {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
@@ -53,12 +53,13 @@ impl std::fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// What these texts say. Whether the key is the certificate's is seen when an end is made of it.
+    /// Parses the texts. Whether the key belongs to the certificate is checked when an end is
+    /// configured with them.
     ///
     /// # Errors
-    /// Which of them says nothing of use, and why.
-    pub fn of_pem(pem: Pem<'_>) -> Result<Self, (Part, SetupError)> {
-        let chain = certificates(pem.chain).map_err(|error| (Part::Chain, error))?;
+    /// The part that is unusable, and why.
+    pub fn from_pem(pem: Pem<'_>) -> Result<Self, (PemPart, SetupError)> {
+        let chain = certificates(pem.chain).map_err(|error| (PemPart::Chain, error))?;
         let chain_bytes: usize = chain.iter().map(|certificate| certificate.len()).sum();
         if chain.len() > CHAIN_COUNT_MAX || chain_bytes > CHAIN_BYTES_MAX {
             let line = format!(
@@ -66,10 +67,10 @@ impl Certificates {
                  of {CHAIN_BYTES_MAX} bytes together are taken",
                 chain.len()
             );
-            return Err((Part::Chain, SetupError::new(line)));
+            return Err((PemPart::Chain, SetupError::new(line)));
         }
-        let key = key(pem.key).map_err(|error| (Part::Key, error))?;
-        let roots = of_roots(pem.roots).map_err(|error| (Part::Roots, error))?;
+        let key = key(pem.key).map_err(|error| (PemPart::Key, error))?;
+        let roots = of_roots(pem.roots).map_err(|error| (PemPart::Roots, error))?;
         Ok(Self { chain, key, roots: Arc::new(roots) })
     }
 }
@@ -85,7 +86,7 @@ pub fn certificate_der(pem: &[u8]) -> Result<Vec<u8>, SetupError> {
 /// The first private key of a PEM text.
 ///
 /// # Errors
-/// When there is none that is not encrypted.
+/// When there is no unencrypted key.
 pub fn key_der(pem: &[u8]) -> Result<Vec<u8>, SetupError> {
     key(pem).map(|key| key.secret_der().to_vec())
 }
@@ -115,17 +116,17 @@ fn of_roots(pem: &[u8]) -> Result<RootCertStore, SetupError> {
     Ok(roots)
 }
 
-/// Who has shown a certificate that is good.
+/// The identity in a verified certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// SHA-256 of its SubjectPublicKeyInfo.
     pub key: [u8; 32],
-    /// The URIs among its alternative names, as they stand there.
+    /// The URIs among its subject alternative names, verbatim.
     pub uris: Vec<String>,
 }
 
 impl Peer {
-    /// Whose certificate this is; it was checked.
+    /// Reads a verified certificate.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let spki = certificate.subject_public_key_info();

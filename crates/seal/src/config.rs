@@ -1,11 +1,12 @@
-//! What the ends of sealed connections are made with.
+//! TLS configuration of servers and clients.
 //!
-//! TLS 1.3 alone, no tickets, no early data. By default a server shows a raw public key (RFC 7250) that
-//! it made at its start, and a client takes any; with certificates both show one and check the other's.
+//! TLS 1.3 only, no tickets, no early data. By default a server presents a raw public key (RFC
+//! 7250) that it generated at its start, and a client accepts any key; with certificates each end
+//! presents one and verifies the other's.
 
 use crate::certificates::Certificates;
-use crate::clients::Clients;
-use crate::hello::Takes;
+use crate::client_hello::Acceptable;
+use crate::client_verifier::ClientVerifier;
 use crate::{Fault, Flaw};
 use crypto::rand::SystemRandom;
 use crypto::signature::Ed25519KeyPair;
@@ -28,7 +29,7 @@ use rustls::{
 use std::fmt;
 use std::sync::Arc;
 
-/// What could not be made, in words.
+/// Why a TLS configuration could not be made, as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetupError(String);
 
@@ -52,7 +53,8 @@ impl From<Error> for SetupError {
     }
 }
 
-/// How a server seals, for clients that have a secret, a certificate, or either; cheap to clone.
+/// A server's TLS configuration, for clients that have a secret, a certificate, or either; cheap to
+/// clone.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// For clients with a secret.
@@ -61,22 +63,22 @@ pub struct Server {
     pub(crate) certified: Option<Arc<ServerConfig>>,
 }
 
-/// How a client seals; cheap to clone.
+/// A client's TLS configuration; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) name: ServerName<'static>,
-    /// It shows a certificate, and wants one.
+    /// It presents a certificate and requires one.
     pub(crate) certified: bool,
 }
 
 impl Server {
-    /// One with a key of its own, made now and kept nowhere: whoever comes proves the secret, and has it
-    /// proven, on the very connection ([`crate::Channel`]).
+    /// A server with a raw key that is generated now and stored nowhere: client and server prove
+    /// the shared secret to each other, bound to this connection ([`crate::ChannelBinding`]).
     ///
     /// # Errors
-    /// When there are no random numbers.
-    pub fn of_new_key() -> Result<Self, SetupError> {
+    /// When the system provides no random numbers.
+    pub fn with_new_key() -> Result<Self, SetupError> {
         let made = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let made = made.map_err(|_| SetupError("no random numbers for a key".to_owned()))?;
         let provider = provider();
@@ -93,31 +95,32 @@ impl Server {
         Ok(Self { raw_key: Some(config), certified: None })
     }
 
-    /// One with a certificate, which wants one of each client: no secret is needed then.
+    /// A server with a certificate, which requires one of each client; no secret is needed then.
     ///
     /// # Errors
-    /// When the key is not the certificate's, or of no kind that is known.
-    pub fn of_certificates(certificates: &Certificates) -> Result<Self, SetupError> {
+    /// When the key does not belong to the certificate, or is of an unknown kind.
+    pub fn with_certificates(certificates: &Certificates) -> Result<Self, SetupError> {
         let provider = Arc::new(provider());
         let roots = Arc::clone(&certificates.roots);
         let clients = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
-        // Strangers need not know them, and they could be many.
+        // Strangers need not learn the roots, and the list could be long.
         let clients = clients.clear_root_hint_subjects().build();
         let clients = clients.map_err(|error| SetupError(error.to_string()))?;
         let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(&[&TLS13])?;
-        let builder = builder.with_client_cert_verifier(Arc::new(Clients(clients)));
+        let builder = builder.with_client_cert_verifier(Arc::new(ClientVerifier(clients)));
         let (chain, key) = (certificates.chain.clone(), certificates.key.clone_key());
         let config = Self::config(builder.with_single_cert(chain, key)?);
         Ok(Self { raw_key: None, certified: Some(config) })
     }
 
-    /// The same, which also serves clients that have a secret, with a key as [`Self::of_new_key`] makes it.
+    /// The same, and also serves clients that have a secret, with a raw key as in
+    /// [`Self::with_new_key`].
     ///
     /// # Errors
-    /// When there are no random numbers.
+    /// When the system provides no random numbers.
     pub fn and_new_key(self) -> Result<Self, SetupError> {
-        Ok(Self { raw_key: Self::of_new_key()?.raw_key, ..self })
+        Ok(Self { raw_key: Self::with_new_key()?.raw_key, ..self })
     }
 
     fn config(mut config: ServerConfig) -> Arc<ServerConfig> {
@@ -127,11 +130,11 @@ impl Server {
         Arc::new(config)
     }
 
-    /// With what a client is served whose first record is this.
+    /// The configuration for a client whose first record is this.
     pub(crate) fn config_for(&self, record: &[u8]) -> Result<Arc<ServerConfig>, Fault> {
-        let takes = Takes::of(record);
-        let any = Takes { certificate: true, raw_key: true };
-        let Takes { certificate, raw_key } = takes.unwrap_or(any);
+        let takes = Acceptable::of(record);
+        let any = Acceptable { certificate: true, raw_key: true };
+        let Acceptable { certificate, raw_key } = takes.unwrap_or(any);
         let certified = self.certified.as_ref().filter(|_| certificate);
         let config = certified.or_else(|| self.raw_key.as_ref().filter(|_| raw_key));
         let missing = if certificate {
@@ -144,11 +147,11 @@ impl Server {
 }
 
 impl Client {
-    /// One that takes any server's key, as [`AnyKey`] says.
+    /// A client that accepts any server key; [`AnyKey`] says why that is sound.
     ///
     /// # Errors
     /// When the library has no TLS 1.3.
-    pub fn of_any_key() -> Result<Self, SetupError> {
+    pub fn with_any_key() -> Result<Self, SetupError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(Arc::new(provider));
@@ -159,11 +162,16 @@ impl Client {
         Ok(Self { certified: false, ..Self::of(builder.with_no_client_auth(), name) })
     }
 
-    /// One that shows a certificate, and wants one of the server that is for this name or address.
+    /// A client that presents a certificate and requires one of the server for this name or
+    /// address.
     ///
     /// # Errors
-    /// When the key is not the certificate's, or of no kind that is known, or the name is none.
-    pub fn of_certificates(certificates: &Certificates, server: &str) -> Result<Self, SetupError> {
+    /// When the key does not belong to the certificate or is of an unknown kind, or the name is
+    /// invalid.
+    pub fn with_certificates(
+        certificates: &Certificates,
+        server: &str,
+    ) -> Result<Self, SetupError> {
         let name = ServerName::try_from(server.to_owned());
         let name = name.map_err(|_| SetupError(format!("\"{server}\" is no name or address")))?;
         let provider = Arc::new(provider());
@@ -184,7 +192,8 @@ impl Client {
     }
 }
 
-/// The ciphers, the faster first. Both hash with SHA-256, which [`crate::channel`] takes for granted.
+/// The ciphers, the faster first. Both hash with SHA-256, which [`crate::channel_binding`] relies
+/// on.
 fn provider() -> CryptoProvider {
     let aes = suites::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let chacha = suites::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
@@ -202,10 +211,11 @@ fn has_aes() -> bool {
     return false;
 }
 
-/// Takes every key, whoever shows it. That is sound because nothing is said behind the handshake but a
-/// handshake in which both ends prove the shared secret together with the connection's [`crate::Channel`]: a
-/// man in the middle may show a key, but what is proven to him is worth nothing on any connection but his own.
-/// That the peer has the key that it shows is checked all the same: the handshake has to be one.
+/// Accepts every server key. That is sound because the TLS handshake is followed only by our own
+/// handshake, in which both ends prove the shared secret together with the connection's
+/// [`crate::ChannelBinding`]: a man in the middle may present a key, but a proof made for his
+/// connection is worthless on any other. Possession of the presented key is still verified, as the
+/// TLS handshake requires.
 #[derive(Debug)]
 struct AnyKey {
     algorithms: WebPkiSupportedAlgorithms,

@@ -1,31 +1,31 @@
-//! The handshake, which `rustls` makes: records in, records out.
+//! The TLS handshake, made by `rustls`: records in, records out.
 //!
-//! It is shown one record after the other, so that what a client says right behind its last message is not
-//! opened here. Invariant: what it keeps of a stranger's is bounded.
+//! `rustls` gets one record at a time, so that application data directly behind the peer's last
+//! message is not opened here. Invariant: memory used for an unauthenticated peer is bounded.
 
+use crate::certificate_flaw::fault_of;
 use crate::certificates::{CHAIN_BYTES_MAX, Peer};
-use crate::channel::Exporter;
+use crate::channel_binding::Exporter;
 use crate::config::{Client, Server};
-use crate::flaw::fault_of;
 use crate::inbox::Inbox;
 use crate::record::{Keys, Update};
-use crate::{Fault, Flaw, Made};
+use crate::{Established, Fault, Flaw};
 use rustls::Error;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use std::sync::Arc;
 
-/// Longest flight of a handshake: a chain, and all else.
+/// Longest handshake flight: a certificate chain and everything else.
 const FLIGHT_BYTES_MAX: usize = CHAIN_BYTES_MAX + 8 * 1024;
 
-/// Alerts of a server to whom no configuration of its own fits.
+/// Alerts of a server that has no configuration for a client.
 const HANDSHAKE_FAILURE: u8 = 40;
 const CERTIFICATE_REQUIRED: u8 = 116;
 
 enum Tls {
-    /// A server that has not seen the first record.
-    Asked(Server),
+    /// A server that has not received the first record.
+    BeforeHello(Server),
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
 }
@@ -33,30 +33,30 @@ enum Tls {
 pub(crate) struct Handshake {
     tls: Tls,
     exporter: Arc<Exporter>,
-    /// What `rustls` was shown of the inbox and has not done with.
-    shown_bytes: usize,
-    /// We show a certificate.
+    /// Bytes of the inbox that `rustls` was given and has not consumed.
+    passed_bytes: usize,
+    /// This end presents a certificate.
     certified: bool,
 }
 
-/// What it says next.
+/// What `rustls` needs next.
 enum Next {
-    /// Again.
+    /// Call it again.
     Go,
-    /// It needs more.
+    /// More bytes from the peer.
     Blocked,
     Over,
     Failed(Error),
-    /// Something that has no place in it.
+    /// A message that has no place in a handshake.
     Broken,
 }
 
 impl Handshake {
     pub(crate) fn server(server: &Server) -> Self {
         Self {
-            tls: Tls::Asked(server.clone()),
+            tls: Tls::BeforeHello(server.clone()),
             exporter: Arc::default(),
-            shown_bytes: 0,
+            passed_bytes: 0,
             certified: server.certified.is_some(),
         }
     }
@@ -67,25 +67,25 @@ impl Handshake {
         config.key_log = exporter.clone();
         let tls = UnbufferedClientConnection::new(Arc::new(config), client.name.clone());
         let tls = Tls::Client(tls.map_err(|_| Fault::Broken)?);
-        Ok(Self { tls, exporter, shown_bytes: 0, certified: client.certified })
+        Ok(Self { tls, exporter, passed_bytes: 0, certified: client.certified })
     }
 
-    /// Takes what was received; whether it is over.
-    pub(crate) fn go_on(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) -> Result<bool, Fault> {
+    /// Processes what was received; returns whether the handshake is complete.
+    pub(crate) fn advance(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) -> Result<bool, Fault> {
         loop {
-            if let Tls::Asked(server) = &self.tls {
+            if let Tls::BeforeHello(server) = &self.tls {
                 let Some(end) = inbox.record_end(0)? else { return Ok(false) };
-                self.tls = begin(server, (inbox.shown(end), &self.exporter), out)?;
+                self.tls = begin(server, (inbox.passed(end), &self.exporter), out)?;
             }
-            let shown = inbox.shown(self.shown_bytes);
+            let shown = inbox.passed(self.passed_bytes);
             let stepped = match &mut self.tls {
-                Tls::Asked(_) => return Err(Fault::Broken),
+                Tls::BeforeHello(_) => return Err(Fault::Broken),
                 Tls::Client(tls) => step(tls.process_tls_records(shown), out),
                 Tls::Server(tls) => step(tls.process_tls_records(shown), out),
             };
             let (done_bytes, next) = stepped;
             inbox.consume(done_bytes);
-            self.shown_bytes -= done_bytes;
+            self.passed_bytes -= done_bytes;
             match next {
                 Next::Go => {}
                 Next::Over => return Ok(true),
@@ -93,46 +93,46 @@ impl Handshake {
                 Next::Failed(error) => {
                     let fault = fault_of(&error, self.certified);
                     if matches!(fault, Fault::Certificate(_)) {
-                        self.say_why(inbox, out);
+                        self.encode_alert(inbox, out);
                     }
                     return Err(fault);
                 }
-                Next::Blocked => match inbox.record_end(self.shown_bytes)? {
+                Next::Blocked => match inbox.record_end(self.passed_bytes)? {
                     Some(end) if end > FLIGHT_BYTES_MAX => return Err(Fault::Broken),
-                    Some(end) => self.shown_bytes = end,
+                    Some(end) => self.passed_bytes = end,
                     None => return Ok(false),
                 },
             }
         }
     }
 
-    /// The alert that `rustls` has for the peer. It is asked once: it has that first of all, and shall
-    /// look at nothing behind what has failed.
-    fn say_why(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) {
-        let shown = inbox.shown(self.shown_bytes);
+    /// Encodes the alert that `rustls` has for the peer. Called once: the alert comes first, and
+    /// `rustls` must not look at anything behind the failed record.
+    fn encode_alert(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) {
+        let shown = inbox.passed(self.passed_bytes);
         match &mut self.tls {
-            Tls::Asked(_) => {}
+            Tls::BeforeHello(_) => {}
             Tls::Client(tls) => drop(step(tls.process_tls_records(shown), out)),
             Tls::Server(tls) => drop(step(tls.process_tls_records(shown), out)),
         }
     }
 
-    /// What it leaves.
-    pub(crate) fn finish(self) -> Result<Made, Fault> {
-        if self.shown_bytes > 0 {
+    /// The result of a completed handshake.
+    pub(crate) fn finish(self) -> Result<Established, Fault> {
+        if self.passed_bytes > 0 {
             return Err(Fault::Broken);
         }
-        let channel = self.exporter.channel()?;
+        let channel = self.exporter.channel_binding()?;
         let mut peer = None;
         let (secrets, update) = match self.tls {
-            Tls::Asked(_) => return Err(Fault::Broken),
+            Tls::BeforeHello(_) => return Err(Fault::Broken),
             Tls::Client(tls) => {
                 let kept = tls.dangerous_into_kernel_connection();
                 let (secrets, kept) = kept.map_err(|_| Fault::Broken)?;
                 (secrets, Update::Client(kept))
             }
             Tls::Server(tls) => {
-                // There is none where none was asked for, and one that was checked where it was.
+                // There is no certificate unless one was requested, and then it was verified.
                 if let Some(shown) = tls.peer_certificates().and_then(<[_]>::first) {
                     peer = Some(Peer::of(shown).ok_or(Fault::Certificate(Flaw::Unfit))?);
                 }
@@ -142,12 +142,12 @@ impl Handshake {
             }
         };
         let keys = Keys::new(secrets, update)?;
-        Ok(Made { keys, channel, peer, certified: self.certified })
+        Ok(Established { keys, channel, peer, certified: self.certified })
     }
 }
 
-/// Begins with a client whose first record is this, as its kind wants it; says why not, if nothing is
-/// there for it.
+/// Starts the handshake with a client by its first record, with the configuration of its kind;
+/// writes an alert if there is none for it.
 fn begin(
     server: &Server,
     (record, exporter): (&[u8], &Arc<Exporter>),
@@ -158,7 +158,7 @@ fn begin(
             Fault::Certificate(_) => CERTIFICATE_REQUIRED,
             Fault::OwnCertificate(_) | Fault::Foreign | Fault::Broken => HANDSHAKE_FAILURE,
         };
-        // A record of two bytes, a fatal alert.
+        // A two-byte record: a fatal alert.
         out.extend_from_slice(&[21, 3, 3, 0, 2, 2, why]);
     })?;
     let mut config = (*config).clone();
@@ -167,19 +167,19 @@ fn begin(
     tls.map(Tls::Server).map_err(|_| Fault::Broken)
 }
 
-/// What `rustls` says next, and how much of what it was shown it has done with.
+/// The next step of `rustls`, and how many of the given bytes it consumed.
 fn step<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> (usize, Next) {
     let UnbufferedStatus { discard, state } = status;
     let next = match state {
         Err(error) => Next::Failed(error),
         Ok(ConnectionState::EncodeTlsData(mut message)) => encode(&mut message, out),
-        Ok(ConnectionState::TransmitTlsData(said)) => {
-            said.done();
+        Ok(ConnectionState::TransmitTlsData(sent)) => {
+            sent.done();
             Next::Go
         }
         Ok(ConnectionState::BlockedHandshake) => Next::Blocked,
         Ok(ConnectionState::WriteTraffic(_)) => Next::Over,
-        // Ended, or data before its time; whatever a later version of `rustls` has besides.
+        // Closed, or early data; also any state that a later version of `rustls` adds.
         Ok(
             ConnectionState::ReadTraffic(_)
             | ConnectionState::ReadEarlyData(_)

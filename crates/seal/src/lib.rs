@@ -1,92 +1,93 @@
-//! `seal`: TLS 1.3 around a connection, without sockets: bytes that were received go in, plaintext comes
-//! out, and plaintext becomes records.
+//! `seal`: TLS 1.3 for a connection, without sockets: received bytes go in, plaintext comes out,
+//! and plaintext becomes records.
 //!
-//! `rustls` makes the handshake and the keys; the records behind it are made here ([`record`]), because
-//! that takes one copy less, and none where the plaintext can be written into its record. No certificate is
-//! needed: a server shows a key that it made at its start, and the proof of the shared secret, which is
-//! its user's matter, is bound to the handshake by [`Channel`]. With [`Certificates`] each end shows one and
-//! checks the other's. Invariants: nothing is sent or believed
-//! in plain text; an error ends the connection; whoever holds a [`Seal`] may send it to another thread.
+//! `rustls` does the handshake and derives the keys; records are encrypted and decrypted here
+//! ([`record`]), which saves one copy, and every copy where the plaintext can be written directly
+//! into its record. Certificates are optional: a server presents a key that it generated at its
+//! start, and the user of this crate binds its proof of the shared secret to the handshake by
+//! [`ChannelBinding`]. With [`Certificates`] each end presents one and verifies the other's.
+//! Invariants: nothing is sent or accepted in plain text; an error ends the connection; a [`Seal`]
+//! may move to another thread.
 //!
 //! ```text
 //! Handshake ─▶ Open (keys for each direction, replaced before they are worn)
 //! ```
 #![forbid(unsafe_code)]
 
+mod certificate_flaw;
 mod certificates;
-mod channel;
-mod clients;
+mod channel_binding;
+mod client_hello;
+mod client_verifier;
 mod config;
-mod flaw;
 mod handshake;
-mod hello;
 mod inbox;
 mod record;
 #[cfg(test)]
 mod tests;
 
+pub use certificate_flaw::Flaw;
 pub use certificates::{
-    CHAIN_BYTES_MAX, CHAIN_COUNT_MAX, Certificates, Part, Peer, Pem, certificate_der, key_der,
+    CHAIN_BYTES_MAX, CHAIN_COUNT_MAX, Certificates, Peer, Pem, PemPart, certificate_der, key_der,
 };
-pub use channel::Channel;
+pub use channel_binding::ChannelBinding;
 pub use config::{Client, Server, SetupError};
-pub use flaw::Flaw;
-pub use record::{RECORD_BYTES_MAX, RECORD_MORE_BYTES};
+pub use record::{RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES};
 
 use handshake::Handshake;
 use inbox::Inbox;
 use record::Keys;
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// What came is no TLS at all; [`Seal::front`] has it.
+    /// The received bytes are not TLS; [`Seal::unopened`] returns them.
     Foreign,
     /// The peer's certificate is not good.
     Certificate(Flaw),
-    /// Ours is not, says the peer.
+    /// The peer rejected our certificate.
     OwnCertificate(Flaw),
-    /// A record or message that does not fit.
+    /// A record or message that violates the protocol.
     Broken,
 }
 
-/// What a handshake has come to.
+/// Progress of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shaken {
-    /// More has to come.
-    More,
-    /// It is over: what the connection is called at both ends and nowhere else.
-    Open(Channel),
+pub enum HandshakeProgress {
+    /// More bytes must be received.
+    NeedsMore,
+    /// Complete, with the connection's channel binding.
+    Open(ChannelBinding),
 }
 
-/// A record's contents.
+/// The content of a record.
 #[derive(Debug)]
 pub enum Content<'a> {
     /// Plaintext, up to [`RECORD_BYTES_MAX`].
     Bytes(&'a [u8]),
-    /// The peer says nothing more.
+    /// The peer has closed its sending direction.
     End,
-    /// Nothing for the user.
+    /// Nothing for the user of this crate.
     Nothing,
 }
 
-/// What a handshake leaves.
-struct Made {
+/// The result of a completed handshake.
+struct Established {
     keys: Keys,
-    channel: Channel,
+    channel: ChannelBinding,
     peer: Option<Peer>,
-    /// The peer may not have judged our certificate yet.
+    /// The peer may not have verified our certificate yet.
     certified: bool,
 }
 
 enum Phase {
     Handshake(Box<Handshake>),
-    Open(Box<Made>),
-    /// An error ended it.
+    Open(Box<Established>),
+    /// An error ended the connection.
     Broken,
 }
 
-/// One end of a sealed connection, and what was received of it and not opened yet.
+/// One end of a TLS connection, and its received bytes that are not yet decrypted.
 pub struct Seal {
     inbox: Inbox,
     phase: Phase,
@@ -99,13 +100,13 @@ impl Seal {
         Self::new(Handshake::server(server))
     }
 
-    /// A client's end, which says `out` first.
+    /// A client's end; its first message is written to `out`.
     ///
     /// # Errors
-    /// [`Fault::Broken`] if there are no random numbers.
+    /// [`Fault::Broken`] if the system provides no random numbers.
     pub fn client(client: &Client, out: &mut Vec<u8>) -> Result<Self, Fault> {
         let mut seal = Self::new(Handshake::client(client)?);
-        seal.shake(out)?;
+        seal.advance_handshake(out)?;
         Ok(seal)
     }
 
@@ -113,22 +114,22 @@ impl Seal {
         Self { inbox: Inbox::default(), phase: Phase::Handshake(Box::new(handshake)) }
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(..))
     }
 
-    /// What the connection is called, once the handshake is over.
+    /// The connection's channel binding, once the handshake is complete.
     #[must_use]
-    pub const fn channel(&self) -> Option<Channel> {
+    pub const fn channel_binding(&self) -> Option<ChannelBinding> {
         match &self.phase {
             Phase::Open(made) => Some(made.channel),
             Phase::Handshake(_) | Phase::Broken => None,
         }
     }
 
-    /// Server: who has shown a certificate, once the handshake is over.
+    /// Server: the client's certificate identity, once the handshake is complete.
     #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         match &self.phase {
@@ -137,37 +138,37 @@ impl Seal {
         }
     }
 
-    /// Where received bytes go; it stays where it is until [`Self::arrived`]. About `wanted_bytes` of
-    /// plaintext are expected.
-    pub fn room(&mut self, wanted_bytes: usize) -> &mut [u8] {
-        self.inbox.room(wanted_bytes)
+    /// Where received bytes go; the memory does not move until [`Self::received`]. About
+    /// `wanted_bytes` of plaintext are expected.
+    pub fn recv_space(&mut self, wanted_bytes: usize) -> &mut [u8] {
+        self.inbox.recv_space(wanted_bytes)
     }
 
-    /// So many bytes were written at the front of [`Self::room`].
-    pub fn arrived(&mut self, arrived_bytes: usize) {
-        self.inbox.arrived(arrived_bytes);
+    /// So many bytes were written at the front of [`Self::recv_space`].
+    pub fn received(&mut self, received_bytes: usize) {
+        self.inbox.received(received_bytes);
     }
 
-    /// Takes bytes that were received elsewhere.
-    pub fn hear(&mut self, bytes: &[u8]) {
+    /// Appends bytes that were received elsewhere.
+    pub fn push_received(&mut self, bytes: &[u8]) {
         self.inbox.append(bytes);
     }
 
-    /// What was received and not opened.
+    /// Received bytes that are not yet decrypted.
     #[must_use]
-    pub fn front(&self) -> &[u8] {
-        self.inbox.there()
+    pub fn unopened(&self) -> &[u8] {
+        self.inbox.bytes()
     }
 
-    /// Goes on with the handshake as far as what was received allows; what is to be sent is appended to
-    /// `out`, also where a certificate ends it: the peer shall hear why.
+    /// Continues the handshake as far as the received bytes allow. Bytes to send are appended to
+    /// `out`, also when a certificate ends the handshake: the peer gets an alert.
     ///
     /// # Errors
-    /// Why it ends.
-    pub fn shake(&mut self, out: &mut Vec<u8>) -> Result<Shaken, Fault> {
+    /// Why the handshake failed.
+    pub fn advance_handshake(&mut self, out: &mut Vec<u8>) -> Result<HandshakeProgress, Fault> {
         let Phase::Handshake(handshake) = &mut self.phase else { return Err(Fault::Broken) };
-        if !handshake.go_on(&mut self.inbox, out)? {
-            return Ok(Shaken::More);
+        if !handshake.advance(&mut self.inbox, out)? {
+            return Ok(HandshakeProgress::NeedsMore);
         }
         let Phase::Handshake(handshake) = std::mem::replace(&mut self.phase, Phase::Broken) else {
             return Err(Fault::Broken);
@@ -175,13 +176,13 @@ impl Seal {
         let made = handshake.finish()?;
         let channel = made.channel;
         self.phase = Phase::Open(Box::new(made));
-        Ok(Shaken::Open(channel))
+        Ok(HandshakeProgress::Open(channel))
     }
 
-    /// Opens the next record, in place; `None` when it is not whole yet.
+    /// Decrypts the next record in place; `None` while it is incomplete.
     ///
     /// # Errors
-    /// When it is not the peer's, not the next one, or no record.
+    /// When the record is not the peer's, not the next one, or not a record.
     pub fn open(&mut self) -> Result<Option<Content<'_>>, Fault> {
         let Phase::Open(made) = &mut self.phase else { return Err(Fault::Broken) };
         match self.inbox.record()? {
@@ -190,9 +191,9 @@ impl Seal {
         }
     }
 
-    /// Opens a record that was received elsewhere: it begins at `start` of `bytes`, and what is in it goes to
-    /// their front, over whatever is there. Returns the record's length as well; `None` when it is not whole
-    /// yet. Nothing may wait here to be opened.
+    /// Decrypts a record that was received elsewhere: it begins at `start` of `bytes`, and its
+    /// plaintext is written to their front. Also returns the record's length; `None` while it is
+    /// incomplete. The inbox must be empty.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -209,25 +210,25 @@ impl Seal {
         Ok(Some((record_bytes, content)))
     }
 
-    /// Whether nothing that was received is still to be opened.
+    /// Whether every received byte was decrypted.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.inbox.is_empty()
     }
 
-    /// Forgets what was received; nothing is opened any more.
+    /// Discards received bytes; nothing more is decrypted.
     pub fn clear(&mut self) {
         self.inbox.clear();
     }
 
-    /// Makes a record of `plain_bytes` at the front of `out`: `fill` writes the plaintext. Returns the
-    /// record's length, [`RECORD_MORE_BYTES`] more than the plaintext's.
+    /// Makes a record of `plain_bytes` at the front of `out`; `fill` writes the plaintext. Returns
+    /// the record's length, [`RECORD_OVERHEAD_BYTES`] more than the plaintext's.
     ///
     /// # Errors
-    /// What `fill` says; the record does not exist then.
+    /// The error of `fill`; then there is no record.
     ///
     /// # Panics
-    /// If the handshake is not over, or `out` is too short.
+    /// If the handshake is not complete, or `out` is too short.
     pub fn seal<E>(
         &mut self,
         out: &mut [u8],
@@ -237,13 +238,13 @@ impl Seal {
         self.keys().seal(out, plain_bytes, fill)
     }
 
-    /// Puts a record that changes our keys at the front of `out`, if those that we have were used for so
-    /// much that they must be; its length, at most [`RENEWAL_BYTES_MAX`].
+    /// Writes a KeyUpdate record to the front of `out` if the sending key is near its limit or the
+    /// peer asked for an update. Returns the record's length, at most [`KEY_UPDATE_BYTES_MAX`].
     ///
     /// # Errors
-    /// [`Fault::Broken`] if there are none.
-    pub fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
-        self.keys().renew(out)
+    /// [`Fault::Broken`] if no further keys can be derived.
+    pub fn update_key(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
+        self.keys().update_key(out)
     }
 
     fn keys(&mut self) -> &mut Keys {
@@ -254,5 +255,5 @@ impl Seal {
     }
 }
 
-/// Longest record that changes keys.
-pub const RENEWAL_BYTES_MAX: usize = 5 + RECORD_MORE_BYTES;
+/// Longest KeyUpdate record.
+pub const KEY_UPDATE_BYTES_MAX: usize = 5 + RECORD_OVERHEAD_BYTES;

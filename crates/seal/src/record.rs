@@ -1,10 +1,11 @@
-//! Records of application data (RFC 8446, section 5), made and opened with the keys of a handshake.
+//! Records of application data (RFC 8446, section 5), encrypted and decrypted with the handshake's
+//! keys.
 //!
 //! ```text
 //! 1 type 23 | 2 version 0303 | 2 length | plaintext | 1 type of contents | 16 tag
 //! ```
-//! Invariants: a nonce is used once, for it is a number that rises with each record of a key; a key is
-//! replaced long before it has sealed more than its cipher allows.
+//! Invariants: a nonce is used once, because it is the record number of its key; a key is replaced
+//! long before it has encrypted as much as its cipher allows.
 
 use crate::{Content, Fault, Flaw};
 use crypto::aead::{
@@ -17,25 +18,25 @@ use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, ExtractedSecrets
 
 /// Most plaintext bytes of a record.
 pub const RECORD_BYTES_MAX: usize = 1 << 14;
-/// A record's head.
+/// Bytes of a record's header.
 pub(crate) const HEAD_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
-/// What a record is longer than its plaintext.
-pub const RECORD_MORE_BYTES: usize = HEAD_BYTES + 1 + TAG_BYTES;
+/// Bytes that a record has beyond its plaintext.
+pub const RECORD_OVERHEAD_BYTES: usize = HEAD_BYTES + 1 + TAG_BYTES;
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
-/// KeyUpdate, one byte long; the byte behind says whether the other key shall follow.
+/// KeyUpdate, one byte long; that byte says whether the peer shall update its key too.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 const CLOSE_NOTIFY: u8 = 0;
 
-/// A key seals so many bytes, each record counted with [`RECORD_COST_BYTES`] more: an eighth of what RFC
-/// 8446, section 5.5, lets AES-GCM seal.
+/// Bytes that one key may encrypt, each record counted with [`RECORD_COST_BYTES`] more: an eighth
+/// of the limit of RFC 8446, section 5.5, for AES-GCM.
 const KEY_BYTES_MAX: u64 = 1 << 35;
 const RECORD_COST_BYTES: u64 = 64;
 
-/// A key, and the number of the next record.
+/// A key and the number of its next record.
 struct Key {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -47,7 +48,7 @@ impl Key {
         let (algorithm, key, iv): (&Algorithm, _, _) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
-            // Not offered.
+            // Never offered.
             ConnectionTrafficSecrets::Aes256Gcm { .. } | _ => return Err(Fault::Broken),
         };
         let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| Fault::Broken)?;
@@ -66,7 +67,7 @@ impl Key {
     }
 }
 
-/// What makes the keys that replace those in use.
+/// Derives the keys that replace those in use.
 pub(crate) enum Update {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),
@@ -97,16 +98,16 @@ pub(crate) struct Keys {
     ours: Key,
     theirs: Key,
     update: Update,
-    /// What our key may still seal.
+    /// Bytes that the sending key may still encrypt.
     left_bytes: u64,
-    /// The peer asked for another key of ours.
-    renew: bool,
+    /// The peer request for a new sending key.
+    update_requested: bool,
 }
 
 impl Keys {
     pub(crate) fn new(secrets: ExtractedSecrets, update: Update) -> Result<Self, Fault> {
         let (ours, theirs) = (Key::new(secrets.tx)?, Key::new(secrets.rx)?);
-        Ok(Self { ours, theirs, update, left_bytes: KEY_BYTES_MAX, renew: false })
+        Ok(Self { ours, theirs, update, left_bytes: KEY_BYTES_MAX, update_requested: false })
     }
 
     pub(crate) fn seal<E>(
@@ -120,9 +121,9 @@ impl Keys {
         Ok(self.close(out, plain_bytes, DATA))
     }
 
-    /// Makes a record of plaintext that lies in its place.
+    /// Encrypts plaintext that already lies in its place in the record.
     fn close(&mut self, out: &mut [u8], plain_bytes: usize, kind: u8) -> usize {
-        let record = &mut out[..plain_bytes + RECORD_MORE_BYTES];
+        let record = &mut out[..plain_bytes + RECORD_OVERHEAD_BYTES];
         let payload_bytes = plain_bytes + 1 + TAG_BYTES;
         let Ok(length) = u16::try_from(payload_bytes) else { panic!("a record is short") };
         let [high, low] = length.to_be_bytes();
@@ -139,8 +140,8 @@ impl Keys {
         record.len()
     }
 
-    pub(crate) fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
-        if self.left_bytes > 0 && !self.renew {
+    pub(crate) fn update_key(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
+        if self.left_bytes > 0 && !self.update_requested {
             return Ok(0);
         }
         let message = [KEY_UPDATE.as_slice(), &[0]].concat();
@@ -148,11 +149,11 @@ impl Keys {
         let record_bytes = self.close(out, message.len(), HANDSHAKE);
         self.ours = self.update.sent()?;
         self.left_bytes = KEY_BYTES_MAX;
-        self.renew = false;
+        self.update_requested = false;
         Ok(record_bytes)
     }
 
-    /// Opens a record. `certified`: an alert may be about our certificate.
+    /// Decrypts a record. `certified`: an alert may be about our certificate.
     pub(crate) fn open<'a>(
         &mut self,
         record: &'a mut [u8],
@@ -169,7 +170,8 @@ impl Keys {
         self.content(opened.map_err(|_| Fault::Broken)?, certified)
     }
 
-    /// Opens the record at the end of `bytes`, which begins at `start`; what is in it goes to their front.
+    /// Decrypts the record that begins at `start` of `bytes`; its plaintext is written to their
+    /// front.
     pub(crate) fn open_to<'a>(
         &mut self,
         bytes: &'a mut [u8],
@@ -188,9 +190,9 @@ impl Keys {
         self.content(opened.map_err(|_| Fault::Broken)?, certified)
     }
 
-    /// What was in a record.
+    /// The content of a decrypted record.
     fn content<'a>(&mut self, inner: &'a [u8], certified: bool) -> Result<Content<'a>, Fault> {
-        // What is behind the contents' type is padding.
+        // Zeros behind the content type are padding.
         let kind_index = inner.iter().rposition(|byte| *byte != 0).ok_or(Fault::Broken)?;
         let (plain, kind) = (&inner[..kind_index], inner[kind_index]);
         match kind {
@@ -202,9 +204,9 @@ impl Keys {
                 Err(flaw.map_or(Fault::Broken, Fault::OwnCertificate))
             }
             HANDSHAKE => {
-                let asked = plain.strip_prefix(&KEY_UPDATE);
-                let Some(asked @ ([0] | [1])) = asked else { return Err(Fault::Broken) };
-                self.renew |= *asked == [1];
+                let request = plain.strip_prefix(&KEY_UPDATE);
+                let Some(request @ ([0] | [1])) = request else { return Err(Fault::Broken) };
+                self.update_requested |= *request == [1];
                 self.theirs = self.update.received()?;
                 Ok(Content::Nothing)
             }
@@ -212,7 +214,7 @@ impl Keys {
         }
     }
 
-    /// Wears our key out.
+    /// Uses up the sending key.
     #[cfg(test)]
     pub(crate) const fn wear(&mut self) {
         self.left_bytes = 0;

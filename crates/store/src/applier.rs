@@ -138,7 +138,7 @@ impl Work {
     fn sleep(&self) {
         self.applier.fall_asleep();
         let news =
-            |lane: &Lane| lane.tail.place() < lane.feed.durable() || lane.feed.wants_segment();
+            |lane: &Lane| lane.tail.place() < lane.feed.durable() || lane.feed.needs_segment();
         while !self.lanes.iter().any(news)
             && !self.applier.is_urgent()
             && !self.stop.load(Ordering::SeqCst)
@@ -185,7 +185,7 @@ impl Work {
             let lane = &mut self.lanes[index];
             lane.tail = tail;
             lane.feed.set_freed(lane.tail.read_bytes());
-            lane.feed.tell(shards[index].iter().map(|(shard, row)| {
+            lane.feed.notify(shards[index].iter().map(|(shard, row)| {
                 let ShardRow { lsn, transno, .. } = *row;
                 RowReply::Checkpointed { shard: *shard, lsn, transno }
             }));
@@ -278,7 +278,7 @@ impl Work {
     /// does.
     fn give_segments(&mut self) {
         for index in 0..self.lanes.len() {
-            if !self.lanes[index].feed.wants_segment() {
+            if !self.lanes[index].feed.needs_segment() {
                 continue;
             }
             let made = self.make_segment(index);
@@ -286,7 +286,7 @@ impl Work {
             match made {
                 Ok(Some(segment)) => {
                     lane.segment_refused = false;
-                    lane.feed.give_segment(segment);
+                    lane.feed.set_next_segment(segment);
                 }
                 // The log goes on in its file meanwhile, as far as there is space.
                 Ok(None) => lane.segment_refused = true,

@@ -119,7 +119,7 @@ impl Keeping {
     /// Ends the threads after everything that is durable was applied. The lanes have ended.
     pub fn stop(self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.applier.call();
+        self.applier.mark_urgent();
         self.asks.end();
         for thread in self.threads {
             // One that panicked has said so.
@@ -138,7 +138,7 @@ fn answer(table: &Table, feeds: &BTreeMap<LaneId, Feed>, ask: &RowQuery) -> Opti
             (Err(errno.map_or(IO, Errno)), Some(error))
         }
     };
-    feed.tell([RowReply::Rows { ticket: ask.ticket, result }]);
+    feed.notify([RowReply::Rows { ticket: ask.ticket, result }]);
     failed
 }
 

@@ -55,8 +55,8 @@ fn start(path: &Path) -> Result<(), store::StoreError> {
     store.redo(&cold)?;
     let (_file, start_offset) = store.new_logs(&cold, 1, 256 << 10)?.remove(0);
     let mut keeper = Keeper::new(cold, Pace::default(), 1);
-    let post = Mesh::posts(1).unwrap().pop().unwrap();
-    drop(keeper.feed(post.waker(), start_offset));
+    let mailbox = Mesh::mailboxes(1).unwrap().pop().unwrap();
+    drop(keeper.feed(mailbox.waker(), start_offset));
     store.remove_earlier_logs()?;
     keeper.start(&store, Arc::new(|line: &str| panic!("{line}")))?.stop();
     Ok(())

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use interface::{Action, Core, Event, Mail, PeerAction, PeerEvent, Turn};
-use ring::{Config, DriverChoice, DriverKind, Post, Ring};
+use ring::{Config, DriverChoice, DriverKind, Mailbox, Ring};
 use std::mem;
 use std::sync::{self, Arc, Mutex, PoisonError};
 use wire::LaneId;
@@ -94,10 +94,10 @@ impl Core for Inbox {
 }
 
 impl Lane {
-    pub(super) fn start(post: Post, driver: DriverKind, spin_us: u32) -> Result<Self> {
-        let other = LaneId(1 - post.lane().0);
-        let mut config = Config::new(post.lane());
-        config.post = Some(post);
+    pub(super) fn start(mailbox: Mailbox, driver: DriverKind, spin_us: u32) -> Result<Self> {
+        let other = LaneId(1 - mailbox.lane().0);
+        let mut config = Config::new(mailbox.lane());
+        config.mailbox = Some(mailbox);
         config.driver = DriverChoice::Only(driver);
         config.spin_us = spin_us;
         let ring = Ring::new(config).context("cannot set up a lane's ring")?;

@@ -5,7 +5,7 @@
 
 use crate::args::{Inspect as Args, InspectWhat};
 use anyhow::{Context as _, Result};
-use ring::{InspectAsk, InspectDesk, Waker};
+use ring::{InspectQueue, InspectRequest, Waker};
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -33,7 +33,7 @@ type Tell = Box<dyn Fn(Key, Status, Box<[u8]>) + Send>;
 /// What the thread hears.
 enum News {
     /// From a lane.
-    Ask(InspectAsk),
+    Ask(InspectRequest),
     /// A process has written these bytes; none: it ended.
     Output { number: u64, bytes: Vec<u8> },
 }
@@ -65,17 +65,17 @@ struct Desk {
 }
 
 /// Starts the thread; what each lane asks it by.
-pub(crate) fn start(store: &Path, wakers: Vec<Waker>) -> Result<Vec<InspectDesk>> {
+pub(crate) fn start(store: &Path, wakers: Vec<Waker>) -> Result<Vec<InspectQueue>> {
     let (own, news) = channel();
     let asks = own.clone();
     // Nobody listens any more when the process is about to end.
     let ask = Arc::new(move |ask| drop(asks.send(News::Ask(ask))));
-    let desks: Vec<InspectDesk> =
-        wakers.into_iter().map(|waker| InspectDesk::new(waker, ask.clone())).collect();
+    let desks: Vec<InspectQueue> =
+        wakers.into_iter().map(|waker| InspectQueue::new(waker, ask.clone())).collect();
     let lanes = desks.clone();
     let tell = move |(lane, conn): Key, status, reply| {
         if let Some(desk) = lanes.iter().find(|desk| desk.lane() == lane) {
-            desk.tell(conn, status, reply);
+            desk.reply(conn, status, reply);
         }
     };
     let store = store.to_owned();
@@ -114,10 +114,12 @@ impl Desk {
                 Some(wait) => self.news.recv_timeout(wait),
             };
             match news {
-                Ok(News::Ask(InspectAsk { lane, conn, ask: Some(ask) })) => {
+                Ok(News::Ask(InspectRequest { lane, conn, inspect: Some(ask) })) => {
                     self.on_ask((lane, conn), ask);
                 }
-                Ok(News::Ask(InspectAsk { lane, conn, ask: None })) => self.end((lane, conn)),
+                Ok(News::Ask(InspectRequest { lane, conn, inspect: None })) => {
+                    self.end((lane, conn))
+                }
                 Ok(News::Output { number, bytes }) => self.on_output(number, &bytes),
                 Err(RecvTimeoutError::Timeout) => self.end_idle(),
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -135,7 +135,7 @@ impl Kept {
 fn give(lanes: &[Waker], secrets: Secrets) {
     let (tell, told) = channel();
     for lane in lanes {
-        lane.give_secrets(Some(secrets), Some(tell.clone()));
+        lane.set_secrets(Some(secrets), Some(tell.clone()));
     }
     drop(tell);
     // Nothing is ever sent: it ends when the last lane has dropped its end.

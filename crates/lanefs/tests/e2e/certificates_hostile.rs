@@ -5,7 +5,7 @@ use crate::certificates::{Authority, shown, sign};
 use crate::raw::hello;
 use crate::stage::{PATIENCE, Stage, failure, must, run};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType, date_time_ymd};
-use seal::{Certificates, Client, Pem, Seal, Shaken};
+use seal::{Certificates, Client, HandshakeProgress, Pem, Seal};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -176,13 +176,13 @@ fn pretend(mut stream: TcpStream, server: &seal::Server) -> Option<Vec<u8>> {
     let mut bytes = [0; 4096];
     loop {
         let count = stream.read(&mut bytes).ok().filter(|count| *count > 0)?;
-        seal.room(0)[..count].copy_from_slice(&bytes[..count]);
-        seal.arrived(count);
-        let shaken = seal.shake(&mut said);
+        seal.recv_space(0)[..count].copy_from_slice(&bytes[..count]);
+        seal.received(count);
+        let shaken = seal.advance_handshake(&mut said);
         stream.write_all(&said).ok()?;
         said.clear();
-        if let Shaken::Open(_) = shaken.ok()? {
-            return Some(seal.front().to_vec());
+        if let HandshakeProgress::Open(_) = shaken.ok()? {
+            return Some(seal.unopened().to_vec());
         }
     }
 }
@@ -203,13 +203,13 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
         // He takes every client of ours.
         let roots = fs::read(stage.path("certs").join("ca.crt")).unwrap();
         let pem = Pem { chain: &chain.unwrap(), key: &key.unwrap(), roots: &roots };
-        Certificates::of_pem(pem).unwrap()
+        Certificates::from_pem(pem).unwrap()
     };
     let alice = authority.show("alice");
     for shows in [own(&other, "server"), own(&authority, "bob")] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("lanefs://{}/", listener.local_addr().unwrap());
-        let server = seal::Server::of_certificates(&shows).unwrap().and_new_key().unwrap();
+        let server = seal::Server::with_certificates(&shows).unwrap().and_new_key().unwrap();
         let heard = std::thread::spawn(move || pretend(listener.accept().unwrap().0, &server));
         let (code, line) = failure(&run(&mut shown(&stage, &alice, &["ls", &url])));
         assert_eq!(code, 4, "{line}");
@@ -220,7 +220,7 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
     let server =
         authority.serve(&stage, &["--secret-file", stage.path("secret").to_str().unwrap()]);
     let mut said = Vec::new();
-    let mut seal = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+    let mut seal = Seal::client(&Client::with_any_key().unwrap(), &mut said).unwrap();
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let channel = loop {
@@ -228,9 +228,9 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
         said.clear();
         let mut bytes = [0; 4096];
         let count = stream.read(&mut bytes).unwrap();
-        seal.room(0)[..count].copy_from_slice(&bytes[..count]);
-        seal.arrived(count);
-        if let Shaken::Open(channel) = seal.shake(&mut said).unwrap() {
+        seal.recv_space(0)[..count].copy_from_slice(&bytes[..count]);
+        seal.received(count);
+        if let HandshakeProgress::Open(channel) = seal.advance_handshake(&mut said).unwrap() {
             break channel;
         }
     };
@@ -239,7 +239,7 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
     let hello = hello(Credential::Certificate, ("up", 0), ClientUuid([1; 16]));
     let mut frame = Vec::new();
     Head::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| to.write(&hello));
-    let mut record = vec![0; frame.len() + seal::RECORD_MORE_BYTES];
+    let mut record = vec![0; frame.len() + seal::RECORD_OVERHEAD_BYTES];
     let fill = |to: &mut [u8]| {
         to.copy_from_slice(&frame);
         Ok::<(), ()>(())
@@ -249,8 +249,8 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     for piece in rest.chunks(1024) {
-        seal.room(0)[..piece.len()].copy_from_slice(piece);
-        seal.arrived(piece.len());
+        seal.recv_space(0)[..piece.len()].copy_from_slice(piece);
+        seal.received(piece.len());
     }
     let Some(seal::Content::Bytes(answer)) = seal.open().unwrap() else { panic!("no answer") };
     let (head, body) = Head::decode(answer).unwrap();

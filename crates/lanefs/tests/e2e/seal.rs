@@ -2,7 +2,7 @@
 //! middle, and a clear word where the two ends disagree.
 
 use crate::stage::{PATIENCE, Server, Stage, failure, must, program};
-use seal::{Client, Content, RECORD_MORE_BYTES, Seal, Shaken};
+use seal::{Client, Content, HandshakeProgress, RECORD_OVERHEAD_BYTES, Seal};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -137,8 +137,8 @@ fn shake(mut stream: TcpStream, mut seal: Seal, mut said: Vec<u8>) -> Option<End
         stream.write_all(&said).ok()?;
         said.clear();
         let count = stream.read(&mut bytes).ok().filter(|count| *count > 0)?;
-        seal.hear(&bytes[..count]);
-        if let Shaken::Open(_) = seal.shake(&mut said).ok()? {
+        seal.push_received(&bytes[..count]);
+        if let HandshakeProgress::Open(_) = seal.advance_handshake(&mut said).ok()? {
             stream.write_all(&said).ok()?;
             return Some(End { stream, seal: Arc::new(Mutex::new(seal)) });
         }
@@ -146,7 +146,7 @@ fn shake(mut stream: TcpStream, mut seal: Seal, mut said: Vec<u8>) -> Option<End
 }
 
 fn seal_up(seal: &mut Seal, plain: &[u8]) -> Vec<u8> {
-    let mut record = vec![0; plain.len() + RECORD_MORE_BYTES];
+    let mut record = vec![0; plain.len() + RECORD_OVERHEAD_BYTES];
     let fill = |to: &mut [u8]| {
         to.copy_from_slice(plain);
         Ok::<(), ()>(())
@@ -168,10 +168,10 @@ fn open_all(seal: &mut Seal) -> Option<Vec<Vec<u8>>> {
 
 /// Ends TLS with both, and passes on what each says.
 fn end_tls(client: TcpStream, server: TcpStream, seen: &Seen) {
-    let own = seal::Server::of_new_key().unwrap();
+    let own = seal::Server::with_new_key().unwrap();
     let client = shake(client, Seal::server(&own), Vec::new());
     let mut said = Vec::new();
-    let seal = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+    let seal = Seal::client(&Client::with_any_key().unwrap(), &mut said).unwrap();
     let server = shake(server, seal, said);
     let (Some(client), Some(server)) = (client, server) else { return };
     let pass = |mut from: TcpStream, opens: Arc<Mutex<Seal>>, to: &End, seen: Seen| {
@@ -187,7 +187,7 @@ fn end_tls(client: TcpStream, server: TcpStream, seen: &Seen) {
                     to_stream.write_all(&record).ok();
                 }
                 let Ok(count @ 1..) = from.read(&mut bytes) else { break };
-                opens.lock().unwrap().hear(&bytes[..count]);
+                opens.lock().unwrap().push_received(&bytes[..count]);
             }
             to_stream.shutdown(std::net::Shutdown::Both).ok();
         })
@@ -269,7 +269,7 @@ fn broken_handshakes_end_their_connection_and_no_other() {
     let mut copy = copy.arg("-r").arg(&original).arg(up.dir.join("copy")).spawn().unwrap();
     let begun = || {
         let mut said = Vec::new();
-        let seal = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+        let seal = Seal::client(&Client::with_any_key().unwrap(), &mut said).unwrap();
         let stream = TcpStream::connect(&up.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         (stream, seal, said)

@@ -40,14 +40,14 @@ pub(super) struct Runner {
 impl Runner {
     /// Starts the thread and its ring.
     pub(super) fn start(options: &ConnectOptions) -> Result<Self, Error> {
-        let post = Mesh::posts(1).map_err(Error::Ring)?.pop();
-        let post = post.ok_or_else(|| Error::Ring(io::Error::other("no mailbox")))?;
-        let waker = post.waker();
+        let mailbox = Mesh::mailboxes(1).map_err(Error::Ring)?.pop();
+        let mailbox = mailbox.ok_or_else(|| Error::Ring(io::Error::other("no mailbox")))?;
+        let waker = mailbox.waker();
         let (letters, inbox) = channel();
         let options = options.clone();
         let thread = thread::Builder::new().name("lanefs volume".to_owned());
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let spawned = thread.spawn(move || match Session::new(&options, Some(post)) {
+        let spawned = thread.spawn(move || match Session::new(&options, Some(mailbox)) {
             Ok(session) => {
                 let _waited_for = tell.send(Ok(()));
                 serve(&Rc::new(session), &inbox);

@@ -12,18 +12,18 @@ use seal::Seal;
 use std::os::fd::OwnedFd;
 
 impl Conns {
-    /// The listening socket gave a connection.
+    /// The listening socket returned a connection.
     pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
         tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
-        if !self.make_space(tools) {
+        if !self.evict_for_new(tools) {
             return;
         }
         tune_socket(&socket);
         let seal = self.seals.of_accepted(&socket, tools);
         let index = self.add(Some(socket), State::Open);
-        self.put_under(index, seal);
+        self.set_seal(index, seal);
         self.touch(index);
-        self.greet_until(index, tools);
+        self.watch_handshake(index, tools);
     }
 
     /// A peer lane handed a connection over.
@@ -34,19 +34,19 @@ impl Conns {
         tools: &mut Tools,
     ) {
         tools.counters.syscall_count += 1; // As above.
-        if !self.make_space(tools) {
+        if !self.evict_for_new(tools) {
             return;
         }
         let index = self.add(Some(socket), State::Open);
-        let shaken = seal.as_deref().and_then(Sealed::of);
-        self.put_under(index, seal);
-        self.say_where_from(index, tools);
-        self.announce(index, shaken.as_ref(), hello, tools);
-        self.greet_until(index, tools);
+        let progress = seal.as_deref().and_then(Sealed::of);
+        self.set_seal(index, seal);
+        self.report_origin(index, tools);
+        self.announce(index, progress.as_ref(), hello, tools);
+        self.watch_handshake(index, tools);
     }
 
-    /// Tells the core of a client on this host.
-    pub(super) fn say_where_from(&mut self, index: u32, tools: &mut Tools) {
+    /// Tells the core that the client is on this host.
+    pub(super) fn report_origin(&mut self, index: u32, tools: &mut Tools) {
         tools.counters.syscall_count += 1;
         let conn = self.conn(index);
         if conn.socket.as_ref().is_some_and(is_from_this_host) {
@@ -101,7 +101,7 @@ impl Conns {
             sends_at_once: false,
             writable_armed: false,
             nonblocking: false,
-            crowded: false,
+            socket_full: false,
             connect_armed: false,
             watched: false,
             acked_bytes: None,

@@ -1,6 +1,6 @@
-//! A connection that the core asks for, until it is there or could not be had.
+//! Outgoing connections, until they are connected or have failed.
 //!
-//! Invariant: each question has one answer, and the address stays in place while the kernel reads it.
+//! Invariant: each request has one result, and the address does not move while the kernel reads it.
 
 use super::{Conns, State};
 use crate::driver::{Kind, Op, Token};
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 
 impl Conns {
-    /// The core wants a connection.
+    /// The core asks for a connection.
     pub(crate) fn connect(&mut self, ticket: Ticket, tools: &mut Tools) {
         let opened = self.open_socket();
         let (socket, address) = match opened {
@@ -52,7 +52,7 @@ impl Conns {
         let conn = self.conn(index);
         conn.connect_armed = false;
         let State::Connecting { ticket } = conn.state else {
-            self.bury_if_quiet(index, tools);
+            self.remove_if_quiet(index, tools);
             return;
         };
         if result.is_ok() && self.seals.client.is_some() {
@@ -70,7 +70,7 @@ impl Conns {
             Err(errno) => {
                 let reason = CloseReason::Failed(errno);
                 tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
-                self.bury(index, tools);
+                self.remove(index, tools);
             }
         }
     }

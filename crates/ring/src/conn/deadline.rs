@@ -1,9 +1,9 @@
-//! When patience with a connection ends: with a closing one, with one that is not admitted yet, with
-//! one that reads nothing of what is queued for it, and (`unfinished`) with one that does not finish
-//! what it has begun to send.
+//! Deadlines of connections: of closing ones, of those not admitted yet, of those that read nothing
+//! of what is queued for them, and (`unfinished`) of those that do not complete a frame.
 //!
-//! Invariant: who was closed or admitted in time costs no turn. Of those that are not admitted the
-//! oldest goes when there are too many: whoever means it is admitted within two exchanges.
+//! Invariant: a connection that was closed or admitted in time causes no turn. If there are too
+//! many that are not admitted, the oldest is closed: an honest client is admitted within two round
+//! trips.
 
 use super::Conns;
 use crate::config::Limits;
@@ -14,8 +14,8 @@ use interface::{CloseReason, ConnId, Errno, Mono};
 const TIMED_OUT: Errno = Errno(110);
 
 impl Conns {
-    /// From here on it has to be admitted in time.
-    pub(super) fn greet_until(&mut self, index: u32, tools: &mut Tools) {
+    /// Sets the deadline of admission.
+    pub(super) fn watch_handshake(&mut self, index: u32, tools: &mut Tools) {
         let id = self.conn(index).id;
         let until = tools.now.mono.after_ms(self.limits.handshake_ms_max);
         self.handshake.push_back((until, id));
@@ -24,8 +24,8 @@ impl Conns {
         }
     }
 
-    /// Forgets those that were admitted or are gone; if there are too many all the same, lets the
-    /// oldest go.
+    /// Removes admitted and closed connections from the list; if it is still too long, closes the
+    /// oldest.
     fn shed(&mut self, tools: &mut Tools) {
         let mut handshake = std::mem::take(&mut self.handshake);
         handshake.retain(|(_, id)| self.is_handshake(*id));
@@ -40,9 +40,9 @@ impl Conns {
         self.handshake = handshake;
     }
 
-    /// Room for one more: if there are as many as may be, the oldest goes that is not admitted. Whoever
-    /// has proven something gives way to nobody who has not.
-    pub(super) fn make_space(&mut self, tools: &mut Tools) -> bool {
+    /// Makes space for one more connection: at the limit the oldest that is not admitted is closed.
+    /// An admitted connection is never closed for one that is not.
+    pub(super) fn evict_for_new(&mut self, tools: &mut Tools) -> bool {
         if !self.is_full() {
             return true;
         }
@@ -57,7 +57,7 @@ impl Conns {
         false
     }
 
-    /// Something is on its way to it that may find no room.
+    /// Starts watching a connection that has bytes to send.
     pub(super) fn watch(&mut self, index: u32, now: Mono) {
         let conn = self.conn(index);
         if !std::mem::replace(&mut conn.watched, true) {
@@ -67,12 +67,13 @@ impl Conns {
         }
     }
 
-    /// Looks at those to whom something is on its way, and ends who took nothing between two looks.
+    /// Checks the watched connections, and closes those whose peer acknowledged nothing since the
+    /// last check.
     fn expire_stalled(&mut self, starving: bool, tools: &mut Tools) {
-        let look_ms = self.look_ms(starving);
+        let check_ms = self.check_ms(starving);
         let now = tools.now.mono;
         while let Some((_, id)) =
-            self.stalling.pop_front_if(|(since, _)| since.after_ms(look_ms) <= now)
+            self.stalling.pop_front_if(|(since, _)| since.after_ms(check_ms) <= now)
         {
             let Some(index) = self.open_index(id) else { continue };
             let conn = self.conn(index);
@@ -81,7 +82,7 @@ impl Conns {
                 continue;
             }
             tools.counters.syscall_count += 1;
-            // The kernel does not tell it of a socket that is no TCP connection.
+            // The kernel does not report it for sockets that are not TCP.
             let acked_bytes = conn.socket.as_ref().and_then(acked_bytes).unwrap_or(0);
             if conn.acked_bytes.replace(acked_bytes) == Some(acked_bytes) {
                 self.fail(index, CloseReason::TooSlow, tools);
@@ -91,15 +92,16 @@ impl Conns {
         }
     }
 
-    /// Half the time, so that who took nothing is met in at most one and a half times it.
-    const fn look_ms(&self, starving: bool) -> u64 {
+    /// Half of the limit, so that a stalled connection is found within one and a half times the
+    /// limit.
+    const fn check_ms(&self, starving: bool) -> u64 {
         let Limits { stall_ms_max, starving_stall_ms_max, .. } = self.limits;
         if starving { starving_stall_ms_max / 2 } else { stall_ms_max / 2 }
     }
 
-    /// The next time at which something here is due.
+    /// The next deadline.
     pub(crate) fn deadline(&mut self, starving: bool) -> Option<Mono> {
-        // Those that were closed or admitted in time need no turn.
+        // Connections that were closed or admitted in time need no turn.
         while self.closing.front().is_some_and(|(_, id)| self.index_of(*id).is_none()) {
             self.closing.pop_front();
         }
@@ -111,20 +113,20 @@ impl Conns {
         }
         let closing = self.closing.front().map(|(at, _)| *at);
         let handshake = self.handshake.front().map(|(at, _)| *at);
-        let look_ms = self.look_ms(starving);
-        let stalling = self.stalling.front().map(|(since, _)| since.after_ms(look_ms));
-        let unfinished = self.unfinished_at(look_ms);
+        let check_ms = self.check_ms(starving);
+        let stalling = self.stalling.front().map(|(since, _)| since.after_ms(check_ms));
+        let unfinished = self.unfinished_at(check_ms);
         [closing, handshake, stalling, unfinished].into_iter().flatten().min()
     }
 
-    /// Ends what has taken too long.
+    /// Closes connections past their deadline.
     pub(crate) fn expire(&mut self, starving: bool, tools: &mut Tools) {
         let now = tools.now.mono;
         self.expire_stalled(starving, tools);
-        self.expire_unfinished(self.look_ms(starving), tools);
+        self.expire_unfinished(self.check_ms(starving), tools);
         while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
             if let Some(index) = self.index_of(id) {
-                self.kill(index, tools);
+                self.abort(index, tools);
             }
         }
         while let Some((_, id)) = self.handshake.pop_front_if(|(at, _)| *at <= now) {
@@ -134,14 +136,14 @@ impl Conns {
         }
     }
 
-    /// What all peers together have taken.
+    /// Bytes that all peers together have acknowledged.
     #[cfg(test)]
     pub(crate) fn acked_bytes(&self) -> u64 {
         let sockets = self.slots.iter().flatten().filter_map(|conn| conn.socket.as_ref());
         sockets.filter_map(acked_bytes).sum()
     }
 
-    /// Whether a connection is there and not admitted yet.
+    /// Whether a connection exists and is not admitted yet.
     fn is_handshake(&self, id: ConnId) -> bool {
         let conn = self.open_index(id).and_then(|index| self.slots[index as usize].as_ref());
         conn.is_some_and(|conn| !conn.admitted)

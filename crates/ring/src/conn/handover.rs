@@ -1,10 +1,11 @@
-//! A connection that goes to a peer lane, whose it is by what its first frame says.
+//! Handing a connection over to the peer lane that its first frame names.
 //!
-//! Invariant: nothing was received behind that frame and nothing sent, so that the peer lane begins where we end.
+//! Invariant: nothing was received behind that frame and nothing was sent, so the peer lane
+//! continues from there.
 
 use super::{Conns, State};
 use crate::driver::{Kind, Token};
-use crate::mailbox::Letter;
+use crate::mailbox::QueuedMessage;
 use crate::tools::Tools;
 use interface::{CloseReason, ConnId};
 use std::os::fd::AsRawFd as _;
@@ -28,18 +29,18 @@ impl Conns {
         if conn.recv_armed {
             tools.driver.cancel(Token::new(Kind::Recv, index), conn.raw());
         } else {
-            self.give_away(index, tools);
+            self.complete_handover(index, tools);
         }
     }
 
-    pub(super) fn give_away(&mut self, index: u32, tools: &mut Tools) {
+    pub(super) fn complete_handover(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         let state = std::mem::replace(&mut conn.state, State::Dead);
         if let (State::HandingOver { lane, hello }, Some(socket)) = (state, conn.socket.take()) {
             let seal = conn.seal.take();
             tools.driver.forget(socket.as_raw_fd());
-            self.handed.push((lane, Letter::Socket { socket, seal, hello }));
+            self.to_peers.push((lane, QueuedMessage::Socket { socket, seal, hello }));
         }
-        self.bury(index, tools);
+        self.remove(index, tools);
     }
 }

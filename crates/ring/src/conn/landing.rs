@@ -1,11 +1,12 @@
-//! Large bulk under TLS: its records are received into its buffer, behind the plaintext that is there, and
-//! each is opened to where its plaintext belongs, over what records have more than their plaintext.
+//! Large bulk under TLS: its records are received into its buffer, behind the plaintext, and each
+//! is decrypted to the plaintext's place, over the bytes that records have beyond their plaintext.
 //!
 //! ```text
-//! buffer: plaintext so far | gap | records opened next, the last one maybe a part | room
+//! buffer: plaintext so far | gap | records to be decrypted, the last may be incomplete | space
 //! ```
-//! Invariants: what was received of records lies here or in the [`seal::Seal`], never in both; nothing is
-//! waited for that does not come before the bulk is whole, however long the peer's records are.
+//! Invariants: received record bytes are either here or in the [`seal::Seal`], never in both; the
+//! receive never waits for bytes that come only after the bulk is complete, however long the peer's
+//! records are.
 
 use super::recv::{OWN_BYTES_MIN, PIECE_BYTES_MAX};
 use super::{Conn, Conns, Incoming};
@@ -13,15 +14,15 @@ use crate::buffer::Pool;
 use crate::driver::Op;
 use crate::number::u32_of;
 use crate::tools::Tools;
-use seal::{Content, Fault, RECORD_BYTES_MAX, RECORD_MORE_BYTES, Seal};
+use seal::{Content, Fault, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, Seal};
 use std::ops::Range;
 
-/// What was received of records into a bulk's buffer.
+/// Record bytes that were received into a bulk's buffer.
 #[derive(Default)]
 pub(super) struct Landed {
-    /// Where it lies in the buffer.
+    /// Their range in the buffer.
     range: Range<usize>,
-    /// The ring receives behind it.
+    /// The driver receives behind it.
     receiving: bool,
 }
 
@@ -30,17 +31,17 @@ impl Incoming {
         self.lengths.bulk_bytes as usize - self.received_bytes
     }
 
-    /// Whether what comes next is received into the buffer.
+    /// Whether the next records are received into the buffer.
     pub(super) fn lands(&self) -> bool {
         self.rest_bytes() >= OWN_BYTES_MIN
     }
 
-    /// Where in the buffer the next bytes of records go, and at most how many: not more than must come.
-    /// What the seal has of a record goes before them.
+    /// Range of the buffer for the next record bytes: at most as many as the bulk still needs.
+    /// Record bytes in the seal are moved before it.
     fn land(&mut self, seal: &mut Seal, pool: &mut Pool) -> Range<usize> {
         let (at, range) = (self.received_bytes, self.landed.range.clone());
         let part_bytes = if range.is_empty() {
-            let part = seal.front();
+            let part = seal.unopened();
             pool.bytes_mut(self.buf, at, part.len()).copy_from_slice(part);
             part.len()
         } else {
@@ -52,22 +53,22 @@ impl Incoming {
         self.landed.range = at..at + part_bytes;
         let (rest_bytes, end) = (self.rest_bytes(), at + part_bytes);
         let record_count = rest_bytes.div_ceil(RECORD_BYTES_MAX);
-        let more_bytes = rest_bytes + record_count * RECORD_MORE_BYTES - part_bytes;
+        let more_bytes = rest_bytes + record_count * RECORD_OVERHEAD_BYTES - part_bytes;
         let space_bytes = Pool::space_bytes(self.lengths.bulk_bytes as usize) - end;
         end..end + more_bytes.min(space_bytes).min(PIECE_BYTES_MAX)
     }
 
-    /// PrivilegedBits the seal back what lies here of records.
+    /// Moves record bytes from the buffer back into the seal.
     fn lift(&mut self, seal: &mut Seal, pool: &Pool) {
         let range = std::mem::take(&mut self.landed.range);
         if !range.is_empty() {
-            seal.hear(pool.bytes(self.buf, range.start, range.len()));
+            seal.push_received(pool.bytes(self.buf, range.start, range.len()));
         }
     }
 }
 
 impl Conn {
-    /// Where the lane itself receives the next records of a large bulk.
+    /// Range for the lane's own receive calls.
     pub(super) fn land(&mut self, pool: &mut Pool) -> Range<usize> {
         let (Some(seal), Some(incoming)) = (&mut self.seal, &mut self.incoming) else {
             panic!("no bulk comes under TLS")
@@ -81,10 +82,10 @@ impl Conn {
         let Some(seal) = &mut self.seal else { panic!("it is not under TLS") };
         let wanted_bytes = match &mut self.incoming {
             Some(incoming) if incoming.lands() && !discards => {
-                let room = incoming.land(seal, pool);
+                let space = incoming.land(seal, pool);
                 incoming.landed.receiving = true;
-                let at = pool.at(incoming.buf, room.start, room.len());
-                let space_bytes = u32_of(room.len());
+                let at = pool.at(incoming.buf, space.start, space.len());
+                let space_bytes = u32_of(space.len());
                 return Op::Recv { socket, at, space_bytes, whole: true, discard: false };
             }
             Some(incoming) => {
@@ -93,19 +94,19 @@ impl Conn {
             }
             None => 0,
         };
-        let room = seal.room(wanted_bytes);
-        let (at, space_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+        let space = seal.recv_space(wanted_bytes);
+        let (at, space_bytes) = (space.as_mut_ptr(), u32_of(space.len()));
         Op::Recv { socket, at, space_bytes, whole: false, discard: false }
     }
 
-    /// So many bytes of records were received where [`Self::receive_records`] said.
+    /// So many record bytes were received where [`Self::receive_records`] said.
     pub(super) fn take_records(&mut self, arrived_bytes: usize) {
         match (&mut self.incoming, &mut self.seal) {
             (Some(incoming), _) if incoming.landed.receiving => {
                 incoming.landed.receiving = false;
                 incoming.landed.range.end += arrived_bytes;
             }
-            (_, Some(seal)) => seal.arrived(arrived_bytes),
+            (_, Some(seal)) => seal.received(arrived_bytes),
             (_, None) => {}
         }
     }
@@ -119,8 +120,8 @@ impl Conn {
 }
 
 impl Conns {
-    /// Opens the next record of those in a bulk's buffer: how much of the bulk that is. `None` when there is
-    /// none, or not a whole one.
+    /// Decrypts the next record in a bulk's buffer; returns its plaintext's length. `None` if there
+    /// is no complete record.
     pub(super) fn open_landed(
         &mut self,
         index: u32,
@@ -146,7 +147,7 @@ impl Conns {
                 bulk.len()
             }
             Content::Nothing => 0,
-            // A peer that ends within a bulk has broken off.
+            // A peer that ends within a bulk broke the connection off.
             Content::End => return Err(Fault::Broken),
         };
         incoming.landed.range.start += record_bytes;

@@ -1,7 +1,7 @@
 //! From received bytes to frames for the core.
 //!
-//! A bulk is received straight into its buffer, behind what had already come with its head.
-//! Invariant: what the core gets is whole, and in plain text its checksums fit.
+//! A bulk is received directly into its buffer, behind the part that came with its header.
+//! Invariant: the core gets complete frames, and in plain text their checksums match.
 
 use super::landing::Landed;
 use super::sums::{Summed, Sums};
@@ -14,12 +14,12 @@ use interface::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};
 use wire::{FrameKind, Head, Lengths, ProtocolError};
 
-/// What is still to come of a bulk must be so much to be worth calls of its own.
+/// Minimum rest of a bulk that is worth receive calls of the lane's own.
 pub(super) const OWN_BYTES_MIN: usize = 64 * 1024;
-/// Received and summed at a time; it stays in a second-level cache.
+/// Bytes received and summed at a time; they fit a second-level cache.
 pub(super) const PIECE_BYTES_MAX: usize = 256 * 1024;
-/// Frames that all clients together may bring in a turn, because each waits for what is done about all
-/// of them; but each may bring [`CONN_FRAMES_MIN`].
+/// Frames that all clients together may bring in a turn, because each request waits for the
+/// processing of all; but each client may bring [`CONN_FRAMES_MIN`].
 const TURN_FRAMES: usize = 64;
 const CONN_FRAMES_MIN: usize = 4;
 
@@ -27,23 +27,24 @@ impl Conns {
     pub(super) fn received(&mut self, index: u32, received_bytes: usize, tools: &mut Tools) {
         let conn = self.conn(index);
         match (&mut conn.seal, conn.incoming.is_some()) {
-            (Some(_), _) => return self.records_arrived(index, received_bytes, tools),
-            (None, true) => self.bulk_arrived(index, received_bytes, tools),
-            (None, false) => conn.inbox.arrived(received_bytes),
+            (Some(_), _) => return self.on_records(index, received_bytes, tools),
+            (None, true) => self.on_bulk(index, received_bytes, tools),
+            (None, false) => conn.inbox.received(received_bytes),
         }
         self.cut(index, tools);
         self.touch(index);
     }
 
-    /// More of a bulk is in its buffer. It is summed at once, while it is in the processor's cache.
-    pub(super) fn bulk_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+    /// More bytes of a bulk were received. They are summed at once, while they are in the
+    /// processor's cache.
+    pub(super) fn on_bulk(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
         let Some(incoming) = &mut self.conn(index).incoming else { return };
         incoming.received_bytes += arrived_bytes;
         let Incoming { buf, received_bytes, .. } = *incoming;
         let whole = received_bytes == incoming.lengths.bulk_bytes as usize;
         if !whole {
             if incoming.sums.is_wanted() {
-                incoming.sums.go_on(tools.pool.bytes(buf, 0, received_bytes));
+                incoming.sums.update(tools.pool.bytes(buf, 0, received_bytes));
             }
         } else if let Some(whole) = self.conn(index).incoming.take() {
             self.discharge(whole.charge);
@@ -52,9 +53,9 @@ impl Conns {
         }
     }
 
-    /// Receives what has arrived of a large bulk already by calls of the lane's own: piece by piece,
-    /// so that each is summed before the next one displaces it from the cache. Returns whether the
-    /// ring shall receive what comes.
+    /// Receives the available part of a large bulk by calls of the lane's own: piece by piece, so
+    /// that each is summed before the next one displaces it from the cache. Returns whether the
+    /// driver shall receive the rest.
     pub(super) fn receive_bulk(&mut self, index: u32, tools: &mut Tools) -> bool {
         let mut left_bytes = Limits::TURN_BYTES_MAX;
         let discards = self.sink.is_some();
@@ -69,13 +70,13 @@ impl Conns {
             }
             let conn = self.conn(index);
             let sealed = conn.seal.is_some();
-            let room = if sealed {
+            let space = if sealed {
                 conn.land(&mut tools.pool)
             } else {
                 received_bytes..lengths.bulk_bytes as usize
             };
-            let piece_bytes = room.len().min(PIECE_BYTES_MAX).min(left_bytes);
-            let piece = tools.pool.bytes_mut(buf, room.start, piece_bytes);
+            let piece_bytes = space.len().min(PIECE_BYTES_MAX).min(left_bytes);
+            let piece = tools.pool.bytes_mut(buf, space.start, piece_bytes);
             let Some(socket) = &conn.socket else { return false };
             tools.counters.syscall_count += 1;
             tools.counters.recv_count += 1;
@@ -98,7 +99,7 @@ impl Conns {
                             return false;
                         }
                     } else {
-                        self.bulk_arrived(index, arrived_bytes, tools);
+                        self.on_bulk(index, arrived_bytes, tools);
                     }
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -112,31 +113,31 @@ impl Conns {
                 return false;
             }
             if short {
-                // That was all; the ring waits for all the rest together.
+                // Nothing more is available; the driver waits for the whole rest.
                 return true;
             }
         }
         true
     }
 
-    /// A turn ends: what is brought from here on belongs to the next one.
+    /// A turn ends: frames cut from here on belong to the next one.
     pub(super) const fn begin_turn(&mut self) {
         self.turn_frames_left = TURN_FRAMES;
     }
 
-    /// So many connections may bring frames now, and share what is left of the turn.
+    /// Divides the rest of the turn's frames among so many connections.
     pub(crate) fn share_turn(&mut self, bringing_count: usize) {
         let share = self.turn_frames_left / bringing_count.max(1);
         self.conn_frames_max = share.max(CONN_FRAMES_MIN);
     }
 
-    /// Delivers what is whole, as much as a turn may take; begins to receive the bulk of what is not.
+    /// Delivers complete frames, within the turn's share; starts the receive of an incomplete bulk.
     pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
         let mut left_count = self.conn_frames_max;
-        // It may be gone: a frame before this one was a protocol error.
+        // The slot may be empty: an earlier frame was a protocol error.
         while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
-            if !open || conn.paused || conn.starved || conn.is_held() {
+            if !open || conn.paused || conn.starved || conn.waits_for_credit() {
                 return;
             }
             if !conn.skip() {
@@ -153,7 +154,7 @@ impl Conns {
                 Ok(Cut::Frame(lengths)) => lengths,
                 Ok(Cut::More) if self.open_record(index, tools) => continue,
                 Ok(Cut::More) => return self.awaits(index, tools),
-                Err(reason) => return self.fail_cutting(index, reason, tools),
+                Err(reason) => return self.fail_framing(index, reason, tools),
             };
             if conn.accepted {
                 if left_count == 0 {
@@ -177,7 +178,7 @@ impl Conns {
                 continue;
             }
             let taken = match self.sink {
-                Some(sink) => Some((tools.pool.held(sink), None)),
+                Some(sink) => Some((tools.pool.retained(sink), None)),
                 None => self.take_for(index, bulk_bytes, tools),
             };
             let (discards, mac_key) = (self.sink.is_some(), self.contents_key);
@@ -194,14 +195,14 @@ impl Conns {
                 let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
                 conn.inbox.take_behind(lengths.frame_bytes, to)
             };
-            // The log wants that of a request's; of a reply's the wire alone.
+            // A request's checksum goes into the log; a reply's is only on the wire.
             let crc32c = !discards && (conn.accepted || conn.sum_of(&lengths).is_some());
             let key = mac_key.filter(|_| !discards && lengths.kind == FrameKind::Request);
             let (sums, landed) = (Sums::new(crc32c, key), Landed::default());
             let received_bytes = 0;
             conn.incoming = Some(Incoming { buf, lengths, received_bytes, charge, sums, landed });
             self.began(index, bulk_bytes, tools);
-            self.bulk_arrived(index, there_bytes, tools);
+            self.on_bulk(index, there_bytes, tools);
         }
     }
 
@@ -239,10 +240,10 @@ impl Conns {
         let conn = self.conn(index);
         tools.counters.frame_in_count += 1;
         if conn.relay.is_some() {
-            return self.pass_on(index, lengths.frame_bytes, bulk, tools);
+            return self.forward_frame(index, lengths.frame_bytes, bulk, tools);
         }
         if conn.accepted && !conn.announced {
-            self.say_where_from(index, tools);
+            self.report_origin(index, tools);
         }
         let conn = self.conn(index);
         let frame = tools.arena.put(conn.inbox.front(lengths.frame_bytes));
@@ -254,7 +255,7 @@ impl Conns {
 }
 
 impl Conn {
-    /// The checksum that a bulk must have to be taken, if it came with one: under TLS it does not.
+    /// The checksum that a bulk must match, if it came with one: under TLS it does not.
     fn sum_of(&self, lengths: &Lengths) -> Option<u32> {
         lengths.bulk_crc32c.filter(|_| self.seal.is_none())
     }

@@ -1,20 +1,22 @@
-//! A connection whose socket one lane has, the front, and whose requests are a peer lane's, the owner.
+//! A relayed connection: its proxy lane has the socket, and its executing lane executes its
+//! requests.
 //!
-//! The front receives, cuts, checks the checksums and sends; of the ring's deadlines, those of the
-//! handshake and of who reads nothing, it keeps both and the owner none. To the owner's core it is a
-//! connection like any other. Both ends copy: buffers belong to lanes. Invariants: what is said arrives in order, because letters between two
-//! lanes do; of one connection about [`UNDER_WAY_BYTES_MAX`] are with the owner and not yet with its
-//! core, and nothing more is received while its client owes reading
-//! (`conn_out_bytes_pause`), so what the owner has to answer is bounded as it is without a relay.
+//! The proxy lane receives, cuts frames, verifies checksums and sends. The deadlines of the
+//! handshake and of stalled readers are also the proxy lane's. For the executing lane's core it is
+//! a connection like any other. Both lanes copy, because buffers belong to lanes. Invariants:
+//! messages about a connection arrive in order, because messages between two lanes do; about
+//! [`UNACKED_BYTES_MAX`] of a connection are on their way to the executing lane's core, and nothing
+//! more is received while its client does not read (`conn_out_bytes_pause`), so the executing
+//! lane's queued replies are bounded as without a relay.
 //!
 //! ```text
-//! client ─▶ front: cut, checked ─Said─▶ owner: Adopted, Frame … ─▶ core
-//! client ◀─ front: outbox      ◀─Told─ owner: Send, Admit, Close ◀─ core
+//! client ─▶ proxy lane: frames, verified ─ToExecutor─▶ executing lane: HandedOver, Frame … ─▶ core
+//! client ◀─ proxy lane: outbox           ◀──ToProxy─── executing lane: Send, Admit, Close ◀─ core
 //! ```
 
 use super::sealed::Sealed;
 use super::{Admission, Conn, Conns, State};
-use crate::mailbox::{Letter, Relayed, Word};
+use crate::mailbox::{QueuedMessage, Relayed, RelayedMessage};
 use crate::number::u32_of;
 use crate::socket::is_from_this_host;
 use crate::tools::Tools;
@@ -24,52 +26,53 @@ use interface::{
 use std::collections::VecDeque;
 use wire::{Head, ProtocolError};
 
-/// From so much on that its owner's core has not got, a front cuts no more of a connection.
-const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
-/// What a frame counts at least.
+/// From so many bytes on that the executing core has not applied, the proxy lane cuts no more
+/// frames.
+const UNACKED_BYTES_MAX: usize = 1 << 20;
+/// Minimum that a frame counts.
 const FRAME_BYTES_MIN: usize = 4096;
-/// The object's file has become shorter than what was promised of it.
+/// The object's file has become shorter than the reply's bulk.
 const IO: Errno = Errno(5);
 
-/// What a front says to an owner.
-pub(crate) enum Said {
-    /// A client said Hello.
-    Hello(Greeted),
+/// A message from the proxy lane to the executing lane.
+pub(crate) enum ToExecutor {
+    /// A client sent Hello.
+    Hello(RelayedHello),
     /// A frame.
     Frame(Frame),
     /// The connection has ended.
     Ended(CloseReason),
 }
 
-/// What a front knows of a client that said Hello.
-pub(crate) struct Greeted {
-    /// The frame.
+/// What the proxy lane knows of a client that sent Hello.
+pub(crate) struct RelayedHello {
+    /// The Hello frame.
     hello: Box<[u8]>,
-    /// Of its TLS, if it is under it.
+    /// Its TLS state, if it is under TLS.
     sealed: Option<Sealed>,
     from_this_host: bool,
 }
 
-/// What an owner tells a front.
-pub(crate) enum Told {
-    /// The core has had its say about the last frame before admission.
-    Heard,
-    /// The peer is admitted.
+/// A message from the executing lane to the proxy lane.
+pub(crate) enum ToProxy {
+    /// The core has processed the last frame before admission.
+    Processed,
+    /// The core has admitted the peer.
     Admitted(Admission),
-    /// The core got frames of so many bytes, as [`Frame::weight_bytes`] has it.
-    Taken(usize),
+    /// The core has received frames of so many bytes, in [`Frame::weight_bytes`].
+    Credit(usize),
     /// A frame to be sent, with its checksums, and its bulk behind it.
     Reply(Box<[u8]>),
-    /// To be closed when what was queued has left.
-    Closed,
-    /// To be ended at once.
-    Failed,
+    /// Close the connection after sending what is queued.
+    Close,
+    /// Close the connection at once.
+    Abort,
 }
 
-/// A frame and its bulk, whose checksums were checked.
+/// A frame and its bulk, with verified checksums.
 pub(crate) struct Frame {
     bytes: Box<[u8]>,
-    /// Head and body; what is behind them is bulk.
+    /// Bytes of header and body; the rest is bulk.
     frame_bytes: usize,
     bulk_crc32c: Option<u32>,
     bulk_mac: ContentsMac,
@@ -80,86 +83,86 @@ impl Frame {
         self.bytes.len() - self.frame_bytes
     }
 
-    /// What it counts. Many small ones are work too.
+    /// The bytes that it counts. A small frame counts more than its length, because it is work too.
     fn weight_bytes(&self) -> usize {
         self.bytes.len().max(FRAME_BYTES_MIN)
     }
 }
 
-/// A peer lane's part in a connection.
+/// This lane's part in a relayed connection.
 pub(super) enum Relay {
-    /// We have the socket.
-    Front {
-        /// Who has what it says.
+    /// This lane has the socket.
+    Proxy {
+        /// The executing lane.
         lane: usize,
-        /// Of it, what that lane's core has not got.
-        under_way_bytes: usize,
+        /// Bytes that the executing core has not received.
+        unacked_bytes: usize,
     },
     /// A peer lane has the socket.
-    Back(Box<Back>),
+    Executor(Box<ExecutorEnd>),
 }
 
-/// The owner's end.
-pub(super) struct Back {
-    /// Who has the socket, and what it is called there.
+/// The executing lane's end.
+pub(super) struct ExecutorEnd {
+    /// The proxy lane, and its id of the connection.
     pub(super) lane: usize,
-    pub(super) front: ConnId,
+    pub(super) proxy_conn: ConnId,
     /// Frames that wait for a buffer.
     waiting: VecDeque<Frame>,
-    /// It is under TLS.
+    /// The connection is under TLS.
     sealed: bool,
-    /// What the core got and the front was not told of.
-    untold_bytes: usize,
+    /// Bytes that the core received and that were not yet credited to the proxy lane.
+    uncredited_bytes: usize,
 }
 
 impl Conn {
-    /// Whether what it says next has to wait for its owner.
-    pub(super) const fn is_held(&self) -> bool {
+    /// Whether its next frame must wait for the executing lane.
+    pub(super) const fn waits_for_credit(&self) -> bool {
         match self.relay {
-            Some(Relay::Front { under_way_bytes, .. }) => {
-                self.paused || under_way_bytes >= UNDER_WAY_BYTES_MAX
+            Some(Relay::Proxy { unacked_bytes, .. }) => {
+                self.paused || unacked_bytes >= UNACKED_BYTES_MAX
             }
-            Some(Relay::Back(_)) | None => false,
+            Some(Relay::Executor(_)) | None => false,
         }
     }
 
-    /// Whether its owner's core has to have its say about what it said last.
-    pub(super) const fn is_unheard(&self) -> bool {
-        matches!(self.relay, Some(Relay::Front { .. })) && !self.admitted
+    /// Whether the executing lane's core must process its last frame first.
+    pub(super) const fn waits_for_executor(&self) -> bool {
+        matches!(self.relay, Some(Relay::Proxy { .. })) && !self.admitted
     }
 }
 
-const fn said(front: ConnId, said: Said) -> Letter {
-    Letter::Relayed(Relayed { front, word: Word::Said(said) })
+const fn to_executor(proxy_conn: ConnId, message: ToExecutor) -> QueuedMessage {
+    QueuedMessage::Relayed(Relayed { proxy_conn, message: RelayedMessage::ToExecutor(message) })
 }
 
-const fn told(front: ConnId, told: Told) -> Letter {
-    Letter::Relayed(Relayed { front, word: Word::Told(told) })
+const fn to_proxy(proxy_conn: ConnId, message: ToProxy) -> QueuedMessage {
+    QueuedMessage::Relayed(Relayed { proxy_conn, message: RelayedMessage::ToProxy(message) })
 }
 
 impl Conns {
-    // --- at the front ----------------------------------------------------------------------------
+    // --- at the proxy lane -----------------------------------------------------------------------
 
-    /// The core keeps the socket and lets a peer lane have the rest.
+    /// The core keeps the socket and lets a peer lane execute the requests.
     pub(crate) fn relay(&mut self, id: ConnId, lane: usize, hello: Box<[u8]>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
         let conn = self.conn(index);
-        let silent = conn.outbox.unsent_bytes() == 0 && !conn.admitted;
-        if conn.relay.is_some() || !silent {
+        let is_fresh = conn.outbox.unsent_bytes() == 0 && !conn.admitted;
+        if conn.relay.is_some() || !is_fresh {
             return self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
         }
-        conn.relay = Some(Relay::Front { lane, under_way_bytes: 0 });
+        conn.relay = Some(Relay::Proxy { lane, unacked_bytes: 0 });
         conn.announced = false;
         conn.paused = true;
         let sealed = conn.seal.as_deref().and_then(Sealed::of);
         let from_this_host = conn.socket.as_ref().is_some_and(is_from_this_host);
         tools.counters.syscall_count += 1;
-        let greeted = Greeted { hello, sealed, from_this_host };
-        self.handed.push((lane, said(id, Said::Hello(greeted))));
+        let relayed_hello = RelayedHello { hello, sealed, from_this_host };
+        self.to_peers.push((lane, to_executor(id, ToExecutor::Hello(relayed_hello))));
     }
 
-    /// A whole frame lies at the front of the inbox; its bulk, if any, has come.
-    pub(super) fn pass_on(
+    /// A complete frame is at the front of the inbox; its bulk, if any, was received.
+    pub(super) fn forward_frame(
         &mut self,
         index: u32,
         frame_bytes: usize,
@@ -180,42 +183,50 @@ impl Conns {
         let bulk_mac = mac_of(bulk);
         let frame = Frame { bytes: bytes.into_boxed_slice(), frame_bytes, bulk_crc32c, bulk_mac };
         conn.paused = !conn.admitted;
-        let front = conn.id;
-        let Some(Relay::Front { lane, under_way_bytes }) = &mut conn.relay else {
-            panic!("{front:?} is received by a lane that does not have its socket")
+        let proxy_conn = conn.id;
+        let Some(Relay::Proxy { lane, unacked_bytes }) = &mut conn.relay else {
+            panic!("{proxy_conn:?} is received by a lane that does not have its socket")
         };
-        *under_way_bytes += frame.weight_bytes();
+        *unacked_bytes += frame.weight_bytes();
         let lane = *lane;
-        self.handed.push((lane, said(front, Said::Frame(frame))));
+        self.to_peers.push((lane, to_executor(proxy_conn, ToExecutor::Frame(frame))));
     }
 
-    /// A peer lane wrote of a connection that is relayed.
+    /// A peer lane sent a message about a relayed connection.
     pub(crate) fn on_relayed(&mut self, from: usize, relayed: Relayed, tools: &mut Tools) {
-        let Relayed { front, word } = relayed;
-        match word {
-            Word::Said(said) => self.on_said(from, front, said, tools),
-            Word::Told(told) => self.on_told(from, front, told, tools),
+        let Relayed { proxy_conn, message } = relayed;
+        match message {
+            RelayedMessage::ToExecutor(message) => {
+                self.on_to_executor(from, proxy_conn, message, tools)
+            }
+            RelayedMessage::ToProxy(message) => self.on_to_proxy(from, proxy_conn, message, tools),
         }
     }
 
-    /// The owner has told something.
-    fn on_told(&mut self, from: usize, front: ConnId, told: Told, tools: &mut Tools) {
-        // It may have ended meanwhile.
-        let Some(index) = self.open_index(front) else { return };
+    /// A message from the executing lane.
+    fn on_to_proxy(
+        &mut self,
+        from: usize,
+        proxy_conn: ConnId,
+        message: ToProxy,
+        tools: &mut Tools,
+    ) {
+        // The connection may have ended meanwhile.
+        let Some(index) = self.open_index(proxy_conn) else { return };
         let conn = self.conn(index);
-        let Some(Relay::Front { lane, under_way_bytes }) = &mut conn.relay else { return };
-        assert!(*lane == from, "a connection has one owner");
-        match told {
-            Told::Heard => conn.paused = false,
-            Told::Admitted(admission) => {
+        let Some(Relay::Proxy { lane, unacked_bytes }) = &mut conn.relay else { return };
+        assert!(*lane == from, "a connection has one executing lane");
+        match message {
+            ToProxy::Processed => conn.paused = false,
+            ToProxy::Admitted(admission) => {
                 (conn.admitted, conn.admission) = (true, admission);
             }
-            Told::Taken(taken_bytes) => *under_way_bytes -= taken_bytes,
-            Told::Reply(bytes) => return self.reply(index, &bytes, tools),
-            Told::Closed => return self.close(front, tools),
-            Told::Failed => return self.kill(index, tools),
+            ToProxy::Credit(taken_bytes) => *unacked_bytes -= taken_bytes,
+            ToProxy::Reply(bytes) => return self.reply(index, &bytes, tools),
+            ToProxy::Close => return self.close(proxy_conn, tools),
+            ToProxy::Abort => return self.abort(index, tools),
         }
-        // What is being received is cut when it has come.
+        // A bulk that is being received is cut when it is complete.
         if !conn.recv_armed {
             self.cut(index, tools);
         }
@@ -225,110 +236,121 @@ impl Conns {
     fn reply(&mut self, index: u32, bytes: &[u8], tools: &mut Tools) {
         if tools.fault.is_some() {
             let frame = tools.arena.put(bytes);
-            tools.meet_send(frame);
+            tools.check_reply_fault(frame);
         }
         self.conn(index).outbox.push(bytes, None, &mut tools.pool);
         self.queued(index, tools);
     }
 
-    /// Whether a connection is here of which a peer lane may have something to tell.
-    pub(crate) fn is_relaying(&self) -> bool {
-        let relays = |conn: &Conn| {
-            matches!(conn.relay, Some(Relay::Front { .. })) && matches!(conn.state, State::Open)
+    /// Whether this lane proxies an open connection for a peer lane.
+    pub(crate) fn has_proxied(&self) -> bool {
+        let is_proxied = |conn: &Conn| {
+            matches!(conn.relay, Some(Relay::Proxy { .. })) && matches!(conn.state, State::Open)
         };
-        self.slots.iter().flatten().any(relays)
+        self.slots.iter().flatten().any(is_proxied)
     }
 
-    // --- at the owner ----------------------------------------------------------------------------
+    // --- at the executing lane -------------------------------------------------------------------
 
-    /// A front has said something.
-    fn on_said(&mut self, from: usize, front: ConnId, said: Said, tools: &mut Tools) {
-        if let Said::Hello(greeted) = said {
-            return self.begin_back((from, front), &greeted, tools);
+    /// A message from the proxy lane.
+    fn on_to_executor(
+        &mut self,
+        from: usize,
+        proxy_conn: ConnId,
+        message: ToExecutor,
+        tools: &mut Tools,
+    ) {
+        if let ToExecutor::Hello(relayed_hello) = message {
+            return self.begin_executor_end((from, proxy_conn), &relayed_hello, tools);
         }
-        // It may have been closed meanwhile.
-        let Some(index) = self.backs.get(&(from, front)).copied() else { return };
+        // The connection may have been closed meanwhile.
+        let Some(index) = self.executor_ends.get(&(from, proxy_conn)).copied() else { return };
         let conn = self.conn(index);
-        let Some(Relay::Back(back)) = &mut conn.relay else { return };
-        match said {
-            Said::Frame(frame) => {
-                back.waiting.push_back(frame);
-                self.take_waiting(index, tools);
+        let Some(Relay::Executor(end)) = &mut conn.relay else { return };
+        match message {
+            ToExecutor::Frame(frame) => {
+                end.waiting.push_back(frame);
+                self.deliver_waiting(index, tools);
             }
-            Said::Ended(reason) => {
+            ToExecutor::Ended(reason) => {
                 let event = Event::Net(NetEvent::Closed { conn: conn.id, reason });
                 tools.events.push(event);
-                self.bury(index, tools);
+                self.remove(index, tools);
             }
-            Said::Hello(_) => {}
+            ToExecutor::Hello(_) => {}
         }
     }
 
-    fn begin_back(&mut self, at: (usize, ConnId), greeted: &Greeted, tools: &mut Tools) {
-        let (lane, front) = at;
-        if !self.make_space(tools) {
-            self.handed.push((lane, told(front, Told::Failed)));
+    fn begin_executor_end(
+        &mut self,
+        at: (usize, ConnId),
+        relayed_hello: &RelayedHello,
+        tools: &mut Tools,
+    ) {
+        let (lane, proxy_conn) = at;
+        if !self.evict_for_new(tools) {
+            self.to_peers.push((lane, to_proxy(proxy_conn, ToProxy::Abort)));
             return;
         }
         let index = self.add(None, State::Open);
-        let back = Back {
+        let end = ExecutorEnd {
             lane,
-            front,
+            proxy_conn,
             waiting: VecDeque::new(),
-            sealed: greeted.sealed.is_some(),
-            untold_bytes: 0,
+            sealed: relayed_hello.sealed.is_some(),
+            uncredited_bytes: 0,
         };
         let conn = self.conn(index);
-        conn.relay = Some(Relay::Back(Box::new(back)));
+        conn.relay = Some(Relay::Executor(Box::new(end)));
         conn.paused = true;
-        if greeted.from_this_host {
+        if relayed_hello.from_this_host {
             tools.events.push(Event::Net(NetEvent::FromThisHost { conn: conn.id }));
         }
-        self.backs.insert(at, index);
-        self.announce(index, greeted.sealed.as_ref(), &greeted.hello, tools);
+        self.executor_ends.insert(at, index);
+        self.announce(index, relayed_hello.sealed.as_ref(), &relayed_hello.hello, tools);
     }
 
-    /// PrivilegedBits the core what there are buffers for.
-    pub(super) fn take_waiting(&mut self, index: u32, tools: &mut Tools) {
+    /// Passes waiting frames to the core, as far as there are buffers.
+    pub(super) fn deliver_waiting(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
-        let Some(Relay::Back(back)) = &mut conn.relay else { return };
+        let Some(Relay::Executor(end)) = &mut conn.relay else { return };
         while !conn.starved
-            && let Some(frame) = back.waiting.pop_front()
+            && let Some(frame) = end.waiting.pop_front()
         {
             let buf = match frame.bulk_bytes() {
                 0 => None,
                 bulk_bytes => match tools.pool.take(bulk_bytes) {
                     Some(buf) => Some(buf),
                     None => {
-                        back.waiting.push_front(frame);
+                        end.waiting.push_front(frame);
                         conn.starved = true;
                         self.starved.push_back(index);
                         break;
                     }
                 },
             };
-            back.untold_bytes += frame.weight_bytes();
+            end.uncredited_bytes += frame.weight_bytes();
             conn.paused = !conn.admitted;
             let event = frame.event(conn.id, buf, tools);
             tools.events.push(event);
         }
-        let untold = back.untold_bytes;
-        if untold >= UNDER_WAY_BYTES_MAX / 2 {
-            back.untold_bytes = 0;
-            self.tell(index, Told::Taken(untold));
+        let credit = end.uncredited_bytes;
+        if credit >= UNACKED_BYTES_MAX / 2 {
+            end.uncredited_bytes = 0;
+            self.send_to_proxy(index, ToProxy::Credit(credit));
         }
         self.touch(index);
     }
 
-    /// Before admission the core has its say about one frame at a time.
-    pub(super) fn tell_heard(&mut self, index: u32) {
+    /// Before admission, the core processes one frame at a time.
+    pub(super) fn report_processed(&mut self, index: u32) {
         if std::mem::take(&mut self.conn(index).paused) {
-            self.tell(index, Told::Heard);
+            self.send_to_proxy(index, ToProxy::Processed);
         }
     }
 
-    /// Sends a frame through the front.
-    pub(super) fn send_back(
+    /// Sends a frame through the proxy lane.
+    pub(super) fn send_via_proxy(
         &mut self,
         index: u32,
         frame: Span,
@@ -340,48 +362,48 @@ impl Conns {
         let mut bytes = Vec::with_capacity(frame.len() + bulk_bytes);
         bytes.extend_from_slice(frame);
         let relay = &self.conn(index).relay;
-        if matches!(relay, Some(Relay::Back(back)) if !back.sealed) {
+        if matches!(relay, Some(Relay::Executor(end)) if !end.sealed) {
             Head::put_sums(&mut bytes, bulk.and_then(|bulk| tools.sum_of(bulk, false)));
         }
         if bulk.is_none_or(|bulk| tools.pool.append(bulk, &mut bytes)) {
-            self.tell(index, Told::Reply(bytes.into_boxed_slice()));
+            self.send_to_proxy(index, ToProxy::Reply(bytes.into_boxed_slice()));
         } else {
             self.fail(index, CloseReason::Failed(IO), tools);
         }
     }
 
     /// Whether a peer lane has its socket.
-    pub(super) fn is_back(&self, index: u32) -> bool {
+    pub(super) fn is_executor_end(&self, index: u32) -> bool {
         let conn = self.slots[index as usize].as_ref();
-        conn.is_some_and(|conn| matches!(conn.relay, Some(Relay::Back(_))))
+        conn.is_some_and(|conn| matches!(conn.relay, Some(Relay::Executor(_))))
     }
 
-    /// Tells the front something, if there is one.
-    pub(super) fn tell(&mut self, index: u32, what: Told) {
-        if let Some(Relay::Back(back)) = &self.conn(index).relay {
-            let (lane, front) = (back.lane, back.front);
-            self.handed.push((lane, told(front, what)));
+    /// Sends a message to the proxy lane, if the connection has one.
+    pub(super) fn send_to_proxy(&mut self, index: u32, what: ToProxy) {
+        if let Some(Relay::Executor(end)) = &self.conn(index).relay {
+            let (lane, proxy_conn) = (end.lane, end.proxy_conn);
+            self.to_peers.push((lane, to_proxy(proxy_conn, what)));
         }
     }
 
     // --- at both ---------------------------------------------------------------------------------
 
-    /// The connection ends at this lane, without its peer lane's asking.
-    pub(super) fn part(&mut self, index: u32, reason: CloseReason) {
+    /// The connection ends at this lane, not by the peer lane's request.
+    pub(super) fn end_relay(&mut self, index: u32, reason: CloseReason) {
         let conn = self.conn(index);
-        let front = conn.id;
+        let proxy_conn = conn.id;
         match conn.relay {
-            Some(Relay::Front { lane, .. }) => {
-                self.handed.push((lane, said(front, Said::Ended(reason))));
+            Some(Relay::Proxy { lane, .. }) => {
+                self.to_peers.push((lane, to_executor(proxy_conn, ToExecutor::Ended(reason))));
             }
-            Some(Relay::Back(_)) => self.tell(index, Told::Failed),
+            Some(Relay::Executor(_)) => self.send_to_proxy(index, ToProxy::Abort),
             None => {}
         }
     }
 }
 
 impl Frame {
-    /// The event that brings it, with its bulk in this buffer.
+    /// The event for the core, with the bulk in this buffer.
     fn event(&self, conn: ConnId, buf: Option<BufId>, tools: &mut Tools) -> Event {
         let (frame, bytes) = self.bytes.split_at(self.frame_bytes);
         let bulk = buf.map(|buf| {

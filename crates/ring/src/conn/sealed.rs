@@ -1,17 +1,17 @@
 //! Connections under TLS: the handshake, and records on their way in and out.
 //!
-//! What a core sees are frames as ever, and before them, once, what the connection is called at both ends
-//! (`NetEvent::Sealed`). Whoever speaks in plain text where TLS is spoken, or the other way round, is told so in a
-//! plain Refusal, which is the only thing that is ever said so; a client that began TLS believes nothing of
-//! it but that it cannot go on. Invariants: no frame is taken and none sent before the handshake is over; a
-//! record is opened only when what was in those before has been cut.
+//! The core sees frames as ever, and before them once the channel binding (`NetEvent::Sealed`). A
+//! peer that uses plain text where TLS is required, or the reverse, gets a Refusal in plain text,
+//! which is the only frame ever sent so; a client that began TLS trusts only the fact that it
+//! cannot continue. Invariants: no frame is accepted or sent before the handshake is complete; a
+//! record is decrypted only when the frames in earlier records were cut.
 
 use super::{Conn, Conns, Incoming, State};
 use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
 use crate::tools::Tools;
 use interface::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{getpeername, getsockname};
-use seal::{Content, Fault, Flaw, Seal, SetupError, Shaken};
+use seal::{Content, Fault, Flaw, HandshakeProgress, Seal, SetupError};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,19 +20,19 @@ use wire::{
     Bytes, Channel, FrameKind, Head, Holder, ProtocolError, Refusal, RefusalReason, Wire as _,
 };
 
-/// What a record of a handshake begins with.
+/// First byte of a handshake record.
 const HANDSHAKE: u8 = 22;
-/// What a frame begins with.
+/// First byte of a frame.
 const FRAME: u8 = b'L';
 const RESET: Errno = Errno(104);
 const TIMED_OUT: Errno = Errno(110);
 
-/// What connections are put under TLS with.
+/// TLS configurations of connections.
 pub(crate) struct Seals {
     sealing: Sealing,
-    /// For those that are accepted.
+    /// For accepted connections.
     server: Option<ServerSeals>,
-    /// For those that are asked for, if they are.
+    /// For outgoing connections, if they are under TLS.
     pub(super) client: Option<ClientSeals>,
 }
 
@@ -40,9 +40,9 @@ impl Seals {
     pub(crate) fn of(config: &Config) -> io::Result<Self> {
         let sealing = config.sealing;
         let accepts = config.listener.is_some() && sealing != Sealing::Nothing;
-        let asks = config.server.is_some_and(|server| sealing.takes(server.ip()));
+        let has_server = config.server.is_some_and(|server| sealing.takes(server.ip()));
         let server = accepts.then(|| server_seals(config)).transpose();
-        let client = asks.then(|| client_seals(config)).transpose();
+        let client = has_server.then(|| client_seals(config)).transpose();
         Ok(Self {
             sealing,
             server: server.map_err(io::Error::other)?,
@@ -50,7 +50,7 @@ impl Seals {
         })
     }
 
-    /// For a connection that was accepted; none if it stays in plain text.
+    /// The TLS state of an accepted connection; `None` if it stays in plain text.
     pub(super) fn of_accepted(&self, socket: &OwnedFd, tools: &mut Tools) -> Option<Box<Seal>> {
         let server = self.server.as_ref()?;
         tools.counters.syscall_count += 1;
@@ -68,7 +68,7 @@ fn server_seals(config: &Config) -> Result<ServerSeals, SetupError> {
     if let Some(seals) = &config.server_seals {
         return Ok(Arc::clone(seals));
     }
-    let server = seal::Server::of_new_key()?;
+    let server = seal::Server::with_new_key()?;
     Ok(Arc::new(move || server.clone()))
 }
 
@@ -76,12 +76,12 @@ fn client_seals(config: &Config) -> Result<ClientSeals, SetupError> {
     if let Some(seals) = &config.client_seals {
         return Ok(Arc::clone(seals));
     }
-    let client = seal::Client::of_any_key()?;
+    let client = seal::Client::with_any_key()?;
     Ok(Arc::new(move || client.clone()))
 }
 
 impl Conns {
-    pub(super) fn put_under(&mut self, index: u32, seal: Option<Box<Seal>>) {
+    pub(super) fn set_seal(&mut self, index: u32, seal: Option<Box<Seal>>) {
         let conn = self.conn(index);
         if seal.is_some() {
             conn.outbox.begin_sealed();
@@ -89,34 +89,34 @@ impl Conns {
         conn.seal = seal;
     }
 
-    /// A connection that was asked for is there, and is to be under TLS.
+    /// An outgoing connection is established, and starts its TLS handshake.
     pub(super) fn begin_sealing(&mut self, index: u32, ticket: Ticket, tools: &mut Tools) {
-        let mut said = Vec::new();
-        let seal = self.seals.client.as_ref().map(|client| Seal::client(&client(), &mut said));
+        let mut handshake = Vec::new();
+        let seal = self.seals.client.as_ref().map(|client| Seal::client(&client(), &mut handshake));
         let conn = self.conn(index);
         conn.state = State::Sealing { ticket };
         conn.address = None;
         let Some(Ok(seal)) = seal else {
             return self.fail(index, CloseReason::Failed(Errno::SEAL), tools);
         };
-        self.put_under(index, Some(Box::new(seal)));
-        self.conn(index).outbox.push_said(&said);
+        self.set_seal(index, Some(Box::new(seal)));
+        self.conn(index).outbox.push_handshake(&handshake);
         self.touch(index);
-        self.greet_until(index, tools);
+        self.watch_handshake(index, tools);
     }
 
     /// Bytes were received.
-    pub(super) fn records_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+    pub(super) fn on_records(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.take_records(arrived_bytes);
         let Some(seal) = &mut conn.seal else { return };
         if !seal.is_open() {
-            let mut said = Vec::new();
-            let shaken = seal.shake(&mut said);
-            conn.outbox.push_said(&said);
-            match shaken {
-                Ok(Shaken::More) => return self.touch(index),
-                Ok(Shaken::Open(channel)) => {
+            let mut handshake = Vec::new();
+            let progress = seal.advance_handshake(&mut handshake);
+            conn.outbox.push_handshake(&handshake);
+            match progress {
+                Ok(HandshakeProgress::NeedsMore) => return self.touch(index),
+                Ok(HandshakeProgress::Open(channel)) => {
                     conn.announced = true;
                     let sealed = conn.seal.as_deref().and_then(Sealed::of);
                     let holder = sealed.and_then(|sealed| sealed.holder);
@@ -127,7 +127,7 @@ impl Conns {
                         holder,
                     }));
                     if conn.accepted {
-                        self.say_where_from(index, tools);
+                        self.report_origin(index, tools);
                     }
                     let conn = self.conn(index);
                     if let State::Sealing { ticket } = conn.state {
@@ -137,30 +137,31 @@ impl Conns {
                             .push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
                     }
                 }
-                Err(fault) => return self.fail_shaking(index, fault, tools),
+                Err(fault) => return self.fail_handshake(index, fault, tools),
             }
         }
         self.cut(index, tools);
         self.touch(index);
     }
 
-    fn fail_shaking(&mut self, index: u32, fault: Fault, tools: &mut Tools) {
+    fn fail_handshake(&mut self, index: u32, fault: Fault, tools: &mut Tools) {
         let conn = self.conn(index);
-        let front = conn.seal.as_ref().and_then(|seal| seal.front().first().copied());
+        let front = conn.seal.as_ref().and_then(|seal| seal.unopened().first().copied());
         let plain = fault == Fault::Foreign && front == Some(FRAME);
         if plain && conn.accepted {
-            return self.refuse_plainly(index, RefusalReason::MustSeal, tools);
+            return self.send_plain_refusal(index, RefusalReason::MustSeal, tools);
         }
         let reason = reason_of(fault);
         if let CloseReason::Certificate(bad) = reason {
-            return self.fail_certified(index, bad, tools);
+            return self.fail_certificate(index, bad, tools);
         }
         let foreign = CloseReason::Failed(Errno::MUST_NOT_SEAL);
         self.fail(index, if plain { foreign } else { reason }, tools);
     }
 
-    /// One end refused the other's certificate: the peer hears why, if we did, and people do.
-    fn fail_certified(&mut self, index: u32, bad: BadCertificate, tools: &mut Tools) {
+    /// One end rejected the other's certificate: the peer gets an alert, if this end did, and the
+    /// operator a log line.
+    fn fail_certificate(&mut self, index: u32, bad: BadCertificate, tools: &mut Tools) {
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
             let reason = CloseReason::Certificate(bad);
@@ -177,19 +178,19 @@ impl Conns {
         self.begin_close(index, tools);
     }
 
-    /// What came is no frame.
-    pub(super) fn fail_cutting(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
+    /// The received bytes are not a frame.
+    pub(super) fn fail_framing(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
         let conn = self.conn(index);
         let stranger = conn.accepted && !conn.announced && conn.seal.is_none();
         if stranger && conn.inbox.front(1) == [HANDSHAKE] {
-            self.refuse_plainly(index, RefusalReason::MustNotSeal, tools);
+            self.send_plain_refusal(index, RefusalReason::MustNotSeal, tools);
         } else {
             self.fail(index, reason, tools);
         }
     }
 
-    /// Says to a stranger, in plain text, that he speaks another language.
-    fn refuse_plainly(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
+    /// Sends a plain-text Refusal to a peer that uses the wrong one of TLS and plain text.
+    fn send_plain_refusal(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
         let mut frame = Vec::new();
         let refusal = Refusal { reason };
         Head::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
@@ -201,14 +202,14 @@ impl Conns {
         self.begin_close(index, tools);
     }
 
-    /// Opens the next record, if it is whole, and puts what is in it where it belongs. Whether there is
-    /// something to go on with.
+    /// Decrypts the next record, if it is complete, and stores its plaintext. Returns whether there
+    /// is more to process.
     pub(super) fn open_record(&mut self, index: u32, tools: &mut Tools) -> bool {
         match self.open_landed(index, tools) {
             Ok(None) => {}
             Ok(Some(0)) => return true,
             Ok(Some(bulk_bytes)) => {
-                self.bulk_arrived(index, bulk_bytes, tools);
+                self.on_bulk(index, bulk_bytes, tools);
                 return true;
             }
             Err(_) => {
@@ -245,12 +246,12 @@ impl Conns {
             return false;
         }
         if bulk_bytes > 0 {
-            self.bulk_arrived(index, bulk_bytes, tools);
+            self.on_bulk(index, bulk_bytes, tools);
         }
         true
     }
 
-    /// Makes records of what is to be sent next; `false`: the connection has ended of it.
+    /// Makes records of the next bytes to send; `false`: this ended the connection.
     pub(super) fn seal(&mut self, index: u32, tools: &mut Tools) -> bool {
         let Conn { seal: Some(seal), outbox, .. } = self.conn(index) else { return true };
         let Err(errno) = outbox.seal(seal, &mut tools.pool) else { return true };
@@ -262,18 +263,18 @@ impl Conns {
 /// What a core is told of a connection under TLS.
 pub(crate) struct Sealed {
     pub(super) channel: Channel,
-    /// A [`Holder`], if the peer has shown a certificate.
+    /// An encoded [`Holder`], if the peer has presented a certificate.
     pub(super) holder: Option<Vec<u8>>,
 }
 
 impl Sealed {
-    /// Nothing before the handshake is over.
+    /// `None` before the handshake is complete.
     pub(super) fn of(seal: &Seal) -> Option<Self> {
         let holder = seal.peer().map(|peer| {
             let opens = Holder::lines(peer.uris.iter().map(String::as_str));
             Holder { key: peer.key, opens: Bytes(&opens) }.to_bytes()
         });
-        Some(Self { channel: seal.channel()?, holder })
+        Some(Self { channel: seal.channel_binding()?, holder })
     }
 }
 
@@ -301,7 +302,7 @@ const fn flaw_of(flaw: Flaw) -> CertificateFlaw {
     }
 }
 
-/// Why a connection that was asked for is not there.
+/// Why an outgoing connection failed.
 pub(super) const fn failed_of(reason: CloseReason) -> CloseReason {
     let errno = match reason {
         CloseReason::Failed(_) | CloseReason::Certificate(_) => return reason,

@@ -1,9 +1,9 @@
-//! Bulk that leaves from an object's file, without passing through our memory.
+//! Bulk that is sent from an object's file, without a copy in our memory.
 //!
-//! The lane's own thread calls sendfile, on a socket that does not wait; what the socket has no
-//! room for leaves when the ring says that it has some. Invariants: a connection sends about
-//! [`Limits::TURN_BYTES_MAX`] a turn this way, so that no reader holds the others up; a file that has become
-//! shorter than what was promised of it ends the connection, for no byte is ever made up.
+//! The lane's thread calls sendfile on a non-blocking socket; the rest is sent when the driver
+//! reports space in the socket. Invariants: a connection sends about [`Limits::TURN_BYTES_MAX`] a
+//! turn this way, so that no client delays the others; a file that became shorter than the promised
+//! bulk ends the connection, because bytes are never made up.
 
 use super::{Conn, Conns, State};
 use crate::config::{Counters, Limits};
@@ -15,12 +15,12 @@ use interface::{CloseReason, Errno};
 use rustix::io::{Errno as Failure, ioctl_fionbio};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// The file ended before what was promised of it.
+/// The file ended before the promised bulk.
 const IO: Errno = Errno(5);
 
 impl Conns {
-    /// Sends what is in files, and what is in memory before it. Returns whether all of that has
-    /// left, so that what is behind it may leave through the ring.
+    /// Sends file ranges, and the bytes in memory before them. Returns whether all of these were
+    /// sent, so that the rest may be sent through the driver.
     pub(super) fn send_files(&mut self, index: u32, tools: &mut Tools) -> bool {
         let mut left_bytes = Limits::TURN_BYTES_MAX;
         loop {
@@ -37,7 +37,8 @@ impl Conns {
                     tools.counters.out_bytes += u64_of(sent_bytes);
                     left_bytes = left_bytes.saturating_sub(sent_bytes);
                     self.conn(index).outbox.sent(sent_bytes);
-                    // Short: the socket is full, or the file has ended, which the next call tells.
+                    // Short: the socket is full, or the file has ended, which the next call
+                    // reports.
                     if sent_bytes < asked_bytes {
                         self.wait_for_space(index, tools);
                         return false;
@@ -60,17 +61,18 @@ impl Conns {
         let conn = self.conn(index);
         conn.writable_armed = true;
         let op = Op::Writable { socket: conn.raw() };
-        // SAFETY: it names no memory, and the connection keeps the socket until nothing is armed.
+        // SAFETY: the operation names no memory, and the connection keeps the socket until nothing
+        // is armed.
         unsafe { tools.driver.queue(Token::new(Kind::Writable, index), op) };
         self.watch(index, tools.now.mono);
     }
 
-    /// The socket has room, or is broken, which the next send tells.
+    /// The socket has space, or is broken, which the next send reports.
     pub(crate) fn on_writable(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.writable_armed = false;
         if matches!(conn.state, State::Dead) {
-            self.bury_if_quiet(index, tools);
+            self.remove_if_quiet(index, tools);
         } else {
             self.touch(index);
         }
@@ -78,7 +80,7 @@ impl Conns {
 
     pub(super) fn fail_sending(&mut self, index: u32, errno: Errno, tools: &mut Tools) {
         if matches!(self.conn(index).state, State::Closing { .. }) {
-            self.kill(index, tools);
+            self.abort(index, tools);
         } else {
             self.fail(index, CloseReason::Failed(errno), tools);
         }
@@ -112,11 +114,11 @@ fn leave(
     }
 }
 
-/// Sends what is in memory before a file's bytes; the kernel need not send a segment for it alone.
+/// Sends bytes in memory that precede a file range; MSG_MORE avoids a segment of their own.
 fn send_message(socket: &OwnedFd, header: &libc::msghdr) -> Result<usize, Failure> {
     let flags = libc::MSG_MORE | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the header and the pieces it names belong to the outbox that made it, in place and
-    // held until it is told that they have left; the kernel reads them within the call.
+    // SAFETY: the header and the pieces it names belong to the outbox, in place and retained until
+    // it is told that they were sent; the kernel reads them within the call.
     let result = unsafe { libc::sendmsg(socket.as_raw_fd(), header, flags) };
     match u64::try_from(result) {
         Ok(sent_bytes) => Ok(usize_of(sent_bytes)),

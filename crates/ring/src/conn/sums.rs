@@ -1,6 +1,7 @@
-//! What is computed of a bulk on its way in: the checksum that it came with or that the log wants, and the
-//! MAC that a replay is known by. Both are computed step by step, while the bytes are in the processor's cache.
-//! And what is sent: in plain text it gets checksums, under TLS none.
+//! Checksums and MACs of bulk. A received bulk gets the checksum that its frame or the log needs,
+//! and the MAC that identifies its contents in a replay; both are computed piece by piece, while
+//! the bytes are in the processor's cache. A sent bulk gets a checksum in plain text, and none
+//! under TLS.
 
 use super::Conn;
 use crate::tools::Tools;
@@ -8,20 +9,20 @@ use blake3::Hasher;
 use interface::{Bulk, ContentsMac, NO_MAC, Span};
 use wire::Crc32c;
 
-/// Computed at a time. The MAC is computed of many pieces at once where they begin at a multiple of their
-/// length, and of few otherwise.
+/// Bytes per step. The MAC of many pieces is computed at once if they begin at a multiple of their
+/// length, otherwise of few.
 const STEP_BYTES: usize = 128 * 1024;
 
-/// What is wanted of a bulk, and how far it is.
+/// What is computed of a bulk, and how far it is.
 pub(super) struct Sums {
     crc32c: Option<Crc32c>,
     mac_key: Option<[u8; 32]>,
-    /// Of a bulk that is longer than a step.
+    /// For a bulk longer than a step.
     hasher: Option<Box<Hasher>>,
     summed_bytes: usize,
 }
 
-/// What there is of a bulk that is whole.
+/// The results for a complete bulk.
 pub(super) struct Summed {
     pub(super) crc32c: Option<u32>,
     pub(super) mac: ContentsMac,
@@ -33,13 +34,13 @@ impl Sums {
         Self { crc32c, mac_key, hasher: None, summed_bytes: 0 }
     }
 
-    /// Whether the bytes are looked at.
+    /// Whether anything is computed.
     pub(super) const fn is_wanted(&self) -> bool {
         self.crc32c.is_some() || self.mac_key.is_some()
     }
 
-    /// More has come: `bytes` is all that is there, from the bulk's beginning on.
-    pub(super) fn go_on(&mut self, bytes: &[u8]) {
+    /// More was received: `bytes` is all of the bulk so far.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
         let new = &bytes[self.summed_bytes..];
         for step in new.chunks_exact(STEP_BYTES) {
             self.summed_bytes += STEP_BYTES;
@@ -53,9 +54,9 @@ impl Sums {
         }
     }
 
-    /// All of it, `bytes`, is there.
+    /// The bulk is complete: `bytes`.
     pub(super) fn end(mut self, bytes: &[u8]) -> Summed {
-        self.go_on(bytes);
+        self.update(bytes);
         let rest = &bytes[self.summed_bytes..];
         let crc32c = self.crc32c.map(|mut crc32c| {
             crc32c.update(rest);
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_whatever_pieces_a_bulk_comes_its_sums_are_those_of_the_whole() {
+    fn checksum_and_mac_do_not_depend_on_the_pieces_received() {
         let bytes: Vec<u8> = (0..400_000_u32).map(|index| (index % 253).to_le_bytes()[0]).collect();
         let key = [7; 32];
         for bulk_bytes in [0, 1, STEP_BYTES - 1, STEP_BYTES, STEP_BYTES + 1, bytes.len()] {
@@ -101,7 +102,7 @@ mod tests {
                 let mut there_bytes = 0;
                 while there_bytes < bulk_bytes {
                     there_bytes = (there_bytes + piece_bytes).min(bulk_bytes);
-                    sums.go_on(&bulk[..there_bytes]);
+                    sums.update(&bulk[..there_bytes]);
                 }
                 let found = sums.end(bulk);
                 assert_eq!(found.crc32c, Some(wire::crc32c(bulk)));

@@ -1,11 +1,11 @@
-//! What clients have begun to send and not finished: buffers for it, and patience with it.
+//! Incomplete frames of clients: their buffers and deadlines.
 //!
-//! A bulk gets its buffer when the head of its frame has come, and only on a connection that may write;
-//! what comes on another one is thrown away. Invariants: bulks that are not whole have at most three
-//! quarters of the buffers together and those of one party at most half, so whole ones and reads always
-//! go on; a frame that has begun is whole in time or its connection ends; while connections wait for a
-//! buffer, a bulk must come at the least rate all the time, and the party whose unfinished bulks hold
-//! most of the buffers gives way to one that holds less.
+//! A bulk gets its buffer when the header of its frame has come, and only on a connection that may
+//! write; on other connections it is discarded. Invariants: incomplete bulks have at most three
+//! quarters of the buffers together, and those of one party at most half, so complete ones and
+//! reads always progress; a frame is complete in time or its connection is closed; while
+//! connections wait for a buffer, a bulk must come at the minimum rate, and the party whose
+//! incomplete bulks hold most of the buffers yields to one that holds less.
 
 use super::{Conn, Conns};
 use crate::buffer::Pool;
@@ -15,37 +15,37 @@ use crate::socket::received_bytes;
 use crate::tools::Tools;
 use interface::{BufId, CloseReason, ConnId, Mono, Party};
 
-/// What the core said of a connection that it admitted.
+/// The core's admission of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
-    /// Bulk is kept for the core.
+    /// Its bulk is passed to the core.
     pub(crate) writes: bool,
     pub(crate) party: Party,
 }
 
 impl Admission {
-    /// Before the core has said anything.
+    /// Before the core has admitted it.
     pub(super) const NONE: Self = Self { writes: false, party: Party::NONE };
 }
 
-/// What of a buffer counts as held by a party until its bulk is whole.
+/// Buffer bytes that count against a party until the bulk is complete.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
     party: Party,
     space_bytes: u64,
 }
 
-/// How long a connection may still take to finish what it has begun.
+/// The deadline of an incomplete frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unfinished {
     since: Mono,
     until: Mono,
-    /// What it had sent in all at the last look, if somebody waited for a buffer then.
+    /// Bytes that the connection had received at the last check, if a buffer was waited for then.
     received_bytes: Option<u64>,
 }
 
 impl Conns {
-    /// A buffer for a bulk whose frame's head has come. None: there is none for its party now.
+    /// Takes a buffer for a bulk whose header has come. `None`: there is none for its party now.
     pub(super) fn take_for(
         &mut self,
         index: u32,
@@ -73,11 +73,11 @@ impl Conns {
         let total_bytes = self.charged.total() + space_bytes;
         let party_bytes = self.charged.of(party) + space_bytes;
         let fits = total_bytes <= limit_bytes / 4 * 3 && party_bytes <= limit_bytes / 2;
-        // However few buffers there are, something moves.
+        // With no charged buffers, one is always given, however few there are.
         fits || self.charged.total() == 0
     }
 
-    /// A bulk is whole, or will never be.
+    /// A bulk is complete, or was abandoned.
     pub(super) fn discharge(&mut self, charge: Option<Charge>) {
         if let Some(Charge { party, space_bytes }) = charge {
             self.charged.sub(party, space_bytes);
@@ -85,12 +85,12 @@ impl Conns {
         }
     }
 
-    /// Whether a connection that waits for a buffer may have its party's room now.
+    /// Whether a waiting connection's party may have a buffer now.
     pub(crate) fn is_discharged(&self) -> bool {
         self.discharged && self.is_starved()
     }
 
-    /// A connection has begun something of which so many bytes may be missing.
+    /// A connection has begun a frame of which so many bytes may be missing.
     pub(super) fn began(&mut self, index: u32, missing_bytes: usize, tools: &Tools) {
         let (now, frame_ms_max) = (tools.now.mono, self.limits.frame_ms_max);
         let conn = self.conn(index);
@@ -106,8 +106,8 @@ impl Conns {
         }
     }
 
-    /// A connection waits for the rest of what has come of a frame or a record, if anything has, and if
-    /// what came has not ended it. A bulk has a time of its own.
+    /// A connection waits for the rest of a frame or record, if part of one was received and the
+    /// connection is still open. A bulk has a deadline of its own.
     pub(super) fn awaits(&mut self, index: u32, tools: &Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         if conn.incoming.is_some() {
@@ -122,8 +122,8 @@ impl Conns {
         }
     }
 
-    /// The next look at those that have not finished. Who has costs no turn.
-    pub(super) fn unfinished_at(&mut self, look_ms: u64) -> Option<Mono> {
+    /// The next check of incomplete frames. Completed ones cause no turn.
+    pub(super) fn unfinished_at(&mut self, check_ms: u64) -> Option<Mono> {
         while let Some((since, id)) = self.unfinished.front().copied() {
             let Some(index) = self.open_index(id) else {
                 self.unfinished.pop_front();
@@ -131,7 +131,7 @@ impl Conns {
             };
             let conn = self.conn(index);
             if conn.unfinished.is_some() {
-                return Some(since.after_ms(look_ms));
+                return Some(since.after_ms(check_ms));
             }
             conn.finish_watched = false;
             self.unfinished.pop_front();
@@ -139,34 +139,34 @@ impl Conns {
         None
     }
 
-    /// Looks at those that have not finished what they began.
-    pub(super) fn expire_unfinished(&mut self, look_ms: u64, tools: &mut Tools) {
+    /// Checks incomplete frames.
+    pub(super) fn expire_unfinished(&mut self, check_ms: u64, tools: &mut Tools) {
         let now = tools.now.mono;
-        let due = |since: Mono| since.after_ms(look_ms) <= now;
-        let mut looked = false;
+        let due = |since: Mono| since.after_ms(check_ms) <= now;
+        let mut has_expired = false;
         while let Some((_, id)) = self.unfinished.pop_front_if(|(since, _)| due(*since)) {
-            looked = true;
+            has_expired = true;
             let Some(index) = self.open_index(id) else { continue };
             if self.conn(index).unfinished.is_none() {
                 self.conn(index).finish_watched = false;
-            } else if self.is_late(index, look_ms, tools) {
+            } else if self.is_late(index, check_ms, tools) {
                 self.fail(index, CloseReason::Unfinished, tools);
             } else {
                 self.unfinished.push_back((now, id));
             }
         }
-        if looked && self.is_starved() {
-            self.give_way(look_ms, tools);
+        if has_expired && self.is_starved() {
+            self.end_greediest(check_ms, tools);
         }
     }
 
-    fn is_late(&mut self, index: u32, look_ms: u64, tools: &mut Tools) -> bool {
+    fn is_late(&mut self, index: u32, check_ms: u64, tools: &mut Tools) -> bool {
         let scarce = self.is_starved();
         let conn = self.conn(index);
         let held = conn.incoming.is_some();
         let recv_armed = conn.recv_armed;
         let Some(unfinished) = &mut conn.unfinished else { return false };
-        // What is not received is not missed.
+        // Bytes that are not being received are not late.
         if !recv_armed {
             unfinished.received_bytes = None;
             return false;
@@ -179,23 +179,23 @@ impl Conns {
             return false;
         }
         tools.counters.syscall_count += 1;
-        // The kernel does not tell it of a socket that is no TCP connection.
+        // The kernel does not report it for sockets that are not TCP.
         let received = conn.socket.as_ref().and_then(received_bytes).unwrap_or(0);
-        let wanted_bytes = Limits::RATE_BYTES_MIN * look_ms / 1000;
+        let wanted_bytes = Limits::RATE_BYTES_MIN * check_ms / 1000;
         let before = unfinished.received_bytes.replace(received);
         before.is_some_and(|before| received.saturating_sub(before) < wanted_bytes.max(1))
     }
 
-    /// Connections wait for a buffer: for each of them whose party holds less than another one, the
-    /// other's bulk that began first ends, if that was a while ago.
-    fn give_way(&mut self, look_ms: u64, tools: &mut Tools) {
+    /// Connections wait for a buffer: for each whose party holds less than another party, the
+    /// oldest incomplete bulk of that other party is ended, if it began long enough ago.
+    fn end_greediest(&mut self, check_ms: u64, tools: &mut Tools) {
         let began_last = tools.now.mono;
         let waiting: Vec<u32> = self.starved.iter().copied().collect();
         for index in waiting {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             let space_bytes = u64_of(Pool::space_bytes(conn.wanted_bulk_bytes()));
-            let asking = conn.admission.party;
-            let Some(party) = self.charged.gives_way(asking, space_bytes) else {
+            let waiting_party = conn.admission.party;
+            let Some(party) = self.charged.gives_way(waiting_party, space_bytes) else {
                 continue;
             };
             let of_party = |(_, id): &&(Mono, ConnId)| {
@@ -203,7 +203,7 @@ impl Conns {
                 let since = found.filter(|conn| conn.is_charged_to(party));
                 since
                     .and_then(|conn| conn.unfinished)
-                    .is_some_and(|unfinished| unfinished.since.after_ms(look_ms) <= began_last)
+                    .is_some_and(|unfinished| unfinished.since.after_ms(check_ms) <= began_last)
             };
             let Some((_, id)) = self.unfinished.iter().find(of_party).copied() else { continue };
             if let Some(index) = self.open_index(id) {
@@ -214,7 +214,7 @@ impl Conns {
 }
 
 impl Conn {
-    /// Drops bytes of a bulk that nobody gets. Whether all of it has come.
+    /// Discards received bytes of an unwanted bulk. Returns whether all of it has come.
     pub(super) fn skip(&mut self) -> bool {
         if self.skip_bytes > 0 {
             self.skip_bytes -= self.inbox.skip(self.skip_bytes);

@@ -1,7 +1,7 @@
-//! Which driver a lane gets: io_uring where it is to be had, epoll where it is forbidden or missing.
+//! Chooses a lane's driver: io_uring where available, otherwise epoll.
 //!
-//! Invariant: what the kernel allows is tried, not guessed, and whoever asked for io_uring by name is
-//! told what is in the way and never given something else.
+//! Invariant: what the kernel allows is tried, not guessed, and an explicit choice of io_uring
+//! fails with the reason instead of falling back.
 
 use super::uring::Uring;
 use std::io;
@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// What a lane reaches the kernel through.
+/// A kind of driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DriverKind {
     /// An io_uring of the lane's own.
     IoUring,
-    /// epoll, and a few threads for what would block.
+    /// epoll, with worker threads for operations that block.
     Epoll,
 }
 
@@ -22,7 +22,7 @@ impl DriverKind {
     /// Both.
     pub const ALL: [Self; 2] = [Self::IoUring, Self::Epoll];
 
-    /// As it is written on a command line.
+    /// Its name on the command line.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl DriverKind {
         }
     }
 
-    /// As people call it.
+    /// Its name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,30 +41,30 @@ impl DriverKind {
     }
 }
 
-/// Which driver is wanted.
+/// The configured driver.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DriverChoice {
     /// io_uring if this process may use it, else epoll.
     #[default]
     Auto,
-    /// This one and no other.
+    /// Only this one.
     Only(DriverKind),
 }
 
-/// Which driver it is.
+/// The driver to use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriverFound {
-    /// This.
+    /// Its kind.
     pub kind: DriverKind,
-    /// Why it is not io_uring, although that was not ruled out by whoever chose.
+    /// Why it is not io_uring, although io_uring was not ruled out.
     pub why: Option<String>,
 }
 
 impl DriverChoice {
-    /// Finds out which driver it is, here and now. io_uring is tried out until that went well once.
+    /// Determines the driver here and now. io_uring is tried until one attempt has succeeded.
     ///
     /// # Errors
-    /// When io_uring is wanted and not to be had; the text says why, and what to do.
+    /// When io_uring is required and not available; the text says why, and what to do.
     pub fn find(self) -> io::Result<DriverFound> {
         static TRIED: OnceLock<()> = OnceLock::new();
         if self == Self::Only(DriverKind::Epoll) {
@@ -84,14 +84,14 @@ impl DriverChoice {
     }
 }
 
-/// What to tell whoever wants io_uring and no other.
+/// The error if io_uring is required and not available.
 pub(super) fn refused(error: &io::Error) -> io::Error {
     let why = why_not(error);
     let line = format!("the io_uring driver cannot be used here: {why}; or take --driver epoll");
     io::Error::new(error.kind(), line)
 }
 
-/// Why there is no io_uring, and what would change that.
+/// Why io_uring is not available, and what would change that.
 fn why_not(error: &io::Error) -> String {
     let why = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => forbidden(),
@@ -106,7 +106,7 @@ fn why_not(error: &io::Error) -> String {
     format!("{why} ({error})")
 }
 
-/// Two may forbid it, and one of them tells.
+/// The sysctl or a seccomp filter may forbid it; the sysctl can be read.
 fn forbidden() -> &'static str {
     match std::fs::read_to_string(DISABLED).as_deref().map(str::trim_end) {
         Ok("1") => {

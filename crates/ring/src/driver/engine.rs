@@ -1,14 +1,14 @@
-//! Who reads and writes objects: the lane's own driver, or one of the engines that stand beside it.
+//! Engines: what reads and writes objects, the lane's driver or an alternative beside it.
 //!
 //! ```text
-//! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all other operations, and reads of the
-//!                              │                               page cache alone ─▶ the driver
-//!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its bell, which
-//!                                 the driver reads as it reads any eventfd ─▶ completions of the driver
+//! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all others, and page-cache-only
+//!                              │                               reads ─▶ the driver
+//!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its eventfd,
+//!                                 which the driver reads like any other ─▶ completions of the driver
 //! ```
-//! Invariants: none of them has a queue for a file (glibc has, behind `posix-aio`); what is begun was
-//! queued before, and begins with the next `enter`, whoever does it; a lane that sleeps is woken by what
-//! an engine has to tell, with either driver.
+//! Invariants: no engine has a queue per file (except glibc, behind `posix-aio`); an operation is
+//! queued first and started by the next `enter`, with every engine; an engine's notices wake a
+//! sleeping lane with either driver.
 
 mod inline;
 #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
@@ -16,39 +16,40 @@ mod posix_aio;
 mod stay;
 mod thread_per_op;
 
+use super::backend::Backend;
+use super::notices::Wakeup;
 use super::pool::Work;
-use super::reach::Reach;
-use super::told::Bell;
-use super::{Completion, DriverKind, Handed, Kind, Op, Token, Wait};
+use super::{Completion, DriverKind, Kind, Offloaded, Op, Token, Wait};
 use crate::pin::usable_cores;
 use interface::Errno;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-/// Who reads and writes objects.
+/// What reads and writes objects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum IoEngine {
-    /// The driver: io_uring, or what can be done at once and threads for the rest.
+    /// The driver: io_uring, or epoll's worker threads.
     #[default]
     Auto,
-    /// io_uring, or nothing.
+    /// io_uring only.
     Uring,
-    /// glibc's POSIX AIO: a thread and a queue for a file, and a new thread to tell of each operation.
+    /// glibc's POSIX AIO: a thread and a queue per file, and a new thread to notify of each
+    /// completion.
     PosixAio,
     /// A new thread for each operation.
     ThreadPerOp,
-    /// Threads that stay.
+    /// A pool of worker threads.
     Pool,
-    /// The lane itself, which waits for each.
+    /// The lane's thread, which blocks for each.
     Inline,
 }
 
 impl IoEngine {
-    /// All.
+    /// All engines.
     pub const ALL: [Self; 6] =
         [Self::Auto, Self::Uring, Self::PosixAio, Self::ThreadPerOp, Self::Pool, Self::Inline];
 
-    /// As it is written on a command line.
+    /// Its name on the command line.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -61,7 +62,7 @@ impl IoEngine {
         }
     }
 
-    /// Whether it is to be had here, with lanes on this driver.
+    /// Checks whether it is available here, with lanes on this driver.
     ///
     /// # Errors
     /// When it is not; the text says what to do.
@@ -86,7 +87,7 @@ impl IoEngine {
         Err(io::Error::new(io::ErrorKind::Unsupported, line))
     }
 
-    /// Whether the driver does it.
+    /// Whether it is the driver itself.
     pub(crate) const fn is_driver(self) -> bool {
         match self {
             Self::Auto | Self::Uring => true,
@@ -95,56 +96,57 @@ impl IoEngine {
     }
 }
 
-/// Somebody who reads and writes.
+/// An engine beside the driver.
 trait Engine {
-    /// Begins an operation, or does it.
+    /// Starts an operation, or performs it.
     ///
     /// # Safety
     /// As `Driver::queue`.
     unsafe fn begin(&mut self, work: Work);
 
-    /// All that was queued has begun.
+    /// All queued operations were started.
     fn begun(&mut self) {}
 
-    /// Takes what has ended, and goes on with what had to wait.
+    /// Takes completed operations, and starts those that had to wait.
     fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>));
 
-    /// What is rung by those who end something elsewhere.
-    fn bell(&self) -> Option<&Bell>;
+    /// The wakeup that other threads use when an operation has completed.
+    fn wakeup(&self) -> Option<&Wakeup>;
 
-    /// Longest sleep while something is under way, nanoseconds; `None`: the bell is always rung.
+    /// Longest sleep while operations are in flight, in nanoseconds; `None`: every completion
+    /// wakes.
     fn sleep_ns_max(&self) -> Option<u64> {
         None
     }
 
-    /// Begins nothing more and waits for what was begun, bounded; whether all of that has ended. What
-    /// comes of it is dropped.
+    /// Starts nothing more and waits for operations in flight, bounded; returns whether all have
+    /// completed. Their results are dropped.
     fn end(&mut self) -> bool;
 
-    /// What was handed to other threads.
-    fn handed(&self) -> Handed;
+    /// Statistics of operations on other threads.
+    fn offloaded(&self) -> Offloaded;
 
-    /// System calls made on the lane's thread.
+    /// System calls on the lane's thread.
     fn call_count(&self) -> u64;
 }
 
-/// An engine beside a driver.
-pub(super) struct Side {
+/// The engine beside a driver.
+pub(super) struct EngineSide {
     engine: Box<dyn Engine>,
-    /// Not begun yet.
+    /// Queued operations.
     fresh: Vec<Work>,
-    /// The driver reads the bell.
+    /// The driver is reading the wakeup's eventfd.
     armed: bool,
-    /// Where it reads to.
-    rung: Box<[u8; 8]>,
-    /// The driver was given completions that nobody has reaped.
+    /// What it reads to.
+    count: Box<[u8; 8]>,
+    /// The driver was given completions that were not reaped.
     answered: bool,
 }
 
-impl Side {
-    /// The engine, unless the driver is it. Its threads may run on these cores.
+impl EngineSide {
+    /// The engine, unless it is the driver. Its threads may run on these cores.
     pub(super) fn new(engine: IoEngine, cores: &[u16]) -> io::Result<Option<Self>> {
-        // Threads start where the lane is, so there is something to do only for one that is pinned.
+        // Threads inherit the lane's cores, so only a pinned lane must set theirs.
         let cores = if usable_cores()? == cores { &[] } else { cores };
         let engine: Box<dyn Engine> = match engine {
             IoEngine::Auto | IoEngine::Uring => return Ok(None),
@@ -156,12 +158,12 @@ impl Side {
             #[cfg(not(all(target_env = "gnu", target_pointer_width = "64")))]
             IoEngine::PosixAio => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let (fresh, rung) = (Vec::new(), Box::new([0; 8]));
-        Ok(Some(Self { engine, fresh, armed: false, rung, answered: false }))
+        let (fresh, count) = (Vec::new(), Box::new([0; 8]));
+        Ok(Some(Self { engine, fresh, armed: false, count, answered: false }))
     }
 
-    /// Whether an operation is an engine's. What only the page cache is asked for waits for nothing, and
-    /// is the driver's.
+    /// Whether the engine performs an operation. A page-cache-only read does not block, and is the
+    /// driver's.
     pub(super) fn takes(token: Token, op: Op) -> bool {
         let moves = matches!(op, Op::Read { cached: false, .. } | Op::Write { .. });
         token.kind == Kind::Job && moves
@@ -173,82 +175,83 @@ impl Side {
         self.fresh.push(Work { token, op });
     }
 
-    pub(super) fn handed(&self) -> Handed {
-        self.engine.handed()
+    pub(super) fn offloaded(&self) -> Offloaded {
+        self.engine.offloaded()
     }
 
     pub(super) fn call_count(&self) -> u64 {
         self.engine.call_count()
     }
 
-    /// Whether the engine has something to tell.
-    pub(super) fn has_news(&self) -> bool {
-        self.engine.bell().is_some_and(Bell::has_news)
+    /// Whether the engine has notices.
+    pub(super) fn has_notices(&self) -> bool {
+        self.engine.wakeup().is_some_and(Wakeup::has_notices)
     }
 
-    /// Whether it has told something that waits to be reaped.
-    pub(super) const fn has_answered(&self) -> bool {
+    /// Whether completions wait to be reaped.
+    pub(super) const fn has_completions(&self) -> bool {
         self.answered
     }
 
-    /// Begins what was queued, then as `Driver::enter`.
-    pub(super) fn enter(&mut self, wait: Wait, reach: &mut Reach) -> io::Result<()> {
+    /// Starts what was queued, then as `Driver::enter`.
+    pub(super) fn enter(&mut self, wait: Wait, backend: &mut Backend) -> io::Result<()> {
         if !self.fresh.is_empty() {
             for work in self.fresh.drain(..) {
-                // SAFETY: whoever queued it vouches.
+                // SAFETY: the caller of `queue` vouches.
                 unsafe { self.engine.begin(work) };
             }
             self.engine.begun();
         }
-        self.collect(reach);
-        self.arm(reach);
-        let may_sleep =
-            wait != Wait::No && !self.answered && self.engine.bell().is_none_or(Bell::fall_asleep);
+        self.collect(backend);
+        self.arm(backend);
+        let may_sleep = wait != Wait::No
+            && !self.answered
+            && self.engine.wakeup().is_none_or(Wakeup::fall_asleep);
         let wait = match (may_sleep, wait, self.engine.sleep_ns_max()) {
             (false, _, _) => Wait::No,
             (true, Wait::Ns(ns), Some(ns_max)) => Wait::Ns(ns.min(ns_max)),
             (true, Wait::Ever, Some(ns_max)) => Wait::Ns(ns_max),
             (true, wait, _) => wait,
         };
-        let entered = reach.enter(wait);
-        if let Some(bell) = self.engine.bell() {
-            bell.wake_up();
+        let entered = backend.enter(wait);
+        if let Some(wakeup) = self.engine.wakeup() {
+            wakeup.wake_up();
         }
-        self.collect(reach);
+        self.collect(backend);
         entered
     }
 
-    /// What has ended becomes completions of the driver.
-    fn collect(&mut self, reach: &mut Reach) {
+    /// Passes completed operations to the driver.
+    fn collect(&mut self, backend: &mut Backend) {
         let answered = &mut self.answered;
         self.engine.take(&mut |token, result| {
             *answered = true;
-            reach.answer(token, result);
+            backend.complete(token, result);
         });
     }
 
-    fn arm(&mut self, reach: &mut Reach) {
-        let Some(bell) = self.engine.bell().filter(|_| !self.armed) else { return };
+    fn arm(&mut self, backend: &mut Backend) {
+        let Some(wakeup) = self.engine.wakeup().filter(|_| !self.armed) else { return };
         self.armed = true;
-        let op = Op::ReadEvent { event: bell.event().as_raw_fd(), at: self.rung.as_mut_ptr() };
-        // SAFETY: the eight bytes are boxed and the event is the engine's; both go with the driver,
-        // which whoever has it keeps until the end of its operations.
-        unsafe { reach.queue(Token::new(Kind::Bell, 0), op) };
+        let op = Op::ReadEvent { event: wakeup.event().as_raw_fd(), at: self.count.as_mut_ptr() };
+        // SAFETY: the eight bytes are boxed and the event is the engine's; both live as long as the
+        // driver, which its owner keeps until its operations have ended.
+        unsafe { backend.queue(Token::new(Kind::EngineWakeup, 0), op) };
     }
 
-    /// Takes what is not the lane's out of what was reaped.
+    /// Removes the engine's wakeups from the reaped completions.
     pub(super) fn reaped(&mut self, completions: &mut Vec<Completion>) {
         self.answered = false;
-        let (armed, mut heard) = (&mut self.armed, false);
+        let (armed, mut wakeup_read) = (&mut self.armed, false);
         completions.retain(|completion| {
-            let is_bell = completion.token.kind == Kind::Bell;
-            heard |= is_bell;
-            !is_bell
+            let is_wakeup = completion.token.kind == Kind::EngineWakeup;
+            wakeup_read |= is_wakeup;
+            !is_wakeup
         });
-        *armed &= !heard;
+        *armed &= !wakeup_read;
     }
 
-    /// As `Driver::quiesce`, of what is the engine's.
+    /// As `Driver::quiesce`, for the engine's operations.
     pub(super) fn end(&mut self) -> bool {
         self.fresh.clear();
         self.engine.end()

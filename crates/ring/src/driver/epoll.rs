@@ -1,13 +1,14 @@
-//! The driver on epoll: what is ready is done at once, what would block by a thread.
+//! The driver on epoll: operations that are ready are done at once, operations that block by worker
+//! threads.
 //!
 //! ```text
-//! enter: what was queued ─▶ sockets: sent, or watched until they are ready
-//!                        └▶ files: read and written as far as memory goes, else a thread does it
-//!        epoll_pwait2 ─▶ what is ready is tried ─▶ completions, with those of the threads
+//! enter: what was queued ─▶ sockets: tried, or watched until they are ready
+//!                        └▶ files: from or to the page cache if possible, else by a worker thread
+//!        epoll_pwait2 ─▶ ready operations are tried ─▶ completions, also of worker threads
 //! ```
-//! It leaves descriptors and who waits for them to `watch`. Invariants: as [`super`] has them; operations are
-//! begun and cancelled in the order in which they were queued; one `enter` makes a bounded number of
-//! completions of what is ready.
+//! Descriptors and their waiting operations are in `watch`. Invariants: those of [`super`];
+//! operations are started and cancelled in the order in which they were queued; one `enter`
+//! completes a bounded number of ready operations.
 
 use super::files::{self, last_errno};
 use super::pool::Pool;
@@ -21,54 +22,54 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-/// Descriptors that are seen ready in one call.
+/// Ready descriptors per call.
 const EVENT_COUNT: usize = 512;
-/// Connections taken when a listener is ready, before others have their turn.
+/// Connections accepted when a listener is ready, before other descriptors get their turn.
 const ACCEPT_COUNT_MAX: usize = 64;
-/// Threads of a lane: as many flushes of objects may be under way together, which the file system then
-/// makes one of.
+/// Worker threads of a lane: as many object flushes may run concurrently, which the file system
+/// then combines.
 const THREAD_COUNT_MAX: usize = 8;
-/// Marks the events of the threads' bell.
-const BELL: u64 = u64::MAX;
+/// Marks events of the worker threads' eventfd.
+const WAKEUP: u64 = u64::MAX;
 const NOT_SUPPORTED: Errno = Errno(95);
 
 /// A lane's epoll.
 pub(crate) struct Epoll {
     watches: Watches,
     pool: Pool,
-    /// Not begun yet.
+    /// Queued operations.
     fresh: Vec<(Token, Op)>,
     done: VecDeque<Completion>,
-    /// Something is done for which nobody shall sleep.
-    wakes: bool,
+    /// A pending completion must end a wait.
+    ends_wait: bool,
     in_flight_count: usize,
     enter_count: u64,
     call_count: u64,
-    /// Reads and writes of objects that were given to the threads.
-    handed_count: u64,
+    /// Object reads and writes that worker threads did.
+    offloaded_count: u64,
     events: Vec<epoll::Event>,
-    /// The file system can write into the page cache without the risk of waiting.
-    writes_now: bool,
-    /// Time-outs of whole milliseconds are all that is allowed here.
+    /// The file system can write to the page cache without blocking.
+    can_write_nowait: bool,
+    /// Only timeouts in milliseconds are allowed here.
     is_coarse: bool,
 }
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Self> {
         let (watches, pool) = (Watches::new()?, Pool::new("files", THREAD_COUNT_MAX)?);
-        watches.watch_bell(pool.bell().event(), BELL)?;
+        watches.watch_wakeup(pool.wakeup().event(), WAKEUP)?;
         Ok(Self {
             watches,
             pool,
             fresh: Vec::new(),
             done: VecDeque::new(),
-            wakes: false,
+            ends_wait: false,
             in_flight_count: 0,
             enter_count: 0,
             call_count: 0,
-            handed_count: 0,
+            offloaded_count: 0,
             events: Vec::with_capacity(EVENT_COUNT),
-            writes_now: true,
+            can_write_nowait: true,
             is_coarse: false,
         })
     }
@@ -85,12 +86,12 @@ impl Epoll {
         self.call_count + self.watches.call_count()
     }
 
-    /// Reads and writes of objects that were given to the threads, and the threads there are.
-    pub(super) fn handed(&self) -> (u64, u64) {
-        (self.handed_count, self.pool.thread_count())
+    /// Object reads and writes by worker threads, and the number of threads.
+    pub(super) fn offloaded(&self) -> (u64, u64) {
+        (self.offloaded_count, self.pool.thread_count())
     }
 
-    pub(super) fn is_answered(&self) -> bool {
+    pub(super) fn has_completions(&self) -> bool {
         !self.done.is_empty()
     }
 
@@ -103,7 +104,7 @@ impl Epoll {
         self.fresh.push((token, op));
     }
 
-    pub(super) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
+    pub(super) fn complete_now(&mut self, token: Token, result: Result<u32, Errno>) {
         self.in_flight_count += 1;
         self.end(token, result);
     }
@@ -112,19 +113,19 @@ impl Epoll {
         self.watches.forget(file);
     }
 
-    /// The success of a send at once is nothing to hurry for.
+    /// The success of a send at once does not count as pending.
     pub(super) fn is_pending(&self) -> bool {
-        self.wakes || self.pool.bell().has_news()
+        self.ends_wait || self.pool.wakeup().has_notices()
     }
 
-    /// A round is a look at what is ready, which is a system call.
-    pub(super) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+    /// A round is one poll of the ready descriptors, which is a system call.
+    pub(super) fn poll(&mut self, round_count: u64, mut has_other: impl FnMut() -> bool) -> bool {
         for _ in 0..round_count {
-            if self.is_pending() || comes() {
+            if self.is_pending() || has_other() {
                 return true;
             }
-            // A failure is met again by `enter`.
-            self.look(Wait::No).ok();
+            // `enter` meets a failure again.
+            self.poll_ready(Wait::No).ok();
         }
         false
     }
@@ -135,7 +136,7 @@ impl Epoll {
             self.begin(token, op);
         }
         self.fresh = fresh;
-        self.look(wait)
+        self.poll_ready(wait)
     }
 
     pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
@@ -144,7 +145,7 @@ impl Epoll {
         let reaped = self.done.drain(..reaped_count);
         let mut ended_count = 0;
         completions.extend(reaped.inspect(|done| ended_count += usize::from(!done.more)));
-        self.wakes = !self.done.is_empty();
+        self.ends_wait = !self.done.is_empty();
         assert!(ended_count <= self.in_flight_count, "more completions than operations");
         self.in_flight_count -= ended_count;
     }
@@ -156,7 +157,7 @@ impl Epoll {
         self.pool.end()
     }
 
-    // --- how an operation begins -----------------------------------------------------------------
+    // --- starting operations ---------------------------------------------------------------------
 
     fn begin(&mut self, token: Token, op: Op) {
         let waiting = Waiting { token, op, moved_bytes: 0 };
@@ -165,7 +166,7 @@ impl Epoll {
                 Ok(()) => self.watches.wait(listener, Side::Reader, waiting),
                 Err(errno) => self.end(token, Err(errno)),
             },
-            // Watched first: what has arrived was received, as a rule.
+            // Watched without an attempt: arrived bytes have usually been received already.
             Op::Recv { socket: file, .. }
             | Op::ReadEvent { event: file, .. }
             | Op::Readable { file } => {
@@ -173,7 +174,7 @@ impl Epoll {
             }
             Op::Writable { socket } => self.watches.wait(socket, Side::Writer, waiting),
             Op::Connect { socket, .. } => {
-                // SAFETY: whoever queued it vouches for the address.
+                // SAFETY: the caller of `queue` vouches for the address.
                 match unsafe { sockets::connect(op, &mut self.call_count) } {
                     Some(result) => self.end(token, result),
                     None => self.watches.wait(socket, Side::Writer, waiting),
@@ -190,7 +191,7 @@ impl Epoll {
             | Op::Truncate { .. }
             | Op::Open { .. }
             | Op::MakeDir { .. }
-            | Op::Remove { .. } => self.hand_on(token, op),
+            | Op::Remove { .. } => self.offload(token, op),
             Op::Kernel { .. } => self.end(token, Err(NOT_SUPPORTED)),
             Op::Cancel { token, file } => {
                 if let Some(waiting) = self.watches.find(file, token) {
@@ -200,63 +201,62 @@ impl Epoll {
         }
     }
 
-    /// Its success ends no sleep.
+    /// Its success ends no wait.
     fn send_at_once(&mut self, mut waiting: Waiting, send_bytes: u32) {
-        // SAFETY: whoever queued it vouches for the bytes.
+        // SAFETY: the caller of `queue` vouches for the bytes.
         let result = unsafe { sockets::attempt(&mut waiting, &mut self.call_count) };
         let result = result.unwrap_or(Err(Errno(11)));
-        self.wakes |= result != Ok(send_bytes);
+        self.ends_wait |= result != Ok(send_bytes);
         self.done.push_back(Completion { token: waiting.token, result, more: false });
     }
 
-    /// Reads or writes at once what the page cache has or takes. What goes past it waits for the
-    /// medium.
+    /// Transfers at once what the page cache has or takes. A direct transfer waits for the disk.
     fn move_bytes(&mut self, token: Token, op: Op) {
         let direct = matches!(op, Op::Read { direct: true, .. } | Op::Write { direct: true, .. });
         let reads = matches!(op, Op::Read { .. });
-        if !direct && (reads || self.writes_now) {
+        if !direct && (reads || self.can_write_nowait) {
             self.call_count += 1;
-            // SAFETY: whoever queued it vouches for the bytes.
+            // SAFETY: the caller of `queue` vouches for the bytes.
             match unsafe { files::now(op) } {
                 Some(result) => return self.end(token, result),
-                None if !reads => self.writes_now = last_errno() != NOT_SUPPORTED,
+                None if !reads => self.can_write_nowait = last_errno() != NOT_SUPPORTED,
                 None => {}
             }
         }
-        self.handed_count += u64::from(token.kind == Kind::Job);
-        self.hand_on(token, op);
+        self.offloaded_count += u64::from(token.kind == Kind::Job);
+        self.offload(token, op);
     }
 
-    fn hand_on(&mut self, token: Token, op: Op) {
-        // SAFETY: whoever queued it vouches.
+    fn offload(&mut self, token: Token, op: Op) {
+        // SAFETY: the caller of `queue` vouches.
         self.call_count += unsafe { self.pool.begin(token, op) };
     }
 
-    // --- what is ready ---------------------------------------------------------------------------
+    // --- ready descriptors -----------------------------------------------------------------------
 
-    /// Waits, and tries what is ready then.
-    fn look(&mut self, wait: Wait) -> io::Result<()> {
-        let Self { watches, done, wakes, .. } = self;
+    /// Waits, then tries the ready operations.
+    fn poll_ready(&mut self, wait: Wait) -> io::Result<()> {
+        let Self { watches, done, ends_wait, .. } = self;
         watches.settle(|refused| {
-            *wakes = true;
+            *ends_wait = true;
             done.push_back(refused);
         });
-        let sleeps = wait != Wait::No && !self.wakes && self.pool.bell().fall_asleep();
+        let sleeps = wait != Wait::No && !self.ends_wait && self.pool.wakeup().fall_asleep();
         let waited = self.wait(if sleeps { wait } else { Wait::No });
-        self.pool.bell().wake_up();
+        self.pool.wakeup().wake_up();
         waited?;
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
-            // Fields of a packed struct are copied out.
+            // Fields of a packed struct must be copied.
             let (data, flags) = (event.data.u64(), event.flags);
-            if data != BELL {
+            if data != WAKEUP {
                 self.on_ready(file_of(data), flags);
             }
         }
         self.events = events;
-        let Self { pool, done, wakes, .. } = self;
+        let Self { pool, done, ends_wait, .. } = self;
         pool.take(|token, result| {
-            *wakes = true;
+            *ends_wait = true;
             done.push_back(Completion { token, result, more: false });
         });
         Ok(())
@@ -275,10 +275,10 @@ impl Epoll {
         });
         self.enter_count += 1;
         self.events.clear();
-        let room = spare_capacity(&mut self.events);
-        match epoll::wait(self.watches.epoll(), room, timeout.as_ref()) {
+        let space = spare_capacity(&mut self.events);
+        match epoll::wait(self.watches.epoll(), space, timeout.as_ref()) {
             Ok(_) | Err(Failure::INTR) => Ok(()),
-            // An old container's profile does not know the call that takes nanoseconds.
+            // An old container's seccomp profile does not know the call with nanoseconds.
             Err(Failure::NOSYS | Failure::PERM) if !self.is_coarse => {
                 self.is_coarse = true;
                 self.wait(wait)
@@ -298,12 +298,12 @@ impl Epoll {
         }
     }
 
-    /// Tries; who has to wait waits, `anew` or on.
-    fn attempt(&mut self, file: RawFd, side: Side, mut waiting: Waiting, anew: bool) {
-        // SAFETY: whoever queued it vouches until it is completed, which it is not yet.
+    /// Tries an operation; if it is not ready, it waits: newly (`is_new`) or again.
+    fn attempt(&mut self, file: RawFd, side: Side, mut waiting: Waiting, is_new: bool) {
+        // SAFETY: the caller of `queue` vouches until the completion, which has not happened yet.
         match unsafe { sockets::attempt(&mut waiting, &mut self.call_count) } {
             Some(result) => self.end(waiting.token, result),
-            None if anew => self.watches.wait(file, side, waiting),
+            None if is_new => self.watches.wait(file, side, waiting),
             None => self.watches.put_back(file, side, waiting),
         }
     }
@@ -325,7 +325,7 @@ impl Epoll {
     }
 
     fn complete(&mut self, completion: Completion) {
-        self.wakes = true;
+        self.ends_wait = true;
         self.done.push_back(completion);
     }
 }

@@ -1,14 +1,14 @@
-//! What is done to files: at once if that cannot block, else by a thread that may.
+//! File operations: at once if that cannot block, else on a thread that may block.
 //!
-//! Invariant: an answer is the kernel's own, as io_uring would give it; a call that a signal
-//! interrupted says so.
+//! Invariant: a result is the kernel's own, as io_uring would return it; a call interrupted by a
+//! signal reports that.
 
 use super::Op;
 use crate::number::{errno_from_raw, u32_of, usize_of};
 use interface::Errno;
 use std::io;
 
-/// What came of a system call.
+/// The result of a system call.
 pub(super) fn outcome(result: impl TryInto<u64>) -> Result<u32, Errno> {
     match result.try_into() {
         Ok(count) => Ok(u32_of(usize_of(count))),
@@ -20,8 +20,8 @@ pub(super) fn last_errno() -> Errno {
     errno_from_raw(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
-/// Reads or writes a file as far as that goes without waiting for anything; `None`: it has to be
-/// waited for, or the file system cannot tell.
+/// Reads or writes a file as far as possible without blocking; `None`: it would block, or the file
+/// system cannot tell.
 ///
 /// # Safety
 /// The memory that `op` names is valid, and untouched if it is to be written.
@@ -29,7 +29,7 @@ pub(super) unsafe fn now(op: Op) -> Option<Result<u32, Errno>> {
     // SAFETY: the caller vouches.
     let result = unsafe { moved(op, libc::RWF_NOWAIT) }?;
     match result {
-        // Nobody waits for what the page cache lacks.
+        // A page-cache-only read does not wait for the rest.
         result if matches!(op, Op::Read { cached: true, .. }) => Some(result),
         Err(Errno(errno)) => {
             let waits = [libc::EAGAIN, libc::EOPNOTSUPP, libc::EINTR, libc::EINVAL, libc::ENOSYS];
@@ -40,10 +40,10 @@ pub(super) unsafe fn now(op: Op) -> Option<Result<u32, Errno>> {
     }
 }
 
-/// Does it, however long it takes.
+/// Performs an operation, and blocks as long as it takes.
 ///
 /// # Safety
-/// What `op` names is valid until this returns, and memory that it writes untouched.
+/// What `op` names is valid until this returns, and memory that it writes is untouched.
 pub(super) unsafe fn perform(op: Op) -> Result<u32, Errno> {
     match op {
         // SAFETY: the caller vouches, here and below.
@@ -89,16 +89,16 @@ pub(super) unsafe fn perform(op: Op) -> Result<u32, Errno> {
     }
 }
 
-/// As fallocate(2) and ftruncate(2) say it.
+/// The error of fallocate(2) and ftruncate(2) for such an offset.
 const TOO_FAR: Errno = Errno(22);
 const NOT_HERE: Errno = Errno(95);
 
-/// A place in a file, as the kernel counts them.
+/// An offset in a file, in the kernel's type.
 fn place(offset: u64) -> Option<i64> {
     i64::try_from(offset).ok()
 }
 
-/// Reads or writes; `None`: it is neither.
+/// Reads or writes; `None`: `op` does neither.
 ///
 /// # Safety
 /// As [`perform`].
@@ -117,7 +117,7 @@ unsafe fn moved(op: Op, flags: i32) -> Option<Result<u32, Errno>> {
     let Some(offset) = place(offset) else { return Some(Err(TOO_FAR)) };
     let iovec = libc::iovec { iov_base: at.cast(), iov_len: piece_bytes as usize };
     let result = if reads {
-        // SAFETY: the caller vouches for the memory, which nobody else touches.
+        // SAFETY: the caller vouches for the memory, which nothing else touches.
         unsafe { libc::preadv2(file, &raw const iovec, 1, offset, flags) }
     } else {
         // SAFETY: the caller vouches for the memory, which is only read.

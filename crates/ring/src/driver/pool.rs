@@ -1,10 +1,11 @@
-//! The few threads that do what would block a lane without io_uring, as the kernel's own workers do with it.
+//! Worker threads for operations that would block a lane without io_uring, like the kernel's own
+//! workers.
 //!
-//! They are started when they are needed, stay, and do what came first first; what makes the log durable
-//! goes before all else. Invariants: what was begun is answered, or the process ends; who tells it is
-//! heard, as [`Told`] has it.
+//! They are started on demand, stay, and take operations in order; log writes precede all others.
+//! Invariants: every started operation completes, or the process ends; a completion wakes the lane
+//! as [`Notices`] guarantees.
 
-use super::told::{Bell, Told, lock};
+use super::notices::{Notices, Wakeup, lock};
 use super::{Op, Token, files};
 use crate::number::u64_of;
 use crate::pin::may_run_on;
@@ -15,23 +16,24 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// They call the kernel and nothing else.
+/// They only call the kernel.
 pub(super) const STACK_BYTES: usize = 128 * 1024;
-/// How long the end waits for what was begun. In tests, which look what it comes to, as long as it takes.
+/// How long the end waits for operations in flight. In tests, which check the result, as long as it
+/// takes.
 pub(super) const END: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 1 });
 
-/// Something to be done.
+/// An operation for a thread.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub(super) token: Token,
     pub(super) op: Op,
 }
 
-// SAFETY: what an operation names stays valid, and is nobody else's, until its completion was reaped
-// (`Driver::queue`); which thread does it is all the same to the kernel.
+// SAFETY: what an operation names stays valid and exclusive until its completion was reaped
+// (`Driver::queue`); the kernel does not care which thread performs it.
 unsafe impl Send for Work {}
 
-/// What came of it.
+/// Its result.
 pub(super) struct Ended {
     pub(super) work: Work,
     pub(super) result: Result<u32, Errno>,
@@ -58,19 +60,19 @@ impl Jobs {
 
 struct Shared {
     jobs: Mutex<Jobs>,
-    /// There is something to be done.
+    /// There is an operation to perform.
     more: Condvar,
-    /// Something that was begun has ended.
+    /// An operation has completed.
     less: Condvar,
-    told: Told<Ended>,
+    notices: Notices<Ended>,
 }
 
-/// A lane's threads.
+/// A lane's worker threads.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     thread_count_max: usize,
-    /// What they are called, before the number of the thread that they work for.
+    /// Prefix of their names; the lane's thread id follows.
     name: &'static str,
     cores: Vec<u16>,
     spare: Vec<Ended>,
@@ -82,19 +84,19 @@ impl Pool {
             jobs: Mutex::default(),
             more: Condvar::new(),
             less: Condvar::new(),
-            told: Told::new()?,
+            notices: Notices::new()?,
         };
         let shared = Arc::new(shared);
         let (threads, cores, spare) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { shared, threads, thread_count_max, name, cores, spare })
     }
 
-    /// Where threads that are started from now on may run.
+    /// Sets the cores of threads that are started from now on.
     pub(super) fn work_on(&mut self, cores: &[u16]) {
         self.cores = cores.to_vec();
     }
 
-    /// Has something done. Returns system calls made.
+    /// Starts an operation. Returns system calls made.
     ///
     /// # Safety
     /// As `Driver::queue`.
@@ -111,7 +113,7 @@ impl Pool {
         }
         let starts = lacks && self.threads.len() < self.thread_count_max;
         if starts && !self.start() && self.threads.is_empty() {
-            // Better late than not at all.
+            // No thread can be started: the lane's thread does it.
             while let Some(work) = self.shared.next_now() {
                 self.shared.perform(work);
             }
@@ -121,11 +123,11 @@ impl Pool {
 
     fn start(&mut self) -> bool {
         let (shared, cores) = (Arc::clone(&self.shared), self.cores.clone());
-        // As the kernel's workers are called after the thread that they work for.
+        // The kernel names its workers after their thread in the same way.
         let name = format!("{}-{}", self.name, rustix::thread::gettid().as_raw_nonzero());
         let builder = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
         let started = builder.spawn(move || {
-            // Refused where a container allows fewer cores than the process was told.
+            // Refused where a container allows fewer cores than the process was given.
             may_run_on(&cores).ok();
             while let Some(work) = shared.next() {
                 shared.perform(work);
@@ -140,9 +142,9 @@ impl Pool {
         }
     }
 
-    /// What wakes the lane when something has ended.
-    pub(super) fn bell(&self) -> &Bell {
-        self.shared.told.bell()
+    /// The wakeup for completed operations.
+    pub(super) fn wakeup(&self) -> &Wakeup {
+        self.shared.notices.wakeup()
     }
 
     /// Threads started so far.
@@ -150,16 +152,16 @@ impl Pool {
         u64_of(self.threads.len())
     }
 
-    /// Takes what has ended.
+    /// Takes completed operations.
     pub(super) fn take(&mut self, mut taken: impl FnMut(Token, Result<u32, Errno>)) {
-        self.shared.told.take(&mut self.spare);
+        self.shared.notices.take(&mut self.spare);
         for Ended { work, result } in self.spare.drain(..) {
             taken(work.token, result);
         }
     }
 
-    /// Begins nothing more and waits for what was begun, bounded; whether all of that has ended. What
-    /// comes of it is dropped.
+    /// Starts nothing more and waits for operations in flight, bounded; returns whether all have
+    /// completed. Their results are dropped.
     pub(super) fn end(&mut self) -> bool {
         let mut jobs = lock(&self.shared.jobs);
         jobs.over = true;
@@ -170,7 +172,7 @@ impl Pool {
         let (jobs, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let all = jobs.running_count == 0;
         drop(jobs);
-        self.shared.told.take(&mut self.spare);
+        self.shared.notices.take(&mut self.spare);
         for Ended { work, result } in self.spare.drain(..) {
             if let (Op::Open { .. }, Ok(file)) = (work.op, result) {
                 drop(super::owned(file));
@@ -178,7 +180,7 @@ impl Pool {
         }
         if all {
             for thread in self.threads.drain(..) {
-                // It has nothing to do any more; had it panicked, so had the process.
+                // The thread has ended normally; a panic would have ended the process.
                 thread.join().ok();
             }
         }
@@ -192,7 +194,7 @@ impl Drop for Pool {
     }
 }
 
-/// Ends the process if a thread panics: somebody would wait for its answer for ever.
+/// Ends the process if a thread panics: otherwise the lane would wait for its completion for ever.
 pub(super) struct Answering;
 
 impl Drop for Answering {
@@ -204,7 +206,7 @@ impl Drop for Answering {
 }
 
 impl Shared {
-    /// The next work, waited for; `None` at the end.
+    /// Waits for the next operation; `None` at the end.
     fn next(&self) -> Option<Work> {
         let mut jobs = lock(&self.jobs);
         loop {
@@ -230,9 +232,10 @@ impl Shared {
 
     fn perform(&self, work: Work) {
         let answering = Answering;
-        // SAFETY: whoever queued it vouches until the completion is reaped, which is told below.
+        // SAFETY: the caller of `begin` vouches until the completion is reaped, which is pushed
+        // below.
         let result = unsafe { files::perform(work.op) };
-        self.told.tell(Ended { work, result });
+        self.notices.push(Ended { work, result });
         lock(&self.jobs).running_count -= 1;
         self.less.notify_all();
         drop(answering);

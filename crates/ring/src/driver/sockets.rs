@@ -1,7 +1,7 @@
-//! One attempt at what a socket, an eventfd or a device is asked for, without waiting.
+//! One non-blocking attempt at an operation on a socket, an eventfd or a device.
 //!
-//! Invariant: no call here waits, whatever others have set on the descriptor. What was moved before a
-//! failure is the answer; the failure is met by the next call.
+//! Invariant: no call here blocks, whatever flags the descriptor has. Bytes transferred before a
+//! failure are the result; the next call meets the failure.
 
 use super::Op;
 use super::files::outcome;
@@ -17,10 +17,10 @@ const IN_PROGRESS: Errno = Errno(115);
 const ABORTED: Errno = Errno(103);
 const NOT_SUPPORTED: Errno = Errno(95);
 
-/// Tries, `count`ing system calls; `None`: it has to wait.
+/// Tries, `count`ing system calls; `None`: it must wait.
 ///
 /// # Safety
-/// What the operation names is valid, and memory that it writes untouched.
+/// What the operation names is valid, and memory that it writes is untouched.
 pub(super) unsafe fn attempt(waiting: &mut Waiting, count: &mut u64) -> Option<Result<u32, Errno>> {
     loop {
         // SAFETY: the caller vouches.
@@ -46,7 +46,7 @@ pub(super) unsafe fn attempt(waiting: &mut Waiting, count: &mut u64) -> Option<R
     }
 }
 
-/// How much must be moved before it is done; `None`: one call does.
+/// How many bytes complete the operation; `None`: one call does.
 fn wanted_bytes(waiting: &Waiting) -> Option<usize> {
     if let Op::Recv { space_bytes, whole: true, .. } = waiting.op {
         return Some(space_bytes as usize);
@@ -55,9 +55,9 @@ fn wanted_bytes(waiting: &Waiting) -> Option<usize> {
         return Some(send_bytes as usize);
     }
     let Op::SendGathered { message, .. } = waiting.op else { return None };
-    // SAFETY: the message is in place until the completion.
+    // SAFETY: the message stays in place until the completion.
     let message = unsafe { &*message };
-    // SAFETY: so are its pieces.
+    // SAFETY: so do its pieces.
     let pieces = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
     Some(pieces.iter().map(|piece| piece.iov_len).sum())
 }
@@ -72,7 +72,7 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             // tcp(7): with MSG_TRUNC received bytes are discarded.
             let flags = libc::MSG_DONTWAIT | if discard { libc::MSG_TRUNC } else { 0 };
             let at = at.wrapping_add(moved_bytes).cast();
-            // SAFETY: so much room is behind `at`, for the caller vouches for all of it.
+            // SAFETY: there is so much space behind `at`, because the caller vouches for all of it.
             outcome(unsafe { libc::recv(socket, at, space_bytes as usize - moved_bytes, flags) })
         }
         Op::Send { socket, at, send_bytes, .. } => {
@@ -89,7 +89,7 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             // SAFETY: eight bytes are at `at`.
             outcome(unsafe { libc::read(event, at.cast(), 8) })
         }
-        // It was told that they are ready, which is all that was asked.
+        // Epoll reported readiness, which is the result.
         Op::Readable { .. } | Op::Writable { .. } => {
             *count -= 1;
             Ok(1)
@@ -143,7 +143,7 @@ unsafe fn send_gathered(
     outcome(unsafe { libc::sendmsg(socket, &raw const rest, flags) })
 }
 
-/// Begins to connect; `None`: it goes on.
+/// Starts to connect; `None`: it is in progress.
 ///
 /// # Safety
 /// The address is valid.
@@ -152,9 +152,9 @@ pub(super) unsafe fn connect(op: Op, count: &mut u64) -> Option<Result<u32, Errn
         return Some(Err(NOT_SUPPORTED));
     };
     *count += 2;
-    // SAFETY: whoever connects keeps the socket open.
+    // SAFETY: the connection keeps the socket open.
     let open = unsafe { BorrowedFd::borrow_raw(socket) };
-    // Fails for what is no socket, which the next call tells.
+    // Fails for descriptors that are not sockets, which the next call reports.
     ioctl_fionbio(open, true).ok();
     // SAFETY: the caller vouches.
     match outcome(unsafe { libc::connect(socket, address, address_bytes) }) {
@@ -163,14 +163,14 @@ pub(super) unsafe fn connect(op: Op, count: &mut u64) -> Option<Result<u32, Errn
     }
 }
 
-/// How a connection that was begun went.
+/// The result of a connect in progress.
 fn connected(socket: RawFd) -> Result<u32, Errno> {
-    // SAFETY: whoever connects keeps the socket open.
+    // SAFETY: the connection keeps the socket open.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     match rustix::net::sockopt::socket_error(socket) {
         Ok(Ok(())) => match rustix::net::getpeername(socket) {
             Ok(_) => Ok(0),
-            // It goes on.
+            // Still in progress.
             Err(rustix::io::Errno::NOTCONN) => Err(AGAIN),
             Err(error) => Err(crate::number::errno_of(error)),
         },
@@ -178,7 +178,7 @@ fn connected(socket: RawFd) -> Result<u32, Errno> {
     }
 }
 
-/// Takes one connection; `None`: there is none.
+/// Accepts one connection; `None`: there is none.
 pub(super) fn accept(listener: RawFd, count: &mut u64) -> Option<Result<u32, Errno>> {
     loop {
         *count += 1;
@@ -188,16 +188,16 @@ pub(super) fn accept(listener: RawFd, count: &mut u64) -> Option<Result<u32, Err
             unsafe { libc::accept4(listener, nobody, std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
         match outcome(taken) {
             Err(AGAIN) => return None,
-            // It was over before it was taken.
+            // The connection ended before it was accepted.
             Err(INTERRUPTED | ABORTED) => {}
             result => return Some(result),
         }
     }
 }
 
-/// A listener that somebody else may have accepted from shall not hold the lane up.
+/// Another process may accept from this listener: an accept must not block the lane.
 pub(super) fn set_nonblocking(listener: RawFd) -> Result<(), Errno> {
-    // SAFETY: whoever listens keeps it open.
+    // SAFETY: the lane keeps its listener open.
     let listener = unsafe { BorrowedFd::borrow_raw(listener) };
     ioctl_fionbio(listener, true).map_err(crate::number::errno_of)
 }

@@ -1,4 +1,4 @@
-//! What both drivers promise, each tested alike.
+//! Tests that both drivers must pass alike.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
 
 mod engines;
@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 const CANCELLED: Errno = Errno(125);
 
-/// Runs a test on each driver that this process may use, and says which it may not. Each has a thread of its
-/// own: the kernel takes a ring apart by work that interrupts the sleep of the thread that made it.
+/// Runs a test on each driver that this process may use, and reports which it may not. Each has a
+/// thread of its own: the kernel tears a ring down by task work that interrupts sleeps of the
+/// thread that made it.
 fn on_both(test: &str, run: impl Fn(&mut Rig) + Sync) {
     for kind in DriverKind::ALL {
         on_one(test, kind, IoEngine::Auto, &run);
@@ -35,7 +36,7 @@ fn on_every_engine(test: &str, run: impl Fn(&mut Rig) + Sync) {
 fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Rig) + Sync)) {
     let run_one = || match Driver::new(DriverChoice::Only(kind), false) {
         Ok(mut driver) => {
-            driver.take_engine(engine).unwrap();
+            driver.set_engine(engine).unwrap();
             run(&mut Rig { driver, reaped: Vec::new(), engine });
         }
         Err(_) => skip(&format!("{test} on {}", kind.name()), "it cannot be used in this run"),
@@ -47,8 +48,8 @@ fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Ri
     }
 }
 
-/// Whether a thread of this process with that name lives. One that ended and was joined is listed for a
-/// moment longer, and is called leaving by the kernel: `PF_EXITING` of `flags`, field 9 of `proc_pid_stat(5)`.
+/// Whether a thread of this process with that name lives. A thread that ended and was joined is
+/// listed for a moment longer, with `PF_EXITING` in `flags`, field 9 of `proc_pid_stat(5)`.
 fn lives(name: &str) -> bool {
     const PF_EXITING: u64 = 0x4;
     std::fs::read_dir("/proc/self/task").unwrap().any(|task| {
@@ -61,7 +62,7 @@ fn lives(name: &str) -> bool {
 }
 
 #[test]
-fn a_thread_lives_until_it_was_joined() {
+fn a_thread_is_listed_until_it_was_joined() {
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let started = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
@@ -79,7 +80,7 @@ fn a_thread_lives_until_it_was_joined() {
     });
 }
 
-/// Says what was left out, where `cargo xtask ci` reads it.
+/// Records a skipped test, where `cargo xtask ci` reads it.
 pub(crate) fn skip(what: &str, why: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if !SAID.lock().unwrap().insert(what.to_owned()) {
@@ -92,7 +93,7 @@ pub(crate) fn skip(what: &str, why: &str) {
     }
 }
 
-/// A driver, and what has come of its operations.
+/// A driver, and the completions of its operations.
 struct Rig {
     driver: Driver,
     reaped: Vec<Completion>,
@@ -101,8 +102,8 @@ struct Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let quiet = self.driver.quiesce();
-        assert!(quiet || std::thread::panicking(), "nothing is left in flight");
+        let is_quiet = self.driver.quiesce();
+        assert!(is_quiet || std::thread::panicking(), "nothing is left in flight");
     }
 }
 
@@ -113,8 +114,8 @@ impl Rig {
 
     /// Queues an operation on memory that outlives it in every test.
     fn queue(&mut self, token: Token, op: Op) {
-        // SAFETY: every test keeps what it names until it has the completion, or ends in between and
-        // leaks nothing that is freed before the rig.
+        // SAFETY: every test keeps what it names until it has the completion, or ends in between
+        // and frees nothing before the rig.
         unsafe { self.driver.queue(token, op) };
     }
 
@@ -126,9 +127,9 @@ impl Rig {
         self.reaped.extend(completions);
     }
 
-    /// The next completion, waited for.
+    /// Waits for the next completion.
     fn next(&mut self) -> Completion {
-        // The success of a send at once ends no sleep.
+        // The success of a send at once ends no wait.
         self.enter(Wait::No);
         while self.reaped.is_empty() {
             self.enter(Wait::Ever);
@@ -136,20 +137,20 @@ impl Rig {
         self.reaped.remove(0)
     }
 
-    /// The next completion, of this operation.
+    /// Waits for the completion of this operation.
     fn result(&mut self, token: Token) -> Result<u32, Errno> {
         let completion = self.next();
         assert_eq!((completion.token, completion.more), (token, false));
         completion.result
     }
 
-    /// Does one thing.
+    /// Performs one operation.
     fn ask(&mut self, token: Token, op: Op) -> Result<u32, Errno> {
         self.queue(token, op);
         self.result(token)
     }
 
-    /// How often it has to be entered until a sleep lasts as long as it was to.
+    /// How many enters it takes until a wait lasts its full time.
     fn sleep_count(&mut self, wait: Duration) -> usize {
         for count in 1..1000 {
             let began = Instant::now();
@@ -162,14 +163,14 @@ impl Rig {
     }
 }
 
-fn recv(socket: RawFd, room: &mut [u8]) -> Op {
-    let space_bytes = u32::try_from(room.len()).unwrap();
-    Op::Recv { socket, at: room.as_mut_ptr(), space_bytes, whole: false, discard: false }
+fn recv(socket: RawFd, space: &mut [u8]) -> Op {
+    let space_bytes = u32::try_from(space.len()).unwrap();
+    Op::Recv { socket, at: space.as_mut_ptr(), space_bytes, whole: false, discard: false }
 }
 
-fn recv_whole(socket: RawFd, room: &mut [u8]) -> Op {
-    let space_bytes = u32::try_from(room.len()).unwrap();
-    Op::Recv { socket, at: room.as_mut_ptr(), space_bytes, whole: true, discard: false }
+fn recv_whole(socket: RawFd, space: &mut [u8]) -> Op {
+    let space_bytes = u32::try_from(space.len()).unwrap();
+    Op::Recv { socket, at: space.as_mut_ptr(), space_bytes, whole: true, discard: false }
 }
 
 fn send(socket: RawFd, bytes: &[u8], at_once: bool) -> Op {
@@ -183,18 +184,18 @@ const WAIT: Token = Token::new(Kind::Writable, 1);
 const JOB: Token = Token::new(Kind::Job, 1);
 
 #[test]
-fn an_answer_that_needs_no_kernel_is_there_at_once() {
+fn a_completion_without_the_kernel_is_available_at_once() {
     on_both("an_answer_that_needs_no_kernel", |rig| {
-        rig.driver.answer(JOB, Err(Errno(5)));
-        assert!(rig.driver.is_answered());
+        rig.driver.complete(JOB, Err(Errno(5)));
+        assert!(rig.driver.has_completions());
         rig.enter(Wait::No);
         assert_eq!(rig.result(JOB), Err(Errno(5)));
-        assert!(!rig.driver.is_answered());
+        assert!(!rig.driver.has_completions());
     });
 }
 
 #[test]
-fn a_sleep_lasts_as_long_as_it_was_to() {
+fn a_wait_lasts_its_full_time() {
     on_both("a_sleep_lasts", |rig| {
         let (began, before) = (Instant::now(), rig.driver.enter_count());
         assert_eq!(rig.sleep_count(Duration::from_micros(2300)), 1);
@@ -204,7 +205,7 @@ fn a_sleep_lasts_as_long_as_it_was_to() {
 }
 
 #[test]
-fn an_event_is_read_when_somebody_wrote_it_and_no_earlier() {
+fn an_eventfd_read_completes_only_after_a_write() {
     use rustix::event::{EventfdFlags, eventfd};
     use std::os::fd::AsRawFd as _;
     on_both("an_event_is_read", |rig| {
@@ -214,7 +215,7 @@ fn an_event_is_read_when_somebody_wrote_it_and_no_earlier() {
         for round in 1..=3_u64 {
             rig.queue(token, Op::ReadEvent { event: event.as_raw_fd(), at: count.as_mut_ptr() });
             rig.enter(Wait::No);
-            assert!(rig.reaped.is_empty(), "nobody wrote");
+            assert!(rig.reaped.is_empty(), "nothing was written");
             rustix::io::write(&event, &round.to_ne_bytes()).unwrap();
             assert_eq!(rig.result(token), Ok(8));
             assert_eq!(u64::from_ne_bytes(count), round);
@@ -228,7 +229,7 @@ fn an_event_is_read_when_somebody_wrote_it_and_no_earlier() {
 }
 
 #[test]
-fn what_is_unknown_to_cancel_is_passed_over() {
+fn cancelling_an_unknown_operation_does_nothing() {
     on_both("what_is_unknown_to_cancel", |rig| {
         rig.driver.cancel(RECV, 0);
         rig.enter(Wait::No);

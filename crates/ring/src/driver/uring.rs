@@ -1,6 +1,6 @@
 //! The driver on io_uring: one system call submits, waits and reaps.
 //!
-//! Invariant: as [`super`] has it; the kernel is told where the memory lies, so it does not move.
+//! Invariants: those of [`super`]; the kernel has the addresses, so the memory does not move.
 
 use super::{Completion, Kind, Op, Token, Wait, drop_completion};
 use crate::number::{errno_from_raw, u32_of, u64_of};
@@ -14,7 +14,7 @@ const SUBMISSION_COUNT: u32 = 512;
 const COMPLETION_COUNT: u32 = 4096;
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
-/// What a lane cannot do without, with its name for people.
+/// Operations that a lane requires, with names for error messages.
 const NEEDED: [(u8, &str); 15] = [
     (opcode::AcceptMulti::CODE, "accept"),
     (opcode::Connect::CODE, "connect"),
@@ -36,19 +36,20 @@ const NEEDED: [(u8, &str); 15] = [
 /// A lane's io_uring.
 pub(crate) struct Uring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    /// Completions that did not need the kernel.
+    /// Completions without the kernel.
     known: Vec<Completion>,
-    /// Sends at once that the kernel complains of only if they fail.
+    /// Sends at once; the kernel completes them only if they fail.
     at_once: Vec<(Token, u32)>,
     in_flight_count: usize,
     enter_count: u64,
     truncates: bool,
-    /// The kernel says in memory when it has something to do for us.
+    /// The kernel sets a flag in shared memory when it has work for this thread.
     polls: bool,
 }
 
 impl Uring {
-    /// Tries one out: whether this process may have a ring, and whether it can do all that a lane needs.
+    /// Tries a ring: whether this process may have one, and whether it supports all that a lane
+    /// needs.
     pub(super) fn try_out() -> io::Result<()> {
         let mut tried = Self::new(false)?;
         let mut probe = Probe::new();
@@ -60,7 +61,7 @@ impl Uring {
         let nop = squeue::Entry128::from(opcode::Nop::new().build());
         // SAFETY: it names no memory.
         let pushed = unsafe { tried.ring.submission().push(&nop) };
-        pushed.map_err(|_| io::Error::other("a new queue has no room"))?;
+        pushed.map_err(|_| io::Error::other("a new queue has no space"))?;
         tried.ring.submit_and_wait(1)?;
         Ok(())
     }
@@ -91,9 +92,9 @@ impl Uring {
         })
     }
 
-    /// Where the kernel's threads for this ring may run.
+    /// Sets the cores of the kernel's threads for this ring.
     pub(super) fn work_on(&self, cores: &[u16]) -> io::Result<()> {
-        // SAFETY: a set of cores is plain bits; none set is a valid one.
+        // SAFETY: a set of cores is plain bits; the empty one is valid.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         for core in cores.iter().map(|core| usize::from(*core)) {
             if core < 8 * size_of::<libc::cpu_set_t>() {
@@ -114,8 +115,8 @@ impl Uring {
         self.enter_count
     }
 
-    /// Whether completions are known already.
-    pub(super) const fn is_answered(&self) -> bool {
+    /// Whether completions are already known.
+    pub(super) const fn has_completions(&self) -> bool {
         !self.known.is_empty()
     }
 
@@ -136,7 +137,7 @@ impl Uring {
             if pushed.is_ok() {
                 return;
             }
-            // The queue is full: let the kernel take it. An error here is met again by `enter`.
+            // The queue is full: submit it. `enter` meets an error again.
             if self.ring.submit().is_err() {
                 std::thread::yield_now();
             }
@@ -144,17 +145,17 @@ impl Uring {
         }
     }
 
-    /// Completes an operation that needs no kernel.
-    pub(super) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
+    /// Completes an operation without the kernel.
+    pub(super) fn complete(&mut self, token: Token, result: Result<u32, Errno>) {
         self.in_flight_count += 1;
         self.known.push(Completion { token, result, more: false });
     }
 
-    /// Looks out for completions without a system call and without a clock, as far as memory tells
-    /// of them, and for what else may come. Whether anything came within so many rounds.
-    pub(super) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+    /// Busy-polls shared memory for completions, and `has_other`, without system calls or a clock.
+    /// Returns whether anything came within so many rounds.
+    pub(super) fn poll(&mut self, round_count: u64, mut has_other: impl FnMut() -> bool) -> bool {
         for _ in 0..round_count {
-            if self.is_pending() || comes() {
+            if self.is_pending() || has_other() {
                 return true;
             }
             std::hint::spin_loop();
@@ -162,19 +163,19 @@ impl Uring {
         false
     }
 
-    /// Whether the kernel has completions, or would have some if it were entered.
+    /// Whether the kernel has completions, or entering it would bring some.
     pub(super) fn is_pending(&mut self) -> bool {
         self.wants_enter() || !self.ring.completion().is_empty()
     }
 
-    /// Whether the kernel has to be entered before its completions are seen.
+    /// Whether the kernel must be entered to make its completions visible.
     fn wants_enter(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()
     }
 
-    /// Submits what was queued, waits for a completion if asked to: one system call, or none when
-    /// nothing is to be submitted, to be done or to be waited for.
+    /// Submits what was queued, and waits for a completion if told to: one system call, or none
+    /// when there is nothing to submit, to process or to wait for.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let submit_count = u32_of(self.ring.submission().len());
         if self.polls && wait == Wait::No && submit_count == 0 && !self.wants_enter() {
@@ -199,13 +200,13 @@ impl Uring {
             unsafe { self.ring.submitter().enter(submit_count, want_count, flags, Some(&args)) };
         match entered.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) => Ok(()),
-            // Time is over, a signal came, or completions must be reaped first: go on.
+            // Timeout, signal, or completions that must be reaped first: continue.
             Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => Ok(()),
             Err((_, error)) => Err(error),
         }
     }
 
-    /// Takes what has completed, at most `count_max`.
+    /// Takes completions, at most `count_max`.
     pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
         completions.append(&mut self.known);
         for entry in self.ring.completion() {
@@ -220,9 +221,9 @@ impl Uring {
         self.in_flight_count -= ended_count;
     }
 
-    /// Completes the sends at once that nothing was complained of. They ended within the call that
-    /// submitted them, so that is known when the kernel has taken all submissions and all its
-    /// completions were seen.
+    /// Completes the sends at once that did not fail. They ended within the submitting call, so
+    /// their success is known when the kernel has taken all submissions and all its completions
+    /// were reaped.
     fn end_sends_at_once(&mut self, completions: &mut Vec<Completion>) {
         if self.at_once.is_empty() {
             return;
@@ -242,10 +243,11 @@ impl Uring {
         }
     }
 
-    /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
-    /// Returns whether nothing is left.
+    /// Cancels everything in flight and waits for it, bounded. Completions are dropped. Returns
+    /// whether nothing is left in flight.
     pub(super) fn quiesce(&mut self) -> bool {
-        /// Each waits for [`ROUND_NS`] at most. In tests, which look what it comes to, as many as it takes.
+        /// Each round waits at most [`ROUND_NS`]. In tests, which check the result, as many as it
+        /// takes.
         const ROUND_COUNT: usize = if cfg!(test) { 30_000 } else { 100 };
         const ROUND_NS: u64 = 10_000_000;
         let mut completions = Vec::new();
@@ -253,12 +255,12 @@ impl Uring {
             if self.in_flight_count == 0 {
                 return true;
             }
-            // What is only queued cannot be cancelled: let the kernel take it first.
+            // Queued operations cannot be cancelled: submit them first.
             if self.enter(Wait::No).is_err() {
                 return false;
             }
             let at_once = Some(Timespec::new());
-            // Not found, or not yet ended: the loop asks again.
+            // Not found, or not ended yet: the loop tries again.
             self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any().all()).ok();
             self.reap(&mut completions, usize::MAX);
             completions.drain(..).for_each(drop_completion);
@@ -281,7 +283,7 @@ fn completion_of(entry: &cqueue::Entry) -> Completion {
 
 fn entry_of(op: Op) -> squeue::Entry128 {
     let whole_flag = |whole| if whole { libc::MSG_WAITALL } else { 0 };
-    // With MSG_WAITALL the kernel itself goes on after a short send.
+    // With MSG_WAITALL the kernel continues after a short send.
     let send_flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
     match op {
         Op::AcceptMany { listener } => {
@@ -318,7 +320,8 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         }
         Op::WriteDurable { file, at, write_bytes, offset } => {
             let write = opcode::Write::new(Fd(file), at, write_bytes).offset(offset);
-            // ASYNC: a file system that can write without blocking would sync on this thread.
+            // ASYNC: otherwise a file system that can write without blocking would sync on this
+            // thread.
             write.rw_flags(libc::RWF_DSYNC).build().flags(squeue::Flags::ASYNC)
         }
         Op::Sync { file, data_only } => {

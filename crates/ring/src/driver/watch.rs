@@ -1,10 +1,10 @@
-//! Which descriptors epoll watches, for whom, and for what.
+//! The descriptors that epoll watches, and the operations that wait for them.
 //!
-//! Readiness is level-triggered: what is true is asked of the kernel each time, so calls that others make
-//! on a socket change nothing here. A descriptor stays registered for reading between two receives, which
-//! saves a call an exchange, and until it comes without anybody waiting for it. Invariants: a descriptor has at most one
-//! reader and one writer; a readiness that is out of date leads to an attempt that finds nothing, never
-//! to an answer; before a descriptor is closed or given away it is forgotten.
+//! Readiness is level-triggered, so calls of other code on a socket change nothing here. A
+//! descriptor stays registered for reading between two receives, which saves a call per exchange,
+//! until it is ready without a waiting reader. Invariants: a descriptor has at most one reader and
+//! one writer; outdated readiness leads to an attempt that finds nothing, never to a completion; a
+//! descriptor is forgotten before it is closed or handed over.
 
 use super::{Completion, Op, Token};
 use crate::number::{errno_of, usize_of};
@@ -13,21 +13,21 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
-/// Ready for reading; also whatever ends a connection, so that a call finds out what it was.
+/// Ready for reading; errors also count, so that a call finds out what they are.
 const IN: EventFlags = EventFlags::IN;
 const OUT: EventFlags = EventFlags::OUT;
 const BROKEN: EventFlags = EventFlags::ERR.union(EventFlags::HUP);
 
-/// Somebody waits until a descriptor is ready.
+/// An operation that waits until a descriptor is ready.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
     pub(super) token: Token,
     pub(super) op: Op,
-    /// Done of it so far.
+    /// Bytes transferred so far.
     pub(super) moved_bytes: usize,
 }
 
-/// Which of a descriptor's two.
+/// A descriptor's reader or writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Reader,
@@ -36,20 +36,21 @@ pub(super) enum Side {
 
 #[derive(Default)]
 struct Watch {
-    /// What the kernel was asked to tell; `None`: it does not know the descriptor.
-    told: Option<EventFlags>,
+    /// Events registered with the kernel; `None`: the descriptor is not registered.
+    registered: Option<EventFlags>,
     reader: Option<Waiting>,
     writer: Option<Waiting>,
-    /// It was ready for reading and nobody waited for that.
+    /// It was ready for reading without a waiting reader.
     unread: bool,
-    /// What is told may not be what is wanted.
+    /// The registration may be outdated.
     touched: bool,
 }
 
 impl Watch {
-    /// What the kernel shall tell from now on.
+    /// The events to register.
     fn wanted(&self) -> Option<EventFlags> {
-        let was_read = self.told.is_some_and(|told| told.contains(IN)) && !self.unread;
+        let was_read =
+            self.registered.is_some_and(|registered| registered.contains(IN)) && !self.unread;
         let mut wanted = EventFlags::empty();
         wanted.set(IN, self.reader.is_some() || was_read);
         wanted.set(OUT, self.writer.is_some());
@@ -57,7 +58,7 @@ impl Watch {
     }
 }
 
-/// All that is watched, by descriptor.
+/// All watches, by descriptor.
 pub(super) struct Watches {
     epoll: OwnedFd,
     known: Vec<Watch>,
@@ -75,18 +76,18 @@ impl Watches {
         self.epoll.as_fd()
     }
 
-    /// System calls made for this.
+    /// System calls made for watching.
     pub(super) const fn call_count(&self) -> u64 {
         self.call_count
     }
 
-    /// Watches an eventfd that nobody reads: every write to it is told once.
-    pub(super) fn watch_bell(&self, bell: BorrowedFd<'_>, data: u64) -> io::Result<()> {
+    /// Watches an eventfd that is never read: every write to it is one event.
+    pub(super) fn watch_wakeup(&self, wakeup: BorrowedFd<'_>, data: u64) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::ET;
-        Ok(epoll::add(&self.epoll, bell, EventData::new_u64(data), flags)?)
+        Ok(epoll::add(&self.epoll, wakeup, EventData::new_u64(data), flags)?)
     }
 
-    /// Somebody waits from now on.
+    /// Adds a waiting operation.
     pub(super) fn wait(&mut self, file: RawFd, side: Side, waiting: Waiting) {
         let place = self.place(file, side);
         assert!(place.is_none(), "a descriptor has one reader and one writer");
@@ -94,22 +95,22 @@ impl Watches {
         self.touch(file);
     }
 
-    /// Takes out who waits, if somebody does.
+    /// Takes out a waiting operation, if there is one.
     pub(super) fn take(&mut self, file: RawFd, side: Side) -> Option<Waiting> {
         let waiting = self.place(file, side).take();
         if waiting.is_some() && side == Side::Writer {
-            // There is room nearly always: nobody shall be woken by it.
+            // A socket is writable nearly always, so the registration must be removed.
             self.touch(file);
         }
         waiting
     }
 
-    /// Puts back who has to wait on.
+    /// Puts back an operation that must wait on.
     pub(super) fn put_back(&mut self, file: RawFd, side: Side, waiting: Waiting) {
         *self.place(file, side) = Some(waiting);
     }
 
-    /// Takes out an operation by its name.
+    /// Takes out an operation by its token.
     pub(super) fn find(&mut self, file: RawFd, token: Token) -> Option<Waiting> {
         [Side::Reader, Side::Writer].into_iter().find_map(|side| {
             let place = self.place(file, side);
@@ -118,19 +119,22 @@ impl Watches {
         })
     }
 
-    /// A descriptor is about to be closed or given away.
+    /// A descriptor is about to be closed or handed over.
     pub(super) fn forget(&mut self, file: RawFd) {
         let Some(watch) = self.known.get_mut(index_of(file)) else { return };
-        let Watch { told, reader, writer, .. } = std::mem::take(watch);
-        assert!(reader.is_none() && writer.is_none(), "nobody waits for what is forgotten");
-        if told.is_some() {
+        let Watch { registered, reader, writer, .. } = std::mem::take(watch);
+        assert!(
+            reader.is_none() && writer.is_none(),
+            "no operation waits on a forgotten descriptor"
+        );
+        if registered.is_some() {
             self.call_count += 1;
-            // It is open, so this cannot fail; were it closed, there would be nothing to be taken out.
+            // The descriptor is open, so this cannot fail; a closed one would not be registered.
             epoll::delete(&self.epoll, borrowed(file)).ok();
         }
     }
 
-    /// A descriptor is ready: which of its two may try.
+    /// A descriptor is ready: returns which of its operations may try.
     pub(super) fn on_ready(&mut self, file: RawFd, flags: EventFlags) -> [Option<Side>; 2] {
         let broken = flags.intersects(BROKEN);
         let Some(watch) = self.known.get_mut(index_of(file)) else { return [None; 2] };
@@ -147,7 +151,8 @@ impl Watches {
         ]
     }
 
-    /// Tells the kernel what has changed. Who cannot be watched is answered with the reason.
+    /// Updates registrations. An operation whose descriptor cannot be watched completes with the
+    /// error.
     pub(super) fn settle(&mut self, mut answered: impl FnMut(Completion)) {
         let mut touched = std::mem::take(&mut self.touched);
         for file in touched.drain(..) {
@@ -155,19 +160,19 @@ impl Watches {
             watch.touched = false;
             let wanted = watch.wanted();
             watch.unread = false;
-            if wanted == watch.told {
+            if wanted == watch.registered {
                 continue;
             }
             self.call_count += 1;
             let (epoll, file_fd) = (self.epoll.as_fd(), borrowed(file));
             let data = EventData::new_u64(u64::from(file.unsigned_abs()));
-            let told = match (watch.told, wanted) {
+            let registered = match (watch.registered, wanted) {
                 (None, Some(wanted)) => epoll::add(epoll, file_fd, data, wanted),
                 (Some(_), Some(wanted)) => epoll::modify(epoll, file_fd, data, wanted),
                 (_, None) => epoll::delete(epoll, file_fd),
             };
-            match told {
-                Ok(()) => watch.told = wanted,
+            match registered {
+                Ok(()) => watch.registered = wanted,
                 Err(error) => {
                     let result = Err(errno_of(error));
                     let both = [watch.reader.take(), watch.writer.take()];
@@ -180,7 +185,7 @@ impl Watches {
         self.touched = touched;
     }
 
-    /// Nobody waits any more. Returns how many did.
+    /// Removes all waiting operations; returns how many.
     pub(super) fn clear(&mut self) -> usize {
         let waiting = |watch: &mut Watch| {
             usize::from(watch.reader.take().is_some()) + usize::from(watch.writer.take().is_some())
@@ -208,7 +213,7 @@ impl Watches {
     }
 }
 
-/// Which descriptor an event is about.
+/// The descriptor of an event.
 pub(super) fn file_of(data: u64) -> RawFd {
     RawFd::try_from(data).unwrap_or(-1)
 }
@@ -218,14 +223,14 @@ fn index_of(file: RawFd) -> usize {
     usize_of(u64::from(file.unsigned_abs()))
 }
 
-/// For one call of epoll's.
+/// Borrows a descriptor for one epoll call.
 fn borrowed<'f>(file: RawFd) -> BorrowedFd<'f> {
-    // SAFETY: it is not -1, or it had no index; whoever waits keeps it open, or it has been waited for until now. Were it
-    // closed, the kernel would say so.
+    // SAFETY: it is not -1, because it has an index; the operation's owner keeps it open while it
+    // waits. If it were closed, the kernel would report that.
     unsafe { BorrowedFd::borrow_raw(file) }
 }
 
-/// Who was cancelled gets what was done of it, or is told that it was.
+/// Completes a cancelled operation: with its transferred bytes, or as cancelled.
 pub(super) fn cancelled(waiting: Waiting) -> Completion {
     const CANCELLED: Errno = Errno(125);
     let Waiting { token, moved_bytes, .. } = waiting;

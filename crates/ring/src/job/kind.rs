@@ -1,19 +1,19 @@
-//! What can be done to an object, and what of that may run beside what.
+//! The operations on an object, and which may run concurrently.
 
 use crate::lists::Part;
 use interface::{Bulk, Ticket};
 
-/// What is to be done.
+/// An operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobKind {
-    /// `only_cached`: not if the page cache lacks any of it.
+    /// `only_cached`: fail if the page cache lacks any of it.
     Read {
         ticket: Ticket,
         offset: u64,
         read_bytes: u32,
         only_cached: bool,
     },
-    /// A piece of a list that is read.
+    /// A piece of a list read.
     Part {
         part: Part,
         offset: u64,
@@ -24,7 +24,7 @@ pub(crate) enum JobKind {
         ticket: Ticket,
         offset: u64,
         bulk: Bulk,
-        /// What was written is summed by blocks of this size; 0: it is not.
+        /// Block size of the checksums of the written data; 0: none.
         block_bytes: u32,
     },
     /// Checksums of ranges, all of which end before this.
@@ -59,8 +59,7 @@ pub(crate) enum JobKind {
 }
 
 impl JobKind {
-    /// Whether nothing else may run beside it, and whether it must be the last to start of those
-    /// that run.
+    /// Whether it runs alone, and whether it starts only after all earlier jobs are done.
     pub(crate) const fn order(self) -> (bool, bool) {
         match self {
             Self::Read { .. }
@@ -74,7 +73,7 @@ impl JobKind {
         }
     }
 
-    /// Whether the page cache alone is asked first.
+    /// Whether it reads only the page cache first.
     pub(crate) const fn asks_cache(self) -> bool {
         match self {
             Self::Read { only_cached, .. } | Self::Part { only_cached, .. } => only_cached,
@@ -89,7 +88,7 @@ impl JobKind {
         }
     }
 
-    /// Where the touched range ends; of what concerns all of the object 0.
+    /// End of the touched range; 0 for operations on the whole object.
     pub(crate) const fn end(self) -> u64 {
         match self {
             Self::Read { offset, read_bytes, .. } | Self::Part { offset, read_bytes, .. } => {

@@ -1,9 +1,10 @@
-//! Jobs that move bytes: from the page cache, through it, or past it.
+//! Jobs that transfer bytes: from the page cache, through it, or past it.
 //!
-//! Invariant: a piece goes past the page cache only where its place, its length and its memory are whole
-//! pages; the rest of the same job may go through it, and the kernel keeps both ways of one file right.
+//! Invariant: a transfer bypasses the page cache only if its offset, length and memory are whole
+//! pages; other transfers of the same job may use the page cache, and the kernel keeps both
+//! consistent.
 
-use super::{IO, Job, JobKind, LEND_BYTES_MIN, Step};
+use super::{FILE_RANGE_BYTES_MIN, IO, Job, JobKind, Step};
 use crate::allocate::{may_leave_space, takes_space};
 use crate::buffer::FileRange;
 use crate::cache::is_cached;
@@ -18,22 +19,22 @@ use rustix::fs::fstat;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::sync::Arc;
 
-/// What a read of the page cache alone says when that lacks it.
+/// The error of a page-cache-only read that finds nothing.
 const NOT_CACHED: Errno = Errno(11);
-/// And where the file system, or the kernel, knows no such reads.
+/// Its errors where the file system, or the kernel, does not support such reads.
 const CANNOT_TELL: [Errno; 3] = [Errno(95), Errno(22), Errno(38)];
 
 impl Job {
-    /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
-    /// page cache has it, so that sending it does not wait for the medium.
-    pub(super) fn lend(
+    /// A range of the open file instead of a buffer, if the read is large, the file has all of it,
+    /// and it is in the page cache, so that sending it does not wait for the disk.
+    pub(super) fn take_file_range(
         &mut self,
         offset: u64,
         read_bytes: usize,
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> Option<BufId> {
-        if read_bytes < LEND_BYTES_MIN || !objects.lends {
+        if read_bytes < FILE_RANGE_BYTES_MIN || !objects.uses_file_ranges {
             return None;
         }
         let slot = objects.slot(self.object_index);
@@ -42,7 +43,7 @@ impl Job {
         let size_bytes = u64::try_from(fstat(file).ok()?.st_size).ok()?;
         let left_bytes = size_bytes.saturating_sub(offset);
         let range_bytes = usize::try_from(left_bytes).unwrap_or(usize::MAX).min(read_bytes);
-        if range_bytes < LEND_BYTES_MIN {
+        if range_bytes < FILE_RANGE_BYTES_MIN {
             return None;
         }
         tools.counters.syscall_count += 1;
@@ -50,17 +51,17 @@ impl Job {
             Ok(true) => {}
             Ok(false) => return None,
             Err(_) => {
-                // The kernel cannot tell, and will not be able to next time.
-                objects.lends = false;
+                // The kernel cannot tell, and will not next time either.
+                objects.uses_file_ranges = false;
                 return None;
             }
         }
         let (file, object) = (Arc::clone(file), slot.object);
         self.moved_bytes = range_bytes;
-        Some(tools.pool.lend(FileRange { file, object, offset, range_bytes }))
+        Some(tools.pool.add_file_range(FileRange { file, object, offset, range_bytes }))
     }
 
-    /// A piece is on its way: to which descriptor, and whether that one goes past the page cache.
+    /// Starts a transfer: returns its descriptor, and whether that one bypasses the page cache.
     fn begin_move(
         &self,
         (at, piece_bytes, offset): (*const u8, usize, u64),
@@ -70,7 +71,7 @@ impl Job {
         let is_whole = |number: u64| number.is_multiple_of(DIRECT_BYTES);
         let whole =
             is_whole(u64_of(at.addr())) && is_whole(u64_of(piece_bytes)) && is_whole(offset);
-        objects.count_moving(self.object_index, &mut tools.counters);
+        objects.count_move_begun(self.object_index, &mut tools.counters);
         match &objects.slot(self.object_index).file {
             FileState::Open { direct: Some(direct), .. } if whole => {
                 tools.counters.object_direct_count += 1;
@@ -81,7 +82,7 @@ impl Job {
         }
     }
 
-    /// Something has come of the step of a job; of one that moves bytes, no piece is on its way now.
+    /// A step of a job has completed; if it was a transfer, it is no longer in flight.
     pub(super) fn end_move(&self, objects: &mut Objects) {
         let moves = matches!(
             self.kind,
@@ -91,7 +92,7 @@ impl Job {
                 | JobKind::Write { .. }
         );
         if moves && self.step == Step::Move {
-            objects.count_moved(self.object_index);
+            objects.count_move_ended(self.object_index);
         }
     }
 
@@ -145,20 +146,20 @@ impl Job {
         if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
     }
 
-    /// Whether the page cache lacks some of what is about to be read, if only that is asked and it can be
-    /// told. A read that must not wait does not tell it alone: the kernel begins to read what is missing, and
-    /// what has come by the time it looks is answered.
+    /// Whether the page cache lacks part of a page-cache-only read, as far as the kernel can tell.
+    /// A non-blocking read alone does not show it: the kernel starts reading missing pages, and
+    /// returns those that have arrived by the time it checks.
     pub(super) fn lacks(
         &self,
         (offset, read_bytes): (u64, usize),
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> bool {
-        let asks = self.cached && objects.knows_cached && read_bytes > 0;
+        let checks_cache = self.cached && objects.knows_cached && read_bytes > 0;
         let FileState::Open { file, direct: None } = &objects.slot(self.object_index).file else {
             return false;
         };
-        if !asks {
+        if !checks_cache {
             return false;
         }
         tools.counters.syscall_count += 1;
@@ -171,8 +172,8 @@ impl Job {
         }
     }
 
-    /// Reads what is to be summed next.
-    pub(super) fn go_on_chunk(
+    /// Reads the next chunk to be summed.
+    pub(super) fn read_chunk(
         &mut self,
         token: Token,
         objects: &mut Objects,
@@ -185,7 +186,7 @@ impl Job {
         self.go(Step::Move, token, objects, tools)
     }
 
-    /// The page cache lacks some of what is read.
+    /// The page cache lacks part of the read.
     pub(super) fn on_missed(
         &mut self,
         token: Token,
@@ -219,7 +220,7 @@ impl Job {
         }
     }
 
-    /// All that is there of a chunk was read.
+    /// A chunk was read, as far as it exists.
     fn on_chunk(
         &mut self,
         sums: u32,
@@ -236,7 +237,7 @@ impl Job {
         if self.chunk.is_none() {
             return self.done(tools);
         }
-        self.go_on_chunk(token, objects, tools)
+        self.read_chunk(token, objects, tools)
     }
 
     pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {

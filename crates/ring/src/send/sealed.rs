@@ -1,34 +1,34 @@
-//! What leaves a connection under TLS: the queued wave becomes records, a part at a time.
+//! Sending under TLS: the queued wave becomes records, a part at a time.
 //!
-//! Plaintext is written into its record from where it lies, so that it is copied once; of a file that is the
-//! read itself. Invariant: what was sealed flies in the order in which it was sealed, whole, before more
-//! is; a wave's buffers are held until all of it is in records.
+//! Plaintext is written directly into its record, so it is copied once; for a file range the read
+//! is that copy. Invariant: records are sent in the order in which they were encrypted, completely,
+//! before more are encrypted; a wave's buffers are retained until all of it is in records.
 
 use super::{Outbox, Piece, Wave};
 use crate::buffer::Pool;
 use interface::Errno;
-use seal::{RECORD_BYTES_MAX, RECORD_MORE_BYTES, RENEWAL_BYTES_MAX, Seal};
+use seal::{KEY_UPDATE_BYTES_MAX, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, Seal};
 
-/// Plaintext sealed at a time: with its records less than a quarter of 1 MiB, which stays in a second-level
+/// Plaintext per part: with its records less than a quarter of 1 MiB, which stays in a second-level
 /// cache until the kernel has copied it.
 const PART_BYTES_MAX: usize = 15 * RECORD_BYTES_MAX;
-/// Records up to here lie in memory of the connection's own.
+/// Records up to this size use the connection's own memory.
 const SMALL_BYTES_MAX: usize = 16 * 1024;
-/// The file ended before what was promised of it.
+/// The file ended before the promised bulk.
 const IO: Errno = Errno(5);
 
-/// What is to become records.
+/// Plaintext to be encrypted.
 #[derive(Default)]
 pub(super) struct Sealed {
-    /// What a handshake says, records already.
-    said: Vec<u8>,
+    /// Handshake messages, which are records already.
+    handshake: Vec<u8>,
     wave: Wave,
     piece_index: usize,
-    /// How much of that piece is sealed.
+    /// Encrypted bytes of the current piece.
     piece_sealed_bytes: usize,
     left_bytes: usize,
-    /// A part of a handshake flies.
-    shakes: bool,
+    /// Handshake bytes are in flight.
+    is_handshake_in_flight: bool,
 }
 
 impl Sealed {
@@ -36,7 +36,7 @@ impl Sealed {
         self.wave.clear(pool);
     }
 
-    /// Writes what comes next.
+    /// Writes the next plaintext.
     fn take(&mut self, mut to: &mut [u8], pool: &Pool) -> Result<(), Errno> {
         self.left_bytes -= to.len();
         while !to.is_empty() {
@@ -65,18 +65,18 @@ impl Sealed {
         Ok(())
     }
 
-    /// Seals so much; how many bytes of records that are.
+    /// Encrypts so many bytes; returns the length of the records.
     fn seal(
         &mut self,
         seal: &mut Seal,
         mut plain_bytes: usize,
         (out, pool): (&mut [u8], &Pool),
     ) -> Result<usize, Errno> {
-        let mut used_bytes = self.said.len();
-        out[..used_bytes].copy_from_slice(&self.said);
-        self.said = Vec::new();
+        let mut used_bytes = self.handshake.len();
+        out[..used_bytes].copy_from_slice(&self.handshake);
+        self.handshake = Vec::new();
         if plain_bytes > 0 {
-            used_bytes += seal.renew(&mut out[used_bytes..]).map_err(|_| Errno::SEAL)?;
+            used_bytes += seal.update_key(&mut out[used_bytes..]).map_err(|_| Errno::SEAL)?;
         }
         while plain_bytes > 0 {
             let now_bytes = plain_bytes.min(RECORD_BYTES_MAX);
@@ -89,39 +89,41 @@ impl Sealed {
 }
 
 impl Outbox {
-    /// From here on what is queued leaves under TLS.
+    /// From here on, queued bytes are sent under TLS.
     pub(crate) fn begin_sealed(&mut self) {
         self.sealed = Some(Box::default());
     }
 
-    /// From here on it leaves as it is. What was to become records is forgotten, records that fly are not.
+    /// From here on, bytes are sent in plain text. Unencrypted bytes are discarded, records in
+    /// flight are not.
     pub(crate) fn end_sealed(&mut self, pool: &mut Pool) {
         if let Some(sealed) = self.sealed.take() {
-            self.unsent_bytes -= sealed.said.len() + sealed.left_bytes;
+            self.unsent_bytes -= sealed.handshake.len() + sealed.left_bytes;
             sealed.end(pool);
         }
     }
 
-    /// Queues what a handshake says.
-    pub(crate) fn push_said(&mut self, said: &[u8]) {
+    /// Queues handshake messages.
+    pub(crate) fn push_handshake(&mut self, handshake: &[u8]) {
         if let Some(sealed) = &mut self.sealed {
-            sealed.said.extend_from_slice(said);
-            self.unsent_bytes += said.len();
+            sealed.handshake.extend_from_slice(handshake);
+            self.unsent_bytes += handshake.len();
         }
     }
 
-    /// Whether something waits behind what flies, or will: a handshake's last message has no answer, and
-    /// what comes behind it may be queued before it has left.
+    /// Whether bytes wait behind those in flight, or will: the last message of a handshake has no
+    /// answer, and bytes behind it may be queued before it was sent.
     pub(crate) fn has_more(&self) -> bool {
         let sealed = self.sealed.as_ref();
-        let more = sealed.is_some_and(|sealed| sealed.left_bytes > 0 || sealed.shakes);
+        let more =
+            sealed.is_some_and(|sealed| sealed.left_bytes > 0 || sealed.is_handshake_in_flight);
         more || !self.queued.pieces.is_empty()
     }
 
-    /// Makes records of what comes next, when those before have left. None may be in flight.
+    /// Makes records of the next bytes, when earlier ones were sent. No send may be in flight.
     ///
     /// # Errors
-    /// When a file lacks what was promised of it; the connection cannot go on.
+    /// When a file lacks bytes of the promised bulk; the connection must end.
     pub(crate) fn seal(&mut self, seal: &mut Seal, pool: &mut Pool) -> Result<(), Errno> {
         if !self.is_through() {
             return Ok(());
@@ -140,14 +142,16 @@ impl Outbox {
             sealed.left_bytes = sealed.wave.pieces.iter().map(|piece| piece.piece_bytes()).sum();
         }
         let plain_bytes = sealed.left_bytes.min(PART_BYTES_MAX);
-        let said_bytes = sealed.said.len();
-        sealed.shakes = said_bytes > 0;
-        if plain_bytes + said_bytes == 0 {
+        let handshake_bytes = sealed.handshake.len();
+        sealed.is_handshake_in_flight = handshake_bytes > 0;
+        if plain_bytes + handshake_bytes == 0 {
             return Ok(());
         }
         let record_count = plain_bytes.div_ceil(RECORD_BYTES_MAX);
-        let space_bytes =
-            said_bytes + RENEWAL_BYTES_MAX + plain_bytes + record_count * RECORD_MORE_BYTES;
+        let space_bytes = handshake_bytes
+            + KEY_UPDATE_BYTES_MAX
+            + plain_bytes
+            + record_count * RECORD_OVERHEAD_BYTES;
         let piece_bytes = if space_bytes <= SMALL_BYTES_MAX {
             let small = &mut self.flying.small;
             if small.len() < space_bytes {
@@ -158,7 +162,7 @@ impl Outbox {
             piece_bytes
         } else {
             let make = |out: &mut [u8], pool: &Pool| sealed.seal(seal, plain_bytes, (out, pool));
-            let (buf, made) = pool.made(space_bytes, make);
+            let (buf, made) = pool.filled(space_bytes, make);
             let piece_bytes = made.inspect_err(|_| pool.release(buf))?;
             self.flying.pieces.push(Piece::Bulk { buf, start: 0, piece_bytes });
             piece_bytes
@@ -167,12 +171,13 @@ impl Outbox {
             sealed.wave.clear(pool);
             sealed.piece_index = 0;
         }
-        self.unsent_bytes += piece_bytes - plain_bytes - said_bytes;
+        self.unsent_bytes += piece_bytes - plain_bytes - handshake_bytes;
         Ok(())
     }
 }
 
-const _: () = assert!(PART_BYTES_MAX + 16 * RECORD_MORE_BYTES <= 1 << 18, "a part fits its buffer");
+const _: () =
+    assert!(PART_BYTES_MAX + 16 * RECORD_OVERHEAD_BYTES <= 1 << 18, "a part fits its buffer");
 
 #[cfg(test)]
 mod tests {
@@ -180,22 +185,23 @@ mod tests {
     use super::*;
     use crate::driver::Op;
     use interface::{Bulk, NO_MAC};
-    use seal::{Client, Content, Server, Shaken};
+    use seal::{Client, Content, HandshakeProgress, Server};
 
-    /// A client's end, what it says last of the handshake, and the server's end, which lacks that.
-    fn shaken() -> (Seal, Vec<u8>, Seal) {
-        let (mut said, mut answer) = (Vec::new(), Vec::new());
-        let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
-        let mut server = Seal::server(&Server::of_new_key().unwrap());
-        server.hear(&said);
-        assert_eq!(server.shake(&mut answer), Ok(Shaken::More));
-        client.hear(&answer);
-        said.clear();
-        assert!(matches!(client.shake(&mut said), Ok(Shaken::Open(_))));
-        (client, said, server)
+    /// A client's end with its last handshake flight, and the server's end, which lacks that
+    /// flight.
+    fn handshake_done() -> (Seal, Vec<u8>, Seal) {
+        let (mut handshake, mut answer) = (Vec::new(), Vec::new());
+        let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut handshake).unwrap();
+        let mut server = Seal::server(&Server::with_new_key().unwrap());
+        server.push_received(&handshake);
+        assert_eq!(server.advance_handshake(&mut answer), Ok(HandshakeProgress::NeedsMore));
+        client.push_received(&answer);
+        handshake.clear();
+        assert!(matches!(client.advance_handshake(&mut handshake), Ok(HandshakeProgress::Open(_))));
+        (client, handshake, server)
     }
 
-    /// What the kernel would read, `bytes_max` of it.
+    /// At most `bytes_max` of the bytes that the kernel would read.
     fn bytes_of(op: Op, bytes_max: usize) -> Vec<u8> {
         let (at, count) = match op {
             Op::Send { at, send_bytes, .. } => (at, send_bytes as usize),
@@ -214,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_is_opened_whole_and_in_order_whatever_the_socket_takes() {
+    fn queued_bytes_arrive_complete_and_in_order_with_any_short_sends() {
         let data: Vec<u8> = (0..700_000_u32).map(|index| (index % 251).to_le_bytes()[0]).collect();
         for step_bytes in [7_001, 100_000, usize::MAX] {
-            let (mut client, said, mut server) = shaken();
+            let (mut client, handshake, mut server) = handshake_done();
             let mut pool = Pool::new(1 << 20);
             let mut outbox = Outbox::default();
             outbox.begin_sealed();
-            outbox.push_said(&said);
+            outbox.push_handshake(&handshake);
             let mut expected = Vec::new();
             let mut found = Vec::new();
             let mut sent_count = 0;
@@ -242,9 +248,12 @@ mod tests {
                     outbox.sent(bytes.len());
                     sent_count += bytes.len();
                     for bytes in bytes.chunks(10_000) {
-                        server.hear(bytes);
+                        server.push_received(bytes);
                         if !shaken {
-                            shaken = matches!(server.shake(&mut Vec::new()), Ok(Shaken::Open(_)));
+                            shaken = matches!(
+                                server.advance_handshake(&mut Vec::new()),
+                                Ok(HandshakeProgress::Open(_))
+                            );
                         }
                         while shaken && let Some(Content::Bytes(bytes)) = server.open().unwrap() {
                             found.extend_from_slice(bytes);
@@ -261,19 +270,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_before_a_handshake_is_over_but_the_handshake() {
-        let mut said = Vec::new();
-        let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+    fn only_handshake_bytes_are_sent_before_the_handshake_is_complete() {
+        let mut handshake = Vec::new();
+        let mut client = Seal::client(&Client::with_any_key().unwrap(), &mut handshake).unwrap();
         let mut pool = Pool::new(0);
         let mut outbox = Outbox::default();
         outbox.begin_sealed();
-        outbox.push_said(&said);
+        outbox.push_handshake(&handshake);
         outbox.push(b"frame", None, &mut pool);
         outbox.seal(&mut client, &mut pool).unwrap();
         let op = outbox.next(0, true, &mut pool).unwrap();
         assert!(matches!(op, Op::Send { at_once: false, .. }), "there is more");
-        assert_eq!(bytes_of(op, usize::MAX), said);
-        outbox.sent(said.len());
+        assert_eq!(bytes_of(op, usize::MAX), handshake);
+        outbox.sent(handshake.len());
         outbox.seal(&mut client, &mut pool).unwrap();
         assert!(outbox.next(0, true, &mut pool).is_none());
     }

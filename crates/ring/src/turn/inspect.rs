@@ -1,28 +1,29 @@
-//! Inspections: what the core asks goes to the thread that keeps them, and its answers come as events.
+//! Inspections: the core's requests go to the thread that runs them, and its replies come as
+//! events.
 
 use super::Parts;
 use interface::{ConnId, Event, StoreEvent};
 use wire::{Inspect, Status};
 
 impl Parts {
-    /// What the thread that keeps inspections says.
+    /// Passes replies of inspections to the core.
     pub(super) fn read_inspected(&mut self) {
-        let Self { inspections: Some(desk), tools, .. } = self else { return };
-        for news in desk.take_news() {
-            let reply = tools.arena.put(&news.reply);
+        let Self { inspections: Some(queue), tools, .. } = self else { return };
+        for reply in queue.take_replies() {
+            let body = tools.arena.put(&reply.reply);
             tools.events.push(Event::Store(StoreEvent::Inspected {
-                conn: news.conn,
-                status: news.status,
-                reply,
+                conn: reply.conn,
+                status: reply.status,
+                reply: body,
             }));
         }
     }
 
-    /// Passes a question on; without such a thread there are no inspections.
-    pub(super) fn inspect(&mut self, conn: ConnId, ask: Option<Inspect>) {
-        if let Some(desk) = &self.inspections {
-            desk.ask(conn, ask);
-        } else if ask.is_some() {
+    /// Passes a request on; without such a thread inspections are refused.
+    pub(super) fn inspect(&mut self, conn: ConnId, inspect: Option<Inspect>) {
+        if let Some(queue) = &self.inspections {
+            queue.request(conn, inspect);
+        } else if inspect.is_some() {
             let reply = self.tools.arena.put(&[]);
             let status = Status::NotImplemented;
             self.tools.events.push(Event::Store(StoreEvent::Inspected { conn, status, reply }));

@@ -1,33 +1,33 @@
-//! The end of a lane: its core is done, and what it said last shall leave. So shall what peer lanes
-//! say last on connections of which they have the requests and we the sockets.
+//! The end of a lane: its core has stopped, and queued bytes are still sent. So are the last
+//! replies of peer lanes on connections that this lane proxies.
 
-use super::{LETTER_RETRY_MS, Life, Parts};
+use super::{LaneState, MESSAGE_RETRY_MS, Parts};
 use crate::driver::Wait;
 use std::io;
 
 impl Parts {
-    /// Lets what is queued leave, for a while.
+    /// Sends what is queued, for a bounded time.
     pub(super) fn send_last(&mut self) -> io::Result<()> {
         let deadline = self.tools.now.mono.after_ms(self.stop_ms_max);
-        // Most has left when this returns, and the end of a send at once wakes nobody.
+        // Most bytes have left when this returns; the success of a send at once ends no wait.
         self.tools.driver.enter(Wait::No)?;
         self.dispatch();
         self.flush();
-        while self.conns.is_sending() || self.conns.is_relaying() || self.post.is_waiting() {
+        while self.conns.is_sending() || self.conns.has_proxied() || self.mailbox.is_waiting() {
             let left_ns = deadline.since_ns(self.clock.read().mono);
             if left_ns == 0 {
                 break;
             }
-            // Peer lanes do not tell when they have room again, and think that we are awake.
-            let looks = self.post.is_waiting() || self.conns.is_relaying();
-            let retry_ns = if looks { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
+            // Peer lanes do not report free queue space, and consider this lane awake.
+            let must_poll = self.mailbox.is_waiting() || self.conns.has_proxied();
+            let retry_ns = if must_poll { MESSAGE_RETRY_MS * 1_000_000 } else { left_ns };
             let ready = self.conns.is_ready();
             let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
             self.tools.driver.enter(wait)?;
             self.dispatch();
             self.flush();
         }
-        self.life = Life::Over;
+        self.life = LaneState::Over;
         Ok(())
     }
 }

@@ -1,50 +1,53 @@
-//! What peer lanes wrote, in the order in which it is heard.
+//! Messages from peer lanes, in the order in which they are applied.
 //!
-//! Invariant: what a peer lane said before she answered somebody comes before what he asks here then, even
-//! if his request comes by letter from a third: what is said on relayed connections is heard when
-//! all that lay here when it was read has been.
+//! Invariant: messages from a peer lane are applied before requests that follow from its replies,
+//! even if such a request comes through a third lane: messages about relayed connections are
+//! applied after all messages that were in the queues when they were read.
 
 use super::Parts;
-use crate::mailbox::{Letter, QUEUE_COUNT_MAX};
+use crate::mailbox::{QUEUE_COUNT_MAX, QueuedMessage};
 use interface::{Event, PeerEvent};
 
-/// Letters read from each peer lane in one turn.
+/// Messages read from each peer lane in one turn.
 const COUNT_MAX: usize = 256;
 
 impl Parts {
-    pub(super) fn read_mail(&mut self) {
-        self.read_letters(COUNT_MAX);
-        if self.unheard.is_empty() {
+    pub(super) fn read_messages(&mut self) {
+        self.read_queues(COUNT_MAX);
+        if self.relayed_waiting.is_empty() {
             return;
         }
-        // Queues are read one by one: what another peer lane said before may have come meanwhile.
-        let mut heard = std::mem::take(&mut self.unheard);
-        self.read_letters(QUEUE_COUNT_MAX);
-        for (from, relayed) in heard.drain(..) {
+        // Queues are read one by one: an earlier message from another peer lane may have come
+        // meanwhile.
+        let mut relayed_messages = std::mem::take(&mut self.relayed_waiting);
+        self.read_queues(QUEUE_COUNT_MAX);
+        for (from, relayed) in relayed_messages.drain(..) {
             self.conns.on_relayed(from, relayed, &mut self.tools);
         }
-        if self.unheard.is_empty() {
-            self.unheard = heard;
+        if self.relayed_waiting.is_empty() {
+            self.relayed_waiting = relayed_messages;
         }
     }
 
-    fn read_letters(&mut self, count_max: usize) {
-        let Self { post, tools, conns, kernel, spin, unheard, .. } = self;
-        post.read(count_max, |from, letter| {
+    fn read_queues(&mut self, count_max: usize) {
+        let Self { mailbox, tools, conns, kernel, spin, relayed_waiting, .. } = self;
+        mailbox.read(count_max, |from, message| {
             spin.worked = true;
-            match letter {
-                Letter::Mail(mail) => {
+            match message {
+                QueuedMessage::Core(mail) => {
                     tools.events.push(Event::Peer(PeerEvent::Mail { from, mail }))
                 }
-                Letter::Words(words) => {
-                    let body = tools.arena.put(&words);
+                QueuedMessage::Encoded(encoded) => {
+                    let body = tools.arena.put(&encoded);
                     tools.events.push(Event::Peer(PeerEvent::Letter { from, body }));
                 }
-                Letter::Socket { socket, seal, hello } => {
+                QueuedMessage::Socket { socket, seal, hello } => {
                     conns.adopt((socket, seal), &hello, tools);
                 }
-                Letter::Relayed(relayed) => unheard.push((usize::from(from.0), relayed)),
-                Letter::RegisterKernelQueues => {
+                QueuedMessage::Relayed(relayed) => {
+                    relayed_waiting.push((usize::from(from.0), relayed))
+                }
+                QueuedMessage::RegisterKernelQueues => {
                     if let Some(kernel) = kernel {
                         kernel.register(tools);
                     }

@@ -1,12 +1,12 @@
-//! What a core asks for, done: one arm for each action.
+//! Performs the core's actions: one arm for each.
 
-use super::{Life, Parts, present};
+use super::{LaneState, Parts, present};
 use crate::config::FaultPoint;
 use crate::conn::Admission;
 use crate::job::JobKind;
 use crate::kernel::Answer;
 use crate::lists::Part;
-use crate::mailbox::Letter;
+use crate::mailbox::QueuedMessage;
 use crate::usage;
 use interface::{
     Action, Event, KernelAction, NetAction, Object, ObjectAction, PeerAction, Say, Span,
@@ -30,15 +30,17 @@ impl Parts {
             Action::Store(action) => self.act_store(action),
             Action::Object(action) => self.act_object(action),
             Action::Kernel(action) => self.act_kernel(action),
-            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut self.tools.pool),
-            Action::Release { buf } => self.tools.pool.release(self.kept.end(buf)),
-            Action::Point(point) => drop(self.tools.meet(FaultPoint::Place(point))),
+            Action::Keep { as_buf, bulk } => {
+                self.named_buffers.copy(as_buf, bulk, &mut self.tools.pool)
+            }
+            Action::Release { buf } => self.tools.pool.release(self.named_buffers.release(buf)),
+            Action::Point(point) => drop(self.tools.inject(FaultPoint::Place(point))),
             Action::Recovered => (self.recovered)(),
             Action::ReadSecrets => self.read_secrets(),
-            Action::Usage { ticket } => self.tell_usage(ticket),
+            Action::Usage { ticket } => self.report_usage(ticket),
             Action::WakeAt { at } => self.alarms.add(at),
-            Action::Log { say, line } => self.speak(say, line),
-            Action::Stopped => self.life = Life::Stopping,
+            Action::Log { say, line } => self.log_line(say, line),
+            Action::Stopped => self.life = LaneState::Stopping,
         }
     }
 
@@ -50,7 +52,7 @@ impl Parts {
                 self.conns.admit(conn, Admission { writes, party });
             }
             NetAction::Send { conn, frame, bulk } => {
-                let bulk = bulk.map(|bulk| self.kept.meant(bulk));
+                let bulk = bulk.map(|bulk| self.named_buffers.resolve(bulk));
                 self.conns.send(conn, frame, bulk, tools);
             }
             NetAction::Close { conn } => self.conns.close(conn, tools),
@@ -63,13 +65,13 @@ impl Parts {
     }
 
     fn act_peer(&mut self, action: PeerAction) {
-        let (to, letter) = match action {
-            PeerAction::Mail { to, mail } => (to, Letter::Mail(mail)),
+        let (to, message) = match action {
+            PeerAction::Mail { to, mail } => (to, QueuedMessage::Core(mail)),
             PeerAction::Letter { to, body } => {
-                (to, Letter::Words(self.tools.arena.get(body).into()))
+                (to, QueuedMessage::Encoded(self.tools.arena.get(body).into()))
             }
         };
-        self.post.send(usize::from(to.0), letter);
+        self.mailbox.send(usize::from(to.0), message);
     }
 
     fn act_store(&mut self, action: StoreAction) {
@@ -101,7 +103,7 @@ impl Parts {
                 return self.read_list(ticket, object, (pieces, only_cached));
             }
             ObjectAction::Write { ticket, object, object_offset: offset, bulk, block_bytes } => {
-                tools.pool.hold(bulk.buf);
+                tools.pool.retain(bulk.buf);
                 (object, JobKind::Write { ticket, offset, bulk, block_bytes })
             }
             ObjectAction::Sums { ticket, object, ranges } => {
@@ -143,7 +145,7 @@ impl Parts {
     }
 
     fn hand_over(&mut self, conn: interface::ConnId, lane: LaneId, hello: Span) {
-        // The arena cannot be lent while the connections write to it.
+        // The connections write to the arena, so it cannot be borrowed.
         let hello: Box<[u8]> = self.tools.arena.get(hello).into();
         self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.tools);
     }
@@ -174,7 +176,7 @@ impl Parts {
         present(&mut self.objects).begin(object, kind, &mut self.tools);
     }
 
-    fn tell_usage(&mut self, ticket: Ticket) {
+    fn report_usage(&mut self, ticket: Ticket) {
         self.tools.counters.syscall_count += 1;
         let usage = usage::now(&self.counters());
         self.tools.events.push(Event::Usage { ticket, usage });
@@ -185,14 +187,14 @@ impl Parts {
         kernel.reply(answer, &mut self.tools);
         if std::mem::take(&mut kernel.opened) && kernel.has_queues() {
             kernel.register(&mut self.tools);
-            let own = usize::from(self.post.lane().0);
-            for lane in (0..self.post.lane_count()).filter(|lane| *lane != own) {
-                self.post.send(lane, Letter::RegisterKernelQueues);
+            let own = usize::from(self.mailbox.lane().0);
+            for lane in (0..self.mailbox.lane_count()).filter(|lane| *lane != own) {
+                self.mailbox.send(lane, QueuedMessage::RegisterKernelQueues);
             }
         }
     }
 
-    fn speak(&mut self, say: Say, line: Span) {
+    fn log_line(&mut self, say: Say, line: Span) {
         (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
     }
 }

@@ -1,4 +1,4 @@
-//! Questions for the cold store, and what its threads say.
+//! Row queries to the row store's threads, and their replies.
 
 use super::Parts;
 use crate::feed::{Feed, RowQuery, RowReply};
@@ -6,11 +6,11 @@ use crate::log::Log;
 use interface::{Event, Span, StoreEvent, Ticket};
 
 impl Parts {
-    /// What the threads that keep the cold store say.
-    pub(super) fn read_news(&mut self) {
+    /// Passes the row store's replies to the core.
+    pub(super) fn read_row_replies(&mut self) {
         let Self { log: Some(log), tools, .. } = self else { return };
-        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
-            tools.events.push(match news {
+        for reply in log.feed().map(Feed::take_replies).unwrap_or_default() {
+            tools.events.push(match reply {
                 RowReply::Rows { ticket, result } => {
                     let result = result.map(|rows| tools.arena.put(&rows));
                     Event::Store(StoreEvent::Rows { ticket, result })
@@ -21,11 +21,11 @@ impl Parts {
             });
         }
         if log.is_behind() {
-            tools.events.push(Event::Store(StoreEvent::LogSpace(log.room())));
+            tools.events.push(Event::Store(StoreEvent::LogSpace(log.space())));
         }
     }
 
-    /// Passes a question on; without a cold store nothing answers.
+    /// Passes a query on; without a row store nothing answers.
     pub(super) fn read_rows(
         &mut self,
         ticket: Ticket,
@@ -34,15 +34,15 @@ impl Parts {
     ) {
         let arena = &self.tools.arena;
         let (from, until) = (arena.get(from).into(), arena.get(until).into());
-        let lane = self.post.lane();
-        let ask = RowQuery { lane, ticket, from, until, row_count_max };
+        let lane = self.mailbox.lane();
+        let query = RowQuery { lane, ticket, from, until, row_count_max };
         match self.log.as_ref().and_then(Log::feed) {
-            Some(feed) => feed.ask(ask),
+            Some(feed) => feed.push_query(query),
             None => {
                 let result = Err(interface::Errno(wire::Status::NotImplemented.number()));
                 self.tools
                     .events
-                    .push(Event::Store(StoreEvent::Rows { ticket: ask.ticket, result }));
+                    .push(Event::Store(StoreEvent::Rows { ticket: query.ticket, result }));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Deadlines of connections, without waiting for them: the lane is told that it is later.
+//! Deadlines of connections, without waiting: the lane's clock is moved forward.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
 
 use super::*;
@@ -10,17 +10,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use wire::{FrameKind, Head, Wire as _};
 
-/// How long anything may take before a test gives up; never how long a test waits.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Of every deadline here: longer than any test takes.
+/// How long an event may take before a test fails; no test waits for it.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
+/// All deadlines of these tests: longer than any test takes.
 const DEADLINE_MS: u64 = 3_600_000;
 const TIMED_OUT: CloseReason = CloseReason::Failed(Errno(110));
 
-/// A lane that does what its test says, and what its core got.
+/// A lane whose core records its events.
 struct Lane {
     ring: Ring,
     events: Events,
-    /// How much later it was told that it is.
+    /// How far its clock was moved forward.
     later_ms: u64,
 }
 
@@ -36,11 +36,11 @@ impl Core for Events {
 }
 
 impl Lane {
-    fn new(driver: DriverKind, post: Post, listener: Option<&TcpListener>) -> Self {
-        let mut config = Config::new(post.lane());
+    fn new(driver: DriverKind, mailbox: Mailbox, listener: Option<&TcpListener>) -> Self {
+        let mut config = Config::new(mailbox.lane());
         config.driver = DriverChoice::Only(driver);
         config.listener = listener.map(|listener| listener.try_clone().unwrap().into());
-        config.post = Some(post);
+        config.mailbox = Some(mailbox);
         config.limits.handshake_ms_max = DEADLINE_MS;
         config.limits.stall_ms_max = DEADLINE_MS;
         Self { ring: Ring::new(config).unwrap(), events: Events(Vec::new()), later_ms: 0 }
@@ -56,7 +56,7 @@ impl Lane {
         self.ring.turn(&mut self.events).unwrap();
     }
 
-    /// Ends what has taken too long, as if the time of a deadline had passed since the last call.
+    /// Expires deadlines, as if that time had passed since the last call.
     fn expire_later(&mut self) {
         self.later_ms += DEADLINE_MS + 1;
         let Parts { conns, tools, clock, .. } = &mut *self.ring.parts;
@@ -75,18 +75,19 @@ impl Lane {
     }
 }
 
-/// The lanes take turns until that is so.
+/// The lanes take turns until the condition holds.
 #[track_caller]
 fn until(lanes: &mut [Lane], mut holds: impl FnMut(&mut [Lane]) -> bool) {
-    let given_up = Instant::now() + PATIENCE;
+    let given_up = Instant::now() + GIVE_UP_AFTER;
     while !holds(lanes) {
         lanes.iter_mut().for_each(Lane::turn);
         let events: Vec<&Vec<Event>> = lanes.iter().map(|lane| &lane.events.0).collect();
-        assert!(Instant::now() < given_up, "not in {PATIENCE:?}: {events:?}");
+        assert!(Instant::now() < given_up, "not in {GIVE_UP_AFTER:?}: {events:?}");
     }
 }
 
-/// Runs a test on each driver that this process may use, with so many lanes, the first of which listens.
+/// Runs a test on each driver that this process may use, with so many lanes, the first of which
+/// listens.
 fn on_both(test: &str, lane_count: u16, run: impl Fn(&mut [Lane], SocketAddr)) {
     for driver in DriverKind::ALL {
         if DriverChoice::Only(driver).find().is_err() {
@@ -95,11 +96,12 @@ fn on_both(test: &str, lane_count: u16, run: impl Fn(&mut [Lane], SocketAddr)) {
             continue;
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let lane = |post: Post| {
-            let listens = post.lane() == LaneId(0);
-            Lane::new(driver, post, listens.then_some(&listener))
+        let lane = |mailbox: Mailbox| {
+            let listens = mailbox.lane() == LaneId(0);
+            Lane::new(driver, mailbox, listens.then_some(&listener))
         };
-        let mut lanes: Vec<Lane> = Mesh::posts(lane_count).unwrap().into_iter().map(lane).collect();
+        let mut lanes: Vec<Lane> =
+            Mesh::mailboxes(lane_count).unwrap().into_iter().map(lane).collect();
         run(&mut lanes, listener.local_addr().unwrap());
     }
 }
@@ -111,7 +113,7 @@ fn hello() -> Vec<u8> {
     frame
 }
 
-/// A connection that has said Hello and takes little before it is read from, and its name.
+/// A connection that has sent Hello, with a small receive buffer, and its id.
 fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 32 * 1024).unwrap();
@@ -130,9 +132,9 @@ fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
 }
 
 #[test]
-fn who_is_not_admitted_in_time_is_closed_and_who_is_costs_no_turn() {
+fn a_connection_not_admitted_in_time_is_closed_and_an_admitted_one_costs_no_turn() {
     on_both("who_is_not_admitted", 1, |lanes, address| {
-        let (heard, conn) = greeted(lanes, address);
+        let (received, conn) = greeted(lanes, address);
         lanes[0].act(|turn| turn.act(NetAction::admit(conn)));
         lanes[0].turn();
         assert_eq!(lanes[0].ring.parts.conns.deadline(false), None, "it is admitted");
@@ -143,17 +145,17 @@ fn who_is_not_admitted_in_time_is_closed_and_who_is_costs_no_turn() {
         lanes[0].expire_later();
         until(lanes, |lanes| lanes[0].ring.conn_count() == 1);
         assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
-        assert_eq!(lanes[0].ring.parts.conns.deadline(false), None, "nobody is waited for");
+        assert_eq!(lanes[0].ring.parts.conns.deadline(false), None, "there is no deadline");
         assert_eq!(lanes[0].closed(), [], "the core knew nothing of it");
-        drop(heard);
+        drop(received);
         until(lanes, |lanes| !lanes[0].closed().is_empty());
         assert_eq!(lanes[0].closed(), [(conn, CloseReason::Ended)]);
     });
 }
 
-/// The front keeps the deadline of the handshake; the owner hears of it.
+/// The proxy lane keeps the deadline of the handshake; the executing lane is told of the end.
 #[test]
-fn who_is_relayed_and_not_admitted_in_time_is_closed_at_both_ends() {
+fn a_relayed_connection_not_admitted_in_time_is_closed_at_both_lanes() {
     on_both("who_is_relayed", 2, |lanes, address| {
         let (mut stream, conn) = greeted(lanes, address);
         lanes[0].act(|turn| {
@@ -177,32 +179,32 @@ fn who_is_relayed_and_not_admitted_in_time_is_closed_at_both_ends() {
     });
 }
 
-/// Whoever reads, however slowly, is waited for.
+/// A client that reads slowly is not closed.
 #[test]
-fn who_reads_slowly_is_not_too_slow_and_who_reads_nothing_is() {
+fn a_slow_reader_stays_connected_and_one_that_reads_nothing_is_closed() {
     on_both("who_reads_slowly", 1, |lanes, address| {
         let (mut stream, conn) = greeted(lanes, address);
         lanes[0].act(|turn| {
             turn.act(NetAction::admit(conn));
-            // More than both sockets hold.
+            // More than both sockets' buffers hold.
             for _ in 0..32 {
                 let frame = turn.arena.put(&vec![7; 1 << 20]);
                 turn.act(NetAction::Send { conn, frame, bulk: None });
             }
         });
         stream.set_nonblocking(true).unwrap();
-        let (mut room, mut read_bytes) = (vec![0; 8192], 0);
+        let (mut space, mut read_bytes) = (vec![0; 8192], 0);
         for look in 0..8 {
             let acked_bytes = lanes[0].ring.parts.conns.acked_bytes();
             until(lanes, |lanes| {
-                // There may be nothing at this moment.
-                read_bytes += stream.read(&mut room).unwrap_or(0);
+                // Nothing may be readable at this moment.
+                read_bytes += stream.read(&mut space).unwrap_or(0);
                 lanes[0].ring.parts.conns.acked_bytes() > acked_bytes
             });
             lanes[0].expire_later();
             assert_eq!(lanes[0].closed(), [], "look {look}, {read_bytes} bytes read");
         }
-        // What is under way may still be taken by the peer's system.
+        // Bytes in flight may still be taken by the peer's kernel.
         until(lanes, |lanes| {
             lanes[0].expire_later();
             !lanes[0].closed().is_empty()

@@ -1,10 +1,10 @@
-//! What the tests of the ring share: cores made of closures, lanes on threads, frames.
+//! Shared by the ring's tests: cores made of closures, lanes on threads, frames.
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
 use interface::{
     Action, Core, Event, NetAction, NetEvent, Object, ObjectAction, ObjectEvent, Ticket, Turn,
 };
-use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
+use ring::{Config, Counters, DriverChoice, Mailbox, Mesh, Ring, Stopper};
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,13 +31,13 @@ impl<F: FnMut(&mut Turn<'_>, Event)> Core for Closure<F> {
     fn settle(&mut self, _turn: &mut Turn<'_>) {}
 }
 
-/// How long anything may take before a test gives up; never how long a test waits.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+/// How long an event may take before a test fails; no test waits for it.
+pub const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 /// In milliseconds, longer than any test takes.
 pub const NEVER_MS: u64 = 3_600_000;
 
-/// Takes turns until `until` says so. A test that gives up says what the core has got.
+/// Takes turns until `until` returns true. A test that gives up prints its core's events.
 #[track_caller]
 pub fn turns<B: Core + Debug>(
     ring: &mut Ring,
@@ -47,36 +47,36 @@ pub fn turns<B: Core + Debug>(
     if until(core) {
         return;
     }
-    let given_up = Instant::now() + PATIENCE;
-    // Else a lane that nothing happens to would sleep for ever.
+    let given_up = Instant::now() + GIVE_UP_AFTER;
+    // Otherwise a lane without events would sleep for ever.
     ring.with(|turn| {
-        let at = turn.now.mono.after_ms(u64::try_from(PATIENCE.as_millis()).unwrap());
+        let at = turn.now.mono.after_ms(u64::try_from(GIVE_UP_AFTER.as_millis()).unwrap());
         turn.act(Action::WakeAt { at });
     });
     while !until(core) {
         let counters = ring.counters();
-        assert!(Instant::now() < given_up, "not in {PATIENCE:?}: {core:?}, {counters:?}");
+        assert!(Instant::now() < given_up, "not in {GIVE_UP_AFTER:?}: {core:?}, {counters:?}");
         ring.turn(core).unwrap();
     }
 }
 
-/// A core that keeps its events, and what they said.
+/// A core that records its events and their contents.
 #[derive(Default)]
-pub struct Diary {
+pub struct Recorder {
     pub events: Vec<Event>,
     pub frames: Vec<Vec<u8>>,
-    /// Checksums, each with how many bytes it covers.
+    /// Checksums, each with the number of bytes that it covers.
     pub sums: Vec<Vec<(u32, u32)>>,
 }
 
-impl Debug for Diary {
+impl Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let frame_bytes: Vec<usize> = self.frames.iter().map(Vec::len).collect();
         write!(f, "events {:?}, frames of {frame_bytes:?} bytes", self.events)
     }
 }
 
-impl Core for Diary {
+impl Core for Recorder {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         if let Event::Net(NetEvent::Frame { frame, .. })
         | Event::Net(NetEvent::HandedOver { hello: frame, .. }) = event
@@ -101,31 +101,31 @@ impl Core for Diary {
     fn settle(&mut self, _turn: &mut Turn<'_>) {}
 }
 
-/// Asks for something and takes turns until the next event.
-pub fn ask(ring: &mut Ring, diary: &mut Diary, action: Action) -> Event {
-    let known_count = diary.events.len();
+/// Performs an action and takes turns until the next event.
+pub fn ask(ring: &mut Ring, recorder: &mut Recorder, action: Action) -> Event {
+    let known_count = recorder.events.len();
     ring.with(|turn| turn.act(action));
-    turns(ring, diary, |diary| diary.events.len() > known_count);
-    diary.events[known_count]
+    turns(ring, recorder, |recorder| recorder.events.len() > known_count);
+    recorder.events[known_count]
 }
 
-/// Writes bytes to an object from an offset on; what became of it. `block_bytes` is that of
+/// Writes bytes to an object at an offset and returns the result. `block_bytes` is that of
 /// [`ObjectAction::Write`].
 pub fn write(
     ring: &mut Ring,
-    diary: &mut Diary,
+    recorder: &mut Recorder,
     (ticket, object, object_offset): (Ticket, Object, u64),
     block_bytes: u32,
     bytes: &[u8],
 ) -> Event {
     let bulk = ring.bulk_of(bytes).unwrap();
-    let known_count = diary.events.len();
+    let known_count = recorder.events.len();
     ring.with(|turn| {
         turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     });
-    turns(ring, diary, |diary| diary.events.len() > known_count);
-    diary.events[known_count]
+    turns(ring, recorder, |recorder| recorder.events.len() > known_count);
+    recorder.events[known_count]
 }
 
 /// A lane on a thread of its own.
@@ -141,7 +141,7 @@ impl Lane {
     }
 }
 
-/// Says what was left out, where `cargo xtask ci` reads it.
+/// Records a skipped test, where `cargo xtask ci` reads it.
 pub fn skip(what: &str, why: &str) {
     eprintln!("SKIPPED: {what}: {why}");
     if let Some(path) = std::env::var_os("LANEFS_SKIPPED_FILE") {
@@ -150,8 +150,8 @@ pub fn skip(what: &str, why: &str) {
     }
 }
 
-/// The configuration of a ring on the driver that is tested. Its deadlines are out of reach: a test
-/// that is about one of them sets it.
+/// The configuration of a ring on the tested driver. Its deadlines are out of reach: a test of one
+/// of them sets it.
 pub fn ring_config(lane: LaneId) -> Config {
     let mut config = Config::new(lane);
     config.driver = DriverChoice::Only(super::DRIVER);
@@ -166,7 +166,7 @@ pub fn ring_config(lane: LaneId) -> Config {
     config
 }
 
-/// Whether files of tests can be read past the page cache.
+/// Whether the tests' files can be read past the page cache.
 pub fn takes_direct() -> bool {
     let dir = File::open(std::env::temp_dir()).unwrap();
     let taken = ring::check_direct(&dir);
@@ -178,11 +178,14 @@ pub fn takes_direct() -> bool {
 }
 
 /// Starts a lane. The configuration and the core are made on its thread.
-pub fn start<B: Core>(post: Post, make: impl FnOnce(&mut Config) -> B + Send + 'static) -> Lane {
-    let stopper = post.stopper();
+pub fn start<B: Core>(
+    mailbox: Mailbox,
+    make: impl FnOnce(&mut Config) -> B + Send + 'static,
+) -> Lane {
+    let stopper = mailbox.stopper();
     let thread = std::thread::spawn(move || {
-        let mut config = ring_config(post.lane());
-        config.post = Some(post);
+        let mut config = ring_config(mailbox.lane());
+        config.mailbox = Some(mailbox);
         let mut core = make(&mut config);
         let mut ring = Ring::new(config).unwrap();
         while ring.turn(&mut core).unwrap() {}
@@ -191,12 +194,12 @@ pub fn start<B: Core>(post: Post, make: impl FnOnce(&mut Config) -> B + Send + '
     Lane { stopper, thread }
 }
 
-pub fn lonely_post() -> Post {
-    Mesh::posts(1).unwrap().pop().unwrap()
+pub fn only_mailbox() -> Mailbox {
+    Mesh::mailboxes(1).unwrap().pop().unwrap()
 }
 
-/// Echoes frames with their bulk, admits everybody, reports how connections ended, and who has shown a
-/// certificate.
+/// Echoes frames with their bulk, admits every client, reports how connections ended and which
+/// certificates were presented.
 pub fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
         Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
@@ -210,7 +213,7 @@ pub fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
         Event::Net(NetEvent::Closed { .. })
         | Event::Net(NetEvent::CertificateRefused { .. })
         | Event::Net(NetEvent::Sealed { holder: Some(_), .. }) => {
-            // Not every test listens.
+            // Not every test receives it.
             ended.send(event).ok();
         }
         _ => {}
@@ -224,7 +227,7 @@ pub fn echo_server(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, receiver) = channel();
-    let lane = start(lonely_post(), move |config| {
+    let lane = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         tune(config);
         echo(sender)
@@ -265,27 +268,21 @@ pub fn read_frame(from: &mut impl std::io::Read) -> std::io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Bytes that differ from each other, from a seed.
+/// Pseudo-random bytes from a seed.
 pub fn noise(seed: u64, count: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    };
-    (0..count).map(|_| next()).collect()
+    let mut rng = fastrand::Rng::with_seed(seed);
+    (0..count).map(|_| rng.u8(..)).collect()
 }
 
-/// Waits until the peer's system has taken all but so many bytes of what was sent on this socket.
+/// Waits until the peer's kernel has acknowledged all but so many sent bytes.
 pub fn taken_but(stream: &TcpStream, left_bytes: usize) {
-    let given_up = Instant::now() + PATIENCE;
+    let given_up = Instant::now() + GIVE_UP_AFTER;
     loop {
         let mut unacked_bytes: libc::c_int = 0;
-        // SAFETY: the kernel writes one integer to where there is room for one.
-        let told =
+        // SAFETY: the kernel writes one integer, for which there is space.
+        let result =
             unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacked_bytes) };
-        assert_eq!(told, 0, "a socket tells what it has left");
+        assert_eq!(result, 0, "ioctl TIOCOUTQ");
         if usize::try_from(unacked_bytes).unwrap() <= left_bytes {
             return;
         }
@@ -302,8 +299,8 @@ impl Dir {
         Self::new_in(std::env::temp_dir(), name)
     }
 
-    /// One whose files are always in memory, where the system has a place for such: nothing but the
-    /// test decides then what is in the page cache.
+    /// A directory on tmpfs, where there is one: then only the test determines what is in the page
+    /// cache.
     pub fn in_memory(name: &str) -> Self {
         let place = PathBuf::from("/dev/shm");
         let is_there = File::open(&place).is_ok_and(|place| is_tmpfs(&place));
@@ -329,14 +326,14 @@ impl Drop for Dir {
     }
 }
 
-/// Whether files there are in memory and nowhere else.
+/// Whether the file is on tmpfs.
 pub fn is_tmpfs(file: &File) -> bool {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     let kind = rustix::fs::fstatfs(file).unwrap().f_type;
     u64::try_from(kind).unwrap() == TMPFS_MAGIC
 }
 
-/// Where threads of this process with that name may run.
+/// Cores of this process's threads with that name.
 pub fn cores_of(name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap() {

@@ -11,18 +11,18 @@ use rustls::pki_types::pem::PemObject as _;
 const CLIENT: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ClientAuth;
 const SERVER: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ServerAuth;
 
-/// A CA, and what leads to it.
+/// A CA and its chain.
 struct Ca {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
-    /// What stands between what it signs and a root.
+    /// Intermediates between this CA and a root.
     between: String,
 }
 
 fn ca_params(name: &str, comment_bytes: usize) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
-    // Makes it longer, and nothing else.
+    // Makes the certificate longer.
     let comment = "x".repeat(comment_bytes);
     params.subject_alt_names = vec![SanType::URI(comment.try_into().unwrap())];
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,7 +37,7 @@ impl Ca {
         Self { pem, issuer: Issuer::new(params, key), between: String::new() }
     }
 
-    /// One that this one has signed.
+    /// An intermediate CA signed by this one.
     fn below(&self, name: &str, comment_bytes: usize) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = ca_params(name, comment_bytes);
@@ -46,7 +46,7 @@ impl Ca {
         Self { pem: self.pem.clone(), issuer: Issuer::new(params, key), between }
     }
 
-    /// A certificate by this CA; takes those of `roots`.
+    /// A certificate by this CA, for an end that trusts `roots`.
     fn sign(
         &self,
         purpose: ExtendedKeyUsagePurpose,
@@ -64,7 +64,7 @@ impl Ca {
         let chain = params.signed_by(&key, &self.issuer).unwrap().pem() + &self.between;
         let key = key.serialize_pem();
         let (chain, key) = (chain.as_bytes(), key.as_bytes());
-        Certificates::of_pem(Pem { chain, key, roots: roots.pem.as_bytes() }).unwrap()
+        Certificates::from_pem(Pem { chain, key, roots: roots.pem.as_bytes() }).unwrap()
     }
 }
 
@@ -78,7 +78,7 @@ fn early(params: &mut CertificateParams) {
     params.not_before = date_time_ymd(2999, 1, 1);
 }
 
-/// An end, and what it came to.
+/// An end, and how its handshake ended.
 type Ended = (Seal, Result<(), Fault>);
 
 fn take<'a>(
@@ -89,34 +89,38 @@ fn take<'a>(
 ) {
     for piece in pieces {
         if end.is_ok() {
-            seal.hear(piece);
-            *end = if seal.is_open() { seal.open().map(drop) } else { seal.shake(out).map(drop) };
+            seal.push_received(piece);
+            *end = if seal.is_open() {
+                seal.open().map(drop)
+            } else {
+                seal.advance_handshake(out).map(drop)
+            };
         }
     }
 }
 
-/// Shakes hands, `step_bytes` at a time, until nothing more is said; both ends, and what they came to.
+/// Runs a handshake, `step_bytes` at a time, until neither end sends; both ends with their results.
 fn shake(client: &Client, server: &Server, step_bytes: usize) -> (Ended, Ended) {
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let mut client = Seal::client(client, &mut to_server).unwrap();
     let mut server = Seal::server(server);
     let (mut at_client, mut at_server) = (Ok(()), Ok(()));
     while !to_server.is_empty() || !to_client.is_empty() {
-        let said = std::mem::take(&mut to_server);
-        take(&mut server, &mut at_server, said.chunks(step_bytes), &mut to_client);
-        let said = std::mem::take(&mut to_client);
-        take(&mut client, &mut at_client, said.chunks(step_bytes), &mut to_server);
+        let sent = std::mem::take(&mut to_server);
+        take(&mut server, &mut at_server, sent.chunks(step_bytes), &mut to_client);
+        let sent = std::mem::take(&mut to_client);
+        take(&mut client, &mut at_client, sent.chunks(step_bytes), &mut to_server);
     }
     ((client, at_client), (server, at_server))
 }
 
 fn ends(client: &Certificates, server: &Certificates) -> (Client, Server) {
-    let client = Client::of_certificates(client, "server").unwrap();
-    (client, Server::of_certificates(server).unwrap())
+    let client = Client::with_certificates(client, "server").unwrap();
+    (client, Server::with_certificates(server).unwrap())
 }
 
 #[test]
-fn both_show_certificates_and_the_server_knows_whose() {
+fn both_ends_present_certificates_and_the_server_learns_the_identity() {
     let ca = Ca::new("root");
     let (alice, server) = (ca.sign(CLIENT, &ca, same), ca.sign(SERVER, &ca, same));
     let mut keys = Vec::new();
@@ -124,7 +128,10 @@ fn both_show_certificates_and_the_server_knows_whose() {
         let (client, server) = ends(&alice, &server);
         let ((client, at_client), (server, at_server)) = shake(&client, &server, step_bytes);
         assert_eq!((at_client, at_server), (Ok(()), Ok(())));
-        assert!(client.channel().is_some() && client.channel() == server.channel());
+        assert!(
+            client.channel_binding().is_some()
+                && client.channel_binding() == server.channel_binding()
+        );
         assert_eq!(client.peer(), None);
         let peer = server.peer().unwrap();
         assert_eq!(peer.uris, ["lanefs:store"]);
@@ -137,7 +144,7 @@ fn both_show_certificates_and_the_server_knows_whose() {
 }
 
 #[test]
-fn chains_as_long_as_they_may_be_fit_in_flights_and_longer_ones_are_refused() {
+fn chains_of_maximum_length_fit_a_flight_and_longer_ones_are_refused() {
     let root = Ca::new("root");
     let below = |comment_bytes| {
         let mut ca = root.below("1", comment_bytes);
@@ -146,7 +153,7 @@ fn chains_as_long_as_they_may_be_fit_in_flights_and_longer_ones_are_refused() {
         }
         ca
     };
-    // Five certificates, of more than one record.
+    // Five certificates, in more than one record.
     let ca = below(3500);
     assert!(ca.between.len() > RECORD_BYTES_MAX);
     let (client, server) = (ca.sign(CLIENT, &root, same), ca.sign(SERVER, &root, same));
@@ -159,10 +166,10 @@ fn chains_as_long_as_they_may_be_fit_in_flights_and_longer_ones_are_refused() {
         let (chain, key) = (chain + &ca.between, key.serialize_pem());
         let (chain, key) = (chain.as_bytes(), key.as_bytes());
         let (part, error) =
-            Certificates::of_pem(Pem { chain, key, roots: root.pem.as_bytes() }).unwrap_err();
-        assert_eq!(part, Part::Chain);
+            Certificates::from_pem(Pem { chain, key, roots: root.pem.as_bytes() }).unwrap_err();
+        assert_eq!(part, PemPart::Chain);
         assert!(error.to_string().contains("at most 5"), "{error}");
-        // Somebody else may send it all the same.
+        // A peer may send such a chain all the same.
         let mut long = root.sign(CLIENT, &root, same);
         long.chain.extend(CertificateDer::pem_slice_iter(chain).skip(1).map(Result::unwrap));
         let (client, server) = ends(&long, &root.sign(SERVER, &root, same));
@@ -172,13 +179,13 @@ fn chains_as_long_as_they_may_be_fit_in_flights_and_longer_ones_are_refused() {
 }
 
 #[test]
-fn certificates_that_are_no_good_are_refused_and_both_ends_know_why() {
+fn invalid_certificates_are_refused_with_the_reason_at_both_ends() {
     let (ca, other, twin) = (Ca::new("root"), Ca::new("other"), Ca::new("root"));
     let good = |purpose| ca.sign(purpose, &ca, same);
     let named = |params: &mut CertificateParams| {
         params.subject_alt_names = vec![SanType::DnsName("elsewhere".try_into().unwrap())];
     };
-    for (bad, flaw, heard) in [
+    for (bad, flaw, received) in [
         (other.sign(CLIENT, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (twin.sign(CLIENT, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (ca.sign(CLIENT, &ca, expired), Flaw::Expired, Flaw::Expired),
@@ -188,10 +195,10 @@ fn certificates_that_are_no_good_are_refused_and_both_ends_know_why() {
         let (client, server) = ends(&bad, &good(SERVER));
         let ((_, at_client), (server, at_server)) = shake(&client, &server, usize::MAX);
         assert_eq!(at_server, Err(Fault::Certificate(flaw)));
-        assert_eq!(at_client, Err(Fault::OwnCertificate(heard)));
-        assert!(server.peer().is_none() && server.channel().is_none());
+        assert_eq!(at_client, Err(Fault::OwnCertificate(received)));
+        assert!(server.peer().is_none() && server.channel_binding().is_none());
     }
-    for (bad, flaw, heard) in [
+    for (bad, flaw, received) in [
         (other.sign(SERVER, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (twin.sign(SERVER, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
         (ca.sign(SERVER, &ca, expired), Flaw::Expired, Flaw::Expired),
@@ -202,19 +209,19 @@ fn certificates_that_are_no_good_are_refused_and_both_ends_know_why() {
         let (client, server) = ends(&good(CLIENT), &bad);
         let ((client, at_client), (_, at_server)) = shake(&client, &server, usize::MAX);
         assert_eq!(at_client, Err(Fault::Certificate(flaw)));
-        assert_eq!(at_server, Err(Fault::OwnCertificate(heard)));
-        assert!(client.channel().is_none());
+        assert_eq!(at_server, Err(Fault::OwnCertificate(received)));
+        assert!(client.channel_binding().is_none());
     }
 }
 
 #[test]
-fn each_client_is_served_as_it_can_be_and_told_where_it_cannot() {
+fn each_kind_of_client_is_served_or_gets_an_alert() {
     let ca = Ca::new("root");
     let certificates = ca.sign(SERVER, &ca, same);
     let (certified, of_certificates) = ends(&ca.sign(CLIENT, &ca, same), &certificates);
-    let secret = Client::of_any_key().unwrap();
+    let secret = Client::with_any_key().unwrap();
     let both = of_certificates.clone().and_new_key().unwrap();
-    let of_key = Server::of_new_key().unwrap();
+    let of_key = Server::with_new_key().unwrap();
     for (client, server, known) in
         [(&certified, &both, true), (&secret, &both, false), (&certified, &of_certificates, true)]
     {
@@ -232,7 +239,7 @@ fn each_client_is_served_as_it_can_be_and_told_where_it_cannot() {
 }
 
 #[test]
-fn garbage_at_any_place_of_a_handshake_with_certificates_ends_it_and_opens_nothing() {
+fn garbage_anywhere_in_a_certificate_handshake_never_opens_a_connection() {
     let ca = Ca::new("root");
     let (client, server) = ends(&ca.sign(CLIENT, &ca, same), &ca.sign(SERVER, &ca, same));
     let mut number = 7_u64;
@@ -246,11 +253,11 @@ fn garbage_at_any_place_of_a_handshake_with_certificates_ends_it_and_opens_nothi
         let mut server = Seal::server(&server);
         let mut flight = first;
         let mut seal = &mut server;
-        // What is changed: the client's hello, the server's flight, the client's last one.
+        // Changes the client's hello, the server's flight, or the client's last flight.
         for step in 0..round % 3 {
             let mut answer = Vec::new();
-            seal.hear(&flight);
-            seal.shake(&mut answer).unwrap();
+            seal.push_received(&flight);
+            seal.advance_handshake(&mut answer).unwrap();
             flight = answer;
             seal = if step == 0 { &mut client } else { &mut server };
         }
@@ -261,12 +268,12 @@ fn garbage_at_any_place_of_a_handshake_with_certificates_ends_it_and_opens_nothi
         }
         flight.truncate(1 + roll() % (2 * flight.len()));
         let mut out = Vec::new();
-        seal.hear(&flight);
-        let shaken = seal.shake(&mut out);
-        let is_open = matches!(shaken, Ok(Shaken::Open(_)));
-        // A head's version is for old software to look at, and changes nothing.
+        seal.push_received(&flight);
+        let progress = seal.advance_handshake(&mut out);
+        let is_open = matches!(progress, Ok(HandshakeProgress::Open(_)));
+        // The version in a record's header is ignored by TLS 1.3.
         let heads_only = whole.iter().zip(&flight).filter(|(one, other)| one != other).count() < 3;
         assert!(!is_open || flight.starts_with(&whole) || heads_only, "round {round}");
-        assert!(out.len() < 8192 && seal.room(0).len() <= 64 * 1024);
+        assert!(out.len() < 8192 && seal.recv_space(0).len() <= 64 * 1024);
     }
 }

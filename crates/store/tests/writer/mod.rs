@@ -266,12 +266,12 @@ pub(crate) fn write<F: FnMut(u64)>(
     writer: &mut Writer<F>,
 ) -> Vec<String> {
     let mut keeper = Keeper::new(cold.clone(), pace, 1);
-    let post = Mesh::posts(1).unwrap().pop().unwrap();
+    let mailbox = Mesh::mailboxes(1).unwrap().pop().unwrap();
     let (file, start_offset) = store.new_logs(cold, 1, 256 << 10).unwrap().remove(0);
-    let feed = Some(keeper.feed(post.waker(), start_offset));
+    let feed = Some(keeper.feed(mailbox.waker(), start_offset));
     let (file, reserve_bytes) = (file.into(), 256 << 10);
     let mut config = ring::Config::new(LaneId(0));
-    config.post = Some(post);
+    config.mailbox = Some(mailbox);
     config.log = Some(LogFile { file, start_offset, reserve_bytes, feed });
     store.remove_earlier_logs().unwrap();
     let heard = Arc::clone(&writer.alarms);

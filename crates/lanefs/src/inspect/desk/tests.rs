@@ -3,7 +3,7 @@
 
 use super::{COUNT_MAX, Desk, IDLE_MAX, News, Spawn};
 use interface::ConnId;
-use ring::InspectAsk;
+use ring::InspectRequest;
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read as _};
 use std::process::{Child, Command, Stdio};
@@ -51,7 +51,7 @@ const CHECK: Inspect = Inspect::Start(Inspection::Check { json: false, skip_cont
 impl Scene {
     fn say(&self, conn: u64, ask: Option<Inspect>) {
         let (lane, conn) = (LaneId(3), ConnId(conn));
-        self.asks.send(News::Ask(InspectAsk { lane, conn, ask })).unwrap();
+        self.asks.send(News::Ask(InspectRequest { lane, conn, inspect: ask })).unwrap();
     }
 
     /// What it is answered: a status, whether it is the end, and bytes.

@@ -1,10 +1,10 @@
-//! The lane itself reads and writes, and nobody else is served meanwhile.
+//! The lane's thread reads and writes, and serves nothing meanwhile.
 
 use super::super::files;
-use super::{Bell, Engine, Handed, Token, Work};
+use super::{Engine, Offloaded, Token, Wakeup, Work};
 use interface::Errno;
 
-/// What has ended and was not taken.
+/// Completed operations that were not taken.
 #[derive(Default)]
 pub(super) struct Inline {
     ended: Vec<(Token, Result<u32, Errno>)>,
@@ -23,7 +23,7 @@ impl Engine for Inline {
         self.ended.drain(..).for_each(|(token, result)| taken(token, result));
     }
 
-    fn bell(&self) -> Option<&Bell> {
+    fn wakeup(&self) -> Option<&Wakeup> {
         None
     }
 
@@ -32,8 +32,8 @@ impl Engine for Inline {
         true
     }
 
-    fn handed(&self) -> Handed {
-        Handed::default()
+    fn offloaded(&self) -> Offloaded {
+        Offloaded::default()
     }
 
     fn call_count(&self) -> u64 {

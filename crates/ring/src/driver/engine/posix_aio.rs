@@ -1,16 +1,16 @@
-//! glibc's POSIX AIO: `aio_read` and `aio_write`, each of which is told of by a new thread of glibc's
-//! (SIGEV_THREAD), as PVFS2 used it.
+//! glibc's POSIX AIO: `aio_read` and `aio_write`, whose completions glibc notifies by a new thread
+//! each (SIGEV_THREAD), as PVFS2 used it.
 //!
-//! glibc has threads of its own, a few for the process, and gives those operations that name one
-//! descriptor to one of them, which does them one after the other. Nothing is in the way of that here.
-//! Invariants: a control block and what it names stay until `aio_error` says that the operation has
-//! ended, and the block itself until it was told of as well; a telling that was lost (glibc says nothing
-//! when it has no thread for it) costs time, no answer: what is under way is looked at now and then.
+//! glibc has a few threads for the process and gives the operations of one descriptor to one of
+//! them, which performs them sequentially. Invariants: a control block and what it names stay valid
+//! until `aio_error` reports the end, and the block itself until the notification too; a lost
+//! notification (glibc reports nothing if it has no thread for it) costs time, not a completion,
+//! because operations in flight are polled now and then.
 
 use super::super::files;
+use super::super::notices::Notices;
 use super::super::pool::END;
-use super::super::told::Told;
-use super::{Bell, Engine, Handed, Op, Token, Work};
+use super::{Engine, Offloaded, Op, Token, Wakeup, Work};
 use crate::number::{errno_from_raw, u32_of, u64_of, usize_of};
 use crate::pin::{may_run_on, usable_cores};
 use interface::Errno;
@@ -21,14 +21,14 @@ use std::mem::offset_of;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// How long what is under way is not looked at, if nothing is told.
-const LOOK: Duration = Duration::from_millis(100);
-/// Operations of a lane that glibc has at a time; it queues them without a limit of its own.
+/// Interval of polling operations in flight without a notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Operations of a lane that glibc has at a time; glibc's own queue has no limit.
 const UNDER_WAY_COUNT_MAX: usize = 4096;
-/// Of the threads that tell.
+/// Stack of the notification threads.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// `struct sigevent` of a notification by a thread, whose last fields libc does not name.
+/// `struct sigevent` with SIGEV_THREAD; libc does not name its last fields.
 #[repr(C)]
 struct ThreadEvent {
     value: libc::sigval,
@@ -51,48 +51,49 @@ const _: () = {
     );
 };
 
-/// Who is to be told; gone when the lane is.
-type Ear = Weak<Told<Arc<Block>>>;
+/// The lane to notify; dead once the lane has ended.
+type LaneNotices = Weak<Notices<Arc<Block>>>;
 
-/// An operation that glibc has.
+/// An operation in glibc.
 struct Block {
-    /// glibc's until `aio_error` says that it has ended; then the lane's.
+    /// Owned by glibc until `aio_error` reports the end, then by the lane.
     control: UnsafeCell<libc::aiocb>,
     token: Token,
-    /// Where the lane has it.
+    /// Its index in the lane's list.
     index: usize,
-    ear: Ear,
+    lane: LaneNotices,
 }
 
-// SAFETY: the control block is touched by glibc, which has locks for it, and by the lane's thread; the
-// memory that it names stays until the completion was reaped (`Driver::queue`). All else is read only.
+// SAFETY: the control block is touched by glibc, which locks it, and by the lane's thread; the
+// memory that it names stays valid until the completion was reaped (`Driver::queue`). Other fields
+// are only read.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
-/// Called once for an operation, by a thread that glibc has started for it.
+/// The notification of an operation, on a thread that glibc has started for it.
 extern "C" fn on_ended(value: libc::sigval) {
-    // SAFETY: `begin` gave this reference away for this one call.
+    // SAFETY: `begin` passed this reference to this one call.
     let block = unsafe { Arc::from_raw(value.sival_ptr.cast_const().cast::<Block>()) };
-    if let Some(told) = block.ear.upgrade() {
-        told.tell(block);
+    if let Some(notices) = block.lane.upgrade() {
+        notices.push(block);
     }
 }
 
-/// Attributes of the threads that tell: nobody waits for them, and they need little.
+/// Attributes of the notification threads: detached, with a small stack.
 fn attributes() -> *const libc::pthread_attr_t {
     struct Attributes(libc::pthread_attr_t);
-    // SAFETY: they are not changed once they were made; reading them from many threads is pthread's
-    // own promise.
+    // SAFETY: they are not changed after initialisation; pthread allows concurrent reads.
     unsafe impl Send for Attributes {}
     // SAFETY: as above.
     unsafe impl Sync for Attributes {}
     static MADE: OnceLock<Attributes> = OnceLock::new();
     let made = MADE.get_or_init(|| {
-        // SAFETY: zeros are a value of these plain bytes, which `init` writes before they are used.
+        // SAFETY: zeros are valid for these plain bytes, which `init` overwrites before they are
+        // used.
         let mut made: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
         let at = &raw mut made;
-        // SAFETY: `at` is ours, here and below. The calls fail only for values that are not allowed.
+        // SAFETY: `at` is ours, here and below. The calls fail only for invalid values.
         unsafe { libc::pthread_attr_init(at) };
         // SAFETY: as above.
         unsafe { libc::pthread_attr_setdetachstate(at, libc::PTHREAD_CREATE_DETACHED) };
@@ -103,42 +104,42 @@ fn attributes() -> *const libc::pthread_attr_t {
     &raw const made.0
 }
 
-/// A lane's operations that glibc has.
+/// A lane's operations in glibc.
 pub(super) struct PosixAio {
-    told: Arc<Told<Arc<Block>>>,
+    notices: Arc<Notices<Arc<Block>>>,
     blocks: Vec<Option<Arc<Block>>>,
     free: Vec<usize>,
     waiting: VecDeque<Work>,
-    /// Ended without glibc.
+    /// Completed without glibc.
     ended: Vec<(Token, Result<u32, Errno>)>,
     spare: Vec<Arc<Block>>,
-    /// When something was told, or all was looked at.
-    heard: Instant,
-    /// Where glibc's threads may run, and the lane itself; empty where that is the same.
+    /// Time of the last notification or poll.
+    notified_at: Instant,
+    /// Cores of glibc's threads; empty where they are those of the lane.
     cores: Vec<u16>,
     own_cores: Vec<u16>,
     is_away: bool,
-    handed_count: u64,
-    /// Threads that have told.
+    offloaded_count: u64,
+    /// Notification threads so far.
     thread_count: u64,
     call_count: u64,
 }
 
 impl PosixAio {
-    /// Where no cores are named, glibc's threads run where the lane does.
+    /// Without cores, glibc's threads run where the lane does.
     pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
         Ok(Self {
-            told: Arc::new(Told::new()?),
+            notices: Arc::new(Notices::new()?),
             blocks: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
             spare: Vec::new(),
-            heard: Instant::now(),
+            notified_at: Instant::now(),
             cores: cores.to_vec(),
             own_cores: usable_cores()?,
             is_away: false,
-            handed_count: 0,
+            offloaded_count: 0,
             thread_count: 0,
             call_count: 0,
         })
@@ -148,20 +149,21 @@ impl PosixAio {
         self.blocks.len() - self.free.len()
     }
 
-    fn go_on(&mut self) {
+    fn start_waiting(&mut self) {
         while self.under_way_count() < UNDER_WAY_COUNT_MAX {
             let Some(work) = self.waiting.pop_front() else { return };
-            match self.give(work) {
-                Ok(()) => self.handed_count += 1,
+            match self.submit(work) {
+                Ok(()) => self.offloaded_count += 1,
                 // It has no memory or no thread for it now.
                 Err(_) if self.under_way_count() > 0 => {
                     self.waiting.push_front(work);
                     return;
                 }
                 Err(_) => {
-                    // Better late than not at all.
+                    // Nothing in flight would retry it: the lane's thread does it.
                     self.call_count += 1;
-                    // SAFETY: whoever queued it vouches until the completion, which comes later.
+                    // SAFETY: the caller of `queue` vouches until the completion, which comes
+                    // later.
                     let result = unsafe { files::perform(work.op) };
                     self.ended.push((work.token, result));
                 }
@@ -169,16 +171,16 @@ impl PosixAio {
         }
     }
 
-    /// PrivilegedBits an operation to glibc, whose threads inherit where the giver may run.
-    fn give(&mut self, work: Work) -> Result<(), Errno> {
+    /// Passes an operation to glibc, whose threads inherit the cores of the calling thread.
+    fn submit(&mut self, work: Work) -> Result<(), Errno> {
         if !self.cores.is_empty() && !self.is_away {
             self.is_away = true;
             self.call_count += 1;
-            // Refused where a container allows fewer cores than the process was told.
+            // Refused where a container allows fewer cores than the process was given.
             may_run_on(&self.cores).ok();
         }
         if self.under_way_count() == 0 {
-            self.heard = Instant::now();
+            self.notified_at = Instant::now();
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(None);
@@ -188,23 +190,23 @@ impl PosixAio {
             control: UnsafeCell::new(control_of(work.op)),
             token: work.token,
             index,
-            ear: Arc::downgrade(&self.told),
+            lane: Arc::downgrade(&self.notices),
         });
         let control = block.control.get();
-        let told = Arc::into_raw(Arc::clone(&block));
+        let glibc_reference = Arc::into_raw(Arc::clone(&block));
         let event = ThreadEvent {
-            value: libc::sigval { sival_ptr: told.cast_mut().cast() },
+            value: libc::sigval { sival_ptr: glibc_reference.cast_mut().cast() },
             signal: 0,
             notify: libc::SIGEV_THREAD,
             function: on_ended,
             attributes: attributes(),
         };
-        let room = control.wrapping_byte_add(offset_of!(libc::aiocb, aio_sigevent));
-        // SAFETY: the block is not glibc's yet, and its event has room for this form of it.
-        unsafe { room.cast::<ThreadEvent>().write(event) };
+        let space = control.wrapping_byte_add(offset_of!(libc::aiocb, aio_sigevent));
+        // SAFETY: the block is not glibc's yet, and its event has space for this form of it.
+        unsafe { space.cast::<ThreadEvent>().write(event) };
         let given = if matches!(work.op, Op::Read { .. }) {
-            // SAFETY: the block stays until it has ended and was told of; the caller of `begin` vouches
-            // for the memory that it names until then.
+            // SAFETY: the block stays until it has ended and was notified; the caller of `begin`
+            // vouches for the memory that it names until then.
             unsafe { libc::aio_read(control) }
         } else {
             // SAFETY: as above.
@@ -215,12 +217,12 @@ impl PosixAio {
             return Ok(());
         }
         self.free.push(index);
-        // SAFETY: glibc refused it, so nobody will be told.
-        drop(unsafe { Arc::from_raw(told) });
+        // SAFETY: glibc refused the operation, so there will be no notification.
+        drop(unsafe { Arc::from_raw(glibc_reference) });
         Err(files::last_errno())
     }
 
-    /// Takes what came of a block, if it has ended and was not taken before.
+    /// Takes the result of a block, if it has ended and was not taken before.
     fn settle(
         &mut self,
         block: &Arc<Block>,
@@ -232,10 +234,10 @@ impl PosixAio {
             return false;
         }
         let control = block.control.get();
-        // SAFETY: the block was given to glibc and is still there.
+        // SAFETY: the block was given to glibc and still exists.
         let result = match unsafe { libc::aio_error(control) } {
             libc::EINPROGRESS => return false,
-            // SAFETY: it has ended, and this is asked once.
+            // SAFETY: the operation has ended, and its result is read once.
             0 => Ok(u32_of(usize_of(
                 u64::try_from(unsafe { libc::aio_return(control) }).unwrap_or(0),
             ))),
@@ -247,60 +249,60 @@ impl PosixAio {
         true
     }
 
-    /// Looks at all that is under way.
-    fn look(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
+    /// Checks all operations in flight.
+    fn poll_all(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
         let blocks: Vec<Arc<Block>> = self.blocks.iter().flatten().cloned().collect();
         for block in blocks {
             self.settle(&block, taken);
         }
-        self.heard = Instant::now();
+        self.notified_at = Instant::now();
     }
 }
 
 impl Engine for PosixAio {
     unsafe fn begin(&mut self, work: Work) {
         self.waiting.push_back(work);
-        self.go_on();
+        self.start_waiting();
     }
 
     fn begun(&mut self) {
         if std::mem::take(&mut self.is_away) {
             self.call_count += 1;
-            // The lane may always go back to where it was.
+            // Returning to the lane's former cores is always allowed.
             may_run_on(&self.own_cores).ok();
         }
     }
 
     fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
         self.ended.drain(..).for_each(|(token, result)| taken(token, result));
-        if self.under_way_count() == 0 && !self.told.bell().has_news() {
+        if self.under_way_count() == 0 && !self.notices.wakeup().has_notices() {
             return;
         }
         let mut spare = std::mem::take(&mut self.spare);
-        self.told.take(&mut spare);
+        self.notices.take(&mut spare);
         if !spare.is_empty() {
-            self.heard = Instant::now();
+            self.notified_at = Instant::now();
             self.thread_count += u64_of(spare.len());
             for block in spare.drain(..) {
                 self.settle(&block, taken);
             }
-        } else if self.heard.elapsed() >= LOOK {
-            self.look(taken);
+        } else if self.notified_at.elapsed() >= POLL_INTERVAL {
+            self.poll_all(taken);
         }
         self.spare = spare;
         if !self.waiting.is_empty() {
-            self.go_on();
+            self.start_waiting();
             self.begun();
             self.ended.drain(..).for_each(|(token, result)| taken(token, result));
         }
     }
 
-    fn bell(&self) -> Option<&Bell> {
-        Some(self.told.bell())
+    fn wakeup(&self) -> Option<&Wakeup> {
+        Some(self.notices.wakeup())
     }
 
     fn sleep_ns_max(&self) -> Option<u64> {
-        let look_ns = u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX);
+        let look_ns = u64::try_from(POLL_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
         (self.under_way_count() > 0).then_some(look_ns)
     }
 
@@ -312,11 +314,11 @@ impl Engine for PosixAio {
             let control = block.control.get();
             // SAFETY: the block was given to glibc, which does not change its descriptor.
             let file = unsafe { (*control).aio_fildes };
-            // SAFETY: as above. What has begun goes on, which is waited for below.
+            // SAFETY: as above. Operations that have begun continue, and are waited for below.
             unsafe { libc::aio_cancel(file, control) };
         }
         loop {
-            self.look(&mut |_, _| {});
+            self.poll_all(&mut |_, _| {});
             let Some(block) = self.blocks.iter().flatten().next() else { return true };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -327,17 +329,17 @@ impl Engine for PosixAio {
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
             let list = [block.control.get().cast_const()];
-            // SAFETY: one block, which stays while this waits, and a time that is ours. Why it returns is
-            // seen above.
+            // SAFETY: one block, which stays valid while this waits, and a timeout of our own. The
+            // reason of the return is checked above.
             unsafe { libc::aio_suspend(list.as_ptr(), 1, &raw const timeout) };
         }
     }
 
-    fn handed(&self) -> Handed {
-        Handed { handed_count: self.handed_count, thread_count: self.thread_count }
+    fn offloaded(&self) -> Offloaded {
+        Offloaded { offloaded_count: self.offloaded_count, thread_count: self.thread_count }
     }
 
-    /// What glibc calls for an operation is not known.
+    /// The system calls of glibc for an operation are unknown.
     fn call_count(&self) -> u64 {
         self.call_count
     }
@@ -359,12 +361,12 @@ fn control_of(op: Op) -> libc::aiocb {
     } else {
         panic!("{op:?} neither reads nor writes")
     };
-    // SAFETY: all of it is numbers and pointers, of which zeros are values.
+    // SAFETY: all of it is numbers and pointers, for which zeros are valid.
     let mut control: libc::aiocb = unsafe { std::mem::zeroed() };
     control.aio_fildes = file;
     control.aio_buf = at.cast();
     control.aio_nbytes = piece_bytes as usize;
-    // One that is too far is what the kernel is to say of it.
+    // The kernel reports an offset that is too large.
     control.aio_offset = i64::try_from(offset).unwrap_or(-1);
     control
 }
@@ -376,7 +378,7 @@ mod tests {
     use crate::driver::Kind;
     use std::os::fd::AsRawFd as _;
 
-    /// What is taken.
+    /// Takes all results.
     fn taken(aio: &mut PosixAio) -> Vec<Result<u32, Errno>> {
         let mut results = Vec::new();
         aio.take(&mut |_, result| results.push(result));
@@ -384,30 +386,30 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_nobody_tells_is_found_and_one_that_is_told_late_counts_once() {
+    fn a_lost_notification_is_found_by_polling_and_a_late_one_counts_once() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        let mut room = [0; 64];
-        let (at, file) = (room.as_mut_ptr(), file.as_raw_fd());
+        let mut space = [0; 64];
+        let (at, file) = (space.as_mut_ptr(), file.as_raw_fd());
         let op = Op::Read { file, at, read_bytes: 64, offset: 0, direct: false, cached: false };
         let mut aio = PosixAio::new(&[]).unwrap();
-        // SAFETY: room and file live until the end of this test, which takes what comes of it.
+        // SAFETY: memory and file live until the end of this test, which takes the result.
         unsafe { aio.begin(Work { token: Token::new(Kind::Job, 1), op }) };
         aio.begun();
-        while !aio.told.bell().has_news() {
+        while !aio.notices.wakeup().has_notices() {
             std::thread::yield_now();
         }
         let mut lost = Vec::new();
-        aio.told.take(&mut lost);
+        aio.notices.take(&mut lost);
         assert_eq!((lost.len(), aio.sleep_ns_max()), (1, Some(100_000_000)));
-        // Heard of a moment ago, however long this test has waited by now.
-        aio.heard = Instant::now() + Duration::from_secs(3600);
-        assert_eq!(taken(&mut aio), [], "it is not looked at all the time");
-        aio.heard = Instant::now().checked_sub(LOOK).unwrap();
+        // As if notified just now, however long this test has waited.
+        aio.notified_at = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(taken(&mut aio), [], "operations are not polled all the time");
+        aio.notified_at = Instant::now().checked_sub(POLL_INTERVAL).unwrap();
         assert_eq!(taken(&mut aio), [Ok(64)]);
-        assert_eq!(&room[1..4], b"ELF");
+        assert_eq!(&space[1..4], b"ELF");
         assert_eq!(aio.sleep_ns_max(), None, "nothing is under way");
         for block in lost {
-            aio.told.tell(block);
+            aio.notices.push(block);
         }
         assert_eq!(taken(&mut aio), []);
         assert!(aio.end());

@@ -1,17 +1,17 @@
-//! Threads that stay: each takes what came first, of whichever file.
+//! A pool of worker threads: each takes the oldest operation, of any file.
 
 use super::super::pool::Pool;
-use super::{Bell, Engine, Handed, Token, Work};
+use super::{Engine, Offloaded, Token, Wakeup, Work};
 use interface::Errno;
 use std::io;
 
-/// Threads of a lane, and so operations that the kernel has of it at a time; what is more waits.
+/// Threads of a lane, and so its operations in the kernel at a time; further ones wait.
 const THREAD_COUNT_MAX: usize = 16;
 
-/// A lane's threads for objects.
+/// A lane's worker threads for objects.
 pub(super) struct Stay {
     pool: Pool,
-    handed_count: u64,
+    offloaded_count: u64,
     call_count: u64,
 }
 
@@ -19,13 +19,13 @@ impl Stay {
     pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
         let mut pool = Pool::new("objects", THREAD_COUNT_MAX)?;
         pool.work_on(cores);
-        Ok(Self { pool, handed_count: 0, call_count: 0 })
+        Ok(Self { pool, offloaded_count: 0, call_count: 0 })
     }
 }
 
 impl Engine for Stay {
     unsafe fn begin(&mut self, work: Work) {
-        self.handed_count += 1;
+        self.offloaded_count += 1;
         // SAFETY: the caller vouches.
         self.call_count += unsafe { self.pool.begin(work.token, work.op) };
     }
@@ -34,16 +34,16 @@ impl Engine for Stay {
         self.pool.take(taken);
     }
 
-    fn bell(&self) -> Option<&Bell> {
-        Some(self.pool.bell())
+    fn wakeup(&self) -> Option<&Wakeup> {
+        Some(self.pool.wakeup())
     }
 
     fn end(&mut self) -> bool {
         self.pool.end()
     }
 
-    fn handed(&self) -> Handed {
-        Handed { handed_count: self.handed_count, thread_count: self.pool.thread_count() }
+    fn offloaded(&self) -> Offloaded {
+        Offloaded { offloaded_count: self.offloaded_count, thread_count: self.pool.thread_count() }
     }
 
     fn call_count(&self) -> u64 {

@@ -1,25 +1,25 @@
-//! A new thread for each operation, which nobody waits for (PVFS2 developers list, 2006: alternate AIO).
+//! A new detached thread for each operation (PVFS2 developers list, 2006: alternate AIO).
 //!
-//! Invariants: no more than [`THREAD_COUNT_MAX`] are under way at a time, what came first begins first;
-//! where no thread is to be had, what is under way goes on with what waits, and where nothing is, the
-//! lane does it.
+//! Invariants: at most [`THREAD_COUNT_MAX`] run at a time, and operations start in order; if a
+//! thread cannot be started, a running thread continues with the waiting operations, and if none
+//! runs, the lane's thread does them.
 
 use super::super::files;
+use super::super::notices::{Notices, lock};
 use super::super::pool::{Answering, END, Ended, STACK_BYTES};
-use super::super::told::{Told, lock};
-use super::{Bell, Engine, Handed, Token, Work};
+use super::{Engine, Offloaded, Token, Wakeup, Work};
 use crate::pin::may_run_on;
 use interface::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Threads of a lane under way at a time.
+/// Maximum of a lane's running threads.
 const THREAD_COUNT_MAX: usize = 256;
 
 struct Shared {
-    told: Told<Ended>,
-    /// Threads that have not told yet.
+    notices: Notices<Ended>,
+    /// Threads that have not pushed their result yet.
     running_count: Mutex<usize>,
     less: Condvar,
 }
@@ -27,43 +27,44 @@ struct Shared {
 impl Shared {
     fn perform(&self, work: Work) {
         let answering = Answering;
-        // SAFETY: whoever queued it vouches until the completion is reaped, which is told below.
+        // SAFETY: the caller of `queue` vouches until the completion is reaped, which is pushed
+        // below.
         let result = unsafe { files::perform(work.op) };
-        self.told.tell(Ended { work, result });
+        self.notices.push(Ended { work, result });
         *lock(&self.running_count) -= 1;
         self.less.notify_all();
         drop(answering);
     }
 }
 
-/// A lane's operations under way.
+/// A lane's operations in flight.
 pub(super) struct ThreadPerOp {
     shared: Arc<Shared>,
-    /// Begun and not taken.
+    /// Started and not taken.
     under_way_count: usize,
     waiting: VecDeque<Work>,
     cores: Arc<[u16]>,
     spare: Vec<Ended>,
-    handed_count: u64,
+    offloaded_count: u64,
     thread_count: u64,
 }
 
 impl ThreadPerOp {
-    /// Where no cores are named, threads run where the lane does.
+    /// Without cores, threads run where the lane does.
     pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
         let (running_count, less) = (Mutex::new(0), Condvar::new());
         Ok(Self {
-            shared: Arc::new(Shared { told: Told::new()?, running_count, less }),
+            shared: Arc::new(Shared { notices: Notices::new()?, running_count, less }),
             under_way_count: 0,
             waiting: VecDeque::new(),
             cores: cores.into(),
             spare: Vec::new(),
-            handed_count: 0,
+            offloaded_count: 0,
             thread_count: 0,
         })
     }
 
-    fn go_on(&mut self) {
+    fn start_waiting(&mut self) {
         while self.under_way_count < THREAD_COUNT_MAX {
             let Some(work) = self.waiting.pop_front() else { return };
             *lock(&self.shared.running_count) += 1;
@@ -74,7 +75,7 @@ impl ThreadPerOp {
                 self.waiting.push_front(work);
                 return;
             } else {
-                // Better late than not at all.
+                // No thread can be started: the lane's thread does it.
                 self.shared.perform(work);
             }
             self.under_way_count += 1;
@@ -85,7 +86,7 @@ impl ThreadPerOp {
         let (shared, cores) = (Arc::clone(&self.shared), Arc::clone(&self.cores));
         let started = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             if !cores.is_empty() {
-                // Refused where a container allows fewer cores than the process was told.
+                // Refused where a container allows fewer cores than the process was given.
                 may_run_on(&cores).ok();
             }
             shared.perform(work);
@@ -96,13 +97,13 @@ impl ThreadPerOp {
 
 impl Engine for ThreadPerOp {
     unsafe fn begin(&mut self, work: Work) {
-        self.handed_count += 1;
+        self.offloaded_count += 1;
         self.waiting.push_back(work);
-        self.go_on();
+        self.start_waiting();
     }
 
     fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
-        self.shared.told.take(&mut self.spare);
+        self.shared.notices.take(&mut self.spare);
         if self.spare.is_empty() {
             return;
         }
@@ -110,11 +111,11 @@ impl Engine for ThreadPerOp {
         for Ended { work, result } in self.spare.drain(..) {
             taken(work.token, result);
         }
-        self.go_on();
+        self.start_waiting();
     }
 
-    fn bell(&self) -> Option<&Bell> {
-        Some(self.shared.told.bell())
+    fn wakeup(&self) -> Option<&Wakeup> {
+        Some(self.shared.notices.wakeup())
     }
 
     fn end(&mut self) -> bool {
@@ -125,11 +126,11 @@ impl Engine for ThreadPerOp {
         *running == 0
     }
 
-    fn handed(&self) -> Handed {
-        Handed { handed_count: self.handed_count, thread_count: self.thread_count }
+    fn offloaded(&self) -> Offloaded {
+        Offloaded { offloaded_count: self.offloaded_count, thread_count: self.thread_count }
     }
 
-    /// A thread that is started counts as one call.
+    /// Starting a thread counts as one call.
     fn call_count(&self) -> u64 {
         self.thread_count
     }

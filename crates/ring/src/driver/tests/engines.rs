@@ -1,13 +1,13 @@
-//! Every engine beside every driver: the same answers, wake-ups and ends.
+//! Every engine beside every driver: the same results, wakeups and shutdown.
 
 use super::files::{Dir, token, write};
 use super::*;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 
-fn read(file: &File, room: &mut [u8], offset: u64) -> Op {
-    let (file, at) = (file.as_raw_fd(), room.as_mut_ptr());
-    let read_bytes = u32::try_from(room.len()).unwrap();
+fn read(file: &File, space: &mut [u8], offset: u64) -> Op {
+    let (file, at) = (file.as_raw_fd(), space.as_mut_ptr());
+    let read_bytes = u32::try_from(space.len()).unwrap();
     Op::Read { file, at, read_bytes, offset, direct: false, cached: false }
 }
 
@@ -17,7 +17,7 @@ fn new_file(folder: &Dir) -> File {
 }
 
 #[test]
-fn what_is_written_is_read_up_to_the_end_and_errors_are_the_kernels() {
+fn written_bytes_are_read_up_to_the_end_with_the_kernels_errors() {
     on_every_engine("what_is_written_is_read", |rig| {
         let folder = Dir::new(&format!("engine-{}", rig.engine.text()), rig.kind());
         let file = new_file(&folder);
@@ -35,7 +35,7 @@ fn what_is_written_is_read_up_to_the_end_and_errors_are_the_kernels() {
 }
 
 #[test]
-fn every_one_of_many_on_one_file_is_answered_once() {
+fn many_operations_on_one_file_complete_once_each() {
     const COUNT: usize = 700;
     on_every_engine("every_one_of_many", |rig| {
         let folder = Dir::new(&format!("engine-many-{}", rig.engine.text()), rig.kind());
@@ -54,14 +54,14 @@ fn every_one_of_many_on_one_file_is_answered_once() {
         answered.sort_unstable();
         assert!(answered.iter().copied().eq(0..u32::try_from(COUNT).unwrap()));
         assert!(fs::read(folder.0.join("file")).unwrap() == bytes.concat());
-        let Handed { handed_count, thread_count } = rig.driver.handed();
+        let Offloaded { offloaded_count, thread_count } = rig.driver.offloaded();
         match rig.engine {
-            IoEngine::Inline => assert_eq!((handed_count, thread_count), (0, 0)),
-            IoEngine::Pool => assert!(handed_count == 700 && (1..=16).contains(&thread_count)),
-            IoEngine::ThreadPerOp => assert_eq!((handed_count, thread_count), (700, 700)),
-            IoEngine::PosixAio => assert!(handed_count == 700 && thread_count <= 700),
+            IoEngine::Inline => assert_eq!((offloaded_count, thread_count), (0, 0)),
+            IoEngine::Pool => assert!(offloaded_count == 700 && (1..=16).contains(&thread_count)),
+            IoEngine::ThreadPerOp => assert_eq!((offloaded_count, thread_count), (700, 700)),
+            IoEngine::PosixAio => assert!(offloaded_count == 700 && thread_count <= 700),
             IoEngine::Auto | IoEngine::Uring => {
-                assert!(rig.kind() == DriverKind::Epoll || handed_count == 0);
+                assert!(rig.kind() == DriverKind::Epoll || offloaded_count == 0);
             }
         }
     });
@@ -74,7 +74,7 @@ fn an_engine_wakes_a_lane_that_sleeps() {
         let file = new_file(&folder);
         let mut back = [0];
         for index in 0..200_u64 {
-            // With nothing else to wake it, a sleep for ever hangs the test.
+            // Without another wakeup, an endless wait hangs the test.
             assert_eq!(rig.ask(JOB, write(&file, b"x", index, false)), Ok(1));
             assert_eq!(rig.ask(JOB, read(&file, &mut back, index)), Ok(1));
         }
@@ -82,12 +82,12 @@ fn an_engine_wakes_a_lane_that_sleeps() {
 }
 
 #[test]
-fn a_lane_sleeps_while_an_engine_has_nothing_to_tell() {
+fn a_lane_sleeps_while_an_engine_has_no_completions() {
     on_every_engine("a_lane_sleeps", |rig| {
         let folder = Dir::new(&format!("engine-sleep-{}", rig.engine.text()), rig.kind());
         let file = new_file(&folder);
         assert_eq!(rig.ask(JOB, write(&file, b"x", 0, false)), Ok(1));
-        // The bell that was rung may be heard first.
+        // A pending wakeup may be read first.
         let count = rig.sleep_count(Duration::from_millis(20));
         assert!(count <= 4, "{count}");
         assert!(rig.reaped.is_empty());
@@ -95,11 +95,11 @@ fn a_lane_sleeps_while_an_engine_has_nothing_to_tell() {
 }
 
 #[test]
-fn the_end_waits_for_what_an_engine_has() {
+fn quiescing_waits_for_operations_of_an_engine() {
     on_every_engine("the_end_waits", |rig| {
         let folder = Dir::new(&format!("engine-end-{}", rig.engine.text()), rig.kind());
         let file = new_file(&folder);
-        // Longer than the driver, whatever comes of it.
+        // It outlives the driver, whatever the result.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
         for index in 0..64 {
             rig.queue(token(index), write(&file, bytes, index as u64 * 65_536, false));
@@ -109,7 +109,7 @@ fn the_end_waits_for_what_an_engine_has() {
         assert!(rig.driver.quiesce());
         let before = fs::read(folder.0.join("file")).unwrap();
         assert!(before.iter().all(|byte| [0, 3].contains(byte)));
-        // Nobody writes any more.
+        // Nothing writes any more.
         file.set_len(0).unwrap();
         let name = format!("objects-{}", rustix::thread::gettid().as_raw_nonzero());
         assert!(!lives(&name), "no thread is left");
@@ -118,11 +118,11 @@ fn the_end_waits_for_what_an_engine_has() {
 }
 
 #[test]
-fn an_engine_that_is_not_to_be_had_is_refused_with_what_to_do() {
+fn an_unavailable_engine_is_refused_with_a_remedy() {
     let refused = IoEngine::Uring.check(DriverKind::Epoll).unwrap_err().to_string();
     assert!(refused.contains("--driver io-uring") && refused.contains("--io-engine"), "{refused}");
     let mut driver = Driver::new(DriverChoice::Only(DriverKind::Epoll), false).unwrap();
-    assert!(driver.take_engine(IoEngine::Uring).is_err());
+    assert!(driver.set_engine(IoEngine::Uring).is_err());
     for kind in DriverKind::ALL {
         for engine in [IoEngine::Auto, IoEngine::Pool, IoEngine::ThreadPerOp, IoEngine::Inline] {
             assert!(engine.check(kind).is_ok());

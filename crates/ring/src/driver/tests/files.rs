@@ -1,4 +1,4 @@
-//! Files: what is done at once, what by a thread, and that the end waits for both.
+//! Files: operations done at once and by threads, and a shutdown that waits for both.
 
 use super::*;
 use std::fs::{self, File};
@@ -39,7 +39,7 @@ pub(super) fn write(file: &File, bytes: &[u8], offset: u64, durable: bool) -> Op
 }
 
 #[test]
-fn a_file_is_made_written_read_cut_and_removed() {
+fn a_file_is_created_written_read_truncated_and_removed() {
     on_both("a_file_is_made", |rig| {
         let folder = Dir::new("life", rig.kind());
         let dir = File::open(&folder.0).unwrap();
@@ -89,7 +89,7 @@ fn a_file_is_made_written_read_cut_and_removed() {
 }
 
 #[test]
-fn more_is_under_way_than_there_are_threads_and_each_is_answered_once() {
+fn more_operations_than_threads_complete_once_each() {
     const COUNT: usize = 300;
     on_both("more_is_under_way", |rig| {
         let folder = Dir::new("many", rig.kind());
@@ -112,11 +112,11 @@ fn more_is_under_way_than_there_are_threads_and_each_is_answered_once() {
 }
 
 #[test]
-fn what_a_thread_does_is_not_cancelled_but_waited_for() {
+fn an_operation_on_a_thread_is_waited_for_instead_of_cancelled() {
     on_both("what_a_thread_does", |rig| {
         let folder = Dir::new("end", rig.kind());
         let file = File::create_new(folder.0.join("file")).unwrap();
-        // Longer than the driver, whatever comes of it.
+        // It outlives the driver, whatever the result.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
         rig.queue(token(0), write(&file, bytes, 0, true));
         rig.enter(Wait::No);
@@ -140,7 +140,7 @@ fn a_thread_wakes_a_lane_that_sleeps() {
         let folder = Dir::new("wake", rig.kind());
         let file = File::create_new(folder.0.join("file")).unwrap();
         for index in 0..200 {
-            // With nothing else to wake it, a sleep for ever hangs the test.
+            // Without another wakeup, an endless wait hangs the test.
             assert_eq!(rig.ask(token(index), write(&file, b"x", 0, true)), Ok(1));
         }
         assert_eq!(rig.driver.call_count() > 0, rig.kind() == DriverKind::Epoll);

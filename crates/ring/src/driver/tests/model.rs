@@ -1,4 +1,4 @@
-//! Operations in a random order: both drivers do what a model of a socket and a file says.
+//! Random operations: both drivers do what a model of a socket and a file says.
 
 use super::*;
 use std::fs::File;
@@ -11,31 +11,31 @@ const SEED_COUNT: u64 = 40;
 const STEP_COUNT: usize = 80;
 const SPACE_BYTES: usize = 5000;
 
-/// What was asked and is not answered, and what it would be answered.
+/// The receive in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Asked {
+struct PendingRecv {
     space_bytes: usize,
     whole: bool,
 }
 
-/// A socket and a file, in this world and as they should be.
-struct World {
+/// A real socket and file, and their expected state.
+struct Fixture {
     socket: UnixStream,
     peer: UnixStream,
-    /// Sent by the peer and not received.
+    /// Bytes sent by the peer and not received.
     arrived: Vec<u8>,
     ended: bool,
-    asked: Option<Asked>,
-    room: Vec<u8>,
+    pending: Option<PendingRecv>,
+    space: Vec<u8>,
     file: File,
     contents: Vec<u8>,
-    dice: u64,
+    rng: fastrand::Rng,
 }
 
-/// What happened, to be held against the other driver.
+/// The trace, to be compared with the other driver's.
 type Log = Vec<(Kind, Result<u32, Errno>)>;
 
-impl World {
+impl Fixture {
     fn new(seed: u64) -> Self {
         let (socket, peer) = UnixStream::pair().unwrap();
         let dir = std::env::temp_dir();
@@ -49,28 +49,25 @@ impl World {
             peer,
             arrived: Vec::new(),
             ended: false,
-            asked: None,
-            room: vec![0; SPACE_BYTES],
+            pending: None,
+            space: vec![0; SPACE_BYTES],
             file: File::from(file.unwrap()),
             contents: Vec::new(),
-            dice: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            rng: fastrand::Rng::with_seed(seed),
         }
     }
 
     fn roll(&mut self, below: usize) -> usize {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        usize::try_from(self.dice % u64::try_from(below).unwrap()).unwrap()
+        self.rng.usize(..below)
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.roll(256).to_le_bytes()[0]).collect()
+        (0..count).map(|_| self.rng.u8(..)).collect()
     }
 
-    /// What a receive is answered, if it is.
+    /// The result of the receive in flight, if it must complete now.
     fn due(&self) -> Option<usize> {
-        let Asked { space_bytes, whole } = self.asked?;
+        let PendingRecv { space_bytes, whole } = self.pending?;
         let there_bytes = self.arrived.len();
         let is_due = self.ended || there_bytes >= space_bytes || (there_bytes > 0 && !whole);
         is_due.then_some(there_bytes.min(space_bytes))
@@ -88,16 +85,16 @@ impl World {
                 self.peer.shutdown(Shutdown::Write).unwrap();
                 self.ended = true;
             }
-            2 | 3 if self.asked.is_none() => {
+            2 | 3 if self.pending.is_none() => {
                 let space_bytes = 1 + self.roll(SPACE_BYTES);
                 let whole = self.roll(2) == 0;
-                self.asked = Some(Asked { space_bytes, whole });
+                self.pending = Some(PendingRecv { space_bytes, whole });
                 let socket = self.socket.as_raw_fd();
-                let room = &mut self.room[..space_bytes];
-                let op = if whole { recv_whole(socket, room) } else { recv(socket, room) };
+                let space = &mut self.space[..space_bytes];
+                let op = if whole { recv_whole(socket, space) } else { recv(socket, space) };
                 rig.queue(RECV, op);
             }
-            4 if self.asked.is_some() && self.due().is_none() => self.cancel(rig, log),
+            4 if self.pending.is_some() && self.due().is_none() => self.cancel(rig, log),
             5 => self.send(rig, log),
             6 => self.write(rig, log),
             7 => self.read(rig, log),
@@ -106,23 +103,23 @@ impl World {
         }
         if let Some(due_bytes) = self.due() {
             let result = rig.result(RECV);
-            assert_eq!(result, Ok(u32::try_from(due_bytes).unwrap()), "{:?}", self.asked);
+            assert_eq!(result, Ok(u32::try_from(due_bytes).unwrap()), "{:?}", self.pending);
             self.take(result, log);
         } else {
             rig.enter(Wait::No);
-            assert_eq!(rig.reaped, [], "nothing is due: {:?}", self.asked);
+            assert_eq!(rig.reaped, [], "nothing is due: {:?}", self.pending);
         }
     }
 
     fn take(&mut self, result: Result<u32, Errno>, log: &mut Log) {
         let taken = self.arrived.drain(..result.map_or(0, |count| count as usize));
-        assert!(taken.as_slice() == &self.room[..taken.len()]);
+        assert!(taken.as_slice() == &self.space[..taken.len()]);
         drop(taken);
-        self.asked = None;
+        self.pending = None;
         log.push((Kind::Recv, result));
     }
 
-    /// What has come of it is told, or that it was cancelled.
+    /// The completion has the receive's result, or says that it was cancelled.
     fn cancel(&mut self, rig: &mut Rig, log: &mut Log) {
         rig.enter(Wait::No);
         rig.driver.cancel(RECV, self.socket.as_raw_fd());
@@ -140,9 +137,9 @@ impl World {
         let bytes = self.bytes(count);
         let at_once = self.roll(2) == 0;
         let result = rig.ask(SEND, send(self.socket.as_raw_fd(), &bytes, at_once));
-        let mut heard = vec![0; count];
-        self.peer.read_exact(&mut heard).unwrap();
-        assert!(heard == bytes);
+        let mut received = vec![0; count];
+        self.peer.read_exact(&mut received).unwrap();
+        assert!(received == bytes);
         log.push((Kind::Send, result));
     }
 
@@ -163,7 +160,7 @@ impl World {
         self.contents[offset..end].copy_from_slice(&bytes);
     }
 
-    /// Short reads are allowed before the end, as a page may not be in memory.
+    /// Short reads are allowed before the end, because a page may not be in memory.
     fn read(&mut self, rig: &mut Rig, log: &mut Log) {
         let (offset, count) = (self.roll(30_000), 1 + self.roll(8000));
         let mut back = vec![0; count];
@@ -205,19 +202,19 @@ impl World {
 }
 
 fn live(seed: u64, rig: &mut Rig) -> Log {
-    let (mut world, mut log) = (World::new(seed), Log::new());
+    let (mut fixture, mut log) = (Fixture::new(seed), Log::new());
     for _ in 0..STEP_COUNT {
-        world.step(rig, &mut log);
+        fixture.step(rig, &mut log);
     }
-    if world.asked.is_some() && world.due().is_none() {
-        world.cancel(rig, &mut log);
+    if fixture.pending.is_some() && fixture.due().is_none() {
+        fixture.cancel(rig, &mut log);
     }
-    rig.driver.forget(world.socket.as_raw_fd());
+    rig.driver.forget(fixture.socket.as_raw_fd());
     log
 }
 
 #[test]
-fn whatever_the_order_both_drivers_do_what_the_model_says() {
+fn both_drivers_agree_with_the_model_in_any_order() {
     for seed in 1..=SEED_COUNT {
         let logs = std::sync::Mutex::new(Vec::new());
         on_both("whatever_the_order", |rig| logs.lock().unwrap().push(live(seed, rig)));
@@ -226,7 +223,7 @@ fn whatever_the_order_both_drivers_do_what_the_model_says() {
 }
 
 #[test]
-fn whatever_the_order_every_engine_does_what_the_model_says() {
+fn every_engine_agrees_with_the_model_in_any_order() {
     for seed in 1..=SEED_COUNT / 4 {
         let logs = std::sync::Mutex::new(Vec::new());
         on_every_engine("every_engine", |rig| logs.lock().unwrap().push(live(seed, rig)));

@@ -1,4 +1,4 @@
-//! Sockets: who waits, who is cancelled, who is slow, who is gone.
+//! Sockets: waiting, cancelled, slow and closed peers.
 
 use super::*;
 use rustix::event::{PollFd, PollFlags};
@@ -12,7 +12,7 @@ const ACCEPT: Token = Token::new(Kind::Accept, 0);
 const CONNECT: Token = Token::new(Kind::Connect, 1);
 const SHORT_SLEEP: Duration = Duration::from_millis(20);
 
-/// Over loopback: what a lane holds, and its peer.
+/// A connection over loopback: the lane's socket, and its peer.
 fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -20,28 +20,28 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn what_arrives_is_received_whenever_it_arrives() {
+fn bytes_are_received_whether_they_come_before_or_after_the_receive() {
     on_both("what_arrives_is_received", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [0; 16];
+        let mut space = [0; 16];
         peer.write_all(b"early").unwrap();
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(5));
-        rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(5));
+        rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
         rig.enter(Wait::No);
         assert!(rig.reaped.is_empty());
         peer.write_all(b"late").unwrap();
         assert_eq!(rig.result(RECV), Ok(4));
-        assert_eq!(&room[..4], b"late");
+        assert_eq!(&space[..4], b"late");
         rig.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
-fn what_is_wanted_whole_comes_whole_or_with_the_end() {
+fn a_whole_receive_completes_when_full_or_at_the_end() {
     on_both("what_is_wanted_whole", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = vec![0; 300_000];
-        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut room));
+        let mut space = vec![0; 300_000];
+        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
         let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
         for piece in bytes.chunks(70_000) {
             rig.enter(Wait::No);
@@ -49,8 +49,8 @@ fn what_is_wanted_whole_comes_whole_or_with_the_end() {
             peer.write_all(piece).unwrap();
         }
         assert_eq!(rig.result(RECV), Ok(300_000));
-        assert!(room == bytes);
-        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut room));
+        assert!(space == bytes);
+        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
         peer.write_all(b"rest").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
         assert_eq!(rig.result(RECV), Ok(4));
@@ -59,61 +59,64 @@ fn what_is_wanted_whole_comes_whole_or_with_the_end() {
 }
 
 #[test]
-fn what_is_thrown_away_is_counted_and_not_written() {
+fn discarded_bytes_are_counted_and_not_written() {
     on_both("what_is_thrown_away", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [7; 1000];
+        let mut space = [7; 1000];
         peer.write_all(&[1; 600]).unwrap();
-        let (socket_fd, at) = (socket.as_raw_fd(), room.as_mut_ptr());
+        let (socket_fd, at) = (socket.as_raw_fd(), space.as_mut_ptr());
         let op = Op::Recv { socket: socket_fd, at, space_bytes: 400, whole: false, discard: true };
         assert_eq!((rig.ask(RECV, op), rig.ask(RECV, op)), (Ok(400), Ok(200)));
-        assert_eq!(room, [7; 1000]);
+        assert_eq!(space, [7; 1000]);
         rig.driver.forget(socket_fd);
     });
 }
 
 #[test]
-fn whoever_is_half_gone_can_still_be_told_and_whoever_is_gone_cannot() {
+fn a_half_closed_connection_takes_a_send_and_a_closed_one_fails_it() {
     on_both("whoever_is_half_gone", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [0; 16];
-        rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+        let mut space = [0; 16];
+        rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
         rig.enter(Wait::No);
         peer.shutdown(Shutdown::Write).unwrap();
         assert_eq!(rig.result(RECV), Ok(0));
         assert_eq!(rig.ask(SEND, send(socket.as_raw_fd(), b"still", true)), Ok(5));
-        let mut heard = [0; 5];
-        peer.read_exact(&mut heard).unwrap();
-        assert_eq!(&heard, b"still");
+        let mut received = [0; 5];
+        peer.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"still");
         drop(peer);
-        // The first is answered by a reset; one behind that fails.
-        while rig.ask(SEND, send(socket.as_raw_fd(), b"gone", true)).is_ok() {}
-        assert!(rig.ask(WAIT, Op::Writable { socket: socket.as_raw_fd() }).is_ok(), "it is told");
-        assert!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)).unwrap_or(0) == 0);
+        // The first send is answered by a reset; a later one fails.
+        while rig.ask(SEND, send(socket.as_raw_fd(), b"closed", true)).is_ok() {}
+        assert!(
+            rig.ask(WAIT, Op::Writable { socket: socket.as_raw_fd() }).is_ok(),
+            "the failure is reported"
+        );
+        assert!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)).unwrap_or(0) == 0);
         let sleep_count = rig.sleep_count(SHORT_SLEEP);
-        assert!(sleep_count <= 2, "nobody waits for it any more: {sleep_count} sleeps");
+        assert!(sleep_count <= 2, "no operation waits for it any more: {sleep_count} sleeps");
         rig.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
-fn what_nobody_receives_wakes_nobody_for_long() {
+fn bytes_without_a_receive_cause_few_wakeups() {
     on_both("what_nobody_receives", |rig| {
         let (socket, mut peer) = tcp_pair();
-        let mut room = [0; 4];
+        let mut space = [0; 4];
         peer.write_all(b"more than that").unwrap();
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(4));
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
         let sleep_count = rig.sleep_count(SHORT_SLEEP);
         assert!(sleep_count <= 2, "{sleep_count} sleeps");
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(4));
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
         rig.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
-fn a_send_at_once_ends_no_sleep_and_a_short_one_does() {
+fn a_complete_send_at_once_ends_no_wait_and_a_short_one_does() {
     on_both("a_send_at_once", |rig| {
-        // Not over TCP, where room comes back when the peer's system has taken what was sent.
+        // Not over TCP, where acknowledgements free space in the socket.
         let (socket, mut peer) = UnixStream::pair().unwrap();
         rig.queue(SEND, send(socket.as_raw_fd(), b"fits", true));
         assert_eq!(rig.sleep_count(SHORT_SLEEP), 1);
@@ -131,14 +134,17 @@ fn a_send_at_once_ends_no_sleep_and_a_short_one_does() {
         }
         rig.queue(WAIT, Op::Writable { socket: socket.as_raw_fd() });
         rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty(), "there is no room");
-        let mut heard = vec![0; sent_bytes];
-        peer.read_exact(&mut heard).unwrap();
+        assert!(rig.reaped.is_empty(), "there is no space");
+        let mut received = vec![0; sent_bytes];
+        peer.read_exact(&mut received).unwrap();
         assert!(rig.result(WAIT).is_ok());
         let sleep_count = rig.sleep_count(SHORT_SLEEP);
-        assert!(sleep_count <= 2, "room that nobody waits for wakes nobody: {sleep_count} sleeps");
+        assert!(
+            sleep_count <= 2,
+            "free space causes no wakeup without a waiting send: {sleep_count} sleeps"
+        );
         peer.set_nonblocking(true).unwrap();
-        assert_eq!(peer.read(&mut heard).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(peer.read(&mut received).unwrap_err().kind(), ErrorKind::WouldBlock);
         rig.driver.forget(socket.as_raw_fd());
     });
 }
@@ -156,7 +162,7 @@ fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
                 iov_len: piece.len(),
             })
             .collect();
-        // SAFETY: zeros are a header without anything.
+        // SAFETY: zeros are an empty header.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (iovecs.as_mut_ptr(), iovecs.len());
         let sent: Vec<u8> = pieces.concat();
@@ -166,13 +172,13 @@ fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
         );
         let heard_bytes = sent.len();
         let reading = std::thread::spawn(move || {
-            let (mut heard, mut room) = (Vec::new(), vec![0; 33_333]);
-            while heard.len() < heard_bytes {
-                let read_bytes = peer.read(&mut room).unwrap();
-                assert!(read_bytes > 0, "the end after {} bytes", heard.len());
-                heard.extend_from_slice(&room[..read_bytes]);
+            let (mut received, mut space) = (Vec::new(), vec![0; 33_333]);
+            while received.len() < heard_bytes {
+                let read_bytes = peer.read(&mut space).unwrap();
+                assert!(read_bytes > 0, "the end after {} bytes", received.len());
+                received.extend_from_slice(&space[..read_bytes]);
             }
-            heard
+            received
         });
         assert_eq!(rig.result(SEND), Ok(u32::try_from(sent.len()).unwrap()));
         assert!(reading.join().unwrap() == sent);
@@ -181,36 +187,36 @@ fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
 }
 
 #[test]
-fn both_ways_of_a_socket_wait_and_are_cancelled_by_themselves() {
+fn a_sockets_receive_and_send_wait_and_are_cancelled_separately() {
     on_both("both_ways_of_a_socket", |rig| {
         let (socket, mut peer) = tcp_pair();
         let file = socket.as_raw_fd();
-        let (mut room, bytes) = ([0; 16], vec![1; 16 << 20]);
-        rig.queue(RECV, recv(file, &mut room));
+        let (mut space, bytes) = ([0; 16], vec![1; 16 << 20]);
+        rig.queue(RECV, recv(file, &mut space));
         rig.queue(SEND, send(file, &bytes, false));
         rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty(), "one has nothing to receive, the other no room");
-        peer.write_all(b"heard").unwrap();
+        assert!(rig.reaped.is_empty(), "one has nothing to receive, the other no space");
+        peer.write_all(b"later").unwrap();
         assert_eq!(rig.result(RECV), Ok(5));
-        rig.queue(RECV, recv(file, &mut room));
+        rig.queue(RECV, recv(file, &mut space));
         rig.enter(Wait::No);
         rig.driver.cancel(RECV, file);
         assert_eq!(rig.result(RECV), Err(CANCELLED));
         rig.driver.cancel(SEND, file);
         let sent_bytes = rig.result(SEND).unwrap();
-        assert!((1..16 << 20).contains(&sent_bytes), "what had left is told: {sent_bytes}");
-        let mut heard = vec![0; sent_bytes as usize];
-        peer.read_exact(&mut heard).unwrap();
+        assert!((1..16 << 20).contains(&sent_bytes), "the sent bytes are reported: {sent_bytes}");
+        let mut received = vec![0; sent_bytes as usize];
+        peer.read_exact(&mut received).unwrap();
         peer.set_nonblocking(true).unwrap();
-        assert_eq!(peer.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(peer.read(&mut space).unwrap_err().kind(), ErrorKind::WouldBlock);
         rig.driver.forget(file);
     });
 }
 
 #[test]
-fn a_descriptor_that_is_used_again_belongs_to_its_new_socket() {
+fn a_reused_descriptor_belongs_to_its_new_socket() {
     on_both("a_descriptor_that_is_used_again", |rig| {
-        // A number that nobody else in this process is given.
+        // A descriptor number that nothing else in this process gets.
         const FILE: RawFd = 900;
         for round in 0..200_u8 {
             let (low, mut peer) = UnixStream::pair().unwrap();
@@ -218,15 +224,15 @@ fn a_descriptor_that_is_used_again_belongs_to_its_new_socket() {
             drop(low);
             let file = socket.as_raw_fd();
             assert_eq!(file, FILE, "it is used again");
-            let mut room = [0; 4];
-            rig.queue(RECV, recv(file, &mut room));
+            let mut space = [0; 4];
+            rig.queue(RECV, recv(file, &mut space));
             rig.enter(Wait::No);
-            assert!(rig.reaped.is_empty(), "nothing of an earlier socket comes");
+            assert!(rig.reaped.is_empty(), "nothing of an earlier socket has_other");
             match round % 3 {
                 0 => {
                     peer.write_all(&[round]).unwrap();
                     assert_eq!(rig.result(RECV), Ok(1));
-                    assert_eq!(room[0], round);
+                    assert_eq!(space[0], round);
                 }
                 1 => {
                     rig.driver.cancel(RECV, file);
@@ -245,32 +251,32 @@ fn a_descriptor_that_is_used_again_belongs_to_its_new_socket() {
 }
 
 #[test]
-fn a_socket_that_is_given_away_is_the_other_s_alone() {
+fn a_handed_over_socket_causes_no_events_at_its_former_lane() {
     on_both("a_socket_that_is_given_away", |rig| {
         let other = Driver::new(DriverChoice::Only(rig.kind()), false).unwrap();
         let mut other = Rig { driver: other, reaped: Vec::new(), engine: IoEngine::Auto };
         let (socket, mut peer) = tcp_pair();
-        let (file, mut room) = (socket.as_raw_fd(), [0; 16]);
-        rig.queue(RECV, recv(file, &mut room));
+        let (file, mut space) = (socket.as_raw_fd(), [0; 16]);
+        rig.queue(RECV, recv(file, &mut space));
         rig.enter(Wait::No);
         rig.driver.cancel(RECV, file);
         assert_eq!(rig.result(RECV), Err(CANCELLED));
         rig.driver.forget(file);
-        other.queue(RECV, recv(file, &mut room));
+        other.queue(RECV, recv(file, &mut space));
         other.enter(Wait::No);
         peer.write_all(b"for the other").unwrap();
-        assert_eq!(rig.sleep_count(SHORT_SLEEP), 1, "this one hears nothing");
+        assert_eq!(rig.sleep_count(SHORT_SLEEP), 1, "the former lane gets no event");
         assert_eq!(other.result(RECV), Ok(13));
         other.driver.forget(file);
     });
 }
 
 #[test]
-fn connections_are_accepted_until_that_is_cancelled_by_whichever_driver() {
+fn both_drivers_accept_until_cancelled() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let file = listener.as_raw_fd();
-    // Twice: what one driver has set on the listener shall not disturb the other.
+    // Twice: flags that one driver sets on the listener must not disturb the other.
     for _ in 0..2 {
         on_both("connections_are_accepted", |rig| {
             rig.queue(ACCEPT, Op::AcceptMany { listener: file });
@@ -298,7 +304,7 @@ fn unconnected(address: SocketAddr) -> (OwnedFd, crate::listen::Address) {
 }
 
 #[test]
-fn connecting_succeeds_is_refused_or_is_given_up() {
+fn connecting_succeeds_is_refused_or_is_cancelled() {
     on_both("connecting", |rig| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&listener, 0).unwrap();
@@ -312,7 +318,7 @@ fn connecting_succeeds_is_refused_or_is_given_up() {
         };
         assert!(rig.ask(CONNECT, op(&socket)).is_ok());
         rig.driver.forget(socket.as_raw_fd());
-        // The queue of a listener that nobody asks has room for one, which is there when it can be had.
+        // The backlog has one place, which is taken once the listener is readable.
         let queued = PollFd::new(&listener, PollFlags::IN);
         assert_eq!(rustix::event::poll(&mut [queued], None).unwrap(), 1);
         let (waiting, _) = unconnected(address);
@@ -322,7 +328,7 @@ fn connecting_succeeds_is_refused_or_is_given_up() {
         rig.driver.cancel(CONNECT, waiting.as_raw_fd());
         assert_eq!(rig.result(CONNECT), Err(CANCELLED));
         rig.driver.forget(waiting.as_raw_fd());
-        // An address that nobody else can have, and at which nobody listens.
+        // An address that no other socket can have, with no listener.
         let bound = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&bound, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = SocketAddr::try_from(rustix::net::getsockname(&bound).unwrap()).unwrap();
@@ -335,12 +341,12 @@ fn connecting_succeeds_is_refused_or_is_given_up() {
 }
 
 #[test]
-fn the_end_takes_back_what_waits() {
+fn quiescing_cancels_waiting_operations() {
     on_both("the_end_takes_back", |rig| {
         let (socket, _peer) = tcp_pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let room = Box::leak(Box::new([0; 8]));
-        rig.queue(RECV, recv(socket.as_raw_fd(), room));
+        let space = Box::leak(Box::new([0; 8]));
+        rig.queue(RECV, recv(socket.as_raw_fd(), space));
         rig.queue(ACCEPT, Op::AcceptMany { listener: listener.as_raw_fd() });
         rig.enter(Wait::No);
         let _unaccepted = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -350,7 +356,7 @@ fn the_end_takes_back_what_waits() {
 }
 
 #[test]
-fn what_comes_is_found_by_looking_out() {
+fn busy_polling_finds_completions() {
     for kind in DriverKind::ALL {
         let Ok(driver) = Driver::new(DriverChoice::Only(kind), true) else {
             skip(
@@ -361,14 +367,14 @@ fn what_comes_is_found_by_looking_out() {
         };
         let mut rig = Rig { driver, reaped: Vec::new(), engine: IoEngine::Auto };
         let (socket, mut peer) = UnixStream::pair().unwrap();
-        let mut room = [0; 4];
+        let mut space = [0; 4];
         for _ in 0..10 {
-            rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+            rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
             rig.enter(Wait::No);
-            assert!(!rig.driver.poll(10, || false), "nothing comes on {}", kind.text());
-            assert!(rig.driver.poll(10, || true), "what the other looks for on {}", kind.text());
+            assert!(!rig.driver.poll(10, || false), "nothing has_other on {}", kind.text());
+            assert!(rig.driver.poll(10, || true), "the other condition on {}", kind.text());
             peer.write_all(b"come").unwrap();
-            assert!(rig.driver.poll(10, || false), "it has come on {}", kind.text());
+            assert!(rig.driver.poll(10, || false), "the completion was reaped on {}", kind.text());
             rig.enter(Wait::No);
             assert_eq!(rig.result(RECV), Ok(4));
         }

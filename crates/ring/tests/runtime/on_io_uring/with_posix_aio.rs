@@ -1,0 +1,15 @@
+//! The file tests with another engine, through the page cache.
+
+/// The driver of every ring here.
+pub const DRIVER: ring::DriverKind = super::DRIVER;
+/// What reads and writes objects.
+pub const ENGINE: ring::IoEngine = ring::IoEngine::PosixAio;
+/// Whether that bypasses the page cache.
+pub const DIRECT: bool = false;
+
+#[path = "../files.rs"]
+mod files;
+#[path = "../segments.rs"]
+mod segments;
+#[path = "../../support/mod.rs"]
+pub mod support;
