@@ -1,20 +1,20 @@
-//! `Damage`: what is wrong with the file of a table, as an [`io::Error`] carries it.
+//! `Damage`: what is wrong with a table's file, inside an [`io::Error`].
 
 use std::fmt;
 use std::io;
 
-/// Bytes of the file are not what was written.
+/// Bytes of the file differ from those written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// What is wrong, in words.
+    /// A description.
     pub what: &'static str,
     /// Byte offset in the file; 0 when it is about the whole file or a row.
     pub offset: u64,
-    /// The first byte of the key of a row whose checksum does not fit.
+    /// The first byte of the key of a row with a wrong checksum.
     pub table: Option<u8>,
-    /// The number that should stand there, where there is one.
+    /// The expected number, if any.
     pub expected: u64,
-    /// The number that stands there.
+    /// The number in the file.
     pub found: u64,
 }
 
@@ -38,7 +38,7 @@ impl Damage {
         self
     }
 
-    /// The damage that an error is about.
+    /// The damage in an error, if any.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()

@@ -1,8 +1,8 @@
-//! Reading a mapped file that was cut short, or pages that lead outside it, ends a process with a
-//! signal. This makes that an end with a message which names the file.
+//! Reading a mapped file that was truncated, or pages that point outside it, kills a process by a
+//! signal. This module ends the process with a message that names the file instead.
 //!
-//! It is the last resort: the file is looked through before it is mapped, and what changes under a
-//! server is noticed here. Invariant: a fault anywhere else goes to whoever took the signal before.
+//! It is the last resort: the file is checked before it is mapped, and later changes are detected
+//! here. Invariant: a fault at any other address goes to the previous signal handler.
 
 use std::fs;
 use std::io;
@@ -10,11 +10,11 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// What a process that ends this way returns.
+/// The exit code of such a process.
 const EXIT_CODE: i32 = 1;
 const SIGNALS: [i32; 2] = [libc::SIGBUS, libc::SIGSEGV];
 
-/// Where the file is mapped, what to say, and who took the signals before.
+/// The range of the mapping, the message, and the previous signal handlers.
 struct Guarded {
     start: usize,
     end: usize,
@@ -24,20 +24,20 @@ struct Guarded {
 
 static GUARDED: OnceLock<Guarded> = OnceLock::new();
 
-/// Guards the mapping that `inside` lies in, for as long as the process lives. Only the first of a
-/// process is.
+/// Guards the mapping that contains `inside`, for the life of the process. Only the first call of a
+/// process has an effect.
 pub(crate) fn guard(path: &Path, inside: *const u8) -> io::Result<()> {
     let (start, end) = mapping(inside as usize)?;
     let message = format!(
-        "{} was damaged while it was in use: it was cut short, or leads outside itself. What was \
-         acknowledged as durable is in the logs; bring the file back from a copy\n",
+        "{} was damaged while it was in use: it was truncated, or points outside itself. Changes \
+         acknowledged as durable are in the logs; restore the file from a copy\n",
         path.display()
     );
     let taken = SIGNALS.map(|signal| {
         let mut before = MaybeUninit::uninit();
-        // SAFETY: a null action only asks; the place for the answer is as large as it must be.
-        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr()) };
-        if asked != 0 {
+        // SAFETY: a null action only queries; the buffer has the required size.
+        let failed = unsafe { libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr()) };
+        if failed != 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the call has filled it in.
@@ -54,8 +54,8 @@ pub(crate) fn guard(path: &Path, inside: *const u8) -> io::Result<()> {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_fault as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the handler calls only what may be called in one, and what it reads was set before
-        // and never changes.
+        // SAFETY: the handler calls only what may be called in one, and what it reads was set
+        // before and never changes.
         if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -63,7 +63,7 @@ pub(crate) fn guard(path: &Path, inside: *const u8) -> io::Result<()> {
     Ok(())
 }
 
-/// The range of addresses that an address is mapped in.
+/// The range of the mapping that contains an address.
 fn mapping(inside: usize) -> io::Result<(usize, usize)> {
     let range = |line: &str| {
         let (start, end) = line.split_once(' ')?.0.split_once('-')?;
@@ -77,19 +77,19 @@ fn mapping(inside: usize) -> io::Result<(usize, usize)> {
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let Some(guarded) = GUARDED.get() else { return };
-    // SAFETY: the kernel gives a handler of this kind a siginfo, which lives until it returns.
+    // SAFETY: the kernel passes such a handler a siginfo that lives until the handler returns.
     let info = unsafe { &*info };
-    // SAFETY: of these signals the kernel fills in the address.
+    // SAFETY: for these signals the kernel sets the address.
     let at = unsafe { info.si_addr() } as usize;
     if (guarded.start..guarded.end).contains(&at) {
         let message = &guarded.message;
-        // SAFETY: it may be called in a handler, and the message lives as long as the process.
+        // SAFETY: write is async-signal-safe, and the message lives as long as the process.
         unsafe { libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len()) };
-        // SAFETY: it may be called in a handler.
+        // SAFETY: _exit is async-signal-safe.
         unsafe { libc::_exit(EXIT_CODE) };
     }
     let before = &guarded.before[usize::from(signal != SIGNALS[0])];
-    // SAFETY: it is what the kernel said was there before. The fault comes again when this returns, and
-    // goes there.
+    // SAFETY: the kernel returned this action earlier. The fault is raised again when this function
+    // returns, and goes to that action.
     unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
 }

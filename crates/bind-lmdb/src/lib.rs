@@ -1,10 +1,10 @@
 //! `bind-lmdb`: LMDB, through `heed`, as one ordered table of bytes.
 //!
-//! It owns the unsafe steps, mapping the file, writing through a cursor and taking the signals of a map
-//! that breaks, and says LMDB's errors as [`io::Error`]s. It
-//! leaves what keys and values mean to others. Invariants: a write is there as a whole, durably, when
-//! it returns, or not at all; a snapshot stays what it was when it was taken; a value that is read is
-//! the one that was written to its key; a file is mapped only after it was looked through.
+//! It owns the unsafe operations (mapping the file, writing through a cursor, handling the signals
+//! of a broken mapping) and converts LMDB's errors to [`io::Error`]s. The meaning of keys and
+//! values belongs to its callers. Invariants: a write is atomic, and durable when it returns; a
+//! snapshot is constant; a value that is read is the one that was written to its key; a file is
+//! mapped only after it was checked.
 
 mod damage;
 mod guard;
@@ -12,7 +12,7 @@ mod pages;
 mod seal;
 
 pub use damage::Damage;
-pub use pages::{Age, Checked, Feed, Lost, Salvaged, check, damage, salvage};
+pub use pages::{Age, Checked, Lost, Salvaged, Visit, check, damage, salvage};
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
@@ -23,18 +23,18 @@ use std::path::Path;
 
 type Rows = Database<Bytes, Bytes>;
 
-/// Name of a table's file in its folder.
+/// The name of a table's file in its folder.
 pub const FILE: &str = "data.mdb";
-/// Name of the file beside it in which LMDB notes who reads.
+/// The name of LMDB's file with the table of readers.
 pub const LOCK_FILE: &str = "lock.mdb";
-/// Before all other keys: how many writes there were. The two meta pages are told apart by it.
+/// The first key: the number of writes. It tells the two meta pages apart.
 const WRITE_NO_KEY: [u8; 1] = [0];
-/// What the first rows of a table may take.
+/// The size limit for the first rows of a table.
 const CREATED_BYTES_MAX: usize = 1 << 20;
-/// Snapshots at a time.
+/// The most snapshots at a time.
 const SNAPSHOT_COUNT_MAX: u32 = 64;
 
-/// An open table; clones are the same one.
+/// An open table; clones share it.
 #[derive(Clone, Debug)]
 pub struct Table {
     env: Env<WithoutTls>,
@@ -42,7 +42,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes a table of these rows in a folder, durably but for its name.
+    /// Creates a table with these rows in a folder; durable except for the file's name.
     ///
     /// # Errors
     /// When there is one already, or it cannot be made.
@@ -56,26 +56,26 @@ impl Table {
         Self::map(folder, CREATED_BYTES_MAX)?.write(rows)
     }
 
-    /// Opens the table in a folder, after looking through its file. The file grows as rows come, to
-    /// `bytes_max` at most; only address space is taken for that beforehand.
+    /// Opens the table in a folder, after checking its file. The file grows to at most `bytes_max`;
+    /// only address space is reserved for that.
     ///
     /// # Errors
-    /// When there is none, it is damaged ([`Damage::of`] says how) or cannot be mapped.
+    /// When there is no table, it is damaged (see [`Damage::of`]) or cannot be mapped.
     pub fn open(folder: &Path, bytes_max: usize) -> io::Result<Self> {
         check(&File::open(folder.join(FILE))?)?;
         Self::map(folder, bytes_max)
     }
 
     fn map(folder: &Path, bytes_max: usize) -> io::Result<Self> {
-        // It says who reads now: nobody, because the caller has the folder for itself.
+        // The table of readers is empty now, because the caller has the folder for itself.
         match std::fs::remove_file(folder.join(LOCK_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(bytes_max).max_readers(SNAPSHOT_COUNT_MAX);
-        // SAFETY: the file is in a store that this process has locked for itself, so nobody else
-        // changes it, and heed keeps this process from mapping it twice.
+        // SAFETY: the file is in a store that this process has locked, so no other process changes
+        // it, and heed prevents a second mapping in this process.
         let env = unsafe { options.open(folder) }.map_err(error_of)?;
         let mut txn = env.write_txn().map_err(error_of)?;
         let rows = env.create_database(&mut txn, None).map_err(error_of)?;
@@ -83,20 +83,20 @@ impl Table {
         Ok(Self { env, rows })
     }
 
-    /// Opens a table for reading that another process may have open and may write to. Nothing is changed. The
-    /// file is not looked through: who opened it for writing has done that.
+    /// Opens a table for reading, which another process may have open and write to. Changes
+    /// nothing. The file is not checked: the process that opened it for writing has done that.
     ///
     /// # Errors
     /// When there is no such table.
     pub fn open_reading(folder: &Path, bytes_max: usize) -> io::Result<Self> {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(bytes_max).max_readers(SNAPSHOT_COUNT_MAX);
-        // SAFETY: READ_ONLY takes no guarantee away, unlike the flags that let LMDB write without order.
+        // SAFETY: READ_ONLY weakens no guarantee, unlike the flags for unordered writes.
         unsafe { options.flags(EnvFlags::READ_ONLY) };
-        // SAFETY: who writes to the file does so through LMDB, which keeps readers of other processes
-        // apart from writers by the lock file beside it.
+        // SAFETY: other processes write to the file through LMDB, which separates readers from
+        // writers by its lock file.
         let env = unsafe { options.open(folder) }.map_err(error_of)?;
-        // Of processes that were killed while they had a snapshot.
+        // Entries of processes that were killed with a snapshot.
         env.clear_stale_readers().map_err(error_of)?;
         let txn = env.read_txn().map_err(error_of)?;
         let rows = env.open_database(&txn, None).map_err(error_of)?;
@@ -105,7 +105,7 @@ impl Table {
         Ok(Self { env, rows: rows.ok_or_else(missing)? })
     }
 
-    /// All rows as they are now, also when the table is closed.
+    /// A snapshot of all rows that remains valid after the table is closed.
     ///
     /// # Errors
     /// When there are too many snapshots.
@@ -114,11 +114,11 @@ impl Table {
         Ok(Snapshot { txn, rows: self.rows })
     }
 
-    /// Ends the process with a message that names the file, instead of a signal, when what is mapped
-    /// is not there any more. For one table of a process.
+    /// Ends the process with a message that names the file, instead of a signal, when mapped bytes
+    /// do not exist any more. For one table of a process.
     ///
     /// # Errors
-    /// When signals cannot be taken, or the table has no row yet.
+    /// When signal handlers cannot be set, or the table has no row yet.
     pub fn guard(&self) -> io::Result<()> {
         let txn = self.env.read_txn().map_err(error_of)?;
         let row = self.rows.get(&txn, &WRITE_NO_KEY).map_err(error_of)?;
@@ -126,7 +126,7 @@ impl Table {
         guard::guard(&self.env.path().join(FILE), row.as_ptr())
     }
 
-    /// All rows as they are now.
+    /// A snapshot of all rows.
     ///
     /// # Errors
     /// When there are too many snapshots.
@@ -135,8 +135,8 @@ impl Table {
         Ok(Snapshot { txn, rows: self.rows })
     }
 
-    /// Puts rows (`None`: takes one away), all of them or none; durable when it returns. Quickest in
-    /// the order of their keys. The key of one zero is the table's own.
+    /// Writes rows (`None` deletes one), all of them or none; durable when it returns. Fastest in
+    /// the order of keys. The key of one zero byte is the table's own.
     ///
     /// # Errors
     /// When the medium is full or fails; nothing was changed then.
@@ -155,12 +155,12 @@ impl Table {
         };
         let value = seal::seal(&WRITE_NO_KEY, &write_no.to_le_bytes(), &mut sealed);
         self.rows.put(&mut txn, &WRITE_NO_KEY, value).map_err(error_of)?;
-        // One cursor for all: from one key to the next it seldom has far to go.
+        // One cursor for all rows: consecutive keys are near each other.
         let mut cursor = self.rows.iter_mut(&mut txn).map_err(error_of)?;
         for (key, value) in rows {
             let Some(value) = value else { continue };
             let value = seal::seal(key, value, &mut sealed);
-            // SAFETY: keys and values are the caller's; nothing that was read through this
+            // SAFETY: keys and values are borrowed from the caller; nothing read through this
             // transaction is borrowed.
             let put =
                 unsafe { cursor.put_current_with_options::<Bytes>(PutFlags::empty(), key, value) };
@@ -170,16 +170,16 @@ impl Table {
         txn.commit().map_err(error_of)
     }
 
-    /// Bytes of the file that are in use or were.
+    /// The size of the file's used part.
     ///
     /// # Errors
-    /// When the file cannot be asked.
+    /// When the file system refuses.
     pub fn file_bytes(&self) -> io::Result<u64> {
         self.env.real_disk_size().map_err(error_of)
     }
 }
 
-/// Rows as they were at one moment. Space that is freed meanwhile is not used again until it goes.
+/// Rows at one moment. LMDB does not reuse space that is freed while a snapshot exists.
 pub struct Snapshot<'t> {
     txn: RoTxn<'t, WithoutTls>,
     rows: Rows,
@@ -189,16 +189,16 @@ impl Snapshot<'_> {
     /// The value of a key.
     ///
     /// # Errors
-    /// When the medium fails, or has another value than was written.
+    /// When the medium fails, or the value differs from the one written.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<&[u8]>> {
         let sealed = self.rows.get(&self.txn, key).map_err(error_of)?;
         Ok(sealed.map(|sealed| seal::open(key, sealed)).transpose()?)
     }
 
-    /// The rows from a key on, up to another, which is not among them.
+    /// The rows from a key up to another, exclusive.
     ///
     /// # Errors
-    /// When the medium fails; a row, when it is not the one that was written.
+    /// When the medium fails; for a row that differs from the one written.
     pub fn range<'s>(
         &'s self,
         from: &[u8],
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stay_in_order_and_a_snapshot_as_it_was() {
+    fn rows_are_ordered_and_a_snapshot_is_constant() {
         let folder = tempfile::tempdir().unwrap();
         let table = new(folder.path(), BYTES_MAX);
         let rows = [(&[2][..], Some(&b"two"[..])), (&[1], Some(b"one")), (&[3], Some(b""))];
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_takes_nothing_of_a_write() {
+    fn a_full_table_rejects_a_write_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();
         let table = new(folder.path(), 1 << 16);
         table.write([(&[1][..], Some(&b"one"[..]))].into_iter()).unwrap();

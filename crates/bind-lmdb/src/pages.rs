@@ -1,9 +1,9 @@
-//! The file of a table, looked through page by page before it is mapped.
+//! Checking a table's file page by page before it is mapped.
 //!
-//! LMDB follows what its pages say; none has a checksum, and one that is damaged can hide rows or
-//! lead outside the map. So both trees of the newest state, the rows' and that of the free pages,
-//! are walked with plain reads. Invariant: a file in which this finds nothing wrong can be mapped and
-//! read to its last row without leaving it, and has as many rows as were written.
+//! LMDB trusts its pages; none has a checksum, and a damaged one can hide rows or point outside the
+//! mapping. So both trees of the newest state, the rows' and that of the free pages, are walked
+//! with plain reads. Invariant: a file that passes this check can be mapped and read to its last
+//! row without leaving it, and has as many rows as were written.
 //!
 //! ```text
 //! page:  number 8, pad 2, flags 2, lower 2, upper 2 (or pages of a run 4), then offsets of nodes
@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 
 mod salvage;
 
-pub use salvage::{Age, Feed, Lost, Salvaged, damage, salvage};
+pub use salvage::{Age, Lost, Salvaged, Visit, damage, salvage};
 
 const PAGE_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 16;
@@ -33,9 +33,9 @@ const BRANCH: u16 = 1;
 const LEAF: u16 = 2;
 const OVERFLOW: u16 = 4;
 const META: u16 = 8;
-/// The value of a node lies on pages of its own.
+/// The node's value is on overflow pages.
 const BIG: u16 = 1;
-/// Keys of the free tree are numbers.
+/// The keys of the free tree are numbers.
 const INTEGER_KEY: u16 = 8;
 const NO_PAGE: u64 = u64::MAX;
 const META_COUNT: u64 = 2;
@@ -43,20 +43,20 @@ const DEPTH_MAX: u16 = 32;
 
 type Page = [u8; PAGE_BYTES];
 
-/// What a file has, in its newest state.
+/// Counts of a file's newest state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checked {
-    /// Rows.
+    /// The number of rows.
     pub row_count: u64,
-    /// Pages that were read.
+    /// The number of pages read.
     pub page_count: u64,
 }
 
-/// Looks through the file of a table.
+/// Checks the file of a table.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidData`] with a [`Damage`] when something is wrong; else what reading
-/// met.
+/// [`io::ErrorKind::InvalidData`] with a [`Damage`] when something is wrong; else the error of the
+/// read.
 pub fn check(file: &File) -> io::Result<Checked> {
     let file_pages = file.metadata()?.len() / PAGE_BYTES as u64;
     if file_pages < META_COUNT {
@@ -69,10 +69,10 @@ pub fn check(file: &File) -> io::Result<Checked> {
     let used = vec![0_u64; usize::try_from(file_pages).unwrap_or(0) / 64 + 1];
     let mut walk = Walk { file, file_pages, meta, used, free: Vec::new(), page_count: META_COUNT };
     walk.mark(0, META_COUNT)?;
-    // LMDB keeps the pages of the state before as they are, until there is one behind the newest.
+    // LMDB does not change the pages of the previous state before there is one after the newest.
     let (write_no_before, write_no) = (walk.write_no(&before.rows)?, walk.write_no(&meta.rows)?);
     if write_no != write_no_before + 1 {
-        let fault = Damage::file("the meta pages' transactions are not their rows'", 0);
+        let fault = Damage::file("the meta pages' transactions do not match their rows'", 0);
         return Err(fault.numbers(write_no_before + 1, write_no).into());
     }
     walk.tree(&meta.rows, &Kind::Rows)?;
@@ -81,7 +81,7 @@ pub fn check(file: &File) -> io::Result<Checked> {
     Ok(Checked { row_count: meta.rows.entry_count - 1, page_count: walk.page_count })
 }
 
-// --- the two meta pages ----------------------------------------------------------------------------
+// --- the two meta pages --------------------------------------------------------------------------
 
 #[derive(Clone, Copy)]
 struct Tree {
@@ -102,10 +102,10 @@ struct Meta {
     txn_no: u64,
 }
 
-/// The state before the newest, and the newest.
+/// The previous state and the newest.
 fn metas(file: &File) -> io::Result<(Meta, Meta)> {
     let (even, odd) = (meta(file, 0)?, meta(file, 1)?);
-    // They are written in turns. A number that does not follow is damaged, and may be that of either.
+    // They are written alternately. If the numbers do not follow each other, either may be damaged.
     if even.txn_no.abs_diff(odd.txn_no) != 1 || even.txn_no % 2 != 0 {
         let fault = Damage::file("the meta pages' transactions do not follow each other", 0);
         return Err(fault.numbers(even.txn_no, odd.txn_no).into());
@@ -123,7 +123,7 @@ fn meta(file: &File, page_no: u64) -> io::Result<Meta> {
         return Err(fault("a meta page of something else or another version").into());
     }
     if u32_at(&page, 40) as usize != PAGE_BYTES {
-        return Err(fault("a meta page that says another length of pages").into());
+        return Err(fault("a meta page with another page size").into());
     }
     let (free, rows) = (tree(&page, 40), tree(&page, 88));
     if (free.flags, rows.flags) != (INTEGER_KEY, 0) {
@@ -145,9 +145,9 @@ fn tree(page: &Page, at: usize) -> Tree {
     }
 }
 
-// --- the trees -------------------------------------------------------------------------------------
+// --- the trees -----------------------------------------------------------------------------------
 
-/// Which tree.
+/// The kinds of tree.
 enum Kind {
     Rows,
     Free,
@@ -169,7 +169,7 @@ struct Bounds<'a> {
     until: Option<&'a [u8]>,
 }
 
-/// Pages and entries of a tree, counted.
+/// Counts of a tree.
 #[derive(Default, PartialEq, Eq)]
 struct Counts {
     branch: u64,
@@ -182,7 +182,7 @@ struct Walk<'f> {
     file: &'f File,
     file_pages: u64,
     meta: Meta,
-    /// A bit for each page of the file that was met.
+    /// A bit for each page of the file that was visited.
     used: Vec<u64>,
     /// Pages that the free tree lists.
     free: Vec<u64>,
@@ -192,11 +192,11 @@ struct Walk<'f> {
 struct Node<'a> {
     key: &'a [u8],
     flags: u16,
-    /// Bytes of the value.
+    /// The length of the value.
     value_bytes: usize,
-    /// What stands behind the key: the value, or where it lies.
+    /// The bytes after the key: the value, or its page number.
     rest: &'a [u8],
-    /// Of a branch: its child.
+    /// The child of a branch node.
     child: u64,
 }
 
@@ -211,20 +211,20 @@ impl Walk<'_> {
             }
             self.page((tree.root, tree.depth), Bounds::default(), kind, &mut counts)?;
         }
-        let said = Counts {
+        let recorded = Counts {
             branch: tree.branch_count,
             leaf: tree.leaf_count,
             overflow: tree.overflow_count,
             entry: tree.entry_count,
         };
-        if counts != said {
-            let fault = Damage::file("not as many entries as the meta page says", 0);
-            return Err(fault.numbers(said.entry, counts.entry).into());
+        if counts != recorded {
+            let fault = Damage::file("the number of entries differs from the meta page", 0);
+            return Err(fault.numbers(recorded.entry, counts.entry).into());
         }
         Ok(())
     }
 
-    /// What the first row says: how many writes there were; 0 of no rows.
+    /// The number of writes, from the first row; 0 without rows.
     fn write_no(&self, tree: &Tree) -> io::Result<u64> {
         if tree.root == NO_PAGE {
             return Ok(0);
@@ -250,7 +250,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A page and all below it, `depth` levels, itself included.
+    /// Checks a page and its subtree of `depth` levels.
     fn page(
         &mut self,
         (page_no, depth): (u64, u16),
@@ -309,7 +309,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The pages of a long value.
+    /// Reads the overflow pages of a value.
     fn run(&mut self, node: &Node<'_>, page_no: u64, counts: &mut Counts) -> io::Result<Vec<u8>> {
         let first = number(node.rest);
         let count = (HEAD_BYTES + node.value_bytes).div_ceil(PAGE_BYTES) as u64;
@@ -324,9 +324,9 @@ impl Walk<'_> {
         Ok(run)
     }
 
-    /// Pages that a transaction has freed.
+    /// Adds a list of pages that a transaction has freed.
     fn list(&mut self, key: &[u8], value: &[u8], page_no: u64) -> io::Result<()> {
-        let fault = || Damage::page("a list of free pages that cannot be", page_no);
+        let fault = || Damage::page("an impossible list of free pages", page_no);
         let listed = value.get(8..).unwrap_or_default().as_chunks().0;
         let count = usize::try_from(number(value)).unwrap_or(usize::MAX);
         if key.len() != 8
@@ -345,7 +345,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Pages are met once, and lie in the file.
+    /// Marks pages as used; each page is used once, and is in the file.
     fn mark(&mut self, page_no: u64, count: u64) -> io::Result<()> {
         let end = page_no.checked_add(count);
         if end.is_none_or(|end| end > self.file_pages || end > self.meta.page_no_last + 1) {
@@ -354,9 +354,9 @@ impl Walk<'_> {
         }
         self.page_count += count;
         (page_no..page_no + count).try_for_each(|page_no| {
-            let met = self.is_used(page_no);
+            let visited = self.is_used(page_no);
             self.used[usize::try_from(page_no / 64).unwrap_or(0)] |= 1 << (page_no % 64);
-            if met {
+            if visited {
                 Err(Damage::page("a page that is used twice", page_no).into())
             } else {
                 Ok(())
@@ -369,7 +369,7 @@ impl Walk<'_> {
         bits.is_some_and(|bits| bits & (1 << (page_no % 64)) != 0)
     }
 
-    /// What is listed as free is used by nothing; what lies behind the end of the file is all free.
+    /// Checks that free pages are not used, and that all pages beyond the end of the file are free.
     fn expect_free(&mut self) -> io::Result<()> {
         self.free.sort_unstable();
         if let Some(pair) = self.free.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -434,22 +434,22 @@ fn nodes(page: &Page, flags: u16) -> Option<Vec<Node<'_>>> {
     (end == PAGE_BYTES).then_some(nodes)
 }
 
-/// Whether keys rise, and lie where the pages above say.
+/// Whether keys ascend, within the bounds of the branches above.
 fn in_order(nodes: &[Node<'_>], bounds: Bounds<'_>, kind: &Kind, flags: u16) -> bool {
-    // The first key of a branch stands for all that is less than the second.
+    // The first key of a branch stands for all keys less than the second.
     let nodes = if flags == BRANCH { nodes.get(1..).unwrap_or_default() } else { nodes };
-    let sound = |key: &[u8]| match kind {
+    let is_valid = |key: &[u8]| match kind {
         Kind::Rows => !key.is_empty(),
         Kind::Free => key.len() == 8,
     };
     let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return false };
-    nodes.iter().all(|node| sound(node.key))
+    nodes.iter().all(|node| is_valid(node.key))
         && nodes.windows(2).all(|pair| kind.is_less(pair[0].key, pair[1].key))
         && bounds.from.is_none_or(|from| !kind.is_less(first.key, from))
         && bounds.until.is_none_or(|until| kind.is_less(last.key, until))
 }
 
-// --- bytes -----------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 fn read(file: &File, page_no: u64) -> io::Result<Page> {
     let mut page = [0; PAGE_BYTES];
@@ -457,7 +457,7 @@ fn read(file: &File, page_no: u64) -> io::Result<Page> {
     Ok(page)
 }
 
-/// Reads pages that follow each other. That the medium does not give them is damage.
+/// Reads consecutive pages. An error of the medium is damage.
 fn read_into(file: &File, page_no: u64, pages: &mut [u8]) -> io::Result<()> {
     let read = file.read_exact_at(pages, page_no * PAGE_BYTES as u64);
     read.map_err(|error| match error.raw_os_error() {
@@ -478,7 +478,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// The number at the front; 0 of what is too short.
+/// The number at the front; 0 if there are too few bytes.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

@@ -1,4 +1,4 @@
-//! Each value is followed by the CRC-32C of its key and itself.
+//! Each value is stored with the CRC-32C of its key and itself.
 
 use crate::damage::Damage;
 use wire::Crc32c;
@@ -12,7 +12,7 @@ fn sum(key: &[u8], value: &[u8]) -> u32 {
     sum.sum()
 }
 
-/// The value as the file has it, in memory that is used again and again.
+/// The stored value, in a reused buffer.
 pub(crate) fn seal<'o>(key: &[u8], value: &[u8], out: &'o mut Vec<u8>) -> &'o [u8] {
     out.clear();
     out.extend_from_slice(value);
@@ -20,7 +20,7 @@ pub(crate) fn seal<'o>(key: &[u8], value: &[u8], out: &'o mut Vec<u8>) -> &'o [u
     out
 }
 
-/// The value of what the file has.
+/// The value in a stored value, if its checksum is right.
 pub(crate) fn open<'v>(key: &[u8], sealed: &'v [u8]) -> Result<&'v [u8], Damage> {
     let table = key.first().copied().unwrap_or(0);
     let (value, expected) =

@@ -8,7 +8,7 @@ use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
 use std::fmt;
 use std::io::{self, Write};
-use store::{Going, ObjectName, Reader, StoreError, View};
+use store::{ObjectName, Reader, ScanControl, StoreError, View};
 use wire::{InodeNo, ShardId, Wire};
 
 /// The version of what a dump's lines mean.
@@ -57,7 +57,7 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
             Err(_) => Err(DumpError::Row(format!("the row with key {}", hex(key)))),
         };
         failed = put.err();
-        Ok(if failed.is_none() { Going::On } else { Going::Stop })
+        Ok(if failed.is_none() { ScanControl::Continue } else { ScanControl::Stop })
     })?;
     failed.map_or(Ok(()), Err)?;
     let (line_count, _) = lines.end()?;

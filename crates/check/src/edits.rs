@@ -7,7 +7,7 @@ use crate::names::number;
 use disk::InodeRow;
 use disk::rows::{DirentRow, Key, Range, Row, ShardRow};
 use std::collections::BTreeMap;
-use store::{Going, Reader, StoreError, View};
+use store::{Reader, ScanControl, StoreError, View};
 use wire::{FileKind, InodeNo, Name, Timestamp, Wire};
 
 /// Inode numbers and places in listings that are left out before those that a repair gives: a client may bring
@@ -102,7 +102,7 @@ impl<'v> Edits<'v> {
             if let Ok(Row::Dirent { row: entry, .. }) = Row::decode(key, value) {
                 row.next_cookie = row.next_cookie.max(entry.cookie.saturating_add(1));
             }
-            Ok(Going::On)
+            Ok(ScanControl::Continue)
         })?;
         self.put(&Key::inode(InodeNo::ROOT), &row);
         Ok(())

@@ -5,7 +5,7 @@ use crate::walk::Tally;
 use disk::InodeRow;
 use disk::rows::{Key, Range, Row};
 use hashbrown::{HashMap, HashSet};
-use store::{Going, Reader, StoreError};
+use store::{Reader, ScanControl, StoreError};
 use wire::{InodeNo, Wire as _};
 
 /// Most names of one inode that are told.
@@ -53,7 +53,7 @@ impl<'a> Paths<'a> {
                     places.push(Place { dir, name: name.bytes().to_vec() });
                 }
             }
-            Ok(Going::On)
+            Ok(ScanControl::Continue)
         })?;
         Ok(names)
     }
@@ -96,9 +96,9 @@ impl<'a> Paths<'a> {
                 && row.inode == inode
             {
                 found = name.bytes().to_vec();
-                return Ok(Going::Stop);
+                return Ok(ScanControl::Stop);
             }
-            Ok(Going::On)
+            Ok(ScanControl::Continue)
         })?;
         self.known.insert(inode, found.clone());
         Ok(found)

@@ -16,7 +16,7 @@ const TABLE_COUNT_MAX: usize = 3;
 /// What is wrong with a file of rows, the file itself first.
 #[must_use]
 pub fn rows_findings(damaged: &DamagedRows) -> Vec<Finding> {
-    let DamagedRows { damage, row_count, ageless_count, .. } = damaged;
+    let DamagedRows { damage, row_count, undated_count, .. } = damaged;
     if damaged.is_in_logs {
         let what = format!("{damage}. The logs have all since the store was made");
         return vec![finding(Kind::RowsDamage, None, what)];
@@ -28,8 +28,8 @@ pub fn rows_findings(damaged: &DamagedRows) -> Vec<Finding> {
         );
         return vec![finding(Kind::StoreDamage, None, what)];
     }
-    let of = damaged.said_row_count.map_or(String::new(), |said| format!(" of {said}"));
-    let what = format!("{damage}. {}{of} rows can be read", row_count + ageless_count);
+    let of = damaged.recorded_row_count.map_or(String::new(), |said| format!(" of {said}"));
+    let what = format!("{damage}. {}{of} rows can be read", row_count + undated_count);
     let mut findings = vec![finding(Kind::RowsDamage, None, what)];
     findings.extend(rows_lost(damaged));
     findings
@@ -38,15 +38,15 @@ pub fn rows_findings(damaged: &DamagedRows) -> Vec<Finding> {
 /// What of them is lost or may be older, whatever is made of the rest.
 pub(crate) fn rows_lost(damaged: &DamagedRows) -> Vec<Finding> {
     let mut findings: Vec<Finding> = damaged.lost.iter().map(lost).collect();
-    if damaged.ageless_count > 0 {
+    if damaged.undated_count > 0 {
         let what = format!(
             "{} rows were found without the pages that lead to them: some may be older, and what was \
              removed may be back",
-            damaged.ageless_count
+            damaged.undated_count
         );
         findings.push(finding(Kind::RowsOlder, None, what));
     }
-    if damaged.is_before {
+    if damaged.is_previous_state {
         let what = "the meta pages do not say which state is the newest: it may be the one before";
         findings.push(finding(Kind::RowsOlder, None, what.to_owned()));
     }

@@ -15,7 +15,7 @@ use disk::rows::{Range, Row};
 use disk::{Change, Changes};
 use hashbrown::{HashMap, HashSet};
 use std::path::Path;
-use store::{Going, Reader, StoreError, View};
+use store::{Reader, ScanControl, StoreError, View};
 use wire::{FileKind, InodeNo, Map, ShardId};
 
 /// Most findings that are told one by one; all are counted.
@@ -233,7 +233,7 @@ impl Walk<'_> {
                 Ok(row) => feed(self, &row, key)?,
                 Err(_) => self.find_row(key, value),
             }
-            Ok(Going::On)
+            Ok(ScanControl::Continue)
         })
     }
 
@@ -249,7 +249,7 @@ impl Walk<'_> {
                     add_inodes(&change, &mut in_flux);
                 }
             }
-            Ok(Going::On)
+            Ok(ScanControl::Continue)
         })?;
         self.in_flux = in_flux;
         Ok(())

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use store::{Going, RowStore, SalvageStep, Shape, StoreFault};
+use store::{RowStore, SalvageStep, ScanControl, Shape, StoreFault};
 use wire::{FileKind, InodeNo, Name, Timestamp, Transno, Wire};
 
 const DIR_COUNT: u64 = 5;
@@ -119,7 +119,7 @@ fn rows_of(path: &Path) -> Rows {
     let view = store.view(&cold).unwrap();
     let scanned = view.reader().scan(&Range::all(), |key, value| {
         rows.insert(key.to_vec(), value.to_vec());
-        Ok(Going::On)
+        Ok(ScanControl::Continue)
     });
     scanned.unwrap();
     rows.remove(Key::store().bytes());
@@ -175,7 +175,7 @@ fn repaired(bad: &Path, bytes: &[u8], before: &Rows, case: &str) -> usize {
                 && lost.until.as_deref().is_none_or(|until| key < until)
         })
     };
-    if damaged.lost.is_empty() && damaged.ageless_count == 0 && !damaged.is_before {
+    if damaged.lost.is_empty() && damaged.undated_count == 0 && !damaged.is_previous_state {
         assert!(rows == *before, "{case}: nothing is said to be lost");
     }
     if damaged.lost.iter().all(|lost| lost.row_count.is_some()) {
@@ -254,7 +254,7 @@ fn a_file_of_rows_without_a_readable_page_is_left_as_it_is() {
     for bytes in [Vec::new(), vec![0; 100_000]] {
         fs::write(file_of(&good), &bytes).unwrap();
         let refused = check::repair(&good, &mut Quiet, |_| Ok(())).unwrap_err();
-        assert!(matches!(refused.fault(), StoreFault::RowsGone { .. }), "{refused}");
+        assert!(matches!(refused.fault(), StoreFault::RowsUnreadable { .. }), "{refused}");
         assert!(refused.to_string().contains("`lanefs restore`"), "{refused}");
         assert_eq!(fs::read(file_of(&good)).unwrap(), bytes);
         assert!(!good.join("quarantine").exists());
@@ -272,7 +272,7 @@ fn a_salvage_that_ends_at_any_step_leaves_the_damaged_rows_or_the_new_ones() {
     // The magic number of the first meta page: nothing is lost.
     bytes[16] ^= 1;
     let bad = folder.path().join("bad");
-    for end in [SalvageStep::Written, SalvageStep::PutAside, SalvageStep::Replaced] {
+    for end in [SalvageStep::Written, SalvageStep::Quarantined, SalvageStep::Replaced] {
         copy(&good, &bad);
         fs::write(file_of(&bad), &bytes).unwrap();
         let ended = check::repair(&bad, &mut Quiet, |step| {

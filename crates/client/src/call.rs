@@ -1,5 +1,5 @@
-//! What a face asks for and what it gets. One [`Call`] may take several requests; the face sees
-//! only its [`Answer`].
+//! The interface of a frontend: it makes [`Call`]s and gets [`Answer`]s. One call may take several
+//! requests; the frontend sees only the answer.
 
 use interface::{Bulk, Span};
 use wire::{
@@ -7,14 +7,14 @@ use wire::{
     LockType, Name, OpenFor, Pieces, Space, Stats, Written,
 };
 
-/// A call's number, chosen by the face; unique among its unanswered calls.
+/// A call's number, chosen by the frontend; unique among its unanswered calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub u64);
 
 /// A new regular file, or an existing one unless `exclusive`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Create<'a> {
-    /// Who asks.
+    /// The credentials of the caller.
     pub caller: Caller<'a>,
     /// The directory.
     pub parent: InodeNo,
@@ -33,38 +33,38 @@ pub struct Create<'a> {
 /// A new regular file without a name, open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tmpfile<'a> {
-    /// Who asks.
+    /// The credentials of the caller.
     pub caller: Caller<'a>,
-    /// A directory that it could have a name in.
+    /// A directory on the same shard; [`Call::Link`] may later name the file there.
     pub parent: InodeNo,
     /// Permission bits.
     pub mode: u32,
-    /// Of these, the ones the caller's process leaves out.
+    /// The bits of `mode` that the caller's umask clears.
     pub umask: u32,
     /// It may get a name later, by [`Call::Link`].
     pub linkable: bool,
-    /// Open it, for this.
+    /// What the handle is opened for.
     pub open_for: OpenFor,
 }
 
 /// Open a file or directory and get a handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open<'a> {
-    /// Who asks.
+    /// The credentials of the caller.
     pub caller: Caller<'a>,
-    /// What.
+    /// The file or directory.
     pub inode: InodeNo,
-    /// For what.
+    /// What the handle is opened for.
     pub open_for: OpenFor,
-    /// The answer's attributes shall have the file's size and times; without it, these may be
-    /// stale and an exchange is saved.
+    /// The answer includes the file's current size and times. Without it they may be stale, and one
+    /// exchange is saved.
     pub sizes: bool,
 }
 
 /// Set a file's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resize<'a> {
-    /// Who asks.
+    /// The credentials of the caller.
     pub caller: Caller<'a>,
     /// The file.
     pub inode: InodeNo,
@@ -74,84 +74,84 @@ pub struct Resize<'a> {
     pub open_for_write: bool,
 }
 
-/// Bytes into a file.
+/// Write bytes to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
     /// The file.
     pub inode: InodeNo,
-    /// To here; ignored when appending.
+    /// The position; ignored when appending.
     pub file_offset: u64,
-    /// At the end, wherever that is then.
+    /// Append at the end of the file.
     pub append: bool,
-    /// The bytes, at most [`wire::BULK_BYTES_MAX`]; `None` for none. They stay the face's, who
-    /// keeps them valid until the answer.
+    /// The bytes, at most [`wire::BULK_BYTES_MAX`]; `None` for none. The frontend owns the buffer
+    /// and keeps it valid until the answer.
     pub bulk: Option<Bulk>,
-    /// The answer waits until they are durable (O_SYNC).
+    /// The answer waits until the bytes are durable (O_SYNC).
     pub sync: bool,
     /// See [`wire::Write::takes`].
     pub takes: ClearPrivileges,
 }
 
-/// Bytes of several places of a file.
+/// Read several pieces of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadList<'a> {
     /// The file.
     pub inode: InodeNo,
-    /// Which, in which order; they may overlap.
+    /// The pieces, in the order of the answer; they may overlap.
     pub pieces: &'a Pieces,
     /// See [`wire::Read::accesses`].
     pub accesses: bool,
 }
 
-/// Bytes into several places of a file.
+/// Write several pieces of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteList<'a> {
     /// The file.
     pub inode: InodeNo,
-    /// Where they go; no two share a byte.
+    /// The pieces; no two overlap.
     pub pieces: &'a Pieces,
-    /// The bytes of all pieces, one behind the other. They stay the face's, who keeps them valid
-    /// until the answer.
+    /// The bytes of all pieces, concatenated. The frontend owns the buffer and keeps it valid until
+    /// the answer.
     pub bulk: Option<Bulk>,
-    /// As of [`Write`].
+    /// See [`Write::sync`].
     pub sync: bool,
     /// See [`wire::Write::takes`].
     pub takes: ClearPrivileges,
 }
 
-/// Lock bytes of a file, or give them up.
+/// Lock or unlock bytes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetLock {
     /// The file.
     pub inode: InodeNo,
-    /// fcntl's or flock's.
+    /// A POSIX (fcntl) or flock lock.
     pub kind: LockKind,
-    /// Whose: any number, the same for all lanes of this client.
+    /// The lock owner: any number, the same for all lanes of this client.
     pub owner: u64,
-    /// What it shall be; `None` gives it up.
+    /// The type of lock; `None` unlocks.
     pub lock: Option<LockType>,
-    /// Which bytes; all for flock.
+    /// The bytes; all for flock.
     pub range: ByteRange,
-    /// The process that asks.
+    /// The caller's process.
     pub pid: u32,
-    /// Wait for whoever has it.
+    /// Wait until conflicting locks are released.
     pub wait: bool,
-    /// Through which open file: [`crate::Client::release_locks`] of it gives the lock up.
+    /// The open file; [`crate::Client::release_locks`] of it releases the lock.
     pub handle: HandleId,
 }
 
-/// Wait until what was done to a file or directory, by anybody, is durable.
+/// Wait until all answered changes to a file or directory, from any client, are durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
-    /// Which.
+    /// The file or directory.
     pub inode: InodeNo,
-    /// It is a file: its contents too.
+    /// It is a file: its contents are synced too.
     pub contents: bool,
-    /// Through which handle: its holder is told once of everything that was lost while it was open.
+    /// The handle that was synced: its holder gets one error for everything lost while it was open.
     pub handle: Option<HandleId>,
 }
 
-/// What a face may ask for.
+/// The calls of a frontend.
 #[derive(Clone, Copy, Debug)]
 pub enum Call<'a> {
     /// [`Answer::Entry`].
@@ -188,9 +188,9 @@ pub enum Call<'a> {
     Find(wire::Find<'a>),
     /// [`Answer::Opened`].
     Open(Open<'a>),
-    /// [`Answer::Done`] when the server knows. See also [`crate::Client::release`].
+    /// [`Answer::Done`] after the server closed it. See also [`crate::Client::release`].
     Close(HandleId),
-    /// [`Answer::Done`]; the status tells.
+    /// [`Answer::Done`] if access is allowed, else an error status.
     Access(wire::Access<'a>),
     /// [`Answer::Value`].
     Getxattr(wire::Getxattr<'a>),
@@ -208,40 +208,41 @@ pub enum Call<'a> {
     Write(Write),
     /// [`Answer::List`].
     ReadList(ReadList<'a>),
-    /// [`Answer::Written`], with the first piece's place and all bytes. `Invalid` when pieces overlap.
+    /// [`Answer::Written`], with the first piece's position and the total. `Invalid` when pieces
+    /// overlap.
     WriteList(WriteList<'a>),
     /// [`Answer::Done`], durable.
     Allocate(wire::Allocate),
     /// [`Answer::Sought`].
     Seek(wire::Seek),
-    /// [`Answer::Done`]. `Again` when another has it and it is not waited for, `Deadlock` when
-    /// waiting would never end.
+    /// [`Answer::Done`]. `Again` when the lock conflicts and `wait` is not set, `Deadlock` when the
+    /// wait would close a cycle.
     SetLock(SetLock),
     /// [`Answer::LockFound`].
     GetLock(wire::GetLock),
-    /// [`Answer::Done`] when all that this owner had locked with fcntl is given up, or soon after.
-    /// Costs no exchange when he had nothing.
+    /// [`Answer::Done`] when all POSIX locks of this owner are released, or after a short timeout.
+    /// Costs no exchange when the owner had none.
     Flush {
         /// The file.
         inode: InodeNo,
         /// The owner.
         owner: u64,
     },
-    /// [`Answer::Done`]. `Io`, once, when something that was answered before is lost.
+    /// [`Answer::Done`]. `Io`, once, when an answered change was lost.
     Sync(Sync),
-    /// [`Answer::Done`] when all that this client lane was answered is durable. `Io`, once, when
-    /// something that was answered before is lost.
+    /// [`Answer::Done`] when all answered changes of this client lane are durable. `Io`, once, when
+    /// an answered change was lost.
     SyncAll,
-    /// [`Answer::Done`] when all that anybody was answered at any shard is durable.
+    /// [`Answer::Done`] when all changes that any shard answered, to any client, are durable.
     SyncShards,
-    /// [`Answer::Done`] when the server has forgotten this client lane. Nothing may be called
-    /// meanwhile; a later call begins anew.
+    /// [`Answer::Done`] when the server has ended this client lane's sessions. No call may be made
+    /// meanwhile; a later call opens new sessions.
     Goodbye,
     /// [`Answer::Stats`] of this server lane.
     Stats(LaneId),
-    /// [`Answer::Done`] when this server lane has answered; lane 0 always exists.
+    /// [`Answer::Done`] when this server lane has replied; lane 0 always exists.
     Ping(LaneId),
-    /// [`Answer::Done`] when it is durable, and every lane heard of it.
+    /// [`Answer::Done`] when the definition is durable and every lane has it.
     SetExport(wire::SetExport<'a>),
     /// [`Answer::Exports`].
     Exports,
@@ -252,41 +253,41 @@ pub enum Call<'a> {
 }
 
 impl Call<'_> {
-    /// The same, of `root` where the face said [`InodeNo::ROOT`].
+    /// The same call, with `root` in place of [`InodeNo::ROOT`].
     pub(crate) fn rooted(mut self, root: InodeNo) -> Self {
         let (first, second) = match &mut self {
-            Self::Lookup(ask) => (Some(&mut ask.parent), None),
-            Self::Getattr(ask) => (Some(&mut ask.inode), None),
-            Self::Setattr(ask) => (Some(&mut ask.inode), None),
-            Self::Resize(ask) => (Some(&mut ask.inode), None),
-            Self::Create(ask) => (Some(&mut ask.parent), None),
-            Self::Tmpfile(ask) => (Some(&mut ask.parent), None),
-            Self::Mkdir(ask) => (Some(&mut ask.parent), None),
-            Self::Symlink(ask) => (Some(&mut ask.parent), None),
-            Self::Mknod(ask) => (Some(&mut ask.parent), None),
-            Self::Link(ask) => (Some(&mut ask.parent), Some(&mut ask.inode)),
-            Self::Unlink(ask) => (Some(&mut ask.parent), None),
-            Self::Rmdir(ask) => (Some(&mut ask.parent), None),
-            Self::Rename(ask) => (Some(&mut ask.parent), Some(&mut ask.new_parent)),
-            Self::Readlink(ask) => (Some(&mut ask.inode), None),
-            Self::Readdir(ask) => (Some(&mut ask.inode), None),
-            Self::Find(ask) => (Some(&mut ask.inode), None),
-            Self::Open(ask) => (Some(&mut ask.inode), None),
-            Self::Access(ask) => (Some(&mut ask.inode), None),
-            Self::Getxattr(ask) => (Some(&mut ask.inode), None),
-            Self::Setxattr(ask) => (Some(&mut ask.inode), None),
-            Self::Listxattr(ask) => (Some(&mut ask.inode), None),
-            Self::Removexattr(ask) => (Some(&mut ask.inode), None),
-            Self::Read(ask) => (Some(&mut ask.inode), None),
-            Self::Write(ask) => (Some(&mut ask.inode), None),
-            Self::ReadList(ask) => (Some(&mut ask.inode), None),
-            Self::WriteList(ask) => (Some(&mut ask.inode), None),
-            Self::Allocate(ask) => (Some(&mut ask.inode), None),
-            Self::Seek(ask) => (Some(&mut ask.inode), None),
-            Self::SetLock(ask) => (Some(&mut ask.inode), None),
-            Self::GetLock(ask) => (Some(&mut ask.inode), None),
+            Self::Lookup(args) => (Some(&mut args.parent), None),
+            Self::Getattr(args) => (Some(&mut args.inode), None),
+            Self::Setattr(args) => (Some(&mut args.inode), None),
+            Self::Resize(args) => (Some(&mut args.inode), None),
+            Self::Create(args) => (Some(&mut args.parent), None),
+            Self::Tmpfile(args) => (Some(&mut args.parent), None),
+            Self::Mkdir(args) => (Some(&mut args.parent), None),
+            Self::Symlink(args) => (Some(&mut args.parent), None),
+            Self::Mknod(args) => (Some(&mut args.parent), None),
+            Self::Link(args) => (Some(&mut args.parent), Some(&mut args.inode)),
+            Self::Unlink(args) => (Some(&mut args.parent), None),
+            Self::Rmdir(args) => (Some(&mut args.parent), None),
+            Self::Rename(args) => (Some(&mut args.parent), Some(&mut args.new_parent)),
+            Self::Readlink(args) => (Some(&mut args.inode), None),
+            Self::Readdir(args) => (Some(&mut args.inode), None),
+            Self::Find(args) => (Some(&mut args.inode), None),
+            Self::Open(args) => (Some(&mut args.inode), None),
+            Self::Access(args) => (Some(&mut args.inode), None),
+            Self::Getxattr(args) => (Some(&mut args.inode), None),
+            Self::Setxattr(args) => (Some(&mut args.inode), None),
+            Self::Listxattr(args) => (Some(&mut args.inode), None),
+            Self::Removexattr(args) => (Some(&mut args.inode), None),
+            Self::Read(args) => (Some(&mut args.inode), None),
+            Self::Write(args) => (Some(&mut args.inode), None),
+            Self::ReadList(args) => (Some(&mut args.inode), None),
+            Self::WriteList(args) => (Some(&mut args.inode), None),
+            Self::Allocate(args) => (Some(&mut args.inode), None),
+            Self::Seek(args) => (Some(&mut args.inode), None),
+            Self::SetLock(args) => (Some(&mut args.inode), None),
+            Self::GetLock(args) => (Some(&mut args.inode), None),
             Self::Flush { inode, .. } => (Some(inode), None),
-            Self::Sync(ask) => (Some(&mut ask.inode), None),
+            Self::Sync(args) => (Some(&mut args.inode), None),
             Self::Close(_)
             | Self::Statfs
             | Self::SyncAll
@@ -308,10 +309,10 @@ impl Call<'_> {
     }
 }
 
-/// What came of a call. Spans are of the turn in which the answer is taken.
+/// The result of a call. Spans are valid in the turn in which the answer is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It is done.
+    /// The call succeeded.
     Done,
     /// Attributes, sizes included.
     Entry(Attr),
@@ -319,14 +320,14 @@ pub enum Answer {
     Created {
         /// Attributes, sizes included.
         attr: Attr,
-        /// The file did not exist before.
+        /// The call created the file.
         made: bool,
-        /// The handle, if one was wanted.
+        /// The handle, if the call opened one.
         handle: Option<HandleId>,
     },
     /// Of [`Call::Open`].
     Opened {
-        /// Attributes; sizes if they were asked for.
+        /// Attributes; size and times are current if the call asked for them.
         attr: Attr,
         /// The handle.
         handle: HandleId,
@@ -337,33 +338,33 @@ pub enum Answer {
     Listing(Span),
     /// An encoded [`wire::Found`], valid: decode it with `Found::decode_all`.
     Found(Span),
-    /// The value of an extended attribute, or the names of them.
+    /// The value of an extended attribute, or the list of names.
     Value(Span),
     /// Space and inodes.
     Space(Space),
-    /// Bytes of a file, `None` at its end; owned by the face from here on, which releases them.
+    /// Bytes of a file, `None` at its end. The frontend now owns the buffer and releases it.
     Bytes(Option<Bulk>),
-    /// Bytes of several places of a file, one behind the other: of each place as many as a file of
-    /// this size has. Owned by the face as those of [`Self::Bytes`].
+    /// Bytes of several pieces of a file, concatenated; pieces end at the end of the file. The
+    /// frontend owns the buffer, as with [`Self::Bytes`].
     List {
         /// The bytes.
         bulk: Option<Bulk>,
         /// The file's size.
         size_bytes: u64,
     },
-    /// Where the bytes went.
+    /// Where the bytes were written.
     Written(Written),
     /// Of [`Call::Rename`].
     Renamed(wire::Renamed),
-    /// Where in a file it is.
+    /// The position that was found.
     Sought(u64),
-    /// The first lock in the way.
+    /// The first conflicting lock.
     LockFound(Option<LockRow>),
     /// A lane's counters.
     Stats(Stats),
     /// An encoded [`wire::Exports`], valid: decode it with `Exports::decode_all`.
     Exports(Span),
-    /// Whether a lane's changes wait.
+    /// Whether the lane's changes are frozen.
     Frozen(wire::Frozen),
     /// An encoded [`wire::Inspected`], valid: decode it with `Inspected::decode_all`.
     Inspected(Span),

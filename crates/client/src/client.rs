@@ -1,17 +1,17 @@
-//! The client's state and its doors: events in, calls in, answers out. What happens to a request
-//! is in `send` and `receive`, connections are in `greet`.
+//! The client's state and its interface: events and calls in, answers out. Requests are in `send`
+//! and `receive`, connections in `handshake`.
 
-use crate::evict::Kept;
+use crate::evict::RetainedBufs;
 use crate::exchange::{Exchange, Job, Outcome};
 use crate::handles::{Handles, handle_lane};
 use crate::link::{Link, LinkState};
 use crate::locks::Locks;
 use crate::losses::PeerLanes;
-use crate::plan::begin::{Begun, Target, begin};
-use crate::plan::{Ask, Close, Got, Plan};
+use crate::plan::begin::{NewRequest, Target, begin};
+use crate::plan::{Close, FollowUp, Plan, PlanReply};
 use crate::refused::Refused;
 use crate::report::Report;
-use crate::secrets::Held;
+use crate::secrets::HeldSecrets;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
@@ -24,63 +24,63 @@ use wire::{
     RefusalReason, Reopen, Rules, Secrets, SessionId, Status, Writer,
 };
 
-/// What a client is made of.
+/// A client lane's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The mount or library instance: random, the same for its peer lanes.
+    /// The uuid of the mount or library instance: random, the same for its peer lanes.
     pub client: ClientUuid,
-    /// Which of its lanes this is.
+    /// The number of this lane.
     pub lane: LaneId,
-    /// How many it has.
+    /// The number of the client's lanes.
     pub lane_count: u16,
-    /// The file system's secret, or the export's; two while it is changed.
+    /// The secret of the store or of the export; two while it is being changed.
     pub secrets: Secrets,
     /// The export wanted, at most 64 bytes; empty for the default one.
     pub export: Vec<u8>,
-    /// What it comes for.
+    /// The purpose that the Hello declares.
     pub purpose: Purpose,
-    /// The root that the export must have, if that was told before; a lane that knows it asks at once.
+    /// The export's root, if known. A lane that knows it need not wait for a Welcome.
     pub root: Option<InodeNo>,
     /// The host.
     pub host_id: [u8; 16],
     /// Its boot.
     pub host_boot_id: [u8; 16],
-    /// A mount whose process has ended and whose place this one takes; zeros if there is none.
+    /// The uuid of an ended mount that this one replaces; zeros if there is none.
     pub predecessor: ClientUuid,
     /// Random, different for every lane; nonces, first xids and pauses come from it.
     pub seed: [u8; 32],
-    /// Unanswered calls at most; further ones are answered `Again`.
+    /// The most unanswered calls; further ones are answered `Again`.
     pub calls_max: usize,
-    /// Open handles at most; further opens are answered `TooManyFiles`.
+    /// The most open handles; further opens are answered `TooManyFiles`.
     pub handles_max: usize,
-    /// Bytes remembered for replays at most. From half of it on the server is asked to make things
-    /// durable; at it, changes wait. Default: [`REPLAY_BYTES_MAX`].
+    /// The most bytes retained for replays. From half of it on the client asks the server to sync;
+    /// at it, changes wait. Default: [`REPLAY_BYTES_MAX`].
     pub replay_bytes_max: usize,
-    /// What of the protocol holds: all of it, but in tests.
+    /// The protocol rules in force: all of them, except in tests.
     pub rules: Rules,
 }
 
 /// Default of [`Config::replay_bytes_max`].
 pub const REPLAY_BYTES_MAX: usize = 64 << 20;
 
-/// What happened so far, for people.
+/// Counters since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
-    /// Connections that were greeted.
+    /// Handshakes completed.
     pub connect_count: u64,
-    /// Requests sent, again ones included.
+    /// Requests sent, resends included.
     pub request_count: u64,
     /// Requests sent again after a connection was lost.
     pub resend_count: u64,
-    /// Replies to requests that nobody waits for.
+    /// Replies that match no outstanding request.
     pub stray_reply_count: u64,
-    /// Connections closed because the server broke the protocol.
+    /// Connections closed because of a protocol error of the server.
     pub protocol_error_count: u64,
     /// Replays sent.
     pub replay_count: u64,
-    /// Changes that were answered and are lost.
+    /// Answered changes that were lost.
     pub lost_count: u64,
-    /// How often this client was evicted.
+    /// Evictions of this client.
     pub evicted_count: u64,
 }
 
@@ -88,22 +88,22 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Client {
     pub(crate) config: Config,
-    pub(crate) held: Held,
+    pub(crate) secrets: HeldSecrets,
     pub(crate) fs: Option<FsUuid>,
     pub(crate) map: Option<Map>,
     pub(crate) session: SessionId,
     pub(crate) boot_id: u64,
     pub(crate) root_trusted: bool,
     pub(crate) read_only: bool,
-    /// What faces call the root is this inode.
+    /// The inode that frontends call [`InodeNo::ROOT`].
     pub(crate) root: Option<InodeNo>,
     pub(crate) slot_count: u16,
     pub(crate) conn_epoch: u32,
     pub(crate) ticket_last: u64,
-    pub(crate) dice_count: u64,
-    /// A connection under TLS that is about to be there.
+    pub(crate) random_count: u64,
+    /// The channel of a TLS connection whose `Connected` event follows.
     pub(crate) sealed: Option<(ConnId, Channel)>,
-    pub(crate) born_last: u64,
+    pub(crate) sequence_last: u64,
     /// By server lane; before the map is known only lane 0's.
     pub(crate) links: Vec<Link>,
     /// Metadata shards, data shards, then lanes.
@@ -113,44 +113,44 @@ pub struct Client {
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
     pub(crate) unrouted: VecDeque<usize>,
-    /// Changing requests that wait until less is remembered for replays.
+    /// Changing requests that wait for replay space.
     pub(crate) space_waiters: VecDeque<usize>,
     pub(crate) later: Vec<(Mono, usize)>,
-    /// The last alarm that was set.
+    /// The last timer that was set.
     pub(crate) alarm: Option<Mono>,
     pub(crate) interrupts: Vec<(Mono, CallId)>,
-    /// Handles being registered again; while there are any, nothing else is sent.
+    /// Handles being reopened; while there are any, no other request is sent.
     pub(crate) reopening_count: usize,
     pub(crate) answers: VecDeque<Outcome>,
     pub(crate) spare_bodies: Vec<Vec<u8>>,
     pub(crate) refused: Option<Refused>,
-    /// What was said of why there is no connection.
-    pub(crate) waits: Option<Refused>,
+    /// The certificate problem that was last reported.
+    pub(crate) certificate_refusal: Option<Refused>,
     pub(crate) waiting_since: Option<Mono>,
     pub(crate) counters: Counters,
-    /// What the replay lists hold, and what requests under way will add to them.
+    /// Bytes of the replay lists, and bytes that requests in flight may add to them.
     pub(crate) replay_bytes: usize,
     pub(crate) promised_bytes: usize,
-    pub(crate) kept: Kept,
+    pub(crate) retained: RetainedBufs,
     pub(crate) peer_lanes: PeerLanes,
-    /// For single peer lanes, at the end of the turn.
-    pub(crate) questions: Vec<(LaneId, Mail)>,
-    /// Something was lost that nobody who asked for everything was told of.
-    pub(crate) lost_untold: bool,
+    /// Messages to single peer lanes, sent at the end of the turn.
+    pub(crate) peer_messages: Vec<(LaneId, Mail)>,
+    /// A change was lost since the last `SyncAll`.
+    pub(crate) loss_unreported: bool,
     pub(crate) reports: Vec<Report>,
 }
 
 impl Client {
-    /// A client that connects when it is first called.
+    /// A client that connects on its first call.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let handles = Handles::new(config.lane, config.handles_max);
         let peer_lanes = PeerLanes::new(config.lane_count);
         let root = config.root;
-        let held = Held::new(config.secrets);
+        let secrets = HeldSecrets::new(config.secrets);
         Self {
             config,
-            held,
+            secrets,
             fs: None,
             map: None,
             session: SessionId(0),
@@ -161,9 +161,9 @@ impl Client {
             slot_count: 1,
             conn_epoch: 0,
             ticket_last: 0,
-            dice_count: 0,
+            random_count: 0,
             sealed: None,
-            born_last: 0,
+            sequence_last: 0,
             links: vec![Link::new()],
             sessions: Vec::new(),
             exchanges: Slab::new(),
@@ -179,65 +179,64 @@ impl Client {
             answers: VecDeque::new(),
             spare_bodies: Vec::new(),
             refused: None,
-            waits: None,
+            certificate_refusal: None,
             waiting_since: None,
             counters: Counters::default(),
             replay_bytes: 0,
             promised_bytes: 0,
-            kept: Kept::default(),
+            retained: RetainedBufs::default(),
             peer_lanes,
-            questions: Vec::new(),
-            lost_untold: false,
+            peer_messages: Vec::new(),
+            loss_unreported: false,
             reports: Vec::new(),
         }
     }
 
-    /// Which client lane this is.
+    /// The number of this client lane.
     #[must_use]
     pub const fn lane(&self) -> LaneId {
         self.config.lane
     }
 
-    /// How many lanes this client has.
+    /// The number of the client's lanes.
     #[must_use]
     pub const fn lane_count(&self) -> u16 {
         self.config.lane_count
     }
 
-    /// Whether any server lane has welcomed us and is still there.
+    /// Whether a connection to any server lane is up.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.links.iter().any(Link::is_up)
     }
 
-    /// Whether files are open that a server lane may have to be told of anew, and a connection is on
-    /// its way.
+    /// Whether files are open that may have to be reopened on a connection that is being made.
     #[must_use]
     pub fn may_reopen(&self) -> bool {
         let on_its_way = |link: &Link| !link.is_up() && !link.state_is_idle();
         self.handles.count() > 0 && self.refused.is_none() && self.links.iter().any(on_its_way)
     }
 
-    /// Since when the server could not be reached; `None` while it can, or nobody tried.
+    /// Since when a connection is missing; `None` while all wanted ones are up.
     #[must_use]
     pub const fn waiting_since(&self) -> Option<Mono> {
         self.waiting_since
     }
 
-    /// What a server said that did not let us in just now, if that was the last word of one of its
-    /// lanes; the client tries again.
+    /// The reason of a refusal that is temporary, if a server lane's last answer was one; the
+    /// client retries.
     #[must_use]
-    pub fn turned_away(&self) -> Option<RefusalReason> {
-        self.links.iter().find_map(|link| link.turned_away)
+    pub fn temporary_refusal(&self) -> Option<RefusalReason> {
+        self.links.iter().find_map(|link| link.temporary_refusal)
     }
 
-    /// Which certificate keeps us from the server, if one does; the client tries again.
+    /// The certificate problem that keeps the client from connecting, if any; the client retries.
     #[must_use]
-    pub const fn waits_for(&self) -> Option<Refused> {
-        self.waits
+    pub const fn certificate_refusal(&self) -> Option<Refused> {
+        self.certificate_refusal
     }
 
-    /// Why the client does not go on, if so; all calls are answered with its status.
+    /// Why the client has stopped, if it has; all calls are answered with its status.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refused> {
         self.refused
@@ -248,72 +247,73 @@ impl Client {
         self.refused = None;
     }
 
-    /// The server's shape, once known.
+    /// The server's map, once known.
     #[must_use]
     pub const fn map(&self) -> Option<Map> {
         self.map
     }
 
-    /// The file system, once known.
+    /// The file system's uuid, once known.
     #[must_use]
     pub const fn fs(&self) -> Option<FsUuid> {
         self.fs
     }
 
-    /// Whether the last Welcome said that our root acts as root there; otherwise it is nobody.
+    /// Whether the last Welcome trusts this client's root; otherwise the server maps root to
+    /// nobody.
     #[must_use]
     pub const fn is_root_trusted(&self) -> bool {
         self.root_trusted
     }
 
-    /// Whether the last Welcome said that nothing is changed through this export.
+    /// Whether the last Welcome said that the export is read-only.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// The inode that is the root here, once known. Faces may call it [`InodeNo::ROOT`].
+    /// The export's root inode, once known. Frontends may use [`InodeNo::ROOT`] for it.
     #[must_use]
     pub const fn root(&self) -> Option<InodeNo> {
         self.root
     }
 
-    /// What happened so far.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What people must be told since the last time.
+    /// The reports since the last call.
     pub fn take_reports(&mut self) -> Vec<Report> {
         core::mem::take(&mut self.reports)
     }
 
-    /// Bytes remembered for replays: what was answered and may still be lost with the server.
+    /// Bytes retained for replays: answered changes that the server may still lose.
     #[must_use]
     pub const fn replay_bytes(&self) -> usize {
         self.replay_bytes
     }
 
-    /// How many calls and closes are under way.
+    /// The number of calls and closes under way.
     #[must_use]
     pub fn busy_count(&self) -> usize {
         self.jobs.count()
     }
 
-    /// How many handles are open.
+    /// The number of open handles.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.handles.count()
     }
 
-    /// Takes an event in; those of other cores pass by.
+    /// Applies an event; events for other components are ignored.
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Mail { from, mail }) => self.on_mail(turn, from, mail),
+            Event::Peer(PeerEvent::Mail { from, mail }) => self.on_peer_message(turn, from, mail),
             Event::Secrets(found) => self.on_secrets(turn, found),
-            // A server's and a mount's own.
+            // For servers and mounts only.
             Event::Peer(PeerEvent::Letter { .. })
             | Event::Store(_)
             | Event::Object(_)
@@ -333,29 +333,29 @@ impl Client {
                 self.on_connect_failed(turn, ticket, reason);
             }
             NetEvent::Closed { conn, reason } => self.on_closed(turn, conn, reason),
-            // A server's own.
+            // For servers only.
             NetEvent::HandedOver { .. }
             | NetEvent::FromThisHost { .. }
             | NetEvent::CertificateRefused { .. } => {}
         }
     }
 
-    /// Ends the turn: looks at deadlines, connects, sends. May be called again in the same turn
-    /// after further calls.
+    /// Ends the turn: checks deadlines, connects, sends. May be called again in the same turn after
+    /// further calls.
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         self.take_up_later(now);
         self.give_up_interrupted(turn);
         self.give_up_locks(turn);
-        self.press();
+        self.request_durability();
         self.wake_space_waiters();
         for link_index in 0..self.links.len() {
             self.drive(turn, link_index);
         }
-        self.write_to_peer_lanes(turn);
-        self.kept.settle(turn);
+        self.send_to_peer_lanes(turn);
+        self.retained.settle(turn);
         if let Some(at) = self.next_deadline() {
-            // An alarm that was set and is still to come need not be set again.
+            // An earlier timer that is still pending suffices.
             let alarm = self.alarm.filter(|alarm| *alarm > now);
             if alarm.is_none_or(|alarm| at < alarm) {
                 self.alarm = Some(at);
@@ -364,7 +364,7 @@ impl Client {
         }
     }
 
-    /// The next outcome. Its spans are of this turn: take all before the turn ends.
+    /// The next answer. Its spans are valid until the turn ends.
     pub fn next_answer(&mut self) -> Option<(CallId, Result<Answer, Status>)> {
         self.answers.pop_front()
     }
@@ -375,7 +375,7 @@ impl Client {
             Some(root) if root != InodeNo::ROOT => call.rooted(root),
             Some(_) | None => call,
         };
-        // A foreign handle is its opener's to close.
+        // The lane that opened a handle closes it.
         if let Call::Close(handle) = call
             && handle_lane(handle) != self.config.lane
         {
@@ -383,7 +383,7 @@ impl Client {
             self.answers.push_back((id, Ok(Answer::Done)));
             return;
         }
-        self.ask_after_refusal(turn);
+        self.reread_after_refusal(turn);
         if self.start_lock(turn, id, &call) {
             return;
         }
@@ -392,8 +392,8 @@ impl Client {
         }
     }
 
-    /// Whether as many calls are under way as may be. Closes that nobody waits for do not count: a
-    /// process that ends may leave any number of them, and no caller is refused for that.
+    /// Whether `calls_max` calls are under way. Closes without a caller do not count: a process
+    /// that exits may cause any number of them, and no call is refused for that.
     pub(crate) fn is_full(&self) -> bool {
         let calls_max = self.config.calls_max;
         self.jobs.count() >= calls_max
@@ -411,19 +411,19 @@ impl Client {
             return Ok(());
         }
         let mut body = self.spare_bodies.pop().unwrap_or_default();
-        let begun = begin(call, &mut self.handles, &mut body).and_then(|begun| {
+        let request = begin(call, &mut self.handles, &mut body).and_then(|request| {
             let fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX);
             if fits {
-                return Ok(begun);
+                return Ok(request);
             }
-            if let Some(handle) = begun.plan.handle() {
+            if let Some(handle) = request.plan.handle() {
                 self.handles.remove(handle);
             }
             Err(Status::Overflow)
         });
-        match begun {
-            Ok(begun) => {
-                self.begin_job(Some(id), begun, body);
+        match request {
+            Ok(request) => {
+                self.begin_job(Some(id), request, body);
                 Ok(())
             }
             Err(status) => {
@@ -434,28 +434,28 @@ impl Client {
         }
     }
 
-    /// Closes a handle without anybody waiting; one of a peer lane's is sent there.
+    /// Closes a handle without an answer; the close of a peer lane's handle is forwarded to it.
     pub fn release(&mut self, turn: &mut Turn<'_>, handle: HandleId) {
         let lane = handle_lane(handle);
         if lane != self.config.lane {
             turn.act(PeerAction::Mail { to: lane, mail: Mail::Release { handle } });
             return;
         }
-        self.close_unasked(handle);
+        self.close_without_caller(handle);
     }
 
-    /// Begins the close of an own handle that nobody waits for. A handle that is not open, or is
-    /// being closed, is left alone.
-    pub(crate) fn close_unasked(&mut self, handle: HandleId) {
+    /// Begins the close of a handle of this lane, without a caller. A handle that is not open, or
+    /// is being closed, is left alone.
+    pub(crate) fn close_without_caller(&mut self, handle: HandleId) {
         let Some(file) = self.handles.close(handle) else { return };
         if self.stopped().is_some() {
-            return self.handles.remove(handle); // There is no one to close it at.
+            return self.handles.remove(handle); // There is no server to close it at.
         }
-        let (plan, ask) = Close::begin(handle, file);
-        self.begin_unasked(Plan::Close(plan), ask);
+        let (plan, follow_up) = Close::begin(handle, file);
+        self.begin_without_caller(Plan::Close(plan), follow_up);
     }
 
-    /// Registers again, at their metadata shards, all handles that `wanted` picks.
+    /// Reopens, at their metadata shards, all handles for which `wanted` is true.
     pub(crate) fn reopen(&mut self, wanted: impl Fn(&Self, wire::InodeNo) -> bool) {
         for (handle, file) in self.handles.to_reopen() {
             if !wanted(self, file.inode) {
@@ -464,23 +464,23 @@ impl Client {
             self.handles.set_reopening(handle, true);
             self.reopening_count += 1;
             let again = Handle { id: handle, open_for: file.open_for };
-            let ask = Ask::Reopen(Reopen { inode: file.inode, handle: again });
-            self.begin_unasked(Plan::Reopen(handle), ask);
+            let follow_up = FollowUp::Reopen(Reopen { inode: file.inode, handle: again });
+            self.begin_without_caller(Plan::Reopen(handle), follow_up);
         }
     }
 
-    fn begin_unasked(&mut self, plan: Plan, ask: Ask) {
+    fn begin_without_caller(&mut self, plan: Plan, follow_up: FollowUp) {
         let mut body = self.spare_bodies.pop().unwrap_or_default();
-        ask.encode(&[], &mut Writer::new(&mut body));
-        let target = Target::Inode(ask.inode());
-        let begun = Begun { plan, op: ask.op(), target, bulk: None, sync: false };
-        self.begin_job(None, begun, body);
+        follow_up.encode(&[], &mut Writer::new(&mut body));
+        let target = Target::Inode(follow_up.inode());
+        let request = NewRequest { plan, op: follow_up.op(), target, bulk: None, sync: false };
+        self.begin_job(None, request, body);
     }
 
-    /// Begins a request without a body that nobody waits for, or a `Gather` does.
-    pub(crate) fn begin_own(&mut self, begun: Begun) {
+    /// Begins a request without a body and without a caller, or for a `Gather`.
+    pub(crate) fn begin_own(&mut self, request: NewRequest) {
         let body = self.spare_bodies.pop().unwrap_or_default();
-        self.begin_job(None, begun, body);
+        self.begin_job(None, request, body);
     }
 
     pub(crate) fn begin_gather(&mut self, id: CallId, plan: Plan) -> usize {
@@ -493,15 +493,15 @@ impl Client {
         })
     }
 
-    pub(crate) fn begin_job(&mut self, call: Option<CallId>, begun: Begun, body: Vec<u8>) {
+    pub(crate) fn begin_job(&mut self, call: Option<CallId>, request: NewRequest, body: Vec<u8>) {
         let job_id = self.jobs.insert(Job {
             call,
-            plan: begun.plan,
+            plan: request.plan,
             exchange_id: usize::MAX,
             has_begun: false,
             first: None,
         });
-        self.submit(job_id, begun, body);
+        self.submit(job_id, request, body);
     }
 
     pub(crate) fn spare(&mut self, mut body: Vec<u8>) {
@@ -513,7 +513,7 @@ impl Client {
         }
     }
 
-    /// A job is over: its call is answered, and a handle that nobody got is closed.
+    /// Ends a job: answers its call, and closes a handle that no caller received.
     pub(crate) fn finish(&mut self, job_id: usize, result: Result<Answer, Status>) {
         let Some(job) = self.jobs.remove(job_id) else { return };
         if let Plan::Reopen(handle) = job.plan {
@@ -522,9 +522,9 @@ impl Client {
         }
         match job.plan {
             Plan::Part { whole } => self.part_done(whole, result.map(drop)),
-            Plan::Leave { whole, link_index } => {
+            Plan::Goodbye { whole, link_index } => {
                 if result.is_ok() {
-                    self.on_left(link_index);
+                    self.on_goodbye_done(link_index);
                 }
                 self.part_done(whole, Ok(()));
             }
@@ -535,7 +535,7 @@ impl Client {
             }
             Plan::LockTask(key) => {
                 if let Err(status) = result {
-                    self.on_lock_reply(key, Got { outcome: Err(status), from_slot: false });
+                    self.on_lock_reply(key, PlanReply { outcome: Err(status), from_slot: false });
                 }
             }
             Plan::Relock { key, range } => self.on_relocked(key, range, result.err()),
@@ -544,7 +544,7 @@ impl Client {
             | Plan::Entry
             | Plan::Sizing(_)
             | Plan::Create(_)
-            | Plan::Elsewhere(_)
+            | Plan::RemoteInode(_)
             | Plan::Open(_)
             | Plan::Close(_)
             | Plan::Resize(_)
@@ -555,7 +555,7 @@ impl Client {
         let delivered = result.is_ok() && job.call.is_some();
         if !delivered && let Some(handle) = job.plan.handle() {
             match self.handles.get(handle) {
-                Some(file) if file.open && !file.closing => self.close_unasked(handle),
+                Some(file) if file.open && !file.closing => self.close_without_caller(handle),
                 Some(_) => self.handles.remove(handle),
                 None => {}
             }
@@ -566,10 +566,10 @@ impl Client {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        // Mail of peer lanes, or the secrets that are being read, cause a turn by themselves.
-        let together = self.is_with_peer_lanes() && !self.held.is_asked();
+        // Messages from peer lanes and the end of reading the secrets cause a turn by themselves.
+        let caught_up = self.peer_lanes_caught_up() && !self.secrets.is_reading();
         let links = self.links.iter().filter_map(|link| match link.state {
-            LinkState::Pausing { until } => together.then_some(until),
+            LinkState::Pausing { until } => caught_up.then_some(until),
             LinkState::AwaitChallenge { until, .. } | LinkState::AwaitWelcome { until, .. } => {
                 Some(until)
             }

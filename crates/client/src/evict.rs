@@ -1,9 +1,9 @@
-//! Going on under a new uuid: the server has evicted this client, or went on without it, or admits it again after
-//! it refused its secret.
+//! Continuing under a new uuid after the server evicted this client, or admits it again after it
+//! refused its secret.
 //!
-//! What was answered and is not known to be durable is given up, with a report; what is on its way
-//! fails once with EIO; what was never sent, and open files, go on under the new uuid. Peer lane
-//! lanes come to the same uuid when they hear of it.
+//! Answered changes that are not known to be durable are given up and reported; requests in flight
+//! fail once with EIO; requests never sent and open files continue under the new uuid. Peer lanes
+//! derive the same uuid when the eviction is announced to them.
 
 use crate::client::Client;
 use crate::link::LinkState;
@@ -12,17 +12,17 @@ use crate::report::Report;
 use interface::{Action, BufId, Bulk, CORE_BUFS, Turn};
 use wire::{ClientUuid, PLAIN, Proven, Status};
 
-/// The numbers of buffers that are ours.
+/// The numbers of this client's own buffers.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedBufs {
     free: alloc::vec::Vec<u32>,
     count: u32,
-    /// To be given back at the end of the turn.
+    /// To be released at the end of the turn.
     released: alloc::vec::Vec<BufId>,
 }
 
-impl Kept {
-    /// Copies bulk into a buffer of ours.
+impl RetainedBufs {
+    /// Copies bulk into a buffer of this client.
     pub(crate) fn keep(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
         let number = self.free.pop().unwrap_or_else(|| {
             self.count += 1;
@@ -33,13 +33,13 @@ impl Kept {
         Bulk { buf: as_buf, start: 0, ..bulk }
     }
 
-    /// A copy is needed no more.
+    /// Releases a copy.
     pub(crate) fn release(&mut self, bulk: Bulk) {
-        assert!(bulk.buf.0 >= CORE_BUFS, "a face's buffer is not ours to release");
+        assert!(bulk.buf.0 >= CORE_BUFS, "a frontend's buffer is not ours to release");
         self.released.push(bulk.buf);
     }
 
-    /// PrivilegedBits back what was released.
+    /// Releases the buffers that are no longer used.
     pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
         for buf in self.released.drain(..) {
             turn.act(Action::Release { buf });
@@ -49,16 +49,16 @@ impl Kept {
 }
 
 impl Client {
-    /// An entry has left the replay list.
+    /// Frees what an entry of the replay list held.
     pub(crate) fn forget_entry(&mut self, entry: Entry) {
         self.replay_bytes -= entry.bytes();
-        if let Some(kept) = entry.kept {
-            self.kept.release(kept);
+        if let Some(retained) = entry.retained {
+            self.retained.release(retained);
         }
         self.spare(entry.body);
     }
 
-    /// The server knows this client no more, as this lane was told by the server, or by a peer lane.
+    /// The server has ended this client's sessions, as it said to this lane or to a peer lane.
     pub(crate) fn on_evicted(&mut self, turn: &mut Turn<'_>, by_peer_lane: bool) {
         let mut lost_count = 0;
         let mut inodes = alloc::collections::BTreeSet::new();
@@ -73,7 +73,7 @@ impl Client {
         }
         self.lose_locks();
         self.counters.evicted_count += 1;
-        self.tell_eviction();
+        self.announce_eviction();
         self.counters.lost_count += lost_count;
         let inodes = inodes.into_iter().collect();
         if lost_count > 0 || !by_peer_lane {
@@ -91,8 +91,8 @@ impl Client {
             session.boot_id = 0;
             session.known_committed = wire::Transno(0);
         }
-        let kept = self.handles.count() > 0 || self.locks.is_any();
-        let wanted = kept || !self.unrouted.is_empty();
+        let has_state = self.handles.count() > 0 || self.locks.is_any();
+        let wanted = has_state || !self.unrouted.is_empty();
         for link in &mut self.links {
             if !wanted && !link.is_wanted() && matches!(link.state, LinkState::Pausing { .. }) {
                 link.state = LinkState::Idle;
@@ -100,7 +100,7 @@ impl Client {
         }
     }
 
-    /// Closes a connection; it is made again after a pause.
+    /// Closes a connection; the client reconnects after a pause.
     fn leave_link(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         if let Some(link) = self.links.get_mut(link_index) {
             link.failure_count = link.failure_count.max(1);
@@ -108,8 +108,8 @@ impl Client {
         self.drop_link(turn, link_index);
     }
 
-    /// Calls of which something was sent and may have been done or is lost fail, once; our own work is dropped, and what
-    /// files need is begun again under the new uuid.
+    /// Calls with a request that was sent fail, once: it may have been executed, or lost. Jobs of
+    /// the client itself are dropped; reopens and locks begin again under the new uuid.
     fn fail_sent(&mut self) {
         let jobs: alloc::vec::Vec<_> = self
             .jobs
@@ -128,8 +128,8 @@ impl Client {
         }
     }
 
-    /// The uuid after this one: every lane of the client finds the same, by the secret that all of them began
-    /// with.
+    /// The next uuid. Every lane of the client derives the same one from the secret that all of
+    /// them started with.
     fn successor(&self) -> ClientUuid {
         let of = Proven { hello: &self.config.client.0, nonce: &[0xe; 32], channel: &PLAIN };
         let mac = self.config.secrets.current.client_proof(of);

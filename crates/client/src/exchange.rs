@@ -1,4 +1,4 @@
-//! One request from its making to its reply: what must be kept to send it again.
+//! One request from its making to its reply, with all that a resend needs.
 
 use crate::plan::Plan;
 use crate::plan::begin::Target;
@@ -7,20 +7,20 @@ use alloc::vec::Vec;
 use interface::Bulk;
 use wire::{Op, Retry, ShardId, Status, Xid};
 
-/// Where a request is.
+/// Where a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Waits for the server's map.
+    /// For the server's map.
     Unrouted,
-    /// In a queue of its link, new or to be sent again.
+    /// In a queue of its link, new or for a resend.
     Queued,
-    /// Waits for a slot of its session.
+    /// For a slot of its session.
     SlotWait,
-    /// Waits until less is to be remembered for replays.
+    /// For replay space.
     SpaceWait,
-    /// Told to come later.
+    /// For the time after a `RetryLater`.
     Later,
-    /// On its link's connection; a reply is due.
+    /// For the reply, on its link's connection.
     Sent,
 }
 
@@ -31,49 +31,49 @@ pub(crate) struct Exchange {
     pub(crate) target: Target,
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
-    /// The bytes of a write whose caller is gone, our own: for a replay, not to be sent again.
-    pub(crate) kept: Option<Bulk>,
-    /// The caller wants the change durable before the answer.
+    /// The client's copy of an abandoned write's bytes: for a replay, not for a resend.
+    pub(crate) retained: Option<Bulk>,
+    /// The change must be durable before the reply.
     pub(crate) sync: bool,
     pub(crate) urgent: bool,
     pub(crate) place: Place,
-    /// Where it goes; meaningless while `Unrouted`.
+    /// The destination; meaningless while `Unrouted`.
     pub(crate) shard: ShardId,
     pub(crate) session_index: usize,
     pub(crate) link_index: usize,
-    /// Given at the first sending, with the slot (0 for ops that change nothing).
+    /// Assigned at the first sending, with the slot (0 for ops that change nothing).
     pub(crate) xid: Option<Xid>,
     pub(crate) slot: u16,
     /// It was sent more than once under its xid.
     pub(crate) resent: bool,
-    /// What it will cost to remember its reply, from the first sending on.
+    /// Replay space reserved for its reply, from the first sending on.
     pub(crate) promised_bytes: usize,
     pub(crate) wrong_lane_count: u8,
-    /// Counts all requests, in the order they were made.
-    pub(crate) born: u64,
+    /// The order in which requests were made.
+    pub(crate) sequence_no: u64,
 }
 
 impl Exchange {
-    /// Whether it may be forgotten although it was sent.
+    /// Whether it may be dropped although it was sent.
     pub(crate) fn repeats(&self) -> bool {
         self.op.row().retry == Retry::Repeat
     }
 }
 
-/// A call under way, or work of our own that nobody waits for.
+/// A call under way, or a job of the client itself without a caller.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) call: Option<CallId>,
     pub(crate) plan: Plan,
-    /// The request it waits for.
+    /// Its current request.
     pub(crate) exchange_id: usize,
-    /// A request before that one was answered, and may have changed something.
+    /// An earlier request of the job was answered, and may have changed something.
     pub(crate) has_begun: bool,
-    /// The body of its first request, while another shard is asked for the rest.
+    /// Its first request, while another shard is asked for attributes.
     pub(crate) first: Option<First>,
 }
 
-/// A request that may have to be made once more.
+/// A job's first request, for a retry.
 #[derive(Debug)]
 pub(crate) struct First {
     pub(crate) op: Op,
@@ -82,5 +82,5 @@ pub(crate) struct First {
     pub(crate) again_count: u8,
 }
 
-/// A call's outcome on its way to the face.
+/// A call's result, on its way to the frontend.
 pub(crate) type Outcome = (CallId, Result<Answer, Status>);

@@ -1,5 +1,5 @@
-//! The open files of this client lane: what must be registered again at a server that has
-//! forgotten it. A handle's number names its client lane in the upper 16 bits.
+//! The open files of this client lane, which are reopened at a restarted server. A handle's number
+//! names its client lane in the upper 16 bits.
 
 use crate::losses::Losses;
 use crate::report::Report;
@@ -19,13 +19,13 @@ pub fn handle_lane(handle: HandleId) -> LaneId {
 pub(crate) struct OpenFile {
     pub(crate) inode: InodeNo,
     pub(crate) open_for: OpenFor,
-    /// The server said that it opened it, and has not said that it closed it.
+    /// The server has confirmed the open and not yet the close.
     pub(crate) open: bool,
     /// A close was begun.
     pub(crate) closing: bool,
-    /// A reopen is on its way.
+    /// A reopen is under way.
     pub(crate) reopening: bool,
-    /// Up to which loss its holder was told, or needs not be.
+    /// The number of the last loss that its holder need not be told of.
     losses_seen: u64,
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct Handles {
     lane: LaneId,
     count_last: u64,
     count_max: usize,
-    /// It was reported that there may be no more.
+    /// The limit was reported.
     reported: bool,
     files: HashMap<HandleId, OpenFile>,
-    /// What of files was lost.
+    /// Lost changes, by file.
     pub(crate) losses: Losses,
 }
 
@@ -47,7 +47,7 @@ impl Handles {
         Self { lane, count_last: 0, count_max, reported: false, files, losses }
     }
 
-    /// A fresh handle that is about to be opened; `None` when there are too many.
+    /// A new handle that is about to be opened; `None` at the limit.
     pub(crate) fn begin(&mut self, inode: InodeNo, open_for: OpenFor) -> Option<Handle> {
         if self.files.len() >= self.count_max {
             return None;
@@ -61,14 +61,14 @@ impl Handles {
         Some(Handle { id, open_for })
     }
 
-    /// What people are told of a call that ended so: the first time that there were too many.
+    /// The report for a call that ended with `status`: the first time that the limit was hit.
     pub(crate) fn report(&mut self, status: Status) -> Option<Report> {
         let is_first =
             status == Status::TooManyFiles && !core::mem::replace(&mut self.reported, true);
         is_first.then_some(Report::TooManyFiles { count_max: self.count_max })
     }
 
-    /// The server has opened it, on this inode.
+    /// The server has opened the handle, on this inode.
     pub(crate) fn opened(&mut self, handle: HandleId, inode: InodeNo) {
         if let Some(file) = self.files.get_mut(&handle) {
             file.inode = inode;
@@ -77,13 +77,13 @@ impl Handles {
         }
     }
 
-    /// Whether the holder of a handle has to be told of a loss; he is now.
-    pub(crate) fn tell_loss(&mut self, handle: HandleId) -> bool {
+    /// Whether the holder of a handle must get an error for a loss; counts as reported from now on.
+    pub(crate) fn report_loss(&mut self, handle: HandleId) -> bool {
         let file = self.files.get_mut(&handle).filter(|file| file.open);
-        file.is_some_and(|file| self.losses.tell(file.inode, &mut file.losses_seen))
+        file.is_some_and(|file| self.losses.report_after(file.inode, &mut file.losses_seen))
     }
 
-    /// Begins a close; `None` when it is not open or a close was begun already.
+    /// Begins a close; `None` when the handle is not open or a close was begun already.
     pub(crate) fn close(&mut self, handle: HandleId) -> Option<OpenFile> {
         let file = self.files.get_mut(&handle).filter(|file| file.open && !file.closing)?;
         file.closing = true;
@@ -104,7 +104,7 @@ impl Handles {
         }
     }
 
-    /// Open handles that no reopen is under way for, in the order they were opened.
+    /// Open handles without a reopen under way, in the order they were opened.
     pub(crate) fn to_reopen(&self) -> Vec<(HandleId, OpenFile)> {
         let due = self.files.iter().filter(|(_, file)| file.open && !file.reopening);
         let mut list: Vec<_> = due.map(|(handle, file)| (*handle, *file)).collect();

@@ -1,8 +1,8 @@
-//! Connections: making them, the handshake, what a Welcome changes, what a loss means.
+//! Connections: connecting, the handshake, the effects of a Welcome and of a loss.
 //!
-//! The server proves the secret before we do. The first connection goes to lane 0, whose Welcome
-//! brings the map. A Welcome of a new boot makes all handles be registered again before anything
-//! else is sent.
+//! The server proves the secret before the client does. The first connection goes to lane 0, whose
+//! Welcome carries the map. After a Welcome of a new boot all handles are reopened before any other
+//! request is sent.
 
 use crate::client::Client;
 use crate::link::LinkState;
@@ -15,7 +15,7 @@ use wire::{
     RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
 };
 
-/// How long a handshake may take.
+/// The time limit of a handshake.
 const HANDSHAKE_MS_MAX: u64 = 10_000;
 
 impl Client {
@@ -31,7 +31,7 @@ impl Client {
 
     pub(crate) fn on_connected(&mut self, turn: &mut Turn<'_>, ticket: Ticket, conn: ConnId) {
         let Some(link_index) = self.link_connecting(ticket) else {
-            // Nobody wants it any more.
+            // The attempt was abandoned.
             turn.act(NetAction::Close { conn });
             return;
         };
@@ -39,7 +39,7 @@ impl Client {
         let channel = sealed.map_or(PLAIN, |(_, channel)| channel);
         let nonce = self.nonce();
         let boot_id_last = self.boot_last_at(link_index);
-        let secret = *self.held.secret();
+        let secret = *self.secrets.secret();
         let Some(link) = self.links.get_mut(link_index) else { return };
         let hello = Hello {
             server_lane: LaneId(u16::try_from(link_index).unwrap_or(0)),
@@ -58,13 +58,13 @@ impl Client {
         };
         link.proven = Some(secret);
         let hello = hello.to_bytes();
-        greet(turn, conn, FrameKind::Hello, &hello);
+        send_handshake(turn, conn, FrameKind::Hello, &hello);
         let until = turn.now.mono.after_ms(HANDSHAKE_MS_MAX);
         link.state = LinkState::AwaitChallenge { conn, hello, channel, until };
     }
 
-    /// The oldest boot that knew all that some session of a lane's shards had done; 0: the lane
-    /// knows nothing of us.
+    /// The oldest boot that has all that some session of a lane's shards did; 0: the lane has no
+    /// session of this client.
     fn boot_last_at(&self, link_index: usize) -> u64 {
         let sessions = self.sessions_of(link_index).into_iter();
         let sessions = sessions.filter_map(|(_, index)| self.sessions.get(index));
@@ -92,47 +92,47 @@ impl Client {
         }
     }
 
-    /// Where a certificate is the reason and the server has never welcomed us, that is final. Who was
-    /// welcomed before waits until certificates were renewed, as for a server that is away.
+    /// A certificate problem is final if the server has never welcomed this client. Later the
+    /// client waits until the certificates are renewed, as for a server that is away.
     fn on_lost(&mut self, turn: &mut Turn<'_>, link_index: usize, reason: CloseReason) {
         match Refused::of_certificates(reason) {
             Some(refused) if self.fs.is_none() => return self.refuse(turn, refused),
-            Some(refused) => self.tell_waiting(refused),
+            Some(refused) => self.report_certificate(refused),
             None => {}
         }
         self.on_link_down(turn, link_index);
     }
 
-    /// Says once why there is no connection.
-    fn tell_waiting(&mut self, refused: Refused) {
-        if self.waits.replace(refused) != Some(refused) {
-            self.reports.push(Report::Waits { refused });
+    /// Reports a certificate problem once.
+    fn report_certificate(&mut self, refused: Refused) {
+        if self.certificate_refusal.replace(refused) != Some(refused) {
+            self.reports.push(Report::NotConnected { refused });
         }
     }
 
-    /// A connection, or the attempt at one, is gone. Who waits for it goes on waiting.
+    /// A connection, or an attempt at one, failed. Its requests wait for the next one.
     pub(crate) fn on_link_down(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         self.take_back(link_index);
-        let dice = self.dice();
-        let kept = self.handles.count() > 0 || self.locks.is_any();
+        let random = self.random();
+        let has_state = self.handles.count() > 0 || self.locks.is_any();
         let unrouted = link_index == 0 && !self.unrouted.is_empty();
-        // After a restart others may wait for what we have to say.
+        // After a restart other clients may wait for this one's replays.
         let known = self.is_known_at(link_index);
         let Some(link) = self.links.get_mut(link_index) else { return };
-        link.left = false;
+        link.goodbye_sent = false;
         let now = turn.now.mono;
-        // With open files or locks the server shall know them again soon, even if nobody asks for anything.
-        if !link.is_wanted() && !kept && !unrouted && !known {
+        // With open files or locks the client reconnects without waiting for a call.
+        if !link.is_wanted() && !has_state && !unrouted && !known {
             link.state = LinkState::Idle;
             return;
         }
         self.waiting_since = self.waiting_since.or(Some(now));
-        let pause_ms = if link.failure_count == 0 { 0 } else { link.pause_ms(dice) };
+        let pause_ms = if link.failure_count == 0 { 0 } else { link.pause_ms(random) };
         link.failure_count = link.failure_count.saturating_add(1);
         link.state = LinkState::Pausing { until: now.after_ms(pause_ms) };
     }
 
-    /// The server broke the protocol: the connection is closed, and made again after a pause.
+    /// The server broke the protocol: closes the connection; the client reconnects after a pause.
     pub(crate) fn on_protocol_error(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         self.counters.protocol_error_count += 1;
         self.drop_link(turn, link_index);
@@ -170,7 +170,7 @@ impl Client {
             return;
         }
         let proof = Proof { proof: secret.client_proof(proven) };
-        greet(turn, conn, FrameKind::Proof, &proof.to_bytes());
+        send_handshake(turn, conn, FrameKind::Proof, &proof.to_bytes());
         link.state = LinkState::AwaitWelcome { conn, fs: challenge.fs, until };
     }
 
@@ -179,14 +179,14 @@ impl Client {
             self.on_evicted(turn, false);
             return;
         }
-        match Refused::of(refusal.reason, self.held.secret().credential()) {
+        match Refused::of(refusal.reason, self.secrets.secret().credential()) {
             Some(refused) if refused.is_of_secret() => self.on_wrong_secret(turn, link_index),
             Some(refused) => self.refuse(turn, refused),
             None => {
                 if let Some(link) = self.links.get_mut(link_index) {
-                    // Not a moment to come back at once.
+                    // A pause before the next attempt.
                     link.failure_count = link.failure_count.max(1);
-                    link.turned_away = Some(refusal.reason);
+                    link.temporary_refusal = Some(refusal.reason);
                 }
                 self.drop_link(turn, link_index);
             }
@@ -211,7 +211,7 @@ impl Client {
             return;
         }
         if welcome.boot_id < self.boot_id {
-            // The last word of a boot that has ended.
+            // A late Welcome of a boot that has ended.
             self.drop_link(turn, link_index);
             return;
         }
@@ -219,7 +219,7 @@ impl Client {
             self.links.get(link_index).is_some_and(|link| link.boot_id != welcome.boot_id);
         self.adopt(turn, link_index, fs, &welcome);
         if usize::from(welcome.lane.0) != link_index {
-            // The lane that was wanted does not exist any more; the new map says so.
+            // The wanted lane no longer exists, as the new map shows.
             if link_index < self.links.len() {
                 self.drop_link(turn, link_index);
             } else {
@@ -235,7 +235,7 @@ impl Client {
         turn.act(NetAction::admit(conn));
         self.begin_recovery(link_index);
         self.counters.connect_count += 1;
-        self.waits = None;
+        self.certificate_refusal = None;
         let all_up = self.links.iter().all(|link| link.is_up() || !link.is_wanted());
         if all_up {
             self.waiting_since = None;
@@ -246,7 +246,7 @@ impl Client {
         self.relock(link_index, new_boot);
     }
 
-    /// Takes over what a Welcome says of the whole server.
+    /// Applies what a Welcome says of the whole server.
     fn adopt(&mut self, turn: &mut Turn<'_>, link_index: usize, fs: FsUuid, welcome: &Welcome) {
         self.fs = Some(fs);
         self.session = welcome.session;
@@ -262,7 +262,7 @@ impl Client {
         if !new_boot {
             return;
         }
-        // Other connections still lead to the old boot; what is on them died with it.
+        // Other connections still lead to the old boot; their requests died with it.
         for other_index in 0..self.links.len() {
             let old = self.links.get(other_index).is_some_and(|link| {
                 other_index != link_index && link.is_up() && link.boot_id != welcome.boot_id
@@ -275,7 +275,7 @@ impl Client {
         self.reopen(|_, _| true);
     }
 
-    /// Server lanes at which we may be known are told after a restart that we are still here.
+    /// After a restart, connects to all server lanes that may have a session of this client.
     fn wake_links(&mut self, now: Mono) {
         for link_index in 0..self.links.len() {
             let known = self.is_known_at(link_index);
@@ -288,7 +288,7 @@ impl Client {
         }
     }
 
-    /// Stops for good: every call is answered, and no connection is made until told otherwise.
+    /// Stops the client: answers every call, and makes no connection until [`Self::try_again`].
     pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>, refused: Refused) {
         self.refused = Some(refused);
         self.waiting_since = None;
@@ -301,8 +301,8 @@ impl Client {
             }
             link.state = LinkState::Idle;
             link.outstanding = 0;
-            link.first.clear();
-            link.again.clear();
+            link.urgent.clear();
+            link.resends.clear();
             link.fresh.clear();
         }
         self.refuse_locks(refused.status());
@@ -312,8 +312,8 @@ impl Client {
         for session in &mut self.sessions {
             session.slot_waiters.clear();
         }
-        // What a file system that is gone had open has no one to close it at. Jobs begun by the
-        // closing of handles are refused in the next round.
+        // The handles of an unreachable file system cannot be closed. Jobs begun by closing handles
+        // are refused in the next round.
         while self.jobs.count() > 0 {
             let jobs: Vec<_> = self.jobs.iter().map(|(id, job)| (id, job.exchange_id)).collect();
             for (job_id, exchange_id) in jobs {
@@ -342,20 +342,20 @@ impl Client {
         })
     }
 
-    /// 32 bytes that nobody has seen: a keyed hash of a counter under the seed.
+    /// 32 unique bytes: a keyed hash of a counter under the seed.
     fn nonce(&mut self) -> Nonce {
-        self.dice_count += 1;
-        Secret::new(self.config.seed).draw(self.dice_count)
+        self.random_count += 1;
+        Secret::new(self.config.seed).draw(self.random_count)
     }
 
-    /// A random number, from the same source.
-    pub(crate) fn dice(&mut self) -> u64 {
+    /// A random number from the same source.
+    pub(crate) fn random(&mut self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.nonce();
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 }
 
-fn greet(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
+fn send_handshake(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
     let frame = turn.arena.write(|out| Head::Handshake(kind).encode(out, None, |to| to.put(body)));
     turn.act(NetAction::Send { conn, frame, bulk: None });
 }

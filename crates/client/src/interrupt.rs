@@ -1,10 +1,10 @@
-//! Calls that the caller gives up: what was not sent is dropped, what was sent is either answered
-//! within a moment or left to run out with nobody waiting (I18).
+//! Interrupted calls: requests not yet sent are dropped; requests sent get a short time for their
+//! reply and are then abandoned (I18).
 //!
-//! A write that nobody waits for any more is not done late, over what came after it. Its slot must
-//! still learn whether it took effect: the same xid is sent again as a write of no bytes, which the
-//! slot answers if the write was done and which does nothing if it was not. A copy of the bytes is
-//! kept meanwhile: a write that was done may have to be replayed.
+//! An abandoned write is not executed later, over newer writes. Its slot must still learn whether
+//! it took effect, so the client sends the same xid again as a write of no bytes: the slot replies
+//! if the write was executed; otherwise the empty write changes nothing. A copy of the bytes is
+//! retained meanwhile, because an executed write may have to be replayed.
 
 use crate::CallId;
 use crate::client::Client;
@@ -14,14 +14,14 @@ use alloc::vec::Vec;
 use interface::Turn;
 use wire::{InodeNo, Op, Status, Wire, Writer};
 
-/// How long a reply is waited for after an interrupt. Programs that handle signals know that reads
-/// of a terminal may fail with EINTR, but not that mkdir may: as long as the server answers, a
-/// signal is no reason to give up, and what is not sent yet is as good as sent.
-const PATIENCE_MS: u64 = 1_000;
+/// How long an interrupted call waits for its reply. Programs that handle signals expect EINTR from
+/// reads of a terminal, but not from mkdir: as long as the server replies, a signal does not
+/// abandon a call, nor one that is about to be sent.
+const GRACE_MS: u64 = 1_000;
 
 impl Client {
-    /// The caller of `call` has been interrupted. It is answered soon: with its outcome or, if there
-    /// is no connection or no reply, with `Interrupted`. False when there is no such call (any more).
+    /// Interrupts the caller of `call`. It is soon answered: with its result or, if there is no
+    /// connection or no reply, with `Interrupted`. False when there is no such call (any more).
     pub fn interrupt(&mut self, turn: &mut Turn<'_>, call: CallId) -> bool {
         let Some(job_id) = self.job_of(call) else { return false };
         if let Some(Plan::LockCall { inode }) = self.jobs.get(job_id).map(|job| job.plan) {
@@ -31,12 +31,12 @@ impl Client {
         if !self.is_reachable(job_id) {
             self.abandon(turn, job_id);
         } else if !self.interrupts.iter().any(|(_, known)| *known == call) {
-            self.interrupts.push((turn.now.mono.after_ms(PATIENCE_MS), call));
+            self.interrupts.push((turn.now.mono.after_ms(GRACE_MS), call));
         }
         true
     }
 
-    /// Interrupted calls whose time is up, or whose connection is gone.
+    /// Abandons interrupted calls whose time is up, or whose connection was lost.
     pub(crate) fn give_up_interrupted(&mut self, turn: &mut Turn<'_>) {
         let mut index = 0;
         while let Some((at, call)) = self.interrupts.get(index).copied() {
@@ -63,7 +63,7 @@ impl Client {
         let Some(exchange) = self.exchanges.get(exchange_id) else { return };
         let link_index = exchange.link_index;
         if exchange.bulk.is_some() && exchange.place == Place::Sent {
-            // No send from that memory may be under way once the caller has its answer.
+            // No send from that memory may be in flight once the caller has its answer.
             self.drop_link(turn, link_index);
         }
         if self.is_unwanted(exchange_id) {
@@ -71,13 +71,13 @@ impl Client {
         } else if let Some(exchange) = self.exchanges.get_mut(exchange_id)
             && let Some(bulk) = exchange.bulk.take()
         {
-            exchange.kept = Some(self.kept.keep(turn, bulk));
+            exchange.retained = Some(self.retained.keep(turn, bulk));
             write_nothing(exchange.op, &mut exchange.body);
         }
     }
 
-    /// Whether a request that is not on a connection may be dropped: nobody waits for it, and
-    /// either it never was sent or it changes nothing.
+    /// Whether a request without a caller may be dropped: it is not on a connection, and either was
+    /// never sent or changes nothing.
     pub(crate) fn is_unwanted(&self, exchange_id: usize) -> bool {
         let Some(exchange) = self.exchanges.get(exchange_id) else { return false };
         let Some(job) = self.jobs.get(exchange.job_id) else { return true };
@@ -88,7 +88,7 @@ impl Client {
                 | Plan::LockTask(_)
                 | Plan::Relock { .. }
                 | Plan::Part { .. }
-                | Plan::Leave { .. }
+                | Plan::Goodbye { .. }
                 | Plan::Durable { .. }
         );
         let harmless = exchange.xid.is_none() || exchange.repeats();
@@ -117,16 +117,16 @@ impl Client {
             }
             Place::Queued | Place::Sent => {
                 if let Some(link) = self.links.get_mut(exchange.link_index) {
-                    link.first.retain(|id| *id != exchange_id);
-                    link.again.retain(|id| *id != exchange_id);
+                    link.urgent.retain(|id| *id != exchange_id);
+                    link.resends.retain(|id| *id != exchange_id);
                     link.fresh.retain(|id| *id != exchange_id);
                 }
-                // It may have been the one that a free slot woke: somebody else takes it.
+                // It may have been woken for a free slot, which another waiter takes now.
                 self.wake_slot_waiter(exchange.session_index);
             }
         }
-        if let Some(kept) = exchange.kept {
-            self.kept.release(kept);
+        if let Some(retained) = exchange.retained {
+            self.retained.release(retained);
         }
         self.spare(exchange.body);
     }
@@ -142,7 +142,7 @@ impl Client {
     }
 }
 
-/// Makes of an encoded write, or list, one of no bytes to the same file.
+/// Replaces an encoded write, or list, by one of no bytes to the same file.
 fn write_nothing(op: Op, body: &mut Vec<u8>) {
     let takes = wire::ClearPrivileges::Nothing;
     if op == Op::WriteList {
@@ -151,7 +151,7 @@ fn write_nothing(op: Op, body: &mut Vec<u8>) {
         let pieces = wire::Pieces::NONE;
         return wire::WriteList { inode, pieces, takes }.encode(&mut Writer::new(body));
     }
-    debug_assert_eq!(op, Op::Write, "no other op has bytes to send");
+    debug_assert_eq!(op, Op::Write, "only writes and lists have bytes to send");
     let inode = wire::Write::decode_all(body).map_or(InodeNo(0), |write| write.inode);
     body.clear();
     let nothing = wire::Write { inode, file_offset: 0, append: false, takes };

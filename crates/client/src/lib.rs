@@ -1,20 +1,20 @@
-//! `client`: the other end of the protocol, one per client lane: connections, sessions, calls.
+//! `client`: the client side of the protocol, one per client lane: connections, sessions, calls.
 //!
-//! It turns a [`Call`] into requests to the lanes that own what it is about, sees each of them
-//! through lost connections and server restarts exactly once, and gives the [`Answer`]. It leaves
-//! sockets to the world and the caller's interface (kernel, library) to the face that owns it.
+//! It turns a [`Call`] into requests to the lanes that own the shards, executes each of them
+//! exactly once despite lost connections and server restarts, and returns the [`Answer`]. Sockets
+//! belong to the runtime; the interface to the caller (kernel, library) belongs to the frontend.
 //!
-//! A face drives it from its own `Core`:
+//! A frontend drives it from its own `Core`:
 //!
 //! ```text
-//! apply(event):  client.apply(turn, event)      frames, connections, mail, ticks
-//!                client.call(turn, id, call)    whatever the face is asked for
+//! apply(event):  client.apply(turn, event)      frames, connections, peer messages, ticks
+//!                client.call(turn, id, call)    the frontend's calls
 //! settle:        loop { client.settle(turn);
 //!                       while let Some((id, result)) = client.next_answer() { ... }
-//!                       until nothing was answered }
+//!                       until there was no answer }
 //! ```
-//! Invariants: every call is answered once; calls wait while the server is away and are not
-//! failed; a modifying request keeps its slot until the server's word on it is known (I3, I18).
+//! Invariants: every call is answered once; calls wait while the server is away and do not fail; a
+//! modifying request keeps its slot until its outcome is known (I3, I18).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,6 @@ extern crate alloc;
 
 mod call;
 mod client;
-mod elsewhere;
 mod evict;
 mod exchange;
 mod handles;
@@ -35,6 +34,7 @@ mod plan;
 mod receive;
 mod recovery;
 mod refused;
+mod remote_inode;
 mod replay;
 mod report;
 mod secrets;

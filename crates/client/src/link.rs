@@ -1,4 +1,4 @@
-//! The connection of this client lane to one server lane: where it stands, and what waits for it.
+//! The connection of this client lane to one server lane: its state and its queues.
 //!
 //! ```text
 //! Idle ─▶ Connecting ─▶ AwaitChallenge ─▶ AwaitWelcome ─▶ Up
@@ -27,28 +27,28 @@ pub(crate) enum LinkState {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) state: LinkState,
-    /// Of the last connect.
+    /// Epoch of the last connect.
     pub(crate) conn_epoch: u32,
-    /// The secret that its Hello named.
+    /// The secret that the last Hello named.
     pub(crate) proven: Option<Secret>,
-    /// The server's boot at the last Welcome.
+    /// The server's boot in the last Welcome.
     pub(crate) boot_id: u64,
-    /// Requests that may be outstanding, and those that are.
+    /// The most requests in flight, and their number.
     pub(crate) credits: u16,
     pub(crate) outstanding: u16,
     /// Failed attempts since the last reply.
     pub(crate) failure_count: u32,
-    /// The last handshake ended with this; whoever asks again later may be welcome.
-    pub(crate) turned_away: Option<RefusalReason>,
-    /// The server is not yet told all that a recovery has to tell; nothing else is sent.
+    /// The reason of the last handshake's refusal, if it is temporary.
+    pub(crate) temporary_refusal: Option<RefusalReason>,
+    /// Recovery has requests to send; nothing else is sent.
     pub(crate) recovering: bool,
-    /// The goodbye was sent on this connection: the server takes anything after it for a protocol error.
-    pub(crate) left: bool,
-    /// What goes before everything: registering handles again.
-    pub(crate) first: VecDeque<usize>,
-    /// What was sent before, in the order of xids.
-    pub(crate) again: VecDeque<usize>,
-    /// What is new.
+    /// Goodbye was sent on this connection: anything after it would be a protocol error.
+    pub(crate) goodbye_sent: bool,
+    /// Sent before everything else: reopens and relocks.
+    pub(crate) urgent: VecDeque<usize>,
+    /// Resends, in the order of xids.
+    pub(crate) resends: VecDeque<usize>,
+    /// New requests.
     pub(crate) fresh: VecDeque<usize>,
 }
 
@@ -62,11 +62,11 @@ impl Link {
             credits: 1,
             outstanding: 0,
             failure_count: 0,
-            turned_away: None,
+            temporary_refusal: None,
             recovering: false,
-            left: false,
-            first: VecDeque::new(),
-            again: VecDeque::new(),
+            goodbye_sent: false,
+            urgent: VecDeque::new(),
+            resends: VecDeque::new(),
             fresh: VecDeque::new(),
         }
     }
@@ -92,16 +92,16 @@ impl Link {
         self.outstanding < self.credits
     }
 
-    /// Whether somebody waits for this connection.
+    /// Whether a request waits for this connection.
     pub(crate) fn is_wanted(&self) -> bool {
-        !(self.first.is_empty() && self.again.is_empty() && self.fresh.is_empty())
+        !(self.urgent.is_empty() && self.resends.is_empty() && self.fresh.is_empty())
     }
 
-    /// How long to wait after the failures so far; `dice` is any number.
-    pub(crate) fn pause_ms(&self, dice: u64) -> u64 {
+    /// How long to wait after the failures so far; `random` is any number.
+    pub(crate) fn pause_ms(&self, random: u64) -> u64 {
         let doublings = self.failure_count.saturating_sub(1).min(8);
         let pause_ms = (PAUSE_MS_MIN << doublings).min(PAUSE_MS_MAX);
-        // Up to a quarter less, so that many clients do not come at one moment.
-        pause_ms - dice % (pause_ms / 4)
+        // Up to a quarter less, so that many clients do not reconnect at once.
+        pause_ms - random % (pause_ms / 4)
     }
 }

@@ -1,11 +1,11 @@
-//! What was answered and is lost, and who was told: what Linux promises of fsync. Whoever has a file
-//! open when something of it is lost is told by his next fsync, once; whoever opens it later, only
-//! if nobody was told before.
+//! Lost changes and who was told of them, as Linux promises for fsync: each holder of a file that
+//! was open when a change of it was lost gets one error from its next fsync; a holder that opened
+//! it later, only if no other holder got one before.
 //!
-//! Any lane of a client may lose something of any file, and a file's fsync may come to another lane
-//! than its open. So every lane tells its peer lanes of its losses, and the lane that opened a handle
-//! says whether that handle's holder was told. An eviction goes through all lanes before any of them
-//! talks to the server under the new uuid: what is lost is known everywhere by then.
+//! Any lane of a client may lose a change of any file, and a file's fsync may come to another lane
+//! than its open. So every lane announces its losses to its peer lanes, and the lane that opened a
+//! handle decides whether its holder was told. All lanes process an eviction before any of them
+//! uses the new uuid: every lane knows all losses by then.
 //!
 //! ```text
 //! lane that loses   ── Lost (inode) ─▶ all        evicted ── Evicted (number) ─▶ all
@@ -14,7 +14,7 @@
 
 use crate::client::Client;
 use crate::handles::handle_lane;
-use crate::locks::Asker;
+use crate::locks::Waiter;
 use crate::plan::Plan;
 use crate::replay::Entry;
 use crate::{Answer, Sync};
@@ -24,31 +24,31 @@ use hashbrown::HashMap;
 use interface::{Mail, PeerAction, Turn};
 use wire::{HandleId, InodeNo, LaneId, Status};
 
-/// Inodes remembered one by one; of more it is only known that any may be among them.
+/// The most inodes with an entry of their own; beyond, any inode may be among the lost.
 const INODE_COUNT_MAX: usize = 4096;
 
 /// The last loss of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Loss {
-    /// Its place among all losses.
+    /// Its number among all losses.
     no: u64,
-    /// Somebody was told.
-    told: bool,
+    /// A holder got an error for it.
+    reported: bool,
 }
 
-/// What was lost of which file.
+/// Lost changes, by file.
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     last_no: u64,
     inodes: HashMap<InodeNo, Loss>,
-    /// Of inodes that are not remembered.
+    /// The last loss among inodes without an entry.
     others: Option<Loss>,
 }
 
 impl Losses {
     pub(crate) fn add(&mut self, inode: InodeNo) {
         self.last_no += 1;
-        let loss = Loss { no: self.last_no, told: false };
+        let loss = Loss { no: self.last_no, reported: false };
         if self.inodes.len() >= INODE_COUNT_MAX && !self.inodes.contains_key(&inode) {
             self.inodes.clear();
             self.others = Some(loss);
@@ -62,22 +62,22 @@ impl Losses {
         known.into_iter().chain(&mut self.others).max_by_key(|loss| loss.no)
     }
 
-    /// Whether something of it was ever lost.
+    /// Whether any change of the inode was ever lost.
     fn has(&mut self, inode: InodeNo) -> bool {
         self.last(inode).is_some()
     }
 
-    /// Up to which loss whoever opens the file now needs not be told.
+    /// The number of the last loss that a handle opened now need not report.
     pub(crate) fn seen_at_open(&mut self, inode: InodeNo) -> u64 {
         let last_no = self.last_no;
-        self.last(inode).filter(|loss| !loss.told).map_or(last_no, |loss| loss.no - 1)
+        self.last(inode).filter(|loss| !loss.reported).map_or(last_no, |loss| loss.no - 1)
     }
 
-    /// Whether something was lost behind `seen`, which is told now.
-    pub(crate) fn tell(&mut self, inode: InodeNo, seen: &mut u64) -> bool {
+    /// Whether there was a loss after `seen`; it counts as reported from now on.
+    pub(crate) fn report_after(&mut self, inode: InodeNo, seen: &mut u64) -> bool {
         let last_no = self.last_no;
         let Some(loss) = self.last(inode).filter(|loss| loss.no > *seen) else { return false };
-        loss.told = true;
+        loss.reported = true;
         *seen = last_no;
         true
     }
@@ -86,55 +86,55 @@ impl Losses {
 /// What a lane knows of its peer lanes.
 #[derive(Debug)]
 pub(crate) struct PeerLanes {
-    /// How often each was evicted.
+    /// The evictions of each.
     evicted_counts: Vec<u64>,
-    /// For all of them, at the end of the turn.
-    mails: Vec<Mail>,
+    /// Messages to all of them, sent at the end of the turn.
+    broadcasts: Vec<Mail>,
 }
 
 impl PeerLanes {
     pub(crate) fn new(lane_count: u16) -> Self {
-        Self { evicted_counts: vec![0; usize::from(lane_count)], mails: Vec::new() }
+        Self { evicted_counts: vec![0; usize::from(lane_count)], broadcasts: Vec::new() }
     }
 }
 
 impl Client {
-    /// What an entry changed is lost.
+    /// Records the loss of a replay entry's change.
     pub(crate) fn lose(&mut self, entry: &Entry) {
-        self.lost_untold = true;
+        self.loss_unreported = true;
         for inode in [Some(entry.inode), entry.made].into_iter().flatten() {
             self.handles.losses.add(inode);
-            self.peer_lanes.mails.push(Mail::Lost { inode });
+            self.peer_lanes.broadcasts.push(Mail::Lost { inode });
         }
     }
 
-    /// Something about a file is lost that no change of its tells of.
-    pub(crate) fn lose_of(&mut self, inode: InodeNo) {
-        self.lost_untold = true;
+    /// Records a loss that belongs to no change, such as a lock's.
+    pub(crate) fn lose_inode(&mut self, inode: InodeNo) {
+        self.loss_unreported = true;
         self.handles.losses.add(inode);
-        self.peer_lanes.mails.push(Mail::Lost { inode });
+        self.peer_lanes.broadcasts.push(Mail::Lost { inode });
     }
 
-    /// This lane goes on under a new uuid: so do its peer lanes.
-    pub(crate) fn tell_eviction(&mut self) {
-        self.peer_lanes.mails.push(Mail::Evicted { count: self.counters.evicted_count });
+    /// Announces that this lane continues under a new uuid.
+    pub(crate) fn announce_eviction(&mut self) {
+        self.peer_lanes.broadcasts.push(Mail::Evicted { count: self.counters.evicted_count });
     }
 
-    /// Whether all peer lanes have come as far as this lane: none can lose anything more that was
-    /// answered under an earlier uuid.
-    pub(crate) fn is_with_peer_lanes(&self) -> bool {
+    /// Whether all peer lanes have processed as many evictions as this lane: then no answer under
+    /// an earlier uuid can still be lost.
+    pub(crate) fn peer_lanes_caught_up(&self) -> bool {
         let own = usize::from(self.config.lane.0);
         let counts = self.peer_lanes.evicted_counts.iter().enumerate();
         let behind = |count: u64| count < self.counters.evicted_count;
         counts.into_iter().all(|(lane, count)| lane == own || !behind(*count))
     }
 
-    /// Ends the turn: what peer lanes must know.
-    pub(crate) fn write_to_peer_lanes(&mut self, turn: &mut Turn<'_>) {
-        for (to, mail) in self.questions.drain(..) {
+    /// Ends the turn: sends the messages for peer lanes.
+    pub(crate) fn send_to_peer_lanes(&mut self, turn: &mut Turn<'_>) {
+        for (to, mail) in self.peer_messages.drain(..) {
             turn.act(PeerAction::Mail { to, mail });
         }
-        for mail in core::mem::take(&mut self.peer_lanes.mails) {
+        for mail in core::mem::take(&mut self.peer_lanes.broadcasts) {
             for lane in 0..self.peer_lanes.evicted_counts.len() {
                 let to = LaneId(u16::try_from(lane).unwrap_or(u16::MAX));
                 if to != self.config.lane {
@@ -144,8 +144,8 @@ impl Client {
         }
     }
 
-    /// A peer lane wrote.
-    pub(crate) fn on_mail(&mut self, turn: &mut Turn<'_>, from: LaneId, mail: Mail) {
+    /// Applies a message from a peer lane.
+    pub(crate) fn on_peer_message(&mut self, turn: &mut Turn<'_>, from: LaneId, mail: Mail) {
         match mail {
             Mail::Release { handle } => self.release(turn, handle),
             Mail::Lost { inode } => self.handles.losses.add(inode),
@@ -158,22 +158,22 @@ impl Client {
                 }
             }
             Mail::IsLost { handle, job } => {
-                let lost = self.handles.tell_loss(handle);
+                let lost = self.handles.report_loss(handle);
                 turn.act(PeerAction::Mail { to: from, mail: Mail::WasLost { job, lost } });
             }
             Mail::WasLost { job, lost } => {
                 let job_id = usize::try_from(job).unwrap_or(usize::MAX);
                 self.end_sync(job_id, lost);
             }
-            Mail::Lock { job, ask } => self.on_lock_ask(turn, Asker { lane: from, job }, ask),
+            Mail::Lock { job, ask } => self.on_lock_request(turn, Waiter { lane: from, job }, ask),
             Mail::LockDone { job, result } => self.on_lock_done(job, result),
             Mail::LockInterrupt { job } => {
-                self.on_lock_interrupt(turn, Asker { lane: from, job });
+                self.on_lock_interrupt(turn, Waiter { lane: from, job });
             }
             Mail::LockRelease { inode, handle } => self.on_lock_release(inode, handle),
             Mail::LocksAt { inode, some } => self.on_locks_at(from, inode, some),
             Mail::LocksSeen { inode } => self.on_locks_seen(inode),
-            // The server's, and the mount's own.
+            // For the server, and for the mount.
             Mail::DestroyObject { .. }
             | Mail::ObjectDestroyed { .. }
             | Mail::Accessed { .. }
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// All shards have answered a Sync: whether its caller has to be told of a loss.
+    /// All shards have answered a Sync: decides whether its caller gets an error for a loss.
     pub(crate) fn look_for_losses(&mut self, job_id: usize, sync: Sync) {
         let Sync { inode, handle, .. } = sync;
         if !self.handles.losses.has(inode) {
@@ -199,13 +199,13 @@ impl Client {
                 self.ask_peer_lane(job_id, handle);
             }
             Some(handle) => {
-                let lost = self.handles.tell_loss(handle);
+                let lost = self.handles.report_loss(handle);
                 self.end_sync(job_id, lost);
             }
             None => {
-                // Nothing is known of who asks: the first to ask this lane is told.
+                // The holder is not known: the first sync through this lane reports it.
                 let mut seen = self.handles.losses.seen_at_open(inode);
-                let lost = self.handles.losses.tell(inode, &mut seen);
+                let lost = self.handles.losses.report_after(inode, &mut seen);
                 self.end_sync(job_id, lost);
             }
         }
@@ -213,14 +213,14 @@ impl Client {
 
     fn ask_peer_lane(&mut self, job_id: usize, handle: HandleId) {
         let job = u64::try_from(job_id).unwrap_or(u64::MAX);
-        self.questions.push((handle_lane(handle), Mail::IsLost { handle, job }));
+        self.peer_messages.push((handle_lane(handle), Mail::IsLost { handle, job }));
     }
 
     fn end_sync(&mut self, job_id: usize, lost: bool) {
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         let Plan::Gather { outcome, .. } = job.plan else { return };
-        let told = if lost { Err(Status::Io) } else { Ok(Answer::Done) };
-        self.finish(job_id, outcome.and(told));
+        let outcome_of_losses = if lost { Err(Status::Io) } else { Ok(Answer::Done) };
+        self.finish(job_id, outcome.and(outcome_of_losses));
     }
 }
 
@@ -231,27 +231,30 @@ mod tests {
     const FILE: InodeNo = InodeNo(7);
 
     #[test]
-    fn everybody_who_has_it_open_is_told_once() {
+    fn every_holder_of_an_open_file_is_told_once() {
         let mut losses = Losses::default();
         let mut early = [losses.seen_at_open(FILE), losses.seen_at_open(FILE)];
-        assert!(early.iter_mut().all(|seen| !losses.tell(FILE, seen)));
+        assert!(early.iter_mut().all(|seen| !losses.report_after(FILE, seen)));
         losses.add(FILE);
-        let mut untold = losses.seen_at_open(FILE);
-        for seen in early.iter_mut().chain([&mut untold]) {
-            assert!(losses.tell(FILE, seen));
-            assert!(!losses.tell(FILE, seen), "once");
+        let mut unreported = losses.seen_at_open(FILE);
+        for seen in early.iter_mut().chain([&mut unreported]) {
+            assert!(losses.report_after(FILE, seen));
+            assert!(!losses.report_after(FILE, seen), "once");
         }
         let mut late = losses.seen_at_open(FILE);
-        assert!(!losses.tell(FILE, &mut late), "somebody knew before it was opened");
-        assert!(!losses.tell(InodeNo(8), &mut 0), "another file");
+        assert!(
+            !losses.report_after(FILE, &mut late),
+            "another holder was told before it was opened"
+        );
+        assert!(!losses.report_after(InodeNo(8), &mut 0), "another file");
         losses.add(FILE);
-        for seen in early.iter_mut().chain([&mut untold, &mut late]) {
-            assert!(losses.tell(FILE, seen), "a further loss");
+        for seen in early.iter_mut().chain([&mut unreported, &mut late]) {
+            assert!(losses.report_after(FILE, seen), "a further loss");
         }
     }
 
     #[test]
-    fn of_very_many_any_may_be_lost() {
+    fn beyond_the_limit_any_inode_counts_as_lost() {
         let mut losses = Losses::default();
         let mut seen = losses.seen_at_open(FILE);
         let mut innocent = losses.seen_at_open(InodeNo(1));
@@ -260,8 +263,10 @@ mod tests {
             losses.add(InodeNo(1000 + number));
         }
         assert!(losses.inodes.len() <= INODE_COUNT_MAX);
-        assert!(losses.tell(FILE, &mut seen) && losses.tell(InodeNo(1), &mut innocent));
+        assert!(
+            losses.report_after(FILE, &mut seen) && losses.report_after(InodeNo(1), &mut innocent)
+        );
         let mut late = losses.seen_at_open(FILE);
-        assert!(!losses.tell(FILE, &mut late));
+        assert!(!losses.report_after(FILE, &mut late));
     }
 }

@@ -1,12 +1,12 @@
-//! From a frame to what it means: whose reply it is, what that frees, and what its plan wants next.
+//! Frames from the server: finds the request of a reply, frees what it held, and advances its plan.
 
 use crate::client::Client;
-use crate::elsewhere::elsewhere;
 use crate::exchange::{Exchange, First, Place};
 use crate::link::Link;
-use crate::plan::begin::{Begun, Target};
-use crate::plan::{Body, Got, Next, Plan};
+use crate::plan::begin::{NewRequest, Target};
+use crate::plan::{Body, Next, Plan, PlanReply};
 use crate::recovery::RECOVERY;
+use crate::remote_inode::remote_inode;
 use crate::replay::Entry;
 use crate::send::session_index;
 use alloc::vec::Vec;
@@ -16,23 +16,23 @@ use wire::{
     Refusal, Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
-/// How often a request may be sent from lane to lane before it fails.
+/// The most redirects of a request from lane to lane before it fails.
 const WRONG_LANE_COUNT_MAX: u8 = 8;
 
-/// A frame that made sense, free of the arena.
-enum Found {
+/// A decoded frame, independent of the arena.
+enum ServerFrame {
     Challenge(Challenge),
     Welcome(Welcome),
     Refusal(Refusal),
-    /// With its body, which means something only to whom it is for.
+    /// With its body, which is decoded by the request's op.
     Reply(Reply, Span),
     Note(Span),
     Grant(Grant),
 }
 
-/// A reply's body, taken apart.
+/// A reply's body, split into message and token.
 struct Parts {
-    /// Decoded, for status `Ok` only.
+    /// The message, for status `Ok` only.
     body: Option<Body>,
     /// The encoded [`wire::Replay`], if the change may still be lost.
     replay: Option<Vec<u8>>,
@@ -50,23 +50,23 @@ impl Client {
         if let Some(link_index) = self.link_of(conn) {
             let found = decode(turn.arena, frame);
             let outcome = match found {
-                Ok(Found::Challenge(challenge)) => {
+                Ok(ServerFrame::Challenge(challenge)) => {
                     self.on_challenge(turn, link_index, challenge);
                     Ok(())
                 }
-                Ok(Found::Welcome(welcome)) => {
+                Ok(ServerFrame::Welcome(welcome)) => {
                     self.on_welcome(turn, link_index, welcome);
                     Ok(())
                 }
-                Ok(Found::Refusal(refusal)) => {
+                Ok(ServerFrame::Refusal(refusal)) => {
                     self.on_refusal(turn, link_index, refusal);
                     Ok(())
                 }
-                Ok(Found::Reply(reply, body)) => {
+                Ok(ServerFrame::Reply(reply, body)) => {
                     self.on_reply(turn, link_index, (&reply, body), &mut unclaimed)
                 }
-                Ok(Found::Note(body)) => self.on_note(turn, link_index, body),
-                Ok(Found::Grant(grant)) => {
+                Ok(ServerFrame::Note(body)) => self.on_commit_notification(turn, link_index, body),
+                Ok(ServerFrame::Grant(grant)) => {
                     self.on_grant(grant);
                     Ok(())
                 }
@@ -121,12 +121,12 @@ impl Client {
             return Err(ProtocolError::Route);
         }
         self.give_credit(link_index, reply);
-        // An error with a number: it was executed, and its record could not be written.
+        // An error with a transaction number was executed, but its record could not be written.
         if reply.status == Status::Ok && reply.transno > Transno(0) {
             self.remember(turn, (exchange_id, session_index), reply, (body, replay));
         }
         if reply.op.row().route != Route::Lane {
-            self.told_committed(session_index, reply.committed);
+            self.on_committed(session_index, reply.committed);
         }
         if reply.status == Status::RetryLater {
             let at = turn.now.mono.after_ms(u64::from(reply.retry_after_ms.max(1)));
@@ -137,25 +137,25 @@ impl Client {
         let from_slot = reply.flags & reply_flag::FROM_SLOT != 0;
         match (reply.status, body) {
             (Status::Ok, Some(body)) => {
-                self.advance(exchange_id, Got { outcome: Ok(body), from_slot })
+                self.advance(exchange_id, PlanReply { outcome: Ok(body), from_slot })
             }
             (Status::WrongLane, _) => self.on_wrong_lane(exchange_id, reply),
-            (status, _) => self.advance(exchange_id, Got { outcome: Err(status), from_slot }),
+            (status, _) => self.advance(exchange_id, PlanReply { outcome: Err(status), from_slot }),
         }
         Ok(())
     }
 
-    /// What every reply says of its connection.
+    /// Applies a reply's effects on its connection.
     pub(crate) fn give_credit(&mut self, link_index: usize, reply: &Reply) {
         if let Some(link) = self.links.get_mut(link_index) {
             link.outstanding = link.outstanding.saturating_sub(1);
             link.credits = reply.credits.max(1);
             link.failure_count = 0;
-            link.turned_away = None;
+            link.temporary_refusal = None;
         }
     }
 
-    /// A change was answered: it goes to the replay list, or is known to be durable.
+    /// Adds an answered change to the replay list, or records that it is durable.
     fn remember(
         &mut self,
         turn: &mut Turn<'_>,
@@ -204,17 +204,17 @@ impl Client {
             | None => None,
         };
         let made = made.filter(|made| *made != inode);
-        let mut kept = exchange.kept.take();
+        let mut retained = exchange.retained.take();
         if let Some(bulk) = exchange.bulk {
-            kept = Some(self.kept.keep(turn, bulk));
+            retained = Some(self.retained.keep(turn, bulk));
         }
         if let Some(Body::Written(written)) = body
-            && let Some(bulk) = kept
+            && let Some(bulk) = retained
             && written.written_bytes != bulk.bulk_bytes
         {
-            // An interrupted write that had not been done, and was then asked for without bytes.
-            self.kept.release(bulk);
-            kept = None;
+            // An interrupted write that had not been executed, and was sent again without bytes.
+            self.retained.release(bulk);
+            retained = None;
         }
         let entry = Entry {
             transno: reply.transno,
@@ -225,7 +225,7 @@ impl Client {
             made,
             boot_id: reply.boot_id,
             body: replay,
-            kept,
+            retained,
         };
         self.replay_bytes += entry.bytes();
         if let Some(old) = session.replay.insert(entry) {
@@ -233,8 +233,8 @@ impl Client {
         }
     }
 
-    /// What has become durable.
-    fn on_note(
+    /// Applies a commit notification.
+    fn on_commit_notification(
         &mut self,
         turn: &mut Turn<'_>,
         link_index: usize,
@@ -249,7 +249,7 @@ impl Client {
             if !map.has(row.shard) {
                 return Err(ProtocolError::Route);
             }
-            self.told_committed(session_index(map, row.shard), row.committed);
+            self.on_committed(session_index(map, row.shard), row.committed);
         }
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Client {
         Ok(session_index(map, reply.shard))
     }
 
-    /// A request's number has had its reply: its slot is free.
+    /// Ends a request's xid: its slot is free.
     pub(crate) fn release_xid(&mut self, exchange_id: usize) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(exchange.session_index) else { return };
@@ -286,44 +286,44 @@ impl Client {
         }
     }
 
-    /// Hands a reply to the plan that waits for it.
-    pub(crate) fn advance(&mut self, exchange_id: usize, got: Got) {
+    /// Passes a reply to its plan.
+    pub(crate) fn advance(&mut self, exchange_id: usize, plan_reply: PlanReply) {
         let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
         let job_id = exchange.job_id;
-        if let Some(kept) = exchange.kept {
-            self.kept.release(kept);
+        if let Some(retained) = exchange.retained {
+            self.retained.release(retained);
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         let (op, target, mut body) = (exchange.op, exchange.target, exchange.body);
         if let Plan::LockTask(key) = job.plan {
             self.jobs.remove(job_id);
             self.spare(body);
-            return self.on_lock_reply(key, got);
+            return self.on_lock_reply(key, plan_reply);
         }
         job.has_begun = true;
-        if let Some(found) = elsewhere(&got) {
+        if let Some(found) = remote_inode(&plan_reply) {
             let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
             job.first = Some(First { op, target, body, again_count });
-            return self.go_elsewhere(job_id, found);
+            return self.follow_remote_inode(job_id, found);
         }
-        if op == Op::Tmpfile && got.from_slot {
+        if op == Op::Tmpfile && plan_reply.from_slot {
             let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
             job.first = Some(First { op, target, body: body.clone(), again_count });
         }
-        match job.plan.next(got, &mut self.handles) {
-            Next::Ask(plan, ask) => {
+        match job.plan.next(plan_reply, &mut self.handles) {
+            Next::Send(plan, follow_up) => {
                 body.clear();
-                ask.encode(&[], &mut Writer::new(&mut body));
-                let target = Target::Inode(ask.inode());
+                follow_up.encode(&[], &mut Writer::new(&mut body));
+                let target = Target::Inode(follow_up.inode());
                 self.submit(
                     job_id,
-                    Begun { plan, op: ask.op(), target, bulk: None, sync: false },
+                    NewRequest { plan, op: follow_up.op(), target, bulk: None, sync: false },
                     body,
                 );
             }
             Next::Again => {
                 self.spare(body);
-                self.ask_again(job_id);
+                self.retry_first(job_id);
             }
             Next::Done(result) => {
                 self.spare(body);
@@ -336,7 +336,7 @@ impl Client {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         exchange.wrong_lane_count += 1;
         if exchange.wrong_lane_count > WRONG_LANE_COUNT_MAX {
-            self.advance(exchange_id, Got { outcome: Err(Status::Io), from_slot: false });
+            self.advance(exchange_id, PlanReply { outcome: Err(Status::Io), from_slot: false });
             return;
         }
         exchange.link_index = usize::from(reply.lane_hint.0);
@@ -344,8 +344,8 @@ impl Client {
     }
 }
 
-/// A reply may carry bulk only if it is a read's, and no more than was asked for; of a list exactly
-/// what its file has. It is taken if somebody waits for it.
+/// Only a read's reply may carry bulk, and no more than was requested; a list's exactly the bytes
+/// that its file has. The bulk is taken if the request has a caller.
 fn claim_bulk(
     exchange: &Exchange,
     wanted: bool,
@@ -353,10 +353,10 @@ fn claim_bulk(
     bulk: &mut Option<Bulk>,
 ) -> Result<Option<Body>, ProtocolError> {
     if let Some(Body::List(_, read)) = body {
-        let asked =
+        let requested =
             wire::ReadList::decode_all(&exchange.body).map_err(|_| ProtocolError::Malformed)?;
         let found_bytes = bulk.map_or(0, |found| found.bulk_bytes);
-        if asked.pieces.within(read.size_bytes).total_bytes() != found_bytes {
+        if requested.pieces.within(read.size_bytes).total_bytes() != found_bytes {
             return Err(ProtocolError::Malformed);
         }
         let found = if wanted { bulk.take() } else { None };
@@ -366,24 +366,24 @@ fn claim_bulk(
     if exchange.op != Op::Read || body.is_none() {
         return Err(ProtocolError::Malformed);
     }
-    let asked = wire::Read::decode_all(&exchange.body).map_err(|_| ProtocolError::Malformed)?;
-    if found.bulk_bytes > asked.read_bytes {
+    let requested = wire::Read::decode_all(&exchange.body).map_err(|_| ProtocolError::Malformed)?;
+    if found.bulk_bytes > requested.read_bytes {
         return Err(ProtocolError::TooLong);
     }
     if !wanted {
         return Ok(body);
     }
-    // From here on it is the face's.
+    // The frontend owns it from here on.
     *bulk = None;
     Ok(Some(Body::Bytes(Some(found))))
 }
 
-/// Takes the body of a reply apart: message and token.
+/// Splits the body of a reply into message and token.
 fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError> {
     let bytes = arena.get(span);
     let tokened = reply.flags & reply_flag::TOKEN != 0;
     if reply.status != Status::Ok {
-        // What failed has changed nothing.
+        // A failed request has changed nothing.
         return if tokened {
             Err(ProtocolError::Malformed)
         } else {
@@ -404,14 +404,14 @@ fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError
     Ok(Parts { body, replay: Some(replay) })
 }
 
-fn decode(arena: &Arena, frame: Span) -> Result<Found, ProtocolError> {
+fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
     let bytes = arena.get(frame);
     let (head, body) = Head::decode(bytes)?;
     let span = || frame.part(HEAD_BYTES, body.len()).ok_or(ProtocolError::Malformed);
     match head {
-        Head::Handshake(FrameKind::Challenge) => message(body).map(Found::Challenge),
-        Head::Handshake(FrameKind::Welcome) => message(body).map(Found::Welcome),
-        Head::Handshake(FrameKind::Refusal) => message(body).map(Found::Refusal),
+        Head::Handshake(FrameKind::Challenge) => message(body).map(ServerFrame::Challenge),
+        Head::Handshake(FrameKind::Welcome) => message(body).map(ServerFrame::Welcome),
+        Head::Handshake(FrameKind::Refusal) => message(body).map(ServerFrame::Refusal),
         Head::Handshake(
             FrameKind::Hello
             | FrameKind::Proof
@@ -421,9 +421,9 @@ fn decode(arena: &Arena, frame: Span) -> Result<Found, ProtocolError> {
             | FrameKind::Grant,
         )
         | Head::Request(_) => Err(ProtocolError::Kind),
-        Head::Note => Ok(Found::Note(span()?)),
-        Head::Grant => message(body).map(Found::Grant),
-        Head::Reply(reply) => Ok(Found::Reply(reply, span()?)),
+        Head::Note => Ok(ServerFrame::Note(span()?)),
+        Head::Grant => message(body).map(ServerFrame::Grant),
+        Head::Reply(reply) => Ok(ServerFrame::Reply(reply, span()?)),
     }
 }
 

@@ -1,11 +1,11 @@
-//! After a restart of the server: what it lost of ours is replayed, before anything else is sent.
+//! Recovery after a restart of the server: lost changes are replayed before any other request.
 //!
 //! ```text
 //! Settled ─new boot─▶ Resuming ─Resumed─▶ Replaying ─all sent─▶ Finishing ─reply─▶ Settled
 //! ```
-//! By shard; the replays of a shard go in the order of their transactions, without waiting for
-//! each other. A connection that is lost in the middle, to whatever boot, starts it all again: the
-//! server knows what it has. Invariant: an entry leaves the list only when it is known to be
+//! Each shard recovers by itself; its replays are sent in the order of their transactions, without
+//! waiting for replies. If the connection is lost meanwhile, recovery begins again: the server
+//! knows what it has. Invariant: an entry leaves the replay list only when it is known to be
 //! durable, refused for good, or given up with a report.
 
 use crate::client::Client;
@@ -21,32 +21,32 @@ use wire::{
     Transno, Wire, Writer, Xid, request_flag,
 };
 
-/// Stands for the exchange of a request that recovery itself has sent.
+/// Stands for the exchange of recovery's own requests.
 pub(crate) const RECOVERY: usize = usize::MAX;
 
-/// Where a session stands with the boot of its server lane.
+/// A session's phase of recovery with its server lane's boot.
 #[derive(Debug, Default)]
-pub(crate) enum Recovery {
-    /// Nothing is to be done.
+pub(crate) enum RecoveryPhase {
+    /// No recovery.
     #[default]
     Settled,
-    /// Resume is to be sent (no xid yet), or answered.
+    /// Resume is to be sent (no xid yet), or in flight.
     Resuming { xid: Option<Xid> },
-    /// Everything up to `sent` was sent.
+    /// All entries up to `sent` were sent.
     Replaying { sent: Transno },
     /// ReplayDone was sent.
     Finishing { xid: Xid },
 }
 
-/// A session's part in a recovery.
+/// A session's recovery.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
-    pub(crate) recovery: Recovery,
-    /// Replays on their way, in the order they were sent.
+pub(crate) struct SessionRecovery {
+    pub(crate) phase: RecoveryPhase,
+    /// Replays in flight, in the order they were sent.
     in_flight: VecDeque<(Xid, Transno)>,
 }
 
-impl Part {
+impl SessionRecovery {
     fn replayed(&mut self, xid: Xid) -> Option<Transno> {
         let at = self.in_flight.iter().position(|(sent, _)| *sent == xid)?;
         self.in_flight.remove(at).map(|(_, transno)| transno)
@@ -54,7 +54,7 @@ impl Part {
 }
 
 impl Client {
-    /// The sessions of the shards of a server lane: shard and index.
+    /// The sessions with the shards of a server lane: shard and index.
     pub(crate) fn sessions_of(&self, link_index: usize) -> Vec<(ShardId, usize)> {
         let Some(map) = self.map else { return Vec::new() };
         let meta = (0..map.meta_shard_count).map(ShardId::meta);
@@ -65,22 +65,22 @@ impl Client {
             .collect()
     }
 
-    /// Whether the server may remember this client lane at one of a lane's shards.
+    /// Whether one of a lane's shards may have a session of this client lane.
     pub(crate) fn is_known_at(&self, link_index: usize) -> bool {
         self.sessions_of(link_index)
             .iter()
             .any(|(_, index)| self.sessions.get(*index).is_some_and(|session| session.used))
     }
 
-    /// A connection has been welcomed: what must be resumed on it?
+    /// A connection was made: begins the recovery of its sessions.
     pub(crate) fn begin_recovery(&mut self, link_index: usize) {
         let Some(boot_id) = self.links.get(link_index).map(|link| link.boot_id) else { return };
         let mut recovering = false;
         for (_, index) in self.sessions_of(link_index) {
             let Some(session) = self.sessions.get_mut(index) else { continue };
-            session.part = Part::default();
+            session.recovery = SessionRecovery::default();
             if session.used && session.boot_id != boot_id {
-                session.part.recovery = Recovery::Resuming { xid: None };
+                session.recovery.phase = RecoveryPhase::Resuming { xid: None };
                 recovering = true;
             }
         }
@@ -89,18 +89,18 @@ impl Client {
         }
     }
 
-    /// The connection is gone: recovery begins again with the next one.
+    /// The connection was lost: recovery begins again with the next one.
     pub(crate) fn stop_recovery(&mut self, link_index: usize) {
         for (_, index) in self.sessions_of(link_index) {
             let Some(session) = self.sessions.get_mut(index) else { continue };
-            let part = core::mem::take(&mut session.part);
-            match part.recovery {
-                Recovery::Resuming { xid: Some(xid) } | Recovery::Finishing { xid } => {
+            let part = core::mem::take(&mut session.recovery);
+            match part.phase {
+                RecoveryPhase::Resuming { xid: Some(xid) } | RecoveryPhase::Finishing { xid } => {
                     session.end(xid);
                 }
-                Recovery::Settled
-                | Recovery::Resuming { xid: None }
-                | Recovery::Replaying { .. } => {}
+                RecoveryPhase::Settled
+                | RecoveryPhase::Resuming { xid: None }
+                | RecoveryPhase::Replaying { .. } => {}
             }
         }
         if let Some(link) = self.links.get_mut(link_index) {
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    /// Sends what recovery has to send, as far as credits go.
+    /// Sends recovery's requests, as far as credits allow.
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>, link_index: usize, conn: ConnId) {
         let mut waiting = false;
         for (shard, index) in self.sessions_of(link_index) {
@@ -117,8 +117,11 @@ impl Client {
                     break;
                 }
             }
-            let part = self.sessions.get(index).map(|session| &session.part.recovery);
-            waiting |= matches!(part, Some(Recovery::Resuming { .. } | Recovery::Replaying { .. }));
+            let part = self.sessions.get(index).map(|session| &session.recovery.phase);
+            waiting |= matches!(
+                part,
+                Some(RecoveryPhase::Resuming { .. } | RecoveryPhase::Replaying { .. })
+            );
         }
         if let Some(link) = self.links.get_mut(link_index) {
             link.recovering = waiting;
@@ -134,36 +137,36 @@ impl Client {
     ) -> bool {
         let Some(link) = self.links.get_mut(link_index) else { return false };
         let boot_id = link.boot_id;
-        // None of them is sent before recovery has sent everything.
+        // Reopens are sent only after recovery's requests.
         let exchanges = self.exchanges.iter();
         let reopens = exchanges.filter(|(_, exchange)| exchange.urgent && exchange.shard == shard);
         let reopen_count = u32::try_from(reopens.count()).unwrap_or(u32::MAX);
         let Some(session) = self.sessions.get_mut(index) else { return false };
         let mut small = Vec::new();
-        let (op, slot, transno, kept, xid, replay) = match session.part.recovery {
-            Recovery::Settled
-            | Recovery::Resuming { xid: Some(_) }
-            | Recovery::Finishing { .. } => return false,
-            Recovery::Resuming { xid: None } => {
+        let (op, slot, transno, retained, xid, replay) = match session.recovery.phase {
+            RecoveryPhase::Settled
+            | RecoveryPhase::Resuming { xid: Some(_) }
+            | RecoveryPhase::Finishing { .. } => return false,
+            RecoveryPhase::Resuming { xid: None } => {
                 let replay_count = session.replay.old_count(boot_id);
                 let replay_count = u32::try_from(replay_count).unwrap_or(u32::MAX);
                 let known_committed = session.known_committed;
                 Resume { known_committed, replay_count }.encode(&mut Writer::new(&mut small));
                 let xid = session.begin(RECOVERY);
-                session.part.recovery = Recovery::Resuming { xid: Some(xid) };
+                session.recovery.phase = RecoveryPhase::Resuming { xid: Some(xid) };
                 (Op::Resume, 0, Transno(0), None, xid, false)
             }
-            Recovery::Replaying { sent } => match session.replay.next_after(sent, boot_id) {
+            RecoveryPhase::Replaying { sent } => match session.replay.next_after(sent, boot_id) {
                 Some(entry) => {
                     small.extend_from_slice(&entry.body);
-                    session.part.recovery = Recovery::Replaying { sent: entry.transno };
-                    session.part.in_flight.push_back((entry.xid, entry.transno));
-                    (entry.op, entry.slot, entry.transno, entry.kept, entry.xid, true)
+                    session.recovery.phase = RecoveryPhase::Replaying { sent: entry.transno };
+                    session.recovery.in_flight.push_back((entry.xid, entry.transno));
+                    (entry.op, entry.slot, entry.transno, entry.retained, entry.xid, true)
                 }
                 None => {
                     ReplayDone { reopen_count }.encode(&mut Writer::new(&mut small));
                     let xid = session.begin(RECOVERY);
-                    session.part.recovery = Recovery::Finishing { xid };
+                    session.recovery.phase = RecoveryPhase::Finishing { xid };
                     (Op::ReplayDone, 0, Transno(0), None, xid, false)
                 }
             },
@@ -186,13 +189,13 @@ impl Client {
         link.outstanding += 1;
         self.counters.request_count += 1;
         self.counters.replay_count += u64::from(replay);
-        let sizes = kept.map(|bulk: Bulk| (bulk.bulk_bytes, bulk.crc32c));
+        let sizes = retained.map(|bulk: Bulk| (bulk.bulk_bytes, bulk.crc32c));
         let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(&small)));
-        turn.act(NetAction::Send { conn, frame, bulk: kept });
+        turn.act(NetAction::Send { conn, frame, bulk: retained });
         true
     }
 
-    /// The reply to a replay, if it is one. False: it is nobody's.
+    /// Applies the reply to a replay. False: it is not one.
     pub(crate) fn on_replayed(
         &mut self,
         link_index: usize,
@@ -200,21 +203,21 @@ impl Client {
         reply: &Reply,
     ) -> Result<bool, ProtocolError> {
         let Some(session) = self.sessions.get_mut(session_index) else { return Ok(false) };
-        let Some(transno) = session.part.replayed(reply.xid) else { return Ok(false) };
+        let Some(transno) = session.recovery.replayed(reply.xid) else { return Ok(false) };
         self.give_credit(link_index, reply);
         let status = reply.status;
         if matches!(status, Status::WrongLane | Status::RetryLater) {
-            // No answers to a replay: the server is confused, and it is all begun again.
+            // These are no valid replies to a replay.
             return Err(ProtocolError::Sequence);
         }
         if status != Status::Ok {
             self.replay_refused(session_index, transno, status);
         }
-        self.told_committed(session_index, reply.committed);
+        self.on_committed(session_index, reply.committed);
         Ok(true)
     }
 
-    /// What was answered is gone: what it was based on is.
+    /// The server refuses a replay: the change depended on another lost change.
     fn replay_refused(&mut self, session_index: usize, transno: Transno, status: Status) {
         let session = self.sessions.get_mut(session_index);
         let Some(entry) = session.and_then(|session| session.replay.take(transno)) else { return };
@@ -237,23 +240,23 @@ impl Client {
             return Ok(());
         };
         let Some(session) = self.sessions.get_mut(session_index) else { return Ok(()) };
-        let op = match session.part.recovery {
-            Recovery::Resuming { xid: Some(xid) } if xid == reply.xid => Op::Resume,
-            Recovery::Finishing { xid } if xid == reply.xid => Op::ReplayDone,
-            Recovery::Settled
-            | Recovery::Resuming { .. }
-            | Recovery::Replaying { .. }
-            | Recovery::Finishing { .. } => return Err(ProtocolError::Sequence),
+        let op = match session.recovery.phase {
+            RecoveryPhase::Resuming { xid: Some(xid) } if xid == reply.xid => Op::Resume,
+            RecoveryPhase::Finishing { xid } if xid == reply.xid => Op::ReplayDone,
+            RecoveryPhase::Settled
+            | RecoveryPhase::Resuming { .. }
+            | RecoveryPhase::Replaying { .. }
+            | RecoveryPhase::Finishing { .. } => return Err(ProtocolError::Sequence),
         };
         if reply.op != op || reply.status != Status::Ok {
             return Err(ProtocolError::Sequence);
         }
         session.end(reply.xid);
         if op == Op::ReplayDone {
-            session.part.recovery = Recovery::Settled;
+            session.recovery.phase = RecoveryPhase::Settled;
             session.boot_id = boot_id;
             self.give_credit(link_index, reply);
-            self.told_committed(session_index, reply.committed);
+            self.on_committed(session_index, reply.committed);
             return Ok(());
         }
         let resumed =
@@ -274,25 +277,25 @@ impl Client {
         let known = session.known_committed;
         if resumed.committed < known {
             let found = resumed.committed;
-            self.reports.push(Report::WentBack { shard, known, found });
-            self.refuse(turn, Refused::WentBack);
+            self.reports.push(Report::RolledBack { shard, known, found });
+            self.refuse(turn, Refused::RolledBack);
             return;
         }
-        self.told_committed(session_index, resumed.committed);
+        self.on_committed(session_index, resumed.committed);
         let Some(session) = self.sessions.get_mut(session_index) else { return };
         if resumed.recovering {
-            session.part.recovery = Recovery::Replaying { sent: Transno(0) };
+            session.recovery.phase = RecoveryPhase::Replaying { sent: Transno(0) };
         } else if session.replay.old_count(boot_id) == 0 {
-            session.part.recovery = Recovery::Settled;
+            session.recovery.phase = RecoveryPhase::Settled;
             session.boot_id = boot_id;
         } else {
-            // A recovery that we were no part of.
+            // The recovery ended without this client.
             self.on_evicted(turn, false);
         }
     }
 
-    /// What a session did up to here is durable.
-    pub(crate) fn told_committed(&mut self, session_index: usize, committed: Transno) {
+    /// Forgets a session's changes up to `committed`: they are durable.
+    pub(crate) fn on_committed(&mut self, session_index: usize, committed: Transno) {
         while let Some(session) = self.sessions.get_mut(session_index)
             && let Some(entry) = session.replay.take_committed(committed)
         {

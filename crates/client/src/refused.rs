@@ -1,38 +1,38 @@
-//! Why a client does not go on: what the server said, or what of it cannot be.
+//! The reasons for which a client stops.
 
 use interface::{BadCertificate, CertificateFlaw, CloseReason};
 use wire::{Credential, RefusalReason, Status};
 
-/// Why the client does not go on until told to ([`crate::Client::try_again`]).
+/// Why the client has stopped, until [`crate::Client::try_again`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// The server, or the client, has another secret.
+    /// Server and client have different secrets.
     WrongSecret,
-    /// The server has no such export, or another secret for it: it does not say which to whoever has
-    /// only an export's secret.
+    /// The server has no such export, or another secret for it: it does not tell the two apart to a
+    /// client that has only an export's secret.
     WrongExportSecret,
     /// The server has no such export.
     NoSuchExport,
-    /// Another file system answers now.
+    /// Another file system is at the address now.
     OtherFileSystem,
-    /// The export is another directory now.
+    /// The export has another root directory now.
     OtherRoot,
-    /// It lacks changes that it said were durable.
-    WentBack,
+    /// The server lacks changes that it had reported durable.
+    RolledBack,
     /// The server speaks TLS only.
     MustSeal,
     /// The server speaks no TLS.
     MustNotSeal,
-    /// The server's certificate is not good.
+    /// The server's certificate is not valid.
     ServerCertificate(CertificateFlaw),
-    /// Ours is not, says the server.
+    /// The server rejects the client's certificate.
     OwnCertificate(CertificateFlaw),
-    /// Ours is good, and does not open what we asked for.
+    /// The client's certificate is valid, but does not grant access to the export.
     NotCertified,
 }
 
 impl Refused {
-    /// What waiting calls are answered with.
+    /// The status that calls are answered with.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -46,11 +46,11 @@ impl Refused {
             | Self::NoSuchExport
             | Self::OtherFileSystem
             | Self::OtherRoot => Status::Stale,
-            Self::WentBack => Status::Io,
+            Self::RolledBack => Status::Io,
         }
     }
 
-    /// In words, for people.
+    /// A message for people.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -59,11 +59,13 @@ impl Refused {
             Self::NoSuchExport => "the server has no such export",
             Self::OtherFileSystem => "another file system answers at this address now",
             Self::OtherRoot => "the export is another directory now; unmount, and mount again",
-            Self::WentBack => "the server's store went back: it lacks what it said was durable",
+            Self::RolledBack => {
+                "the server's store went back: it lacks changes that it had reported durable"
+            }
             Self::MustSeal => "the server speaks TLS only: leave --plain away, or pass --seal",
             Self::MustNotSeal => {
-                "the server speaks plain text, which is not taken for TLS: pass --plain where nobody \
-                 in between can read or change it, or start the server with --seal"
+                "the server speaks plain text, which is not taken for TLS: pass --plain where \
+                 nobody in between can read or change it, or start the server with --seal"
             }
             Self::ServerCertificate(flaw) => of_server(flaw),
             Self::OwnCertificate(flaw) => of_ours(flaw),
@@ -74,7 +76,7 @@ impl Refused {
         }
     }
 
-    /// Whether it is about certificates, which can be renewed while a mount waits.
+    /// A reason about certificates, which can be renewed while a mount waits.
     pub(crate) const fn of_certificates(reason: CloseReason) -> Option<Self> {
         match reason {
             CloseReason::Certificate(BadCertificate { ours: true, flaw }) => {
@@ -96,7 +98,7 @@ impl Refused {
         matches!(self, Self::WrongSecret | Self::WrongExportSecret)
     }
 
-    /// Of a secret that the other end does not know.
+    /// The reason for a secret that the server does not know.
     pub(crate) const fn of_secret(credential: Credential) -> Self {
         match credential {
             Credential::Store => Self::WrongSecret,
@@ -120,7 +122,7 @@ impl Refused {
     }
 }
 
-/// What is wrong with the server's certificate, and what to do.
+/// What is wrong with the server's certificate, and the remedy.
 const fn of_server(flaw: CertificateFlaw) -> &'static str {
     match flaw {
         CertificateFlaw::Expired => {
@@ -143,21 +145,23 @@ const fn of_server(flaw: CertificateFlaw) -> &'static str {
              server`"
         }
         CertificateFlaw::Missing => {
-            "the server has no certificate: leave --cert, --key and --ca away, or start it with them"
+            "the server has no certificate: leave --cert, --key and --ca away, or start it with \
+             them"
         }
         CertificateFlaw::Unfit => "the server's certificate cannot be read or checked",
     }
 }
 
-/// What is wrong with our own one, in the server's eyes, and what to do.
+/// What is wrong with the client's certificate, and the remedy.
 const fn of_ours(flaw: CertificateFlaw) -> &'static str {
     match flaw {
         CertificateFlaw::Expired | CertificateFlaw::NotYetValid => {
-            "the server refused our certificate: it has expired (`lanefs cert client --renew` makes a \
-             new one), or is not valid yet by the server's clock"
+            "the server refused our certificate: it has expired (`lanefs cert client --renew` \
+             makes a new one), or is not valid yet by the server's clock"
         }
         CertificateFlaw::OtherIssuer => {
-            "the server refused our certificate: it is not of the CA that the server takes (its --ca)"
+            "the server refused our certificate: it is not of the CA that the server takes (its \
+             --ca)"
         }
         CertificateFlaw::OtherUse => {
             "the server refused our certificate: it is not for clients; make one by `lanefs cert \

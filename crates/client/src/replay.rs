@@ -1,16 +1,17 @@
-//! What the server has answered and may still lose: per shard, in the order of transactions.
+//! The replay list of a session: answered changes that the server may still lose, in the order of
+//! transactions.
 //!
 //! An entry holds all that a replay needs: the reply, its token, and for a write the bytes, in a
-//! buffer that the client keeps. It leaves the sending to `recovery`. Invariants: transactions are
-//! unique and ascending; an entry leaves the list exactly once, to somebody who gives its buffer
-//! back; `bytes` is the sum over the entries.
+//! buffer of the client. `recovery` sends them. Invariants: transactions are unique and ascending;
+//! an entry leaves the list exactly once, and its buffer is then released; `bytes` is the sum over
+//! the entries.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::Bulk;
 use wire::{InodeNo, Op, Transno, Xid};
 
-/// What an entry costs besides what it holds, and what a reply that is due is taken for.
+/// The overhead of an entry, and the estimate for a reply in flight.
 const ENTRY_BYTES: usize = 256;
 const PAGE_BYTES: usize = 4096;
 
@@ -21,25 +22,25 @@ pub(crate) struct Entry {
     pub(crate) xid: Xid,
     pub(crate) slot: u16,
     pub(crate) op: Op,
-    /// What it was about, for people.
+    /// The inode, for reports.
     pub(crate) inode: InodeNo,
-    /// What it made, or named beside that.
+    /// The inode that it created or also named.
     pub(crate) made: Option<InodeNo>,
-    /// The boot in which it was answered first.
+    /// The boot in which it was first answered.
     pub(crate) boot_id: u64,
     /// An encoded [`wire::Replay`].
     pub(crate) body: Vec<u8>,
-    /// A write's bytes, our own.
-    pub(crate) kept: Option<Bulk>,
+    /// A write's bytes, in the client's buffer.
+    pub(crate) retained: Option<Bulk>,
 }
 
 impl Entry {
     pub(crate) fn bytes(&self) -> usize {
-        cost_bytes(self.body.len(), self.kept)
+        cost_bytes(self.body.len(), self.retained)
     }
 }
 
-/// What it costs to remember a request with such a reply and bulk.
+/// The replay space for a request with such a reply and bulk.
 pub(crate) fn cost_bytes(body_bytes: usize, bulk: Option<Bulk>) -> usize {
     let bulk_bytes = bulk.map_or(0, |bulk| usize::try_from(bulk.bulk_bytes).unwrap_or(usize::MAX));
     ENTRY_BYTES + body_bytes + bulk_bytes.next_multiple_of(PAGE_BYTES)
@@ -53,7 +54,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Adds an entry; the one that had its number, if any, comes back.
+    /// Adds an entry; returns the one with the same transaction, if any.
     pub(crate) fn insert(&mut self, entry: Entry) -> Option<Entry> {
         self.bytes += entry.bytes();
         // Replies mostly come in the order of transactions.
@@ -75,7 +76,7 @@ impl List {
         }
     }
 
-    /// Takes out the first entry if it is not above `committed`.
+    /// Takes the first entry if it is not above `committed`.
     pub(crate) fn take_committed(&mut self, committed: Transno) -> Option<Entry> {
         if self.entries.front()?.transno > committed {
             return None;
@@ -85,7 +86,7 @@ impl List {
         Some(entry)
     }
 
-    /// Takes out one entry.
+    /// Takes one entry.
     pub(crate) fn take(&mut self, transno: Transno) -> Option<Entry> {
         let at = self.entries.binary_search_by_key(&transno, |entry| entry.transno).ok()?;
         let entry = self.entries.remove(at)?;
@@ -93,7 +94,7 @@ impl List {
         Some(entry)
     }
 
-    /// Takes out everything.
+    /// Takes all entries.
     pub(crate) fn take_all(&mut self) -> VecDeque<Entry> {
         self.bytes = 0;
         core::mem::take(&mut self.entries)

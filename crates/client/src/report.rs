@@ -1,54 +1,54 @@
-//! What people must be told: promises that could not be kept, and by whom.
+//! Reports for people: broken promises, and their cause.
 
 use crate::refused::Refused;
 use alloc::vec::Vec;
 use core::fmt;
 use wire::{InodeNo, Op, ShardId, Status, Transno};
 
-/// Inodes named in one line.
+/// The most inodes named in one line.
 const NAMED_COUNT_MAX: usize = 8;
 
-/// Something that a face passes on to people.
+/// An event that a frontend logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// The server went on without this client: it comes back as a new one.
+    /// The server evicted this client, which continues as a new one.
     Evicted {
-        /// Changes that had been answered and are not known to be durable.
+        /// Answered changes that are not known to be durable.
         lost_count: u64,
-        /// What they were about, ascending.
+        /// Their inodes, ascending.
         inodes: Vec<InodeNo>,
     },
-    /// A change that had been answered is gone: what it was based on was lost with another client.
+    /// An answered change is lost, because it depended on a change that another client lost.
     ReplayRefused {
-        /// What it was.
+        /// Its op.
         op: Op,
-        /// What it was about.
+        /// Its inode.
         inode: InodeNo,
-        /// What the server said.
+        /// The server's status for the replay.
         status: Status,
     },
-    /// A lock on a file went to another while the server could not be reached.
+    /// A lock was lost to another client while the server was unreachable.
     LockLost {
-        /// Which file.
+        /// The file.
         inode: InodeNo,
     },
-    /// There is no connection for this reason, and who waits goes on waiting.
-    Waits {
-        /// Why.
+    /// There is no connection for this reason; calls wait.
+    NotConnected {
+        /// The reason.
         refused: Refused,
     },
-    /// This client may have no more files open: further opens are refused.
+    /// The limit of open files is reached: further opens fail.
     TooManyFiles {
-        /// How many it may have.
+        /// The limit.
         count_max: usize,
     },
-    /// The server has forgotten what it said was durable.
-    WentBack {
-        /// Which of its shards.
+    /// The server lacks changes that it had reported durable.
+    RolledBack {
+        /// The shard.
         shard: ShardId,
-        /// The last change that was called durable.
+        /// The last change that was reported durable.
         known: Transno,
-        /// The last one it has now.
+        /// The last change that the shard has now.
         found: Transno,
     },
 }
@@ -57,7 +57,7 @@ impl fmt::Display for Report {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Evicted { lost_count: 0, .. } => {
-                write!(to, "the server went on without us; nothing that was answered is lost")
+                write!(to, "the server evicted this client; no answered change is lost")
             }
             Self::Evicted { lost_count, inodes } => {
                 write!(to, "evicted: {lost_count} answered changes are lost, of inodes")?;
@@ -78,22 +78,18 @@ impl fmt::Display for Report {
                 status.text()
             ),
             Self::LockLost { inode } => {
-                write!(
-                    to,
-                    "a lock on inode {:#x} is lost: its holder hears of it by fsync",
-                    inode.0
-                )
+                write!(to, "a lock on inode {:#x} is lost: its holder's next fsync fails", inode.0)
             }
-            Self::Waits { refused } => {
-                write!(to, "no connection to the server, which is waited for: {}", refused.text())
+            Self::NotConnected { refused } => {
+                write!(to, "no connection to the server, calls wait: {}", refused.text())
             }
             Self::TooManyFiles { count_max } => {
                 write!(to, "{count_max} files are open, and no more can be: opens fail with ENFILE")
             }
-            Self::WentBack { shard, known, found } => write!(
+            Self::RolledBack { shard, known, found } => write!(
                 to,
-                "the store went back: shard {shard:?} had {:#x} durable and has {:#x} now; \
-                 nothing is sent to it any more",
+                "the store went back: shard {shard:?} had {:#x} durable and has {:#x} now; nothing \
+                 is sent to it any more",
                 known.0, found.0
             ),
         }

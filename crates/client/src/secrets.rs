@@ -1,41 +1,41 @@
-//! Which secret the client proves, and what it does when the server refuses it: it tries the earlier one of two,
-//! then has the secret file read again, then stops.
+//! Which secret the client proves. When the server refuses it, the client tries the earlier one of
+//! two, then has the secret file read again, then stops.
 //!
 //! ```text
 //! current ─refused─▶ earlier, if there is one ─refused─▶ Reading ─other secrets─▶ current
 //!                                                           └─the same─▶ Refused ─a call─▶ Reading
 //! ```
-//! While the file is read, no connection is made and waiting calls are not answered. So a server may retire a
-//! secret as soon as its clients have the file with the new one: they lose nothing. A client that was refused has
-//! answered its callers with an error, and comes back under a new uuid; the server releases the locks and handles
-//! of the earlier uuid when the Hello names it as predecessor.
+//! While the file is read, no connection is made and calls wait. So a server may retire a secret as
+//! soon as its clients have the file with the new one: they lose nothing. A client that was refused
+//! has answered its callers with an error, and continues under a new uuid; the server releases the
+//! locks and handles of the earlier uuid when the Hello names it as predecessor.
 
 use crate::client::Client;
 use crate::refused::Refused;
 use interface::{Action, Mono, Turn};
 use wire::{ClientUuid, Secret, Secrets};
 
-/// A refused client has the file read at most this often.
-const ASK_MS_MIN: u64 = 1_000;
+/// The shortest time between two reads of the file after a refusal.
+const REREAD_MS_MIN: u64 = 1_000;
 
 /// The secrets of this client lane.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldSecrets {
     secrets: Secrets,
-    /// The current one was refused.
+    /// The current secret was refused.
     uses_earlier: bool,
     /// The file is being read.
-    asked: bool,
-    /// When that last began.
-    asked_at: Option<Mono>,
+    reading: bool,
+    /// When the last read began.
+    read_at: Option<Mono>,
     /// This client's uuid when it was refused.
     refused_as: ClientUuid,
 }
 
-impl Held {
+impl HeldSecrets {
     pub(crate) const fn new(secrets: Secrets) -> Self {
-        let (asked_at, refused_as) = (None, ClientUuid::NONE);
-        Self { secrets, uses_earlier: false, asked: false, asked_at, refused_as }
+        let (read_at, refused_as) = (None, ClientUuid::NONE);
+        Self { secrets, uses_earlier: false, reading: false, read_at, refused_as }
     }
 
     /// The secret for the next connection.
@@ -47,14 +47,14 @@ impl Held {
     }
 
     /// Whether the file is being read.
-    pub(crate) const fn is_asked(&self) -> bool {
-        self.asked
+    pub(crate) const fn is_reading(&self) -> bool {
+        self.reading
     }
 
-    fn ask(&mut self, turn: &mut Turn<'_>) {
-        if !self.asked {
-            self.asked = true;
-            self.asked_at = Some(turn.now.mono);
+    fn reread(&mut self, turn: &mut Turn<'_>) {
+        if !self.reading {
+            self.reading = true;
+            self.read_at = Some(turn.now.mono);
             turn.act(Action::ReadSecrets);
         }
     }
@@ -65,41 +65,42 @@ impl Client {
     pub(crate) fn on_wrong_secret(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let proven = self.links.get(link_index).and_then(|link| link.proven);
         // Otherwise another connection was refused first.
-        if proven == Some(*self.held.secret()) {
-            if self.held.secrets.earlier.is_some() && !self.held.uses_earlier {
-                self.held.uses_earlier = true;
+        if proven == Some(*self.secrets.secret()) {
+            if self.secrets.secrets.earlier.is_some() && !self.secrets.uses_earlier {
+                self.secrets.uses_earlier = true;
             } else {
-                self.held.ask(turn);
+                self.secrets.reread(turn);
             }
         }
         self.drop_link(turn, link_index);
     }
 
-    /// What the file has; `None`: it cannot be read.
+    /// The secrets that the file has; `None`: it cannot be read.
     pub(crate) fn on_secrets(&mut self, turn: &mut Turn<'_>, found: Option<Secrets>) {
-        self.held.asked = false;
-        self.held.uses_earlier = false;
+        self.secrets.reading = false;
+        self.secrets.uses_earlier = false;
         match found {
-            Some(found) if found != self.held.secrets => {
-                self.held.secrets = found;
+            Some(found) if found != self.secrets.secrets => {
+                self.secrets.secrets = found;
                 if self.refused.is_some_and(Refused::is_of_secret) {
                     self.refused = None;
                     self.begin_anew(turn);
                 }
             }
             Some(_) | None => {
-                let refused = Refused::of_secret(self.held.secret().credential());
-                self.held.refused_as = self.config.client;
+                let refused = Refused::of_secret(self.secrets.secret().credential());
+                self.secrets.refused_as = self.config.client;
                 self.lose_locks();
                 self.refuse(turn, refused);
             }
         }
     }
 
-    /// Goes on after a refusal, under a new uuid if the server may remember a session of the earlier one.
+    /// Continues after a refusal, under a new uuid if the server may have a session of the earlier
+    /// one.
     fn begin_anew(&mut self, turn: &mut Turn<'_>) {
-        let ended = self.held.refused_as;
-        // Otherwise a peer lane has gone on to the new uuid first.
+        let ended = self.secrets.refused_as;
+        // Otherwise a peer lane has derived the new uuid first.
         let is_same = ended == self.config.client;
         if is_same && self.sessions.iter().any(|session| session.used) {
             self.on_evicted(turn, false);
@@ -107,16 +108,17 @@ impl Client {
         }
     }
 
-    /// A call to a client whose secret was refused: the file may have another one by now.
-    pub(crate) fn ask_after_refusal(&mut self, turn: &mut Turn<'_>) {
-        let due = self.held.asked_at.is_none_or(|at| at.after_ms(ASK_MS_MIN) <= turn.now.mono);
+    /// At a call to a client whose secret was refused, reads the file again: it may have another
+    /// secret by now.
+    pub(crate) fn reread_after_refusal(&mut self, turn: &mut Turn<'_>) {
+        let due = self.secrets.read_at.is_none_or(|at| at.after_ms(REREAD_MS_MIN) <= turn.now.mono);
         if due && self.refused.is_some_and(Refused::is_of_secret) {
-            self.held.ask(turn);
+            self.secrets.reread(turn);
         }
     }
 
-    /// Why calls are answered without the server.
+    /// Why calls are refused at once, if they are.
     pub(crate) fn stopped(&self) -> Option<Refused> {
-        self.refused.filter(|_| !self.held.asked)
+        self.refused.filter(|_| !self.secrets.reading)
     }
 }

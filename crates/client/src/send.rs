@@ -1,5 +1,5 @@
-//! From a request to its frame: which lane it goes to, which slot it takes, and how many may be on
-//! a connection at once.
+//! Sending requests: the destination lane, the slot, and the limit of requests in flight per
+//! connection.
 //!
 //! ```text
 //! Unrouted ─map─▶ Queued ─credit, slot─▶ Sent      Queued ─no slot─▶ SlotWait ─slot─▶ Queued
@@ -8,8 +8,8 @@
 use crate::client::Client;
 use crate::exchange::{Exchange, Place};
 use crate::link::LinkState;
-use crate::plan::Got;
-use crate::plan::begin::{Begun, Target};
+use crate::plan::PlanReply;
+use crate::plan::begin::{NewRequest, Target};
 use crate::replay::cost_bytes;
 use crate::session::Session;
 use alloc::vec::Vec;
@@ -20,17 +20,17 @@ use wire::{
 
 impl Client {
     /// Makes a job's next request and queues it.
-    pub(crate) fn submit(&mut self, job_id: usize, begun: Begun, body: Vec<u8>) {
-        self.born_last += 1;
+    pub(crate) fn submit(&mut self, job_id: usize, request: NewRequest, body: Vec<u8>) {
+        self.sequence_last += 1;
         let exchange = Exchange {
             job_id,
-            op: begun.op,
-            target: begun.target,
+            op: request.op,
+            target: request.target,
             body,
-            bulk: begun.bulk,
-            kept: None,
-            sync: begun.sync,
-            urgent: begun.plan.is_urgent(),
+            bulk: request.bulk,
+            retained: None,
+            sync: request.sync,
+            urgent: request.plan.is_urgent(),
             place: Place::Unrouted,
             shard: ShardId(0),
             session_index: 0,
@@ -40,12 +40,12 @@ impl Client {
             resent: false,
             promised_bytes: 0,
             wrong_lane_count: 0,
-            born: self.born_last,
+            sequence_no: self.sequence_last,
         };
         let exchange_id = self.exchanges.insert(exchange);
         if let Some(job) = self.jobs.get_mut(job_id) {
             job.exchange_id = exchange_id;
-            job.plan = begun.plan;
+            job.plan = request.plan;
         }
         self.route(exchange_id);
     }
@@ -72,8 +72,8 @@ impl Client {
             }
         };
         let Some(shard) = shard else {
-            // The server would take such a number for a protocol error.
-            self.advance(exchange_id, Got { outcome: Err(Status::Stale), from_slot: false });
+            // The server would reject such a number as a protocol error.
+            self.advance(exchange_id, PlanReply { outcome: Err(Status::Stale), from_slot: false });
             return;
         };
         exchange.shard = shard;
@@ -82,16 +82,16 @@ impl Client {
         self.queue(exchange_id, Place::Queued);
     }
 
-    /// Puts a routed request into its link's queue: what never was sent at the end, what was (or
-    /// has just got a slot, `SlotWait`) before that.
+    /// Puts a routed request into its link's queue: new ones at the end, resends (and ones that
+    /// just got a slot, `SlotWait`) before them.
     pub(crate) fn queue(&mut self, exchange_id: usize, from: Place) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         exchange.place = Place::Queued;
         let Some(link) = self.links.get_mut(exchange.link_index) else { return };
         if exchange.urgent {
-            link.first.push_back(exchange_id);
+            link.urgent.push_back(exchange_id);
         } else if exchange.xid.is_some() {
-            link.again.push_back(exchange_id);
+            link.resends.push_back(exchange_id);
         } else if matches!(from, Place::SlotWait) {
             link.fresh.push_front(exchange_id);
         } else {
@@ -99,21 +99,21 @@ impl Client {
         }
     }
 
-    /// Sees to a link: connects it if it is wanted, sends what may be sent.
+    /// Advances a link: connects it if it is wanted, sends requests.
     pub(crate) fn drive(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let now = turn.now.mono;
-        let together = self.is_with_peer_lanes() && !self.held.is_asked();
+        let caught_up = self.peer_lanes_caught_up() && !self.secrets.is_reading();
         let Some(link) = self.links.get(link_index) else { return };
         match link.state {
             LinkState::Up { conn } => self.pump(turn, link_index, conn),
             LinkState::Idle => {
                 let wanted = link.is_wanted() || (link_index == 0 && !self.unrouted.is_empty());
-                if wanted && together && self.refused.is_none() {
+                if wanted && caught_up && self.refused.is_none() {
                     self.connect(turn, link_index);
                 }
             }
             LinkState::Pausing { until } => {
-                if until <= now && together {
+                if until <= now && caught_up {
                     self.connect(turn, link_index);
                 }
             }
@@ -135,12 +135,12 @@ impl Client {
         loop {
             let reopening = self.reopening_count > 0;
             let Some(link) = self.links.get_mut(link_index) else { return };
-            if link.recovering || link.left || !link.has_credit() {
+            if link.recovering || link.goodbye_sent || !link.has_credit() {
                 return;
             }
-            let mut next = link.first.pop_front();
+            let mut next = link.urgent.pop_front();
             if next.is_none() && !reopening {
-                next = link.again.pop_front().or_else(|| link.fresh.pop_front());
+                next = link.resends.pop_front().or_else(|| link.fresh.pop_front());
             }
             let Some(exchange_id) = next else { return };
             self.send(turn, exchange_id, conn);
@@ -150,7 +150,7 @@ impl Client {
     fn send(&mut self, turn: &mut Turn<'_>, exchange_id: usize, conn: ConnId) {
         let taken_bytes = self.replay_bytes + self.promised_bytes;
         let space_bytes_max = self.config.replay_bytes_max;
-        // One request always may, or a small limit would stop everything.
+        // One request is always allowed, or a small limit would stop all changes.
         let has_space =
             |cost_bytes: usize| taken_bytes == 0 || taken_bytes + cost_bytes <= space_bytes_max;
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
@@ -195,7 +195,7 @@ impl Client {
         self.counters.request_count += 1;
         let acks = session.acks();
         let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
-        link.left |= leaves.is_some();
+        link.goodbye_sent |= leaves.is_some();
         let head = Head::Request(Request {
             op: exchange.op,
             lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),
@@ -218,11 +218,11 @@ impl Client {
         let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(body)));
         turn.act(NetAction::Send { conn, frame, bulk });
         if let Some(link_index) = leaves {
-            self.claim_nothing(link_index);
+            self.clear_known_committed(link_index);
         }
     }
 
-    /// Less is remembered for replays: whoever waited for that may try, as many as fit.
+    /// Replay space was freed: queues as many waiting requests as fit.
     pub(crate) fn wake_space_waiters(&mut self) {
         let mut taken_bytes = self.replay_bytes + self.promised_bytes;
         while let Some(exchange_id) = self.space_waiters.front().copied() {
@@ -237,7 +237,7 @@ impl Client {
         }
     }
 
-    /// A slot was given back: whoever waits for one may try.
+    /// A slot was freed: queues the next request that waits for one.
     pub(crate) fn wake_slot_waiter(&mut self, session_index: usize) {
         let Some(session) = self.sessions.get_mut(session_index) else { return };
         let exchanges = &self.exchanges;
@@ -254,8 +254,8 @@ impl Client {
         }
     }
 
-    /// A connection is gone: what was on it goes again, in the order of its xids; what nobody
-    /// waits for and changes nothing is forgotten.
+    /// A connection was lost: queues its requests for a resend, in the order of their xids;
+    /// requests without a caller that change nothing are dropped.
     pub(crate) fn take_back(&mut self, link_index: usize) {
         self.stop_recovery(link_index);
         let mut sent = Vec::new();
@@ -274,7 +274,7 @@ impl Client {
                 continue;
             }
             if let Some(link) = self.links.get_mut(link_index) {
-                let queue = if urgent { &mut link.first } else { &mut link.again };
+                let queue = if urgent { &mut link.urgent } else { &mut link.resends };
                 queue.push_front(exchange_id);
             }
         }
@@ -283,32 +283,34 @@ impl Client {
         }
     }
 
-    /// Makes the sessions and links of a map and routes everything anew. Connections are closed,
-    /// but for `kept`'s.
-    pub(crate) fn reshape(&mut self, turn: &mut Turn<'_>, map: Map, kept: usize) {
+    /// Makes the sessions and links of a map and routes everything anew. All connections are closed
+    /// but that of `kept_link`.
+    pub(crate) fn reshape(&mut self, turn: &mut Turn<'_>, map: Map, kept_link: usize) {
         for link_index in 0..self.links.len() {
             self.take_back(link_index);
         }
         let mut links = core::mem::take(&mut self.links);
         self.links.resize_with(usize::from(map.lane_count), crate::link::Link::new);
         for (link_index, link) in links.iter_mut().enumerate() {
-            link.first.clear();
-            link.again.clear();
+            link.urgent.clear();
+            link.resends.clear();
             link.fresh.clear();
-            if link_index != kept
+            if link_index != kept_link
                 && let Some(conn) = link.conn()
             {
                 turn.act(NetAction::Close { conn });
             }
         }
-        if let (Some(link), Some(place)) = (links.into_iter().nth(kept), self.links.get_mut(kept)) {
+        if let (Some(link), Some(place)) =
+            (links.into_iter().nth(kept_link), self.links.get_mut(kept_link))
+        {
             *place = link;
         }
         let shards = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
         let sessions_count = shards + usize::from(map.lane_count);
         while self.sessions.len() < sessions_count {
-            // Random-high and never near the end of the numbers.
-            let xid_start = (self.dice() >> 2) | (1 << 61);
+            // Random, and far from the largest number.
+            let xid_start = (self.random() >> 2) | (1 << 61);
             self.sessions.push(Session::new(xid_start));
         }
         self.map = Some(map);
@@ -317,7 +319,7 @@ impl Client {
             .exchanges
             .iter()
             .filter(|(_, exchange)| exchange.place != Place::Later)
-            .map(|(id, exchange)| (exchange.session_index, exchange.xid, exchange.born, id))
+            .map(|(id, exchange)| (exchange.session_index, exchange.xid, exchange.sequence_no, id))
             .collect();
         all.sort_unstable();
         for session in &mut self.sessions {
@@ -330,7 +332,7 @@ impl Client {
         }
     }
 
-    /// The session of a request about a lane ends with the lane; nothing is lost by a fresh xid.
+    /// The session of a request to a lane ends with the lane; a new xid is safe for it.
     fn forget_lane_xid(&mut self, exchange_id: usize) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         if let (Target::Lane(_), Some(xid)) = (exchange.target, exchange.xid) {
@@ -341,9 +343,9 @@ impl Client {
         }
     }
 
-    /// The server has not touched the request's slot and wants it later. It goes under another xid, but for
-    /// one that was sent more than once: a copy of that may still be on its way, and the slot tells copies
-    /// apart by their xid.
+    /// The server has not touched the request's slot and wants the request later. It gets a new
+    /// xid, unless it was sent more than once: a copy may still be in flight, and the slot tells
+    /// copies apart by their xid.
     pub(crate) fn postpone(&mut self, exchange_id: usize, at: Mono) {
         if self.exchanges.get(exchange_id).is_some_and(|exchange| !exchange.resent) {
             self.release_xid(exchange_id);
@@ -355,7 +357,7 @@ impl Client {
     }
 }
 
-/// The shard that a request about `inode` goes to; `None` for numbers that no shard can have made.
+/// The shard for a request about `inode`; `None` for inode numbers that no shard assigns.
 fn owner(map: Map, op: Op, inode: InodeNo) -> Option<ShardId> {
     let exists = inode.count() > 0 && map.has(inode.shard());
     map.shard(op, inode).filter(|_| exists)

@@ -1,19 +1,19 @@
-//! The bookkeeping of one session at one shard that makes requests take effect once: xids, slots
-//! and acknowledgements (PROTOCOL.md §2, §3, §8). It knows no connection.
+//! The state of one session at one shard that makes requests take effect once: xids, slots and
+//! acknowledgements (PROTOCOL.md §2, §3, §8). It knows no connection.
 //!
 //! Invariants: xids only rise; a slot has at most one request; `ack_xid` never passes an xid whose
 //! reply was not received.
 
-use crate::recovery::Part;
+use crate::recovery::SessionRecovery;
 use crate::replay::List;
 use alloc::collections::VecDeque;
 use wire::{Transno, Xid};
 
-/// Most slots of a session.
+/// The most slots of a session.
 pub(crate) const SLOT_COUNT_MAX: u16 = 64;
 const SACK_BITS: u64 = 64;
 
-/// What a request says of the replies received.
+/// Which replies were received, for the next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Acks {
     pub(crate) ack_xid: Xid,
@@ -25,20 +25,20 @@ pub(crate) struct Session {
     xid_last: u64,
     /// Bit n: slot n + 1 is taken.
     slots_taken: u64,
-    /// Sent or to be sent again, with the exchange it belongs to; in the order of xids.
+    /// Xids in flight or to be resent, with their exchanges, ascending.
     unreplied: VecDeque<(Xid, usize)>,
     /// Exchanges that wait for a slot.
     pub(crate) slot_waiters: VecDeque<usize>,
-    /// What was answered and may still be lost.
+    /// Answered changes that may still be lost.
     pub(crate) replay: List,
     /// A changing request was sent: the server may remember this session over restarts.
     pub(crate) used: bool,
-    /// The boot of the server that knows all this session has done.
+    /// The server's boot that has all changes of this session.
     pub(crate) boot_id: u64,
-    /// The highest transaction of this session that was said to be durable.
+    /// The highest transaction of this session that is known to be durable.
     pub(crate) known_committed: Transno,
-    pub(crate) part: Part,
-    /// A Sync for the sake of the replay list is under way.
+    pub(crate) recovery: SessionRecovery,
+    /// A sync that shortens the replay list is under way.
     pub(crate) syncing: bool,
 }
 
@@ -54,12 +54,12 @@ impl Session {
             used: false,
             boot_id: 0,
             known_committed: Transno(0),
-            part: Part::default(),
+            recovery: SessionRecovery::default(),
             syncing: false,
         }
     }
 
-    /// A fresh xid for an exchange.
+    /// A new xid for an exchange.
     pub(crate) fn begin(&mut self, exchange: usize) -> Xid {
         self.xid_last += 1;
         let xid = Xid(self.xid_last);
@@ -73,41 +73,41 @@ impl Session {
         self.unreplied.get(at).map(|(_, exchange)| *exchange)
     }
 
-    /// The reply to `xid` was received, or nobody needs it any more.
+    /// The reply to `xid` was received, or is no longer needed.
     pub(crate) fn end(&mut self, xid: Xid) {
         if let Ok(at) = self.unreplied.binary_search_by_key(&xid, |(xid, _)| *xid) {
             self.unreplied.remove(at);
         }
     }
 
-    /// Takes the lowest free slot of `1 ..= slot_count`. The last one is kept for those that may
-    /// not wait (`urgent`).
+    /// Takes the lowest free slot of `1 ..= slot_count`. The last one is reserved for requests that
+    /// may not wait (`urgent`).
     pub(crate) fn take_slot(&mut self, slot_count: u16, urgent: bool) -> Option<u16> {
         let slot_index = self.free_slot_index(slot_count, urgent)?;
         self.slots_taken |= 1 << slot_index;
         Some(slot_index + 1)
     }
 
-    /// Whether [`Session::take_slot`] would give one.
+    /// Whether [`Session::take_slot`] would succeed.
     pub(crate) fn has_slot(&self, slot_count: u16, urgent: bool) -> bool {
         self.free_slot_index(slot_count, urgent).is_some()
     }
 
     fn free_slot_index(&self, slot_count: u16, urgent: bool) -> Option<u16> {
-        let kept = u16::from(!urgent);
-        let usable = slot_count.min(SLOT_COUNT_MAX).saturating_sub(kept);
+        let reserved = u16::from(!urgent);
+        let usable = slot_count.min(SLOT_COUNT_MAX).saturating_sub(reserved);
         let slot_index = u16::try_from(self.slots_taken.trailing_ones()).unwrap_or(u16::MAX);
         (slot_index < usable).then_some(slot_index)
     }
 
     pub(crate) fn free_slot(&mut self, slot: u16) {
-        assert!(slot > 0, "slot 0 is nobody's");
+        assert!(slot > 0, "slot 0 is never taken");
         let bit = 1_u64 << (slot - 1);
-        assert!(self.slots_taken & bit != 0, "only a taken slot is given back");
+        assert!(self.slots_taken & bit != 0, "only a taken slot is freed");
         self.slots_taken &= !bit;
     }
 
-    /// What to say now of the replies received.
+    /// The acknowledgement of the replies received so far.
     pub(crate) fn acks(&self) -> Acks {
         let Some((first, _)) = self.unreplied.front() else {
             return Acks { ack_xid: Xid(self.xid_last), sack: 0 };

@@ -1,5 +1,5 @@
-//! A vector with holes: small numbers for things that come and go. It owns nothing else; a number
-//! is given out again only after its thing was taken away.
+//! A vector with holes, indexed by small numbers. An index is reused only after its element was
+//! removed.
 
 use alloc::vec::Vec;
 
@@ -18,19 +18,19 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
-    pub(crate) fn insert(&mut self, thing: T) -> usize {
+    pub(crate) fn insert(&mut self, element: T) -> usize {
         if let Some(index) = self.free.pop() {
-            self.places[index] = Some(thing);
+            self.places[index] = Some(element);
             return index;
         }
-        self.places.push(Some(thing));
+        self.places.push(Some(element));
         self.places.len() - 1
     }
 
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
-        let thing = self.places.get_mut(index)?.take()?;
+        let element = self.places.get_mut(index)?.take()?;
         self.free.push(index);
-        Some(thing)
+        Some(element)
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&T> {

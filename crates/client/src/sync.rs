@@ -1,17 +1,17 @@
-//! Durability on demand: for a caller (fsync, the end of a mount), and for ourselves when too much
-//! is remembered for replays. Leaving for good is here too.
+//! Durability on demand: for a caller (fsync, unmount), and for the client itself when too much is
+//! retained for replays. Also the end of all sessions (Goodbye).
 //!
-//! A call that asks several shards is a job without a request, a `Gather`, and a job for each part.
+//! A call to several shards is a job without a request, a `Gather`, and a job for each part.
 
 use crate::client::Client;
 use crate::plan::Plan;
-use crate::plan::begin::{Begun, Target};
+use crate::plan::begin::{NewRequest, Target};
 use crate::{Answer, Call, CallId, Sync};
 use alloc::vec::Vec;
 use wire::{LaneId, Op, ShardId, Status, Transno};
 
 impl Client {
-    /// Begins a call that asks several shards; false: it is not one of those.
+    /// Begins a call to several shards; false: the call is of another kind.
     pub(crate) fn start_gathering(&mut self, id: CallId, call: Call<'_>) -> bool {
         if let Call::Sync(sync) = call {
             self.start_sync(id, sync);
@@ -38,7 +38,8 @@ impl Client {
     }
 
     fn start_sync_all(&mut self, id: CallId) {
-        let outcome = if core::mem::take(&mut self.lost_untold) { Err(Status::Io) } else { Ok(()) };
+        let outcome =
+            if core::mem::take(&mut self.loss_unreported) { Err(Status::Io) } else { Ok(()) };
         let shards = self.shards();
         let shards = shards.into_iter().filter(|(_, index)| {
             self.sessions.get(*index).is_some_and(|session| !session.replay.is_empty())
@@ -57,7 +58,7 @@ impl Client {
         self.gather((id, None), Ok(()), targets, Op::Goodbye);
     }
 
-    /// Asks all of `targets`; the call is answered when all have answered.
+    /// Sends a request to all of `targets`; the call is answered when all have replied.
     fn gather(
         &mut self,
         (id, sync): (CallId, Option<Sync>),
@@ -69,27 +70,27 @@ impl Client {
             self.answers.push_back((id, outcome.map(|()| Answer::Done)));
             return;
         }
-        let plan = Plan::Gather { left_count: targets.len(), outcome, sync };
+        let plan = Plan::Gather { pending_count: targets.len(), outcome, sync };
         let whole = self.begin_gather(id, plan);
         for target in targets {
             let plan = match target {
-                Target::Lane(lane) => Plan::Leave { whole, link_index: usize::from(lane.0) },
+                Target::Lane(lane) => Plan::Goodbye { whole, link_index: usize::from(lane.0) },
                 Target::Inode(_)
                 | Target::MetaShard(_)
                 | Target::DataShard(_)
                 | Target::Shard(_) => Plan::Part { whole },
             };
-            self.begin_own(Begun { plan, op, target, bulk: None, sync: false });
+            self.begin_own(NewRequest { plan, op, target, bulk: None, sync: false });
         }
     }
 
-    /// A part of a `Gather` is over.
+    /// A part of a `Gather` has ended.
     pub(crate) fn part_done(&mut self, whole: usize, result: Result<(), Status>) {
         let Some(job) = self.jobs.get_mut(whole) else { return };
-        let Plan::Gather { left_count, outcome, sync } = &mut job.plan else { return };
-        *left_count -= 1;
+        let Plan::Gather { pending_count, outcome, sync } = &mut job.plan else { return };
+        *pending_count -= 1;
         *outcome = outcome.and(result);
-        if *left_count > 0 {
+        if *pending_count > 0 {
             return;
         }
         match *sync {
@@ -101,9 +102,9 @@ impl Client {
         }
     }
 
-    /// A server lane is about to forget this client lane, and may not live to say so: what it does
-    /// not know of it any more is not lost.
-    pub(crate) fn claim_nothing(&mut self, link_index: usize) {
+    /// A server lane is about to end this client lane's session, and may crash before its reply:
+    /// changes that it then lacks are not lost.
+    pub(crate) fn clear_known_committed(&mut self, link_index: usize) {
         for (_, index) in self.sessions_of(link_index) {
             if let Some(session) = self.sessions.get_mut(index) {
                 session.known_committed = Transno(0);
@@ -111,22 +112,22 @@ impl Client {
         }
     }
 
-    /// A server lane has forgotten this client lane.
-    pub(crate) fn on_left(&mut self, link_index: usize) {
+    /// A server lane has ended this client lane's session.
+    pub(crate) fn on_goodbye_done(&mut self, link_index: usize) {
         for (_, index) in self.sessions_of(link_index) {
             let Some(session) = self.sessions.get_mut(index) else { continue };
             session.used = false;
             session.boot_id = 0;
             session.known_committed = Transno(0);
-            // It answered when everything was durable.
+            // It replied when everything was durable.
             for entry in session.replay.take_all() {
                 self.forget_entry(entry);
             }
         }
     }
 
-    /// From half of the room on, shards are asked to make durable what they told us.
-    pub(crate) fn press(&mut self) {
+    /// From half of the replay space on, asks shards to make their changes durable.
+    pub(crate) fn request_durability(&mut self) {
         if self.replay_bytes < self.config.replay_bytes_max / 2 {
             return;
         }
@@ -138,7 +139,7 @@ impl Client {
             session.syncing = true;
             let plan = Plan::Durable { session_index };
             let target = Target::Shard(shard);
-            self.begin_own(Begun { plan, op: Op::Sync, target, bulk: None, sync: false });
+            self.begin_own(NewRequest { plan, op: Op::Sync, target, bulk: None, sync: false });
         }
     }
 

@@ -6,12 +6,12 @@ mod connections;
 mod durability;
 mod eviction;
 mod exactly_once;
+mod harness;
 mod interrupts;
 mod lists;
 mod locks;
 mod replays;
 mod replays_random;
-mod rig;
 mod secrets;
 
 use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};
@@ -39,17 +39,5 @@ fn attr(inode: InodeNo, flags: u32) -> Attr {
         ctime: time,
         birth: time,
         version: Transno(5),
-    }
-}
-
-/// A small generator of our own (xorshift64*), for property tests.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
     }
 }

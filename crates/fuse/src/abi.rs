@@ -3,7 +3,7 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
-        /// What the kernel asks for.
+        /// The kernel's op codes.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u32)]
         pub(crate) enum Opcode {
@@ -11,11 +11,11 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All that is answered with something better than ENOSYS.
+            /// All op codes that are implemented.
             #[cfg(test)]
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// `None` for what is not implemented.
+            /// `None` for op codes that are not implemented.
             pub(crate) const fn from_number(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)*
@@ -26,18 +26,17 @@ macro_rules! opcodes {
     };
 }
 
-// What is not among them is answered ENOSYS, and what the kernel makes of it is what programs on other
-// file systems know:
+// The other op codes are answered with ENOSYS, and the kernel then does what programs expect:
 // - BMAP 37: for file systems on a block device only; FIBMAP then finds nothing (0);
-// - IOCTL 39: ENOTTY. FICLONE, FIDEDUPERANGE and FIEMAP never come here, the kernel says EOPNOTSUPP;
+// - IOCTL 39: ENOTTY. The kernel answers FICLONE, FIDEDUPERANGE and FIEMAP itself, with EOPNOTSUPP;
 // - POLL 40: a file is always ready;
-// - NOTIFY_REPLY 41: an answer to what we never ask;
-// - COPY_FILE_RANGE_64 53: the kernel asks for COPY_FILE_RANGE instead, which copies no more than 64 KiB;
-// - SETUPMAPPING 48, REMOVEMAPPING 49: of virtiofs.
-// CUSE's are not ours.
+// - NOTIFY_REPLY 41: an answer to a request that we never make;
+// - COPY_FILE_RANGE_64 53: the kernel falls back to COPY_FILE_RANGE, which copies at most 64 KiB;
+// - SETUPMAPPING 48, REMOVEMAPPING 49: for virtiofs.
+// CUSE's op codes are not implemented either.
 opcodes! {
     Lookup = 1;
-    /// Takes no answer.
+    /// Has no reply.
     Forget = 2;
     Getattr = 3;
     Setattr = 4;
@@ -70,29 +69,29 @@ opcodes! {
     Setlkw = 33;
     Access = 34;
     Create = 35;
-    /// Takes no answer.
+    /// Has no reply.
     Interrupt = 36;
     Destroy = 38;
-    /// Takes no answer.
+    /// Has no reply.
     BatchForget = 42;
     Fallocate = 43;
     Readdirplus = 44;
     Rename2 = 45;
     Lseek = 46;
     CopyFileRange = 47;
-    /// Comes from virtiofs and fuseblk only (Linux 6.18).
+    /// Sent by virtiofs and fuseblk only (Linux 6.18).
     Syncfs = 50;
     /// Linux 6.2 and later.
     Tmpfile = 51;
-    /// Linux 6.6 and later: a GETATTR of whoever wants to know the time of birth.
+    /// Linux 6.6 and later: a GETATTR that includes the time of birth.
     Statx = 52;
 }
 
-/// The major version of the protocol; there is no other.
+/// The only supported major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// The newest minor version whose messages we know.
+/// The newest minor version that we know.
 pub(crate) const MINOR: u32 = 42;
-/// The oldest kernel we talk to: 7.31, Linux 5.4.
+/// The oldest supported minor version: 7.31, Linux 5.4.
 pub(crate) const MINOR_MIN: u32 = 31;
 
 /// Flags of INIT.
@@ -117,7 +116,7 @@ pub(crate) mod init_flag {
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// Flags of SETATTR: what is to be set.
+/// Flags of SETATTR: the attributes to set.
 pub(crate) mod setattr_flag {
     pub(crate) const MODE: u32 = 1 << 0;
     pub(crate) const UID: u32 = 1 << 1;
@@ -128,36 +127,36 @@ pub(crate) mod setattr_flag {
     pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
-    /// The caller may not keep set-id bits.
+    /// The caller has no right to retain set-id bits.
     pub(crate) const KILL_SET_ID: u32 = 1 << 11;
 }
 
-/// The answer of OPEN and CREATE: reads and writes come here, not to the page cache.
+/// A reply flag of OPEN and CREATE: reads and writes bypass the page cache.
 pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
-/// Several writes within a file at a time; the server orders them. (Linux 6.2 and later; one that
-/// appends or makes the file longer has it alone within a mount.)
+/// Allows parallel writes within a file's size; the server orders them. (Linux 6.2 and later. The
+/// kernel serializes writes that append or extend, within a mount.)
 pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
-/// WRITE comes from the page cache (a mapping): the flags are not a file's.
+/// The WRITE comes from the page cache (a mapping): the flags do not belong to an open file.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// The writer may not keep set-id bits.
+/// The writer has no right to retain set-id bits.
 pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
-/// Of OPEN and CREATE: who empties the file may not keep them.
+/// OPEN and CREATE: a truncating caller has no right to retain set-id bits.
 pub(crate) const OPEN_KILL_SET_ID: u32 = 1 << 0;
 
-/// Linux's open flags, as on all architectures we build for.
+/// Linux's open flags, as on all architectures that we build for.
 pub(crate) mod open_flag {
     pub(crate) const ACCESS_MODE: u32 = 0o3;
     pub(crate) const READ_ONLY: u32 = 0o0;
     pub(crate) const WRITE_ONLY: u32 = 0o1;
-    /// The kernel's own: the file is opened to be executed.
+    /// Internal to the kernel: the file is opened for execution.
     pub(crate) const EXECUTE: u32 = 0o40;
     pub(crate) const EXCLUSIVE: u32 = 0o200;
     pub(crate) const TRUNCATE: u32 = 0o1000;
     pub(crate) const APPEND: u32 = 0o2000;
     /// O_NOATIME.
     pub(crate) const NO_ACCESS_TIME: u32 = 0o1_000_000;
-    /// O_DSYNC, which O_SYNC has in it.
+    /// O_DSYNC, which is part of O_SYNC.
     pub(crate) const DATA_SYNC: u32 = 0o10_000;
 }
 
@@ -168,18 +167,18 @@ pub(crate) mod fallocate_flag {
     pub(crate) const ZERO_RANGE: u32 = 1 << 4;
 }
 
-/// What the answer of STATX has, as in statx(2).
+/// Field mask of a STATX reply, as in statx(2).
 pub(crate) mod statx_mask {
     pub(crate) const BASIC_STATS: u32 = 0x7ff;
     pub(crate) const BIRTH: u32 = 0x800;
 }
 
-/// What LSEEK looks for, as in lseek(2). The kernel does the rest itself.
+/// Whence of LSEEK, as in lseek(2). The kernel implements the other values.
 pub(crate) mod whence {
     pub(crate) const DATA: u32 = 3;
     pub(crate) const HOLE: u32 = 4;
 }
-/// A GETLK or SETLK is flock's.
+/// A GETLK or SETLK for a flock lock.
 pub(crate) const LK_FLOCK: u32 = 1 << 0;
 
 /// Linux's lock types.
@@ -210,7 +209,7 @@ pub(crate) mod size {
     pub(crate) const DIRENT: usize = 24;
 }
 
-/// Most bytes of one READ or WRITE.
+/// The most bytes of one READ or WRITE.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = wire::BULK_BYTES_MAX;
 /// The same in pages.
 pub(crate) const TRANSFER_PAGES_MAX: u16 = 256;

@@ -1,5 +1,5 @@
-//! Reading a request of the kernel's: header, structs, names. Numbers are in the machine's own byte
-//! order. A short request is answered EINVAL; none can make this overrun.
+//! Decoding a kernel request: header, structs, names. Numbers are in the machine's byte order. A
+//! short request is answered with EINVAL; no request causes a read beyond its end.
 
 use crate::abi::size;
 use crate::node::Node;
@@ -9,9 +9,9 @@ use wire::{InodeNo, Name, Status};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) opcode: u32,
-    /// The kernel's number of the request.
+    /// The kernel's id of the request.
     pub(crate) unique: u64,
-    /// The inode that it is about, and by which node id the kernel names it.
+    /// The inode, and the node id by which the kernel names it.
     pub(crate) inode: InodeNo,
     pub(crate) node: Node,
     pub(crate) uid: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Header {
     pub(crate) pid: u32,
 }
 
-/// Reads fields off the front of a request.
+/// Decodes fields from the front of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Args<'a> {
     rest: &'a [u8],
@@ -58,19 +58,19 @@ impl<'a> Args<'a> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    /// Passes over fields we do not need.
+    /// Skips unused fields.
     pub(crate) fn skip(&mut self, bytes_count: usize) -> Result<(), Status> {
         self.bytes(bytes_count).map(|_| ())
     }
 
-    /// The next bytes as they are.
+    /// The next bytes.
     pub(crate) fn bytes(&mut self, bytes_count: usize) -> Result<&'a [u8], Status> {
         let (bytes, rest) = self.rest.split_at_checked(bytes_count).ok_or(Status::Invalid)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    /// Bytes up to a NUL, which is passed over.
+    /// Bytes up to a NUL, which is skipped.
     pub(crate) fn text(&mut self) -> Result<&'a [u8], Status> {
         let end = self.rest.iter().position(|byte| *byte == 0).ok_or(Status::Invalid)?;
         let text = self.bytes(end)?;
@@ -78,7 +78,8 @@ impl<'a> Args<'a> {
         Ok(text)
     }
 
-    /// A name of a directory entry. `.` and `..` come from NFS servers only, and not to us.
+    /// The name of a directory entry. Only NFS servers look up `.` and `..`, which are not
+    /// supported.
     pub(crate) fn name(&mut self) -> Result<Name<'a>, Status> {
         self.text().and_then(Name::new)
     }

@@ -1,5 +1,5 @@
-//! From the kernel's request to a call: one function per op code, and the switchboard. It changes
-//! nothing; what comes of the call is in `finish`.
+//! Decoding the kernel's requests to calls: one function per op code, and the switchboard. It has
+//! no side effects; `finish` handles the answers.
 
 use crate::abi::{
     LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID,
@@ -9,7 +9,7 @@ use crate::args::{Args, Header};
 use crate::handle::FileHandle;
 use crate::listing::{END_POSITION, cookie_before};
 use crate::node::Node;
-use crate::pending::Then;
+use crate::pending::Continuation;
 use client::{Call, Create, Open, Resize, SetLock, Sync, Tmpfile, Write};
 use interface::Bulk;
 use wire::{
@@ -22,23 +22,23 @@ const ACCESS_BITS: u32 = 7;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
-/// What is to be done about a request.
-pub(crate) enum Begin<'a> {
-    /// Ask the client; the answer is for `Then`.
-    Call(Call<'a>, Then),
-    /// Nothing to ask: done.
+/// A decoded request.
+pub(crate) enum Decoded<'a> {
+    /// Make this call; the continuation handles its answer.
+    Call(Call<'a>, Continuation),
+    /// No call is needed: reply at once.
     Done,
-    /// Done; close this behind it, and give up what was locked through it.
+    /// Reply at once; then close the handle and release the locks taken through it.
     Release(InodeNo, HandleId),
-    /// Answer with our side of the negotiation.
+    /// Reply with the negotiated protocol parameters.
     Init,
-    /// The kernel wants no answer.
+    /// No reply.
     Silent,
-    /// It gives up on another request.
+    /// Interrupts the request with this id.
     Interrupt(u64),
 }
 
-/// What GETLK, SETLK and SETLKW ask for.
+/// The arguments of GETLK, SETLK and SETLKW.
 struct LockIn {
     handle: HandleId,
     owner: u64,
@@ -48,9 +48,9 @@ struct LockIn {
     kind: LockKind,
 }
 
-/// A request about to become a call.
+/// Decodes one request.
 #[derive(Clone, Copy)]
-pub(crate) struct Beginning<'a> {
+pub(crate) struct RequestDecoder<'a> {
     pub(crate) header: Header,
     pub(crate) args: Args<'a>,
     pub(crate) groups: Groups<'a>,
@@ -58,17 +58,17 @@ pub(crate) struct Beginning<'a> {
     pub(crate) bulk: Option<Bulk>,
 }
 
-impl<'a> Beginning<'a> {
-    pub(crate) fn begin(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
+impl<'a> RequestDecoder<'a> {
+    pub(crate) fn decode(self, opcode: Opcode) -> Result<Decoded<'a>, Status> {
         let inode = self.header.inode;
         match opcode {
             Opcode::Lookup => self.lookup(),
-            Opcode::Forget | Opcode::BatchForget => Ok(Begin::Silent),
-            Opcode::Getattr => Ok(self.getattr(Then::Attr)),
-            Opcode::Statx => Ok(self.getattr(Then::Statx)),
+            Opcode::Forget | Opcode::BatchForget => Ok(Decoded::Silent),
+            Opcode::Getattr => Ok(self.getattr(Continuation::Attr)),
+            Opcode::Statx => Ok(self.getattr(Continuation::Statx)),
             Opcode::Setattr => self.setattr(),
             Opcode::Readlink => {
-                Ok(Begin::Call(Call::Readlink(wire::Readlink { inode }), Then::Target))
+                Ok(Decoded::Call(Call::Readlink(wire::Readlink { inode }), Continuation::Target))
             }
             Opcode::Symlink => self.symlink(),
             Opcode::Mknod => self.mknod(),
@@ -86,12 +86,12 @@ impl<'a> Beginning<'a> {
             Opcode::Fallocate => self.fallocate(),
             Opcode::Lseek => self.lseek(),
             Opcode::CopyFileRange => self.copy_file_range(),
-            Opcode::Syncfs => Ok(Begin::Call(Call::SyncShards, Then::Done)),
-            Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
+            Opcode::Syncfs => Ok(Decoded::Call(Call::SyncShards, Continuation::Done)),
+            Opcode::Statfs => Ok(Decoded::Call(Call::Statfs, Continuation::Space)),
             Opcode::Release | Opcode::Releasedir => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),
-            Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Destroy => Ok(Decoded::Done),
             Opcode::Flush => self.flush(),
             Opcode::Getlk => self.getlk(),
             Opcode::Setlk => self.setlk(false),
@@ -100,7 +100,7 @@ impl<'a> Beginning<'a> {
             Opcode::Getxattr => self.getxattr(),
             Opcode::Listxattr => self.listxattr(),
             Opcode::Removexattr => self.removexattr(),
-            Opcode::Init => Ok(Begin::Init),
+            Opcode::Init => Ok(Decoded::Init),
             Opcode::Opendir => Ok(self.opendir()),
             Opcode::Readdir => self.readdir(false),
             Opcode::Readdirplus => self.readdir(true),
@@ -113,18 +113,18 @@ impl<'a> Beginning<'a> {
         Caller { uid: self.header.uid, gid: self.header.gid, groups: self.groups }
     }
 
-    fn lookup(mut self) -> Result<Begin<'a>, Status> {
+    fn lookup(mut self) -> Result<Decoded<'a>, Status> {
         let name = self.args.name()?;
-        let ask = wire::Lookup { caller: self.caller(), parent: self.header.inode, name };
-        Ok(Begin::Call(Call::Lookup(ask), Then::Entry))
+        let request = wire::Lookup { caller: self.caller(), parent: self.header.inode, name };
+        Ok(Decoded::Call(Call::Lookup(request), Continuation::Entry))
     }
 
-    const fn getattr(self, then: Then) -> Begin<'a> {
-        Begin::Call(Call::Getattr(wire::Getattr { inode: self.header.inode }), then)
+    const fn getattr(self, continuation: Continuation) -> Decoded<'a> {
+        Decoded::Call(Call::Getattr(wire::Getattr { inode: self.header.inode }), continuation)
     }
 
-    /// `fuse_setattr_in`. A size goes first, by the data shard; the rest after it.
-    fn setattr(self) -> Result<Begin<'a>, Status> {
+    /// `fuse_setattr_in`. The data shard sets a new size first; the other attributes follow.
+    fn setattr(self) -> Result<Decoded<'a>, Status> {
         let mut args = self.args;
         let valid = args.u32()?;
         if valid & setattr_flag::SIZE == 0 {
@@ -136,7 +136,7 @@ impl<'a> Beginning<'a> {
             caller: self.caller(),
             inode: self.header.inode,
             size_bytes,
-            // ftruncate and O_TRUNC: only a handle open for writing gets here.
+            // ftruncate and O_TRUNC: the kernel sends these only for handles open for writing.
             open_for_write: valid & setattr_flag::FH != 0,
         };
         let rest = setattr_flag::MODE
@@ -145,12 +145,12 @@ impl<'a> Beginning<'a> {
             | setattr_flag::ATIME
             | setattr_flag::MTIME;
         let keeps_set_id = valid & setattr_flag::KILL_SET_ID == 0;
-        let then = Then::Resized { keeps_set_id, rest: valid & rest != 0 };
-        Ok(Begin::Call(Call::Resize(resize), then))
+        let continuation = Continuation::Resized { keeps_set_id, rest: valid & rest != 0 };
+        Ok(Decoded::Call(Call::Resize(resize), continuation))
     }
 
-    /// A SETATTR without its size, and what the new size takes away.
-    pub(crate) fn set_rest(mut self, revoke: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    /// A SETATTR without its size, with the privileges that the new size clears.
+    pub(crate) fn set_rest(mut self, revoke: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -173,7 +173,7 @@ impl<'a> Beginning<'a> {
                 Ok(SetTime::At(Timestamp { secs: secs.cast_signed(), nanos }))
             }
         };
-        let ask = wire::Setattr {
+        let request = wire::Setattr {
             caller: self.caller(),
             inode: self.header.inode,
             mode: chosen(setattr_flag::MODE, mode & MODE_BITS),
@@ -183,27 +183,28 @@ impl<'a> Beginning<'a> {
             mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
             revoke,
         };
-        let nothing = ask.mode.is_none()
-            && ask.uid.is_none()
-            && ask.gid.is_none()
-            && ask.atime == SetTime::Keep
-            && ask.mtime == SetTime::Keep
+        let nothing = request.mode.is_none()
+            && request.uid.is_none()
+            && request.gid.is_none()
+            && request.atime == SetTime::Keep
+            && request.mtime == SetTime::Keep
             && revoke == ClearPrivileges::Nothing;
         if nothing {
-            return Ok(self.getattr(Then::Attr));
+            return Ok(self.getattr(Continuation::Attr));
         }
-        Ok(Begin::Call(Call::Setattr(ask), Then::Attr))
+        Ok(Decoded::Call(Call::Setattr(request), Continuation::Attr))
     }
 
-    fn symlink(mut self) -> Result<Begin<'a>, Status> {
+    fn symlink(mut self) -> Result<Decoded<'a>, Status> {
         let name = self.args.name()?;
         let target = Bytes(self.args.text()?);
-        let ask = wire::Symlink { caller: self.caller(), parent: self.header.inode, name, target };
-        Ok(Begin::Call(Call::Symlink(ask), Then::Entry))
+        let request =
+            wire::Symlink { caller: self.caller(), parent: self.header.inode, name, target };
+        Ok(Decoded::Call(Call::Symlink(request), Continuation::Entry))
     }
 
     /// `fuse_mknod_in` and a name.
-    fn mknod(mut self) -> Result<Begin<'a>, Status> {
+    fn mknod(mut self) -> Result<Decoded<'a>, Status> {
         let mode = self.args.u32()?;
         let rdev = self.args.u32()?;
         let umask = self.args.u32()? & MODE_BITS;
@@ -212,10 +213,10 @@ impl<'a> Beginning<'a> {
         let kind = FileKind::from_mode(mode).ok_or(Status::Invalid)?;
         if kind != FileKind::File {
             let (caller, parent, mode) = (self.caller(), self.header.inode, mode & MODE_BITS);
-            let ask = wire::Mknod { caller, parent, name, kind, mode, umask, rdev };
-            return Ok(Begin::Call(Call::Mknod(ask), Then::Entry));
+            let request = wire::Mknod { caller, parent, name, kind, mode, umask, rdev };
+            return Ok(Decoded::Call(Call::Mknod(request), Continuation::Entry));
         }
-        let ask = Create {
+        let request = Create {
             caller: self.caller(),
             parent: self.header.inode,
             name,
@@ -224,76 +225,77 @@ impl<'a> Beginning<'a> {
             exclusive: true,
             open: None,
         };
-        Ok(Begin::Call(Call::Create(ask), Then::Entry))
+        Ok(Decoded::Call(Call::Create(request), Continuation::Entry))
     }
 
     /// `fuse_mkdir_in` and a name.
-    fn mkdir(mut self) -> Result<Begin<'a>, Status> {
+    fn mkdir(mut self) -> Result<Decoded<'a>, Status> {
         let mode = self.args.u32()? & MODE_BITS;
         let umask = self.args.u32()? & MODE_BITS;
         let (name, parent) = (self.args.name()?, self.header.inode);
-        let ask = wire::Mkdir { caller: self.caller(), parent, name, mode, umask };
-        Ok(Begin::Call(Call::Mkdir(ask), Then::Entry))
+        let request = wire::Mkdir { caller: self.caller(), parent, name, mode, umask };
+        Ok(Decoded::Call(Call::Mkdir(request), Continuation::Entry))
     }
 
-    fn unlink(mut self) -> Result<Begin<'a>, Status> {
+    fn unlink(mut self) -> Result<Decoded<'a>, Status> {
         let name = self.args.name()?;
-        let ask = wire::Unlink { caller: self.caller(), parent: self.header.inode, name };
-        Ok(Begin::Call(Call::Unlink(ask), Then::Done))
+        let request = wire::Unlink { caller: self.caller(), parent: self.header.inode, name };
+        Ok(Decoded::Call(Call::Unlink(request), Continuation::Done))
     }
 
-    fn rmdir(mut self) -> Result<Begin<'a>, Status> {
+    fn rmdir(mut self) -> Result<Decoded<'a>, Status> {
         let name = self.args.name()?;
-        let ask = wire::Rmdir { caller: self.caller(), parent: self.header.inode, name };
-        Ok(Begin::Call(Call::Rmdir(ask), Then::Done))
+        let request = wire::Rmdir { caller: self.caller(), parent: self.header.inode, name };
+        Ok(Decoded::Call(Call::Rmdir(request), Continuation::Done))
     }
 
-    fn rename(mut self) -> Result<Begin<'a>, Status> {
+    fn rename(mut self) -> Result<Decoded<'a>, Status> {
         let new_parent = Node(self.args.u64()?);
         self.rename_to(new_parent, RenameHow::Replace)
     }
 
     /// `fuse_rename2_in`.
-    fn rename2(mut self) -> Result<Begin<'a>, Status> {
+    fn rename2(mut self) -> Result<Decoded<'a>, Status> {
         let new_parent = Node(self.args.u64()?);
         let flags = self.args.u32()?;
         self.args.skip(4)?; // padding
         self.rename_to(new_parent, RenameHow::from_flags(flags)?)
     }
 
-    fn rename_to(mut self, to: Node, how: RenameHow) -> Result<Begin<'a>, Status> {
+    fn rename_to(mut self, to: Node, how: RenameHow) -> Result<Decoded<'a>, Status> {
         let name = self.args.name()?;
         let new_name = self.args.name()?;
         let caller = self.caller();
         let (parent, new_parent) = (self.header.inode, to.inode());
-        let ask = wire::Rename { caller, parent, name, new_parent, new_name, how };
+        let request = wire::Rename { caller, parent, name, new_parent, new_name, how };
         let from = self.header.node;
-        Ok(Begin::Call(Call::Rename(ask), Then::Renamed { from, to }))
+        Ok(Decoded::Call(Call::Rename(request), Continuation::Renamed { from, to }))
     }
 
-    /// The node is the directory of the new name, the argument the file.
-    fn link(mut self) -> Result<Begin<'a>, Status> {
+    /// The header names the directory of the new name, the argument the file.
+    fn link(mut self) -> Result<Decoded<'a>, Status> {
         let inode = InodeNo(self.args.u64()?);
         let name = self.args.name()?;
-        let ask = wire::Link { caller: self.caller(), inode, parent: self.header.inode, name };
-        Ok(Begin::Call(Call::Link(ask), Then::Entry))
+        let request = wire::Link { caller: self.caller(), inode, parent: self.header.inode, name };
+        Ok(Decoded::Call(Call::Link(request), Continuation::Entry))
     }
 
-    /// `fuse_open_in`. Truncation comes as a SETATTR of its own.
-    fn open(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_open_in`. The kernel sends O_TRUNC as a separate SETATTR.
+    fn open(mut self) -> Result<Decoded<'a>, Status> {
         let open_for = open_for(self.args.u32()?);
-        let ask = Open { caller: self.caller(), inode: self.header.inode, open_for, sizes: false };
-        Ok(Begin::Call(Call::Open(ask), Then::Open))
+        let request =
+            Open { caller: self.caller(), inode: self.header.inode, open_for, sizes: false };
+        Ok(Decoded::Call(Call::Open(request), Continuation::Open))
     }
 
     /// `fuse_create_in` and a name.
-    fn create(mut self) -> Result<Begin<'a>, Status> {
+    fn create(mut self) -> Result<Decoded<'a>, Status> {
         let flags = self.args.u32()?;
         let mode = self.args.u32()? & MODE_BITS;
         let umask = self.args.u32()? & MODE_BITS;
         let keeps_set_id = self.args.u32()? & OPEN_KILL_SET_ID == 0;
         let name = self.args.name()?;
-        let ask = Create {
+        let request = Create {
             caller: self.caller(),
             parent: self.header.inode,
             name,
@@ -303,15 +305,15 @@ impl<'a> Beginning<'a> {
             open: Some(open_for(flags)),
         };
         let truncate = flags & open_flag::TRUNCATE != 0;
-        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate, keeps_set_id }))
+        Ok(Decoded::Call(Call::Create(request), Continuation::Create { truncate, keeps_set_id }))
     }
 
-    /// `fuse_create_in` and a name, which it does not get.
-    fn tmpfile(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_create_in` and a name, which is ignored.
+    fn tmpfile(mut self) -> Result<Decoded<'a>, Status> {
         let flags = self.args.u32()?;
         let mode = self.args.u32()? & MODE_BITS;
         let umask = self.args.u32()? & MODE_BITS;
-        let ask = Tmpfile {
+        let request = Tmpfile {
             caller: self.caller(),
             parent: self.header.inode,
             mode,
@@ -319,12 +321,12 @@ impl<'a> Beginning<'a> {
             linkable: flags & open_flag::EXCLUSIVE == 0,
             open_for: open_for(flags),
         };
-        let then = Then::Create { truncate: false, keeps_set_id: true };
-        Ok(Begin::Call(Call::Tmpfile(ask), then))
+        let continuation = Continuation::Create { truncate: false, keeps_set_id: true };
+        Ok(Decoded::Call(Call::Tmpfile(request), continuation))
     }
 
     /// `fuse_read_in`.
-    fn read(mut self) -> Result<Begin<'a>, Status> {
+    fn read(mut self) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let read_bytes = self.args.u32()?.min(TRANSFER_BYTES_MAX);
@@ -333,12 +335,12 @@ impl<'a> Beginning<'a> {
         }
         self.args.skip(12)?; // read_flags, lock_owner
         let accesses = self.args.u32()? & open_flag::NO_ACCESS_TIME == 0;
-        let ask = wire::Read { inode: self.header.inode, file_offset, read_bytes, accesses };
-        Ok(Begin::Call(Call::Read(ask), Then::Bytes))
+        let request = wire::Read { inode: self.header.inode, file_offset, read_bytes, accesses };
+        Ok(Decoded::Call(Call::Read(request), Continuation::Bytes))
     }
 
-    /// `fuse_write_in`. What the file must lose goes before the bytes come.
-    fn write(self) -> Result<Begin<'a>, Status> {
+    /// `fuse_write_in`. Privileges are cleared before the bytes are written.
+    fn write(self) -> Result<Decoded<'a>, Status> {
         let mut args = self.args;
         let handle = FileHandle(args.u64()?);
         args.skip(12)?; // offset, size
@@ -349,14 +351,14 @@ impl<'a> Beginning<'a> {
         }
         let revoke = handle.lost_by_write(keeps_set_id);
         if revoke == ClearPrivileges::Nothing {
-            return self.write_bytes(taken_by(keeps_set_id));
+            return self.write_bytes(cleared_by_write(keeps_set_id));
         }
-        let ask = revoking(self.caller(), self.header.inode, revoke);
-        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+        let request = clear_privileges(self.caller(), self.header.inode, revoke);
+        Ok(Decoded::Call(Call::Setattr(request), Continuation::Cleared))
     }
 
     /// The write itself; the data is the bulk.
-    pub(crate) fn write_bytes(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    pub(crate) fn write_bytes(mut self, takes: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -366,7 +368,7 @@ impl<'a> Beginning<'a> {
         if self.bulk.map_or(0, |bulk| bulk.bulk_bytes) != write_bytes {
             return Err(Status::Io);
         }
-        // A page of a mapping has its place, whatever file wrote it.
+        // A page of a mapping has its position, whatever the open file's flags.
         let mapped = write_flags & WRITE_CACHE != 0;
         let append = flags & open_flag::APPEND != 0 && !mapped;
         if !append && i64::try_from(file_offset).is_err() {
@@ -374,21 +376,21 @@ impl<'a> Beginning<'a> {
         }
         let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
         let inode = self.header.inode;
-        let ask = Write { inode, file_offset, append, bulk: self.bulk, sync, takes };
-        Ok(Begin::Call(Call::Write(ask), Then::Written))
+        let request = Write { inode, file_offset, append, bulk: self.bulk, sync, takes };
+        Ok(Decoded::Call(Call::Write(request), Continuation::Written))
     }
 
-    fn release(mut self) -> Result<Begin<'a>, Status> {
+    fn release(mut self) -> Result<Decoded<'a>, Status> {
         let inode = self.header.inode;
-        self.args.u64().map(|handle| Begin::Release(inode, FileHandle(handle).id()))
+        self.args.u64().map(|handle| Decoded::Release(inode, FileHandle(handle).id()))
     }
 
-    /// `fuse_flush_in`. Closing a file waits for no bytes (who wants to be sure says fsync), but for
-    /// the locks that the process loses with it.
-    fn flush(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_flush_in`. Close does not wait for durability (fsync does), but for the release of the
+    /// process's locks.
+    fn flush(mut self) -> Result<Decoded<'a>, Status> {
         self.args.skip(16)?; // fh, unused, padding
         let owner = self.args.u64()?;
-        Ok(Begin::Call(Call::Flush { inode: self.header.inode, owner }, Then::Done))
+        Ok(Decoded::Call(Call::Flush { inode: self.header.inode, owner }, Continuation::Done))
     }
 
     /// `fuse_lk_in`.
@@ -410,110 +412,113 @@ impl<'a> Beginning<'a> {
         Ok(LockIn { handle, owner, range, lock, pid, kind })
     }
 
-    fn getlk(mut self) -> Result<Begin<'a>, Status> {
+    fn getlk(mut self) -> Result<Decoded<'a>, Status> {
         let LockIn { owner, range, lock, kind, .. } = self.lock()?;
         let lock = lock.ok_or(Status::Invalid)?;
-        let ask = wire::GetLock { inode: self.header.inode, kind, owner, lock, range };
-        Ok(Begin::Call(Call::GetLock(ask), Then::LockFound))
+        let request = wire::GetLock { inode: self.header.inode, kind, owner, lock, range };
+        Ok(Decoded::Call(Call::GetLock(request), Continuation::LockFound))
     }
 
-    fn setlk(mut self, wait: bool) -> Result<Begin<'a>, Status> {
+    fn setlk(mut self, wait: bool) -> Result<Decoded<'a>, Status> {
         let LockIn { handle, owner, range, lock, pid, kind } = self.lock()?;
         let wait = wait && lock.is_some();
         let inode = self.header.inode;
-        let ask = SetLock { inode, kind, owner, lock, range, pid, wait, handle };
-        let then = if wait { Then::LockWait } else { Then::Done };
-        Ok(Begin::Call(Call::SetLock(ask), then))
+        let request = SetLock { inode, kind, owner, lock, range, pid, wait, handle };
+        let continuation = if wait { Continuation::LockWait } else { Continuation::Done };
+        Ok(Decoded::Call(Call::SetLock(request), continuation))
     }
 
-    /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.
-    fn fsync(mut self, contents: bool) -> Result<Begin<'a>, Status> {
+    /// `fuse_fsync_in`. fdatasync waits for the attributes too, because the size is among them.
+    fn fsync(mut self, contents: bool) -> Result<Decoded<'a>, Status> {
         let handle = self.args.u64()?;
-        // A directory needs no handle, so it has none.
+        // A directory is synced without a handle.
         let handle = contents.then_some(FileHandle(handle).id());
         let sync = Sync { inode: self.header.inode, contents, handle };
-        Ok(Begin::Call(Call::Sync(sync), Then::Done))
+        Ok(Decoded::Call(Call::Sync(sync), Continuation::Done))
     }
 
-    /// `fuse_setxattr_in` in its short form (the long one was not asked for), name, value.
-    fn setxattr(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_setxattr_in` in its short form (the long one is not negotiated), name, value.
+    fn setxattr(mut self) -> Result<Decoded<'a>, Status> {
         let value_bytes = usize::try_from(self.args.u32()?).map_err(|_| Status::Invalid)?;
         let flags = self.args.u32()?;
         let name = Bytes(self.args.text()?);
         let value = Bytes(self.args.bytes(value_bytes)?);
         let caller = self.caller();
-        let ask = wire::Setxattr { caller, inode: self.header.inode, name, value, flags };
-        Ok(Begin::Call(Call::Setxattr(ask), Then::Done))
+        let request = wire::Setxattr { caller, inode: self.header.inode, name, value, flags };
+        Ok(Decoded::Call(Call::Setxattr(request), Continuation::Done))
     }
 
-    fn getxattr(mut self) -> Result<Begin<'a>, Status> {
+    fn getxattr(mut self) -> Result<Decoded<'a>, Status> {
         let buffer_bytes = self.args.u32()?;
         self.args.skip(4)?; // padding
         let name = Bytes(self.args.text()?);
-        let ask = wire::Getxattr { caller: self.caller(), inode: self.header.inode, name };
-        Ok(Begin::Call(Call::Getxattr(ask), Then::Value { buffer_bytes }))
+        let request = wire::Getxattr { caller: self.caller(), inode: self.header.inode, name };
+        Ok(Decoded::Call(Call::Getxattr(request), Continuation::Value { buffer_bytes }))
     }
 
-    fn listxattr(mut self) -> Result<Begin<'a>, Status> {
+    fn listxattr(mut self) -> Result<Decoded<'a>, Status> {
         let buffer_bytes = self.args.u32()?;
-        let ask = wire::Listxattr { caller: self.caller(), inode: self.header.inode };
-        Ok(Begin::Call(Call::Listxattr(ask), Then::Value { buffer_bytes }))
+        let request = wire::Listxattr { caller: self.caller(), inode: self.header.inode };
+        Ok(Decoded::Call(Call::Listxattr(request), Continuation::Value { buffer_bytes }))
     }
 
-    fn removexattr(mut self) -> Result<Begin<'a>, Status> {
+    fn removexattr(mut self) -> Result<Decoded<'a>, Status> {
         let name = Bytes(self.args.text()?);
-        let ask = wire::Removexattr { caller: self.caller(), inode: self.header.inode, name };
-        Ok(Begin::Call(Call::Removexattr(ask), Then::Done))
+        let request = wire::Removexattr { caller: self.caller(), inode: self.header.inode, name };
+        Ok(Decoded::Call(Call::Removexattr(request), Continuation::Done))
     }
 
-    /// The handle keeps a directory that is removed until it is closed.
-    const fn opendir(self) -> Begin<'a> {
+    /// The handle retains a directory that is removed until it is closed.
+    const fn opendir(self) -> Decoded<'a> {
         let (caller, inode) = (self.caller(), self.header.inode);
-        let ask = Open { caller, inode, open_for: OpenFor::Read, sizes: false };
-        Begin::Call(Call::Open(ask), Then::Opendir)
+        let request = Open { caller, inode, open_for: OpenFor::Read, sizes: false };
+        Decoded::Call(Call::Open(request), Continuation::Opendir)
     }
 
     /// `fuse_read_in` of a directory; the offset is a position, see `listing`.
-    fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
+    fn readdir(mut self, plus: bool) -> Result<Decoded<'a>, Status> {
         let handle = HandleId(self.args.u64()?);
         let position = self.args.u64()?;
         if position == END_POSITION {
-            return Ok(Begin::Done);
+            return Ok(Decoded::Done);
         }
         let buffer_bytes = self.args.u32()?;
-        let ask = wire::Readdir {
+        let request = wire::Readdir {
             caller: self.caller(),
             inode: self.header.inode,
             cookie: cookie_before(position),
-            // An entry takes more room in the kernel's format than in ours.
+            // An entry is larger in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
             attrs: plus,
             handle: Some(handle),
         };
-        Ok(Begin::Call(Call::Readdir(ask), Then::Listing { position, buffer_bytes, plus }))
+        Ok(Decoded::Call(
+            Call::Readdir(request),
+            Continuation::Listing { position, buffer_bytes, plus },
+        ))
     }
 
-    fn access(mut self) -> Result<Begin<'a>, Status> {
+    fn access(mut self) -> Result<Decoded<'a>, Status> {
         let mask = self.args.u32()?;
         if mask & !ACCESS_BITS != 0 {
             return Err(Status::Invalid);
         }
-        let ask = wire::Access { caller: self.caller(), inode: self.header.inode, mask };
-        Ok(Begin::Call(Call::Access(ask), Then::Done))
+        let request = wire::Access { caller: self.caller(), inode: self.header.inode, mask };
+        Ok(Decoded::Call(Call::Access(request), Continuation::Done))
     }
 
-    fn interrupt(mut self) -> Result<Begin<'a>, Status> {
-        self.args.u64().map(Begin::Interrupt)
+    fn interrupt(mut self) -> Result<Decoded<'a>, Status> {
+        self.args.u64().map(Decoded::Interrupt)
     }
 }
 
-/// What somebody who changes a file's contents takes away of what running it gives.
-pub(crate) const fn taken_by(keeps_set_id: bool) -> ClearPrivileges {
+/// The privileges that a change of a file's contents clears.
+pub(crate) const fn cleared_by_write(keeps_set_id: bool) -> ClearPrivileges {
     if keeps_set_id { ClearPrivileges::Capability } else { ClearPrivileges::All }
 }
 
-/// Takes away what running a file gives, and nothing else.
-pub(crate) const fn revoking(
+/// A setattr that only clears privileges.
+pub(crate) const fn clear_privileges(
     caller: Caller<'_>,
     inode: InodeNo,
     revoke: ClearPrivileges,
@@ -523,8 +528,8 @@ pub(crate) const fn revoking(
     wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
 }
 
-/// What the kernel opens a file for. Access mode 3 reads and writes nothing, and asks for the permission
-/// to do both.
+/// What the kernel opens a file for. Access mode 3 allows neither reads nor writes, and needs the
+/// permission for both.
 const fn open_for(flags: u32) -> OpenFor {
     if flags & open_flag::EXECUTE != 0 {
         return OpenFor::Execute;

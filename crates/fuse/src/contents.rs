@@ -1,26 +1,28 @@
-//! From the kernel's request to a call: what is asked of a file's contents beside reading and writing.
+//! Decoding the other requests about a file's contents: fallocate, lseek, copy_file_range.
 
 use crate::abi::{Opcode, WRITE_KILL_SET_ID, fallocate_flag, whence};
-use crate::begin::{Begin, Beginning, revoking, taken_by};
+use crate::begin::{Decoded, RequestDecoder, clear_privileges, cleared_by_write};
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::out::put_written;
-use crate::pending::Then;
+use crate::pending::Continuation;
 use client::{Call, CallId, Write};
 use interface::{Action, Bulk, Span, Turn};
 use wire::{Allocation, BULK_BYTES_MAX, ClearPrivileges, InodeNo, Status};
 
-/// Bytes that one COPY_FILE_RANGE copies. Programs go on where a copy ended.
+/// The most bytes that one COPY_FILE_RANGE copies. Programs continue where a copy ended.
 const COPY_BYTES_MAX: u32 = BULK_BYTES_MAX;
 
-impl<'a> Beginning<'a> {
-    /// Whether the caller of what is no WRITE may keep set-id bits. The kernel does not say: root may.
+impl<'a> RequestDecoder<'a> {
+    /// Whether the caller may retain set-id bits. Except for WRITE the kernel does not say: root
+    /// may.
     pub(crate) const fn keeps_set_id(&self) -> bool {
         self.header.uid == 0
     }
 
-    /// Takes away what a change of contents was refused for: given after the file was opened.
-    pub(crate) fn revoke(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
+    /// Clears the privileges because of which the server refused a change: they were set after the
+    /// open.
+    pub(crate) fn clear_after_refusal(self, opcode: Opcode) -> Result<Decoded<'a>, Status> {
         let mut args = self.args;
         let (inode, keeps_set_id) = if opcode == Opcode::Write {
             args.skip(20)?; // fh, offset, size
@@ -31,24 +33,24 @@ impl<'a> Beginning<'a> {
         } else {
             (self.header.inode, self.keeps_set_id())
         };
-        let ask = revoking(self.caller(), inode, taken_by(keeps_set_id));
-        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+        let request = clear_privileges(self.caller(), inode, cleared_by_write(keeps_set_id));
+        Ok(Decoded::Call(Call::Setattr(request), Continuation::Cleared))
     }
 
-    /// `fuse_fallocate_in`: first what a change of contents takes away.
-    pub(crate) fn fallocate(self) -> Result<Begin<'a>, Status> {
+    /// `fuse_fallocate_in`. Privileges are cleared first.
+    pub(crate) fn fallocate(self) -> Result<Decoded<'a>, Status> {
         let mut args = self.args;
         let keeps_set_id = self.keeps_set_id();
         let revoke = FileHandle(args.u64()?).lost_by_write(keeps_set_id);
         if revoke == ClearPrivileges::Nothing {
-            return self.allocate(taken_by(keeps_set_id));
+            return self.allocate(cleared_by_write(keeps_set_id));
         }
-        let ask = revoking(self.caller(), self.header.inode, revoke);
-        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+        let request = clear_privileges(self.caller(), self.header.inode, revoke);
+        Ok(Decoded::Call(Call::Setattr(request), Continuation::Cleared))
     }
 
-    /// The allocation itself. What moves the bytes behind the range is not done.
-    pub(crate) fn allocate(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    /// The allocation itself. Modes that move the bytes behind the range are not supported.
+    pub(crate) fn allocate(mut self, takes: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let range_bytes = self.args.u64()?;
@@ -61,12 +63,13 @@ impl<'a> Beginning<'a> {
             _ => return Err(Status::NotSupported),
         };
         let inode = self.header.inode;
-        let ask = wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
-        Ok(Begin::Call(Call::Allocate(ask), Then::Done))
+        let request =
+            wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+        Ok(Decoded::Call(Call::Allocate(request), Continuation::Done))
     }
 
-    /// `fuse_lseek_in`: the kernel looks for the other places itself.
-    pub(crate) fn lseek(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_lseek_in`. The kernel implements the other positions.
+    pub(crate) fn lseek(mut self) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let hole = match self.args.u32()? {
@@ -77,27 +80,27 @@ impl<'a> Beginning<'a> {
         if i64::try_from(file_offset).is_err() {
             return Err(Status::NoDevice);
         }
-        let ask = wire::Seek { inode: self.header.inode, file_offset, hole };
-        Ok(Begin::Call(Call::Seek(ask), Then::Sought))
+        let request = wire::Seek { inode: self.header.inode, file_offset, hole };
+        Ok(Decoded::Call(Call::Seek(request), Continuation::Sought))
     }
 
-    /// `fuse_copy_file_range_in`: first what a change of contents takes away.
-    pub(crate) fn copy_file_range(self) -> Result<Begin<'a>, Status> {
+    /// `fuse_copy_file_range_in`. Privileges are cleared first.
+    pub(crate) fn copy_file_range(self) -> Result<Decoded<'a>, Status> {
         let mut args = self.args;
         args.skip(16)?; // fh_in, off_in
         let to = InodeNo(args.u64()?);
         let keeps_set_id = self.keeps_set_id();
         match FileHandle(args.u64()?).lost_by_write(keeps_set_id) {
-            ClearPrivileges::Nothing => self.copy(taken_by(keeps_set_id)),
+            ClearPrivileges::Nothing => self.copy(cleared_by_write(keeps_set_id)),
             revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
-                let ask = revoking(self.caller(), to, revoke);
-                Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+                let request = clear_privileges(self.caller(), to, revoke);
+                Ok(Decoded::Call(Call::Setattr(request), Continuation::Cleared))
             }
         }
     }
 
-    /// The copy itself: the bytes are read here and written again.
-    pub(crate) fn copy(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    /// The copy itself: this lane reads the bytes and writes them again.
+    pub(crate) fn copy(mut self, takes: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh_in
         let file_offset = self.args.u64()?;
         let to = InodeNo(self.args.u64()?);
@@ -113,13 +116,16 @@ impl<'a> Beginning<'a> {
             return Err(Status::TooLarge);
         }
         let inode = self.header.inode;
-        let ask = wire::Read { inode, file_offset, read_bytes, accesses: true };
-        Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there, takes }))
+        let request = wire::Read { inode, file_offset, read_bytes, accesses: true };
+        Ok(Decoded::Call(
+            Call::Read(request),
+            Continuation::CopyRead { to, file_offset: offset_there, takes },
+        ))
     }
 }
 
 impl MountLane {
-    /// A copy's bytes are there: now to where they belong.
+    /// Writes the bytes that a copy has read.
     pub(crate) fn write_copy(
         &mut self,
         turn: &mut Turn<'_>,
@@ -131,10 +137,10 @@ impl MountLane {
             let payload = turn.arena.write(|out| put_written(out, 0));
             return self.reply(turn, pending_id, Status::Ok, payload, None);
         };
-        let given_up = match self.pendings.get_mut(pending_id) {
+        let abandoned = match self.pendings.get_mut(pending_id) {
             Some(pending) => {
-                pending.then = Then::CopyWritten { buf: bulk.buf };
-                pending.given_up
+                pending.continuation = Continuation::CopyWritten { buf: bulk.buf };
+                pending.abandoned
             }
             // The kernel then copies by itself.
             None => {
@@ -146,8 +152,8 @@ impl MountLane {
         let write = Write { inode, file_offset, append, bulk, sync, takes };
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Write(write));
-        if given_up {
-            self.give_up_again.push(pending_id);
+        if abandoned {
+            self.abandon_again.push(pending_id);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! From an answer to the kernel's reply.
+//! Encoding answers as the kernel's replies.
 
 use crate::abi::Opcode;
 use crate::args::split;
-use crate::begin::revoking;
+use crate::begin::clear_privileges;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
 use crate::node::Node;
@@ -10,16 +10,16 @@ use crate::out::{
     put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs,
     put_statx_out, put_u64, put_value_size, put_written,
 };
-use crate::pending::{Behind, Then};
+use crate::pending::{Continuation, Progress};
 use client::{Answer, Call, CallId, Resize};
 use interface::{Action, Mail, Span, Turn};
 use wire::{Caller, ClearPrivileges, Groups, InodeNo, Listing, Renamed, Status, Wire};
 
-/// Not looked at: the handle's open was the permission.
+/// Not checked: the open handle is the permission.
 const NOBODY: Caller<'_> = Caller { uid: 65_534, gid: 65_534, groups: Groups::Known(&[]) };
 
 impl MountLane {
-    /// A call was answered: encodes the reply, or goes on with what is left of the request.
+    /// A call was answered: encodes the reply, or continues with the rest of the request.
     pub(crate) fn on_answer(
         &mut self,
         turn: &mut Turn<'_>,
@@ -32,31 +32,31 @@ impl MountLane {
         };
         let answer = match result {
             Ok(answer) => answer,
-            Err(Status::NeedGroups) => return self.ask_groups(turn, pending_id),
-            Err(status) => return self.fail(turn, pending_id, pending.then, status),
+            Err(Status::NeedGroups) => return self.look_up_groups(turn, pending_id),
+            Err(status) => return self.fail(turn, pending_id, pending.continuation, status),
         };
-        match (pending.then, answer) {
-            (Then::Done | Then::LockWait, Answer::Done) => {
+        match (pending.continuation, answer) {
+            (Continuation::Done | Continuation::LockWait, Answer::Done) => {
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
-            (Then::Opendir, Answer::Opened { handle, .. }) => {
+            (Continuation::Opendir, Answer::Opened { handle, .. }) => {
                 self.encode(turn, pending_id, |out| put_opendir(out, handle));
             }
-            (Then::Renamed { from, to }, Answer::Renamed(renamed)) => {
+            (Continuation::Renamed { from, to }, Answer::Renamed(renamed)) => {
                 self.move_nodes(turn, (from, to), renamed);
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
-            (Then::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
+            (Continuation::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
                 let node = self.moves.node(self.node(pending_id), &attr);
                 self.encode(turn, pending_id, |out| put_entry(out, node, &attr));
             }
-            (Then::Attr, Answer::Entry(attr)) => {
+            (Continuation::Attr, Answer::Entry(attr)) => {
                 self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
             }
-            (Then::Statx, Answer::Entry(attr)) => {
+            (Continuation::Statx, Answer::Entry(attr)) => {
                 self.encode(turn, pending_id, |out| put_statx_out(out, &attr));
             }
-            (Then::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
+            (Continuation::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
                 match attr.lost_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing if !rest => {
                         self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
@@ -64,71 +64,72 @@ impl MountLane {
                     revoke @ (ClearPrivileges::Nothing
                     | ClearPrivileges::Capability
                     | ClearPrivileges::All) => {
-                        self.go_on(turn, pending_id, Behind::Size(revoke));
+                        self.go_on(turn, pending_id, Progress::Size(revoke));
                     }
                 }
             }
-            (Then::Revoked, Answer::Entry(_)) => {
-                self.go_on(turn, pending_id, Behind::ClearPrivileges)
+            (Continuation::Cleared, Answer::Entry(_)) => {
+                self.go_on(turn, pending_id, Progress::Cleared)
             }
             (
-                Then::Create { truncate, keeps_set_id },
+                Continuation::Create { truncate, keeps_set_id },
                 Answer::Created { attr, made, handle: Some(handle) },
             ) => {
                 if truncate && !made {
-                    let then = Then::CreateTruncated { handle, keeps_set_id };
-                    self.truncate_created(turn, pending_id, attr.inode, then);
+                    let continuation = Continuation::CreateTruncated { handle, keeps_set_id };
+                    self.truncate_created(turn, pending_id, attr.inode, continuation);
                 } else {
                     self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                 }
             }
-            (Then::CreateTruncated { handle, keeps_set_id }, Answer::Entry(attr)) => {
+            (Continuation::CreateTruncated { handle, keeps_set_id }, Answer::Entry(attr)) => {
                 match attr.lost_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing => {
                         self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                     }
                     revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
-                        let then = Then::CreateTruncated { handle, keeps_set_id: true };
-                        let ask = Call::Setattr(revoking(NOBODY, attr.inode, revoke));
-                        self.call_for(turn, pending_id, then, ask);
+                        let continuation =
+                            Continuation::CreateTruncated { handle, keeps_set_id: true };
+                        let request = Call::Setattr(clear_privileges(NOBODY, attr.inode, revoke));
+                        self.call_for(turn, pending_id, continuation, request);
                     }
                 }
             }
-            (Then::Open, Answer::Opened { attr, handle }) => {
+            (Continuation::Open, Answer::Opened { attr, handle }) => {
                 self.encode(turn, pending_id, |out| put_open(out, &attr, handle));
             }
-            (Then::Target, Answer::Target(target)) => {
+            (Continuation::Target, Answer::Target(target)) => {
                 self.reply(turn, pending_id, Status::Ok, target, None);
             }
-            (Then::Value { buffer_bytes }, Answer::Value(value)) => {
+            (Continuation::Value { buffer_bytes }, Answer::Value(value)) => {
                 self.reply_value(turn, pending_id, buffer_bytes, value);
             }
-            (Then::Listing { position, buffer_bytes, plus }, Answer::Listing(listing)) => {
+            (Continuation::Listing { position, buffer_bytes, plus }, Answer::Listing(listing)) => {
                 self.reply_listing(turn, pending_id, (position, buffer_bytes, plus), listing);
             }
-            (Then::Bytes, Answer::Bytes(bulk)) => {
+            (Continuation::Bytes, Answer::Bytes(bulk)) => {
                 self.reply(turn, pending_id, Status::Ok, Span::default(), bulk);
                 if let Some(bulk) = bulk {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
-            (Then::CopyRead { to, file_offset, takes }, Answer::Bytes(bulk)) => {
+            (Continuation::CopyRead { to, file_offset, takes }, Answer::Bytes(bulk)) => {
                 self.write_copy(turn, pending_id, (to, file_offset, takes), bulk);
             }
-            (Then::CopyWritten { buf }, Answer::Written(written)) => {
+            (Continuation::CopyWritten { buf }, Answer::Written(written)) => {
                 turn.act(Action::Release { buf });
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
-            (Then::Written, Answer::Written(written)) => {
+            (Continuation::Written, Answer::Written(written)) => {
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
-            (Then::Sought, Answer::Sought(file_offset)) => {
+            (Continuation::Sought, Answer::Sought(file_offset)) => {
                 self.encode(turn, pending_id, |out| put_u64(out, file_offset));
             }
-            (Then::Space, Answer::Space(space)) => {
+            (Continuation::Space, Answer::Space(space)) => {
                 self.encode(turn, pending_id, |out| put_statfs(out, &space));
             }
-            (Then::LockFound, Answer::LockFound(found)) => {
+            (Continuation::LockFound, Answer::LockFound(found)) => {
                 self.encode(turn, pending_id, |out| put_lock(out, found));
             }
             (_, answer) => {
@@ -148,25 +149,31 @@ impl MountLane {
         self.reply(turn, pending_id, Status::Ok, payload, None);
     }
 
-    fn fail(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, status: Status) {
-        if let Then::CopyWritten { buf } = then {
+    fn fail(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        continuation: Continuation,
+        status: Status,
+    ) {
+        if let Continuation::CopyWritten { buf } = continuation {
             turn.act(Action::Release { buf });
         }
         if status == Status::NeedClearPrivileges {
-            return self.go_on(turn, pending_id, Behind::Refused);
+            return self.go_on(turn, pending_id, Progress::NeedsClear);
         }
-        if let Then::CreateTruncated { handle, .. } = then {
+        if let Continuation::CreateTruncated { handle, .. } = continuation {
             self.client.release(turn, handle);
         }
         let refused = self.client.refusal().is_some();
-        let gone = status == Status::Stale && !refused && self.names_a_name(pending_id);
-        let status = if gone { Status::NotFound } else { errno(status) };
+        let is_removed = status == Status::Stale && !refused && self.is_about_a_name(pending_id);
+        let status = if is_removed { Status::NotFound } else { errno(status) };
         self.reply(turn, pending_id, status, Span::default(), None);
     }
 
-    /// Whether a request is about a name in a directory: nothing has a name in a directory that is
-    /// gone, and programs that stand in it expect to be told so.
-    fn names_a_name(&self, pending_id: usize) -> bool {
+    /// Whether a request is about a name in a directory: in a removed directory no name exists, and
+    /// programs expect ENOENT there.
+    fn is_about_a_name(&self, pending_id: usize) -> bool {
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
         let opcode = header.and_then(|(header, _)| Opcode::from_number(header.opcode));
@@ -194,8 +201,8 @@ impl MountLane {
         header.map_or(Node::plain(InodeNo(0)), |(header, _)| header.node)
     }
 
-    /// Directories that the kernel renamed lie below other nodes, with the node ids that they had. The
-    /// peer lanes hear of it before the kernel has the answer.
+    /// Directories that the kernel renamed move below other nodes and retain their node ids. Peer
+    /// lanes learn it before the kernel gets the reply.
     fn move_nodes(&mut self, turn: &mut Turn<'_>, (from, to): (Node, Node), renamed: Renamed) {
         if from == to {
             return;
@@ -205,11 +212,11 @@ impl MountLane {
         let exchanged = exchanged.map(|inode| (self.moves.directory(to, inode), from));
         for (node, parent) in [moved, exchanged].into_iter().flatten() {
             self.moves.put(node, parent);
-            self.tell_peer_lanes(turn, Mail::Moved { node: node.0, parent: parent.0 });
+            self.send_to_peer_lanes(turn, Mail::Moved { node: node.0, parent: parent.0 });
         }
     }
 
-    /// PrivilegedBits back what an answer holds that nobody will use.
+    /// Releases what an unwanted answer holds.
     fn discard(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
         match result {
             Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) => {
@@ -242,27 +249,33 @@ impl MountLane {
         }
     }
 
-    /// The kernel thought that it would make the file, so it will not truncate it itself.
+    /// The kernel expected to create the file, so it does not truncate it by itself.
     fn truncate_created(
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
         inode: InodeNo,
-        then: Then,
+        continuation: Continuation,
     ) {
         let resize = Resize { caller: NOBODY, inode, size_bytes: 0, open_for_write: true };
-        self.call_for(turn, pending_id, then, Call::Resize(resize));
+        self.call_for(turn, pending_id, continuation, Call::Resize(resize));
     }
 
-    /// One more call for a request.
-    fn call_for(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, ask: Call<'_>) {
+    /// Makes a further call for a request.
+    fn call_for(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        continuation: Continuation,
+        request: Call<'_>,
+    ) {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
-        pending.then = then;
-        let given_up = pending.given_up;
+        pending.continuation = continuation;
+        let abandoned = pending.abandoned;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
-        self.client.call(turn, call, ask);
-        if given_up {
-            self.give_up_again.push(pending_id);
+        self.client.call(turn, call, request);
+        if abandoned {
+            self.abandon_again.push(pending_id);
         }
     }
 
@@ -309,7 +322,7 @@ impl MountLane {
     }
 }
 
-/// What the kernel can be told: our own numbers have no place in errno.
+/// The errno for a status: statuses of our own have no errno.
 const fn errno(status: Status) -> Status {
     if status.number() >= 1000 { Status::Io } else { status }
 }

@@ -1,6 +1,6 @@
-//! What stands in the kernel's file handles: the number of ours, and whether the file, when it was
-//! opened, gave something that a write takes away. So every lane knows at a write, whichever lane
-//! opened the file, and nobody asks about a file that gives nothing.
+//! The kernel's file handles: our handle id, and whether the file had, when it was opened,
+//! privileges that a write clears. So the lane that gets a write knows it, whichever lane opened
+//! the file, and no exchange is needed for files without privileges.
 //!
 //! ```text
 //! bit 63  set-id bits      bit 62  capabilities      below: HandleId
@@ -11,12 +11,12 @@ use wire::{Attr, ClearPrivileges, HandleId};
 const SET_ID: u64 = 1 << 63;
 const CAPABILITY: u64 = 1 << 62;
 
-/// A file handle of the kernel's.
+/// A file handle as the kernel has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileHandle(pub(crate) u64);
 
 impl FileHandle {
-    /// For a file that was opened with these attributes.
+    /// The handle of a file that was opened with these attributes.
     pub(crate) fn new(handle: HandleId, attr: &Attr) -> Self {
         assert!(handle.0 < CAPABILITY, "the upper bits of a handle are its client lane");
         let set_id = attr.lost_by_write(false) == ClearPrivileges::All;
@@ -29,7 +29,7 @@ impl FileHandle {
         HandleId(self.0 & !(SET_ID | CAPABILITY))
     }
 
-    /// What a write through it takes away.
+    /// The privileges that a write through this handle clears.
     pub(crate) const fn lost_by_write(self, keeps_set_id: bool) -> ClearPrivileges {
         if self.0 & SET_ID != 0 && !keeps_set_id {
             ClearPrivileges::All

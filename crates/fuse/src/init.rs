@@ -1,4 +1,4 @@
-//! INIT: what the kernel offers and what we take of it.
+//! INIT: the negotiation of protocol version and features.
 
 use crate::abi::{MAJOR, MINOR, MINOR_MIN, TRANSFER_BYTES_MAX, TRANSFER_PAGES_MAX, init_flag};
 use crate::args::Args;
@@ -6,15 +6,16 @@ use crate::out::{put_u16, put_u32};
 use alloc::vec::Vec;
 use wire::Status;
 
-/// Requests the kernel may have in the background (readahead, direct I/O in pieces), and from when
-/// on it says that we are congested.
+/// The most background requests of the kernel (readahead, direct I/O in pieces), and the number
+/// from which on it counts as congested.
 const BACKGROUND_MAX: u16 = 64;
 const CONGESTION_COUNT: u16 = 48;
 
-/// What we take if it is offered. AUTO_INVAL_DATA: what mappings, splice and sendfile have in the page
-/// cache is dropped when the attributes tell of a change. Not among it, for reasons:
-/// - WRITEBACK_CACHE, and anything that keeps data or names: other mounts could not see changes;
-/// - ATOMIC_O_TRUNC: truncation has a request of its own;
+/// The features used if the kernel offers them. AUTO_INVAL_DATA: the page cache of mappings, splice
+/// and sendfile is dropped when the attributes show a change. Left out on purpose:
+/// - WRITEBACK_CACHE, and anything that caches data or names: other mounts' changes would be
+///   missed;
+/// - ATOMIC_O_TRUNC: truncation is a separate request;
 /// - EXPORT_SUPPORT: `.` and `..` are not looked up by name.
 const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::POSIX_LOCKS
@@ -31,21 +32,21 @@ const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::INIT_EXT
     | init_flag::DIRECT_IO_ALLOW_MMAP;
 
-/// What was agreed on.
+/// The result of the negotiation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Agreed {
-    /// `fuse_init_out` with these.
+pub(crate) enum Negotiated {
+    /// The fields of `fuse_init_out`.
     Session { max_readahead: u32, flags: u64 },
-    /// The kernel speaks a later major version: tell it ours, it will ask again.
+    /// The kernel offers a later major version: it sends INIT again after a reply with ours.
     OlderMajor,
 }
 
-/// Looks at `fuse_init_in`.
-pub(crate) fn agree(mut args: Args<'_>, over_io_uring: bool) -> Result<Agreed, Status> {
+/// Decodes `fuse_init_in`.
+pub(crate) fn negotiate(mut args: Args<'_>, over_io_uring: bool) -> Result<Negotiated, Status> {
     let major = args.u32()?;
     let minor = args.u32()?;
     if major > MAJOR {
-        return Ok(Agreed::OlderMajor);
+        return Ok(Negotiated::OlderMajor);
     }
     if major < MAJOR || minor < MINOR_MIN {
         return Err(Status::Protocol);
@@ -59,16 +60,16 @@ pub(crate) fn agree(mut args: Args<'_>, over_io_uring: bool) -> Result<Agreed, S
     if over_io_uring {
         wanted |= init_flag::OVER_IO_URING;
     }
-    Ok(Agreed::Session { max_readahead, flags: offered & wanted })
+    Ok(Negotiated::Session { max_readahead, flags: offered & wanted })
 }
 
 /// `fuse_init_out`.
-pub(crate) fn put_init(out: &mut Vec<u8>, agreed: Agreed) {
+pub(crate) fn put_init(out: &mut Vec<u8>, negotiated: Negotiated) {
     put_u32(out, MAJOR);
     put_u32(out, MINOR);
-    let (max_readahead, flags) = match agreed {
-        Agreed::Session { max_readahead, flags } => (max_readahead, flags),
-        Agreed::OlderMajor => (0, 0),
+    let (max_readahead, flags) = match negotiated {
+        Negotiated::Session { max_readahead, flags } => (max_readahead, flags),
+        Negotiated::OlderMajor => (0, 0),
     };
     let [low, high] = halves(flags);
     put_u32(out, max_readahead);

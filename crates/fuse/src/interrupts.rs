@@ -1,10 +1,10 @@
-//! Signals of processes that wait for an answer.
+//! Signals of processes that wait for a reply.
 //!
-//! The kernel tells of every signal, once, also of those that a program handles and goes on after:
-//! timers, children, a runtime's own. A local file system lets none of them into mkdir or fsync, so
-//! neither do we: a request is given up only if its process is being killed or asked to end, which
-//! `/proc` tells. Most requests are answered before that is looked at. A process may be killed after
-//! the kernel has told of a harmless signal, so it is looked at again for as long as it waits.
+//! The kernel reports every signal, once, also those that a program handles and continues after:
+//! timers, children, a language runtime's signals. A local file system ignores them in mkdir or
+//! fsync, and so does this one: a request is abandoned only if its process is being killed or
+//! terminated, according to `/proc`. Most requests are answered before that check. A process may be
+//! killed after the kernel has reported a harmless signal, so it is checked as long as it waits.
 
 use crate::abi::Opcode;
 use crate::args::split;
@@ -14,24 +14,24 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Action, KernelAction, Mail, Mono, Ticket, Turn};
 
-/// How long a request may go on after a signal before its process is looked at.
-const FIRST_LOOK_MS: u64 = 20;
-/// How often it is looked at from then on.
-const LOOK_MS: u64 = 250;
-/// Over io_uring the kernel (6.18) does not tell of a signal that came while the request was still
-/// in its own queue, so whoever waits for so long is looked at without being told.
+/// The time from a signal to the first check of its process.
+const FIRST_CHECK_MS: u64 = 20;
+/// The time between further checks.
+const CHECK_MS: u64 = 250;
+/// Over io_uring the kernel (6.18) does not report a signal that arrived while the request was in
+/// the kernel's queue, so the process of a request that waits this long is checked anyway.
 const LONG_WAIT_MS: u64 = 1_000;
 
 const COUNT_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// Interrupts whose request is not here: perhaps a peer lane has it, perhaps it comes later. A
-    /// short memory; the oldest is forgotten first.
+    /// Interrupts without a request here: a peer lane may have it, or it may arrive later. The
+    /// oldest is dropped first.
     uniques: VecDeque<u64>,
-    /// Requests here whose processes had a signal, and when to look at them.
-    looks: Vec<(Mono, u64)>,
-    /// When those that wait for long are looked for.
+    /// Requests of this lane whose processes had a signal, and when to check them.
+    checks: Vec<(Mono, u64)>,
+    /// When requests that wait long are searched for.
     long_waits_at: Option<Mono>,
 }
 
@@ -46,14 +46,14 @@ impl Interrupts {
         self.uniques.push_back(unique);
     }
 
-    /// A request's process is to be looked at then, unless it is anyway.
-    fn look_at(&mut self, at: Mono, unique: u64) {
-        if !self.looks.iter().any(|(_, known)| *known == unique) {
-            self.looks.push((at, unique));
+    /// Schedules a check of a request's process, unless there is one.
+    fn check_at(&mut self, at: Mono, unique: u64) {
+        if !self.checks.iter().any(|(_, known)| *known == unique) {
+            self.checks.push((at, unique));
         }
     }
 
-    /// Whether this request was interrupted before it came. Forgets it.
+    /// Whether this request was interrupted before it arrived. Forgets it.
     pub(crate) fn take(&mut self, unique: u64) -> bool {
         let at = self.uniques.iter().position(|known| *known == unique);
         at.and_then(|at| self.uniques.remove(at)).is_some()
@@ -61,26 +61,26 @@ impl Interrupts {
 }
 
 impl MountLane {
-    /// The process of a request has a signal.
-    pub(crate) fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, tell_peer_lanes: bool) {
+    /// The kernel interrupts a request.
+    pub(crate) fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, forward: bool) {
         let Some(pending_id) = self.pendings.by_unique(unique) else {
             self.interrupts.remember(unique);
-            if tell_peer_lanes {
-                self.tell_peer_lanes(turn, Mail::Interrupt { unique });
+            if forward {
+                self.send_to_peer_lanes(turn, Mail::Interrupt { unique });
             }
             return;
         };
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
         if header.is_some_and(|(header, _)| header.opcode == Opcode::Setlkw as u32) {
-            self.give_up(turn, pending_id);
+            self.abandon(turn, pending_id);
         } else {
-            self.interrupts.look_at(turn.now.mono.after_ms(FIRST_LOOK_MS), unique);
+            self.interrupts.check_at(turn.now.mono.after_ms(FIRST_CHECK_MS), unique);
         }
     }
 
-    /// Adds those to the looked at that wait for long.
-    fn look_for_long_waits(&mut self, turn: &mut Turn<'_>) {
+    /// Schedules checks for requests that wait long.
+    fn check_long_waits(&mut self, turn: &mut Turn<'_>) {
         if !self.config.over_io_uring || self.pendings.count() == 0 {
             self.interrupts.long_waits_at = None;
             return;
@@ -93,8 +93,8 @@ impl MountLane {
         }
         for pending_id in self.pendings.all() {
             let Some(pending) = self.pendings.get(pending_id) else { continue };
-            if !pending.given_up && pending.since.after_ms(LONG_WAIT_MS) <= now {
-                self.interrupts.look_at(now, pending.unique);
+            if !pending.abandoned && pending.since.after_ms(LONG_WAIT_MS) <= now {
+                self.interrupts.check_at(now, pending.unique);
             }
         }
         let at = now.after_ms(LONG_WAIT_MS);
@@ -102,13 +102,13 @@ impl MountLane {
         turn.act(Action::WakeAt { at });
     }
 
-    /// Asks for the signals of those that still wait.
-    pub(crate) fn look_at_interrupted(&mut self, turn: &mut Turn<'_>) {
-        self.look_for_long_waits(turn);
+    /// Requests the signals of processes whose check is due.
+    pub(crate) fn check_interrupted(&mut self, turn: &mut Turn<'_>) {
+        self.check_long_waits(turn);
         let now = turn.now.mono;
         let mut next: Option<Mono> = None;
         let pendings = &self.pendings;
-        self.interrupts.looks.retain(|(at, unique)| {
+        self.interrupts.checks.retain(|(at, unique)| {
             let Some(pending) = pendings.by_unique(*unique).and_then(|id| pendings.get(id)) else {
                 return false;
             };
@@ -127,16 +127,16 @@ impl MountLane {
     pub(crate) fn on_signals(&mut self, turn: &mut Turn<'_>, ticket: Ticket, ends: bool) {
         let unique = ticket.0;
         if !ends {
-            self.interrupts.look_at(turn.now.mono.after_ms(LOOK_MS), unique);
+            self.interrupts.check_at(turn.now.mono.after_ms(CHECK_MS), unique);
         } else if let Some(pending_id) = self.pendings.by_unique(unique) {
-            self.give_up(turn, pending_id);
+            self.abandon(turn, pending_id);
         }
     }
 
-    /// Nobody waits for the answer any more.
-    pub(crate) fn give_up(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+    /// Abandons a request: its process does not read the reply.
+    pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
-        pending.given_up = true;
+        pending.abandoned = true;
         if pending.wait == Wait::Call {
             self.client.interrupt(turn, call_id(pending_id));
         }

@@ -1,16 +1,16 @@
-//! One lane of a mount: the core that stands between the kernel's queue of one core and the
-//! client lane of that core.
+//! One lane of a mount: the frontend between the kernel's request queue of one CPU and the client
+//! lane on it.
 //!
-//! Interrupts and handles cross lanes by mail: the kernel may give up a request at another queue
-//! than it made it, and release a file on another core than it opened it.
+//! Peer messages carry interrupts and handles across lanes: the kernel may interrupt a request from
+//! another queue, and release a file on another CPU than it opened it.
 
 use crate::abi::Opcode;
 use crate::args::split;
-use crate::begin::{Begin, Beginning};
-use crate::init::{agree, put_init};
+use crate::begin::{Decoded, RequestDecoder};
+use crate::init::{negotiate, put_init};
 use crate::interrupts::Interrupts;
 use crate::node::{Moves, Node};
-use crate::pending::{Behind, Pendings, Then, Wait};
+use crate::pending::{Continuation, PendingRequests, Progress, Wait};
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
@@ -20,103 +20,102 @@ use interface::{
 };
 use wire::{ClearPrivileges, Groups, LaneId, Status};
 
-/// How long what is begun may take after the end was asked for.
+/// The time limit for requests in flight after a stop.
 const END_MS_MAX: u64 = 5_000;
 
-/// How long a server that is away may keep us, when the end was asked for, with what it may have
-/// lost.
+/// How long a stop waits for a server that is away, to make answered changes durable.
 const AWAY_NS_MAX: u64 = 60_000_000_000;
-/// How long the goodbye may take.
+/// The time limit of the Goodbye.
 const GOODBYE_MS_MAX: u64 = 2_000;
-/// The calls of the end; pendings have small numbers.
+/// Ids of the calls of a stop; ids of requests are small numbers.
 const SYNC_CALL: CallId = CallId(u64::MAX);
 const GOODBYE_CALL: CallId = CallId(u64::MAX - 1);
 
-/// How often the absence of the server is looked at, at the end.
-const LOOK_MS: u64 = 1_000;
+/// How often a stop checks whether the server is still away.
+const CHECK_MS: u64 = 1_000;
 
-/// An absence of the server that is worth a line.
+/// The shortest absence of the server that is logged.
 const AWAY_NS_MIN: u64 = 1_000_000_000;
 
-/// What a mount lane is made of, besides its client.
+/// The configuration of a mount lane, besides its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The kernel's requests come by io_uring, so INIT asks for that.
+    /// The kernel's requests arrive over io_uring, so INIT negotiates that.
     pub over_io_uring: bool,
-    /// Processes that may wait for locks at a time: each takes a place of the kernel's queue. More are
-    /// answered ENOLCK, else nobody could unlock any more.
+    /// The most processes that may wait for locks at a time: each occupies an entry of the kernel's
+    /// queue. More are answered with ENOLCK, else unlocks could not get through.
     pub lock_wait_count_max: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Life {
+pub(crate) enum MountState {
     Serving,
-    /// The end was asked for; the kernel may still be there.
+    /// A stop was requested; the kernel may still send requests.
     Ending {
         until: Mono,
     },
-    /// Nothing is under way; what was answered becomes durable.
+    /// No request is in flight; a SyncAll is.
     Syncing,
-    /// The server is told that we go.
-    Leaving {
+    /// A Goodbye is in flight.
+    Goodbye {
         until: Mono,
     },
     Stopped,
 }
 
-/// What people were told of the server.
+/// The state of the server that was last logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Told {
-    Fine,
+enum ServerState {
+    Reachable,
     Away,
     Refused,
 }
 
-/// The core of one lane of a mount.
+/// The state machine of one lane of a mount.
 #[derive(Debug)]
 pub struct MountLane {
     pub(crate) config: Config,
     pub(crate) client: Client,
-    pub(crate) pendings: Pendings,
+    pub(crate) pendings: PendingRequests,
     pub(crate) interrupts: Interrupts,
     pub(crate) moves: Moves,
-    life: Life,
-    kernel_gone: bool,
-    /// Requests given up whose next call was just begun.
-    pub(crate) give_up_again: Vec<usize>,
-    told: Told,
-    /// For building listings; kept for its memory.
+    state: MountState,
+    unmounted: bool,
+    /// Abandoned requests whose next call was just made.
+    pub(crate) abandon_again: Vec<usize>,
+    logged_state: ServerState,
+    /// Buffer for listings, reused.
     pub(crate) records: Vec<u8>,
 }
 
 impl MountLane {
-    /// A lane that serves whatever the kernel asks.
+    /// A lane that serves the kernel's requests.
     #[must_use]
     pub fn new(config: Config, client: Client) -> Self {
         Self {
             config,
             client,
-            pendings: Pendings::default(),
+            pendings: PendingRequests::default(),
             interrupts: Interrupts::default(),
             moves: Moves::default(),
-            life: Life::Serving,
-            kernel_gone: false,
-            give_up_again: Vec::new(),
-            told: Told::Fine,
+            state: MountState::Serving,
+            unmounted: false,
+            abandon_again: Vec::new(),
+            logged_state: ServerState::Reachable,
             records: Vec::new(),
         }
     }
 
-    /// The client, for its state.
+    /// The client, for its counters and state.
     #[must_use]
     pub const fn client(&self) -> &Client {
         &self.client
     }
 
-    fn on_mail(&mut self, turn: &mut Turn<'_>, event: Event, mail: Mail) {
+    fn on_peer_message(&mut self, turn: &mut Turn<'_>, event: Event, mail: Mail) {
         match mail {
             Mail::Interrupt { unique } => self.on_interrupt(turn, unique, false),
-            Mail::Unmounted => self.on_kernel_gone(turn, false),
+            Mail::Unmounted => self.on_unmounted(turn, false),
             Mail::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
             Mail::Release { .. }
             | Mail::Lost { .. }
@@ -151,20 +150,20 @@ impl MountLane {
         let header = split(bytes).map(|(header, _)| header);
         let (unique, pid) = header.map_or((0, 0), |header| (header.unique, header.pid));
         let Some(slot) = slot else {
-            let begin = split(bytes).map(|(header, args)| {
+            let decoded = split(bytes).map(|(header, args)| {
                 let opcode = Opcode::from_number(header.opcode)?;
-                let begin = Beginning { header, args, groups: Groups::Unknown, bulk: None };
-                begin.begin(opcode).ok()
+                let decoder = RequestDecoder { header, args, groups: Groups::Unknown, bulk: None };
+                decoder.decode(opcode).ok()
             });
-            if let Ok(Some(Begin::Interrupt(unique))) = begin {
+            if let Ok(Some(Decoded::Interrupt(unique))) = decoded {
                 self.on_interrupt(turn, unique, true);
             }
             return;
         };
         let needs_server = header.is_ok_and(|header| needs_server(header.opcode));
         let pending_id = self.pendings.insert((slot, turn.now.mono), unique, pid, bytes, bulk);
-        if needs_server && self.life != Life::Serving {
-            // Users of a detached mount may go on for ever, and all that was acknowledged is to be durable.
+        if needs_server && self.state != MountState::Serving {
+            // A detached mount may get requests for ever, and a stop must end.
             self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
             return;
         }
@@ -174,52 +173,53 @@ impl MountLane {
         }
     }
 
-    /// Begins a request, or begins it again now that the caller's groups are known.
+    /// Begins a request, also for a second time when the caller's groups are known.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let groups = pending.groups.as_deref().map_or(Groups::Unknown, Groups::Known);
-        let begin = split(&pending.request).and_then(|(header, args)| {
+        let decoded = split(&pending.request).and_then(|(header, args)| {
             let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
-            let beginning = Beginning { header, args, groups, bulk: pending.bulk };
-            match pending.behind {
-                Behind::Nothing => beginning.begin(opcode),
-                Behind::Size(revoke) => beginning.set_rest(revoke),
-                Behind::Refused => beginning.revoke(opcode),
-                Behind::ClearPrivileges if opcode == Opcode::Fallocate => {
-                    beginning.allocate(ClearPrivileges::Nothing)
+            let decoder = RequestDecoder { header, args, groups, bulk: pending.bulk };
+            match pending.progress {
+                Progress::Begun => decoder.decode(opcode),
+                Progress::Size(revoke) => decoder.set_rest(revoke),
+                Progress::NeedsClear => decoder.clear_after_refusal(opcode),
+                Progress::Cleared if opcode == Opcode::Fallocate => {
+                    decoder.allocate(ClearPrivileges::Nothing)
                 }
-                Behind::ClearPrivileges if opcode == Opcode::CopyFileRange => {
-                    beginning.copy(ClearPrivileges::Nothing)
+                Progress::Cleared if opcode == Opcode::CopyFileRange => {
+                    decoder.copy(ClearPrivileges::Nothing)
                 }
-                Behind::ClearPrivileges => beginning.write_bytes(ClearPrivileges::Nothing),
+                Progress::Cleared => decoder.write_bytes(ClearPrivileges::Nothing),
             }
         });
-        match begin {
-            Ok(Begin::Call(_, Then::LockWait)) if self.is_full_of_waits() => {
+        match decoded {
+            Ok(Decoded::Call(_, Continuation::LockWait)) if self.is_full_of_waits() => {
                 self.reply(turn, pending_id, Status::NoLocks, Span::default(), None);
             }
-            Ok(Begin::Call(call, then)) => {
-                // The bytes of the call are the pending's own, which therefore waits to be changed.
+            Ok(Decoded::Call(call, continuation)) => {
+                // The call's bytes belong to the pending request, so the request is changed after
+                // the call.
                 self.client.call(turn, call_id(pending_id), call);
                 if let Some(pending) = self.pendings.get_mut(pending_id) {
-                    pending.then = then;
-                    if pending.given_up {
-                        // It holds for all calls of the request.
-                        self.give_up_again.push(pending_id);
+                    pending.continuation = continuation;
+                    if pending.abandoned {
+                        // The interrupt applies to all calls of the request.
+                        self.abandon_again.push(pending_id);
                     }
                 }
             }
-            Ok(Begin::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
-            Ok(Begin::Release(inode, handle)) => {
+            Ok(Decoded::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
+            Ok(Decoded::Release(inode, handle)) => {
                 self.client.release_locks(inode, handle);
                 self.client.release(turn, handle);
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
-            Ok(Begin::Init) => self.on_init(turn, pending_id),
-            Ok(Begin::Silent) => {
+            Ok(Decoded::Init) => self.on_init(turn, pending_id),
+            Ok(Decoded::Silent) => {
                 self.pendings.remove(pending_id);
             }
-            Ok(Begin::Interrupt(unique)) => {
+            Ok(Decoded::Interrupt(unique)) => {
                 self.pendings.remove(pending_id);
                 self.on_interrupt(turn, unique, true);
             }
@@ -232,21 +232,21 @@ impl MountLane {
         count_max < usize::MAX && self.pendings.lock_wait_count() >= count_max
     }
 
-    /// A part of a request is done: goes on with the rest.
-    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>, pending_id: usize, behind: Behind) {
+    /// A part of a request is done: continues with the rest.
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>, pending_id: usize, progress: Progress) {
         if let Some(pending) = self.pendings.get_mut(pending_id) {
-            pending.behind = behind;
+            pending.progress = progress;
         }
         self.begin(turn, pending_id);
     }
 
     fn on_init(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
-        let agreed =
-            split(&pending.request).and_then(|(_, args)| agree(args, self.config.over_io_uring));
-        match agreed {
-            Ok(agreed) => {
-                let payload = turn.arena.write(|out| put_init(out, agreed));
+        let negotiated = split(&pending.request)
+            .and_then(|(_, args)| negotiate(args, self.config.over_io_uring));
+        match negotiated {
+            Ok(negotiated) => {
+                let payload = turn.arena.write(|out| put_init(out, negotiated));
                 self.reply(turn, pending_id, Status::Ok, payload, None);
             }
             Err(status) => {
@@ -257,7 +257,7 @@ impl MountLane {
         }
     }
 
-    /// Answers the kernel.
+    /// Replies to the kernel.
     pub(crate) fn reply(
         &mut self,
         turn: &mut Turn<'_>,
@@ -267,22 +267,22 @@ impl MountLane {
         bulk: Option<Bulk>,
     ) {
         let Some(slot) = self.pendings.remove(pending_id) else { return };
-        if !self.kernel_gone {
+        if !self.unmounted {
             turn.act(KernelAction::Reply { slot, status, payload, bulk });
         }
     }
 
-    /// The caller's groups are asked for; once.
-    pub(crate) fn ask_groups(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+    /// Looks up the caller's groups, once per request.
+    pub(crate) fn look_up_groups(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
         if pending.groups.is_some() {
             self.reply(turn, pending_id, Status::Access, Span::default(), None);
-        } else if pending.given_up {
+        } else if pending.abandoned {
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
         } else {
             pending.wait = Wait::Groups;
             let ticket = Ticket(call_id(pending_id).0);
-            turn.act(KernelAction::CallerGroups { ticket, who: pending.asker() });
+            turn.act(KernelAction::CallerGroups { ticket, who: pending.calling_process() });
         }
     }
 
@@ -292,8 +292,8 @@ impl MountLane {
         if pending.wait != Wait::Groups {
             return;
         }
-        let Some(groups) = groups.filter(|_| !pending.given_up) else {
-            // The process is gone or gives up; nobody will read this.
+        let Some(groups) = groups.filter(|_| !pending.abandoned) else {
+            // The process has exited or is being killed: it does not read the reply.
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
             return;
         };
@@ -302,7 +302,7 @@ impl MountLane {
         self.begin(turn, pending_id);
     }
 
-    pub(crate) fn tell_peer_lanes(&self, turn: &mut Turn<'_>, mail: Mail) {
+    pub(crate) fn send_to_peer_lanes(&self, turn: &mut Turn<'_>, mail: Mail) {
         for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
                 turn.act(PeerAction::Mail { to: lane, mail });
@@ -310,55 +310,55 @@ impl MountLane {
         }
     }
 
-    /// The mount is gone: nobody waits for answers any more.
-    fn on_kernel_gone(&mut self, turn: &mut Turn<'_>, tell_peer_lanes: bool) {
-        if tell_peer_lanes && !self.kernel_gone {
-            self.tell_peer_lanes(turn, Mail::Unmounted);
+    /// The mount was removed: no process reads replies any more.
+    fn on_unmounted(&mut self, turn: &mut Turn<'_>, forward: bool) {
+        if forward && !self.unmounted {
+            self.send_to_peer_lanes(turn, Mail::Unmounted);
         }
-        self.kernel_gone = true;
+        self.unmounted = true;
         for pending_id in self.pendings.all() {
-            self.give_up(turn, pending_id);
+            self.abandon(turn, pending_id);
         }
         self.on_stop(turn);
     }
 
     fn on_stop(&mut self, turn: &mut Turn<'_>) {
-        if self.life == Life::Serving {
+        if self.state == MountState::Serving {
             let until = turn.now.mono.after_ms(END_MS_MAX);
-            self.life = Life::Ending { until };
-            // Others may never unlock.
+            self.state = MountState::Ending { until };
+            // The locks that they wait for may never be released.
             for pending_id in self.pendings.lock_waits().collect::<Vec<_>>() {
-                self.give_up(turn, pending_id);
+                self.abandon(turn, pending_id);
             }
         }
     }
 
-    /// Tells people when the server goes and comes; one lane speaks for all.
-    fn tell(&mut self, turn: &mut Turn<'_>) {
+    /// Logs when the server goes away and comes back; one lane does it for all.
+    fn log_server_state(&mut self, turn: &mut Turn<'_>) {
         if self.client.lane() != LaneId(0) {
             return;
         }
         let now = turn.now.mono;
         let away_ns = self.client.waiting_since().map(|since| now.since_ns(since));
-        let (told, say, line) = match (self.client.refusal(), away_ns) {
-            (Some(refused), _) => (Told::Refused, Say::Alarm, refused.text()),
+        let (state, say, line) = match (self.client.refusal(), away_ns) {
+            (Some(refused), _) => (ServerState::Refused, Say::Alarm, refused.text()),
             (None, Some(away_ns)) if away_ns >= AWAY_NS_MIN => {
-                (Told::Away, Say::Warning, "the server is away; operations wait for it")
+                (ServerState::Away, Say::Warning, "the server is away; operations wait for it")
             }
-            // A short absence is not worth a line; the client's own alarms bring us back here.
+            // A short absence is not logged; the client's timers cause further turns.
             (None, Some(_)) => return,
-            (None, None) => (Told::Fine, Say::Info, "the server is back"),
+            (None, None) => (ServerState::Reachable, Say::Info, "the server is back"),
         };
-        if told != self.told {
-            self.told = told;
+        if state != self.logged_state {
+            self.logged_state = state;
             let line = turn.arena.put(line.as_bytes());
             turn.act(Action::Log { say, line });
         }
     }
 
-    /// Ends when everything is answered and closed, or when that takes too long.
+    /// Ends when all requests are answered and all handles closed, or at the time limit.
     fn try_to_end(&mut self, turn: &mut Turn<'_>) {
-        let Life::Ending { until } = self.life else { return };
+        let MountState::Ending { until } = self.state else { return };
         let idle = self.pendings.count() == 0 && self.client.busy_count() == 0;
         if !idle && turn.now.mono < until {
             turn.act(Action::WakeAt { at: until });
@@ -367,52 +367,52 @@ impl MountLane {
         for pending_id in self.pendings.all() {
             self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
         }
-        self.life = Life::Syncing;
+        self.state = MountState::Syncing;
         self.client.call(turn, SYNC_CALL, Call::SyncAll);
     }
 
-    /// What was answered is durable, or is lost.
+    /// The SyncAll was answered: changes are durable, or lost.
     fn on_synced(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
-        if self.life != Life::Syncing {
+        if self.state != MountState::Syncing {
             return;
         }
         if result.is_err() {
-            say(turn, Say::Alarm, "something that was written is lost with the server");
+            log(turn, Say::Alarm, "something that was written is lost with the server");
         }
         if !self.client.is_connected() {
             self.stop(turn);
             return;
         }
-        self.life = Life::Leaving { until: turn.now.mono.after_ms(GOODBYE_MS_MAX) };
+        self.state = MountState::Goodbye { until: turn.now.mono.after_ms(GOODBYE_MS_MAX) };
         self.client.call(turn, GOODBYE_CALL, Call::Goodbye);
     }
 
-    /// The last waits are not for ever.
-    fn look_at_end(&mut self, turn: &mut Turn<'_>) {
+    /// Applies the time limits of the last steps.
+    fn check_end(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
-        match self.life {
-            Life::Serving | Life::Ending { .. } | Life::Stopped => {}
-            Life::Syncing => {
+        match self.state {
+            MountState::Serving | MountState::Ending { .. } | MountState::Stopped => {}
+            MountState::Syncing => {
                 let away_ns = self.client.waiting_since().map_or(0, |since| now.since_ns(since));
                 if away_ns < AWAY_NS_MAX {
-                    turn.act(Action::WakeAt { at: now.after_ms(LOOK_MS) });
+                    turn.act(Action::WakeAt { at: now.after_ms(CHECK_MS) });
                     return;
                 }
                 let line = "the server stays away: what it had not yet made durable may be lost";
-                say(turn, Say::Alarm, line);
+                log(turn, Say::Alarm, line);
                 self.stop(turn);
             }
-            Life::Leaving { until } if now < until => turn.act(Action::WakeAt { at: until }),
-            Life::Leaving { .. } => self.stop(turn),
+            MountState::Goodbye { until } if now < until => turn.act(Action::WakeAt { at: until }),
+            MountState::Goodbye { .. } => self.stop(turn),
         }
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) {
-        self.life = Life::Stopped;
+        self.state = MountState::Stopped;
         turn.act(Action::Stopped);
     }
 
-    /// Passes on what the client has to say to people.
+    /// Logs the client's reports.
     fn report(&mut self, turn: &mut Turn<'_>) {
         for report in self.client.take_reports() {
             let line = turn.arena.write(|out| out.extend(format!("{report}").into_bytes()));
@@ -427,7 +427,7 @@ impl MountLane {
             KernelEvent::Request { slot, request, bulk } => {
                 self.on_kernel(turn, slot, request, bulk);
             }
-            KernelEvent::Unmounted => self.on_kernel_gone(turn, true),
+            KernelEvent::Unmounted => self.on_unmounted(turn, true),
             KernelEvent::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
             KernelEvent::CallerSignals { ticket, ends } => self.on_signals(turn, ticket, ends),
         }
@@ -439,7 +439,7 @@ impl Core for MountLane {
         match event {
             Event::Kernel(event) => self.on_kernel_event(turn, event),
             Event::Stop => self.on_stop(turn),
-            Event::Peer(PeerEvent::Mail { mail, .. }) => self.on_mail(turn, event, mail),
+            Event::Peer(PeerEvent::Mail { mail, .. }) => self.on_peer_message(turn, event, mail),
             Event::Net(_)
             | Event::Store(_)
             | Event::Object(_)
@@ -451,7 +451,7 @@ impl Core for MountLane {
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
-        if self.life == Life::Stopped {
+        if self.state == MountState::Stopped {
             return;
         }
         loop {
@@ -465,7 +465,7 @@ impl Core for MountLane {
                     _ => self.on_answer(turn, pending_id(call), result),
                 }
             }
-            if self.life == Life::Stopped {
+            if self.state == MountState::Stopped {
                 self.report(turn);
                 return;
             }
@@ -473,24 +473,24 @@ impl Core for MountLane {
                 break;
             }
         }
-        for pending_id in core::mem::take(&mut self.give_up_again) {
-            self.give_up(turn, pending_id);
+        for pending_id in core::mem::take(&mut self.abandon_again) {
+            self.abandon(turn, pending_id);
         }
-        self.look_at_interrupted(turn);
-        self.tell(turn);
+        self.check_interrupted(turn);
+        self.log_server_state(turn);
         self.report(turn);
-        let before = self.life;
+        let before = self.state;
         self.try_to_end(turn);
-        if self.life != before {
-            // The call that was just made.
+        if self.state != before {
+            // Sends the call that was just made.
             self.settle(turn);
             return;
         }
-        self.look_at_end(turn);
+        self.check_end(turn);
     }
 }
 
-/// Whether a request is more than bookkeeping between the kernel and this lane.
+/// Whether a request needs the server.
 fn needs_server(opcode: u32) -> bool {
     !matches!(
         Opcode::from_number(opcode),
@@ -504,7 +504,7 @@ fn needs_server(opcode: u32) -> bool {
     )
 }
 
-fn say(turn: &mut Turn<'_>, say: Say, line: &str) {
+fn log(turn: &mut Turn<'_>, say: Say, line: &str) {
     let line = turn.arena.put(line.as_bytes());
     turn.act(Action::Log { say, line });
 }

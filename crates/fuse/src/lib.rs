@@ -1,16 +1,16 @@
-//! `fuse`: the kernel's file system requests on one side, the client's calls on the other.
+//! `fuse`: a frontend of the client for the kernel's file system requests.
 //!
-//! It decodes the kernel's protocol (7.31 and later), asks the [`client::Client`] it owns, and
-//! encodes the answers. It leaves `/dev/fuse`, its io_uring queues and buffers to the world, and
-//! everything that POSIX means to the server. Invariants: every request that takes an answer gets
-//! one; whatever bytes come in, nothing panics.
+//! It decodes the kernel's protocol (7.31 and later), makes calls of the [`client::Client`] it
+//! owns, and encodes the answers. `/dev/fuse`, its io_uring queues and buffers belong to the
+//! runtime, POSIX semantics to the server. Invariants: every request that has a reply gets one; no
+//! input causes a panic.
 //!
 //! ```text
 //! KernelEvent::Request ─▶ begin: decode ─▶ Client::call ─▶ finish: encode ─▶ KernelAction::Reply
 //! ```
-//! A node id is the inode number, of a directory with a tag (`node`), a file handle the
-//! [`wire::HandleId`], and all time-outs are 0: the kernel keeps no names and attributes, so FORGET needs
-//! no bookkeeping.
+//! A node id is the inode number, for a directory with a tag (`node`); a file handle is the
+//! [`wire::HandleId`]; all time-outs are 0: the kernel caches no names and attributes, so FORGET
+//! needs no bookkeeping.
 #![no_std]
 #![forbid(unsafe_code)]
 

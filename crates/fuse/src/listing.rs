@@ -1,10 +1,10 @@
 //! A directory's entries in the kernel's format.
 //!
 //! Positions: 0 is before `.`, 1 before `..`, 2 before the server's first entry; the position
-//! behind a server's entry is made of its cookie ([`position_behind`]). A cookie is at least 1 and stays the entry's for its
-//! life, so positions never collide, and a listing goes on where it stopped whatever came or went.
-//! Behind the last entry of a directory stands [`END_POSITION`]: who reads on from there is told that
-//! this is the end, and the server is not asked for it.
+//! behind a server's entry is derived from its cookie ([`position_behind`]). A cookie is at least 1
+//! and constant for an entry's life, so positions never collide, and a listing continues where it
+//! stopped whatever was created or removed. Progress the last entry of a directory is
+//! [`END_POSITION`]: a read from there returns the end of the directory without asking the server.
 
 use crate::abi::size;
 use crate::node::{Moves, Node};
@@ -13,9 +13,9 @@ use alloc::vec::Vec;
 use wire::{Attr, FileKind, InodeNo, Listing, Status, attr_flag};
 
 const ALIGN_BYTES: usize = 8;
-/// What stands before the server's entries: `.` and `..`.
+/// The entries before the server's: `.` and `..`.
 const DOT_COUNT: u64 = 2;
-/// Behind everything. Programs with offsets of 32 bits shall be able to hold it.
+/// Progress the last entry. Programs with 32-bit offsets must be able to hold it.
 pub(crate) const END_POSITION: u64 = i32::MAX.cast_unsigned() as u64;
 
 /// The position behind the entry with this cookie: never [`END_POSITION`].
@@ -34,19 +34,19 @@ struct Entry<'a> {
     inode: InodeNo,
     kind: FileKind,
     name: &'a [u8],
-    /// Behind this entry.
+    /// The position behind this entry.
     position: u64,
     attr: Option<Attr>,
 }
 
-/// A buffer of the kernel's that is being filled.
+/// A buffer of the kernel that is being filled.
 pub(crate) struct Buffer<'v> {
     pub(crate) out: &'v mut Vec<u8>,
-    /// Where in `out` it ends.
+    /// The end of the buffer in `out`.
     pub(crate) end: usize,
     /// `fuse_direntplus` instead of `fuse_dirent`.
     pub(crate) plus: bool,
-    /// The directory, and where others were moved.
+    /// The directory, and the nodes of moved directories.
     pub(crate) node: Node,
     pub(crate) moves: &'v Moves,
 }
@@ -86,7 +86,7 @@ pub(crate) fn put_listing(
         }
     }
     if any && buffer.out.len() == start {
-        // Not even one fits; an empty answer would say that this is the end.
+        // Not even one fits; an empty reply would mean the end of the directory.
         return Err(Status::Invalid);
     }
     if !any && !listing.end {
@@ -96,7 +96,7 @@ pub(crate) fn put_listing(
 }
 
 impl Buffer<'_> {
-    /// False when it does not fit.
+    /// Adds an entry; false when it does not fit.
     fn put(&mut self, entry: &Entry<'_>) -> bool {
         let head_bytes = if self.plus { size::ENTRY_OUT } else { 0 } + size::DIRENT;
         let record_bytes = (head_bytes + entry.name.len()).next_multiple_of(ALIGN_BYTES);
@@ -109,8 +109,8 @@ impl Buffer<'_> {
                 Some(attr) if attr.flags & attr_flag::SIZE_AT_DATA == 0 => {
                     put_entry(self.out, self.moves.node(self.node, &attr), &attr);
                 }
-                // Node 0: the kernel takes the name and asks for the rest itself. So for dots, and
-                // for files whose size is elsewhere.
+                // Node 0: the kernel takes the name and asks for the attributes itself. Used for
+                // dots and for files whose size is at the data shard.
                 Some(_) | None => self.out.resize(self.out.len() + size::ENTRY_OUT, 0),
             }
         }

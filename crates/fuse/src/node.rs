@@ -1,17 +1,18 @@
 //! Node ids: the numbers by which the kernel names inodes.
 //!
-//! The kernel keeps one dentry for each directory's node id. A LOOKUP that finds a node id below another
-//! parent than its dentry's makes the kernel move that dentry (`d_splice_alias`), for which it only tries
-//! the locks of a rename: while anything is created or renamed there, the program gets ESTALE. Therefore a
-//! directory has a node id of its own below each parent, and there is nothing to move when
-//! another mount has moved it. A tag in the node id, made of the parent's, tells them apart.
+//! The kernel has one dentry for each directory's node id. A LOOKUP that finds a node id below
+//! another parent makes the kernel move that dentry (`d_splice_alias`), for which it only tries the
+//! locks of a rename: while a name is created or renamed there, the program gets ESTALE. Therefore
+//! a directory has a node id of its own below each parent, and no dentry moves when another mount
+//! moves the directory. A tag in the node id, derived from the parent's, tells them apart.
 //!
 //! ```text
-//! bit 63: 0   an inode number as it is: the root, what is no directory, and numbers beyond the fields below
+//! bit 63: 0   a plain inode number: the root, non-directories, and numbers beyond the fields below
 //! bit 63: 1   62 .. 44 tag      43 .. 36 metadata shard      35 .. 0 count of the inode
 //! ```
-//! What this kernel renames keeps its node id, because the kernel moves that dentry itself: [`Moves`].
-//! Invariant: a directory's node id below a parent stays the same for as long as the kernel has it there.
+//! A directory that this kernel renames retains its node id, because the kernel moves that dentry
+//! itself: [`Moves`]. Invariant: a directory's node id below a parent is constant while the kernel
+//! has it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,9 +25,9 @@ const SHARD_SHIFT: u32 = 36;
 const SHARD_COUNT_MAX: u64 = 1 << 8;
 const COUNT_MAX: u64 = 1 << 36;
 
-/// Directories that this kernel moved, of which a lane knows at most. Beyond, the ones with the smallest
-/// numbers are forgotten: they get another node id, and who stands in them stands in a removed directory
-/// as far as `getcwd` knows.
+/// The most moved directories that a lane remembers. Beyond, the ones with the smallest numbers are
+/// dropped: they get another node id, and for a process in such a directory `getcwd` reports a
+/// removed one.
 const MOVED_COUNT_MAX: usize = 65_536;
 
 /// A node id.
@@ -34,10 +35,10 @@ const MOVED_COUNT_MAX: usize = 65_536;
 pub(crate) struct Node(pub(crate) u64);
 
 impl Node {
-    /// No node has it: for what stands nowhere that is known.
+    /// No node: the parent of a directory whose place is not known.
     const NOWHERE: Self = Self(0);
 
-    /// For what is no directory.
+    /// The node id of a non-directory.
     pub(crate) const fn plain(inode: InodeNo) -> Self {
         Self(inode.0)
     }
@@ -49,11 +50,11 @@ impl Node {
         }
         let shard = u16::try_from((self.0 >> SHARD_SHIFT) % SHARD_COUNT_MAX).unwrap_or(0);
         let count = self.0 % COUNT_MAX;
-        // Only a broken kernel invents one with count 0; no inode has the number 0.
+        // Only a broken kernel sends one with count 0; no inode has the number 0.
         if count == 0 { InodeNo(0) } else { InodeNo::new(shard, count) }
     }
 
-    /// The one that a directory gets below `parent`, if `skip_count` others are taken.
+    /// The node id of a directory below `parent`, if `skip_count` others are taken.
     fn below(parent: Self, directory: InodeNo, skip_count: u64) -> Self {
         let shard = u64::from(directory.shard().index());
         if directory == InodeNo::ROOT || shard >= SHARD_COUNT_MAX || directory.count() >= COUNT_MAX
@@ -67,7 +68,7 @@ impl Node {
     }
 }
 
-/// Where directories lie that this kernel has moved below other parents.
+/// The parents of directories that this kernel has moved.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     /// The parent of each node id.
@@ -75,7 +76,7 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    /// The node id of what a request below `parent` found.
+    /// The node id of an inode that a request found below `parent`.
     pub(crate) fn node(&self, parent: Node, attr: &Attr) -> Node {
         if attr.kind == FileKind::Directory {
             self.directory(parent, attr.inode)
@@ -105,13 +106,14 @@ impl Moves {
         self.parents.range(range).map(|((_, node), parent)| (*node, *parent))
     }
 
-    /// The kernel has moved this node below `parent`.
+    /// Records that the kernel has moved this node below `parent`.
     pub(crate) fn put(&mut self, node: Node, parent: Node) {
         let directory = node.inode();
-        // What else lay there is gone, or the kernel would not have let it come.
-        let gone: Vec<Node> =
+        // Another node of the directory there was removed, or the kernel would have refused the
+        // move.
+        let replaced: Vec<Node> =
             self.of(directory).filter(|(_, at)| *at == parent).map(|(node, _)| node).collect();
-        for node in gone {
+        for node in replaced {
             self.parents.insert((directory, node), Node::NOWHERE);
         }
         self.parents.remove(&(directory, node));
@@ -150,7 +152,7 @@ mod tests {
             }
             assert_eq!(Node::plain(inode).inode(), inode);
         }
-        assert_eq!(Node(TAGGED).inode(), InodeNo(0), "of a kernel that invents numbers");
+        assert_eq!(Node(TAGGED).inode(), InodeNo(0), "from a broken kernel");
     }
 
     #[test]
@@ -165,32 +167,39 @@ mod tests {
         let mut below_both: Vec<Node> = below_both.collect();
         below_both.sort_unstable();
         below_both.dedup();
-        assert!(below_both.len() > 9_800, "what lies below both nodes of a directory has two, too");
+        assert!(
+            below_both.len() > 9_800,
+            "an entry of a directory with two nodes has two nodes, too"
+        );
     }
 
     #[test]
-    fn what_the_kernel_moved_keeps_its_node() {
+    fn a_moved_directory_retains_its_node() {
         let mut moves = Moves::default();
         let [a, b, c] = [2, 3, 4].map(Node);
         let node = moves.directory(a, inode(9));
         moves.put(node, b);
         assert_eq!(moves.directory(b, inode(9)), node);
-        // Another mount brings it back to `a`, where its node would be the one that lies at `b`.
+        // Another mount moves it back to `a`, where its node would be the one that is now at `b`.
         let second = moves.directory(a, inode(9));
         assert_ne!(second, node);
         assert_eq!(second.inode(), inode(9));
-        // This kernel moves that one to `b` as well: the first is gone from there.
+        // This kernel moves that one to `b` as well: the first is no longer there.
         moves.put(second, b);
         assert_eq!(moves.directory(b, inode(9)), second);
         assert!(![node, second].contains(&moves.directory(a, inode(9))));
         moves.put(second, c);
         assert_eq!(moves.directory(c, inode(9)), second);
         assert!(![node, second].contains(&moves.directory(b, inode(9))));
-        assert_eq!(moves.directory(a, inode(10)).inode(), inode(10), "others are as they were");
+        assert_eq!(
+            moves.directory(a, inode(10)).inode(),
+            inode(10),
+            "other directories are unchanged"
+        );
     }
 
     #[test]
-    fn what_is_back_where_it_came_from_takes_no_memory() {
+    fn a_directory_that_is_moved_back_takes_no_memory() {
         let mut moves = Moves::default();
         let [a, b] = [2, 3].map(Node);
         let node = moves.directory(a, inode(9));
@@ -202,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_a_limit() {
+    fn the_number_of_moved_directories_is_limited() {
         let mut moves = Moves::default();
         for count in 1..=MOVED_COUNT_MAX as u64 + 10 {
             let node = moves.directory(Node(2), inode(count));

@@ -1,4 +1,4 @@
-//! Writing what the kernel gets: structs in the machine's own byte order, reserved fields 0.
+//! Encoding the kernel's structs, in the machine's byte order, with reserved fields 0.
 
 use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type, statx_mask};
 use crate::handle::FileHandle;
@@ -6,11 +6,11 @@ use crate::node::Node;
 use alloc::vec::Vec;
 use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
 
-/// What programs are told as the best size of a read or write: each one is an exchange.
+/// The preferred size of a read or write for programs: each one is an exchange.
 const BLOCK_BYTES: u32 = 65_536;
-/// What `st_blocks` counts.
+/// The unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
-/// What STATFS counts in.
+/// The unit of STATFS.
 const STATFS_BLOCK_BYTES: u32 = 4096;
 
 pub(crate) fn put_u16(out: &mut Vec<u8>, number: u16) {
@@ -46,7 +46,7 @@ fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
     put_u32(out, 0); // flags
 }
 
-/// `fuse_entry_out`, valid for no time.
+/// `fuse_entry_out`, with time-outs 0.
 pub(crate) fn put_entry(out: &mut Vec<u8>, node: Node, attr: &Attr) {
     put_u64(out, node.0);
     put_u64(out, 0); // generation: inode numbers are never reused
@@ -57,7 +57,7 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, node: Node, attr: &Attr) {
     put_attr(out, attr);
 }
 
-/// `fuse_attr_out`, valid for no time.
+/// `fuse_attr_out`, with time-outs 0.
 pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
     put_u64(out, 0); // attr_valid
     put_u32(out, 0); // attr_valid_nsec
@@ -65,7 +65,7 @@ pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
     put_attr(out, attr);
 }
 
-/// `fuse_statx_out`, valid for no time.
+/// `fuse_statx_out`, with time-outs 0.
 pub(crate) fn put_statx_out(out: &mut Vec<u8>, attr: &Attr) {
     put_u64(out, 0); // attr_valid
     put_u32(out, 0); // attr_valid_nsec
@@ -118,7 +118,7 @@ pub(crate) fn put_written(out: &mut Vec<u8>, written_bytes: u32) {
     put_u32(out, 0); // padding
 }
 
-/// `fuse_lk_out`: the lock in the way, or that there is none.
+/// `fuse_lk_out`: the conflicting lock, or none.
 pub(crate) fn put_lock(out: &mut Vec<u8>, found: Option<LockRow>) {
     let (range, lock, pid) = match found {
         Some(LockRow { range, lock: LockType::Read, pid }) => (range, lock_type::READ, pid),

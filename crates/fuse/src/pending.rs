@@ -1,4 +1,4 @@
-//! The kernel's requests that are not answered yet, by a small number that is also the call's.
+//! The kernel's unanswered requests, by a small number that is also the call's id.
 
 use crate::args::split;
 use crate::node::Node;
@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 use interface::{Bulk, KernelSlot, Mono, Process};
 use wire::{ClearPrivileges, HandleId};
 
-/// What an answer becomes.
+/// How an answer is handled: the reply's payload, or the next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Then {
+pub(crate) enum Continuation {
     /// No payload.
     Done,
-    /// The same, of what may wait for ever.
+    /// The same, for a request that may wait for a lock.
     LockWait,
-    /// No payload; directories among what was renamed are below other nodes now.
+    /// No payload; renamed directories move below other nodes.
     Renamed { from: Node, to: Node },
     /// `fuse_entry_out`.
     Entry,
@@ -21,13 +21,14 @@ pub(crate) enum Then {
     Attr,
     /// `fuse_statx_out`.
     Statx,
-    /// The size is set; then what the file loses by that, and the rest of a SETATTR.
+    /// The size is set; next privileges are cleared, then the other attributes of a SETATTR are
+    /// set.
     Resized { keeps_set_id: bool, rest: bool },
-    /// Nothing of a WRITE is left but the write.
-    Revoked,
-    /// `fuse_entry_out` and `fuse_open_out`; an existing file is emptied first if told so.
+    /// Privileges are cleared; the change of contents follows.
+    Cleared,
+    /// `fuse_entry_out` and `fuse_open_out`; `truncate` truncates an existing file first.
     Create { truncate: bool, keeps_set_id: bool },
-    /// As the one before, after the emptying.
+    /// As `Create`, after the truncation.
     CreateTruncated { handle: HandleId, keeps_set_id: bool },
     /// `fuse_open_out`.
     Open,
@@ -43,9 +44,9 @@ pub(crate) enum Then {
     Bytes,
     /// `fuse_write_out`.
     Written,
-    /// The bytes are to be written to another place, or another file.
+    /// The bytes are to be written to another position, or another file.
     CopyRead { to: wire::InodeNo, file_offset: u64, takes: ClearPrivileges },
-    /// As `Written`; the buffer is given back then.
+    /// As `Written`; then the buffer is released.
     CopyWritten { buf: interface::BufId },
     /// `fuse_lseek_out`.
     Sought,
@@ -55,7 +56,7 @@ pub(crate) enum Then {
     LockFound,
 }
 
-/// Whom it waits for.
+/// What the request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     Call,
@@ -65,20 +66,20 @@ pub(crate) enum Wait {
 
 /// Which part of a request is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Behind {
-    Nothing,
-    /// A SETATTR's size; the file must still lose this.
+pub(crate) enum Progress {
+    Begun,
+    /// A SETATTR's size; these privileges are still to be cleared.
     Size(ClearPrivileges),
-    /// What a change of contents takes away must go first.
-    Refused,
-    /// It is gone.
-    ClearPrivileges,
+    /// The server refuses the change until privileges are cleared.
+    NeedsClear,
+    /// Privileges are cleared.
+    Cleared,
 }
 
-impl Pending {
-    /// Whose request it is.
-    pub(crate) fn asker(&self) -> Process {
-        // It was split when it came.
+impl PendingRequest {
+    /// The process that made the request.
+    pub(crate) fn calling_process(&self) -> Process {
+        // The header was decoded when the request arrived.
         let header = split(&self.request).map(|(header, _)| header);
         let (uid, gid) = header.map_or((u32::MAX, u32::MAX), |header| (header.uid, header.gid));
         Process { pid: self.pid, uid, gid, since: self.since }
@@ -86,34 +87,34 @@ impl Pending {
 }
 
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     pub(crate) slot: KernelSlot,
     pub(crate) unique: u64,
     pub(crate) pid: u32,
-    /// When it came.
+    /// When it arrived.
     pub(crate) since: Mono,
-    pub(crate) then: Then,
+    pub(crate) continuation: Continuation,
     pub(crate) wait: Wait,
     /// The supplementary groups of the process, once looked up.
     pub(crate) groups: Option<Vec<u8>>,
-    pub(crate) behind: Behind,
-    /// The data of a WRITE; the kernel keeps it until the reply.
+    pub(crate) progress: Progress,
+    /// The data of a WRITE; valid until the reply.
     pub(crate) bulk: Option<Bulk>,
-    /// The caller is to end and will not look at the answer.
-    pub(crate) given_up: bool,
-    /// Header and arguments, for asking again.
+    /// The calling process is being killed and will not read the reply.
+    pub(crate) abandoned: bool,
+    /// Header and arguments, for decoding again.
     pub(crate) request: Vec<u8>,
 }
 
-/// All of them; numbers are used again.
+/// All pending requests; numbers are reused.
 #[derive(Debug, Default)]
-pub(crate) struct Pendings {
-    places: Vec<Option<Pending>>,
+pub(crate) struct PendingRequests {
+    places: Vec<Option<PendingRequest>>,
     free: Vec<usize>,
     spare_requests: Vec<Vec<u8>>,
 }
 
-impl Pendings {
+impl PendingRequests {
     pub(crate) fn insert(
         &mut self,
         (slot, since): (KernelSlot, Mono),
@@ -124,17 +125,17 @@ impl Pendings {
     ) -> usize {
         let mut copy = self.spare_requests.pop().unwrap_or_default();
         copy.extend_from_slice(request);
-        let pending = Pending {
+        let pending = PendingRequest {
             slot,
             unique,
             pid,
             since,
-            then: Then::Done,
+            continuation: Continuation::Done,
             wait: Wait::Call,
             groups: None,
-            behind: Behind::Nothing,
+            progress: Progress::Begun,
             bulk,
-            given_up: false,
+            abandoned: false,
             request: copy,
         };
         if let Some(index) = self.free.pop() {
@@ -145,15 +146,15 @@ impl Pendings {
         self.places.len() - 1
     }
 
-    pub(crate) fn get(&self, index: usize) -> Option<&Pending> {
+    pub(crate) fn get(&self, index: usize) -> Option<&PendingRequest> {
         self.places.get(index)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Pending> {
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut PendingRequest> {
         self.places.get_mut(index)?.as_mut()
     }
 
-    /// Ends one; where its answer goes.
+    /// Removes a request and returns its reply slot.
     pub(crate) fn remove(&mut self, index: usize) -> Option<KernelSlot> {
         const SPARE_COUNT_MAX: usize = 256;
         const SPARE_BYTES_MAX: usize = 4096;
@@ -173,15 +174,15 @@ impl Pendings {
             .position(|place| place.as_ref().is_some_and(|pending| pending.unique == unique))
     }
 
-    /// How many wait for a lock.
+    /// The number of requests that wait for a lock.
     pub(crate) fn lock_wait_count(&self) -> usize {
         self.lock_waits().count()
     }
 
-    /// The numbers of those that wait for a lock.
+    /// The requests that wait for a lock.
     pub(crate) fn lock_waits(&self) -> impl Iterator<Item = usize> {
-        let waits = |place: &Option<Pending>| {
-            place.as_ref().is_some_and(|pending| pending.then == Then::LockWait)
+        let waits = |place: &Option<PendingRequest>| {
+            place.as_ref().is_some_and(|pending| pending.continuation == Continuation::LockWait)
         };
         self.places.iter().enumerate().filter(move |(_, it)| waits(it)).map(|(index, _)| index)
     }
@@ -190,7 +191,7 @@ impl Pendings {
         self.places.len() - self.free.len()
     }
 
-    /// The numbers of all.
+    /// All requests.
     pub(crate) fn all(&self) -> Vec<usize> {
         let places = self.places.iter().enumerate();
         places.filter(|(_, place)| place.is_some()).map(|(index, _)| index).collect()

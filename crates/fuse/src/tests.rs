@@ -10,12 +10,12 @@ extern crate std;
 
 mod answers;
 mod contents;
+mod harness;
 mod header;
 mod life;
 mod listings;
 mod locks;
 mod moves;
-mod rig;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};
 
@@ -43,17 +43,5 @@ fn attr(inode: InodeNo, kind: FileKind) -> Attr {
         ctime: time(300),
         birth: time(-100),
         version: Transno(5),
-    }
-}
-
-/// A small generator of our own (xorshift64*).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
     }
 }

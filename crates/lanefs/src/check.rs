@@ -118,16 +118,16 @@ pub(crate) fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> 
                 return Ok(outcome);
             }
         }
-        StoreFault::RowsGone { .. }
+        StoreFault::RowsUnreadable { .. }
         | StoreFault::LogMissing { .. }
         | StoreFault::LogShort { .. }
-        | StoreFault::WentBack { .. } => {}
+        | StoreFault::RolledBack { .. } => {}
         StoreFault::NoStore
         | StoreFault::Exists
         | StoreFault::Foreign { .. }
         | StoreFault::Locked { .. }
         | StoreFault::Version { .. }
-        | StoreFault::NoFile
+        | StoreFault::NotRegular
         | StoreFault::OtherOwner { .. }
         | StoreFault::OpenToOthers { .. }
         | StoreFault::Io { .. } => return Err(error),

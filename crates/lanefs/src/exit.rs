@@ -116,7 +116,7 @@ pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
         Refused::NoSuchExport
         | Refused::OtherFileSystem
         | Refused::OtherRoot
-        | Refused::WentBack
+        | Refused::RolledBack
         | Refused::MustSeal
         | Refused::MustNotSeal => Code::Failed,
     }

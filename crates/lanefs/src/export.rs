@@ -8,7 +8,7 @@ use crate::login::Login;
 use crate::{address, out, secret};
 use anyhow::{Context as _, Result, bail};
 use library::{
-    ConnectOptions, Error, Export, Identity, NewExport, Purpose, Removed, Squashed, Status, Volume,
+    ConnectOptions, Error, Export, Identity, NewExport, Purpose, Removal, Squashed, Status, Volume,
 };
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -151,8 +151,8 @@ fn remove(args: &args::ExportName) -> Result<()> {
     let (mut volume, _) = connect(&args.server)?;
     let removed = volume.remove_export(&args.name);
     match removed.map_err(|error| why_not(error, &args.name))? {
-        Removed::Gone => Ok(volume.leave()?),
-        Removed::Unknown => bail!("there is no export {}", args.name),
+        Removal::Done => Ok(volume.leave()?),
+        Removal::Unknown => bail!("there is no export {}", args.name),
     }
 }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use store::{Keeper, Keeping, Pace, RootDir, RowStore, Shape, Store};
+use store::{Pace, RootDir, RowStore, RowThreads, RunningRowThreads, Shape, Store};
 use tracing::{info, warn};
 use wire::{Map, Secret, Secrets};
 
@@ -49,13 +49,13 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let (stoppers, keeping) =
+    let (stoppers, row_threads) =
         start((args, driver), &mut store, listener, credentials, &cores, &tell)?;
     if lanes::wait_until_ready(&news, stoppers.len())? {
         // Asked to end while it started: it ends as it would later, and never says that it listens.
         lanes::stop(&stoppers);
         wait_for_end((&news, true), &stoppers)?;
-        keeping.stop();
+        row_threads.stop();
         return Ok(());
     }
     let address_file = path.join(ADDRESS_FILE);
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     wait_for_end((&news, false), &stoppers)?;
     // Whoever reads it while nobody serves finds nobody there.
     let _stays = std::fs::remove_file(address_file);
-    keeping.stop();
+    row_threads.stop();
     Ok(())
 }
 
@@ -225,7 +225,7 @@ fn start(
     Credentials { secrets, kept, seals }: Credentials,
     cores: &[u16],
     tell: &Sender<News>,
-) -> Result<(Vec<Stopper>, Keeping)> {
+) -> Result<(Vec<Stopper>, RunningRowThreads)> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
     let superblock = *store.superblock();
@@ -244,7 +244,7 @@ fn start(
     let collect = args.serving.room.collect;
     let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);
     let logs = store.new_logs(&cold, lane_count, reserve_bytes)?;
-    let mut keeper = Keeper::new(cold.clone(), Pace { lengths, collect }, lane_count);
+    let mut row_threads = RowThreads::new(cold.clone(), Pace { lengths, collect }, lane_count);
     // The weakest counts until a recovery is completed.
     let share = args.serving.promises.share.mode();
     let share_before = cold.share_before()?.map_or(share, |before| before.min(share));
@@ -282,7 +282,7 @@ fn start(
             rules: wire::Rules::default(),
             affinity: args.serving.affinity.mode(),
         };
-        let feed = Some(keeper.feed(mailbox.waker(), start_offset));
+        let feed = Some(row_threads.feed(mailbox.waker(), start_offset));
         let log = LogFile { file: log.into(), start_offset, reserve_bytes, feed };
         let objects = OwnedFd::from(objects.try_clone()?);
         // One lane listens; the Hello names the lane that a connection is handed to.
@@ -323,8 +323,8 @@ fn start(
     }
     // Every record of theirs is in the rows, and the new logs say which boot this is.
     store.remove_earlier_logs()?;
-    let keeping = keeper.start(store, Arc::new(|line: &str| warn!("{line}")))?;
-    Ok((stoppers, keeping))
+    let row_threads = row_threads.start(store, Arc::new(|line: &str| warn!("{line}")))?;
+    Ok((stoppers, row_threads))
 }
 
 /// Remembers the sharing mode once every lane has got back what its clients brought: nothing is left

@@ -1,10 +1,10 @@
-//! Reads a large file with many pieces on their way at once, and prints its CRC-32C:
+//! Reads a large file with many pieces in flight at once, and prints its CRC-32C:
 //!
 //! ```text
 //! cargo run --release --example parallel_read -- 127.0.0.1:7117 /data/set.bin
 //! ```
-//! It uses the non-blocking API: every piece is a future, eight of them wait together, and they are
-//! added up in the order of the file. Any executor can drive them; here it is that of `futures`.
+//! It uses the non-blocking API: every piece is a future, and eight of them wait together. Any
+//! executor can drive them; here it is that of `futures`.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use futures::executor::block_on;
@@ -13,7 +13,7 @@ use library::nonblocking::Volume;
 use library::{BULK_BYTES_MAX, ConnectOptions, OpenFor, Piece, secret};
 use std::error::Error;
 
-/// Pieces on their way at once.
+/// Pieces in flight at once.
 const PARALLEL_COUNT: usize = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,10 +1,10 @@
-//! Adds up a column of a matrix of 64-bit numbers that lies in a file row by row:
+//! Adds up a column of a matrix of 64-bit numbers that is stored in a file row by row:
 //!
 //! ```text
 //! cargo run --release --example strided_read -- 127.0.0.1:7117 /data/matrix.bin COLUMNS COLUMN
 //! ```
-//! A column is a stride: eight bytes of each row. Up to 256 rows travel in one exchange, and only
-//! their eight bytes do, however long a row is.
+//! A column is a stride: eight bytes of each row. Up to 256 rows are read in one exchange, which
+//! carries only their eight bytes, however long a row is.
 
 use library::{ConnectOptions, OpenFor, Stride, Volume, secret};
 use std::error::Error;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let read = volume.read_stride(&file, stride)?;
     let mut sum = 0_u64;
     for number in read.pieces() {
-        // Shorter if somebody cut the file meanwhile.
+        // Shorter if another client truncated the file meanwhile.
         sum = sum.wrapping_add(u64::from_le_bytes(number.try_into()?));
     }
     println!("{row_count} rows, the sum of column {column} is {sum}");

@@ -1,4 +1,4 @@
-//! Walks a tree without a mount and prints what is in it, with the sum of its bytes:
+//! Walks a tree without a mount and prints its entries, with the sum of their sizes:
 //!
 //! ```text
 //! cargo run --example walk -- 127.0.0.1:7117 /some/directory
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     while let Some(path) = waiting.pop() {
         let mut dir = volume.read_dir(&path)?;
         loop {
-            // As many entries as one exchange brings; none at the end.
+            // The entries of one exchange; none at the end.
             let entries = volume.next_entries(&mut dir)?;
             if entries.is_empty() {
                 break;

@@ -1,5 +1,4 @@
-//! Writes a checkpoint so that it is there whole or not at all, whatever fails: under another name,
-//! made durable, then renamed:
+//! Writes a checkpoint atomically: under another name, synced, then renamed:
 //!
 //! ```text
 //! some-program | cargo run --release --example write_and_fsync -- 127.0.0.1:7117 /run/checkpoint
@@ -10,7 +9,7 @@ use std::error::Error;
 use std::io::{Read as _, stdin};
 use std::path::PathBuf;
 
-/// Bytes taken from the input at a time: several pieces, which travel together.
+/// Bytes read from the input at a time: several pieces, which are sent together.
 const STEP_BYTES: u64 = 8 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -36,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         volume.write_at(&file, written_bytes, &bytes)?;
         written_bytes += u64::try_from(bytes.len())?;
     }
-    // The contents first: a name that is durable must not show what is not.
+    // The contents first: a durable name must not refer to contents that are not durable.
     volume.sync_file(&file)?;
     volume.close(file)?;
     volume.rename(&draft, &path)?;

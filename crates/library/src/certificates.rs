@@ -1,9 +1,9 @@
-//! Certificates on disk: read, refused where others may read the key, and read again when they were renewed.
+//! Certificates on disk: read, refused if others may read the key, and read again after a renewal.
 //!
-//! Invariants: no key is printed, and none that others may read is used; files that are no good any more
-//! change nothing, for what was read before stays in use.
+//! Invariants: no key is printed, and no key that others may read is used; if renewed files are
+//! invalid, the earlier certificates stay in use.
 
-use crate::on_disk::{self, Stamp};
+use crate::on_disk::{self, FileStamp};
 use crate::secret::why_not_private;
 use ring::{ClientSeals, ServerSeals};
 use seal::{PemPart, Pem, SetupError};
@@ -12,10 +12,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The largest file that is read: a bundle of many roots.
+/// The size limit of a file: a bundle of many roots.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why certificates are of no use, in a line for people that says what to do.
+/// Why certificates cannot be used, in a line for people with the remedy.
 #[derive(Debug)]
 pub struct CertificateError(String);
 
@@ -27,21 +27,21 @@ impl fmt::Display for CertificateError {
 
 impl std::error::Error for CertificateError {}
 
-/// Where certificates are: PEM files.
+/// The paths of certificates: PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Files {
-    /// Our certificate, and behind it those that lead to the other end's root.
+    /// Our certificate, followed by the chain to the other end's root.
     pub cert: PathBuf,
-    /// Its key, which its owner alone may read.
+    /// Its key; only its owner may have permission to read it.
     pub key: PathBuf,
-    /// Who signs the other end's certificates.
+    /// The CA that signs the other end's certificates.
     pub ca: PathBuf,
 }
 
-/// What people are told when renewed files are of no use.
+/// Called with a line for people when renewed files are invalid.
 pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What a client shows and wants to see, instead of a secret.
+/// A client's certificates, which replace the secret.
 #[derive(Clone)]
 pub struct Certificates {
     seals: ClientSeals,
@@ -54,11 +54,12 @@ impl fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Those in these files. The server's has to be for `server`, the name or address that it is
-    /// reached by, without a port. They are looked at again at each new connection.
+    /// The certificates in these files. The server's certificate must be for `server`, the name or
+    /// address of the connection, without a port. The files are checked for changes at each new
+    /// connection.
     ///
     /// # Errors
-    /// Which file is of no use, and why.
+    /// Which file cannot be used, and why.
     pub fn read(files: Files, server: &str, warn: Warn) -> Result<Self, CertificateError> {
         let server = server.to_owned();
         let make =
@@ -66,18 +67,18 @@ impl Certificates {
         Ok(Self { seals: renewed(files, make, warn)? })
     }
 
-    /// What connections are put under TLS with.
+    /// The TLS configuration for connections.
     #[must_use]
     pub fn seals(&self) -> ClientSeals {
         Arc::clone(&self.seals)
     }
 }
 
-/// What a server with certificates puts connections under TLS with. `secrets`: clients that have the
-/// secret are served, too.
+/// A server's TLS configuration with certificates. `secrets`: clients with the secret are served as
+/// well.
 ///
 /// # Errors
-/// Which file is of no use, and why.
+/// Which file cannot be used, and why.
 pub fn server(files: Files, secrets: bool, warn: Warn) -> Result<ServerSeals, CertificateError> {
     let make = move |found: &seal::Certificates| {
         let server = seal::Server::with_certificates(found)?;
@@ -89,24 +90,24 @@ pub fn server(files: Files, secrets: bool, warn: Warn) -> Result<ServerSeals, Ce
 /// The first certificate in a PEM file, as DER.
 ///
 /// # Errors
-/// When there is none that can be read.
+/// When there is no valid one.
 pub fn read_certificate(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let text = read(path, "certificate", false)?;
-    seal::certificate_der(&text).map_err(|error| CertificateError(of_no_use(path, &error)))
+    seal::certificate_der(&text).map_err(|error| CertificateError(unusable(path, &error)))
 }
 
 /// The first private key in a PEM file, as DER.
 ///
 /// # Errors
-/// When there is none that can be read, or others may read it.
+/// When there is no valid one, or others may read the file.
 pub fn read_key(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let text = read(path, "key", true)?;
-    seal::key_der(&text).map_err(|error| CertificateError(of_no_use(path, &error)))
+    seal::key_der(&text).map_err(|error| CertificateError(unusable(path, &error)))
 }
 
 impl Files {
-    fn stamps(&self) -> [Option<Stamp>; 3] {
-        [&self.cert, &self.key, &self.ca].map(|path| Stamp::of(path))
+    fn stamps(&self) -> [Option<FileStamp>; 3] {
+        [&self.cert, &self.key, &self.ca].map(|path| FileStamp::of(path))
     }
 
     fn load(&self) -> Result<seal::Certificates, CertificateError> {
@@ -120,16 +121,16 @@ impl Files {
                 PemPart::Key => &self.key,
                 PemPart::Roots => &self.ca,
             };
-            CertificateError(of_no_use(path, &error))
+            CertificateError(unusable(path, &error))
         })
     }
 }
 
-fn of_no_use(path: &Path, error: &SetupError) -> String {
+fn unusable(path: &Path, error: &SetupError) -> String {
     format!("{} is of no use: {error}", path.display())
 }
 
-/// What is made of certificates, now and again whenever the files are others.
+/// A value derived from certificates, derived again whenever the files change.
 fn renewed<T: Clone + Send + 'static>(
     files: Files,
     make: impl Fn(&seal::Certificates) -> Result<T, SetupError> + Send + Sync + 'static,
@@ -142,26 +143,26 @@ fn renewed<T: Clone + Send + 'static>(
             CertificateError(format!("{cert} and {key} cannot be used together: {error}"))
         })
     };
-    // Looked at before they are read: what changes meanwhile is read again.
+    // Before the read: later changes cause another read.
     let stamps = files.stamps();
-    let kept = Mutex::new((stamps, load(&files)?));
+    let loaded = Mutex::new((stamps, load(&files)?));
     Ok(Arc::new(move || {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = files.stamps();
-        if stamps != kept.0 {
-            kept.0 = stamps;
+        if stamps != loaded.0 {
+            loaded.0 = stamps;
             match load(&files) {
-                Ok(made) => kept.1 = made,
+                Ok(made) => loaded.1 = made,
                 Err(error) => {
                     warn(&format!("{error}; the certificates that were read before stay in use"));
                 }
             }
         }
-        kept.1.clone()
+        loaded.1.clone()
     }))
 }
 
-/// A file's bytes; of a private one only if nobody else may read it.
+/// A file's bytes; a private file is read only if no other user may read it.
 fn read(path: &Path, what: &str, private: bool) -> Result<Vec<u8>, CertificateError> {
     let shown = path.display();
     let failed =

@@ -1,4 +1,4 @@
-//! What can go wrong, by what the caller can do about it.
+//! Errors, by the caller's remedy.
 
 use client::Refused;
 use std::fmt;
@@ -10,32 +10,32 @@ use wire::Status;
 /// Why a call failed.
 #[derive(Debug)]
 pub enum Error {
-    /// No connection within the time allowed, or it was lost and did not come back in time.
+    /// No connection within the connect timeout, or it was lost for longer than that.
     Unreachable {
-        /// Whom we tried.
+        /// The server's address.
         address: SocketAddr,
-        /// It answered, and did not let us in: it has as many connections as it takes.
+        /// The server refused the connection because it has its maximum.
         busy: bool,
     },
-    /// The handshake ended with a no, ours or the server's.
+    /// The handshake failed, because the server or the client refused.
     Refused {
-        /// Which server.
+        /// The server's address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: Refused,
     },
     /// The server refused one operation.
     Op {
         /// The operation's name.
         op: &'static str,
-        /// On what.
+        /// The operation's path.
         path: PathBuf,
-        /// Why.
+        /// The server's status.
         status: Status,
     },
-    /// This machine cannot run a ring (the driver that is wanted is forbidden or missing, no memory).
+    /// This machine cannot run a ring (the wanted driver is forbidden or missing, no memory).
     Ring(io::Error),
-    /// The volume was left by a clone of it.
+    /// A clone has left the volume.
     Left,
 }
 

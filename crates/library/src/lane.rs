@@ -1,7 +1,7 @@
-//! One client lane on the calling thread: a ring, a client, and the calls under way.
+//! One client lane on the calling thread: a ring, a client, and the calls in flight.
 //!
-//! It leaves paths to [`crate::session`]. Invariant: no answer is lost, and no call is under way for
-//! longer than the connect timeout while the server is away.
+//! Paths belong to [`crate::session`]. Invariant: no answer is lost, and while the server is away
+//! no call takes longer than the connect timeout.
 
 use crate::{ConnectOptions, Error, secret};
 use client::{Answer, Call, CallId, Client, Refused};
@@ -14,21 +14,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::{Attr, ClientUuid, Found, LaneId, Listing, RefusalReason, Status, Wire as _};
 
-/// Calls of one volume that may be under way together.
+/// The most calls of one volume in flight.
 const CALL_COUNT_MAX: usize = 64;
-/// Files of one volume that may be open together.
+/// The most open files of one volume.
 const HANDLE_COUNT_MAX: usize = 4096;
-/// How long one that nobody waits for looks for its server.
+/// The connect timeout of a volume that is dropped.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the time without a server is looked at.
-const LOOK_MS: u64 = 50;
+/// How often the time without a connection is checked.
+const CHECK_MS: u64 = 50;
 
-/// An answer that outlives its turn.
+/// An answer that is valid after its turn.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// What the client answered; its spans are void.
+    /// The client's answer; its spans are invalid.
     pub(crate) answer: Answer,
-    /// The bytes of its span, or of what it read.
+    /// The bytes of its span, or of the read.
     pub(crate) small: Vec<u8>,
 }
 
@@ -44,23 +44,23 @@ impl Reply {
         Listing::decode_all(&self.small).ok()
     }
 
-    /// What was found, of an answer that has that.
+    /// The found entries of an answer that has them.
     pub(crate) fn found(&self) -> Option<Found<'_>> {
         let Answer::Found(_) = self.answer else { return None };
         Found::decode_all(&self.small).ok()
     }
 }
 
-/// The core that the ring drives: the client, and the answers that came.
+/// The frontend that the ring drives: the client, and its answers.
 #[derive(Debug)]
-struct Face {
+struct Frontend {
     client: Client,
-    came: Vec<(CallId, Result<Answer, Status>, Vec<u8>)>,
+    arrived: Vec<(CallId, Result<Answer, Status>, Vec<u8>)>,
     away_since: Option<Mono>,
     now: Mono,
 }
 
-impl Core for Face {
+impl Core for Frontend {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         self.client.apply(turn, event);
     }
@@ -69,19 +69,19 @@ impl Core for Face {
         self.client.settle(turn);
         while let Some((id, result)) = self.client.next_answer() {
             let small = result.map_or(Vec::new(), |answer| small_of(&answer, turn));
-            self.came.push((id, result, small));
+            self.arrived.push((id, result, small));
         }
         self.now = turn.now.mono;
         if self.client.is_connected() {
             self.away_since = None;
         } else {
             self.away_since.get_or_insert(self.now);
-            turn.act(Action::WakeAt { at: self.now.after_ms(LOOK_MS) });
+            turn.act(Action::WakeAt { at: self.now.after_ms(CHECK_MS) });
         }
     }
 }
 
-/// The bytes behind an answer, which are of this turn.
+/// The bytes of an answer's span, which is valid in this turn.
 fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
     match answer {
         Answer::Target(span)
@@ -106,37 +106,37 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
     }
 }
 
-/// Why a call has no answer of the server.
+/// Why a call failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// The server's word.
+    /// The server's status.
     Status(Status),
-    /// There is no connection, and there was none for as long as may be; whether the server said that
-    /// it has too many.
+    /// There has been no connection for the connect timeout; `busy`: the server refused because it
+    /// has its maximum.
     Away { busy: bool },
-    /// The handshake ended with a no.
+    /// The handshake failed.
     Refused(Refused),
-    /// The ring itself is broken.
+    /// The ring failed.
     Ring(io::ErrorKind, String),
 }
 
-/// What comes of a call.
-pub(crate) type Answered = oneshot::Receiver<Result<Reply, Failure>>;
+/// The result of a call, when it is there.
+pub(crate) type PendingAnswer = oneshot::Receiver<Result<Reply, Failure>>;
 
-/// The lane.
+/// The client lane.
 pub(crate) struct ClientLane {
     ring: Ring,
-    face: Face,
+    frontend: Frontend,
     connect_timeout: Duration,
     call_last: u64,
-    /// Calls under way, and who is to be told.
+    /// Calls in flight, with the receivers of their results.
     calls: HashMap<CallId, oneshot::Sender<Result<Reply, Failure>>>,
-    /// Calls that wait for fewer being under way, oldest first.
+    /// Callers that wait until fewer calls are in flight, oldest first.
     queue: VecDeque<oneshot::Sender<()>>,
 }
 
 impl ClientLane {
-    /// A lane that connects in its next turns. `mailbox`: for being woken by other threads.
+    /// A lane that connects in its next turns. `mailbox`: for wakeups by other threads.
     pub(crate) fn new(options: &ConnectOptions, mailbox: Option<Mailbox>) -> Result<Self, Error> {
         let mut config = ring::Config::new(LaneId(0));
         config.driver = options.driver;
@@ -150,14 +150,15 @@ impl ClientLane {
         if let Some(path) = options.secret_file.clone() {
             config.read_secrets = Some(Arc::new(move || secret::read_all(&path).ok()));
         }
-        // What the client has to say about a lost connection, our errors say.
+        // Errors report a lost connection instead of log lines.
         config.say = Box::new(|_, _| {});
         let ring = Ring::new(config).map_err(Error::Ring)?;
         let client = Client::new(client_config(options).map_err(Error::Ring)?);
-        let face = Face { client, came: Vec::new(), away_since: None, now: Mono::default() };
+        let frontend =
+            Frontend { client, arrived: Vec::new(), away_since: None, now: Mono::default() };
         Ok(Self {
             ring,
-            face,
+            frontend,
             connect_timeout: options.connect_timeout,
             call_last: 0,
             calls: HashMap::new(),
@@ -165,28 +166,28 @@ impl ClientLane {
         })
     }
 
-    /// Whether the server lets our root act as root.
+    /// Whether the server trusts this client's root.
     pub(crate) const fn is_root_trusted(&self) -> bool {
-        self.face.client.is_root_trusted()
+        self.frontend.client.is_root_trusted()
     }
 
-    /// Whether nothing is changed through this export.
+    /// Whether the export is read-only.
     pub(crate) const fn is_read_only(&self) -> bool {
-        self.face.client.is_read_only()
+        self.frontend.client.is_read_only()
     }
 
-    /// The inode that is the root, once a Welcome has told it.
+    /// The export's root inode, once a Welcome was received.
     pub(crate) const fn root(&self) -> Option<wire::InodeNo> {
-        self.face.client.root()
+        self.frontend.client.root()
     }
 
-    /// The server's shape, once a Welcome has told it.
+    /// The server's map, once a Welcome was received.
     pub(crate) fn map(&self) -> Option<wire::Map> {
-        self.face.client.map()
+        self.frontend.client.map()
     }
 
-    /// Told when the next call may begin; `None`: now.
-    pub(crate) fn room(&mut self) -> Option<oneshot::Receiver<()>> {
+    /// Completes when the next call may begin; `None`: now.
+    pub(crate) fn permit(&mut self) -> Option<oneshot::Receiver<()>> {
         if self.calls.len() < CALL_COUNT_MAX {
             return None;
         }
@@ -195,37 +196,37 @@ impl ClientLane {
         Some(receiver)
     }
 
-    /// Begins a call, for which there is room.
-    pub(crate) fn begin(&mut self, call: &Call<'_>) -> Answered {
+    /// Begins a call; fewer than the maximum are in flight.
+    pub(crate) fn begin(&mut self, call: &Call<'_>) -> PendingAnswer {
         self.call_last += 1;
         let id = CallId(self.call_last);
         let (sender, receiver) = oneshot::channel();
         self.calls.insert(id, sender);
-        let face = &mut self.face;
+        let frontend = &mut self.frontend;
         self.ring.with(|turn| {
-            face.client.call(turn, id, *call);
-            // Sent now: the next turn sleeps until something happens.
-            face.settle(turn);
+            frontend.client.call(turn, id, *call);
+            // Sent now: the next turn sleeps until an event.
+            frontend.settle(turn);
         });
         receiver
     }
 
-    /// Hands out the answers that came; if there were none, sleeps until something happens. When there
-    /// is no connection for too long, all calls fail; so they do when the ring is broken, and then
-    /// nothing will ever happen again: `false`.
+    /// Delivers the answers that arrived; if there are none, sleeps until an event. When there is
+    /// no connection for too long, all calls fail. When the ring fails, all calls fail and there
+    /// will be no further event: `false`.
     pub(crate) fn turn(&mut self) -> bool {
         if self.take_answers() {
             return true;
         }
         if !self.calls.is_empty() && self.is_away() {
-            let client = &self.face.client;
-            let busy = client.turned_away() == Some(RefusalReason::Busy);
+            let client = &self.frontend.client;
+            let busy = client.temporary_refusal() == Some(RefusalReason::Busy);
             let away = Failure::Away { busy };
-            let failure = client.waits_for().map_or(away, Failure::Refused);
+            let failure = client.certificate_refusal().map_or(away, Failure::Refused);
             self.fail(&failure);
             return true;
         }
-        match self.ring.turn(&mut self.face) {
+        match self.ring.turn(&mut self.frontend) {
             Ok(_) => {
                 self.take_answers();
                 true
@@ -239,40 +240,40 @@ impl ClientLane {
 
     fn fail(&mut self, failure: &Failure) {
         for (_, caller) in self.calls.drain() {
-            // Who does not wait any more need not be told.
+            // The caller may have given up waiting.
             drop(caller.send(Err(failure.clone())));
         }
-        self.let_begin();
+        self.admit_waiting();
     }
 
-    /// Puts bytes where the ring can send them from.
+    /// Copies bytes to a buffer of the ring.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<Bulk, Error> {
         let full = || Error::Ring(io::Error::new(io::ErrorKind::OutOfMemory, "no buffer free"));
         self.ring.bulk_of(bytes).ok_or_else(full)
     }
 
-    /// PrivilegedBits such bytes back.
+    /// Releases such a buffer.
     pub(crate) fn release(&mut self, bulk: Bulk) {
         self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
     }
 
-    /// From here on a server that is away is given up soon.
-    pub(crate) fn hurry(&mut self) {
+    /// From now on an absent server is given up soon.
+    pub(crate) fn shorten_timeout(&mut self) {
         self.connect_timeout = self.connect_timeout.min(LEAVE_TIMEOUT);
-        // It may be back by now: the time counts from the next look.
-        self.face.away_since = None;
+        // The server may be back by now: the timeout starts again.
+        self.frontend.away_since = None;
     }
 
-    /// What people must be told since the last time.
+    /// The reports since the last call.
     pub(crate) fn take_reports(&mut self) -> Vec<client::Report> {
-        self.face.client.take_reports()
+        self.frontend.client.take_reports()
     }
 
-    /// Whether any came.
+    /// Delivers answers; whether there were any.
     fn take_answers(&mut self) -> bool {
-        let came = !self.face.came.is_empty();
-        let refusal = self.face.client.refusal();
-        for (id, result, mut small) in self.face.came.drain(..) {
+        let arrived = !self.frontend.arrived.is_empty();
+        let refusal = self.frontend.client.refusal();
+        for (id, result, mut small) in self.frontend.arrived.drain(..) {
             if let Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) = result {
                 small.extend_from_slice(self.ring.bulk_bytes(bulk));
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
@@ -282,22 +283,22 @@ impl ClientLane {
             let fail = |status| refusal.map_or(Failure::Status(status), Failure::Refused);
             drop(caller.send(result.map_err(fail)));
         }
-        self.let_begin();
-        came
+        self.admit_waiting();
+        arrived
     }
 
-    /// Tells those that wait for room.
-    fn let_begin(&mut self) {
-        let room = CALL_COUNT_MAX.saturating_sub(self.calls.len());
-        for waiting in self.queue.drain(..room.min(self.queue.len())) {
-            // Whoever waited and is gone needs no room.
+    /// Lets waiting callers begin their calls.
+    fn admit_waiting(&mut self) {
+        let free_count = CALL_COUNT_MAX.saturating_sub(self.calls.len());
+        for waiting in self.queue.drain(..free_count.min(self.queue.len())) {
+            // The caller may have given up waiting.
             waiting.send(()).ok();
         }
     }
 
     fn is_away(&self) -> bool {
-        let Some(since) = self.face.away_since else { return false };
-        Duration::from_nanos(self.face.now.since_ns(since)) >= self.connect_timeout
+        let Some(since) = self.frontend.away_since else { return false };
+        Duration::from_nanos(self.frontend.now.since_ns(since)) >= self.connect_timeout
     }
 }
 
@@ -339,8 +340,8 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// The first 32 hexadecimal digits of a file as 16 bytes; zeros where there is no such file. The
-/// host's id is in `/etc/machine-id`, its boot's in `/proc/sys/kernel/random/boot_id`.
+/// The first 32 hexadecimal digits of a file as 16 bytes; zeros without a file. `/etc/machine-id`
+/// has the host's id, `/proc/sys/kernel/random/boot_id` that of its boot.
 #[must_use]
 pub fn hex_file(path: &str) -> [u8; 16] {
     let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `library`: files of a lanefs server without a mount, for Rust programs. Calls of a [`Volume`] block;
-//! those of a [`nonblocking::Volume`] are futures.
+//! `library`: files of a lanefs server without a mount, for Rust programs. Calls of a [`Volume`]
+//! block; those of a [`nonblocking::Volume`] are futures.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), library::Error> {
@@ -25,10 +25,11 @@
 //! volume.write_stride(&file, column, &[0; 8 * 64])?;
 //! # Ok(()) }
 //! ```
-//! It joins `client` (what to ask) with `ring` (how it travels), on the calling thread or on one of its
-//! own, neither of them pinned. It leaves formatting, local files and retry by people to its callers. Invariant:
-//! one [`Volume`] is one client of the server; what a method has returned survives the server's
-//! crash while the volume lives, and is durable once [`Volume::sync`] or [`Volume::leave`] returned.
+//! It joins `client` (the protocol) with `ring` (the transport), on the calling thread or on a
+//! thread of its own; neither is pinned. Formatting, local files and retries by people belong to
+//! its callers. Invariant: one [`Volume`] is one client of the server; a change whose method has
+//! returned survives the server's crash while the volume lives, and is durable once
+//! [`Volume::sync`] or [`Volume::leave`] returned.
 #![forbid(unsafe_code)]
 
 pub mod certificates;
@@ -47,10 +48,12 @@ pub use certificates::Certificates;
 pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
-pub use on_disk::Stamp;
+pub use on_disk::FileStamp;
 pub use options::{ConnectOptions, Identity};
 pub use ring::{DriverChoice, DriverKind, Sealing};
-pub use session::{Export, Fit, FoundEntry, ListRead, NewExport, Removed, Search, Stride, Wanted};
+pub use session::{
+    Export, Fit, FoundEntry, ListRead, NewExport, Removal, Search, SearchOptions, Stride,
+};
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;
 pub use wire::{

@@ -10,17 +10,17 @@
 //! volume.leave().await
 //! # }
 //! ```
-//! A volume is a thread with a ring of its own, on which all operations of all its clones run side by
-//! side; its futures only wait for them. So a future that is dropped gives up waiting, not what it has
-//! begun. Operations begin when their futures are first polled, and those that are begun together may
-//! be done in any order.
+//! A volume is a thread with its own ring, on which all operations of all its clones run
+//! concurrently; the futures only wait for them. So dropping a future does not cancel an operation
+//! that has begun. Operations begin when their futures are first polled, and those that are begun
+//! together may be executed in any order.
 
 mod runner;
 
 use crate::{
     Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
-    ListRead, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats,
-    Stride, Wanted,
+    ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Space,
+    Special, Stats, Stride,
 };
 use runner::Runner;
 use std::ffi::{OsStr, OsString};
@@ -28,28 +28,28 @@ use std::path::Path;
 use std::sync::Arc;
 use wire::{Map, Pattern, Predicate};
 
-/// A connection to a file system, whose calls are futures. Clones are the same connection, which may
-/// be used by several threads.
+/// A connection to a file system, whose calls are futures. Clones share the connection; several
+/// threads may use it.
 ///
-/// Errors are those of the method of the same name of [`crate::Volume`]; [`Error::Left`] besides, once
-/// a clone has [left](Self::leave).
+/// Errors are those of the method of the same name of [`crate::Volume`]; [`Error::Left`] besides,
+/// once a clone has [left](Self::leave).
 #[derive(Clone)]
 pub struct Volume {
     runner: Arc<Runner>,
 }
 
 impl Volume {
-    /// Connects, proves the secret both ways and waits for the welcome.
+    /// Connects, with mutual proof of the secret, and waits for the Welcome.
     ///
     /// # Errors
-    /// As [`crate::Volume::connect`]; [`Error::Ring`] when there is no thread to be had.
+    /// As [`crate::Volume::connect`]; [`Error::Ring`] when no thread can be started.
     pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let runner = Runner::start(options)?;
         runner.run(|session| async move { session.connect().await }).await?;
         Ok(Self { runner: Arc::new(runner) })
     }
 
-    /// Whether root acts as root through this export; otherwise it is nobody.
+    /// Whether root acts as root through this export; otherwise the server maps it to nobody.
     ///
     /// # Errors
     /// [`Error::Left`].
@@ -57,7 +57,7 @@ impl Volume {
         self.runner.run(|session| async move { Ok(session.is_root_trusted()) }).await
     }
 
-    /// What a path leads to; a symbolic link at its end is followed.
+    /// The attributes of a path; a symbolic link at its end is followed.
     ///
     /// # Errors
     /// As [`crate::Volume::stat`].
@@ -66,7 +66,7 @@ impl Volume {
         self.runner.run(|session| async move { session.stat(&path).await }).await
     }
 
-    /// What a path names; a symbolic link at its end is itself the answer, unless the path ends
+    /// The attributes of a path; a symbolic link at its end is not followed, unless the path ends
     /// in a slash.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Volume {
         self.runner.run(|session| async move { session.lstat(&path).await }).await
     }
 
-    /// Starts listing a directory; [`Self::next_entries`] goes on.
+    /// Starts listing a directory; [`Self::next_entries`] continues.
     ///
     /// # Errors
     /// As [`crate::Volume::read_dir`].
@@ -85,8 +85,8 @@ impl Volume {
         self.runner.run(|session| async move { session.read_dir(&path).await }).await
     }
 
-    /// The next entries of a directory, none at its end. A future that is dropped leaves `dir` where
-    /// it was.
+    /// The next entries of a directory, none at its end. If the future is dropped, `dir` does not
+    /// change.
     ///
     /// # Errors
     /// As [`crate::Volume::next_entries`].
@@ -101,24 +101,25 @@ impl Volume {
         Ok(entries)
     }
 
-    /// What fits among the next entries, often nothing; `None` behind the last. A future that is
-    /// dropped leaves `search` where it was.
+    /// The matches among the next entries, often none; `None` at the end. If the future is dropped,
+    /// `search` does not change.
     ///
     /// # Errors
     /// As [`crate::Volume::search`].
     pub async fn search(
         &self,
         search: &mut Search,
-        wanted: &Wanted<'_>,
+        wanted: &SearchOptions<'_>,
     ) -> Result<Option<Vec<FoundEntry>>, Error> {
         let mut at = search.clone();
-        let Wanted { predicate, attrs, directories } = *wanted;
+        let SearchOptions { predicate, attrs, directories } = *wanted;
         let name = predicate.name.map(|pattern| pattern.bytes().to_vec());
         let rest = Predicate { name: None, ..predicate };
         let found = self.runner.run(move |session| async move {
-            // It was a pattern before.
+            // The pattern was valid before.
             let name = name.as_deref().and_then(|name| Pattern::new(name).ok());
-            let wanted = Wanted { predicate: Predicate { name, ..rest }, attrs, directories };
+            let wanted =
+                SearchOptions { predicate: Predicate { name, ..rest }, attrs, directories };
             let found = session.search(&mut at, &wanted).await?;
             Ok((at, found))
         });
@@ -136,8 +137,8 @@ impl Volume {
         self.runner.run(move |session| async move { session.open(&path, open_for).await }).await
     }
 
-    /// Opens a file for writing, making it with `mode` (less the identity's umask) if need be.
-    /// Symbolic links are followed unless `exclusive`, which refuses whatever exists.
+    /// Opens a file for writing, creating it with `mode` (less the identity's umask) if it does not
+    /// exist. Symbolic links are followed unless `exclusive`, which refuses any existing name.
     ///
     /// # Errors
     /// As [`crate::Volume::create`].
@@ -148,7 +149,7 @@ impl Volume {
         exclusive: bool,
     ) -> Result<File, Error> {
         let path = path.as_ref().to_path_buf();
-        let create = move |session: runner::Here| async move {
+        let create = move |session: runner::LocalSession| async move {
             session.create(&path, mode, exclusive).await
         };
         self.runner.run(create).await
@@ -163,7 +164,8 @@ impl Volume {
         self.runner.run(move |session| async move { session.read_at(&file, piece).await }).await
     }
 
-    /// Reads several pieces at once; their bytes in the same order, shorter at the file's end.
+    /// Reads several pieces at once; returns their bytes in the same order, shorter at the file's
+    /// end.
     ///
     /// # Errors
     /// As [`crate::Volume::read_pieces`].
@@ -183,7 +185,7 @@ impl Volume {
         bytes: impl Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let (file, bytes) = (file.same(), bytes.into());
-        let write = move |session: runner::Here| async move {
+        let write = move |session: runner::LocalSession| async move {
             session.write_at(&file, file_offset, &bytes).await
         };
         self.runner.run(write).await
@@ -200,7 +202,7 @@ impl Volume {
         pieces: Vec<(u64, Vec<u8>)>,
     ) -> Result<(), Error> {
         let file = file.same();
-        let write = move |session: runner::Here| async move {
+        let write = move |session: runner::LocalSession| async move {
             let pieces: Vec<(u64, &[u8])> =
                 pieces.iter().map(|(file_offset, bytes)| (*file_offset, &bytes[..])).collect();
             session.write_pieces(&file, &pieces).await
@@ -217,7 +219,7 @@ impl Volume {
         self.runner.run(|session| async move { session.read_list(&file, &pieces).await }).await
     }
 
-    /// As [`Self::read_list`], of pieces in equal distances.
+    /// As [`Self::read_list`], for equidistant pieces.
     ///
     /// # Errors
     /// As [`crate::Volume::read_list`].
@@ -226,7 +228,7 @@ impl Volume {
         self.read_list(file, &pieces).await
     }
 
-    /// Writes many pieces in one exchange; `bytes` are those of all pieces, one behind the other.
+    /// Writes many pieces in one exchange; `bytes` are those of all pieces, concatenated.
     ///
     /// # Errors
     /// As [`crate::Volume::write_list`].
@@ -237,13 +239,13 @@ impl Volume {
         bytes: impl Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let (file, pieces, bytes) = (file.same(), pieces.to_vec(), bytes.into());
-        let write = move |session: runner::Here| async move {
+        let write = move |session: runner::LocalSession| async move {
             session.write_list(&file, &pieces, &bytes).await
         };
         self.runner.run(write).await
     }
 
-    /// As [`Self::write_list`], to pieces in equal distances.
+    /// As [`Self::write_list`], for equidistant pieces.
     ///
     /// # Errors
     /// As [`crate::Volume::write_list`].
@@ -257,18 +259,19 @@ impl Volume {
         self.write_list(file, &pieces, bytes).await
     }
 
-    /// Sets the size of a file that is open for writing; what is new reads as zeros.
+    /// Sets the size of a file that is open for writing; a longer file is extended with zeros.
     ///
     /// # Errors
     /// As [`crate::Volume::truncate`].
     pub async fn truncate(&self, file: &File, size_bytes: u64) -> Result<(), Error> {
         let file = file.same();
-        let cut =
-            move |session: runner::Here| async move { session.truncate(&file, size_bytes).await };
+        let cut = move |session: runner::LocalSession| async move {
+            session.truncate(&file, size_bytes).await
+        };
         self.runner.run(cut).await
     }
 
-    /// Waits until what was done to an open file, by anybody, is durable: names, attributes,
+    /// Waits until all changes to an open file, from any client, are durable: names, attributes,
     /// contents.
     ///
     /// # Errors
@@ -278,8 +281,8 @@ impl Volume {
         self.runner.run(|session| async move { session.sync_file(&file).await }).await
     }
 
-    /// Closes a file. Its size is settled at the metadata shard behind it, once what was written is
-    /// durable; [`Self::sync`] and [`Self::leave`] wait for that.
+    /// Closes a file. The metadata shard learns its size later, when the contents are durable;
+    /// [`Self::sync`] and [`Self::leave`] wait for that.
     ///
     /// # Errors
     /// As [`crate::Volume::close`].
@@ -296,7 +299,7 @@ impl Volume {
         self.runner.run(move |session| async move { session.mkdir(&path, mode).await }).await
     }
 
-    /// Removes a name of something that is no directory. Who has it open keeps it.
+    /// Removes a name of a non-directory. Open handles remain valid.
     ///
     /// # Errors
     /// As [`crate::Volume::unlink`].
@@ -314,7 +317,7 @@ impl Volume {
         self.runner.run(|session| async move { session.rmdir(&path).await }).await
     }
 
-    /// Moves a name, over an existing one if need be.
+    /// Renames a file or directory, replacing an existing one.
     ///
     /// # Errors
     /// As [`crate::Volume::rename`].
@@ -336,7 +339,7 @@ impl Volume {
         self.runner.run(|session| async move { session.symlink(&to, &path).await }).await
     }
 
-    /// Makes a fifo, socket or device. Devices are root's to make.
+    /// Makes a fifo, socket or device. Only root may make devices.
     ///
     /// # Errors
     /// As [`crate::Volume::mknod`].
@@ -345,7 +348,7 @@ impl Volume {
         self.runner.run(move |session| async move { session.mknod(&path, &special).await }).await
     }
 
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// As [`crate::Volume::readlink`].
@@ -365,12 +368,13 @@ impl Volume {
         set: &SetAttr,
     ) -> Result<Attr, Error> {
         let (path, set) = (path.as_ref().to_path_buf(), *set);
-        let change =
-            move |session: runner::Here| async move { session.set_attr(inode, &path, &set).await };
+        let change = move |session: runner::LocalSession| async move {
+            session.set_attr(inode, &path, &set).await
+        };
         self.runner.run(change).await
     }
 
-    /// PrivilegedBits a file that is no directory a further name.
+    /// Makes a further name for a non-directory.
     ///
     /// # Errors
     /// As [`crate::Volume::link`].
@@ -379,8 +383,7 @@ impl Volume {
         self.runner.run(move |session| async move { session.link(inode, &path).await }).await
     }
 
-    /// Waits until everything that was done through this volume, by operations that have ended, is
-    /// durable.
+    /// Waits until all changes through this volume, by operations that have ended, are durable.
     ///
     /// # Errors
     /// As [`crate::Volume::sync`].
@@ -388,7 +391,7 @@ impl Volume {
         self.runner.run(|session| async move { session.sync().await }).await
     }
 
-    /// Waits until all that anybody was answered, at any shard, is durable.
+    /// Waits until all changes that any shard has answered are durable.
     ///
     /// # Errors
     /// As [`crate::Volume::sync_server`].
@@ -412,7 +415,7 @@ impl Volume {
         self.runner.run(|session| async move { session.stats().await }).await
     }
 
-    /// The server's shape: its lanes and shards.
+    /// The server's map: its lanes and shards.
     ///
     /// # Errors
     /// [`Error::Left`].
@@ -420,7 +423,7 @@ impl Volume {
         self.runner.run(|session| async move { Ok(session.map()) }).await
     }
 
-    /// All that can be mounted, in the order of names.
+    /// All exports, in the order of names.
     ///
     /// # Errors
     /// As [`crate::Volume::exports`].
@@ -428,15 +431,15 @@ impl Volume {
         self.runner.run(|session| async move { session.exports().await }).await
     }
 
-    /// Asks about an inspection of the store, as [`crate::Volume::inspect`].
+    /// Controls an inspection of the store, as [`crate::Volume::inspect`].
     ///
     /// # Errors
     /// As [`crate::Volume::inspect`].
-    pub async fn inspect(&self, ask: Inspect) -> Result<(Vec<u8>, bool), Error> {
-        self.runner.run(move |session| async move { session.inspect(ask).await }).await
+    pub async fn inspect(&self, request: Inspect) -> Result<(Vec<u8>, bool), Error> {
+        self.runner.run(move |session| async move { session.inspect(request).await }).await
     }
 
-    /// Lets changes of all clients wait, as [`crate::Volume::freeze`].
+    /// Delays changes of all clients, as [`crate::Volume::freeze`].
     ///
     /// # Errors
     /// As [`crate::Volume::freeze`].
@@ -444,30 +447,30 @@ impl Volume {
         self.runner.run(move |session| async move { session.freeze(lease_ms).await }).await
     }
 
-    /// Defines an export; it is durable, and every lane of the server knows it.
+    /// Defines an export, durably, at every lane of the server.
     ///
     /// # Errors
     /// As [`crate::Volume::add_export`].
     pub async fn add_export(&self, new: &NewExport<'_>) -> Result<(), Error> {
         let (name, path) = (new.name.to_owned(), new.path.to_path_buf());
         let NewExport { read_only, squash, replace, .. } = *new;
-        let add = move |session: runner::Here| async move {
+        let add = move |session: runner::LocalSession| async move {
             let new = NewExport { name: &name, path: &path, read_only, squash, replace };
             session.add_export(&new).await
         };
         self.runner.run(add).await
     }
 
-    /// Takes an export away. Who has it mounted is refused from the next request on.
+    /// Removes an export. Requests through it are refused from then on.
     ///
     /// # Errors
     /// As [`crate::Volume::remove_export`].
-    pub async fn remove_export(&self, name: &str) -> Result<Removed, Error> {
+    pub async fn remove_export(&self, name: &str) -> Result<Removal, Error> {
         let name = name.to_owned();
         self.runner.run(|session| async move { session.remove_export(&name).await }).await
     }
 
-    /// Whether nothing is changed through this export.
+    /// Whether the export is read-only.
     ///
     /// # Errors
     /// [`Error::Left`].
@@ -475,7 +478,7 @@ impl Volume {
         self.runner.run(|session| async move { Ok(session.is_read_only()) }).await
     }
 
-    /// The inode that is the root of this export.
+    /// The export's root inode.
     ///
     /// # Errors
     /// [`Error::Left`].
@@ -483,7 +486,7 @@ impl Volume {
         self.runner.run(|session| async move { Ok(session.root()) }).await
     }
 
-    /// What people must be told since the last time: promises that could not be kept.
+    /// The reports of broken promises since the last call.
     ///
     /// # Errors
     /// [`Error::Left`].
@@ -491,9 +494,9 @@ impl Volume {
         self.runner.run(|session| async move { Ok(session.take_reports()) }).await
     }
 
-    /// Ends in order, for all clones: waits until everything that was done is durable, and has the
-    /// server forget this client. Operations that are under way end first; what is begun later fails.
-    /// When the last clone is dropped the same is done, but nobody is told how it went.
+    /// Ends in order, for all clones: waits until all changes are durable, and ends the sessions at
+    /// the server. Operations in flight end first; later ones fail. Dropping the last clone does
+    /// the same, but the result is lost.
     ///
     /// # Errors
     /// As [`crate::Volume::leave`].

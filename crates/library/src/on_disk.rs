@@ -1,20 +1,20 @@
-//! Files that a process keeps: opened without waiting, and compared with what they were.
+//! Files of a running process: opened without blocking, and checked for changes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// A file for reading. A FIFO in its place is not waited for: what is no regular file is the caller's to refuse.
+/// Opens a file for reading. A FIFO in its place does not block; the caller refuses special files.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)
 }
 
-/// Which file a path led to, and its state then, without reading it: another one where it was replaced or
-/// changed.
+/// The identity and state of the file at a path, without reading it: a replaced or changed file has
+/// another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stamp {
+pub struct FileStamp {
     device: u64,
     inode: u64,
     size_bytes: u64,
@@ -23,8 +23,8 @@ pub struct Stamp {
     changed_at: (i64, i64),
 }
 
-impl Stamp {
-    /// `None` where nothing is, or nothing can be seen.
+impl FileStamp {
+    /// `None` if there is no file, or it is not accessible.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;

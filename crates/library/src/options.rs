@@ -1,4 +1,4 @@
-//! Whom to connect to, and as whom.
+//! The server to connect to, and the credentials.
 
 use crate::Certificates;
 use ring::{DriverChoice, Sealing};
@@ -7,36 +7,36 @@ use std::path::PathBuf;
 use std::time::Duration;
 use wire::{Purpose, Secret};
 
-/// How to reach a volume.
+/// The options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The server.
     pub address: SocketAddr,
-    /// The secret it shares with us: the store's, or the export's own.
+    /// The shared secret: the store's, or the export's own.
     pub secret: Secret,
-    /// The file that it is from: read again when the server refuses what we hold, so that a new secret is
-    /// taken up when it lies there. `None`: the secret stays what it is.
+    /// The secret's file: read again when the server refuses the secret, so that a new secret is
+    /// used as soon as the file has it. `None`: the secret does not change.
     pub secret_file: Option<PathBuf>,
-    /// The export wanted; empty for the default one.
+    /// The export; empty for the default one.
     pub export: String,
-    /// What for: [`Purpose::Administer`] is for [`crate::Volume::exports`] and its peer lanes.
+    /// The purpose: [`Purpose::Administer`] is for [`crate::Volume::exports`] and related methods.
     pub purpose: Purpose,
-    /// As whom operations are done.
+    /// The identity of operations.
     pub identity: Identity,
-    /// How long a first or lost connection may take to be there.
+    /// How long a connection may take, at first or after a loss.
     pub connect_timeout: Duration,
-    /// What the volume reaches the kernel through: io_uring where this process may use it, else epoll
-    /// ([`DriverChoice::Auto`]), or the one that is named.
+    /// The driver of the ring: io_uring where this process may use it, else epoll
+    /// ([`DriverChoice::Auto`]), or a chosen one.
     pub driver: DriverChoice,
-    /// Whether connections are under TLS: where the address is not loopback ([`Sealing::Auto`]), always
-    /// or never. Where the server is of another mind, the handshake is refused.
+    /// Whether connections use TLS: if the address is not loopback ([`Sealing::Auto`]), always or
+    /// never. If the server is configured otherwise, it refuses the handshake.
     pub sealing: Sealing,
-    /// Certificates instead of the secret, which is not looked at then; all connections are under TLS.
+    /// Certificates, which replace the secret; all connections use TLS then.
     pub certificates: Option<Certificates>,
 }
 
 impl ConnectOptions {
-    /// The same by certificate, without a secret.
+    /// Options with certificates, without a secret.
     #[must_use]
     pub fn certified(address: SocketAddr, certificates: Certificates) -> Self {
         let sealing = Sealing::All;
@@ -44,7 +44,8 @@ impl ConnectOptions {
         Self { sealing, certificates, ..Self::new(address, Secret::certified()) }
     }
 
-    /// The default export of a server, as this process's user, with ten seconds of patience.
+    /// Options for the default export of a server, as this process's user, with a timeout of ten
+    /// seconds.
     #[must_use]
     pub fn new(address: SocketAddr, secret: Secret) -> Self {
         Self {
@@ -69,9 +70,9 @@ pub struct Identity {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// Permission bits that what it makes does not get, unless the directory has a default ACL.
+    /// The umask for new files, unless the directory has a default ACL.
     pub umask: u32,
-    /// Supplementary group ids, 4 bytes little-endian each, as they travel.
+    /// Supplementary group ids, 4 bytes little-endian each, as in requests.
     groups: Vec<u8>,
 }
 
@@ -99,7 +100,7 @@ impl Identity {
     }
 }
 
-/// The umask, read where reading does not set it: other threads make files meanwhile.
+/// The umask, read without setting it: other threads may create files meanwhile.
 fn umask_of_process() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));

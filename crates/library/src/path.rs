@@ -1,4 +1,4 @@
-//! Paths within a volume: absolute or not, they start at its root.
+//! Paths within a volume: all of them start at its root.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,14 +14,14 @@ pub(crate) enum Step {
 }
 
 /// The steps of a path, last one first, so that they are popped in order. Empty names and `.` are
-/// no steps.
+/// skipped.
 pub(crate) fn steps(path: &[u8]) -> Vec<Step> {
     let names = path.split(|byte| *byte == b'/').rev();
     let names = names.filter(|name| !name.is_empty() && *name != b".");
     names.map(|name| if name == b".." { Step::Up } else { Step::Down(name.to_vec()) }).collect()
 }
 
-/// Whether the path says that it names a directory (`x/`, `x/.`).
+/// Whether the path must be a directory (`x/`, `x/.`).
 pub(crate) fn wants_directory(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.ends_with(b"/") || bytes.ends_with(b"/.")
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_come_last_first_without_noise() {
+    fn steps_are_reversed_and_empty_names_skipped() {
         let down = |name: &str| Step::Down(name.as_bytes().to_vec());
         assert_eq!(steps(b"//a/./b/../c/"), vec![down("c"), Step::Up, down("b"), down("a")]);
         assert!(steps(b"/").is_empty());

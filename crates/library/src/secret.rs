@@ -1,5 +1,5 @@
-//! The file system's secret on disk: where it is looked for, and when it is refused. A file has one secret, or
-//! two while it is changed: the current one first, then the earlier one.
+//! The file system's secret on disk: its places, and when it is refused. A file has one secret, or
+//! two while it is being changed: the current one first, then the earlier one.
 //!
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
@@ -13,10 +13,10 @@ use wire::{Credential, Secret, Secrets};
 
 const SECRET_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
-/// What the secret of an export begins with: it opens that and nothing else.
+/// The prefix of an export's secret, which grants access to that export only.
 const EXPORT_PREFIX: &str = "export:";
 
-/// Why there is no secret, in a line for people that says what to do.
+/// Why there is no secret, in a line for people with the remedy.
 #[derive(Debug)]
 pub struct SecretError {
     line: String,
@@ -32,7 +32,7 @@ impl SecretError {
         Self { line: format!("{what}: {error}"), kind: error.kind() }
     }
 
-    /// [`io::ErrorKind::NotFound`] where there is no such file.
+    /// [`io::ErrorKind::NotFound`] without a file.
     #[must_use]
     pub const fn kind(&self) -> io::ErrorKind {
         self.kind
@@ -47,14 +47,14 @@ impl fmt::Display for SecretError {
 
 impl std::error::Error for SecretError {}
 
-/// Where a host's secret is, for what its root mounts and runs.
+/// The host's secret, for root's mounts and processes.
 const OF_HOST: &str = "/etc/lanefs/secret";
 
-/// Where a secret is looked for.
+/// The places of a secret.
 struct Places {
-    /// In this order; at least one.
+    /// In the order of search; at least one.
     paths: Vec<PathBuf>,
-    /// Somebody said which one it is.
+    /// The place was named by an option or the environment.
     named: bool,
 }
 
@@ -65,7 +65,7 @@ impl Places {
         if let Some(path) = named.or_else(|| from("LANEFS_SECRET_FILE").map(PathBuf::from)) {
             return Self { paths: vec![path], named: true };
         }
-        // Without $HOME the password database knows it.
+        // Without $HOME the password database has it.
         let home = || std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
         let folder = from("XDG_CONFIG_HOME").map(PathBuf::from);
         let folder = folder.or_else(|| Some(home()?.join(".config")));
@@ -74,7 +74,7 @@ impl Places {
         Self { paths, named: false }
     }
 
-    /// The first one where something is that this user may open.
+    /// The first place with a file that this user may open.
     fn find(&self) -> Option<PathBuf> {
         let found = self.paths.iter().find(|path| match path.symlink_metadata() {
             Ok(_) if *path == Path::new(OF_HOST) => on_disk::open(path).is_ok(),
@@ -83,7 +83,7 @@ impl Places {
         found.cloned()
     }
 
-    /// What is said where there is none.
+    /// The error without a file.
     fn none(&self) -> SecretError {
         let shown = |path: &PathBuf| {
             let opened = on_disk::open(path);
@@ -101,12 +101,13 @@ impl Places {
     }
 }
 
-/// Where the secret is: `wanted`, else `$LANEFS_SECRET_FILE`, else the first that is there of `lanefs/secret` in
-/// the user's configuration folder (`$XDG_CONFIG_HOME`, else `.config` in `$HOME`, else in the home
-/// directory that the password database has) and `/etc/lanefs/secret`. One that was named is not looked at.
+/// The path of the secret: `wanted`, else `$LANEFS_SECRET_FILE`, else the first existing one of
+/// `lanefs/secret` in the user's configuration folder (`$XDG_CONFIG_HOME`, else `.config` in
+/// `$HOME`, else in the home directory of the password database) and `/etc/lanefs/secret`. A named
+/// one is not checked.
 ///
 /// # Errors
-/// With [`SecretError::kind`] `NotFound` when nothing is at any of these; it names them.
+/// With [`SecretError::kind`] `NotFound` when no place has a file; the error names the places.
 pub fn path(wanted: Option<&Path>) -> Result<PathBuf, SecretError> {
     let mut places = Places::of(wanted);
     if places.named {
@@ -115,7 +116,7 @@ pub fn path(wanted: Option<&Path>) -> Result<PathBuf, SecretError> {
     places.find().ok_or_else(|| places.none())
 }
 
-/// The same for a server: where there is none, the first of these places, for one to be made.
+/// The same for a server: without a file, the first place, for a new one.
 #[must_use]
 pub fn path_or_new(wanted: Option<&Path>) -> PathBuf {
     let mut places = Places::of(wanted);
@@ -123,8 +124,7 @@ pub fn path_or_new(wanted: Option<&Path>) -> PathBuf {
     found.unwrap_or_else(|| places.paths.remove(0))
 }
 
-/// The secret in `path`, a file that its owner alone may read and that has what [`text_of`] says; of two the
-/// current one.
+/// The current secret in `path`, a file in the format of [`text_of`] that only its owner may read.
 ///
 /// # Errors
 /// As [`read_all`].
@@ -135,16 +135,16 @@ pub fn read(path: &Path) -> Result<Secret, SecretError> {
 /// All secrets in such a file.
 ///
 /// # Errors
-/// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be read, is no regular
-/// file, is open to others, or is no secret.
+/// With [`SecretError::kind`] `NotFound` without a file; when it cannot be read, is no regular
+/// file, is open to others, or has no valid secret.
 pub fn read_all(path: &Path) -> Result<Secrets, SecretError> {
     read_open(path, &open(path)?)
 }
 
-/// The file of a secret, open for reading.
+/// Opens the file of a secret for reading.
 ///
 /// # Errors
-/// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be opened.
+/// With [`SecretError::kind`] `NotFound` without a file; when it cannot be opened.
 pub fn open(path: &Path) -> Result<File, SecretError> {
     match on_disk::open(path) {
         Ok(file) => Ok(file),
@@ -180,7 +180,7 @@ pub fn read_open(path: &Path, file: &File) -> Result<Secrets, SecretError> {
     })
 }
 
-/// One secret, or two different ones that open the same, the current one first.
+/// One secret, or two different ones for the same credential, the current one first.
 fn of_lines(text: &str) -> Option<Secrets> {
     let mut lines = text.trim_end().lines();
     let current = of_text(lines.next()?)?;
@@ -195,7 +195,7 @@ fn of_lines(text: &str) -> Option<Secrets> {
     }
 }
 
-/// Why something that nobody else may know is not read from a file.
+/// Why a file is not private, if it is not.
 pub(crate) fn why_not_private(metadata: &Metadata, what: &str, path: &Path) -> Option<String> {
     let shown = path.display();
     if !metadata.is_file() {
@@ -206,26 +206,26 @@ pub(crate) fn why_not_private(metadata: &Metadata, what: &str, path: &Path) -> O
     (mode & 0o077 != 0).then_some(line)
 }
 
-/// What a file has that holds this secret: 64 hexadecimal digits, behind `export:` if it opens one export
-/// and nothing else.
+/// The contents of a secret's file: 64 hexadecimal digits, with the prefix `export:` for an
+/// export's secret.
 #[must_use]
 pub fn text_of(secret: &Secret) -> String {
     let prefix = match secret.credential() {
         Credential::Store => "",
         Credential::Export => EXPORT_PREFIX,
-        // Whoever has a certificate keeps no secret.
+        // A client with a certificate has no secret file.
         Credential::Certificate => return String::new(),
     };
     format!("{prefix}{}\n", secret.to_hex())
 }
 
-/// What a file has that holds these.
+/// The contents of a file with these secrets.
 #[must_use]
 pub fn text_of_all(secrets: &Secrets) -> String {
     secrets.iter().map(text_of).collect()
 }
 
-/// The secret that [`text_of`] has written.
+/// Parses the contents that [`text_of`] writes.
 #[must_use]
 pub fn of_text(text: &str) -> Option<Secret> {
     let text = text.trim_end();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_secret_or_two_that_open_the_same() {
+    fn a_file_has_one_secret_or_two_for_the_same_credential() {
         let [one, two, three] = [1, 2, 3].map(|byte| Secret::new([byte; 32]));
         let both = Secrets { current: one, earlier: Some(two) };
         assert_eq!(of_lines(&text_of(&one)), Some(Secrets::from(one)));

@@ -1,13 +1,13 @@
-//! A session: what an operation asks of the server, and the waiting for it. Every operation is written
-//! once, as a future that needs nothing but its session; who drives it is the blocking
-//! [`crate::Volume`] or the thread of a [`crate::nonblocking::Volume`].
+//! A session: the operations, as sequences of calls. Every operation is written once, as a future
+//! that needs only its session; the blocking [`crate::Volume`] or the thread of a
+//! [`crate::nonblocking::Volume`] drives it.
 //!
 //! ```text
-//! operation ── ask ─▶ lane.begin ─▶ (ring, server) ─▶ lane.turn ─▶ oneshot ─▶ operation
+//! operation ── call ─▶ lane.begin ─▶ (ring, server) ─▶ lane.turn ─▶ oneshot ─▶ operation
 //! ```
-//! Invariant: the lane is borrowed between awaits only.
+//! Invariant: the lane is borrowed only between awaits.
 
-use crate::lane::{Answered, ClientLane, Failure, Reply};
+use crate::lane::{ClientLane, Failure, PendingAnswer, Reply};
 use crate::{ConnectOptions, Error};
 use client::Call;
 use futures::channel::oneshot;
@@ -30,27 +30,27 @@ mod server;
 mod transfer;
 mod walk;
 
-pub use exports::{Export, NewExport, Removed};
+pub use exports::{Export, NewExport, Removal};
 pub use lists::{ListRead, Stride};
-pub use search::{Fit, FoundEntry, Search, Wanted};
+pub use search::{Fit, FoundEntry, Search, SearchOptions};
 
-/// Closes of one session that nobody has waited for yet.
+/// The most closes of one session that run in the background.
 const CLOSE_COUNT_MAX: usize = 32;
 
 /// One client of a server.
 pub(crate) struct Session {
     lane: RefCell<ClientLane>,
     pub(crate) options: ConnectOptions,
-    /// Closes that nobody has waited for yet, oldest first.
-    closing: RefCell<VecDeque<(Answered, PathBuf)>>,
-    /// The goodbye was said.
+    /// Closes in the background, oldest first.
+    closing: RefCell<VecDeque<(PendingAnswer, PathBuf)>>,
+    /// The goodbye was begun.
     left: Cell<bool>,
     /// See [`crate::Volume::refuse_links`].
     pub(crate) refused_link_count: Cell<usize>,
 }
 
 impl Session {
-    /// A session that is not connected yet. `mailbox`: for being woken by other threads.
+    /// A session that is not connected yet. `mailbox`: for wakeups by other threads.
     pub(crate) fn new(options: &ConnectOptions, mailbox: Option<Mailbox>) -> Result<Self, Error> {
         let lane = RefCell::new(ClientLane::new(options, mailbox)?);
         Ok(Self {
@@ -62,15 +62,15 @@ impl Session {
         })
     }
 
-    /// Connects, proves the secret both ways and waits for the welcome.
+    /// Connects, with mutual proof of the secret, and waits for the Welcome.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
-        self.ask("ping", Path::new("/"), &Call::Ping(LaneId(0))).await.map(drop)
+        self.call("ping", Path::new("/"), &Call::Ping(LaneId(0))).await.map(drop)
     }
 
-    /// Does something to its end, on this thread.
+    /// Runs an operation to its end, on this thread.
     pub(crate) fn block_on<T>(&self, operation: impl Future<Output = T>) -> T {
         let mut operation = pin!(operation);
-        // Nobody has to be woken: what was waited for has come in the turn, or not.
+        // No waker is needed: each turn is followed by a poll.
         let mut context = Context::from_waker(Waker::noop());
         loop {
             if let Poll::Ready(outcome) = operation.as_mut().poll(&mut context) {
@@ -80,13 +80,13 @@ impl Session {
         }
     }
 
-    /// Sleeps until something happens. Whether anything ever can: the ring may be broken.
+    /// Sleeps until an event. False when there will be no further event: the ring failed.
     pub(crate) fn turn(&self) -> bool {
         self.lane.borrow_mut().turn()
     }
 
-    /// Asks and waits for the answer.
-    pub(crate) async fn ask(
+    /// Makes a call and waits for the answer.
+    pub(crate) async fn call(
         &self,
         op: &'static str,
         path: &Path,
@@ -96,24 +96,25 @@ impl Session {
         self.end(op, path, answered).await
     }
 
-    /// Begins a call, as soon as there is room for one more; [`Self::end`] waits for its answer.
-    pub(crate) async fn begin(&self, call: &Call<'_>) -> Answered {
+    /// Begins a call, as soon as fewer than the maximum are in flight; [`Self::end`] waits for its
+    /// answer.
+    pub(crate) async fn begin(&self, call: &Call<'_>) -> PendingAnswer {
         loop {
-            let room = self.lane.borrow_mut().room();
-            match room {
+            let permit = self.lane.borrow_mut().permit();
+            match permit {
                 None => return self.lane.borrow_mut().begin(call),
-                // Whoever was let in may have been overtaken: it looks again.
-                Some(room) => drop(room.await),
+                // Another caller may have been faster: checks again.
+                Some(permit) => drop(permit.await),
             }
         }
     }
 
-    /// The answer of a call that was begun.
+    /// Waits for the answer of a call.
     pub(crate) async fn end(
         &self,
         op: &'static str,
         path: &Path,
-        answered: Answered,
+        answered: PendingAnswer,
     ) -> Result<Reply, Error> {
         let address = self.options.address;
         match answered.await {
@@ -122,12 +123,12 @@ impl Session {
             Ok(Err(Failure::Refused(reason))) => Err(Error::Refused { address, reason }),
             Ok(Err(Failure::Ring(kind, text))) => Err(Error::Ring(io::Error::new(kind, text))),
             Ok(Err(Failure::Away { busy })) => Err(Error::Unreachable { address, busy }),
-            // A lane that is gone is away for ever.
+            // The lane was dropped.
             Err(oneshot::Canceled) => Err(Error::Unreachable { address, busy: false }),
         }
     }
 
-    /// Bytes in a buffer that the ring sends from; to be given back by [`Self::release`].
+    /// Copies bytes to a buffer of the ring; [`Self::release`] releases it.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<Bulk, Error> {
         self.lane.borrow_mut().put(bytes)
     }
@@ -136,19 +137,25 @@ impl Session {
         self.lane.borrow_mut().release(bulk);
     }
 
-    /// Lets a close go on behind its caller; waits while there are many. An error is an earlier one's.
-    pub(crate) async fn end_later(&self, answered: Answered, path: PathBuf) -> Result<(), Error> {
+    /// Lets a close continue in the background; waits while there are too many. An error is an
+    /// earlier close's.
+    pub(crate) async fn end_in_background(
+        &self,
+        answered: PendingAnswer,
+        path: PathBuf,
+    ) -> Result<(), Error> {
         self.closing.borrow_mut().push_back((answered, path));
         self.reap_closes(CLOSE_COUNT_MAX).await
     }
 
-    /// Waits until no more than so many closes are under way; the first error of those that ended.
-    pub(crate) async fn reap_closes(&self, left_count: usize) -> Result<(), Error> {
+    /// Waits until at most `pending_count` closes are in flight; returns the first error of the
+    /// others.
+    pub(crate) async fn reap_closes(&self, pending_count: usize) -> Result<(), Error> {
         let mut outcome = Ok(());
         loop {
             let oldest = {
                 let mut closing = self.closing.borrow_mut();
-                if closing.len() > left_count { closing.pop_front() } else { None }
+                if closing.len() > pending_count { closing.pop_front() } else { None }
             };
             let Some((answered, path)) = oldest else { return outcome };
             let closed = self.end("close", &path, answered).await.map(drop);
@@ -156,22 +163,22 @@ impl Session {
         }
     }
 
-    /// Waits until everything that was done is durable, and has the server forget us.
+    /// Waits until all changes are durable, and ends the sessions at the server.
     pub(crate) async fn leave(&self) -> Result<(), Error> {
         if self.left.replace(true) {
             return Ok(());
         }
         let synced = self.sync().await;
         if matches!(synced, Ok(()) | Err(Error::Op { .. })) {
-            // Without it the server remembers us for a while, which harms nobody.
-            drop(self.ask("goodbye", Path::new("/"), &Call::Goodbye).await);
+            // If it fails, the server retains the session for a while, which is harmless.
+            drop(self.call("goodbye", Path::new("/"), &Call::Goodbye).await);
         }
         synced
     }
 
-    /// As [`Self::leave`], but a server that is away is given up soon, and nobody is told how it went.
+    /// As [`Self::leave`], but an absent server is given up soon, and errors are ignored.
     pub(crate) async fn leave_soon(&self) {
-        self.lane.borrow_mut().hurry();
+        self.lane.borrow_mut().shorten_timeout();
         drop(self.leave().await);
     }
 
@@ -183,7 +190,7 @@ impl Session {
         self.lane.borrow().is_read_only()
     }
 
-    /// The inode that is the root of this export.
+    /// The export's root inode.
     pub(crate) fn root(&self) -> InodeNo {
         self.lane.borrow().root().unwrap_or(InodeNo::ROOT)
     }
@@ -201,7 +208,7 @@ pub(crate) fn refused(op: &'static str, path: &Path, status: Status) -> Error {
     Error::Op { op, path: path.to_path_buf(), status }
 }
 
-/// The client answered with something else than the call has.
+/// The client gave an answer of the wrong kind.
 pub(crate) fn broken(op: &'static str, path: &Path) -> Error {
     refused(op, path, Status::Protocol)
 }

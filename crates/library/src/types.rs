@@ -1,4 +1,4 @@
-//! What operations take and give.
+//! Arguments and results of operations.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use wire::{Attr, FileKind, HandleId, InodeNo, SetTime};
 /// An open file.
 #[derive(Debug)]
 pub struct File {
-    /// Where it was found.
+    /// The path by which it was opened.
     pub path: PathBuf,
-    /// Its attributes when it was opened.
+    /// Its attributes at the open.
     pub attr: Attr,
     pub(crate) handle: HandleId,
 }
 
 impl File {
-    /// The same open file, for a thread that works on it while its caller holds it.
+    /// The same open file, for use on another thread while its caller holds it.
     pub(crate) fn same(&self) -> Self {
         Self { path: self.path.clone(), ..*self }
     }
@@ -57,18 +57,18 @@ impl Dir {
     }
 }
 
-/// What `mknod` makes.
+/// The arguments of `mknod`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Special {
     /// Fifo, socket or device.
     pub kind: FileKind,
-    /// Permission bits, of which the identity's umask is left out.
+    /// Permission bits, before the identity's umask.
     pub mode: u32,
-    /// A device's number, as in [`Attr::rdev`]; not looked at otherwise.
+    /// The device number, as in [`Attr::rdev`]; ignored for other kinds.
     pub rdev: u32,
 }
 
-/// Attributes to set; `None` and [`SetTime::Keep`] leave what is there.
+/// Attributes to set; `None` and [`SetTime::Keep`] do not change them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetAttr {
     /// Permission bits.

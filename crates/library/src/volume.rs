@@ -1,13 +1,13 @@
-//! The blocking API: each operation is a [`Session`]'s, waited for on the calling thread.
+//! The blocking API: each operation is a [`Session`]'s, run on the calling thread.
 //!
-//! Invariant: a method returns when its operation has ended, at the latest when the server was away
-//! for as long as the connect timeout.
+//! Invariant: a method returns when its operation has ended, or when the server was away for the
+//! connect timeout.
 
 use crate::session::Session;
 use crate::{
     Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
-    ListRead, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats,
-    Stride, Wanted,
+    ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Space,
+    Special, Stats, Stride,
 };
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -15,53 +15,53 @@ use wire::Map;
 
 /// A connection to a file system, for one thread, whose calls block.
 ///
-/// Besides the errors a method names, each gives [`Error::Unreachable`] when the server was away for
-/// the connect timeout, [`Error::Refused`] when it refuses this client, and [`Error::Op`] with
-/// [`Status::Io`](crate::Status::Io) when its disk failed. A path that is walked gives `NotFound`,
-/// `NotDirectory`, `Access` (no permission to search a directory on the way), `NameTooLong` (a name
-/// beyond 255 bytes) and `Loop` (more than 40 symbolic links).
+/// Besides the errors named at a method, each may return [`Error::Unreachable`] when the server was
+/// away for the connect timeout, [`Error::Refused`] when it refuses this client, and [`Error::Op`]
+/// with [`Status::Io`](crate::Status::Io) when its disk failed. The errors of a path are
+/// `NotFound`, `NotDirectory`, `Access` (no permission to search a directory on the way),
+/// `NameTooLong` (a name beyond 255 bytes) and `Loop` (more than 40 symbolic links).
 pub struct Volume {
     session: Session,
 }
 
 impl Volume {
-    /// Connects, proves the secret both ways and waits for the welcome.
+    /// Connects, with mutual proof of the secret, and waits for the Welcome.
     ///
     /// # Errors
     /// [`Error::Unreachable`] after the connect timeout, [`Error::Refused`] (wrong secret, unknown
-    /// export, an impostor, other versions), [`Error::Ring`] when this machine has no driver
-    /// for us, or not the one that is wanted.
+    /// export, an impostor, another version), [`Error::Ring`] when this machine has no driver, or
+    /// not the chosen one.
     pub fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let session = Session::new(options, None)?;
         session.block_on(session.connect())?;
         Ok(Self { session })
     }
 
-    /// Whether root acts as root through this export; otherwise it is nobody.
+    /// Whether root acts as root through this export; otherwise the server maps it to nobody.
     #[must_use]
     pub fn is_root_trusted(&self) -> bool {
         self.session.is_root_trusted()
     }
 
-    /// Whether nothing is changed through this export.
+    /// Whether the export is read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.session.is_read_only()
     }
 
-    /// The inode that is the root of this export.
+    /// The export's root inode.
     #[must_use]
     pub fn root(&self) -> InodeNo {
         self.session.root()
     }
 
-    /// From now on the last `count` names of every path are refused with `Loop` if they are symbolic
-    /// links that would have to be followed. With 0, as it begins, all are followed.
+    /// From now on the last `count` names of every path are refused with `Loop` if they are
+    /// symbolic links that would have to be followed. With 0, the default, all are followed.
     pub fn refuse_links(&mut self, count: usize) {
         self.session.refused_link_count.set(count);
     }
 
-    /// What a path leads to; a symbolic link at its end is followed.
+    /// The attributes of a path; a symbolic link at its end is followed.
     ///
     /// # Errors
     /// Those of a path.
@@ -69,7 +69,7 @@ impl Volume {
         self.wait(self.session.stat(path))
     }
 
-    /// What a path names; a symbolic link at its end is itself the answer, unless the path ends
+    /// The attributes of a path; a symbolic link at its end is not followed, unless the path ends
     /// in a slash.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Volume {
         self.wait(self.session.lstat(path))
     }
 
-    /// Starts listing a directory; [`Self::next_entries`] goes on.
+    /// Starts listing a directory; [`Self::next_entries`] continues.
     ///
     /// # Errors
     /// Those of a path; `NotDirectory`.
@@ -89,20 +89,20 @@ impl Volume {
     /// The next entries of a directory, none at its end.
     ///
     /// # Errors
-    /// `Access` when it may not be read or what is in it not be looked at, `Stale` when it was
+    /// `Access` without permission to read the directory or to search it, `Stale` when it was
     /// removed.
     pub fn next_entries(&mut self, dir: &mut Dir) -> Result<Vec<DirEntry>, Error> {
         self.wait(self.session.next_entries(dir))
     }
 
-    /// What fits among the next entries, often nothing; `None` behind the last.
+    /// The matches among the next entries, often none; `None` at the end.
     ///
     /// # Errors
     /// As [`Self::next_entries`].
     pub fn search(
         &mut self,
         search: &mut Search,
-        wanted: &Wanted<'_>,
+        wanted: &SearchOptions<'_>,
     ) -> Result<Option<Vec<FoundEntry>>, Error> {
         self.wait(self.session.search(search, wanted))
     }
@@ -110,14 +110,14 @@ impl Volume {
     /// Opens an existing file.
     ///
     /// # Errors
-    /// Those of a path; `IsDirectory`, `Access`, `ReadOnly`, and `TooManyFiles` when this volume has 4096
-    /// files open.
+    /// Those of a path; `IsDirectory`, `Access`, `ReadOnly`, and `TooManyFiles` when this volume
+    /// has 4096 files open.
     pub fn open(&mut self, path: &Path, open_for: OpenFor) -> Result<File, Error> {
         self.wait(self.session.open(path, open_for))
     }
 
-    /// Opens a file for writing, making it with `mode` (less the identity's umask) if need be.
-    /// Symbolic links are followed unless `exclusive`, which refuses whatever exists.
+    /// Opens a file for writing, creating it with `mode` (less the identity's umask) if it does not
+    /// exist. Symbolic links are followed unless `exclusive`, which refuses any existing name.
     ///
     /// # Errors
     /// As [`Self::open`]; `Exists` with `exclusive`, `NoSpace`.
@@ -128,12 +128,13 @@ impl Volume {
     /// Reads at most [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) bytes; fewer at the file's end.
     ///
     /// # Errors
-    /// `Stale` when the file was closed by the server (this client was evicted).
+    /// `Stale` when the server closed the file (this client was evicted).
     pub fn read_at(&mut self, file: &File, piece: Piece) -> Result<Vec<u8>, Error> {
         self.wait(self.session.read_at(file, piece))
     }
 
-    /// Reads several pieces at once; their bytes in the same order, shorter at the file's end.
+    /// Reads several pieces at once; returns their bytes in the same order, shorter at the file's
+    /// end.
     ///
     /// # Errors
     /// As [`Self::read_at`], of the first piece that failed.
@@ -142,11 +143,11 @@ impl Volume {
     }
 
     /// Writes bytes at an offset, [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) at a time, several such
-    /// pieces on their way at once.
+    /// pieces in flight at once.
     ///
     /// # Errors
-    /// `NoSpace`, `TooLarge` beyond 2^63 − 1 bytes, [`Error::Ring`] when no buffer is free; pieces
-    /// beside the one that failed may have been written.
+    /// `NoSpace`, `TooLarge` beyond 2^63 − 1 bytes, [`Error::Ring`] when no buffer is free; other
+    /// pieces than the one that failed may have been written.
     pub fn write_at(&mut self, file: &File, file_offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.wait(self.session.write_at(file, file_offset, bytes))
     }
@@ -160,11 +161,11 @@ impl Volume {
         self.wait(self.session.write_pieces(file, pieces))
     }
 
-    /// Reads many pieces in one exchange: holes as zeros, and of each piece what the file has of it,
-    /// as [`ListRead::piece_bytes`] says. Pieces may overlap and be of any order and length. More
+    /// Reads many pieces in one exchange: holes as zeros, and of each piece the part within the
+    /// file ([`ListRead::piece_bytes`]). Pieces may overlap and be of any order and length. More
     /// than [`PIECE_COUNT_MAX`](crate::PIECE_COUNT_MAX) pieces or
-    /// [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) bytes take further exchanges, several of them on
-    /// their way at once.
+    /// [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) bytes take further exchanges, several of them in
+    /// flight at once.
     ///
     /// # Errors
     /// As [`Self::read_at`]; `TooLarge` for a piece beyond 2^63 − 1.
@@ -172,7 +173,7 @@ impl Volume {
         self.wait(self.session.read_list(file, pieces))
     }
 
-    /// As [`Self::read_list`], of pieces in equal distances.
+    /// As [`Self::read_list`], for equidistant pieces.
     ///
     /// # Errors
     /// As [`Self::read_list`].
@@ -181,19 +182,19 @@ impl Volume {
         self.read_list(file, &pieces)
     }
 
-    /// Writes many pieces in one exchange; `bytes` are those of all pieces, one behind the other. Who
-    /// reads sees all of an exchange or nothing; only when server and client die together before it is
-    /// answered, a part may remain, as of any write. More than one carries (see [`Self::read_list`])
-    /// takes further exchanges, each seen by itself.
+    /// Writes many pieces in one exchange; `bytes` are those of all pieces, concatenated. Readers
+    /// see all of an exchange or nothing; only when server and client crash together before the
+    /// reply, a part may remain, as of any write. A larger list (see [`Self::read_list`]) takes
+    /// further exchanges, each atomic by itself.
     ///
     /// # Errors
-    /// As [`Self::write_at`]; `Invalid`, and nothing is written, when pieces overlap or `bytes` are
-    /// not as many as they say.
+    /// As [`Self::write_at`]; `Invalid`, and nothing is written, when pieces overlap or `bytes` has
+    /// another length.
     pub fn write_list(&mut self, file: &File, pieces: &[Piece], bytes: &[u8]) -> Result<(), Error> {
         self.wait(self.session.write_list(file, pieces, bytes))
     }
 
-    /// As [`Self::write_list`], to pieces in equal distances.
+    /// As [`Self::write_list`], for equidistant pieces.
     ///
     /// # Errors
     /// As [`Self::write_list`].
@@ -202,7 +203,7 @@ impl Volume {
         self.write_list(file, &pieces, bytes)
     }
 
-    /// Sets the size of a file that is open for writing; what is new reads as zeros.
+    /// Sets the size of a file that is open for writing; a longer file is extended with zeros.
     ///
     /// # Errors
     /// `TooLarge` beyond 2^63 − 1 bytes, `ReadOnly`.
@@ -210,17 +211,17 @@ impl Volume {
         self.wait(self.session.truncate(file, size_bytes))
     }
 
-    /// Waits until what was done to an open file, by anybody, is durable: names, attributes,
+    /// Waits until all changes to an open file, from any client, are durable: names, attributes,
     /// contents.
     ///
     /// # Errors
-    /// `Io`, once, when something of it is lost.
+    /// `Io`, once, when an answered change of it is lost.
     pub fn sync_file(&mut self, file: &File) -> Result<(), Error> {
         self.wait(self.session.sync_file(file))
     }
 
-    /// Closes a file. Its size is settled at the metadata shard behind it, once what was written is
-    /// durable; [`Self::sync`] and [`Self::leave`] wait for that.
+    /// Closes a file. The metadata shard learns its size later, when the contents are durable;
+    /// [`Self::sync`] and [`Self::leave`] wait for that.
     ///
     /// # Errors
     /// [`Error::Op`] of an earlier close.
@@ -236,11 +237,11 @@ impl Volume {
         self.wait(self.session.mkdir(path, mode))
     }
 
-    /// Removes a name of something that is no directory. Who has it open keeps it.
+    /// Removes a name of a non-directory. Open handles remain valid.
     ///
     /// # Errors
-    /// Those of a path; `IsDirectory`, `Access`, `NotPermitted` (another's name in a directory with
-    /// the sticky bit), `ReadOnly`.
+    /// Those of a path; `IsDirectory`, `Access`, `NotPermitted` (another user's name in a directory
+    /// with the sticky bit), `ReadOnly`.
     pub fn unlink(&mut self, path: &Path) -> Result<(), Error> {
         self.wait(self.session.unlink(path))
     }
@@ -253,12 +254,12 @@ impl Volume {
         self.wait(self.session.rmdir(path))
     }
 
-    /// Moves a name, over an existing one if need be.
+    /// Renames a file or directory, replacing an existing one.
     ///
     /// # Errors
-    /// Those of a path, of both, with the old path's name; `Access`, `NotPermitted`, `ReadOnly`,
-    /// `Invalid` (a directory into itself), `IsDirectory`, `NotDirectory` and `NotEmpty` (of what is
-    /// there), `NoSpace`, `TooManyLinks`.
+    /// Those of both paths, with the old path's name; `Access`, `NotPermitted`, `ReadOnly`,
+    /// `Invalid` (a directory into itself), `IsDirectory`, `NotDirectory` and `NotEmpty` (for the
+    /// existing target), `NoSpace`, `TooManyLinks`.
     pub fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Error> {
         self.wait(self.session.rename(from, to))
     }
@@ -271,7 +272,7 @@ impl Volume {
         self.wait(self.session.symlink(to, path))
     }
 
-    /// Makes a fifo, socket or device. Devices are root's to make.
+    /// Makes a fifo, socket or device. Only root may make devices.
     ///
     /// # Errors
     /// As [`Self::mkdir`]; `Invalid` for another kind, `NotPermitted`.
@@ -279,10 +280,10 @@ impl Volume {
         self.wait(self.session.mknod(path, special))
     }
 
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// Those of a path; `Invalid` for what is no symbolic link.
+    /// Those of a path; `Invalid` if it is no symbolic link.
     pub fn readlink(&mut self, path: &Path) -> Result<OsString, Error> {
         self.wait(self.session.readlink(path))
     }
@@ -290,33 +291,33 @@ impl Volume {
     /// Changes mode, owner, group or times of an inode; `path` is for messages.
     ///
     /// # Errors
-    /// `NotPermitted` and `Access` as chmod(2), chown(2) and utimensat(2) have them, `ReadOnly`,
-    /// `Stale` when it was removed.
+    /// `NotPermitted` and `Access` as of chmod(2), chown(2) and utimensat(2), `ReadOnly`, `Stale`
+    /// when the inode was removed.
     pub fn set_attr(&mut self, inode: InodeNo, path: &Path, set: &SetAttr) -> Result<Attr, Error> {
         self.wait(self.session.set_attr(inode, path, set))
     }
 
-    /// PrivilegedBits a file that is no directory a further name.
+    /// Makes a further name for a non-directory.
     ///
     /// # Errors
-    /// As [`Self::mkdir`], of the new path; `NotPermitted` for a directory, `Stale` when the file was
-    /// removed.
+    /// As [`Self::mkdir`], of the new path; `NotPermitted` for a directory, `Stale` when the file
+    /// was removed.
     pub fn link(&mut self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
         self.wait(self.session.link(inode, path))
     }
 
-    /// Waits until everything that was done through this volume is durable.
+    /// Waits until all changes through this volume are durable.
     ///
     /// # Errors
-    /// `Io`, once, when something of it is lost; those of earlier closes.
+    /// `Io`, once, when an answered change is lost; errors of earlier closes.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.wait(self.session.sync())
     }
 
-    /// Waits until all that anybody was answered, at any shard, is durable.
+    /// Waits until all changes that any shard has answered are durable.
     ///
     /// # Errors
-    /// `Io` when something of it is lost.
+    /// `Io` when an answered change is lost.
     pub fn sync_server(&mut self) -> Result<(), Error> {
         self.wait(self.session.sync_server())
     }
@@ -337,20 +338,20 @@ impl Volume {
         self.wait(self.session.stats())
     }
 
-    /// How many lanes the server has.
+    /// The number of the server's lanes.
     #[must_use]
     pub fn server_lane_count(&self) -> u16 {
         self.session.server_lane_count()
     }
 
-    /// The server's shape: its lanes and shards.
+    /// The server's map: its lanes and shards.
     #[must_use]
     pub fn map(&self) -> Option<Map> {
         self.session.map()
     }
 
-    /// All that can be mounted, in the order of names. For a volume that
-    /// [administers](crate::Purpose::Administer), like its peer lanes.
+    /// All exports, in the order of names. For a volume that
+    /// [administers](crate::Purpose::Administer), like the next methods.
     ///
     /// # Errors
     /// `NotPermitted` when this volume does not administer.
@@ -358,8 +359,8 @@ impl Volume {
         self.wait(self.session.exports())
     }
 
-    /// Lets changes of all clients wait for so many milliseconds, unless it is called again before that; 0: they
-    /// wait no longer. Reads are answered.
+    /// Delays changes of all clients for this many milliseconds, unless it is called again before
+    /// that; 0 ends the delay. Reads are answered.
     ///
     /// # Errors
     /// `NotPermitted` when this volume does not administer.
@@ -367,41 +368,42 @@ impl Volume {
         self.wait(self.session.freeze(lease_ms))
     }
 
-    /// Asks about an inspection of the store by the server's host: to begin one, for the next bytes of its output,
-    /// or to go on. PrivilegedBits bytes of output, and whether there are no more. An inspection belongs to one connection:
-    /// when that is lost, it has ended.
+    /// Controls an inspection of the store by the server's host: begins one, requests the next
+    /// bytes of its output, or continues it. Returns bytes of output, and whether they are the
+    /// last. An inspection belongs to one connection and ends with it.
     ///
     /// # Errors
-    /// `NotPermitted` when this volume does not administer, `Busy` when the server has as many inspections as
-    /// it allows, `NotFound` when this connection has none, `Invalid` for output that is not next.
-    pub fn inspect(&mut self, ask: Inspect) -> Result<(Vec<u8>, bool), Error> {
-        self.wait(self.session.inspect(ask))
+    /// `NotPermitted` when this volume does not administer, `Busy` when the server has its maximum
+    /// of inspections, `NotFound` when this connection has none, `Invalid` for an output position
+    /// that is not next.
+    pub fn inspect(&mut self, request: Inspect) -> Result<(Vec<u8>, bool), Error> {
+        self.wait(self.session.inspect(request))
     }
 
-    /// Defines an export; it is durable, and every lane of the server knows it.
+    /// Defines an export, durably, at every lane of the server.
     ///
     /// # Errors
-    /// Those of a path; `Exists` when the name is taken, `Busy` when the server was started with it,
-    /// `NotDirectory`, `NotPermitted`.
+    /// Those of a path; `Exists` when the name is taken, `Busy` when an option of the server
+    /// defines it, `NotDirectory`, `NotPermitted`.
     pub fn add_export(&mut self, new: &NewExport<'_>) -> Result<(), Error> {
         self.wait(self.session.add_export(new))
     }
 
-    /// Takes an export away. Who has it mounted is refused from the next request on.
+    /// Removes an export. Requests through it are refused from then on.
     ///
     /// # Errors
-    /// `Busy` when the server was started with it, `NotPermitted`.
-    pub fn remove_export(&mut self, name: &str) -> Result<Removed, Error> {
+    /// `Busy` when an option of the server defines it, `NotPermitted`.
+    pub fn remove_export(&mut self, name: &str) -> Result<Removal, Error> {
         self.wait(self.session.remove_export(name))
     }
 
-    /// What people must be told since the last time: promises that could not be kept.
+    /// The reports of broken promises since the last call.
     pub fn take_reports(&mut self) -> Vec<Report> {
         self.session.take_reports()
     }
 
-    /// Ends in order: waits until everything that was done through this volume is durable, and has
-    /// the server forget it. A volume that is dropped does the same, but cannot say how it went.
+    /// Ends in order: waits until all changes through this volume are durable, and ends the session
+    /// at the server. Dropping a volume does the same, but the result is lost.
     ///
     /// # Errors
     /// As [`Self::sync`].
@@ -416,8 +418,8 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // There is nobody left to be told, and a server that is gone is not waited for long; who
-        // wants to know, or to wait, says `leave`.
+        // No caller is left, and an absent server is given up soon; a caller that needs the result,
+        // or a longer wait, uses `leave`.
         self.wait(self.session.leave_soon());
     }
 }

@@ -82,14 +82,14 @@ impl World {
         match report {
             // It breaks no promise.
             Report::TooManyFiles { .. } => {}
-            Report::WentBack { shard, .. } => {
+            Report::RolledBack { shard, .. } => {
                 self.lies.stop(seat);
                 if !self.lies.is_lost(seat, *shard) {
                     self.breaks(format!("a false alarm at client {seat:?}: {report}"));
                 }
             }
             // Nothing is under TLS here.
-            Report::Waits { .. } => self.breaks(format!("client {client}: {report}")),
+            Report::NotConnected { .. } => self.breaks(format!("client {client}: {report}")),
             Report::Evicted { .. } | Report::ReplayRefused { .. } | Report::LockLost { .. } => {
                 self.mounts[client].evicted_ns = Some(self.now_ns);
                 if !excused {

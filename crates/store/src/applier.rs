@@ -1,13 +1,13 @@
-//! The applier: a thread that reads the lanes' logs behind them and puts what they say into the rows.
+//! The applier: a thread that reads the lanes' logs and applies their records to the rows.
 //!
-//! It never stops a lane and shares nothing with one but a few numbers. Invariants: only what is
-//! durable in a log is applied; a log file is removed only when every record in it is durable in the
-//! rows; a lane is told of a checkpoint only when it is durable.
+//! It never blocks a lane and shares only a few numbers with it. Invariants: only durable records
+//! are applied; a log file is removed only when all its records are durable in the rows; a lane
+//! learns of a checkpoint only when it is durable.
 //!
 //! ```text
-//! asleep ─ a lane wrote ─▶ collecting (a while, so that hot rows are written once)
-//!    ▲                          │ or somebody cannot wait
-//!    └── nothing is left ── round: read, gather, write durably, tell, remove files
+//! asleep ─ a lane wrote ─▶ collecting (for a while, so that hot rows are written once)
+//!    ▲                          │ or a lane's log gets long
+//!    └── nothing is left ── round: read, gather, write durably, report, remove files
 //! ```
 
 use crate::gathered::Gathered;
@@ -26,77 +26,77 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::{FsUuid, LaneId, ShardId, Wire as _};
 
-/// How long to wait after the medium failed, until it is tried again.
+/// How long to wait after an error of the medium before the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
-/// Log bytes of all lanes in one write of the rows.
+/// The most log bytes, of all lanes, in one write of the rows.
 const ROUND_BYTES_MAX: u64 = 8 << 20;
-/// How far it stands back behind the lanes for a core.
+/// The thread's nice value: lanes have priority.
 const NICE: i32 = 5;
 
-/// Takes a line for people.
+/// Called with a line for people.
 pub type Alarm = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What the applier works on.
+/// The applier's state.
 pub(crate) struct Work {
     pub(crate) path: PathBuf,
     pub(crate) fs: FsUuid,
     pub(crate) boot_id: u64,
-    /// No boot before this one has made a record.
+    /// No earlier boot has made a record.
     pub(crate) is_first: bool,
-    pub(crate) cold: RowStore,
+    pub(crate) row_store: RowStore,
     pub(crate) applier: Arc<Applier>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) alarm: Alarm,
-    /// How long records gather before they are applied.
+    /// How long to collect records before they are applied.
     pub(crate) collect: Duration,
-    /// Memory to gather in, while there is much to be applied.
+    /// Memory for gathered rows, reused between rounds.
     pub(crate) spare: Gathered,
-    /// What failed last was said.
-    pub(crate) complained: bool,
+    /// The current error was reported.
+    pub(crate) error_reported: bool,
 }
 
-/// One lane's log, as far as it was applied.
+/// One lane's log, and how far it is applied.
 pub(crate) struct Lane {
     pub(crate) feed: Feed,
     pub(crate) tail: Tail,
-    /// The last of its files that was made.
+    /// The last of its files.
     pub(crate) segment_no: u32,
-    /// There was no space for another one; tried again when the lane has written.
+    /// There was no space for another file; tried again when the lane has written.
     pub(crate) segment_refused: bool,
-    /// The first of its files that is still there.
+    /// The first of its files that still exists.
     pub(crate) first_segment_no: u32,
 }
 
-/// How far shards are.
-type Reached = Vec<(ShardId, ShardRow)>;
+/// The shards that a round touched, and how far they are applied.
+type Applied = Vec<(ShardId, ShardRow)>;
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
-    /// There may be more.
+    /// There may be more records.
     More,
-    /// Everything durable is applied.
+    /// All durable records are applied.
     Done,
-    /// The medium failed; it may get better.
+    /// An error of the medium; the round is repeated later.
     Failed,
-    /// A log is damaged: nothing is applied any more.
-    Over,
+    /// A log is damaged: no further record is applied.
+    LogDamaged,
 }
 
 impl Work {
-    /// Works until the server ends.
+    /// Runs until the server ends.
     pub(crate) fn run(mut self) {
         self.applier.begin();
-        // Lanes come first. Where that is not to be had, it goes without.
+        // Lanes have priority. If that is not permitted, it runs without.
         rustix::process::nice(NICE).ok();
         loop {
             let stopping = self.stop.load(Ordering::SeqCst);
-            self.give_segments();
+            self.provide_segments();
             let round = self.round();
             match round {
                 Round::More => continue,
-                Round::Over => return self.wait_for_end(),
+                Round::LogDamaged => return self.wait_for_end(),
                 Round::Done if stopping => return self.end(),
                 Round::Failed if stopping => return,
                 Round::Failed => self.rest(RETRY),
@@ -109,7 +109,7 @@ impl Work {
         }
     }
 
-    /// The lanes have ended, and all they made durable is in the rows: no log is needed any more.
+    /// The lanes have ended, and all durable records are in the rows: no log is needed any more.
     fn end(&self) {
         let row = |lane: &Lane| LogRow { is_over: true, ..self.log_row(lane, &lane.tail) };
         let rows: Vec<_> = self
@@ -117,12 +117,12 @@ impl Work {
             .iter()
             .map(|lane| (Key::log(lane.feed.lane()), row(lane).to_bytes()))
             .collect();
-        if let Err(error) = self.cold.put(&rows) {
+        if let Err(error) = self.row_store.put(&rows) {
             (self.alarm)(&format!("{error}: the next start reads the logs again"));
         }
     }
 
-    /// What there must be of a lane's log that was applied up to the end of `tail`.
+    /// The row of a lane's log that is applied up to the end of `tail`.
     fn log_row(&self, lane: &Lane, tail: &Tail) -> LogRow {
         LogRow {
             boot_id: self.boot_id,
@@ -134,7 +134,7 @@ impl Work {
         }
     }
 
-    /// Sleeps until a lane writes, if none has.
+    /// Sleeps until a lane has written.
     fn sleep(&self) {
         self.applier.fall_asleep();
         let news =
@@ -149,7 +149,7 @@ impl Work {
         self.applier.wake_up();
     }
 
-    /// Lets time pass, unless somebody cannot wait.
+    /// Waits for `time`, or until a lane's log gets long.
     fn rest(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.applier.take_urgent() {
@@ -167,7 +167,7 @@ impl Work {
         }
     }
 
-    /// Applies what is there, up to a bound.
+    /// Applies the available records, up to a limit.
     fn round(&mut self) -> Round {
         let mut tails: Vec<Tail> = self.lanes.iter().map(|lane| lane.tail.clone()).collect();
         let spare = std::mem::take(&mut self.spare);
@@ -178,9 +178,9 @@ impl Work {
                 self.spare = spare;
                 shards
             }
-            Err(error) => return self.complain(error),
+            Err(error) => return self.report_error(error),
         };
-        self.complained = false;
+        self.error_reported = false;
         for (index, tail) in tails.into_iter().enumerate() {
             let lane = &mut self.lanes[index];
             lane.tail = tail;
@@ -194,14 +194,14 @@ impl Work {
         Round::More
     }
 
-    /// Reads on in every log and writes the rows. Which shards of each lane are how far, if anything
-    /// was new.
+    /// Reads further in every log and writes the rows. Returns how far the touched shards of each
+    /// lane are, if there were new records.
     fn gather(
         &self,
         tails: &mut [Tail],
         spare: Gathered,
-    ) -> Result<Option<(Vec<Reached>, Gathered)>, TailError> {
-        let mut gathering = self.cold.gather(spare)?;
+    ) -> Result<Option<(Vec<Applied>, Gathered)>, TailError> {
+        let mut gathering = self.row_store.gather(spare)?;
         let (mut round_bytes, mut shards, mut piece) = (0, Vec::new(), Vec::new());
         for (tail, lane) in tails.iter_mut().zip(&self.lanes) {
             let durable = lane.feed.durable();
@@ -228,35 +228,36 @@ impl Work {
             let key = Key::log(lane.feed.lane());
             gathering.put(key.bytes(), &self.log_row(lane, tail).to_bytes());
         }
-        let spare = gathering.write(&self.cold)?;
+        let spare = gathering.write(&self.row_store)?;
         Ok(Some((shards, spare)))
     }
 
-    fn complain(&mut self, error: TailError) -> Round {
+    fn report_error(&mut self, error: TailError) -> Round {
         match error {
             TailError::Io(error) => {
-                if !std::mem::replace(&mut self.complained, true) {
+                if !std::mem::replace(&mut self.error_reported, true) {
                     (self.alarm)(&format!(
-                        "the log cannot be applied to the rows in {}: {error}. The server goes on \
-                         until its log is as long as it may get; make room or mend the disk",
-                        self.cold.path().display()
+                        "the log cannot be applied to the rows in {}: {error}. The server \
+                         continues until its log has its greatest length; free some space or \
+                         repair the disk",
+                        self.row_store.path().display()
                     ));
                 }
                 Round::Failed
             }
             TailError::Damage(fault) => {
                 (self.alarm)(&format!(
-                    "{fault}. What the server acknowledged is damaged on the disk; nothing is applied \
-                     to the rows any more. Mend the disk under the store and bring the file back \
-                     from a copy"
+                    "{fault}. A change that the server acknowledged is damaged on the disk; no \
+                     further record is applied to the rows. Repair the disk under the store and \
+                     restore the file from a copy"
                 ));
-                Round::Over
+                Round::LogDamaged
             }
         }
     }
 
-    /// Removes files whose every record is in the rows. What cannot be removed now is removed by the
-    /// next start.
+    /// Removes files whose records are all in the rows. The next start removes the files that
+    /// cannot be removed now.
     fn remove_files(&mut self) {
         for lane in &mut self.lanes {
             drop(lane.feed.take_retired());
@@ -274,9 +275,9 @@ impl Work {
         }
     }
 
-    /// Makes files to go on in for lanes that will need one. The rows know of each before its lane
-    /// does.
-    fn give_segments(&mut self) {
+    /// Makes the next log file for lanes that will need one. The rows name each file before its
+    /// lane uses it.
+    fn provide_segments(&mut self) {
         for index in 0..self.lanes.len() {
             if !self.lanes[index].feed.needs_segment() {
                 continue;
@@ -288,7 +289,7 @@ impl Work {
                     lane.segment_refused = false;
                     lane.feed.set_next_segment(segment);
                 }
-                // The log goes on in its file meanwhile, as far as there is space.
+                // The lane continues in its current file, as far as there is space.
                 Ok(None) => lane.segment_refused = true,
                 Err(error) => {
                     if !std::mem::replace(&mut lane.segment_refused, true) {
@@ -299,7 +300,7 @@ impl Work {
         }
     }
 
-    /// A file for a lane to go on in, with as much space as there is; `None` without any.
+    /// The next log file of a lane, with as much reserved space as possible; `None` without any.
     fn make_segment(&mut self, index: usize) -> Result<Option<Segment>, crate::StoreError> {
         let lane_count = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
         let lane = &mut self.lanes[index];
@@ -324,8 +325,8 @@ impl Work {
         lane.segment_no = segment_no;
         let lane = &self.lanes[index];
         let row = self.log_row(lane, &lane.tail);
-        if self.cold.put(&[(Key::log(head.lane), row.to_bytes())]).is_err() {
-            // The next round says why the rows cannot be written.
+        if self.row_store.put(&[(Key::log(head.lane), row.to_bytes())]).is_err() {
+            // The next round reports why the rows cannot be written.
             self.lanes[index].segment_no -= 1;
             crate::files::remove(&name.path(&self.path))?;
             return Ok(None);
@@ -335,7 +336,7 @@ impl Work {
     }
 }
 
-fn rows_of(gathering: &Gathering<'_>, touched: &[ShardId]) -> Result<Reached, TailError> {
+fn rows_of(gathering: &Gathering<'_>, touched: &[ShardId]) -> Result<Applied, TailError> {
     let row = |shard: &ShardId| gathering.shard(*shard).map(|row| (*shard, row));
     touched.iter().map(row).collect::<Result<_, _>>().map_err(TailError::Damage)
 }
@@ -344,7 +345,7 @@ impl Lane {
     /// A lane's log whose first file was just made.
     pub(crate) fn new(feed: Feed, (path, boot_id): (PathBuf, u64)) -> Self {
         let lane: LaneId = feed.lane();
-        // From its beginning: the lane may have written to it already.
+        // From the beginning: the lane may have written to it already.
         let offset = u64::try_from(disk::LOG_HEAD_BYTES).unwrap_or(u64::MAX);
         let tail = Tail::new(path, boot_id, lane, LogPosition { segment_no: 1, offset });
         Self { feed, tail, segment_no: 1, segment_refused: false, first_segment_no: 1 }

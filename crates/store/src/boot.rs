@@ -1,8 +1,8 @@
-//! The boot counter: raised durably at every opening, before anything else is written. It names the
-//! logs of a boot, so a number is never used twice.
+//! The boot counter: incremented durably at every open, before anything else is written. It names
+//! the logs of a boot, so a number is never reused.
 //!
-//! The rows and the logs say which boots there were as well. So a counter that is missing, damaged or
-//! an older copy is written anew.
+//! The rows and the logs name the boots as well. So a counter that is missing, damaged or an older
+//! copy is rewritten.
 
 use crate::{StoreError, files};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Name of the counter's file.
 pub(crate) const BOOT: &str = "boot";
 
-/// Writes the counter of a store that is being made: never opened yet.
+/// Writes the counter of a new store, which was never opened.
 pub(crate) fn begin(path: &Path) -> Result<(), StoreError> {
     set(path, 0)
 }
@@ -22,13 +22,13 @@ pub(crate) fn set(path: &Path, boot_id: u64) -> Result<(), StoreError> {
     files::place(&path.join(BOOT), format!("{number} {sum:08x}\n").as_bytes()).map(drop)
 }
 
-/// What is said when a counter was written anew.
+/// The message after a counter was rewritten.
 pub(crate) fn repaired(path: &Path) -> String {
     let file = path.join(BOOT);
-    format!("{} was missing, damaged or an older copy; it was written anew", file.display())
+    format!("{} was missing, damaged or an older copy; it was rewritten", file.display())
 }
 
-/// The number of the last boot; `None` when there is no whole counter.
+/// The number of the last boot; `None` without a valid counter.
 pub(crate) fn last(path: &Path) -> Result<Option<u64>, StoreError> {
     let file = path.join(BOOT);
     if !file.exists() {

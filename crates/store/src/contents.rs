@@ -1,38 +1,38 @@
-//! Contents at rest against their checksums, without a server.
+//! Comparing contents at rest with their checksums, without a server.
 
 use crate::{ObjectContents, ObjectFiles, ObjectName, Reader, StoreError};
 use disk::rows::{Key, ObjectRow, Range, Row};
 use disk::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT};
 use wire::{ShardId, Wire as _};
 
-/// A block that does not have what was recorded of it.
+/// A block that differs from its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DamagedBlock {
-    /// Its number; it begins at this many times [`BLOCK_BYTES`].
+    /// Its number; it starts at this many times [`BLOCK_BYTES`].
     pub block: u64,
-    /// What was recorded.
+    /// The recorded checksum.
     pub expected: BlockSum,
-    /// What is there; it covers fewer bytes where the object ends too early.
+    /// The actual checksum; it covers fewer bytes where the object ends too early.
     pub found: BlockSum,
 }
 
-/// What came of comparing an object with its checksums.
+/// The result of comparing an object with its checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Compared {
     /// Blocks that have a checksum.
     pub block_count: u64,
-    /// Those that do not have what was recorded.
+    /// Blocks that differ from their checksum.
     pub damaged_count: u64,
     /// The first of these.
     pub first: Option<DamagedBlock>,
 }
 
 impl Reader<'_> {
-    /// Compares an object with the checksums that the rows have of its blocks. A block without one was
-    /// overwritten and not yet summed again, was never written, or is a hole.
+    /// Compares an object with the checksums in the rows. A block without one was overwritten and
+    /// not yet summed again, was never written, or is a hole.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails or a row makes no sense.
+    /// [`StoreError`] on an error of the medium or an invalid row.
     pub fn compare_contents(
         &self,
         files: &ObjectFiles,
@@ -49,27 +49,27 @@ impl Reader<'_> {
         Ok(comparison.compared)
     }
 
-    /// The groups of an object's blocks that have checksums; always the first one.
+    /// The groups of an object's blocks that have checksums; always including the first.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails.
+    /// [`StoreError`] on an error of the medium.
     pub fn sum_groups(&self, name: ObjectName) -> Result<Vec<u64>, StoreError> {
         let shard = ShardId::data(name.shard_index);
         let mut groups = vec![0];
         self.scan(&Range::sums(shard, name.inode, 0..u64::MAX), |key, value| {
-            // A row that does not decode is a finding of its own.
+            // A row that does not decode is reported separately.
             if let Ok(Row::Sums { group: group @ 1.., .. }) = Row::decode(key, value) {
                 groups.push(group);
             }
-            Ok(crate::Going::On)
+            Ok(crate::ScanControl::Continue)
         })?;
         Ok(groups)
     }
 
-    /// The checksums that the rows have of a group of an object's blocks.
+    /// The checksums in the rows for a group of an object's blocks.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails.
+    /// [`StoreError`] on an error of the medium.
     pub fn sums_of_group(&self, name: ObjectName, group: u64) -> Result<BlockSums, StoreError> {
         let (shard, inode) = (ShardId::data(name.shard_index), name.inode);
         let row = self.get(&Key::sums(shard, inode, group))?;
@@ -85,10 +85,10 @@ impl Reader<'_> {
 }
 
 impl ObjectContents {
-    /// The checksum of the first bytes of a block, as they are; it covers fewer where the file ends.
+    /// The checksum of the first bytes of a block; it covers fewer bytes where the file ends.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails.
+    /// [`StoreError`] on an error of the medium.
     pub fn sum(&mut self, block: u64, covered_bytes: u32) -> Result<BlockSum, StoreError> {
         let mut bytes = vec![0; usize::try_from(covered_bytes).unwrap_or(0)];
         let read_bytes = self.read_at(block * u64::from(BLOCK_BYTES), &mut bytes)?;
@@ -98,7 +98,7 @@ impl ObjectContents {
     }
 }
 
-/// An object under comparison.
+/// An object being compared.
 struct Comparison {
     contents: ObjectContents,
     compared: Compared,
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_is_changed_or_missing_is_named() {
+    fn a_changed_or_missing_block_is_named() {
         let block_bytes = usize::try_from(BLOCK_BYTES).unwrap();
         let mut bytes: Vec<u8> = (0..3 * block_bytes).map(|at| (at / 7).to_le_bytes()[0]).collect();
         let sum = |bytes: &[u8]| BlockSum {
@@ -152,7 +152,7 @@ mod tests {
         };
         assert_eq!(compare(&bytes), (0, None));
         bytes[block_bytes - 1] ^= 1;
-        assert_eq!(compare(&bytes), (0, None), "what is not covered");
+        assert_eq!(compare(&bytes), (0, None), "bytes that no checksum covers");
         bytes[block_bytes + 5] ^= 1;
         assert_eq!(compare(&bytes), (1, Some(1)));
         bytes.truncate(2 * block_bytes);

@@ -1,9 +1,9 @@
-//! Making a store. The superblock is put in place last, by a rename: while it is missing, the
-//! directory is an unfinished creation and is simply begun again.
+//! Creating a store. The superblock is put in place last, by a rename: while it is missing, the
+//! directory is an unfinished creation, which starts over.
 
 use crate::boot::{self, BOOT};
-use crate::keep::{self, REDO_KEY};
 use crate::lock::{LOCK, Lock};
+use crate::redo_key::{self, REDO_KEY};
 use crate::rows;
 use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files, owner};
 use disk::rows::{Key, StoreRow};
@@ -14,14 +14,14 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::{FsUuid, Wire as _};
 
-/// What cannot be changed once a store is made.
+/// The parameters that are fixed at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Metadata shards, 1 ..= 32,767.
     pub meta_shard_count: u16,
     /// Data shards, 1 ..= 32,767.
     pub data_shard_count: u16,
-    /// The root directory, until somebody changes it.
+    /// The attributes of the root directory.
     pub root: RootDir,
 }
 
@@ -32,16 +32,16 @@ pub struct RootDir {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Permission bits, with the sticky bit and those that set ids.
+    /// Permission bits, with the sticky and set-id bits.
     pub mode: u32,
 }
 
 impl RootDir {
-    /// Users below it are root and the system's own: Debian's FIRST_UID.
+    /// Smaller uids belong to root and the system: Debian's FIRST_UID.
     const ORDINARY_UID_MIN: u32 = 1000;
 
-    /// That of a store which this user makes. Where no person makes it, it is for all, as /tmp is
-    /// (docs/decisions/first-path.md).
+    /// The root directory of a store that this user creates. If a system user creates it, all users
+    /// may write to it, as to /tmp (docs/decisions/first-path.md).
     #[must_use]
     pub const fn made_by(uid: u32, gid: u32) -> Self {
         if uid < Self::ORDINARY_UID_MIN {
@@ -51,7 +51,7 @@ impl RootDir {
         }
     }
 
-    /// That of a store which this process makes.
+    /// The root directory of a store that this process creates.
     #[must_use]
     pub fn of_process() -> Self {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -69,10 +69,10 @@ impl Default for Shape {
     }
 }
 
-/// Makes a store in a directory that does not exist, is empty, or holds an interrupted creation.
+/// Creates a store in a directory that does not exist, is empty, or holds an interrupted creation.
 ///
 /// # Errors
-/// [`StoreError`] when there is a store already, the directory holds something else, or the file
+/// [`StoreError`] when there is a store already, the directory holds other files, or the file
 /// system refuses.
 pub fn create(path: &Path, shape: &Shape) -> Result<(), StoreError> {
     let _lock = begin(path)?;
@@ -82,7 +82,7 @@ pub fn create(path: &Path, shape: &Shape) -> Result<(), StoreError> {
     finish(path, shape)
 }
 
-/// The directory and its lock. Nothing is touched in a directory that holds anything of others'.
+/// Makes and locks the directory. Changes nothing in a directory that holds other files.
 pub(crate) fn begin(path: &Path) -> Result<Lock, StoreError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| StoreError::io("make", path, error))?;
@@ -98,8 +98,8 @@ pub(crate) fn begin(path: &Path) -> Result<Lock, StoreError> {
     Lock::take(path)
 }
 
-/// Whether a server has had this directory open, superblock or not. What a creation that was
-/// interrupted leaves behind has no boot and no log.
+/// Whether a server has had this directory open, with or without a superblock. An interrupted
+/// creation has no boot and no log.
 fn was_used(path: &Path) -> Result<bool, StoreError> {
     if !path.join(LOCK).is_file() || !path.join(ROWS).is_dir() {
         return Ok(false);
@@ -108,7 +108,7 @@ fn was_used(path: &Path) -> Result<bool, StoreError> {
     Ok(has_log || boot::last(path)?.is_some_and(|boot_id| boot_id > 0))
 }
 
-/// A name that no creation leaves behind.
+/// A name that no creation makes.
 fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
     let unfinished = [BOOT, REDO_KEY, SUPERBLOCK].map(|name| format!("{name}.tmp"));
     let own = |name: &str| [LOCK, BOOT, REDO_KEY, LOG, ROWS, OBJECTS].contains(&name);
@@ -116,7 +116,7 @@ fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
     if let Some(name) = names.iter().find(|name| !own(name) && !unfinished.contains(name)) {
         return Ok(Some(name.clone()));
     }
-    // The lock comes first, so folders of our names without it are somebody else's.
+    // The lock is made first, so folders with our names and without it are not ours.
     let locked = names.iter().any(|name| name == LOCK);
     for folder in
         [LOG, ROWS, OBJECTS].into_iter().filter(|folder| names.iter().any(|name| name == folder))
@@ -131,7 +131,7 @@ fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
     Ok(None)
 }
 
-/// Everything else, the superblock last.
+/// Makes everything else, the superblock last.
 pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
     files::make_folder(&path.join(LOG))?;
     files::make_folder(&path.join(ROWS))?;
@@ -149,10 +149,10 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
             mode: shape.root.mode,
         },
     };
-    keep::make_redo_key(path, superblock.fs)?;
+    redo_key::make_redo_key(path, superblock.fs)?;
     let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, share: None };
-    let begun = [(Key::store().bytes().to_vec(), row.to_bytes())].into();
-    rows::create(path, &superblock, begun)?;
+    let first_rows = [(Key::store().bytes().to_vec(), row.to_bytes())].into();
+    rows::create(path, &superblock, first_rows)?;
     files::place(&path.join(SUPERBLOCK), &superblock.encode())?;
     // The directory's own name too, as far as it was made here.
     match path.canonicalize().ok().as_deref().and_then(Path::parent) {
@@ -163,6 +163,6 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
 
 fn random_uuid(path: &Path) -> Result<FsUuid, StoreError> {
     let mut uuid = [0; 16];
-    keep::random(path, &mut uuid)?;
+    redo_key::random(path, &mut uuid)?;
     Ok(FsUuid(uuid))
 }

@@ -1,5 +1,5 @@
-//! `StoreError`: what is wrong with a store directory, in words for the person who started the
-//! server: what, which path, why, and what to do about it.
+//! `StoreError`: what is wrong with a store directory, for the person who starts the server: the
+//! problem, the path, the reason, and the remedy.
 
 use crate::{LOG, ROWS};
 use disk::{Fault, LogPosition};
@@ -14,83 +14,83 @@ pub struct StoreError {
     fault: StoreFault,
 }
 
-/// The kinds of trouble.
+/// The kinds of problem.
 #[derive(Debug)]
 pub enum StoreFault {
     /// There is no store.
     NoStore,
-    /// There is one already.
+    /// There is a store already.
     Exists,
-    /// The directory holds something else.
+    /// The directory holds other files.
     Foreign {
         /// A name in it.
         name: String,
     },
-    /// Another server has it open.
+    /// Another server has the store open.
     Locked {
         /// Its process id, if it could be read.
         pid: Option<u32>,
     },
-    /// It was made by another version of lanefs.
+    /// Another version of lanefs made the store.
     Version {
-        /// The format this build reads and writes.
+        /// The format of this build.
         known: u32,
-        /// The format that was found.
+        /// The format of the store.
         found: u32,
     },
-    /// Bytes on the medium are not what was written.
+    /// Bytes on the medium differ from those written.
     Damage(Fault),
-    /// The rows are older than the log that was written after them.
-    WentBack {
-        /// What the rows end with.
+    /// The rows are older than the log.
+    RolledBack {
+        /// The last number in the rows.
         rows: u64,
-        /// What the log goes on with.
+        /// The next number in the log.
         log: u64,
-        /// What is counted.
+        /// What the numbers count.
         what: &'static str,
     },
-    /// A log file that was made is not there.
+    /// A log file is missing.
     LogMissing {
-        /// The file that says that it was made.
+        /// The file that names it.
         by: PathBuf,
     },
-    /// A log ends before what was durable in it.
+    /// A log ends before its durable end.
     LogShort {
         /// Where it ends.
         end: LogPosition,
-        /// Up to where it was durable.
+        /// Its durable end.
         durable: LogPosition,
-        /// The file that says so.
+        /// The file that names the durable end.
         by: PathBuf,
     },
-    /// A part that every store has is not there.
+    /// A part that every store has is missing.
     Missing,
-    /// Nothing can be read of the rows, and the logs do not go back to the store's making.
-    RowsGone {
+    /// No row can be read, and the logs do not go back to the creation of the store.
+    RowsUnreadable {
         /// What is wrong with their file.
         fault: Fault,
     },
-    /// It is no file or directory, but a symbolic link or something else.
-    NoFile,
-    /// It belongs to somebody else.
+    /// It is a symbolic link or another special file.
+    NotRegular,
+    /// It belongs to another user.
     OtherOwner {
-        /// To whom.
+        /// Its owner.
         owner: u32,
         /// This process's user.
         user: u32,
     },
-    /// Others have permissions that only its owner may have.
+    /// Other users have permissions that only the owner may have.
     OpenToOthers {
         /// Its mode.
         mode: u32,
-        /// The permissions that nobody else may have.
+        /// The permissions that no other user may have.
         forbidden: u32,
     },
-    /// The file system under it said no.
+    /// The file system refused an operation.
     Io {
-        /// What was attempted, as in "cannot …".
+        /// The operation, as in "cannot …".
         what: &'static str,
-        /// What came of it.
+        /// The error.
         error: io::Error,
     },
 }
@@ -100,36 +100,35 @@ impl StoreError {
         Self { path: path.to_owned(), fault }
     }
 
-    /// Of the file that a fault names.
+    /// An error for the file that a fault names.
     pub(crate) fn damage(fault: Fault) -> Self {
         let path = PathBuf::from(&fault.device);
         Self { path, fault: StoreFault::Damage(fault.on("")) }
     }
 
-    /// The file system under it refused `what`, as in "cannot …".
+    /// The file system refused `what`, as in "cannot …".
     #[must_use]
     pub fn io(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         Self::new(path, StoreFault::Io { what, error: error.into() })
     }
 
-    /// The file or directory it is about.
+    /// The file or directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether something that was there is missing or older, so that whoever knows that can go on without
-    /// it.
-    pub(crate) const fn is_about_what_is_missing(&self) -> bool {
+    /// Whether a log, or the end of one, is missing, so that a repair can continue without it.
+    pub(crate) const fn is_about_missing_logs(&self) -> bool {
         matches!(
             self.fault,
             StoreFault::LogMissing { .. }
                 | StoreFault::LogShort { .. }
-                | StoreFault::WentBack { .. }
+                | StoreFault::RolledBack { .. }
         )
     }
 
-    /// What to do about damage: the commands, with the store they are for.
+    /// The remedy for damage: commands with the store's path.
     fn remedy(&self) -> String {
         let folder = self.path.parent().unwrap_or(&self.path);
         let is_part = folder.file_name().is_some_and(|name| name == ROWS || name == LOG);
@@ -138,14 +137,14 @@ impl StoreError {
         let is_damaged = matches!(self.fault, StoreFault::Damage(_));
         if is_damaged && folder.file_name().is_some_and(|name| name == ROWS) {
             return format!(
-                "`lanefs check {store}` says what can still be read, `lanefs check {store} --repair` goes \
-                 on with that and the logs, {backup}"
+                "`lanefs check {store}` says what can still be read, `lanefs check {store} \
+                 --repair` goes on with that and the logs, {backup}"
             );
         }
         format!("`lanefs check {store}` says what else is wrong, {backup}")
     }
 
-    /// What is wrong.
+    /// The problem.
     #[must_use]
     pub const fn fault(&self) -> &StoreFault {
         &self.fault
@@ -184,26 +183,30 @@ impl fmt::Display for StoreError {
             ),
             StoreFault::Damage(fault) => write!(
                 f,
-                "{path} is damaged: {fault}. Nothing was changed. Bring the file back from a copy; {}",
+                "{path} is damaged: {fault}. Nothing was changed. Bring the file back from a copy; \
+                 {}",
                 self.remedy()
             ),
-            StoreFault::WentBack { rows, log, what } => write!(
+            StoreFault::RolledBack { rows, log, what } => write!(
                 f,
-                "{path} went back: it ends with {what} {rows}, the log goes on with {what} {log}. \
-                 Either it was brought back from an older copy or log files are missing. Bring back {path} and the log together, as they were at one time; {}",
+                "{path} went back: it ends with {what} {rows}, the log continues with {what} \
+                 {log}. Either it was restored from an older copy or log files are missing. \
+                 Restore {path} and the log together, from one moment; {}",
                 self.remedy()
             ),
             StoreFault::LogMissing { by } => write!(
                 f,
-                "{path} is missing: {} says that it was made, and what was acknowledged as durable may be in it. \
-                 Nothing was changed. Bring it back, or all of the store as it was at one time; {}",
+                "{path} is missing: {} names it, and it may have changes that were acknowledged as \
+                 durable. Nothing was changed. Restore it, or all of the store from one moment; \
+                 {}",
                 by.display(),
                 self.remedy()
             ),
             StoreFault::LogShort { end, durable, by } => write!(
                 f,
-                "{path} is damaged: its log ends at byte {} of file {}, and was durable up to byte {} of file {}, \
-                 as {} says. Nothing was changed. Bring it back, or all of the store as it was at one time; {}",
+                "{path} is damaged: its log ends at byte {} of file {}, and was durable up to byte \
+                 {} of file {}, as {} says. Nothing was changed. Restore it, or all of the store \
+                 from one moment; {}",
                 end.offset,
                 end.segment_no,
                 durable.offset,
@@ -216,37 +219,38 @@ impl fmt::Display for StoreError {
                 "{path} is missing from the store. Nothing was changed. Bring it back from a copy; \
                  `lanefs restore` makes a new store of a backup"
             ),
-            StoreFault::RowsGone { fault } => write!(
+            StoreFault::RowsUnreadable { fault } => write!(
                 f,
-                "nothing can be read of {path}: {fault}. Names and attributes stand nowhere else, and the logs \
-                 do not go back to the making of the store. Nothing was changed. Bring the file back from a \
-                 copy; `lanefs restore` makes a new store of a backup"
+                "nothing can be read of {path}: {fault}. Names and attributes are stored nowhere \
+                 else, and the logs do not go back to the creation of the store. Nothing was \
+                 changed. Restore the file from a copy; `lanefs restore` makes a new store from a \
+                 backup"
             ),
-            StoreFault::NoFile => write!(
+            StoreFault::NotRegular => write!(
                 f,
-                "{path} is not a plain file or directory: a store with a link in it may lead anywhere. \
-                 Put the file itself there; nothing was changed"
+                "{path} is not a plain file or directory: a store with a link in it may lead \
+                 anywhere. Put the file itself there; nothing was changed"
             ),
             StoreFault::OtherOwner { owner, user } => write!(
                 f,
-                "{path} belongs to user {owner}, who could change it under a server that runs as user \
-                 {user}: run the server as user {owner}, or give the whole store to user {user} \
-                 (chown -R)"
+                "{path} belongs to user {owner}, who could change it under a server that runs as \
+                 user {user}: run the server as user {owner}, or give the whole store to user \
+                 {user} (chown -R)"
             ),
             StoreFault::OpenToOthers { mode, forbidden: 0o077 } => write!(
                 f,
-                "{path} can be read or written by others (mode {mode:04o}), and whoever has that key can \
-                 forge changes: chmod 600 {path}"
+                "{path} can be read or written by others (mode {mode:04o}), and the key in it \
+                 suffices to forge changes: chmod 600 {path}"
             ),
             StoreFault::OpenToOthers { mode, .. } => write!(
                 f,
-                "{path} can be written by others (mode {mode:04o}), who could change the store under \
-                 the server: chmod go-w {path}"
+                "{path} can be written by others (mode {mode:04o}), who could change the store \
+                 under the server: chmod go-w {path}"
             ),
             StoreFault::Io { what, error } => write!(f, "cannot {what} {path}: {error}"),
         }
     }
 }
 
-// What lies behind it is part of what it says.
+// The message includes the source's message.
 impl std::error::Error for StoreError {}

@@ -1,4 +1,4 @@
-//! Files written so that they are either there as a whole or not at all.
+//! Writing files atomically.
 
 use crate::{StoreError, owner};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -6,19 +6,19 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The name a file has until it is whole.
+/// The name of a file until it is complete.
 pub(crate) fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension("tmp")
 }
 
-/// A file with these bytes, whatever stood there; durable, name and all, when it returns. The file
-/// is open for reading and writing, at its end.
+/// Writes a file with these bytes, replacing an existing one; file and name are durable on return.
+/// The file is open for reading and writing, at its end.
 pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<File, StoreError> {
     place_made(path, |_| bytes)
 }
 
-/// The same with bytes that are known only when the file is there; what `make` does to the file
-/// before is durable with it.
+/// The same with bytes that `make` returns for the open file; what `make` does to the file is
+/// durable as well.
 pub(crate) fn place_made<B: AsRef<[u8]>>(
     path: &Path,
     make: impl FnOnce(&File) -> B,
@@ -48,7 +48,7 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), StoreError> {
     synced.map_err(|error| StoreError::io("make durable", path, error))
 }
 
-/// A folder for the owner alone; one that exists is left as it is.
+/// Makes a folder for the owner alone; an existing one is left as it is.
 pub(crate) fn make_folder(path: &Path) -> Result<(), StoreError> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

@@ -1,8 +1,8 @@
-//! Rows that were gathered and are not written yet: found by a hash, written in the order of their
+//! Rows that are gathered in memory before they are written: a hash table, written in the order of
 //! keys.
 //!
-//! Invariant: a key stands here once, with what it was given last. Keys and values lie in one piece
-//! of memory; a value that is as long as the one before takes its place.
+//! Invariant: a key occurs once, with its last value. Keys and values are in one buffer; a value of
+//! the same length as the one before overwrites it.
 
 use disk::rows::Range;
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -10,33 +10,33 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::ops::Bound;
 
-/// Rows gathered before they are written, in bytes.
+/// The most bytes of gathered rows.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
-/// What a row takes beside its bytes.
+/// The overhead of a row.
 const ROW_BYTES: usize = 64;
 
-/// The rows.
+/// The gathered rows.
 #[derive(Default)]
 pub(crate) struct Gathered {
     seed: DefaultHashBuilder,
     bytes: Vec<u8>,
     rows: Vec<Row>,
     found: HashTable<u32>,
-    /// All keys in order, from when they were first asked for.
+    /// All keys in order, from the first `delete_range` on.
     ordered: Option<BTreeSet<Box<[u8]>>>,
 }
 
 #[derive(Clone, Copy)]
 struct Row {
-    /// The key's first bytes, so that most comparisons need nothing else.
+    /// The key's first bytes, which decide most comparisons.
     front: u128,
     key: Piece,
-    /// `None`: the row is taken away.
+    /// `None`: the row is deleted.
     value: Option<Piece>,
 }
 
 impl Row {
-    /// A key's first byte says which table its row is of.
+    /// A key's first byte names the table of its row.
     const fn table(&self) -> u8 {
         self.front.to_be_bytes()[0]
     }
@@ -63,17 +63,17 @@ impl Gathered {
         self.rows.is_empty()
     }
 
-    /// What it takes.
+    /// The memory that it takes.
     const fn bytes_count(&self) -> usize {
         self.bytes.len() + self.rows.len() * ROW_BYTES
     }
 
-    /// Whether it should be written before more is gathered.
+    /// Whether it should be written before more rows are gathered.
     pub(crate) const fn is_full(&self) -> bool {
         self.bytes_count() >= GATHERED_BYTES_MAX
     }
 
-    /// Forgets all rows; keeps its memory.
+    /// Removes all rows; retains the memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.rows.clear();
@@ -81,13 +81,13 @@ impl Gathered {
         self.ordered = None;
     }
 
-    /// The value of a key; `Some(None)` if it was taken away.
+    /// The value of a key; `Some(None)` if it was deleted.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         let row_no = self.find(self.seed.hash_one(key), key)?;
         Some(self.rows[row_no].value.map(|value| value.of(&self.bytes)))
     }
 
-    /// PrivilegedBits a key a value, or takes it away.
+    /// Sets or deletes a key.
     pub(crate) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
         let hash = self.seed.hash_one(key);
         let Some(row_no) = self.find(hash, key) else {
@@ -95,7 +95,7 @@ impl Gathered {
         };
         let known = self.rows[row_no].value;
         self.rows[row_no].value = match (known, value) {
-            // Rows of busy directories and slots come again and again.
+            // Rows of busy directories and slots change often.
             (Some(known), Some(value)) if known.range().len() == value.len() => {
                 self.bytes[known.range()].copy_from_slice(value);
                 Some(known)
@@ -104,7 +104,7 @@ impl Gathered {
         };
     }
 
-    /// Takes away all keys of a range that are here.
+    /// Deletes all gathered keys of a range.
     pub(crate) fn delete_range(&mut self, range: &Range) {
         let Self { bytes, rows, .. } = self;
         let keys = || rows.iter().map(|row| row.key.of(bytes).into()).collect();
@@ -118,11 +118,11 @@ impl Gathered {
         self.ordered = Some(ordered);
     }
 
-    /// Puts all of them in the order of their keys. None is looked for any more.
+    /// Sorts the rows by key. No key can be found afterwards.
     pub(crate) fn sort(&mut self) {
         let Self { bytes, rows, found, .. } = self;
         found.clear();
-        // Within a table many come in their order.
+        // Within a table many are in order already.
         rows.sort_by_key(Row::table);
         for table in rows.chunk_by_mut(|one, other| one.table() == other.table()) {
             table.sort_by(|one, other| {
@@ -132,7 +132,7 @@ impl Gathered {
         }
     }
 
-    /// All of them.
+    /// All rows.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> + Clone {
         let Self { bytes, rows, .. } = self;
         rows.iter().map(|row| (row.key.of(bytes), row.value.map(|value| value.of(bytes))))
@@ -168,7 +168,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).expect("fewer than 2^32 bytes and rows")
 }
 
-/// A key's first sixteen bytes, which order it before the rest does.
+/// A key's first sixteen bytes, for comparisons.
 fn front(key: &[u8]) -> u128 {
     let mut front = [0; 16];
     let front_bytes = key.len().min(front.len());
@@ -184,7 +184,7 @@ mod tests {
     use std::collections::BTreeMap;
     use wire::InodeNo;
 
-    /// A row that every operation below may meet.
+    /// A key, in a range that all operations below use.
     fn key(number: u64) -> Vec<u8> {
         let inode = InodeNo(number % 7);
         match number % 3 {
@@ -195,12 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn it_is_an_ordered_map() {
+    fn it_behaves_as_an_ordered_map() {
         let (mut gathered, mut model) = (Gathered::default(), BTreeMap::new());
-        let mut dice = 7_u64;
+        let mut rng = fastrand::Rng::with_seed(7);
         for step in 0..20_000_u64 {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (number, key) = (dice >> 33, key(dice >> 33));
+            let number = rng.u64(..1 << 31);
+            let key = key(number);
             match number % 11 {
                 0 if step % 1000 > 500 => {
                     let range = Range::inode(InodeNo(number % 7));

@@ -1,21 +1,21 @@
-//! `store`: the directory a server keeps its file system in. What is here may block, so it runs
-//! before the lanes start or on threads of its own, never on a lane.
+//! `store`: the directory in which a server stores its file system. The code may block, so it runs
+//! before the lanes start or on its own threads, never on a lane.
 //!
-//! It owns the directory's layout, who may use it (one server at a time), the boot counter, the
-//! reading of the logs and the rows they are applied to. It leaves appending to the logs and the objects themselves to the ring.
-//! Invariant: whatever moment a process dies in, the next open finds a whole store or recognises an
-//! unfinished creation, and nothing acknowledged is ever cut off a log.
+//! It owns the directory's layout, its lock (one server at a time), the boot counter, the reading
+//! of the logs and the rows. Appending to the logs and the objects belong to the ring. Invariant:
+//! after a crash at any moment, the next open finds a complete store or recognises an unfinished
+//! creation, and no acknowledged record is ever cut off a log.
 //!
 //! ```text
-//! DIR/superblock          what the store is; renamed into place last, so it marks a whole store
+//! DIR/superblock          the identity; renamed into place last, so it marks a complete store
 //!     lock                flock'ed by the server that has the store open; holds its process id
-//!     boot                how often the store was opened, decimal, and the number's CRC-32C
+//!     boot                the number of opens, decimal, and the number's CRC-32C
 //!     redo-key            32 random bytes, made with the store: signs redo tokens
 //!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
-//!     rows/               the cold store: an LMDB table
-//!     reserve             space for a start on a full disk
+//!     rows/               the row store: an LMDB table
+//!     reserve             reserved space for a start on a full disk
 //!     objects/            file contents, laid out by the ring
-//!     quarantine/         what a repair has put aside
+//!     quarantine/         files that a repair has moved away
 //! ```
 #![forbid(unsafe_code)]
 
@@ -26,15 +26,15 @@ mod create;
 mod error;
 mod files;
 mod gathered;
-mod keep;
-mod keeper;
 mod lock;
 mod logs;
-mod needed;
 mod objects;
 mod owner;
 mod rebuild;
+mod redo_key;
+mod required_logs;
 mod reserve;
+mod row_threads;
 mod rows;
 mod salvage;
 mod tail;
@@ -44,32 +44,32 @@ pub use applier::Alarm;
 pub use contents::{Compared, DamagedBlock};
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};
-pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
-pub use needed::Needed;
 pub use objects::{ObjectContents, ObjectFile, ObjectFiles, ObjectName};
+pub use required_logs::RequiredLogs;
 pub use ring::SEGMENT_BYTES;
+pub use row_threads::{Pace, RowThreads, RunningRowThreads};
 pub use rows::RowStore;
 pub use salvage::{DamagedRows, LostRows, SalvageStep, damaged_rows};
-pub use view::{Going, Reader, View};
+pub use view::{Reader, ScanControl, View};
 
 use disk::Superblock;
 use lock::Lock;
 use std::path::{Path, PathBuf};
 use wire::FsUuid;
 
-/// Name of the superblock's file.
+/// The superblock's file.
 const SUPERBLOCK: &str = "superblock";
-/// Name of the folder of the logs.
+/// The folder of the logs.
 const LOG: &str = "log";
-/// Name of the folder of the rows.
+/// The folder of the rows.
 const ROWS: &str = "rows";
-/// Name of the folder of the objects, in a store and in a backup of one.
+/// The folder of the objects, in a store and in its backup.
 pub const OBJECTS: &str = "objects";
-/// Name of the folder of what a repair has put aside.
+/// The folder of files that a repair has moved away.
 pub const QUARANTINE: &str = "quarantine";
 
-/// An open store. Nobody else can open it while this lives, in this process or another.
+/// An open store. No process can open it a second time while this exists.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -80,7 +80,7 @@ pub struct Store {
     _lock: Lock,
 }
 
-/// Opens a store that exists, for this process alone, and raises its boot counter durably.
+/// Opens an existing store, for this process alone, and increments its boot counter durably.
 ///
 /// # Errors
 /// [`StoreError`] when there is none, another server has it open, or it is unknown or damaged.
@@ -92,8 +92,8 @@ pub fn open(path: &Path) -> Result<Store, StoreError> {
     open_locked(path, Lock::take(path)?)
 }
 
-/// Opens a store, making it first if `path` does not exist, is empty or holds a creation that was
-/// interrupted.
+/// Opens a store, creating it first if `path` does not exist, is empty or holds an interrupted
+/// creation.
 ///
 /// # Errors
 /// [`StoreError`] as of [`create`] and [`open`].
@@ -102,14 +102,14 @@ pub fn open_or_create(path: &Path, shape: &Shape) -> Result<Store, StoreError> {
         return open(path);
     }
     let lock = create::begin(path)?;
-    // Another process may have finished the creation before the lock was had.
+    // Another process may have finished the creation before this one got the lock.
     if !path.join(SUPERBLOCK).exists() {
         create::finish(path, shape)?;
     }
     open_locked(path, lock)
 }
 
-/// Which file system a store holds. It may be in use.
+/// The uuid of a store's file system. The store may be in use.
 ///
 /// # Errors
 /// [`StoreError`] when there is none, or it is unknown or damaged.
@@ -124,11 +124,11 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
             return Err(StoreError::new(&path.join(folder), StoreFault::Missing));
         }
     }
-    reserve::give_when_full(path);
+    reserve::free_when_full(path);
     logs::remove_unfinished(path)?;
     salvage::remove_unfinished(path)?;
-    let redo_key = keep::redo_key(path, superblock.fs)?;
-    // Above every log, and above what the rows say (`Store::open_rows`), whatever the counter says.
+    let redo_key = redo_key::redo_key(path, superblock.fs)?;
+    // Above every log, and above the rows (`Store::open_rows`), whatever the counter is.
     let (counted, logged) = (boot::last(path)?, logs::boot_id_max(path)?);
     let boot_id = counted.unwrap_or(0).max(logged).saturating_add(1);
     boot::set(path, boot_id)?;
@@ -142,7 +142,7 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
 fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
     let file = path.join(SUPERBLOCK);
     let bytes = files::read(&file)?;
-    // Version first: another version may well have another length.
+    // Version first: another version may have another length.
     if let Some(found) = version_of(&bytes).filter(|found| *found != Superblock::FORMAT_VERSION) {
         let known = Superblock::FORMAT_VERSION;
         return Err(StoreError::new(&file, StoreFault::Version { known, found }));
@@ -150,38 +150,38 @@ fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
     Superblock::decode(&bytes).map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))
 }
 
-/// The format version of something that begins like a superblock.
+/// The format version, if the bytes start as a superblock.
 fn version_of(bytes: &[u8]) -> Option<u32> {
     let rest = bytes.strip_prefix(b"LANEFSSB")?;
     rest.first_chunk::<4>().map(|number| u32::from_le_bytes(*number))
 }
 
 impl Store {
-    /// Where it lies.
+    /// The store's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is.
+    /// The superblock.
     #[must_use]
     pub const fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// The number of this opening, from 1; durable.
+    /// The number of this boot, from 1; durable.
     #[must_use]
     pub const fn boot_id(&self) -> u64 {
         self.boot_id
     }
 
-    /// What redo tokens are signed with. For the lanes alone.
+    /// The key of redo tokens. For the lanes alone.
     #[must_use]
     pub const fn redo_key(&self) -> &[u8; 32] {
         &self.redo_key
     }
 
-    /// What was damaged and has been mended, in words for people.
+    /// Messages about damage that was repaired.
     #[must_use]
     pub fn repairs(&self) -> &[String] {
         &self.repairs

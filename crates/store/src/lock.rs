@@ -1,4 +1,4 @@
-//! The lock: one server per store. The kernel lets go of it when its holder ends, however it ends.
+//! The lock: one server per store. The kernel releases it when the process ends, in whatever way.
 
 use crate::{StoreError, StoreFault};
 use rustix::fs::{FlockOperation, flock};
@@ -11,14 +11,14 @@ use std::path::Path;
 /// Name of the lock's file.
 pub(crate) const LOCK: &str = "lock";
 
-/// Held while it lives. The file stays; only the kernel's lock on it counts.
+/// Holds the lock. The file stays; only the kernel's lock on it counts.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of the store at `path`, or says who has it.
+    /// Takes the lock of the store at `path`; the error names the process that has it.
     pub(crate) fn take(path: &Path) -> Result<Self, StoreError> {
         let lock_path = path.join(LOCK);
         let mut file = OpenOptions::new()
@@ -42,7 +42,7 @@ impl Lock {
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| writeln!(file, "{pid}"));
-        // Only for people: a full disk must not keep a store from being opened and emptied.
+        // Only for people: a full disk must not prevent a start.
         drop(noted);
         Ok(Self { _file: file })
     }

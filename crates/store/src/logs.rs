@@ -1,11 +1,11 @@
-//! The log files: which there are, what stands in them, and new ones for a lane.
+//! The log files: listing and reading them, and making new ones for a lane.
 //!
-//! A file's name carries its boot, its lane and which of the lane's files it is; its head says them
-//! again. Files of earlier boots are read at a start, in the order of boots, and left as they are; a
-//! batch that was being written when the server died is left out. Invariant: only the very last batch
-//! of a lane's log may be incomplete; whatever else is missing or wrong in it is damage.
+//! A file's name has its boot, its lane and its number; its head repeats them. A start reads the
+//! files of earlier boots in the order of boots and does not change them; an incomplete last batch
+//! is ignored. Invariant: only the very last batch of a lane's log may be incomplete; any other
+//! missing or wrong part is damage.
 
-use crate::needed::{Found, Needed};
+use crate::required_logs::{LogEnds, RequiredLogs};
 use crate::rows::RowStore;
 use crate::{LOG, Store, StoreError, StoreFault, files, reserve};
 use disk::rows::{Key, LogRow, StoreRow};
@@ -16,20 +16,20 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use wire::{FsUuid, LaneId, Wire as _};
 
-/// What a start found in the logs.
+/// What a start read from the logs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Replayed {
     /// Log files with records.
     pub file_count: u64,
-    /// Batches in them.
+    /// Their batches.
     pub batch_count: u64,
-    /// Records in those.
+    /// Their records.
     pub record_count: u64,
-    /// Of them, those that the rows did not have yet.
+    /// Records that were not yet in the rows.
     pub new_count: u64,
     /// Bytes of all batches.
     pub log_bytes: u64,
-    /// Files whose last batch was being written when the server died; it was left out.
+    /// Files whose last batch was incomplete and was ignored.
     pub torn_count: u64,
 }
 
@@ -58,7 +58,7 @@ impl LogName {
         (text == parsed.text()).then_some(parsed)
     }
 
-    /// In the store at `path`.
+    /// Its path in the store at `path`.
     pub(crate) fn path(&self, path: &Path) -> PathBuf {
         path.join(LOG).join(self.text())
     }
@@ -81,7 +81,7 @@ fn list(path: &Path) -> Result<Vec<LogName>, StoreError> {
     Ok(logs)
 }
 
-/// Removes what a server that died while making a log left behind: nothing was written to it yet.
+/// Removes unfinished log files of a crashed server: no batch was written to them yet.
 pub(crate) fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
     let folder = path.join(LOG);
     for name in files::names(&folder)? {
@@ -92,27 +92,27 @@ pub(crate) fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether a name in the folder is that of a log that was being made: no batch was written to it.
+/// Whether a name is that of an unfinished log file.
 fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(".tmp").is_some_and(|name| LogName::parse(name).is_some())
 }
 
-/// The highest boot that left a log, 0 without any.
+/// The highest boot with a log, 0 without any.
 pub(crate) fn boot_id_max(path: &Path) -> Result<u64, StoreError> {
     Ok(list(path)?.last().map_or(0, |log| log.boot_id))
 }
 
-/// How far a lane's log of one boot was read.
+/// The position in a lane's log of one boot.
 #[derive(Default)]
 struct Reading {
     log: Option<LogName>,
     /// Its last batch, 0 before the first.
     batch_no: u64,
-    /// Behind that batch.
+    /// The end of that batch.
     end_offset: u64,
     /// The file of that batch.
     last: Option<LogName>,
-    /// Where all lanes' logs were durable, as its last trailer says.
+    /// The durable ends of all lanes' logs, from its last trailer.
     places: Vec<LogPosition>,
 }
 
@@ -122,33 +122,33 @@ pub(crate) struct Logs<'a> {
     /// The store.
     pub(crate) path: &'a Path,
     pub(crate) fs: FsUuid,
-    /// Behind the last boot that is looked at.
+    /// The first boot that is not read.
     pub(crate) boot_id_end: u64,
 }
 
 impl Logs<'_> {
-    /// Reads every record that the rows may lack, of boots from this one on, in the
-    /// order of boots and lanes. A torn end of the last file of a log is left out.
+    /// Reads every record that the rows may lack, of boots from this one on, in the order of boots
+    /// and lanes. An incomplete last batch of a log is ignored.
     ///
     /// # Errors
-    /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
-    /// record, or when the file system refuses.
+    /// [`StoreError`] when a log is damaged, naming file and offset, when `visit` rejects a record,
+    /// or when the file system refuses.
     pub(crate) fn replay(
         &self,
         first_boot_id: u64,
-        mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), Fault>,
     ) -> Result<Replayed, StoreError> {
-        self.read_logs(first_boot_id, &mut feed, |_| ())
+        self.read_logs(first_boot_id, &mut visit, |_| ())
     }
 
-    /// Holds the logs against what must be there. Changes nothing.
+    /// Compares the logs with the required ones. Changes nothing.
     ///
     /// # Errors
     /// [`StoreError`] when one is damaged, missing, or cut short.
-    pub(crate) fn check(&self, needed: &Needed) -> Result<(), StoreError> {
-        needed.check_files(self.path, &self.all()?)?;
-        let mut found = Found::new(needed);
-        self.read_logs(needed.first_boot_id(), &mut |_| Ok(()), |reading| {
+    pub(crate) fn check(&self, required: &RequiredLogs) -> Result<(), StoreError> {
+        required.check_files(self.path, &self.all()?)?;
+        let mut found = LogEnds::new(required);
+        self.read_logs(required.first_boot_id(), &mut |_| Ok(()), |reading| {
             if let Some(LogName { boot_id, lane, segment_no }) = reading.last {
                 let end = LogPosition { segment_no, offset: reading.end_offset };
                 let name = LogName { boot_id, lane, segment_no };
@@ -158,11 +158,12 @@ impl Logs<'_> {
         found.check(self.path)
     }
 
-    /// Reads all logs from a boot on; `ended` is told of each log of a boot and lane with a batch.
+    /// Reads all logs from a boot on; `ended` is called for each log of a boot and lane with a
+    /// batch.
     fn read_logs(
         &self,
         first_boot_id: u64,
-        feed: &mut impl FnMut(&Record<'_>) -> Result<(), Fault>,
+        visit: &mut impl FnMut(&Record<'_>) -> Result<(), Fault>,
         mut ended: impl FnMut(&Reading),
     ) -> Result<Replayed, StoreError> {
         let mut replayed = Replayed::default();
@@ -174,7 +175,7 @@ impl Logs<'_> {
             if !reading.log.as_ref().is_some_and(same) {
                 ended(&std::mem::take(&mut reading));
             }
-            self.replay_file(log, &mut reading, feed, &mut replayed)?;
+            self.replay_file(log, &mut reading, visit, &mut replayed)?;
         }
         ended(&reading);
         Ok(replayed)
@@ -190,7 +191,7 @@ impl Logs<'_> {
         &self,
         log: LogName,
         reading: &mut Reading,
-        feed: &mut impl FnMut(&Record<'_>) -> Result<(), Fault>,
+        visit: &mut impl FnMut(&Record<'_>) -> Result<(), Fault>,
         replayed: &mut Replayed,
     ) -> Result<(), StoreError> {
         let path = log.path(self.path);
@@ -208,7 +209,7 @@ impl Logs<'_> {
                 self.check_follows(&log, reading, batch.head().batch_no)?;
             }
             for record in batch.records() {
-                feed(&record).map_err(|fault| {
+                visit(&record).map_err(|fault| {
                     let fault = fault.in_file(&path.display().to_string(), batch.offset());
                     StoreError::damage(fault)
                 })?;
@@ -238,8 +239,8 @@ impl Logs<'_> {
         Ok(())
     }
 
-    /// A file's first batch follows the last one of the file before: that one was durable before the
-    /// lane went on, so nothing behind it was torn.
+    /// A file's first batch follows the last one of the file before: that one was durable before
+    /// the lane continued, so it cannot be incomplete.
     fn check_follows(
         &self,
         log: &LogName,
@@ -264,26 +265,26 @@ impl Logs<'_> {
 }
 
 impl Store {
-    /// Reads every record that the rows may lack, of boots from this one on before the present, in the
-    /// order of boots and lanes. A torn end of the last file of a log is left out.
+    /// Reads every record that the rows may lack, of boots from this one to the one before the
+    /// current, in the order of boots and lanes. An incomplete last batch of a log is ignored.
     ///
     /// # Errors
-    /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
-    /// record, or when the file system refuses.
+    /// [`StoreError`] when a log is damaged, naming file and offset, when `visit` rejects a record,
+    /// or when the file system refuses.
     pub fn replay(
         &self,
         first_boot_id: u64,
-        feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+        visit: impl FnMut(&Record<'_>) -> Result<(), Fault>,
     ) -> Result<Replayed, StoreError> {
-        self.logs().replay(first_boot_id, feed)
+        self.logs().replay(first_boot_id, visit)
     }
 
-    /// Holds the logs of earlier boots against what must be there. Changes nothing.
+    /// Compares the logs of earlier boots with the required ones. Changes nothing.
     ///
     /// # Errors
     /// [`StoreError`] when one is damaged, missing, or cut short.
-    pub fn check_logs(&self, needed: &Needed) -> Result<(), StoreError> {
-        self.logs().check(needed)
+    pub fn check_logs(&self, required: &RequiredLogs) -> Result<(), StoreError> {
+        self.logs().check(required)
     }
 
     pub(crate) fn logs(&self) -> Logs<'_> {
@@ -291,7 +292,7 @@ impl Store {
         Logs { path, fs: superblock.fs, boot_id_end: *boot_id }
     }
 
-    /// Removes the logs of earlier boots, whose every record is elsewhere, durably.
+    /// Removes the logs of earlier boots, whose records are all in the rows, durably.
     ///
     /// # Errors
     /// [`StoreError`] when the file system refuses.
@@ -304,21 +305,22 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the first log file of each lane of this boot, with so much space behind its head if there
-    /// is, and has the rows say that they must be there; all durably. They are open for reading and
-    /// writing; batches follow from the offset on, in bytes.
+    /// Makes the first log file of each lane of this boot, with this much reserved space if there
+    /// is, and records in the rows that they are required; all durably. The files are open for
+    /// reading and writing; batches start at the offset, in bytes.
     ///
     /// # Errors
     /// [`StoreError`] when the file system refuses.
     pub fn new_logs(
         &self,
-        cold: &RowStore,
+        row_store: &RowStore,
         lane_count: u16,
         reserve_bytes: u64,
     ) -> Result<Vec<(File, u64)>, StoreError> {
-        let store_row = cold.store_row()?;
+        let store_row = row_store.store_row()?;
         let is_first = store_row.first_boot_id == 0;
-        // Where space is short, all heads come before anybody's reserve, which the lanes ask for.
+        // Where space is short, all heads are made before any reserve, which the lanes request
+        // later.
         let all_bytes = reserve_bytes.saturating_mul(u64::from(lane_count));
         let is_roomy = reserve::free_bytes(&self.path) / 2 > all_bytes;
         let reserve_bytes = if is_roomy { reserve_bytes } else { 0 };
@@ -339,24 +341,24 @@ impl Store {
             let row = StoreRow { first_boot_id: boot_id, ..store_row };
             rows.push((Key::store(), row.to_bytes()));
         }
-        cold.put(&rows)?;
+        row_store.put(&rows)?;
         Ok(logs)
     }
 }
 
-/// A log file that was made.
+/// A new log file.
 pub(crate) struct Made {
     pub(crate) file: File,
-    /// Where its first batch goes.
+    /// The offset of its first batch.
     pub(crate) start_offset: u64,
-    /// Space behind that, which it has for sure.
+    /// Reserved space from there on.
     pub(crate) reserved_bytes: u64,
 }
 
-/// Less space than this in a new file is of no use.
+/// Less reserved space than this in a new file is useless.
 pub(crate) const RESERVED_BYTES_MIN: u64 = 256 << 10;
 
-/// Makes a log file, durably. Its head says how long it was made.
+/// Makes a log file, durably. Its head has its length.
 pub(crate) fn make(path: &Path, head: &LogHead, reserve_bytes: u64) -> Result<Made, StoreError> {
     let LogHead { boot_id, lane, segment_no, .. } = *head;
     let start_offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
@@ -369,7 +371,7 @@ pub(crate) fn make(path: &Path, head: &LogHead, reserve_bytes: u64) -> Result<Ma
     Ok(Made { file, start_offset, reserved_bytes })
 }
 
-/// Takes so much space, or as much as there is; how much that was.
+/// Reserves this much space, or as much as there is; returns how much.
 fn reserve(file: &File, offset: u64, mut reserve_bytes: u64) -> u64 {
     while reserve_bytes >= RESERVED_BYTES_MIN {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, reserve_bytes) {

@@ -1,6 +1,6 @@
-//! The files of objects, looked at from outside a lane: which there are, and how long they are.
+//! The files of objects, as seen from outside a lane: their names and sizes.
 //!
-//! The ring lays them out (`docs/formats.md`). What is here never changes one.
+//! The ring defines the layout (`docs/formats.md`). This module changes no file.
 
 use crate::StoreError;
 use ring::SEGMENT_BYTES;
@@ -14,25 +14,25 @@ use wire::InodeNo;
 
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Which object.
+/// The name of an object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectName {
     /// Index of its data shard.
     pub shard_index: u16,
-    /// Whose contents.
+    /// The inode.
     pub inode: InodeNo,
-    /// Which stripe of them.
+    /// The index of the stripe.
     pub stripe_index: u32,
 }
 
-/// An object's file, and what further files it has.
+/// An object's file, with its further segments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectFile {
-    /// Which object.
+    /// The object.
     pub name: ObjectName,
-    /// Where the object ends.
+    /// The object's size.
     pub size_bytes: u64,
-    /// What it takes on the disk.
+    /// The allocated space.
     pub allocated_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct ObjectFiles {
 }
 
 impl ObjectName {
-    /// Where it lies in the folder of the objects.
+    /// Its path in the folder of the objects.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         const INODES_SHIFT: u32 = 14;
@@ -52,7 +52,7 @@ impl ObjectName {
         format!("{shard_index:02x}/{folder:02x}/{:016x}.{stripe_index:x}", inode.0).into()
     }
 
-    /// What a path in the folder of the objects names; `None` where no object lies.
+    /// The object of a path in the folder of the objects; `None` if it is not an object's.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let shard = path.components().next()?.as_os_str().to_str()?;
@@ -67,7 +67,7 @@ impl ObjectName {
 }
 
 impl ObjectFiles {
-    /// Of a store's folder of objects.
+    /// For a store's folder of objects.
     #[must_use]
     pub const fn new(folder: PathBuf) -> Self {
         Self { folder }
@@ -76,7 +76,7 @@ impl ObjectFiles {
     /// The file of one object, if there is one.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be looked at.
+    /// [`StoreError`] when the file system refuses.
     pub fn find(&self, name: ObjectName) -> Result<Option<ObjectFile>, StoreError> {
         let path = self.folder.join(name.path());
         match fs::symlink_metadata(&path) {
@@ -86,19 +86,19 @@ impl ObjectFiles {
         }
     }
 
-    /// What is in an object, whether there is one or not.
+    /// The contents of an object, which need not exist.
     #[must_use]
     pub fn contents(&self, name: ObjectName) -> ObjectContents {
         ObjectContents { path: self.folder.join(name.path()), open: None }
     }
 
-    /// Tells of every object's file, shard by shard; `foreign` of every name that is none.
+    /// Visits every object's file, shard by shard; calls `foreign` for every other name.
     ///
     /// # Errors
-    /// [`StoreError`] when a folder cannot be read, and what is failed with.
+    /// [`StoreError`] when a folder cannot be read, and any error of `visit`.
     pub fn each(
         &self,
-        mut feed: impl FnMut(ObjectFile) -> Result<(), StoreError>,
+        mut visit: impl FnMut(ObjectFile) -> Result<(), StoreError>,
         mut foreign: impl FnMut(&Path),
     ) -> Result<(), StoreError> {
         for shard in entries(&self.folder)? {
@@ -119,11 +119,11 @@ impl ObjectFiles {
                     let first = text.strip_suffix(".d").unwrap_or(&text);
                     let name = ObjectName::of_path(&below.join(first));
                     match name {
-                        // Further files of an object that is told of by its first one.
+                        // A further segment of an object that its first file stands for.
                         Some(_) if first != text => {}
                         Some(name) => {
                             if let Some(file) = self.find(name)? {
-                                feed(file)?;
+                                visit(file)?;
                             }
                         }
                         None => foreign(&path),
@@ -163,18 +163,18 @@ impl ObjectFiles {
 /// The bytes of an object, for reading.
 #[derive(Debug)]
 pub struct ObjectContents {
-    /// Of its first file.
+    /// The path of its first file.
     path: PathBuf,
     /// The segment that was read last; without a file where there is none.
     open: Option<(u64, Option<File>)>,
 }
 
 impl ObjectContents {
-    /// Reads from an offset on; fewer bytes than there is room for only where the file of that segment
-    /// ends.
+    /// Reads from an offset on; returns fewer bytes than requested only at the end of the segment's
+    /// file.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails.
+    /// [`StoreError`] on an error of the medium.
     pub fn read_at(&mut self, offset: u64, to: &mut [u8]) -> Result<usize, StoreError> {
         let path = self.path_of(offset / SEGMENT_BYTES);
         let failed = |error| StoreError::io("read", &path, error);
@@ -192,11 +192,11 @@ impl ObjectContents {
         Ok(read_bytes)
     }
 
-    /// Where bytes lie next, from an offset on: behind it there are only holes up to there; `None`: up to the
-    /// end of the object.
+    /// The next position with data, from an offset on: there are only holes before it. `None`: only
+    /// holes up to the end of the object.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails.
+    /// [`StoreError`] on an error of the medium.
     pub fn next_data(&mut self, offset: u64) -> Result<Option<u64>, StoreError> {
         let mut segments = self.further_segments()?;
         segments.push(0);
@@ -215,7 +215,7 @@ impl ObjectContents {
         Ok(None)
     }
 
-    /// The numbers of the segments behind the first one that there are.
+    /// The numbers of existing segments behind the first one.
     fn further_segments(&self) -> Result<Vec<u64>, StoreError> {
         let folder = self.path.with_added_extension("d");
         if !folder.exists() {
@@ -245,7 +245,7 @@ impl ObjectContents {
     }
 }
 
-/// What is in a folder, in the order of names.
+/// The entries of a folder, in the order of names.
 fn entries(folder: &Path) -> Result<Vec<DirEntry>, StoreError> {
     let listed = || fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>();
     let mut entries = listed().map_err(|error| StoreError::io("list", folder, error))?;
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_where_the_ring_lays_them() {
+    fn files_are_found_where_the_ring_puts_them() {
         let folder = tempfile::tempdir().unwrap();
         let inode = InodeNo(0x0003_0000_0004_8234);
         let name = ObjectName { shard_index: 5, inode, stripe_index: 0xa };
@@ -275,18 +275,18 @@ mod tests {
         fs::write(folder.path().join("05/12/notes"), b"").unwrap();
         let files = ObjectFiles::new(folder.path().to_owned());
         let (mut found, mut foreign) = (Vec::new(), Vec::new());
-        let feed = |file: ObjectFile| {
+        let visit = |file: ObjectFile| {
             found.push((file.name, file.size_bytes));
             Ok(())
         };
-        files.each(feed, |path| foreign.push(path.to_owned())).unwrap();
+        files.each(visit, |path| foreign.push(path.to_owned())).unwrap();
         assert_eq!((found, foreign), (vec![(name, 8)], vec![PathBuf::from("05/12/notes")]));
         let other = ObjectName { stripe_index: 0, ..name };
         assert_eq!(files.find(other).unwrap(), None);
     }
 
     #[test]
-    fn holes_are_passed_over_up_to_the_next_bytes() {
+    fn next_data_skips_holes() {
         let folder = tempfile::tempdir().unwrap();
         let name = ObjectName { shard_index: 0, inode: InodeNo(7), stripe_index: 0 };
         let path = folder.path().join(name.path());

@@ -1,8 +1,9 @@
-//! Whose a store is. Invariant: before anything in it is read or written, nobody but the server's user
-//! and root can change it, so that no name in it leads to where they choose.
+//! Ownership of a store. Invariant: before anything in it is read or written, only the server's
+//! user and root can change it, so that no name in it leads to a place that another user chose.
 //!
-//! What is looked at was opened, and nothing is followed but the path that people named. What lies in the
-//! objects' folder, perhaps millions of files, is not looked at: nobody else can have put it there.
+//! The checks use open descriptors, and follow no links but those in the path that the user named.
+//! The objects' folder, with perhaps millions of files, is not checked: no other user can have put
+//! a file there.
 
 use crate::{LOG, ROWS, StoreError, StoreFault};
 use rustix::fd::{AsFd, OwnedFd};
@@ -13,12 +14,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Who may not write: the group and all others.
+/// No write permission for group and others.
 const OTHERS_WRITE: u32 = 0o022;
-/// Who may not even read a key.
+/// No permission at all for group and others, for a key.
 const OTHERS: u32 = 0o077;
 
-/// Checks a store's directory and what is in it, as far as it is there.
+/// Checks a store's directory and its parts, as far as they exist.
 pub(crate) fn check(path: &Path) -> Result<(), StoreError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(CWD, path, flags, Mode::empty());
@@ -29,7 +30,7 @@ pub(crate) fn check(path: &Path) -> Result<(), StoreError> {
         let inside = path.join(folder);
         match rustix::fs::openat(&dir, folder, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(opened) => check_names(&opened, &inside)?,
-            // Whoever needs it says so.
+            // A missing part is reported by the code that needs it.
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(errno) => return Err(StoreError::io("open", &inside, errno)),
         }
@@ -54,7 +55,7 @@ fn check_name(dir: &OwnedFd, path: &Path, name: &CStr) -> Result<(), StoreError>
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(opened) => opened,
-        // A server that has the store open puts files in place and removes them.
+        // A server that has the store open creates and removes files.
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(StoreError::io("open", &file, errno)),
     };
@@ -67,7 +68,7 @@ fn check_file(file: impl AsFd, path: &Path, forbidden: u32) -> Result<(), StoreE
     let user = rustix::process::geteuid().as_raw();
     let kind = FileType::from_raw_mode(stat.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
-        return Err(StoreError::new(path, StoreFault::NoFile));
+        return Err(StoreError::new(path, StoreFault::NotRegular));
     }
     if stat.st_uid != user && stat.st_uid != 0 {
         let owner = stat.st_uid;
@@ -80,7 +81,7 @@ fn check_file(file: impl AsFd, path: &Path, forbidden: u32) -> Result<(), StoreE
     Ok(())
 }
 
-/// The mode of what is made, whatever the umask takes away.
+/// Sets the mode of a new file, whatever the umask.
 pub(crate) fn set_mode(file: &std::fs::File, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
 }

@@ -1,11 +1,12 @@
-//! Rows made anew from the logs, where the logs still have everything since the store was made.
+//! Rebuilding the rows from the logs, where the logs still have everything since the store's
+//! creation.
 //!
-//! That is so while the first server of a store has not ended, or until the start after it, as long
-//! as no log file was removed. Invariant: what was found damaged is kept beside the new rows, and
-//! nothing is touched where a record may be missing.
+//! That is the case until the first server of a store has ended, or until the next start, as long
+//! as no log file was removed. Invariant: the damaged file is retained beside the new rows, and
+//! nothing is changed where a record may be missing.
 
 use crate::logs::{LogName, Logs};
-use crate::rows::{self, Begun};
+use crate::rows::{self, FirstRows};
 use crate::{ROWS, Store, StoreError};
 use disk::rows::{Key, LogRow, StoreRow};
 use disk::{LOG_HEAD_BYTES, LogHead, LogPosition, Share};
@@ -15,7 +16,7 @@ use std::io::Read as _;
 use std::path::Path;
 use wire::{LaneId, Wire as _};
 
-/// What damaged rows are called from then on, behind their name.
+/// The extension of a damaged file of rows.
 const DAMAGED: &str = "damaged";
 
 /// The logs of the first boot, all of them.
@@ -27,8 +28,8 @@ pub(crate) struct FirstLogs {
 }
 
 impl Store {
-    /// Makes the rows anew if the logs have all that ever was in them; what to tell people then. They
-    /// are as a new store's, and say which logs they need.
+    /// Rebuilds the rows if the logs have everything; returns a message then. The rows are as in a
+    /// new store, and name the required logs.
     pub(crate) fn rebuild_rows(&self, why: &StoreError) -> Result<Option<String>, StoreError> {
         let Some(first) = self.logs().first()? else { return Ok(None) };
         let path = self.path.join(ROWS).join(bind_lmdb::FILE);
@@ -37,15 +38,15 @@ impl Store {
             let moved = std::fs::rename(&path, &aside);
             moved.map_err(|error| StoreError::io("put aside", &path, error))?;
         }
-        // Nobody knows the mode any more: the weakest is assumed.
+        // The sharing mode is not known any more: the weakest is assumed.
         let store_row = StoreRow {
             fs: self.superblock.fs,
             boot_id: first.boot_id,
             first_boot_id: first.boot_id,
             share: Some(Share::Off),
         };
-        let mut begun = Begun::new();
-        begun.insert(Key::store().bytes().to_vec(), store_row.to_bytes());
+        let mut first_rows = FirstRows::new();
+        first_rows.insert(Key::store().bytes().to_vec(), store_row.to_bytes());
         for (lane, segment_no_last) in &first.segments {
             let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
             let row = LogRow {
@@ -56,12 +57,12 @@ impl Store {
                 batch_no: 0,
                 is_over: false,
             };
-            begun.insert(Key::log(*lane).bytes().to_vec(), row.to_bytes());
+            first_rows.insert(Key::log(*lane).bytes().to_vec(), row.to_bytes());
         }
-        rows::create(&self.path, &self.superblock, begun)?;
+        rows::create(&self.path, &self.superblock, first_rows)?;
         Ok(Some(format!(
-            "{why}. The logs have all since the store was made: {} is made anew from them, and what was \
-             damaged is kept as {}",
+            "{why}. The logs have everything since the store was made: {} is rebuilt from them, \
+             and the damaged file is retained as {}",
             path.display(),
             aside.display()
         )))
@@ -69,7 +70,7 @@ impl Store {
 }
 
 impl Logs<'_> {
-    /// The logs, if they are whole from the first record of the store on.
+    /// The logs, if they are complete from the first record of the store on.
     pub(crate) fn first(&self) -> Result<Option<FirstLogs>, StoreError> {
         let logs = self.all()?;
         let Some(first) = logs.first() else { return Ok(None) };
@@ -91,7 +92,7 @@ impl Logs<'_> {
     }
 }
 
-/// The head of a log file; `None` if it is not whole.
+/// The head of a log file; `None` if it is not valid.
 fn read_head(path: &Path, log: &LogName) -> Result<Option<LogHead>, StoreError> {
     let path = log.path(path);
     let mut bytes = Vec::new();

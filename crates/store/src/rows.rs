@@ -1,12 +1,12 @@
-//! The cold store: rows ([`disk::rows`]) in an LMDB table, and how records get into it.
+//! The row store: rows ([`disk::rows`]) in an LMDB table, and the application of records to them.
 //!
 //! Records are gathered over a snapshot, so that a row that changes a thousand times is written
-//! once; then all rows, and how far each shard's log is in them, become durable in one step.
-//! Invariant: whatever moment the process dies in, the table has a state between two records of each
-//! shard and says which.
+//! once; then all rows, with the position of each shard's log, become durable in one transaction.
+//! Invariant: after a crash at any moment, the table has a state between two records of each shard,
+//! and names that state.
 
 use crate::gathered::Gathered;
-use crate::needed::Needed;
+use crate::required_logs::RequiredLogs;
 use crate::{ROWS, Store, StoreError, StoreFault, boot, files, reserve};
 use bind_lmdb::{Damage, Snapshot, Table};
 use disk::rows::{
@@ -20,10 +20,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use wire::{LaneId, ShardId, Wire};
 
-/// What there may be in the folder of the rows.
+/// The files in the folder of the rows.
 pub(crate) const FILES: [&str; 2] = [bind_lmdb::FILE, bind_lmdb::LOCK_FILE];
 
-/// An open cold store; clones are the same one.
+/// An open row store; clones share it.
 #[derive(Clone, Debug)]
 pub struct RowStore {
     pub(crate) table: Table,
@@ -32,13 +32,13 @@ pub struct RowStore {
 }
 
 /// The first rows of a table.
-pub(crate) type Begun = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type FirstRows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Makes the rows of a new store: its root directory, and what is said of the store.
+/// Makes the rows of a new store: its root directory, and the store's own rows.
 pub(crate) fn create(
     path: &Path,
     superblock: &Superblock,
-    mut rows: Begun,
+    mut rows: FirstRows,
 ) -> Result<(), StoreError> {
     let folder = path.join(ROWS);
     for name in FILES.iter().filter(|name| folder.join(name).exists()) {
@@ -53,10 +53,10 @@ pub(crate) fn create(
 }
 
 impl Store {
-    /// Opens the rows, after the lock was had and before any log of this boot is made. They take
-    /// `rows_bytes_max` bytes at most, of which only address space is taken beforehand. The whole
-    /// file is read once. If it is damaged or missing, and the logs still have all since the store was
-    /// made, the rows are made anew.
+    /// Opens the rows, after the lock was taken and before any log of this boot is made. They take
+    /// at most `rows_bytes_max` bytes, of which only address space is reserved. The whole file is
+    /// read once. If it is damaged or missing, and the logs still have everything since the store's
+    /// creation, the rows are rebuilt.
     ///
     /// # Errors
     /// [`StoreError`] when they are missing or damaged, cannot be read, or are older than the logs.
@@ -71,14 +71,14 @@ impl Store {
             opened => opened?,
         };
         table.guard().map_err(|error| error_of("guard", &path, error))?;
-        let cold = RowStore { table, path };
-        let row = cold.store_row()?;
+        let row_store = RowStore { table, path };
+        let row = row_store.store_row()?;
         if row.fs != self.superblock.fs {
-            return Err(cold.damage(Fault::new("the rows of another store", 0)));
+            return Err(row_store.damage(Fault::new("the rows of another store", 0)));
         }
         let log_boot_id = crate::logs::boot_id_max(&self.path)?;
         if log_boot_id > row.boot_id {
-            return Err(cold.went_back(row.boot_id, log_boot_id, "boot"));
+            return Err(row_store.rolled_back(row.boot_id, log_boot_id, "boot"));
         }
         if self.boot_id <= row.boot_id {
             // The counter is an older copy, or was lost.
@@ -89,30 +89,30 @@ impl Store {
                 self.repairs.push(line);
             }
         }
-        cold.put(&[(Key::store(), StoreRow { boot_id: self.boot_id, ..row }.to_bytes())])?;
-        Ok(cold)
+        row_store.put(&[(Key::store(), StoreRow { boot_id: self.boot_id, ..row }.to_bytes())])?;
+        Ok(row_store)
     }
 
-    /// Applies what the logs of earlier boots have beyond the rows. Before anything is written, all
-    /// logs are read and held against what must be there.
+    /// Applies the records of earlier boots that the rows lack. Before anything is written, all
+    /// logs are read and compared with the required ones.
     ///
     /// # Errors
-    /// [`StoreError`] when a log is damaged, missing or cut short, when one goes on behind the rows'
-    /// end, or when the medium fails.
-    pub fn redo(&self, cold: &RowStore) -> Result<crate::Replayed, StoreError> {
-        let needed = cold.needed()?;
-        self.check_logs(&needed)?;
-        let io = |error| error_of("write", &cold.path, error);
-        let mut gathering = cold.gather(Gathered::default()).map_err(io)?;
-        let (mut went_back, mut failed, mut new_count) = (None, None, 0);
-        let replayed = self.replay(needed.first_boot_id(), |record| {
+    /// [`StoreError`] when a log is damaged, missing or cut short, when records between rows and
+    /// log are missing, or on an error of the medium.
+    pub fn redo(&self, row_store: &RowStore) -> Result<crate::Replayed, StoreError> {
+        let required = row_store.required_logs()?;
+        self.check_logs(&required)?;
+        let io = |error| error_of("write", &row_store.path, error);
+        let mut gathering = row_store.gather(Gathered::default()).map_err(io)?;
+        let (mut rolled_back, mut failed, mut new_count) = (None, None, 0);
+        let replayed = self.replay(required.first_boot_id(), |record| {
             let row = gathering.shard(record.shard)?;
             if record.lsn > row.lsn + 1 {
-                went_back = Some((row.lsn, record.lsn));
+                rolled_back = Some((row.lsn, record.lsn));
             }
             new_count += u64::from(gathering.apply(record)?);
             if gathering.is_full() {
-                let fresh = gathering.write(cold).and_then(|rows| cold.gather(rows));
+                let fresh = gathering.write(row_store).and_then(|rows| row_store.gather(rows));
                 match fresh {
                     Ok(fresh) => gathering = fresh,
                     Err(error) => {
@@ -126,59 +126,59 @@ impl Store {
         if let Some(error) = failed {
             return Err(io(error));
         }
-        if let Some((rows_lsn, log_lsn)) = went_back {
-            return Err(cold.went_back(rows_lsn, log_lsn, "record"));
+        if let Some((rows_lsn, log_lsn)) = rolled_back {
+            return Err(row_store.rolled_back(rows_lsn, log_lsn, "record"));
         }
         let replayed = replayed?;
-        // From here on none of these logs is needed.
-        for (lane, row) in needed.over() {
+        // From here on none of these logs is required.
+        for (lane, row) in required.over() {
             gathering.put(Key::log(lane).bytes(), &row.to_bytes());
         }
-        gathering.write(cold).map_err(io)?;
+        gathering.write(row_store).map_err(io)?;
         Ok(crate::Replayed { new_count, ..replayed })
     }
 }
 
 impl RowStore {
-    /// Bytes of rows that are never reached.
+    /// A size limit that is never reached.
     pub const ROWS_BYTES_MAX: usize = 1 << 42;
 
-    /// Tells of every row in a range, in the order of keys.
+    /// Visits every row in a range, in the order of keys.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails or has what is no row, or `feed` finds fault with one.
+    /// [`StoreError`] on an error of the medium or an invalid row, or when `visit` rejects one.
     pub fn read(
         &self,
         range: &Range,
-        mut feed: impl FnMut(&Row<'_>) -> Result<(), Fault>,
+        mut visit: impl FnMut(&Row<'_>) -> Result<(), Fault>,
     ) -> Result<(), StoreError> {
         let io = |error| error_of("read", &self.path, error);
         let snapshot = self.table.snapshot().map_err(io)?;
         for row in snapshot.range(range.from.bytes(), range.until.bytes()).map_err(io)? {
             let (key, value) = row.map_err(io)?;
-            let fed = Row::decode(key, value).and_then(|row| feed(&row));
-            fed.map_err(|fault| self.damage(fault))?;
+            let visited = Row::decode(key, value).and_then(|row| visit(&row));
+            visited.map_err(|fault| self.damage(fault))?;
         }
         Ok(())
     }
 
-    /// Begins to gather records, in memory that was used before.
+    /// Begins to gather records, in reused memory.
     pub(crate) fn gather(&self, rows: Gathered) -> io::Result<Gathering<'_>> {
-        assert!(rows.is_empty(), "what was gathered before was written");
-        let snapshot = Under::Own(self.table.snapshot()?);
+        assert!(rows.is_empty(), "rows gathered before were written");
+        let snapshot = SnapshotRef::Owned(self.table.snapshot()?);
         Ok(Gathering { snapshot, rows, shards: BTreeMap::new(), path: &self.path })
     }
 
-    /// What there must be of the logs of the last boot that made some.
+    /// The required logs of the last boot that made some.
     ///
     /// # Errors
     /// [`StoreError`] as of [`Self::read`].
-    pub fn needed(&self) -> Result<Needed, StoreError> {
+    pub fn required_logs(&self) -> Result<RequiredLogs, StoreError> {
         let io = |error| error_of("read", &self.path, error);
-        needed(&self.table.snapshot().map_err(io)?, &self.path)
+        required_logs(&self.table.snapshot().map_err(io)?, &self.path)
     }
 
-    /// The weakest sharing mode that was in force since a recovery was completed last.
+    /// The weakest sharing mode that was in force since the last completed recovery.
     ///
     /// # Errors
     /// [`StoreError`] as of [`Self::read`].
@@ -186,7 +186,7 @@ impl RowStore {
         Ok(self.store_row()?.share)
     }
 
-    /// Remembers that mode, durably.
+    /// Records that mode, durably.
     ///
     /// # Errors
     /// [`StoreError`] when the rows cannot be read or written.
@@ -209,7 +209,7 @@ impl RowStore {
         found.ok_or_else(|| self.damage(Fault::new("rows that do not say whose they are", 0)))
     }
 
-    /// Puts rows (`None`: takes one away), all of them or none, durably.
+    /// Writes rows (`None` deletes one), all of them or none, durably.
     ///
     /// # Errors
     /// [`StoreError`] when the medium is full or fails; nothing was changed then.
@@ -221,7 +221,7 @@ impl RowStore {
         self.write(&mut gathered).map_err(|error| error_of("write", &self.path, error))
     }
 
-    /// Puts a few rows, durably.
+    /// Writes a few rows, durably.
     pub(crate) fn put(&self, rows: &[(Key, Vec<u8>)]) -> Result<(), StoreError> {
         let mut gathered = Gathered::default();
         for (key, value) in rows {
@@ -230,11 +230,11 @@ impl RowStore {
         self.write(&mut gathered).map_err(|error| error_of("write", &self.path, error))
     }
 
-    /// Writes what was gathered, durably; with the reserve's space if there is no other.
+    /// Writes the gathered rows, durably; uses the reserve's space if there is no other.
     pub(crate) fn write(&self, rows: &mut Gathered) -> io::Result<()> {
         rows.sort();
         match self.table.write(rows.iter()) {
-            Err(error) if is_full(&error) && self.store_path().is_some_and(reserve::give) => {
+            Err(error) if is_full(&error) && self.store_path().is_some_and(reserve::free) => {
                 self.table.write(rows.iter())?;
             }
             written => written?,
@@ -247,13 +247,13 @@ impl RowStore {
         self.path.parent()?.parent()
     }
 
-    /// Where it lies.
+    /// The path of the table's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What a read of the table met, in words for people.
+    /// The error of a read of the table.
     pub(crate) fn error_of_read(&self, error: io::Error) -> StoreError {
         error_of("read", &self.path, error)
     }
@@ -262,45 +262,45 @@ impl RowStore {
         StoreError::damage(fault.in_file(&self.path.display().to_string(), 0))
     }
 
-    fn went_back(&self, rows: u64, log: u64, what: &'static str) -> StoreError {
-        StoreError::new(&self.path, StoreFault::WentBack { rows, log, what })
+    fn rolled_back(&self, rows: u64, log: u64, what: &'static str) -> StoreError {
+        StoreError::new(&self.path, StoreFault::RolledBack { rows, log, what })
     }
 }
 
-/// Records over a snapshot of the rows, not written yet.
+/// Records gathered over a snapshot of the rows, not written yet.
 pub(crate) struct Gathering<'t> {
-    snapshot: Under<'t>,
+    snapshot: SnapshotRef<'t>,
     rows: Gathered,
     shards: BTreeMap<ShardId, ShardRow>,
     /// The table's file.
     path: &'t Path,
 }
 
-/// What lies under what is gathered.
-enum Under<'t> {
-    Own(Snapshot<'t>),
-    Lent(&'t Snapshot<'static>),
+/// The snapshot under the gathered rows.
+enum SnapshotRef<'t> {
+    Owned(Snapshot<'t>),
+    Borrowed(&'t Snapshot<'static>),
 }
 
-impl Under<'_> {
+impl SnapshotRef<'_> {
     fn get(&self, key: &[u8]) -> io::Result<Option<&[u8]>> {
         match self {
-            Self::Own(snapshot) => snapshot.get(key),
-            Self::Lent(snapshot) => snapshot.get(key),
+            Self::Owned(snapshot) => snapshot.get(key),
+            Self::Borrowed(snapshot) => snapshot.get(key),
         }
     }
 }
 
 impl<'t> Gathering<'t> {
-    /// Begins over a snapshot that stays, of the table in this file.
+    /// Begins over a borrowed snapshot of the table in this file.
     pub(crate) fn over(snapshot: &'t Snapshot<'static>, path: &'t Path) -> Self {
         let rows = Gathered::default();
-        Self { snapshot: Under::Lent(snapshot), rows, shards: BTreeMap::new(), path }
+        Self { snapshot: SnapshotRef::Borrowed(snapshot), rows, shards: BTreeMap::new(), path }
     }
 }
 
 impl Gathering<'_> {
-    /// What was gathered, as rows that lie over the snapshot; `None`: taken away.
+    /// The gathered rows, as an overlay of the snapshot; `None`: deleted.
     pub(crate) fn into_rows(mut self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
         for (shard, row) in &std::mem::take(&mut self.shards) {
             self.put(Key::shard(*shard).bytes(), &row.to_bytes());
@@ -310,7 +310,7 @@ impl Gathering<'_> {
         self.rows.iter().map(owned).collect()
     }
 
-    /// Applies a record, unless the rows have it; says whether they had not.
+    /// Applies a record, unless it is in the rows already; returns whether it was new.
     pub(crate) fn apply(&mut self, record: &Record<'_>) -> Result<bool, Fault> {
         let mut row = self.shard(record.shard)?;
         let applied = apply(record, &mut row, self)?;
@@ -320,7 +320,7 @@ impl Gathering<'_> {
         Ok(applied)
     }
 
-    /// Applies what fits of a record to rows that are not whole; how many of its changes do not.
+    /// Applies the applicable changes of a record to incomplete rows; returns how many do not fit.
     pub(crate) fn apply_what_fits(&mut self, record: &Record<'_>) -> Result<u64, Fault> {
         let mut row = self.shard(record.shard)?;
         let left_out_count = apply_what_fits(record, &mut row, self)?;
@@ -328,7 +328,7 @@ impl Gathering<'_> {
         Ok(left_out_count)
     }
 
-    /// How far a shard is.
+    /// How far a shard's log is applied.
     pub(crate) fn shard(&self, shard: ShardId) -> Result<ShardRow, Fault> {
         match self.shards.get(&shard) {
             Some(row) => Ok(*row),
@@ -347,8 +347,8 @@ impl Gathering<'_> {
         self.rows.is_full()
     }
 
-    /// Makes everything durable at once. Returns when it is, with memory to gather in again.
-    pub(crate) fn write(&mut self, cold: &RowStore) -> io::Result<Gathered> {
+    /// Writes all rows at once, durably. Returns the memory, for reuse.
+    pub(crate) fn write(&mut self, row_store: &RowStore) -> io::Result<Gathered> {
         for (shard, row) in &std::mem::take(&mut self.shards) {
             self.put(Key::shard(*shard).bytes(), &row.to_bytes());
         }
@@ -356,13 +356,16 @@ impl Gathering<'_> {
         if rows.is_empty() {
             return Ok(rows);
         }
-        cold.write(&mut rows)?;
+        row_store.write(&mut rows)?;
         Ok(rows)
     }
 }
 
-/// What there must be of the logs, as the rows of a snapshot of this file say.
-pub(crate) fn needed(snapshot: &Snapshot<'_>, path: &Path) -> Result<Needed, StoreError> {
+/// The required logs, according to a snapshot of this file.
+pub(crate) fn required_logs(
+    snapshot: &Snapshot<'_>,
+    path: &Path,
+) -> Result<RequiredLogs, StoreError> {
     let io = |error| error_of("read", path, error);
     let range = Range::logs();
     let mut rows: BTreeMap<LaneId, LogRow> = BTreeMap::new();
@@ -374,10 +377,10 @@ pub(crate) fn needed(snapshot: &Snapshot<'_>, path: &Path) -> Result<Needed, Sto
             rows.insert(lane, row);
         }
     }
-    Ok(Needed::new(path.to_owned(), rows))
+    Ok(RequiredLogs::new(path.to_owned(), rows))
 }
 
-/// Whether the disk is full; a table that has reached its greatest size is not helped by space.
+/// Whether the disk is full. Space does not help a table that has its greatest size.
 fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
 }
@@ -390,7 +393,7 @@ fn open_table(path: &Path, rows_bytes_max: usize) -> Result<Table, StoreError> {
     Table::open(folder, rows_bytes_max).map_err(|error| error_of("open", path, error))
 }
 
-/// What an error of the table is to people.
+/// The `StoreError` for an error of the table.
 pub(crate) fn error_of(what: &'static str, path: &Path, error: io::Error) -> StoreError {
     match Damage::of(&error) {
         Some(damage) => StoreError::new(path, StoreFault::Damage(damaged(damage))),
@@ -434,12 +437,12 @@ impl Rows for Gathering<'_> {
         let fault = |error: io::Error| fault_of(path, &error);
         let (from, until) = (range.from.bytes(), range.until.bytes());
         match snapshot {
-            Under::Own(snapshot) => {
+            SnapshotRef::Owned(snapshot) => {
                 for row in snapshot.range(from, until).map_err(fault)? {
                     rows.set(row.map_err(fault)?.0, None);
                 }
             }
-            Under::Lent(snapshot) => {
+            SnapshotRef::Borrowed(snapshot) => {
                 for row in snapshot.range(from, until).map_err(fault)? {
                     rows.set(row.map_err(fault)?.0, None);
                 }

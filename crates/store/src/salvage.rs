@@ -1,9 +1,9 @@
-//! Rows of a damaged file, made anew from what can be read of it and from the logs.
+//! Salvage: rebuilding the rows of a damaged file from its readable rows and the logs.
 //!
-//! The new rows are written beside the damaged ones, with everything that the logs have beyond them,
-//! and take their name when they are whole. Invariants: whenever this is ended, the store has the
-//! damaged file or the new one under the name; the damaged one stays in `quarantine/`; a row that
-//! cannot be read is missing, never made up, but for those that say what the store itself is.
+//! The new rows are written beside the damaged ones, with all records that the logs have beyond
+//! them, and replace them when complete. Invariants: after a crash at any moment, the store has the
+//! damaged file or the new one under the name; the damaged one stays in `quarantine/`; an
+//! unreadable row is missing, never invented, except for the rows of the store itself.
 
 use crate::error::StoreFault;
 use crate::gathered::Gathered;
@@ -22,54 +22,54 @@ use wire::{LaneId, ShardId, Wire as _};
 
 pub use bind_lmdb::Lost as LostRows;
 
-/// Where the new rows are until they are whole, beside the damaged ones.
+/// The folder of the new rows until they are complete.
 const SALVAGED: &str = "salvaged";
-/// Inode numbers that are left out where nothing says which was given last: clients and objects may
+/// Inode numbers that are skipped where the last assigned one is not known: clients and objects may
 /// have some of them.
 const LEFT_OUT_COUNT: u64 = 1 << 20;
 
-/// What is wrong with the file of a store's rows, and what can be read of it.
+/// The damage of a store's rows, and what can be read of them.
 #[derive(Debug)]
 pub struct DamagedRows {
     /// The file.
     pub path: PathBuf,
-    /// Why no server uses it.
+    /// The damage.
     pub damage: Fault,
-    /// The logs have all since the store was made: the next start makes the rows anew, and nothing is
-    /// lost.
+    /// The logs have everything since the store's creation: the next start rebuilds the rows, and
+    /// nothing is lost.
     pub is_in_logs: bool,
-    /// Rows that can be read, of the newest state.
+    /// Readable rows of the newest state.
     pub row_count: u64,
-    /// Rows that there were, if that is known.
-    pub said_row_count: Option<u64>,
-    /// Rows that can be read and of which nothing says whether they are of the newest state.
-    pub ageless_count: u64,
-    /// What cannot be read.
+    /// The number of rows according to the file, if known.
+    pub recorded_row_count: Option<u64>,
+    /// Readable rows that may be of an older state.
+    pub undated_count: u64,
+    /// Ranges of keys that cannot be read.
     pub lost: Vec<LostRows>,
-    /// All that can be read may be the state before the newest.
-    pub is_before: bool,
-    /// Changes in the logs that do not fit to what is there; counted when the logs were applied.
+    /// All readable rows may be of the state before the newest.
+    pub is_previous_state: bool,
+    /// Changes in the logs that do not fit the readable rows; counted when the logs are applied.
     pub left_out_count: u64,
-    /// What is missing of the logs, in words.
+    /// A message about missing parts of the logs.
     pub log_gap: Option<String>,
 }
 
 /// A step of [`Store::salvage_rows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SalvageStep {
-    /// The new rows are whole, under another name.
+    /// The new rows are complete, under another name.
     Written,
     /// The damaged file has a second name.
-    PutAside,
+    Quarantined,
     /// The new rows have its name.
     Replaced,
 }
 
-/// What can be read of the rows of a store that nobody has open; `None` if they are sound. Changes
+/// The damage of the rows of a store that no process has open; `None` if they are intact. Changes
 /// nothing.
 ///
 /// # Errors
-/// [`StoreError`] when there is no store, somebody has it open, or the file cannot be read at all.
+/// [`StoreError`] when there is no store, a process has it open, or the file cannot be read at all.
 pub fn damaged_rows(path: &Path) -> Result<Option<DamagedRows>, StoreError> {
     if !path.join(SUPERBLOCK).exists() {
         return Err(StoreError::new(path, StoreFault::NoStore));
@@ -77,10 +77,10 @@ pub fn damaged_rows(path: &Path) -> Result<Option<DamagedRows>, StoreError> {
     owner::check(path)?;
     let _lock = Lock::take(path)?;
     let superblock = crate::read_superblock(path)?;
-    look(&Logs { path, fs: superblock.fs, boot_id_end: u64::MAX })
+    examine(&Logs { path, fs: superblock.fs, boot_id_end: u64::MAX })
 }
 
-fn look(logs: &Logs<'_>) -> Result<Option<DamagedRows>, StoreError> {
+fn examine(logs: &Logs<'_>) -> Result<Option<DamagedRows>, StoreError> {
     let path = logs.path.join(ROWS).join(bind_lmdb::FILE);
     let is_in_logs = logs.first()?.is_some();
     let mut damaged = DamagedRows {
@@ -88,10 +88,10 @@ fn look(logs: &Logs<'_>) -> Result<Option<DamagedRows>, StoreError> {
         damage: Fault::new("the file is missing", 0),
         is_in_logs,
         row_count: 0,
-        said_row_count: None,
-        ageless_count: 0,
+        recorded_row_count: None,
+        undated_count: 0,
         lost: Vec::new(),
-        is_before: false,
+        is_previous_state: false,
         left_out_count: 0,
         log_gap: None,
     };
@@ -104,44 +104,44 @@ fn look(logs: &Logs<'_>) -> Result<Option<DamagedRows>, StoreError> {
     if is_in_logs {
         return Ok(Some(DamagedRows { damage: crate::rows::damaged(&damage), ..damaged }));
     }
-    let mut ageless_count = 0;
-    let mut feed = |_: &[u8], _: &[u8], age: Age| {
-        ageless_count += u64::from(age == Age::Unknown);
+    let mut undated_count = 0;
+    let mut visit = |_: &[u8], _: &[u8], age: Age| {
+        undated_count += u64::from(age == Age::Unknown);
         Ok(())
     };
-    let Salvaged { row_count, said_row_count, lost, is_before } =
-        bind_lmdb::salvage(&file, &mut feed).map_err(io)?;
+    let Salvaged { row_count, recorded_row_count, lost, is_previous_state } =
+        bind_lmdb::salvage(&file, &mut visit).map_err(io)?;
     damaged.damage = crate::rows::damaged(&damage);
-    damaged.row_count = row_count - ageless_count;
-    Ok(Some(DamagedRows { said_row_count, ageless_count, lost, is_before, ..damaged }))
+    damaged.row_count = row_count - undated_count;
+    Ok(Some(DamagedRows { recorded_row_count, undated_count, lost, is_previous_state, ..damaged }))
 }
 
 impl DamagedRows {
-    /// Whether nothing at all can be read.
+    /// Whether no row at all can be read.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.row_count == 0 && self.ageless_count == 0
+        self.row_count == 0 && self.undated_count == 0
     }
 }
 
 impl Store {
-    /// Makes the rows anew if their file is damaged; `None`: it is sound. What the logs have as a whole
-    /// is left to [`Store::open_rows`]. `observe` is called after every step; what it
-    /// fails with ends it there.
+    /// Rebuilds the rows if their file is damaged; `None`: it is intact. [`Store::open_rows`]
+    /// rebuilds rows that are completely in the logs. `observe` is called after every step; its
+    /// error ends the salvage there.
     ///
     /// # Errors
-    /// [`StoreError`] when nothing can be read of the file, a log is damaged or the medium fails. The
-    /// damaged file is where it was, unless the last step was reached.
+    /// [`StoreError`] when no row can be read, a log is damaged or on an error of the medium. The
+    /// damaged file stays in place unless the last step was reached.
     pub fn salvage_rows(
         &self,
         observe: &mut dyn FnMut(SalvageStep) -> io::Result<()>,
     ) -> Result<Option<DamagedRows>, StoreError> {
-        let Some(mut damaged) = look(&self.logs())? else { return Ok(None) };
+        let Some(mut damaged) = examine(&self.logs())? else { return Ok(None) };
         if damaged.is_in_logs {
             return Ok(Some(damaged));
         }
         if damaged.is_empty() {
-            let fault = StoreFault::RowsGone { fault: damaged.damage };
+            let fault = StoreFault::RowsUnreadable { fault: damaged.damage };
             return Err(StoreError::new(&damaged.path, fault));
         }
         let path = damaged.path.clone();
@@ -157,7 +157,7 @@ impl Store {
         fs::hard_link(&path, &aside).map_err(io)?;
         files::sync_folder(&quarantine)?;
         files::sync_folder(&self.path)?;
-        observe(SalvageStep::PutAside).map_err(io)?;
+        observe(SalvageStep::Quarantined).map_err(io)?;
         fs::rename(folder.join(bind_lmdb::FILE), &path).map_err(io)?;
         files::sync_folder(&self.path.join(ROWS))?;
         observe(SalvageStep::Replaced).map_err(io)?;
@@ -165,47 +165,52 @@ impl Store {
         Ok(Some(damaged))
     }
 
-    /// Writes rows that are whole into a folder: what can be read, and the logs applied to it.
+    /// Writes complete rows into a folder: the readable rows, and the logs applied to them.
     fn write_anew(&self, folder: &Path, damaged: &mut DamagedRows) -> Result<(), StoreError> {
         let path = damaged.path.clone();
         let io = |error| error_of("salvage", &path, error);
         Table::create(folder, std::iter::empty()).map_err(io)?;
         let table = Table::open(folder, RowStore::ROWS_BYTES_MAX).map_err(io)?;
-        let cold = RowStore { table, path: path.clone() };
+        let row_store = RowStore { table, path: path.clone() };
         let mut writing = Writing {
-            cold: &cold,
+            row_store: &row_store,
             rows: Gathered::default(),
             shards: BTreeMap::new(),
-            is_before: damaged.is_before,
+            is_previous_state: damaged.is_previous_state,
         };
         let file = File::open(&path).map_err(io)?;
         bind_lmdb::salvage(&file, &mut |key, value, age| writing.row(key, value, age))
             .map_err(io)?;
         let shards = writing.end().map_err(io)?;
-        self.redo_what_fits(&cold, damaged)?;
-        self.say_what_it_is(&cold, &shards)?;
+        self.redo_applicable(&row_store, damaged)?;
+        self.write_store_rows(&row_store, &shards)?;
         Ok(())
     }
 
-    /// Applies the logs to rows that are not whole.
-    fn redo_what_fits(&self, cold: &RowStore, damaged: &mut DamagedRows) -> Result<(), StoreError> {
-        let io = |error| error_of("write", &cold.path, error);
-        let needed = cold.needed()?;
-        // Where the rows say nothing of the logs, or what they said earlier, the logs are what they are.
-        let is_vague = damaged.is_before || damaged.ageless_count > 0 || needed.boot_id() == 0;
-        match self.check_logs(&needed) {
-            Err(error) if is_vague && error.is_about_what_is_missing() => {
-                let is_known = needed.boot_id() > 0;
+    /// Applies the logs to incomplete rows.
+    fn redo_applicable(
+        &self,
+        row_store: &RowStore,
+        damaged: &mut DamagedRows,
+    ) -> Result<(), StoreError> {
+        let io = |error| error_of("write", &row_store.path, error);
+        let required = row_store.required_logs()?;
+        // Where the rows about the logs are missing or old, the existing logs are accepted.
+        let is_vague =
+            damaged.is_previous_state || damaged.undated_count > 0 || required.boot_id() == 0;
+        match self.check_logs(&required) {
+            Err(error) if is_vague && error.is_about_missing_logs() => {
+                let is_known = required.boot_id() > 0;
                 damaged.log_gap = is_known.then(|| error.to_string());
             }
             checked => checked?,
         }
-        let mut gathering = cold.gather(Gathered::default()).map_err(io)?;
+        let mut gathering = row_store.gather(Gathered::default()).map_err(io)?;
         let (mut left_out_count, mut failed) = (0, None);
-        let replayed = self.replay(needed.first_boot_id(), |record| {
+        let replayed = self.replay(required.first_boot_id(), |record| {
             left_out_count += gathering.apply_what_fits(record)?;
             if gathering.is_full() {
-                match gathering.write(cold).and_then(|rows| cold.gather(rows)) {
+                match gathering.write(row_store).and_then(|rows| row_store.gather(rows)) {
                     Ok(fresh) => gathering = fresh,
                     Err(error) => {
                         failed = Some(error);
@@ -219,25 +224,25 @@ impl Store {
             return Err(io(error));
         }
         replayed?;
-        for (lane, row) in needed.over() {
+        for (lane, row) in required.over() {
             gathering.put(Key::log(lane).bytes(), &row.to_bytes());
         }
-        gathering.write(cold).map_err(io)?;
+        gathering.write(row_store).map_err(io)?;
         damaged.left_out_count = left_out_count;
         Ok(())
     }
 
-    /// Puts the rows that say what the store is, where they are lost, and none of its logs is needed from
-    /// here on.
-    fn say_what_it_is(
+    /// Writes the rows of the store itself, where they are lost, and records that no log is
+    /// required any more.
+    fn write_store_rows(
         &self,
-        cold: &RowStore,
+        row_store: &RowStore,
         shards: &BTreeMap<ShardId, ShardRow>,
     ) -> Result<(), StoreError> {
         let logged = boot_id_max(&self.path)?;
         let mut rows = Vec::new();
-        let store_row = cold.store_row().ok().filter(|row| row.fs == self.superblock.fs);
-        // Nobody knows the mode any more: the weakest is assumed. Some boot has made logs.
+        let store_row = row_store.store_row().ok().filter(|row| row.fs == self.superblock.fs);
+        // The sharing mode is not known any more: the weakest is assumed. Some boot has made logs.
         let unknown = StoreRow {
             fs: self.superblock.fs,
             boot_id: 0,
@@ -247,7 +252,7 @@ impl Store {
         let store_row = store_row.unwrap_or(unknown);
         let boot_id = store_row.boot_id.max(logged);
         rows.push((Key::store(), StoreRow { boot_id, ..store_row }.to_bytes()));
-        if logged > cold.needed()?.boot_id() {
+        if logged > row_store.required_logs()?.boot_id() {
             let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
             let row = LogRow {
                 boot_id: logged,
@@ -259,10 +264,10 @@ impl Store {
             };
             rows.push((Key::log(LaneId(0)), row.to_bytes()));
         }
-        let gathering = cold.gather(Gathered::default());
-        let gathering = gathering.map_err(|error| error_of("read", &cold.path, error))?;
+        let gathering = row_store.gather(Gathered::default());
+        let gathering = gathering.map_err(|error| error_of("read", &row_store.path, error))?;
         for (shard, seen) in shards {
-            // What the logs have made of it stands in it.
+            // It includes what the logs have changed.
             let row = gathering.shard(*shard).map_err(StoreError::damage)?;
             let is_above = seen.next_count == 0 || row.next_count > seen.next_count;
             if is_above && row.transno >= seen.transno {
@@ -280,17 +285,17 @@ impl Store {
             rows.push((Key::shard(*shard), row.to_bytes()));
         }
         drop(gathering);
-        cold.put(&rows)
+        row_store.put(&rows)
     }
 }
 
-/// Rows on their way into a new table.
+/// Rows being written into a new table.
 struct Writing<'c> {
-    cold: &'c RowStore,
+    row_store: &'c RowStore,
     rows: Gathered,
-    /// What other rows tell of each shard: its highest transaction and the highest inode number.
+    /// What other rows show of each shard: its highest transaction and the highest inode number.
     shards: BTreeMap<ShardId, ShardRow>,
-    is_before: bool,
+    is_previous_state: bool,
 }
 
 impl Writing<'_> {
@@ -302,8 +307,8 @@ impl Writing<'_> {
         if age == Age::Unknown && !self.is_new(key, value)? {
             return Ok(());
         }
-        // Checksums of an earlier state would accuse contents that were written since.
-        if self.is_before || age == Age::Unknown {
+        // Old checksums would report contents that were written since as damaged.
+        if self.is_previous_state || age == Age::Unknown {
             match decoded {
                 Some(Row::Sums { .. }) => return Ok(()),
                 Some(Row::Object { row, .. }) => {
@@ -319,7 +324,7 @@ impl Writing<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.rows.set(key, Some(value));
         if self.rows.is_full() {
-            self.cold.write(&mut self.rows)?;
+            self.row_store.write(&mut self.rows)?;
         }
         Ok(())
     }
@@ -329,7 +334,7 @@ impl Writing<'_> {
         if let Some(known) = self.rows.get(key) {
             return Ok(known.is_none_or(|known| is_later(key, value, known)));
         }
-        let snapshot = self.cold.table.snapshot()?;
+        let snapshot = self.row_store.table.snapshot()?;
         let known = snapshot.get(key)?;
         Ok(known.is_none_or(|known| is_later(key, value, known)))
     }
@@ -363,14 +368,14 @@ impl Writing<'_> {
         seen.next_count = seen.next_count.max(count);
     }
 
-    /// Writes what is left; what was seen of each shard.
+    /// Writes the remaining rows; returns what was learned of each shard.
     fn end(mut self) -> io::Result<BTreeMap<ShardId, ShardRow>> {
-        self.cold.write(&mut self.rows)?;
+        self.row_store.write(&mut self.rows)?;
         Ok(self.shards)
     }
 }
 
-/// Removes new rows that a salvage was killed over.
+/// Removes the new rows of an interrupted salvage.
 pub(crate) fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
     remove_folder(&path.join(ROWS).join(SALVAGED))
 }

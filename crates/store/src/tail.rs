@@ -1,4 +1,4 @@
-//! Reading a log while its lane writes it: from where the last reading ended, up to what is durable.
+//! Reading a log while its lane writes it: from the last position up to its durable end.
 
 use crate::logs::LogName;
 use disk::{BATCH_HEAD_BYTES, BatchHead, Fault, LOG_HEAD_BYTES, LogReader, Record};
@@ -13,16 +13,16 @@ use wire::LaneId;
 /// Bytes read at a time; a longer batch is read as a whole.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Why a log cannot be read on, or its records not applied.
+/// Why a log cannot be read or its records not applied.
 #[derive(Debug)]
 pub(crate) enum TailError {
-    /// The medium failed.
+    /// An error of the medium.
     Io(io::Error),
-    /// What was durable is not there.
+    /// A durable record is damaged.
     Damage(Fault),
 }
 
-/// A place in a lane's log up to which it was read.
+/// The position up to which a lane's log was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Tail {
     path: PathBuf,
@@ -41,7 +41,7 @@ impl Tail {
         Self { path, boot_id, lane, place, file: None, batch_no: 0, read_bytes: 0 }
     }
 
-    /// Up to where it was read.
+    /// The current position.
     pub(crate) const fn place(&self) -> LogPosition {
         self.place
     }
@@ -61,13 +61,12 @@ impl Tail {
         LogName { boot_id, lane, segment_no: place.segment_no }.path(&self.path)
     }
 
-    /// Reads some batches that lie before `durable`, or goes over to the next file. Takes `piece` to
-    /// read into.
+    /// Reads some batches before `durable`, or proceeds to the next file. `piece` is the buffer.
     pub(crate) fn read(
         &mut self,
         durable: LogPosition,
         piece: &mut Vec<u8>,
-        mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), Fault>,
     ) -> Result<(), TailError> {
         let file = match &self.file {
             Some(file) => Arc::clone(file),
@@ -84,7 +83,7 @@ impl Tail {
         };
         let mut batch_no = self.batch_no;
         while let Some(batch) = reader.next_batch().map_err(damage)? {
-            // The first batch of a file may have any number for the reader, but not for us.
+            // The reader accepts any number in the first batch of a file.
             let head = batch.head();
             if head.batch_no != batch_no + 1 {
                 let fault = Fault::new("a batch is missing", batch.offset());
@@ -93,7 +92,7 @@ impl Tail {
             for record in batch.records() {
                 let name = || self.name().display().to_string();
                 let at = start_offset + batch.offset();
-                feed(&record).map_err(|fault| TailError::Damage(fault.in_file(&name(), at)))?;
+                visit(&record).map_err(|fault| TailError::Damage(fault.in_file(&name(), at)))?;
             }
             batch_no = head.batch_no;
         }
@@ -113,7 +112,7 @@ impl Tail {
         Ok(())
     }
 
-    /// The next bytes, with one whole batch at least if there is one.
+    /// Reads the next bytes, at least one whole batch if there is one.
     fn read_piece(&self, file: &File, end_offset: u64, piece: &mut Vec<u8>) -> io::Result<()> {
         let left = end_offset.saturating_sub(self.place.offset);
         let left_bytes = usize::try_from(left).unwrap_or(usize::MAX);

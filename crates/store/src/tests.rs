@@ -1,4 +1,4 @@
-//! The store directory on a real file system: who may have it, what is refused, what is repaired.
+//! The store directory on a real file system: locking, refusals, repairs.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use super::*;
@@ -106,7 +106,7 @@ fn a_new_store_is_private_and_opens_again() {
 }
 
 #[test]
-fn a_second_opening_is_refused_while_the_first_lives() {
+fn a_second_open_is_refused_while_the_first_exists() {
     let folder = Folder::new();
     let store = open_new(&folder);
     let refused = open(&folder.store()).unwrap_err();
@@ -116,7 +116,7 @@ fn a_second_opening_is_refused_while_the_first_lives() {
 }
 
 #[test]
-fn what_is_no_store_is_left_alone() {
+fn other_directories_are_left_alone() {
     let folder = Folder::new();
     let nothing = open(&folder.store()).unwrap_err();
     assert!(matches!(nothing.fault(), StoreFault::NoStore), "{nothing}");
@@ -130,12 +130,12 @@ fn what_is_no_store_is_left_alone() {
     let refused = open_or_create(&folder.store(), &Shape::default()).unwrap_err();
     assert!(matches!(refused.fault(), StoreFault::Foreign { .. }), "{refused}");
     fs::remove_dir(folder.store().join(LOG)).unwrap();
-    assert_eq!(open_new(&folder).boot_id(), 1, "an empty directory is taken");
+    assert_eq!(open_new(&folder).boot_id(), 1, "an empty directory is used");
 }
 
 #[test]
 fn an_interrupted_creation_is_finished_wherever_it_stopped() {
-    // The steps of a creation in their order; each prefix of them is a place to die.
+    // The steps of a creation in order; a crash may happen after each of them.
     let steps: [&dyn Fn(&Path); 10] = [
         &|path| fs::write(path.join("lock"), b"").unwrap(),
         &|path| fs::create_dir(path.join(LOG)).unwrap(),
@@ -143,7 +143,7 @@ fn an_interrupted_creation_is_finished_wherever_it_stopped() {
         &|path| fs::create_dir(path.join(OBJECTS)).unwrap(),
         &|path| fs::write(path.join("boot.tmp"), b"").unwrap(),
         &|path| boot::begin(path).unwrap(),
-        &|path| keep::make_redo_key(path, FsUuid([1; 16])).unwrap(),
+        &|path| redo_key::make_redo_key(path, FsUuid([1; 16])).unwrap(),
         &|path| fs::write(path.join("rows/lock.mdb"), b"").unwrap(),
         &|path| fs::write(path.join("rows/data.mdb"), [7; 5000]).unwrap(),
         &|path| fs::write(path.join("superblock.tmp"), b"LANEFSSB").unwrap(),
@@ -154,7 +154,7 @@ fn an_interrupted_creation_is_finished_wherever_it_stopped() {
         steps[..died_after].iter().for_each(|step| step(&folder.store()));
         assert!(matches!(open(&folder.store()).unwrap_err().fault(), StoreFault::NoStore));
         let store = open_new(&folder);
-        assert_eq!(store.boot_id(), 1, "died after step {died_after}");
+        assert_eq!(store.boot_id(), 1, "crash after step {died_after}");
         assert_eq!(lsns(&store).unwrap(), []);
     }
 }
@@ -200,7 +200,7 @@ fn logs_are_read_in_the_order_of_boots() {
     write_log(&folder, |boot_id| [batch(boot_id, 1, &[1, 2]), batch(boot_id, 2, &[3])].concat());
     let empty = write_log(&folder, |_| Vec::new());
     write_log(&folder, |boot_id| batch(boot_id, 1, &[4]));
-    // A lane's log that was being made, and a boot counter from an old copy.
+    // An unfinished log of a lane, and an old copy of the boot counter.
     let unfinished = empty.with_file_name("0000000000000003-0001-00000001.log.tmp");
     fs::write(&unfinished, b"LANE").unwrap();
     fs::write(folder.store().join("boot"), b"1\n").unwrap();
@@ -215,7 +215,7 @@ fn logs_are_read_in_the_order_of_boots() {
 }
 
 #[test]
-fn a_torn_tail_is_left_out() {
+fn an_incomplete_last_batch_is_ignored() {
     let whole = batch(1, 2, &[2, 3]);
     for tail in [&whole[..1], &whole[..20], &whole[..whole.len() - 1], &[0; 4096]] {
         let folder = Folder::new();
@@ -263,7 +263,7 @@ fn a_record_that_cannot_be_redone_names_the_file() {
     assert!(refused.to_string().contains("no such inode"), "{refused}");
     let of_rows = disk::Fault::new("a row", 0).on("rows/data.mdb");
     let refused = store.replay(0, |_| Err(of_rows.clone())).unwrap_err();
-    assert_eq!(refused.path(), Path::new("rows/data.mdb"), "the log is not blamed");
+    assert_eq!(refused.path(), Path::new("rows/data.mdb"), "not the log");
 }
 
 #[test]
@@ -279,15 +279,15 @@ fn logs_of_another_store_are_refused() {
     assert!(refused.to_string().contains("notes.txt"), "{refused}");
 }
 
-// --- what must be there ----------------------------------------------------------------------------
+// --- required logs -------------------------------------------------------------------------------
 
-/// Two lanes' logs of a server that was killed: lane 0 has two batches, then lane 1 has one, whose
-/// trailer says how far lane 0 was.
+/// Two lanes' logs of a killed server: lane 0 has two batches, then lane 1 has one, whose trailer
+/// names the durable end of lane 0's log.
 fn two_lanes(folder: &Folder) -> [PathBuf; 2] {
     let mut store = open_new(folder);
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-    store.redo(&cold).unwrap();
-    let logs = store.new_logs(&cold, 2, 256 << 10).unwrap();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&row_store).unwrap();
+    let logs = store.new_logs(&row_store, 2, 256 << 10).unwrap();
     let boot_id = store.boot_id();
     let mut places = [LogPosition { segment_no: 1, offset: 64 }; 2];
     for (lane, batch_no, lsn) in [(0, 1, 1), (0, 2, 2), (1, 1, 1)] {
@@ -319,16 +319,16 @@ fn two_lanes(folder: &Folder) -> [PathBuf; 2] {
     [0, 1].map(|lane| name(lane).path(&folder.store()))
 }
 
-/// What a start comes to: how many records were new, and what was mended.
+/// Runs a start: returns the number of new records, and the repairs.
 fn start(folder: &Folder) -> Result<(u64, Vec<String>), StoreError> {
     let mut store = open(&folder.store())?;
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
-    let replayed = store.redo(&cold)?;
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
+    let replayed = store.redo(&row_store)?;
     Ok((replayed.new_count, store.repairs().to_vec()))
 }
 
 #[test]
-fn logs_that_are_whole_are_redone_once() {
+fn complete_logs_are_redone_once() {
     let folder = Folder::new();
     two_lanes(&folder);
     assert_eq!(start(&folder).unwrap(), (3, Vec::new()));
@@ -336,7 +336,7 @@ fn logs_that_are_whole_are_redone_once() {
 }
 
 #[test]
-fn a_log_that_is_missing_is_named() {
+fn a_missing_log_is_named() {
     let folder = Folder::new();
     for lane in [0, 1] {
         let logs = two_lanes(&folder);
@@ -347,14 +347,14 @@ fn a_log_that_is_missing_is_named() {
         assert_eq!(refused.path(), logs[lane]);
         fs::rename(&aside, &logs[lane]).unwrap();
         start(&folder).unwrap();
-        // The rows have all of it now.
+        // Its records are all in the rows now.
         fs::remove_file(&logs[lane]).unwrap();
         start(&folder).unwrap();
     }
 }
 
 #[test]
-fn a_log_that_was_cut_short_is_named_wherever_it_was_cut() {
+fn a_truncated_log_is_named_wherever_it_was_cut() {
     let folder = Folder::new();
     let logs = two_lanes(&folder);
     for log in &logs {
@@ -376,7 +376,7 @@ fn a_log_that_was_cut_short_is_named_wherever_it_was_cut() {
 }
 
 #[test]
-fn an_end_that_was_overwritten_is_known_to_the_other_lane() {
+fn an_overwritten_end_is_detected_by_the_other_lanes_log() {
     let folder = Folder::new();
     let logs = two_lanes(&folder);
     let good = fs::read(&logs[0]).unwrap();
@@ -393,7 +393,7 @@ fn an_end_that_was_overwritten_is_known_to_the_other_lane() {
 }
 
 #[test]
-fn damaged_rows_are_made_anew_while_the_logs_have_everything() {
+fn damaged_rows_are_rebuilt_while_the_logs_have_everything() {
     let folder = Folder::new();
     two_lanes(&folder);
     let rows = folder.store().join("rows/data.mdb");
@@ -403,10 +403,10 @@ fn damaged_rows_are_made_anew_while_the_logs_have_everything() {
     fs::write(&rows, &bad).unwrap();
     let (new_count, repairs) = start(&folder).unwrap();
     assert_eq!((new_count, repairs.len()), (3, 1), "{repairs:?}");
-    assert!(repairs[0].contains("rows/data.mdb is made anew"), "{repairs:?}");
+    assert!(repairs[0].contains("rows/data.mdb is rebuilt"), "{repairs:?}");
     assert_eq!(fs::read(rows.with_file_name("data.mdb.damaged")).unwrap(), bad);
     assert_eq!(start(&folder).unwrap(), (0, Vec::new()));
-    // Later boots' logs are not all there is.
+    // The logs of later boots are not everything.
     two_lanes(&folder);
     for damage in [&[][..], &bad[..8192], &bad] {
         fs::write(&rows, damage).unwrap();
@@ -417,7 +417,7 @@ fn damaged_rows_are_made_anew_while_the_logs_have_everything() {
 }
 
 #[test]
-fn a_boot_counter_that_was_lost_is_written_anew() {
+fn a_lost_boot_counter_is_rewritten() {
     let folder = Folder::new();
     two_lanes(&folder);
     start(&folder).unwrap();
@@ -436,7 +436,7 @@ fn a_boot_counter_that_was_lost_is_written_anew() {
 }
 
 #[test]
-fn a_redo_key_that_is_not_the_stores_is_refused() {
+fn another_stores_redo_key_is_refused() {
     let (folder, other) = (Folder::new(), Folder::new());
     drop((open_new(&folder), open_new(&other)));
     let key = folder.store().join("redo-key");
@@ -471,7 +471,7 @@ fn rows_of_another_store_are_refused() {
 }
 
 #[test]
-fn a_superblock_that_is_missing_is_named() {
+fn a_missing_superblock_is_named() {
     let folder = Folder::new();
     two_lanes(&folder);
     fs::remove_file(folder.store().join(SUPERBLOCK)).unwrap();
@@ -480,12 +480,12 @@ fn a_superblock_that_is_missing_is_named() {
     assert_eq!(refused.path(), folder.store().join(SUPERBLOCK));
 }
 
-// --- whose it is ---------------------------------------------------------------------------------
+// --- ownership ---------------------------------------------------------------------------------
 
 fn refusal(folder: &Folder) -> String {
     let refused = open_or_create(&folder.store(), &Shape::default()).unwrap_err().to_string();
     let opened = open(&folder.store()).unwrap_err().to_string();
-    assert_eq!(opened, refused, "an existing store is looked at in both ways");
+    assert_eq!(opened, refused, "both ways to open check an existing store");
     refused
 }
 
@@ -546,9 +546,9 @@ fn a_link_in_a_store_is_refused() {
 }
 
 #[test]
-fn a_store_of_somebody_else_is_refused() {
+fn a_store_of_another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED a_store_of_somebody_else_is_refused: needs root, to give files away");
+        eprintln!("SKIPPED a_store_of_another_user_is_refused: needs root, to change owners");
         return;
     }
     let folder = Folder::new();
@@ -561,7 +561,7 @@ fn a_store_of_somebody_else_is_refused() {
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
     }
     drop(open_new(&folder));
-    // Nor is one begun in a directory of somebody else.
+    // Nor is one created in a directory of another user.
     let theirs = folder.0.join("theirs");
     fs::create_dir(&theirs).unwrap();
     std::os::unix::fs::chown(&theirs, Some(4711), None).unwrap();
@@ -570,16 +570,16 @@ fn a_store_of_somebody_else_is_refused() {
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "nothing was made");
 }
 
-/// How far the shards of [`two_lanes`] are.
-fn lsns_of_rows(cold: &RowStore) -> [u64; 2] {
-    let gathering = cold.gather(gathered::Gathered::default()).unwrap();
+/// How far the logs of the shards of [`two_lanes`] are applied.
+fn lsns_of_rows(row_store: &RowStore) -> [u64; 2] {
+    let gathering = row_store.gather(gathered::Gathered::default()).unwrap();
     [0, 1].map(|index| gathering.shard(ShardId::meta(index)).unwrap().lsn)
 }
 
-/// All rows lie on one page, so every flip takes one of them, or the way to them: the store's own, those of
-/// shards, and what is needed of logs among them.
+/// All rows are on one page, so every flip hits one of them, or the way to them: the rows of the
+/// store, of shards, and of logs among them.
 #[test]
-fn whatever_row_is_lost_the_logs_are_applied_and_the_store_opens() {
+fn after_the_loss_of_any_row_the_logs_are_applied_and_the_store_opens() {
     let folder = Folder::new();
     two_lanes(&folder);
     two_lanes(&folder);
@@ -604,11 +604,11 @@ fn whatever_row_is_lost_the_logs_are_applied_and_the_store_opens() {
         if let Some(damaged) = &salvaged {
             assert_eq!((damaged.left_out_count, &damaged.log_gap), (0, &None), "byte {at}");
         }
-        let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-        store.redo(&cold).unwrap();
-        assert_eq!(lsns_of_rows(&cold), [2, 1], "byte {at}: {salvaged:?}");
+        let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+        store.redo(&row_store).unwrap();
+        assert_eq!(lsns_of_rows(&row_store), [2, 1], "byte {at}: {salvaged:?}");
         store.remove_earlier_logs().unwrap();
-        drop((cold, store));
+        drop((row_store, store));
         assert_eq!(start(&folder).unwrap().0, 0, "byte {at}");
     }
     assert!(lost_count > 0, "{lost_count}");

@@ -1,14 +1,14 @@
-//! A store as it is, without changing it: its rows with what the logs have beyond them.
+//! A read-only view of a store: its rows, with the records that the logs have beyond them.
 //!
-//! It owns the reading; what rows should say is others'. Records that are not in the rows yet lie in memory
-//! over a snapshot of the rows, so it takes as much memory as the logs have news, at most their length.
-//! Invariant: it stays what it was when it was made, and changes nothing that the store says.
+//! It owns the reading; other crates check the rows. Records that are not in the rows yet are an
+//! overlay in memory over a snapshot of the rows: at most the length of the logs. Invariant: a view
+//! is constant, and changes nothing in the store.
 
 use crate::lock::Lock;
 use crate::logs::Logs;
-use crate::rows::{Gathering, error_of, needed};
+use crate::rows::{Gathering, error_of, required_logs};
 use crate::{
-    OBJECTS, ROWS, RowStore, SUPERBLOCK, Store, StoreError, StoreFault, boot, keep, owner,
+    OBJECTS, ROWS, RowStore, SUPERBLOCK, Store, StoreError, StoreFault, boot, owner, redo_key,
 };
 use bind_lmdb::{Snapshot, Table};
 use disk::Superblock;
@@ -19,27 +19,27 @@ use std::iter::Peekable;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-/// Rows that lie over others; `None`: taken away.
-type Above = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+/// Rows over a snapshot; `None`: deleted.
+type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A store's rows at one moment.
 pub struct View {
     path: PathBuf,
     superblock: Superblock,
     snapshot: Snapshot<'static>,
-    above: Above,
+    overlay: Overlay,
     fault: Option<StoreError>,
-    /// Of a store that is served: its boot.
+    /// Of a store that a server has open: its boot.
     boot_id: Option<u64>,
     _lock: Option<Lock>,
 }
 
 impl View {
-    /// Of a store that nobody has open; nobody can open it while this lives.
+    /// The view of a store that no process has open; none can open it while this exists.
     ///
     /// # Errors
-    /// [`StoreError`] when there is no store, somebody has it open, or its superblock or rows cannot be
-    /// read. Damage in the logs is no error: [`View::fault`].
+    /// [`StoreError`] when there is no store, a process has it open, or its superblock or rows
+    /// cannot be read. Damage in the logs is no error: [`View::fault`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         if !path.join(SUPERBLOCK).exists() {
             return Err(StoreError::new(path, StoreFault::NoStore));
@@ -50,22 +50,23 @@ impl View {
         if !file.is_file() {
             return Err(StoreError::new(&file, StoreFault::Missing));
         }
-        let looked = File::open(&file).and_then(|file| bind_lmdb::check(&file));
-        looked.map_err(|error| error_of("read", &file, error))?;
+        let checked_file = File::open(&file).and_then(|file| bind_lmdb::check(&file));
+        checked_file.map_err(|error| error_of("read", &file, error))?;
         let mut view = Self::of_snapshot(path)?;
         view._lock = Some(lock);
         view.redo(true)?;
         Ok(view)
     }
 
-    /// Of a store that a server has open, as it is at this moment. If the server lets no changes in meanwhile
-    /// (`Op::Freeze`) and all are durable, it is the state of that moment, whatever changes
-    /// later; otherwise what one shard says may be newer than what another one says.
+    /// The view of a store that a server has open, at this moment. If the server's changes are
+    /// frozen (`Op::Freeze`) and durable, all shards are of one moment, whatever changes later;
+    /// otherwise one shard may be newer than another.
     ///
     /// # Errors
     /// As of [`View::open`].
     pub fn open_served(path: &Path) -> Result<Self, StoreError> {
-        // Log files go when their records are in the rows, which may be between the looks at both.
+        // The server removes log files when their records are in the rows, perhaps between both
+        // reads.
         const LOOK_COUNT: usize = 20;
         if !path.join(SUPERBLOCK).exists() {
             return Err(StoreError::new(path, StoreFault::NoStore));
@@ -83,8 +84,8 @@ impl View {
         Ok(view)
     }
 
-    /// Whether the server that had the store open is the one that has it open now. Another one may have
-    /// overwritten rows of this view, because it does not know who reads.
+    /// Whether the store is still open in the same boot. A later server may have overwritten rows
+    /// of this view, because it does not know the readers of an earlier one.
     ///
     /// # Errors
     /// [`StoreError`] when the boot counter cannot be read.
@@ -101,34 +102,34 @@ impl View {
             path: path.to_owned(),
             superblock,
             snapshot: table.lasting_snapshot().map_err(io)?,
-            above: Above::new(),
+            overlay: Overlay::new(),
             fault: None,
             boot_id: None,
             _lock: None,
         })
     }
 
-    /// Lays what the logs have beyond the rows over them; `whole`: holds them first against what must be there.
+    /// Applies the logs to the overlay; `whole`: compares them first with the required ones.
     fn redo(&mut self, whole: bool) -> Result<(), StoreError> {
         let file = self.path.join(ROWS).join(bind_lmdb::FILE);
-        let needed = needed(&self.snapshot, &file)?;
+        let required = required_logs(&self.snapshot, &file)?;
         let logs = Logs { path: &self.path, fs: self.superblock.fs, boot_id_end: u64::MAX };
         let mut gathering = Gathering::over(&self.snapshot, &file);
-        let checked = if whole { logs.check(&needed) } else { Ok(()) };
+        let checked = if whole { logs.check(&required) } else { Ok(()) };
         let read = |record: &disk::Record<'_>| gathering.apply(record).map(drop);
-        let replayed = checked.and_then(|()| logs.replay(needed.first_boot_id(), read));
+        let replayed = checked.and_then(|()| logs.replay(required.first_boot_id(), read));
         self.fault = replayed.err();
-        self.above = gathering.into_rows();
+        self.overlay = gathering.into_rows();
         Ok(())
     }
 
-    /// Where the store lies.
+    /// The store's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the store is.
+    /// The superblock.
     #[must_use]
     pub const fn superblock(&self) -> &Superblock {
         &self.superblock
@@ -140,21 +141,21 @@ impl View {
         self.path.join(OBJECTS)
     }
 
-    /// Reads the parts of the store that a server needs besides, and that this view does not.
+    /// Checks the parts of the store that a server needs and this view does not.
     ///
     /// # Errors
     /// [`StoreError`] when one is missing or damaged.
     pub fn check_parts(&self) -> Result<(), StoreError> {
-        keep::redo_key(&self.path, self.superblock.fs).map(drop)
+        redo_key::redo_key(&self.path, self.superblock.fs).map(drop)
     }
 
-    /// Why the logs could not be read to their end; the rows are as they were before that.
+    /// Why the logs could not be read to their end; the rows are as before that.
     #[must_use]
     pub const fn fault(&self) -> Option<&StoreError> {
         self.fault.as_ref()
     }
 
-    /// Reads its rows.
+    /// A reader of its rows.
     #[must_use]
     pub const fn reader(&self) -> Reader<'_> {
         Reader { view: self }
@@ -166,17 +167,18 @@ impl View {
 }
 
 impl Store {
-    /// The rows of this store as they are now. The caller sees to it that nothing lies behind them in a log.
+    /// The rows of this store as they are now. The caller ensures that no log has records beyond
+    /// them.
     ///
     /// # Errors
     /// [`StoreError`] when the rows cannot be read.
-    pub fn view(&self, cold: &RowStore) -> Result<View, StoreError> {
-        let io = |error| error_of("read", &cold.path, error);
+    pub fn view(&self, row_store: &RowStore) -> Result<View, StoreError> {
+        let io = |error| error_of("read", &row_store.path, error);
         Ok(View {
             path: self.path.clone(),
             superblock: self.superblock,
-            snapshot: cold.table.lasting_snapshot().map_err(io)?,
-            above: Above::new(),
+            snapshot: row_store.table.lasting_snapshot().map_err(io)?,
+            overlay: Overlay::new(),
             fault: None,
             boot_id: None,
             _lock: None,
@@ -184,7 +186,7 @@ impl Store {
     }
 }
 
-/// Rows of a [`View`].
+/// Reads the rows of a [`View`].
 #[derive(Clone, Copy)]
 pub struct Reader<'v> {
     view: &'v View,
@@ -194,52 +196,52 @@ impl<'v> Reader<'v> {
     /// The value of a key.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails.
+    /// [`StoreError`] on an error of the medium.
     pub fn get(&self, key: &Key) -> Result<Option<&'v [u8]>, StoreError> {
         self.get_bytes(key.bytes())
     }
 
-    /// The value of a key, as the medium has both.
+    /// The value of an encoded key.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails.
+    /// [`StoreError`] on an error of the medium.
     pub fn get_bytes(&self, key: &[u8]) -> Result<Option<&'v [u8]>, StoreError> {
-        if let Some(value) = self.view.above.get(key) {
+        if let Some(value) = self.view.overlay.get(key) {
             return Ok(value.as_deref());
         }
         self.view.snapshot.get(key).map_err(|error| self.view.io(error))
     }
 
-    /// Tells of every row in a range, in the order of keys, until there are no more or `feed` says so.
+    /// Visits every row in a range, in the order of keys, until there are no more or `visit` stops.
     ///
     /// # Errors
-    /// [`StoreError`] when the medium fails, and what `feed` fails with.
+    /// [`StoreError`] on an error of the medium, and any error of `visit`.
     pub fn scan(
         &self,
         range: &Range,
-        mut feed: impl FnMut(&[u8], &[u8]) -> Result<Going, StoreError>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ScanControl, StoreError>,
     ) -> Result<(), StoreError> {
         let (from, until) = (range.from.bytes(), range.until.bytes());
         let bounds = (Bound::Included(from), Bound::Excluded(until));
-        let above = self.view.above.range::<[u8], _>(bounds);
-        let mut above = above.map(|(key, value)| (key.as_slice(), value.as_deref())).peekable();
+        let overlay = self.view.overlay.range::<[u8], _>(bounds);
+        let mut overlay = overlay.map(|(key, value)| (key.as_slice(), value.as_deref())).peekable();
         let rows = self.view.snapshot.range(from, until);
         for row in rows.map_err(|error| self.view.io(error))? {
             let (key, value) = row.map_err(|error| self.view.io(error))?;
-            if let Going::Stop = feed_before(&mut above, key, &mut feed)? {
+            if let ScanControl::Stop = visit_before(&mut overlay, key, &mut visit)? {
                 return Ok(());
             }
-            let covered = above.next_if(|(over, _)| *over == key);
+            let covered = overlay.next_if(|(over, _)| *over == key);
             let value = covered.map_or(Some(value), |(_, over)| over);
             if let Some(value) = value
-                && let Going::Stop = feed(key, value)?
+                && let ScanControl::Stop = visit(key, value)?
             {
                 return Ok(());
             }
         }
-        for (key, value) in above {
+        for (key, value) in overlay {
             if let Some(value) = value
-                && let Going::Stop = feed(key, value)?
+                && let ScanControl::Stop = visit(key, value)?
             {
                 return Ok(());
             }
@@ -248,27 +250,27 @@ impl<'v> Reader<'v> {
     }
 }
 
-/// Whether a scan goes on.
+/// Whether a scan continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Going {
-    /// To the next row.
-    On,
-    /// No further.
+pub enum ScanControl {
+    /// With the next row.
+    Continue,
+    /// Ends the scan.
     Stop,
 }
 
-/// Feeds the rows above that come before a key.
-fn feed_before<'a>(
-    above: &mut Peekable<impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>>,
+/// Visits the rows of the overlay before a key.
+fn visit_before<'a>(
+    overlay: &mut Peekable<impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>>,
     key: &[u8],
-    feed: &mut impl FnMut(&[u8], &[u8]) -> Result<Going, StoreError>,
-) -> Result<Going, StoreError> {
-    while let Some((over, value)) = above.next_if(|(over, _)| *over < key) {
+    visit: &mut impl FnMut(&[u8], &[u8]) -> Result<ScanControl, StoreError>,
+) -> Result<ScanControl, StoreError> {
+    while let Some((over, value)) = overlay.next_if(|(over, _)| *over < key) {
         if let Some(value) = value
-            && let Going::Stop = feed(over, value)?
+            && let ScanControl::Stop = visit(over, value)?
         {
-            return Ok(Going::Stop);
+            return Ok(ScanControl::Stop);
         }
     }
-    Ok(Going::On)
+    Ok(ScanControl::Continue)
 }

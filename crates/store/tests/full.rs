@@ -1,4 +1,4 @@
-//! A store on a disk that is full.
+//! A store on a full disk.
 #![allow(clippy::unwrap_used)]
 
 use ring::Mesh;
@@ -7,9 +7,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::{Keeper, Pace, RowStore};
+use store::{Pace, RowStore, RowThreads};
 
-/// A small disk; gone when dropped.
+/// A small disk, unmounted when dropped.
 struct Disk {
     folder: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ impl Disk {
         self.folder.path().join("filler")
     }
 
-    /// Takes all space that is left.
+    /// Fills the remaining space.
     fn fill(&self) {
         let filler = File::create(self.filler()).unwrap();
         let mut offset = 0;
@@ -51,14 +51,14 @@ impl Drop for Disk {
 /// Opens everything that a server opens, and ends.
 fn start(path: &Path) -> Result<(), store::StoreError> {
     let mut store = store::open(path)?;
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
-    store.redo(&cold)?;
-    let (_file, start_offset) = store.new_logs(&cold, 1, 256 << 10)?.remove(0);
-    let mut keeper = Keeper::new(cold, Pace::default(), 1);
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
+    store.redo(&row_store)?;
+    let (_file, start_offset) = store.new_logs(&row_store, 1, 256 << 10)?.remove(0);
+    let mut row_threads = RowThreads::new(row_store, Pace::default(), 1);
     let mailbox = Mesh::mailboxes(1).unwrap().pop().unwrap();
-    drop(keeper.feed(mailbox.waker(), start_offset));
+    drop(row_threads.feed(mailbox.waker(), start_offset));
     store.remove_earlier_logs()?;
-    keeper.start(&store, Arc::new(|line: &str| panic!("{line}")))?.stop();
+    row_threads.start(&store, Arc::new(|line: &str| panic!("{line}")))?.stop();
     Ok(())
 }
 
@@ -73,13 +73,13 @@ fn a_full_disk_has_space_for_a_start_and_its_reserve_comes_back() {
     assert_eq!(full_bytes, 512 << 10);
     disk.fill();
     start(&disk.store()).unwrap();
-    // Removed logs may have given space for all of another one.
+    // Removed logs may have freed space for all of another one.
     let same = fs::metadata(&reserve).is_ok_and(|found| found.ino() == first.ino());
     assert!(!same, "the start took its space");
     fs::remove_file(disk.filler()).unwrap();
     start(&disk.store()).unwrap();
     assert_eq!(fs::metadata(&reserve).unwrap().len(), full_bytes);
-    // Without it there is no start on a full disk: else this test would show nothing.
+    // Without the reserve a start on a full disk fails: else this test would show nothing.
     fs::remove_file(&reserve).unwrap();
     disk.fill();
     assert!(start(&disk.store()).is_err());

@@ -1,10 +1,10 @@
-//! Rows that can still be read of a damaged file.
+//! Reading the intact rows of a damaged file.
 //!
-//! The rows' tree is followed as far as its pages are sound; of a leaf that is not, every row whose
-//! checksum fits is read. Where a branch is damaged, leaves are looked for among all pages that
-//! neither the tree nor the list of free pages names. Where that list cannot be read, such leaves may
-//! be older ones that LMDB has not overwritten yet: their rows are [`Age::Unknown`]. Invariant: each
-//! row that is given out has its checksum, and nothing is changed.
+//! The rows' tree is followed as far as its pages are valid; in a damaged leaf, every row with a
+//! valid checksum is read. Where a branch is damaged, leaves are searched among all pages that
+//! neither the tree nor the list of free pages names. Where that list cannot be read, such leaves
+//! may be older ones that LMDB has not overwritten yet: their rows are [`Age::Unknown`]. Invariant:
+//! each returned row has a valid checksum, and nothing is changed.
 
 use super::{
     BIG, BRANCH, Bounds, Checked, DEPTH_MAX, HEAD_BYTES, Kind, LEAF, META_COUNT, Meta, NO_PAGE,
@@ -18,10 +18,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 
-/// Pages that may be the root when no meta page says which is.
+/// The most candidate roots when no meta page names the root.
 const ROOT_COUNT_MAX: usize = 64;
 
-/// The number of writes that a first leaf says, and its page.
+/// The number of writes in a first leaf, and its page.
 type FirstLeaf = (u64, u64);
 /// All branches by their first child.
 type Parents = HashMap<u64, Vec<u64>>;
@@ -33,45 +33,45 @@ type KeyRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 pub enum Age {
     /// It is.
     Newest,
-    /// It may be of an earlier state, and so may another one with the same key.
+    /// It may be of an earlier state; another row with the same key may follow.
     Unknown,
 }
 
 /// A part of the file that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {
-    /// What is wrong, and where.
+    /// The damage.
     pub damage: Damage,
     /// Rows from this key on may be lost; `None`: from the first one on.
     pub from: Option<Vec<u8>>,
     /// Rows before this key; `None`: up to the last one.
     pub until: Option<Vec<u8>>,
-    /// How many, if that is known.
+    /// The number of lost rows, if known.
     pub row_count: Option<u64>,
 }
 
-/// What came of reading a damaged file.
+/// The result of reading a damaged file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Salvaged {
-    /// Rows that were read.
+    /// The number of rows read.
     pub row_count: u64,
-    /// Rows that the table had, if that is known.
-    pub said_row_count: Option<u64>,
-    /// What cannot be read of the rows; nothing if only other parts of the file are damaged.
+    /// The number of rows in the table, if known.
+    pub recorded_row_count: Option<u64>,
+    /// The lost ranges of rows; empty if only other parts of the file are damaged.
     pub lost: Vec<Lost>,
-    /// The state may be the one before the newest.
-    pub is_before: bool,
+    /// The rows may be of the state before the newest.
+    pub is_previous_state: bool,
 }
 
-/// Takes a key, its value, and how old they are.
-pub type Feed<'a> = dyn FnMut(&[u8], &[u8], Age) -> io::Result<()> + 'a;
+/// Called with a key, its value, and its age.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8], Age) -> io::Result<()> + 'a;
 
-/// Reads every row that can be read. A file that is sound gives all its rows.
+/// Reads every readable row. An intact file yields all its rows.
 ///
 /// # Errors
-/// What `feed` fails with, and when the file's length cannot be read. Pages that the medium does not
-/// give are lost.
-pub fn salvage(file: &File, feed: &mut Feed<'_>) -> io::Result<Salvaged> {
+/// The error of `visit`, and when the file's length cannot be read. Pages that cannot be read are
+/// lost.
+pub fn salvage(file: &File, visit: &mut Visit<'_>) -> io::Result<Salvaged> {
     let file_pages = file.metadata()?.len() / PAGE_BYTES as u64;
     let pages = Pages { file, file_pages };
     let state = pages.newest()?;
@@ -81,36 +81,36 @@ pub fn salvage(file: &File, feed: &mut Feed<'_>) -> io::Result<Salvaged> {
         None => file_pages,
     };
     let used = free.as_ref().map_or_else(|| pages.no_bits(), |free| free.used.clone());
-    let mut reading = Reading { pages, free, page_no_end, used, found: Found::default(), feed };
+    let mut reading = Reading { pages, free, page_no_end, used, found: Found::default(), visit };
     match state.root {
         Some(root) => reading.page(root, Bounds::default())?,
         None => {
             reading.lose(Damage::file("no root of the rows can be found", 0), Bounds::default())
         }
     }
-    let said_count = state.meta.map(|meta| meta.rows.entry_count);
-    let is_all = |found: &Found| said_count == Some(found.entry_count);
+    let recorded_count = state.meta.map(|meta| meta.rows.entry_count);
+    let is_all = |found: &Found| recorded_count == Some(found.entry_count);
     if !reading.found.subtrees.is_empty() || (reading.free.is_some() && !is_all(&reading.found)) {
-        reading.strays()?;
+        reading.unreachable_leaves()?;
     }
     let Found { entry_count, write_no_count, mut lost, .. } = reading.found;
-    // If other pages account for all that is missing, everything below the damaged branches was found.
-    let elsewhere_count: u64 = lost.iter().filter_map(|lost| lost.row_count).sum();
-    if said_count == Some(entry_count + elsewhere_count) {
+    // If other pages account for all missing rows, everything below the damaged branches was found.
+    let located_count: u64 = lost.iter().filter_map(|lost| lost.row_count).sum();
+    if recorded_count == Some(entry_count + located_count) {
         lost.retain(|lost| lost.row_count.is_some());
     }
     let row_count = entry_count - write_no_count;
-    let said_row_count = said_count.map(|count| count.saturating_sub(1));
-    if said_row_count == Some(row_count) {
+    let recorded_row_count = recorded_count.map(|count| count.saturating_sub(1));
+    if recorded_row_count == Some(row_count) {
         lost.clear();
     }
-    Ok(Salvaged { row_count, said_row_count, lost, is_before: state.is_before })
+    Ok(Salvaged { row_count, recorded_row_count, lost, is_previous_state: state.is_previous_state })
 }
 
-/// Whether the file of a table is sound.
+/// The damage of a table's file; `None` if it is intact.
 ///
 /// # Errors
-/// As of [`check`], if it is something else than damage.
+/// As [`check`], for errors other than damage.
 pub fn damage(file: &File) -> io::Result<Option<Damage>> {
     match check(file) {
         Ok(Checked { .. }) => Ok(None),
@@ -121,15 +121,15 @@ pub fn damage(file: &File) -> io::Result<Option<Damage>> {
     }
 }
 
-// --- which state -----------------------------------------------------------------------------------
+// --- choosing the state --------------------------------------------------------------------------
 
-/// Where to begin.
+/// The state to read.
 #[derive(Default)]
 struct State {
     meta: Option<Meta>,
     /// The root of the rows and the tree's depth.
     root: Option<(u64, u16)>,
-    is_before: bool,
+    is_previous_state: bool,
 }
 
 /// A file, page by page.
@@ -139,7 +139,7 @@ struct Pages<'f> {
     file_pages: u64,
 }
 
-/// Pages that are free, and those that say so.
+/// The free pages, and the pages of the free tree.
 struct Free {
     /// Sorted.
     pages: Vec<u64>,
@@ -164,19 +164,19 @@ impl Pages<'_> {
         Some(Free { pages: walk.free, used: walk.used })
     }
 
-    /// How many writes a state has had, as its first row says.
+    /// The number of writes of a state, from its first row.
     fn write_no(&self, meta: &Meta) -> Option<u64> {
         self.walk(*meta).write_no(&meta.rows).ok()
     }
 
-    /// The newest state. Of two meta pages the one that comes later; where one of them is damaged, the
-    /// number of writes in the rows says whether there is a state behind the other.
+    /// The newest state: the later of two meta pages. If one of them is damaged, the number of
+    /// writes in the rows shows whether there is a state after the other.
     fn newest(&self) -> io::Result<State> {
         let of = |page_no| meta(self.file, page_no).ok();
-        let state = |meta: Meta, is_before| State {
+        let state = |meta: Meta, is_previous_state| State {
             root: (meta.rows.root != NO_PAGE).then_some((meta.rows.root, meta.rows.depth)),
             meta: Some(meta),
-            is_before,
+            is_previous_state,
         };
         let known = match (of(0), of(1)) {
             (Some(even), Some(odd)) => {
@@ -194,19 +194,19 @@ impl Pages<'_> {
         match (first_leaf, known) {
             (Some((found_no, leaf)), known) if known.is_none() || found_no > write_no => {
                 let root = self.root_above(leaf, &parents)?;
-                // Without a meta page nothing says whether a state behind this one is lost.
-                Ok(State { meta: None, root: Some(root), is_before: known.is_none() })
+                // Without a meta page it is unknown whether a later state is lost.
+                Ok(State { meta: None, root: Some(root), is_previous_state: known.is_none() })
             }
             (first, Some(known)) => {
                 let is_newest = first.is_some_and(|(found_no, _)| found_no == write_no);
                 Ok(state(known, !is_newest))
             }
-            (_, None) => Ok(State { is_before: true, ..State::default() }),
+            (_, None) => Ok(State { is_previous_state: true, ..State::default() }),
         }
     }
 
-    /// The leaf with the first row that was written last, with the number of writes; and all branches
-    /// by their first child.
+    /// The last written leaf with the first row, with the number of writes; and all branches by
+    /// their first child.
     fn first_leaf(&self) -> io::Result<(Option<FirstLeaf>, Parents)> {
         let (mut newest, mut parents) = (None, Parents::new());
         for page_no in META_COUNT..self.file_pages {
@@ -230,8 +230,8 @@ impl Pages<'_> {
         Ok((newest, parents))
     }
 
-    /// The root whose first leaf this is: of all branches that may be, the one with the least damage
-    /// below it, and of those the one with the most rows.
+    /// The root of the tree with this first leaf: of all candidate branches, the one with the least
+    /// damage below it, and of those the one with the most rows.
     fn root_above(&self, leaf: u64, parents: &Parents) -> io::Result<(u64, u16)> {
         let mut roots = vec![(leaf, 1)];
         let mut index = 0;
@@ -245,11 +245,11 @@ impl Pages<'_> {
         }
         let (mut best, mut best_rank) = ((leaf, 1), None);
         for root in roots {
-            let mut nobody = |_: &[u8], _: &[u8], _: Age| Ok(());
+            let mut ignore = |_: &[u8], _: &[u8], _: Age| Ok(());
             let (used, found) = (self.no_bits(), Found::default());
             let page_no_end = self.file_pages;
             let mut reading =
-                Reading { pages: *self, free: None, page_no_end, used, found, feed: &mut nobody };
+                Reading { pages: *self, free: None, page_no_end, used, found, visit: &mut ignore };
             reading.page(root, Bounds::default())?;
             let found = reading.found;
             let rank = Some((std::cmp::Reverse(found.lost.len()), found.entry_count));
@@ -261,30 +261,30 @@ impl Pages<'_> {
     }
 }
 
-// --- reading ---------------------------------------------------------------------------------------
+// --- reading -------------------------------------------------------------------------------------
 
-/// What was read and what was not.
+/// What was read and what is lost.
 #[derive(Default)]
 struct Found {
-    /// Rows, that of the number of writes among them.
+    /// Rows, including the number of writes.
     entry_count: u64,
     write_no_count: u64,
     lost: Vec<Lost>,
-    /// Pages of values, perhaps.
+    /// Possible overflow pages.
     runs: Vec<(u64, u64)>,
-    /// Ranges of keys whose leaves are not reached.
+    /// Ranges of keys whose leaves cannot be reached.
     subtrees: Vec<KeyRange>,
 }
 
 struct Reading<'r, 'f> {
     pages: Pages<'f>,
     free: Option<Free>,
-    /// Leaves that nothing leads to are looked for before this page.
+    /// The end of the search for unreachable leaves.
     page_no_end: u64,
     /// A bit for each page that was reached.
     used: Vec<u64>,
     found: Found,
-    feed: &'r mut Feed<'r>,
+    visit: &'r mut Visit<'r>,
 }
 
 impl Reading<'_, '_> {
@@ -310,7 +310,7 @@ impl Reading<'_, '_> {
         self.free.as_ref().is_some_and(|free| free.pages.binary_search(&page_no).is_ok())
     }
 
-    /// Reads a page and all below it, `depth` levels, itself included.
+    /// Reads a page and its subtree of `depth` levels.
     fn page(&mut self, (page_no, depth): (u64, u16), bounds: Bounds<'_>) -> io::Result<()> {
         let damage = |what| Damage::page(what, page_no);
         if page_no < META_COUNT
@@ -336,16 +336,16 @@ impl Reading<'_, '_> {
             Some(nodes)
                 if is_ordered(&nodes, flags) && !in_order(&nodes, bounds, &Kind::Rows, flags) =>
             {
-                self.lose(damage("a page whose keys are not those that lead to it"), bounds);
+                self.lose(damage("a page whose keys differ from those above it"), bounds);
                 Ok(())
             }
             Some(nodes) if is_ordered(&nodes, flags) => {
                 self.mark(page_no, 1);
-                self.sound(&nodes, (page_no, depth), bounds)
+                self.valid_page(&nodes, (page_no, depth), bounds)
             }
             Some(_) | None if depth == 1 => {
                 self.mark(page_no, 1);
-                self.loose(&page, page_no, bounds)
+                self.damaged_leaf(&page, page_no, bounds)
             }
             Some(_) | None => {
                 self.lose(damage("a branch of the tree that is damaged"), bounds);
@@ -354,7 +354,7 @@ impl Reading<'_, '_> {
         }
     }
 
-    fn sound(
+    fn valid_page(
         &mut self,
         nodes: &[Node<'_>],
         (page_no, depth): (u64, u16),
@@ -371,14 +371,14 @@ impl Reading<'_, '_> {
         Ok(())
     }
 
-    /// Reads the rows of a sound leaf. One that is not what was written is lost; its key may be what is
-    /// damaged, so it is said to be somewhere between its neighbours.
+    /// Reads the rows of a valid leaf. A row with a wrong checksum is lost; its key may be the
+    /// damaged part, so the lost range is everything between the adjacent rows.
     fn rows(&mut self, nodes: &[Node<'_>], page_no: u64, bounds: Bounds<'_>) -> io::Result<()> {
         for (index, node) in nodes.iter().enumerate() {
             if let Some(sealed) = self.value(node)
                 && let Ok(value) = seal::open(node.key, &sealed)
             {
-                self.give(node.key, value, Age::Newest)?;
+                self.emit(node.key, value, Age::Newest)?;
                 continue;
             }
             let damage = Damage::page("a row whose checksum does not fit", page_no);
@@ -391,16 +391,16 @@ impl Reading<'_, '_> {
         Ok(())
     }
 
-    fn give(&mut self, key: &[u8], value: &[u8], age: Age) -> io::Result<()> {
+    fn emit(&mut self, key: &[u8], value: &[u8], age: Age) -> io::Result<()> {
         self.found.entry_count += 1;
         if key == WRITE_NO_KEY {
             self.found.write_no_count += 1;
             return Ok(());
         }
-        (self.feed)(key, value, age)
+        (self.visit)(key, value, age)
     }
 
-    /// The bytes of a value, wherever they lie, if they can be read.
+    /// The bytes of a value, inline or on overflow pages, if they can be read.
     fn value(&mut self, node: &Node<'_>) -> Option<Vec<u8>> {
         if node.flags != BIG {
             return Some(node.rest.to_vec());
@@ -411,7 +411,7 @@ impl Reading<'_, '_> {
         }
         let mut bytes = vec![0; usize::try_from(count).ok()? * PAGE_BYTES];
         read_into(self.pages.file, first, &mut bytes).ok()?;
-        // Where the head is damaged, it may be the leaf that is wrong about the place.
+        // If the head is damaged, the page number in the leaf may be the damaged part.
         if (u64_at(&bytes, 0), u16_at(&bytes, 10)) == (first, OVERFLOW) {
             self.mark(first, count);
         } else {
@@ -420,38 +420,38 @@ impl Reading<'_, '_> {
         Some(bytes[HEAD_BYTES..HEAD_BYTES + node.value_bytes].to_vec())
     }
 
-    /// Rows of a leaf that is damaged: those whose checksums fit and which belong there.
-    fn loose(&mut self, page: &Page, page_no: u64, bounds: Bounds<'_>) -> io::Result<()> {
-        let (nodes, count) = loose_nodes(page);
-        let mut given = BTreeSet::new();
+    /// Reads the rows of a damaged leaf that have valid checksums and are within the bounds.
+    fn damaged_leaf(&mut self, page: &Page, page_no: u64, bounds: Bounds<'_>) -> io::Result<()> {
+        let (nodes, count) = possible_nodes(page);
+        let mut emitted = BTreeSet::new();
         for node in nodes {
             let belongs = bounds.from.is_none_or(|from| from <= node.key)
                 && bounds.until.is_none_or(|until| node.key < until);
             if belongs
-                && !given.contains(node.key)
+                && !emitted.contains(node.key)
                 && let Some(sealed) = self.value(&node)
                 && let Ok(value) = seal::open(node.key, &sealed)
             {
-                given.insert(node.key.to_vec());
-                self.give(node.key, value, Age::Newest)?;
+                emitted.insert(node.key.to_vec());
+                self.emit(node.key, value, Age::Newest)?;
             }
         }
-        let row_count = count.and_then(|count| count.checked_sub(given.len() as u64));
+        let row_count = count.and_then(|count| count.checked_sub(emitted.len() as u64));
         let damage = Damage::page("a page of rows that is damaged", page_no);
         let (from, until) = (bounds.from.map(<[u8]>::to_vec), bounds.until.map(<[u8]>::to_vec));
         self.found.lost.push(Lost { damage, from, until, row_count });
         Ok(())
     }
 
-    // --- leaves without a way to them ---
+    // --- unreachable leaves ---
 
-    /// Reads the leaves that nothing leads to. Two looks at all pages: values that have pages of their
-    /// own may look like a leaf, so these pages are known before any leaf is believed.
-    fn strays(&mut self) -> io::Result<()> {
+    /// Reads the leaves that no branch leads to. This takes two passes over all pages: overflow
+    /// pages may look like a leaf, so they are marked before any leaf is read.
+    fn unreachable_leaves(&mut self) -> io::Result<()> {
         for (first, count) in std::mem::take(&mut self.found.runs) {
             self.mark(first, count);
         }
-        self.each_stray(|reading, nodes, _| {
+        self.each_unreachable_leaf(|reading, nodes, _| {
             for node in nodes.iter().filter(|node| node.flags == BIG) {
                 let (first, count) = run(node);
                 reading.mark(first, count);
@@ -460,7 +460,7 @@ impl Reading<'_, '_> {
         })?;
         let age = if self.free.is_some() { Age::Newest } else { Age::Unknown };
         let subtrees = self.found.subtrees.clone();
-        self.each_stray(|reading, nodes, page_no| {
+        self.each_unreachable_leaf(|reading, nodes, page_no| {
             if age == Age::Newest {
                 return reading.rows(nodes, page_no, Bounds::default());
             }
@@ -473,16 +473,16 @@ impl Reading<'_, '_> {
                     && let Some(sealed) = reading.value(node)
                     && let Ok(value) = seal::open(node.key, &sealed)
                 {
-                    reading.give(node.key, value, age)?;
+                    reading.emit(node.key, value, age)?;
                 }
             }
             Ok(())
         })
     }
 
-    fn each_stray(
+    fn each_unreachable_leaf(
         &mut self,
-        mut feed: impl FnMut(&mut Self, &[Node<'_>], u64) -> io::Result<()>,
+        mut visit: impl FnMut(&mut Self, &[Node<'_>], u64) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut page_no = META_COUNT;
         while page_no < self.page_no_end {
@@ -503,7 +503,7 @@ impl Reading<'_, '_> {
                 continue;
             }
             if let Some(nodes) = nodes(&page, LEAF).filter(|nodes| is_ordered(nodes, LEAF)) {
-                feed(self, &nodes, this)?;
+                visit(self, &nodes, this)?;
             }
         }
         Ok(())
@@ -514,17 +514,17 @@ fn is_ordered(nodes: &[Node<'_>], flags: u16) -> bool {
     in_order(nodes, Bounds::default(), &Kind::Rows, flags)
 }
 
-/// The first page of a long value, and how many there are.
+/// The first overflow page of a value, and the number of pages.
 fn run(node: &Node<'_>) -> (u64, u64) {
     (number(node.rest), (HEAD_BYTES + node.value_bytes).div_ceil(PAGE_BYTES) as u64)
 }
 
-/// All that may be nodes of a damaged leaf, and how many there were, if its head says so. Places
-/// behind the head's own count are looked at as well, for nodes where nodes lie.
-fn loose_nodes(page: &Page) -> (Vec<Node<'_>>, Option<u64>) {
+/// All possible nodes of a damaged leaf, and their number, if the head has it. Offsets beyond the
+/// head's count are tried as well, for nodes in the node area.
+fn possible_nodes(page: &Page) -> (Vec<Node<'_>>, Option<u64>) {
     let (lower, upper) = (usize::from(u16_at(page, 12)), usize::from(u16_at(page, 14)));
-    let is_sound = (HEAD_BYTES..=PAGE_BYTES).contains(&lower) && lower.is_multiple_of(2);
-    let count = if is_sound { (lower - HEAD_BYTES) / 2 } else { 0 };
+    let is_valid = (HEAD_BYTES..=PAGE_BYTES).contains(&lower) && lower.is_multiple_of(2);
+    let count = if is_valid { (lower - HEAD_BYTES) / 2 } else { 0 };
     let places_end = upper.max(lower).min(PAGE_BYTES);
     let place_count = places_end.saturating_sub(HEAD_BYTES) / 2;
     let mut starts = BTreeSet::new();
@@ -534,15 +534,15 @@ fn loose_nodes(page: &Page) -> (Vec<Node<'_>>, Option<u64>) {
         let start_min = if index < count { HEAD_BYTES } else { upper };
         if start >= start_min
             && starts.insert(start)
-            && let Some(node) = loose_node(page, start)
+            && let Some(node) = possible_node(page, start)
         {
             found.push(node);
         }
     }
-    (found, is_sound.then_some(count as u64))
+    (found, is_valid.then_some(count as u64))
 }
 
-fn loose_node(page: &Page, start: usize) -> Option<Node<'_>> {
+fn possible_node(page: &Page, start: usize) -> Option<Node<'_>> {
     let head = page.get(start..start + NODE_HEAD_BYTES)?;
     let value_bytes = usize::from(u16_at(head, 0)) | usize::from(u16_at(head, 2)) << 16;
     let flags = u16_at(head, 4);

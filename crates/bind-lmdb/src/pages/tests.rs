@@ -1,4 +1,4 @@
-//! Files as LMDB leaves them are sound; files that are damaged are found to be, or harmless.
+//! Files that LMDB wrote are intact; damage in a file is detected, or harmless.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use super::*;
@@ -11,37 +11,27 @@ const BYTES_MAX: usize = 1 << 30;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 fn checked(folder: &Path) -> io::Result<Checked> {
     check(&File::open(folder.join(FILE))?)
 }
 
-fn row(dice: &mut Dice, key_count: u64) -> (Vec<u8>, Vec<u8>) {
-    let number = dice.below(key_count);
+fn row(rng: &mut fastrand::Rng, key_count: u64) -> (Vec<u8>, Vec<u8>) {
+    let number = rng.u64(..key_count);
     let mut key = vec![1 + (number % 3) as u8];
     key.extend_from_slice(&number.to_be_bytes());
     key.resize(key.len() + (number % 90) as usize, b'n');
-    // Some have pages of their own.
-    let value_bytes = if dice.below(40) == 0 { dice.below(20_000) } else { dice.below(150) };
-    (key, vec![dice.below(256) as u8; value_bytes as usize])
+    // Some have overflow pages.
+    let value_bytes = if rng.u64(..40) == 0 { rng.u64(..20_000) } else { rng.u64(..150) };
+    (key, vec![rng.u64(..256) as u8; value_bytes as usize])
 }
 
-/// Writes rows and takes rows away, some transactions long.
-fn work(table: &Table, model: &mut Model, dice: &mut Dice, key_count: u64) {
-    for _ in 0..1 + dice.below(4) {
+/// Writes and deletes rows in some transactions.
+fn work(table: &Table, model: &mut Model, rng: &mut fastrand::Rng, key_count: u64) {
+    for _ in 0..1 + rng.u64(..4) {
         let mut rows = BTreeMap::new();
-        for _ in 0..dice.below(key_count / 2) {
-            let (key, value) = row(dice, key_count);
-            let value = (dice.below(3) > 0).then_some(value);
+        for _ in 0..rng.u64(..key_count / 2) {
+            let (key, value) = row(rng, key_count);
+            let value = (rng.u64(..3) > 0).then_some(value);
             rows.insert(key, value);
         }
         table.write(rows.iter().map(|(key, value)| (&key[..], value.as_deref()))).unwrap();
@@ -54,12 +44,12 @@ fn work(table: &Table, model: &mut Model, dice: &mut Dice, key_count: u64) {
     }
 }
 
-fn new(folder: &Path, dice: &mut Dice, key_count: u64, round_count: u64) -> Model {
+fn new(folder: &Path, rng: &mut fastrand::Rng, key_count: u64, round_count: u64) -> Model {
     let mut model = Model::from([(vec![9], vec![7])]);
     Table::create(folder, [(&[9][..], Some(&[7][..]))].into_iter()).unwrap();
     for _ in 0..round_count {
         let table = Table::open(folder, BYTES_MAX).unwrap();
-        work(&table, &mut model, dice, key_count);
+        work(&table, &mut model, rng, key_count);
         drop(table);
         assert_eq!(checked(folder).unwrap().row_count, model.len() as u64);
     }
@@ -75,51 +65,51 @@ fn rows(folder: &Path) -> io::Result<Model> {
 }
 
 #[test]
-fn a_table_that_was_written_is_sound() {
+fn a_written_table_is_intact() {
     for (seed, key_count) in [(1, 30), (2, 300), (3, 3000), (4, 9000), (5, 300)] {
         let folder = tempfile::tempdir().unwrap();
-        let model = new(folder.path(), &mut Dice(seed), key_count, 12);
+        let model = new(folder.path(), &mut fastrand::Rng::with_seed(seed), key_count, 12);
         assert!(rows(folder.path()).unwrap() == model, "seed {seed}");
     }
 }
 
 #[test]
-fn a_table_that_a_snapshot_has_held_is_sound() {
+fn a_table_with_a_long_snapshot_is_intact() {
     let folder = tempfile::tempdir().unwrap();
-    let mut dice = Dice(6);
-    let mut model = new(folder.path(), &mut dice, 300, 2);
+    let mut rng = fastrand::Rng::with_seed(6);
+    let mut model = new(folder.path(), &mut rng, 300, 2);
     let table = Table::open(folder.path(), BYTES_MAX).unwrap();
     for _ in 0..20 {
         let held = table.snapshot().unwrap();
-        work(&table, &mut model, &mut dice, 300);
+        work(&table, &mut model, &mut rng, 300);
         drop(held);
-        work(&table, &mut model, &mut dice, 300);
+        work(&table, &mut model, &mut rng, 300);
     }
     drop(table);
     assert_eq!(checked(folder.path()).unwrap().row_count, model.len() as u64);
 }
 
-/// A copy with a byte changed is found out, or has all its rows and takes new ones.
+/// A copy with a changed byte is detected as damaged, or has all its rows and accepts new ones.
 #[test]
-fn a_flipped_bit_is_found_or_harmless() {
+fn a_flipped_bit_is_detected_or_harmless() {
     let folder = tempfile::tempdir().unwrap();
-    let mut dice = Dice(7);
-    let model = new(folder.path(), &mut dice, 400, 6);
+    let mut rng = fastrand::Rng::with_seed(7);
+    let model = new(folder.path(), &mut rng, 400, 6);
     let good = fs::read(folder.path().join(FILE)).unwrap();
     let (mut found_count, mut harmless_count) = (0, 0);
     for step in 0..1600_u64 {
-        // Heads of pages and what stands in meta pages come as often as all the rest.
+        // Page heads and meta pages are hit as often as all the rest.
         let page_count = good.len() as u64 / PAGE_BYTES as u64;
         let at = match step % 4 {
-            0 => dice.below(good.len() as u64),
-            1 => dice.below(page_count) * PAGE_BYTES as u64 + dice.below(24),
-            2 => dice.below(2) * PAGE_BYTES as u64 + dice.below(160),
-            _ => dice.below(page_count) * PAGE_BYTES as u64 + 4096 - 1 - dice.below(300),
+            0 => rng.u64(..good.len() as u64),
+            1 => rng.u64(..page_count) * PAGE_BYTES as u64 + rng.u64(..24),
+            2 => rng.u64(..2) * PAGE_BYTES as u64 + rng.u64(..160),
+            _ => rng.u64(..page_count) * PAGE_BYTES as u64 + 4096 - 1 - rng.u64(..300),
         };
         let at = usize::try_from(at).unwrap();
         let place = tempfile::tempdir().unwrap();
         let mut bad = good.clone();
-        bad[at] ^= 1 << dice.below(8);
+        bad[at] ^= 1 << rng.u64(..8);
         fs::write(place.path().join(FILE), &bad).unwrap();
         match rows(place.path()) {
             Err(error) => {
@@ -134,7 +124,7 @@ fn a_flipped_bit_is_found_or_harmless() {
                 }
                 let table = Table::open(place.path(), BYTES_MAX).unwrap();
                 let mut rows = model.clone();
-                work(&table, &mut rows, &mut dice, 400);
+                work(&table, &mut rows, &mut rng, 400);
                 drop(table);
                 assert_eq!(
                     checked(place.path()).unwrap().row_count,
@@ -148,14 +138,14 @@ fn a_flipped_bit_is_found_or_harmless() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_is_found() {
+fn a_truncated_file_is_detected() {
     let folder = tempfile::tempdir().unwrap();
-    let mut dice = Dice(8);
-    let model = new(folder.path(), &mut dice, 400, 6);
+    let mut rng = fastrand::Rng::with_seed(8);
+    let model = new(folder.path(), &mut rng, 400, 6);
     let good = fs::read(folder.path().join(FILE)).unwrap();
     let mut refused_count = 0;
     for step in 0..200 {
-        let file_bytes = dice.below(good.len() as u64);
+        let file_bytes = rng.u64(..good.len() as u64);
         fs::write(folder.path().join(FILE), &good).unwrap();
         let file = OpenOptions::new().write(true).open(folder.path().join(FILE)).unwrap();
         file.set_len(file_bytes).unwrap();
@@ -171,7 +161,7 @@ fn a_file_that_is_cut_short_is_found() {
     assert!(refused_count > 150, "{refused_count}");
 }
 
-/// The pages that each row lies on, with all that lead to none but it: its leaf and its value's own.
+/// The pages of each row, with all pages that lead only to it: its leaf and its overflow pages.
 fn places(file: &File) -> BTreeMap<Vec<u8>, Vec<u64>> {
     fn add(file: &File, (page_no, depth): (u64, u16), to: &mut BTreeMap<Vec<u8>, Vec<u64>>) {
         let page = read(file, page_no).unwrap();
@@ -196,7 +186,7 @@ fn places(file: &File) -> BTreeMap<Vec<u8>, Vec<u64>> {
     found
 }
 
-/// What is read of a damaged file: rows of the newest state, and those that may be older.
+/// The rows read from a damaged file: of the newest state, and of unknown age.
 struct Read {
     newest: Model,
     perhaps: BTreeSet<(Vec<u8>, Vec<u8>)>,
@@ -209,7 +199,7 @@ fn salvage_all(path: &Path) -> Read {
         match age {
             Age::Newest => {
                 let double = newest.insert(key.to_vec(), value.to_vec());
-                assert!(double.is_none(), "a row is given once");
+                assert!(double.is_none(), "each row is returned once");
             }
             Age::Unknown => {
                 perhaps.insert((key.to_vec(), value.to_vec()));
@@ -221,8 +211,8 @@ fn salvage_all(path: &Path) -> Read {
     Read { newest, perhaps, salvaged }
 }
 
-/// Every row that does not lie on a damaged page was read, with the value that was written last, and
-/// what was not read is said to be lost.
+/// Every row that is not on a damaged page was read, with its last value, and the other rows are
+/// reported as lost.
 #[track_caller]
 fn assert_rest_is_read(
     read: &Read,
@@ -248,39 +238,39 @@ fn assert_rest_is_read(
             lost.from.as_ref().is_none_or(|from| from <= key)
                 && lost.until.as_ref().is_none_or(|until| key < until)
         };
-        assert!(read.salvaged.lost.iter().any(covers), "{case}: {key:?} is not said to be lost");
+        assert!(read.salvaged.lost.iter().any(covers), "{case}: {key:?} is not reported as lost");
     }
     if lost_count == 0 && read.perhaps.is_empty() {
         assert_eq!(read.salvaged.lost, [], "{case}");
     }
-    if let (true, Some(said)) = (read.perhaps.is_empty(), read.salvaged.said_row_count)
+    if let (true, Some(recorded)) = (read.perhaps.is_empty(), read.salvaged.recorded_row_count)
         && !read.salvaged.lost.is_empty()
     {
-        assert_eq!(said - read.salvaged.row_count, lost_count, "{case}");
+        assert_eq!(recorded - read.salvaged.row_count, lost_count, "{case}");
     }
 }
 
 #[test]
-fn of_a_file_with_a_flipped_bit_all_rows_but_those_of_its_page_are_read() {
+fn with_a_flipped_bit_all_rows_of_other_pages_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(FILE);
     let (mut whole_count, mut partly_count) = (0, 0);
     for seed in [21, 22, 23] {
-        let mut dice = Dice(seed);
-        let model = new(folder.path(), &mut dice, 900, 6);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let model = new(folder.path(), &mut rng, 900, 6);
         let good = fs::read(&path).unwrap();
         let places = places(&File::open(&path).unwrap());
         assert_eq!(places.len(), model.len());
         let page_count = good.len() as u64 / PAGE_BYTES as u64;
         for step in 0..240_u64 {
             let at = match step % 4 {
-                0 => dice.below(good.len() as u64),
-                1 => dice.below(page_count) * PAGE_BYTES as u64 + dice.below(24),
-                2 => dice.below(2) * PAGE_BYTES as u64 + dice.below(160),
-                _ => dice.below(page_count) * PAGE_BYTES as u64 + 4096 - 1 - dice.below(300),
+                0 => rng.u64(..good.len() as u64),
+                1 => rng.u64(..page_count) * PAGE_BYTES as u64 + rng.u64(..24),
+                2 => rng.u64(..2) * PAGE_BYTES as u64 + rng.u64(..160),
+                _ => rng.u64(..page_count) * PAGE_BYTES as u64 + 4096 - 1 - rng.u64(..300),
             };
             let mut bad = good.clone();
-            bad[usize::try_from(at).unwrap()] ^= 1 << dice.below(8);
+            bad[usize::try_from(at).unwrap()] ^= 1 << rng.u64(..8);
             fs::write(&path, &bad).unwrap();
             let read = salvage_all(&path);
             let case = format!("seed {seed}, byte {at}: {:?}", read.salvaged);
@@ -299,18 +289,18 @@ fn of_a_file_with_a_flipped_bit_all_rows_but_those_of_its_page_are_read() {
 }
 
 #[test]
-fn of_a_file_with_overwritten_pages_all_rows_of_the_others_are_read() {
+fn with_overwritten_pages_all_rows_of_other_pages_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(FILE);
-    let mut dice = Dice(31);
-    let model = new(folder.path(), &mut dice, 3000, 8);
+    let mut rng = fastrand::Rng::with_seed(31);
+    let model = new(folder.path(), &mut rng, 3000, 8);
     let good = fs::read(&path).unwrap();
     let places = places(&File::open(&path).unwrap());
     let page_count = good.len() as u64 / PAGE_BYTES as u64;
     for step in 0..120_u64 {
         // The first pages are the meta pages.
-        let first = if step % 3 == 0 { 0 } else { dice.below(page_count) };
-        let count = 1 + dice.below(4);
+        let first = if step % 3 == 0 { 0 } else { rng.u64(..page_count) };
+        let count = 1 + rng.u64(..4);
         let mut bad = good.clone();
         let start = usize::try_from(first).unwrap() * PAGE_BYTES;
         let end = (start + usize::try_from(count).unwrap() * PAGE_BYTES).min(bad.len());
@@ -318,8 +308,8 @@ fn of_a_file_with_overwritten_pages_all_rows_of_the_others_are_read() {
         fs::write(&path, &bad).unwrap();
         let read = salvage_all(&path);
         let case = format!("{count} pages from {first}: {:?}", read.salvaged);
-        if read.salvaged.is_before && count > 2 {
-            // Without both meta pages and the newest first leaf, the state before is all there is.
+        if read.salvaged.is_previous_state && count > 2 {
+            // Without both meta pages and the newest first leaf, only the previous state is left.
             assert!(first < META_COUNT, "{case}");
             continue;
         }
@@ -329,16 +319,16 @@ fn of_a_file_with_overwritten_pages_all_rows_of_the_others_are_read() {
 }
 
 #[test]
-fn of_a_file_that_was_cut_short_all_rows_before_the_cut_are_read() {
+fn in_a_truncated_file_all_rows_before_the_end_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(FILE);
-    let mut dice = Dice(41);
-    let model = new(folder.path(), &mut dice, 3000, 8);
+    let mut rng = fastrand::Rng::with_seed(41);
+    let model = new(folder.path(), &mut rng, 3000, 8);
     let good = fs::read(&path).unwrap();
     let places = places(&File::open(&path).unwrap());
     let mut read_count = 0;
     for step in 0..60 {
-        let file_bytes = dice.below(good.len() as u64);
+        let file_bytes = rng.u64(..good.len() as u64);
         fs::write(&path, &good[..usize::try_from(file_bytes).unwrap()]).unwrap();
         let read = salvage_all(&path);
         read_count += u64::from(read.newest.len() + read.perhaps.len() > 0);
@@ -350,13 +340,13 @@ fn of_a_file_that_was_cut_short_all_rows_before_the_cut_are_read() {
 }
 
 #[test]
-fn a_sound_file_gives_all_its_rows() {
+fn an_intact_file_yields_all_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     for (seed, key_count) in [(51, 4), (52, 60), (53, 5000)] {
-        let model = new(folder.path(), &mut Dice(seed), key_count, 5);
+        let model = new(folder.path(), &mut fastrand::Rng::with_seed(seed), key_count, 5);
         let read = salvage_all(&folder.path().join(FILE));
         assert!(read.newest == model && read.salvaged.lost.is_empty(), "seed {seed}");
-        assert_eq!(read.salvaged.said_row_count, Some(model.len() as u64));
+        assert_eq!(read.salvaged.recorded_row_count, Some(model.len() as u64));
         fs::remove_file(folder.path().join(FILE)).unwrap();
     }
 }

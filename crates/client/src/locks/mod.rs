@@ -1,18 +1,18 @@
-//! Locks on files (flock, fcntl), as a client keeps them. Each file's are kept by one lane of the
-//! client, its keeper: it alone asks the server, knows what this client has, and says it again after
-//! a restart. Whoever is asked by a face writes to the keeper.
+//! Locks on files (flock, fcntl) at the client. Each file's locks are managed by one lane of the
+//! client, its keeper: it alone sends lock requests to the server, knows which locks this client
+//! holds, and asserts them again after a restart. The lane that gets a call sends it to the keeper.
 //!
 //! ```text
 //! SetLock ─▶ tasks (one under way per owner) ─▶ server ─ granted ─▶ held
 //!                ▲  ▲                              └ waits ─▶ suspended ─ Grant ─▶ held
 //!   reconnected ─┘  └──────── interrupted: Cancel ──────────────┘
 //! ```
-//! Invariants: what is held here is held at the server, or is lost and was reported: an unlock counts
-//! from when it is asked, a lock from when it is granted. Of one owner one request is under way, so
-//! that replies and grants come in the order in which the server executed. A lock that was granted
-//! when nobody waited any more is given back.
+//! Invariants: a lock in this table is held at the server, or was lost and reported: an unlock
+//! counts from its request, a lock from its grant. Each owner has one request in flight, so that
+//! replies and grants arrive in the order in which the server executed. A lock that is granted
+//! after its waiter was answered is released.
 
-mod asker;
+mod call;
 mod keeper;
 mod relock;
 mod tasks;
@@ -22,13 +22,13 @@ use alloc::vec::Vec;
 use interface::Mono;
 use wire::{HandleId, InodeNo, LaneId, LockKind, Ranges, SetLock};
 
-/// Files of which the peer lanes tell closes; beyond, those without locks are forgotten.
+/// The most files whose closes peer lanes report; beyond, files without locks are dropped.
 const WATCHED_COUNT_MAX: usize = 4096;
 
 /// How long a process waits for the server after a signal, or in its close.
-const PATIENCE_MS: u64 = 1_000;
+const GRACE_MS: u64 = 1_000;
 
-/// Whose locks on what.
+/// One owner's locks on one file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct LockKey {
     pub(crate) inode: InodeNo,
@@ -36,42 +36,42 @@ pub(crate) struct LockKey {
     pub(crate) owner: u64,
 }
 
-/// Who waits for the end of a task.
+/// The call that waits for a task: its lane and its job there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Waiter {
     pub(crate) lane: LaneId,
     pub(crate) job: u64,
 }
 
-/// For whom a task is done.
+/// Who requested a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum For {
-    /// A process that waits.
-    Asker(Asker),
-    /// One that does not wait any more: what it gets is given back.
-    Gone,
-    /// Nobody: our own work, of which the table knows.
-    Us,
+enum Requester {
+    /// A call that waits.
+    Waiter(Waiter),
+    /// A call that was answered meanwhile: a granted lock is released.
+    Abandoned,
+    /// The keeper itself.
+    Keeper,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum LockAction {
     Set,
-    /// A process closed the file; it does not wait long.
+    /// Release the owner's locks at a close, which does not wait long.
     Flush,
-    /// Once more, without waiting: whether it was granted is not known.
+    /// Once more, without waiting: whether the lock was granted is not known.
     Try,
-    /// The wait of this number ends.
+    /// End the wait of this number.
     Cancel,
 }
 
-/// Something to ask of the server.
+/// A lock request to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Task {
-    what: What,
+    action: LockAction,
     lock: SetLock,
     handle: HandleId,
-    asked_for: For,
+    requester: Requester,
     interrupted: bool,
 }
 
@@ -80,14 +80,14 @@ struct Task {
 struct Entry {
     held: Ranges,
     pid: u32,
-    /// Through which open file the last one was taken.
+    /// The open file through which the last lock was taken.
     handle: HandleId,
     tasks: VecDeque<Task>,
-    /// The first task's request is under way.
+    /// The first task's request is in flight.
     busy: bool,
-    /// They wait at the server.
+    /// Tasks that wait at the server.
     suspended: Vec<Task>,
-    /// Locks that are being said again.
+    /// Relock requests in flight.
     relocking_count: usize,
 }
 
@@ -112,29 +112,29 @@ impl Entry {
     }
 }
 
-/// What a lane knows of locks.
+/// The lock state of a client lane.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     entries: BTreeMap<LockKey, Entry>,
-    /// Where an asker's task is.
-    askers: BTreeMap<Asker, LockKey>,
+    /// The key of a waiter's task.
+    waiters: BTreeMap<Waiter, LockKey>,
     wait_count: u64,
-    /// Files whose closes the peer lanes tell; how many have not heard of it yet.
+    /// Files whose closes peer lanes report, with the number of lanes that have not confirmed.
     watched: BTreeMap<InodeNo, usize>,
-    /// Files whose keeper wants to hear of closes.
-    told: BTreeSet<InodeNo>,
-    /// Askers that are answered then, whatever the server says.
-    patience: Vec<(Mono, Asker)>,
+    /// Files whose keeper wants reports of closes.
+    close_watchers: BTreeSet<InodeNo>,
+    /// When a waiter is answered at the latest.
+    deadlines: Vec<(Mono, Waiter)>,
 }
 
 impl Locks {
-    /// Whether anything is held, asked for, or waited for.
+    /// Whether any lock is held or requested.
     pub(crate) fn is_any(&self) -> bool {
         !self.entries.is_empty()
     }
 
-    /// When the next asker is given up.
+    /// The next deadline of a waiter.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.patience.iter().map(|(at, _)| *at).min()
+        self.deadlines.iter().map(|(at, _)| *at).min()
     }
 }

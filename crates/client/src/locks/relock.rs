@@ -1,16 +1,16 @@
-//! A connection was made, or this client was evicted: what becomes of locks.
+//! Locks after a reconnect or an eviction.
 
-use super::{Entry, For, LockKey, Task, What};
+use super::{Entry, LockAction, LockKey, Requester, Task};
 use crate::client::Client;
 use crate::plan::Plan;
-use crate::plan::begin::{Begun, Target};
+use crate::plan::begin::{NewRequest, Target};
 use crate::report::Report;
 use alloc::vec::Vec;
 use wire::{ByteRange, InodeNo, LaneId, Op, Relock, Status, Wire as _, Writer};
 
 impl Client {
-    /// A connection to a server lane was welcomed: its shards are told what we have, and asked again
-    /// for what we wait for. `new_boot`: they know nothing of it.
+    /// A connection to a server lane was made: asserts the locks at its shards, and requests again
+    /// the locks that are waited for. `new_boot`: the shards have none of them.
     pub(crate) fn relock(&mut self, link_index: usize, new_boot: bool) {
         let keys = self.locks.entries.keys().copied();
         let keys: Vec<LockKey> = keys.filter(|key| self.is_at(key.inode, link_index)).collect();
@@ -34,7 +34,7 @@ impl Client {
         let (op, target) = (Op::Relock, Target::Inode(key.inode));
         let plan = Plan::Relock { key, range: relock.range };
         self.reopening_count += 1;
-        self.begin_job(None, Begun { plan, op, target, bulk: None, sync: false }, body);
+        self.begin_job(None, NewRequest { plan, op, target, bulk: None, sync: false }, body);
     }
 
     fn execute_suspended_again(&mut self, key: LockKey, new_boot: bool) {
@@ -42,26 +42,26 @@ impl Client {
         let mut again: Vec<Task> = Vec::new();
         let mut left: Vec<Task> = Vec::new();
         for task in core::mem::take(&mut entry.suspended) {
-            match task.asked_for {
-                For::Asker(_) => again.push(task),
-                For::Gone | For::Us if new_boot => {}
-                For::Gone | For::Us => left.push(task),
+            match task.requester {
+                Requester::Waiter(_) => again.push(task),
+                Requester::Abandoned | Requester::Keeper if new_boot => {}
+                Requester::Abandoned | Requester::Keeper => left.push(task),
             }
         }
         entry.suspended = left;
         for task in again {
-            entry.tasks.push_back(Task { what: What::Set, ..task });
+            entry.tasks.push_back(Task { action: LockAction::Set, ..task });
         }
         for task in entry.suspended.clone() {
-            let what = What::Cancel;
+            let action = LockAction::Cancel;
             if !entry.cancels(&task) {
-                entry.tasks.push_back(Task { what, asked_for: For::Us, ..task });
+                entry.tasks.push_back(Task { action, requester: Requester::Keeper, ..task });
             }
         }
         self.pump_lock(key);
     }
 
-    /// A lock was said again; or it is lost.
+    /// A relock was answered; an error means that the lock is lost.
     pub(crate) fn on_relocked(&mut self, key: LockKey, range: ByteRange, status: Option<Status>) {
         self.reopening_count -= 1;
         let Some(entry) = self.locks.entries.get_mut(&key) else { return };
@@ -73,7 +73,7 @@ impl Client {
         self.pump_lock(key);
     }
 
-    /// This client is another one from now on: it has nothing.
+    /// The client continues under a new uuid, which holds no locks.
     pub(crate) fn lose_locks(&mut self) {
         let has = |entry: &Entry| !entry.held.is_empty();
         let locks = self.locks.entries.iter().filter(|(_, entry)| has(entry));
@@ -85,14 +85,14 @@ impl Client {
         inodes.into_iter().for_each(|inode| self.lose_lock(inode));
     }
 
-    /// Whoever has the file open hears of it by his next fsync, as of lost bytes: what he wrote
-    /// under the lock may have met another's.
+    /// The holder's next fsync fails, as after lost bytes: another client may have changed the file
+    /// in spite of the lock.
     fn lose_lock(&mut self, inode: InodeNo) {
         self.reports.push(Report::LockLost { inode });
-        self.lose_of(inode);
+        self.lose_inode(inode);
     }
 
-    /// Whether a file's shard lies at a server lane.
+    /// Whether a file's shard belongs to a server lane.
     pub(crate) fn is_at(&self, inode: InodeNo, link_index: usize) -> bool {
         let lane = self.map.map(|map| map.lane(inode.shard()));
         lane.is_some_and(|LaneId(lane)| usize::from(lane) == link_index)

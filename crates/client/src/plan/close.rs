@@ -1,9 +1,9 @@
-//! Close of an open file. Its size becomes known at the metadata shard behind everybody's back.
+//! Close of an open file. The metadata shard learns the file's size later, by itself.
 //!
-//! A reply from the slot may speak of an earlier boot; if the handle was registered again since, it
-//! is closed a second time. An unknown handle is closed already.
+//! A reply from the slot may be from an earlier boot; the handle may have been reopened since, so
+//! it is closed a second time. An unknown handle counts as closed.
 
-use super::{Ask, Got, Next, Plan};
+use super::{FollowUp, Next, Plan, PlanReply};
 use crate::Answer;
 use crate::handles::{Handles, OpenFile};
 use wire::{HandleId, InodeNo, Status};
@@ -17,21 +17,21 @@ pub(crate) struct Close {
 
 impl Close {
     /// The plan and its first request.
-    pub(crate) const fn begin(handle: HandleId, file: OpenFile) -> (Self, Ask) {
-        Self { handle, inode: file.inode, again: false }.ask()
+    pub(crate) const fn begin(handle: HandleId, file: OpenFile) -> (Self, FollowUp) {
+        Self { handle, inode: file.inode, again: false }.request()
     }
 
-    const fn ask(self) -> (Self, Ask) {
-        (self, Ask::Close(wire::Close { inode: self.inode, handle: self.handle }))
+    const fn request(self) -> (Self, FollowUp) {
+        (self, FollowUp::Close(wire::Close { inode: self.inode, handle: self.handle }))
     }
 
-    pub(super) fn next(self, got: Got, handles: &mut Handles) -> Next {
-        if got.from_slot && !self.again {
-            let (plan, ask) = Self { again: true, ..self }.ask();
-            return Next::Ask(Plan::Close(plan), ask);
+    pub(super) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
+        if reply.from_slot && !self.again {
+            let (plan, follow_up) = Self { again: true, ..self }.request();
+            return Next::Send(Plan::Close(plan), follow_up);
         }
         handles.remove(self.handle);
-        Next::Done(match got.outcome {
+        Next::Done(match reply.outcome {
             Ok(_) | Err(Status::BadHandle) => Ok(Answer::Done),
             Err(status) => Err(status),
         })

@@ -1,20 +1,20 @@
-//! Create: one request. A file that was just made is empty; an existing one may need a glimpse.
+//! Create: one request. A new file is empty; for an existing one the size may need a glimpse.
 //!
-//! A reply from the slot may speak of an earlier boot of the server, which forgot the handle with
-//! it: then the handle is registered once more. If others have removed the file meanwhile, it was made
-//! all the same: an error would have the kernel make it a second time. One without a name is made anew.
+//! A reply from the slot may be from an earlier boot of the server, whose handles are lost: then
+//! the handle is reopened. If the file was removed meanwhile, the create succeeds all the same:
+//! after an error the kernel would create it a second time. A file without a name is created anew.
 
 use super::entry::{SizedFor, complete};
-use super::{Ask, Body, Got, Next, Plan};
+use super::{Body, FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
 use wire::{Created, Handle, HandleId, Reopen, Status};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Create {
     handle: Option<Handle>,
-    /// The reply, while the handle is being registered once more.
+    /// The reply, while the handle is being reopened.
     created: Option<Created>,
-    /// Of a file without a name: a server that has forgotten the handle has destroyed it.
+    /// A file without a name: a server that lost the handle has destroyed the file.
     nameless: bool,
 }
 
@@ -27,13 +27,13 @@ impl Create {
         Self { handle: Some(handle), created: None, nameless: true }
     }
 
-    /// The plan that waits for the first request's reply once more.
+    /// The plan for a retry of the first request.
     pub(crate) const fn first(self) -> Plan {
         Plan::Create(Self { created: None, ..self })
     }
 
-    pub(super) fn next(self, got: Got, handles: &mut Handles) -> Next {
-        let body = match (got.outcome, self.created) {
+    pub(super) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
+        let body = match (reply.outcome, self.created) {
             (Ok(_), Some(created)) => return self.answer(created),
             (Err(Status::Stale | Status::NotFound), Some(_)) if self.nameless => {
                 return Next::Again;
@@ -51,11 +51,11 @@ impl Create {
             return self.answer(created);
         };
         handles.opened(handle.id, created.attr.inode);
-        if !got.from_slot {
+        if !reply.from_slot {
             return self.answer(created);
         }
-        let reopen = Ask::Reopen(Reopen { inode: created.attr.inode, handle });
-        Next::Ask(Plan::Create(Self { created: Some(created), ..self }), reopen)
+        let reopen = FollowUp::Reopen(Reopen { inode: created.attr.inode, handle });
+        Next::Send(Plan::Create(Self { created: Some(created), ..self }), reopen)
     }
 
     fn answer(self, created: Created) -> Next {

@@ -1,11 +1,11 @@
-//! Lookup, getattr, setattr, mkdir, symlink, mknod, link: one request, and a glimpse when the size of the
-//! file it found is with the data shard.
+//! Lookup, getattr, setattr, mkdir, symlink, mknod, link: one request, and a glimpse if the data
+//! shard has the file's size.
 
-use super::{Ask, Got, Next, Plan};
+use super::{FollowUp, Next, Plan, PlanReply};
 use crate::Answer;
 use wire::{Attr, Glimpse, HandleId};
 
-/// What the attributes are wanted for.
+/// The answer that the attributes are for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SizedFor {
     Entry,
@@ -13,32 +13,32 @@ pub(super) enum SizedFor {
     Open { handle: HandleId },
 }
 
-/// Waiting for the contents that complete `attr`.
+/// NotConnected for the contents' size and times, which complete `attr`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizing {
     attr: Attr,
     sized_for: SizedFor,
 }
 
-pub(super) fn next(got: Got) -> Next {
-    match got.outcome.and_then(super::Body::entry) {
+pub(super) fn next(reply: PlanReply) -> Next {
+    match reply.outcome.and_then(super::Body::entry) {
         Ok(attr) => complete(attr, SizedFor::Entry),
         Err(status) => Next::Done(Err(status)),
     }
 }
 
-/// Answers with `attr`, after asking for its size if need be.
+/// Answers with `attr`, after a glimpse if the data shard has the size.
 pub(super) fn complete(attr: Attr, sized_for: SizedFor) -> Next {
     if !attr.is_size_at_data() {
         return Next::Done(Ok(sized_for.answer(attr)));
     }
-    let glimpse = Ask::Glimpse(Glimpse { inode: attr.inode });
-    Next::Ask(Plan::Sizing(Sizing { attr, sized_for }), glimpse)
+    let glimpse = FollowUp::Glimpse(Glimpse { inode: attr.inode });
+    Next::Send(Plan::Sizing(Sizing { attr, sized_for }), glimpse)
 }
 
 impl Sizing {
-    pub(super) fn next(self, got: Got) -> Next {
-        let contents = got.outcome.and_then(super::Body::contents);
+    pub(super) fn next(self, reply: PlanReply) -> Next {
+        let contents = reply.outcome.and_then(super::Body::contents);
         Next::Done(
             contents.map(|contents| self.sized_for.answer(self.attr.with_contents(contents))),
         )

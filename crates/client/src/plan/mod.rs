@@ -1,21 +1,21 @@
-//! How a call becomes requests, one after the other: a plan is asked what comes next each time a
-//! reply is there. Plans know nothing of connections; a plan that opened a handle closes it, or
-//! hands it to the face.
+//! How a call becomes a sequence of requests: a plan maps each reply to the next request or to the
+//! answer. Plans know nothing of connections; a plan that opened a handle closes it, or passes it
+//! to the frontend.
 
 pub(crate) mod begin;
 mod close;
 mod create;
-mod elsewhere;
 mod entry;
 mod open;
+mod remote_inode;
 mod resize;
 mod statfs;
 
 pub(crate) use close::Close;
 pub(crate) use create::Create;
-pub(crate) use elsewhere::{Elsewhere, Found};
 pub(crate) use entry::Sizing;
 pub(crate) use open::Open;
+pub(crate) use remote_inode::{RemoteInode, RemoteRef};
 pub(crate) use resize::Resize;
 pub(crate) use statfs::Statfs;
 
@@ -28,40 +28,40 @@ use wire::{
     ProtocolError, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
-/// A call under way, waiting for a reply.
+/// The state of a call that waits for a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plan {
     /// The reply is the answer.
     Direct,
-    /// The reply has attributes, which may need a size.
+    /// The reply has attributes, which may need a glimpse.
     Entry,
-    /// Waiting for the size that belongs to attributes.
+    /// NotConnected for the size that completes attributes.
     Sizing(Sizing),
     Create(Create),
-    /// Waiting for what another shard has.
-    Elsewhere(Elsewhere),
+    /// NotConnected for another shard's attributes.
+    RemoteInode(RemoteInode),
     Open(Open),
     Close(Close),
     Resize(Resize),
     Statfs(Statfs),
-    /// Registering a handle again after the server forgot it.
+    /// Reopens a handle at a restarted server.
     Reopen(HandleId),
-    /// A call about a lock, which its keeper answers; it has no request of its own.
+    /// A call about a lock, which the keeper answers; it has no request of its own.
     LockCall {
         inode: InodeNo,
     },
     /// The keeper's request for an owner.
     LockTask(LockKey),
-    /// Saying again what is locked.
+    /// Asserts a lock at a restarted server.
     Relock {
         key: LockKey,
         range: ByteRange,
     },
-    /// Waiting for other jobs; it has no request of its own.
+    /// NotConnected for other jobs; it has no request of its own.
     Gather {
-        left_count: usize,
+        pending_count: usize,
         outcome: Result<(), Status>,
-        /// Of one file; its caller may have to be told of a loss.
+        /// A sync of one file, whose caller may get an error for a loss.
         sync: Option<Sync>,
     },
     /// A part of a `Gather`.
@@ -69,11 +69,11 @@ pub(crate) enum Plan {
         whole: usize,
     },
     /// A Goodbye, a part of a `Gather`.
-    Leave {
+    Goodbye {
         whole: usize,
         link_index: usize,
     },
-    /// Making a replay list shorter.
+    /// A sync that shortens a replay list.
     Durable {
         session_index: usize,
     },
@@ -105,62 +105,62 @@ pub(crate) enum Body {
     Inspected(Span),
 }
 
-/// What came back for a plan's request.
+/// A decoded reply to a plan's request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Got {
+pub(crate) struct PlanReply {
     pub(crate) outcome: Result<Body, Status>,
-    /// The server had executed the request before, perhaps in an earlier boot.
+    /// The request was executed earlier, perhaps in an earlier boot.
     pub(crate) from_slot: bool,
 }
 
-/// A request in the middle of a plan; none of them carries names.
+/// A further request of a plan; none of them has names.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum FollowUp {
     Getattr(wire::Getattr),
     Glimpse(wire::Glimpse),
     Truncate(wire::Truncate),
     Close(wire::Close),
     Reopen(wire::Reopen),
     Statfs(wire::Statfs),
-    /// Open what a create found; caller and handle stand in the create.
+    /// Opens the file that a create found; credentials and handle are in the create's body.
     OpenCreated {
         inode: InodeNo,
     },
 }
 
-/// What a plan wants next.
+/// What a plan does next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Next {
-    Ask(Plan, Ask),
-    /// The call's first request, once more.
+    Send(Plan, FollowUp),
+    /// Sends the call's first request again.
     Again,
     Done(Result<Answer, Status>),
 }
 
 impl Plan {
-    pub(crate) fn next(self, got: Got, handles: &mut Handles) -> Next {
+    pub(crate) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
         match self {
-            Self::Direct => Next::Done(got.outcome.map(Body::answer)),
-            Self::Entry => entry::next(got),
-            Self::Sizing(sizing) => sizing.next(got),
-            Self::Create(create) => create.next(got, handles),
-            Self::Elsewhere(elsewhere) => elsewhere.next(got, handles),
-            Self::Open(open) => open.next(got, handles),
-            Self::Close(close) => close.next(got, handles),
-            Self::Resize(resize) => resize.next(got, handles),
-            Self::Statfs(statfs) => statfs.next(got),
+            Self::Direct => Next::Done(reply.outcome.map(Body::answer)),
+            Self::Entry => entry::next(reply),
+            Self::Sizing(sizing) => sizing.next(reply),
+            Self::Create(create) => create.next(reply, handles),
+            Self::RemoteInode(remote_inode) => remote_inode.next(reply, handles),
+            Self::Open(open) => open.next(reply, handles),
+            Self::Close(close) => close.next(reply, handles),
+            Self::Resize(resize) => resize.next(reply, handles),
+            Self::Statfs(statfs) => statfs.next(reply),
             Self::Reopen(_)
             | Self::LockCall { .. }
             | Self::LockTask(_)
             | Self::Relock { .. }
             | Self::Gather { .. }
             | Self::Part { .. }
-            | Self::Leave { .. }
-            | Self::Durable { .. } => Next::Done(got.outcome.map(Body::answer)),
+            | Self::Goodbye { .. }
+            | Self::Durable { .. } => Next::Done(reply.outcome.map(Body::answer)),
         }
     }
 
-    /// The handle this plan has asked for or holds.
+    /// The handle that this plan has requested or holds.
     pub(crate) const fn handle(&self) -> Option<HandleId> {
         match self {
             Self::Direct
@@ -172,18 +172,18 @@ impl Plan {
             | Self::Relock { .. }
             | Self::Gather { .. }
             | Self::Part { .. }
-            | Self::Leave { .. }
+            | Self::Goodbye { .. }
             | Self::Durable { .. } => None,
             Self::Sizing(sizing) => sizing.handle(),
             Self::Create(create) => create.handle(),
-            Self::Elsewhere(elsewhere) => elsewhere.handle(),
+            Self::RemoteInode(remote_inode) => remote_inode.handle(),
             Self::Open(open) => Some(open.handle.id),
             Self::Close(close) => Some(close.handle),
             Self::Resize(resize) => resize.handle(),
         }
     }
 
-    /// Whether a request must not wait behind others.
+    /// Whether the request goes before others.
     pub(crate) const fn is_urgent(&self) -> bool {
         matches!(self, Self::Reopen(_) | Self::Relock { .. })
     }
@@ -225,7 +225,7 @@ impl Body {
         if let Self::Contents(contents) = self { Ok(contents) } else { Err(Status::Protocol) }
     }
 
-    /// Decodes the body of `op`'s reply. `body` is `bytes` as a piece of the turn's arena.
+    /// Decodes the body of `op`'s reply. `body` is the span of `bytes` in the turn's arena.
     pub(crate) fn decode(op: Op, bytes: &[u8], body: Span) -> Result<Self, ProtocolError> {
         Self::read(op, bytes, body).map_err(|flaw| match flaw {
             Flaw::ProtocolError(protocol_error) => protocol_error,
@@ -271,13 +271,13 @@ impl Body {
                 wire::Inspected::decode_all(bytes).map(|_| Self::Inspected(body))
             }
             ReplyBody::Frozen => wire::Frozen::decode_all(bytes).map(Self::Frozen),
-            // The answer to a recovery's own request, which no call makes.
+            // The reply to a recovery's own request, which no call makes.
             ReplyBody::Resumed => Err(Flaw::ProtocolError(ProtocolError::Kind)),
         }
     }
 }
 
-/// The last `bytes_count` bytes of a body: a byte string that stands last in its message.
+/// The last `bytes_count` bytes of a body: a byte string that is last in its message.
 fn tail(body: Span, bytes_count: usize) -> Result<Span, Flaw> {
     body.bytes_count()
         .checked_sub(bytes_count)
@@ -289,7 +289,7 @@ const fn empty(bytes: &[u8]) -> Result<(), Flaw> {
     if bytes.is_empty() { Ok(()) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
 }
 
-impl Ask {
+impl FollowUp {
     pub(crate) const fn op(&self) -> Op {
         match self {
             Self::Getattr(_) => Op::Getattr,
@@ -314,7 +314,8 @@ impl Ask {
         }
     }
 
-    /// Writes the request's body. `before` is that of the request before, which has the caller.
+    /// Encodes the request's body. `before` is the body of the request before, with the
+    /// credentials.
     pub(crate) fn encode(&self, before: &[u8], to: &mut Writer<'_>) {
         match self {
             Self::Getattr(getattr) => to.write(getattr),
@@ -324,7 +325,7 @@ impl Ask {
             Self::Reopen(reopen) => to.write(reopen),
             Self::Statfs(statfs) => to.write(statfs),
             Self::OpenCreated { inode } => {
-                // It was encoded here, by the create's plan.
+                // The create's plan encoded it.
                 let Ok(create) = wire::Create::decode_all(before) else { return };
                 let Some(handle) = create.handle else { return };
                 to.write(&wire::Open { caller: create.caller, inode: *inode, handle });

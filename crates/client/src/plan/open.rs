@@ -1,10 +1,10 @@
-//! Open: one request; a glimpse if the face wants sizes with it.
+//! Open: one request, and a glimpse if the frontend wants the size.
 //!
-//! A reply from the slot may speak of an earlier boot of the server, which forgot the handle with
-//! it: then the handle is registered once more.
+//! A reply from the slot may be from an earlier boot of the server, whose handles are lost: then
+//! the handle is reopened.
 
 use super::entry::{SizedFor, complete};
-use super::{Ask, Got, Next, Plan};
+use super::{FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
 use wire::{Attr, Handle, Reopen};
 
@@ -12,7 +12,7 @@ use wire::{Attr, Handle, Reopen};
 pub(crate) struct Open {
     pub(super) handle: Handle,
     sizes: bool,
-    /// The reply, while the handle is being registered once more.
+    /// The reply, while the handle is being reopened.
     attr: Option<Attr>,
 }
 
@@ -21,8 +21,8 @@ impl Open {
         Self { handle, sizes, attr: None }
     }
 
-    pub(super) fn next(self, got: Got, handles: &mut Handles) -> Next {
-        let body = match got.outcome {
+    pub(super) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
+        let body = match reply.outcome {
             Ok(body) => body,
             Err(status) => return Next::Done(Err(status)),
         };
@@ -34,11 +34,11 @@ impl Open {
             Err(status) => return Next::Done(Err(status)),
         };
         handles.opened(self.handle.id, attr.inode);
-        if !got.from_slot {
+        if !reply.from_slot {
             return self.answer(attr);
         }
-        let reopen = Ask::Reopen(Reopen { inode: attr.inode, handle: self.handle });
-        Next::Ask(Plan::Open(Self { attr: Some(attr), ..self }), reopen)
+        let reopen = FollowUp::Reopen(Reopen { inode: attr.inode, handle: self.handle });
+        Next::Send(Plan::Open(Self { attr: Some(attr), ..self }), reopen)
     }
 
     fn answer(self, attr: Attr) -> Next {

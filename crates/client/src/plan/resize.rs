@@ -1,14 +1,14 @@
-//! Resize: set a file's size where its bytes are, and answer with what it is then.
+//! Resize: sets a file's size at its data shard and answers with the new attributes.
 //!
 //! ```text
 //! closed: Open ─▶ (Reopen) ─▶ Truncate ─▶ Close ─▶ Getattr ─▶ size
 //! open:                       Truncate ──────────▶ Getattr ─▶ size
 //! ```
-//! The open checks the permission and tells the metadata shard that the size is elsewhere. A
-//! failure in between still closes.
+//! The open checks the permission and tells the metadata shard that the data shard has the size.
+//! The file is closed after a failure, too.
 
 use super::entry::{SizedFor, complete};
-use super::{Ask, Got, Next, Plan};
+use super::{FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
 use wire::{Getattr, Handle, HandleId, InodeNo, Reopen, Status, Truncate};
 
@@ -40,11 +40,11 @@ impl Resize {
         (plan, Truncate { inode, size_bytes })
     }
 
-    pub(super) fn next(self, got: Got, handles: &mut Handles) -> Next {
+    pub(super) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
         match self.step {
-            Step::Opening(handle) => self.on_open(handle, got, handles),
+            Step::Opening(handle) => self.on_open(handle, reply, handles),
             Step::Reopening(handle) => self.truncate(handle),
-            Step::Truncating(handle) => self.on_truncate(handle, got),
+            Step::Truncating(handle) => self.on_truncate(handle, reply),
             Step::Closing { handle, outcome } => {
                 handles.remove(handle.id);
                 match outcome {
@@ -52,35 +52,35 @@ impl Resize {
                     Err(status) => Next::Done(Err(status)),
                 }
             }
-            Step::Reading => match got.outcome.and_then(super::Body::entry) {
+            Step::Reading => match reply.outcome.and_then(super::Body::entry) {
                 Ok(attr) => complete(attr, SizedFor::Entry),
                 Err(status) => Next::Done(Err(status)),
             },
         }
     }
 
-    fn on_open(self, handle: Handle, got: Got, handles: &mut Handles) -> Next {
-        match got.outcome {
+    fn on_open(self, handle: Handle, reply: PlanReply, handles: &mut Handles) -> Next {
+        match reply.outcome {
             Ok(_) => {}
-            // What the server does not open has no size.
+            // A special file has no size.
             Err(Status::NoDevice) => return Next::Done(Err(Status::Invalid)),
             Err(status) => return Next::Done(Err(status)),
         }
         handles.opened(handle.id, self.inode);
-        if !got.from_slot {
+        if !reply.from_slot {
             return self.truncate(handle);
         }
-        let reopen = Ask::Reopen(Reopen { inode: self.inode, handle });
+        let reopen = FollowUp::Reopen(Reopen { inode: self.inode, handle });
         self.go(Step::Reopening(handle), reopen)
     }
 
     const fn truncate(self, handle: Handle) -> Next {
-        let ask = Truncate { inode: self.inode, size_bytes: self.size_bytes };
-        self.go(Step::Truncating(Some(handle)), Ask::Truncate(ask))
+        let follow_up = Truncate { inode: self.inode, size_bytes: self.size_bytes };
+        self.go(Step::Truncating(Some(handle)), FollowUp::Truncate(follow_up))
     }
 
-    fn on_truncate(self, handle: Option<Handle>, got: Got) -> Next {
-        let outcome = got.outcome.map(|_| ());
+    fn on_truncate(self, handle: Option<Handle>, reply: PlanReply) -> Next {
+        let outcome = reply.outcome.map(|_| ());
         match (handle, outcome) {
             (Some(handle), outcome) => self.close(handle, outcome),
             (None, Ok(())) => self.read(),
@@ -89,16 +89,16 @@ impl Resize {
     }
 
     const fn close(self, handle: Handle, outcome: Result<(), Status>) -> Next {
-        let ask = wire::Close { inode: self.inode, handle: handle.id };
-        self.go(Step::Closing { handle, outcome }, Ask::Close(ask))
+        let follow_up = wire::Close { inode: self.inode, handle: handle.id };
+        self.go(Step::Closing { handle, outcome }, FollowUp::Close(follow_up))
     }
 
     const fn read(self) -> Next {
-        self.go(Step::Reading, Ask::Getattr(Getattr { inode: self.inode }))
+        self.go(Step::Reading, FollowUp::Getattr(Getattr { inode: self.inode }))
     }
 
-    const fn go(self, step: Step, ask: Ask) -> Next {
-        Next::Ask(Plan::Resize(Self { step, ..self }), ask)
+    const fn go(self, step: Step, follow_up: FollowUp) -> Next {
+        Next::Send(Plan::Resize(Self { step, ..self }), follow_up)
     }
 
     pub(super) const fn handle(&self) -> Option<HandleId> {

@@ -1,87 +1,87 @@
-//! Sync, the limit of what is remembered, and leaving.
+//! Sync, the limit of replay space, and Goodbye.
 
 use super::FILE;
+use super::harness::{Harness, ReceivedRequest, config};
 use super::replays::{changed, chmod, entry, write, written};
-use super::rig::{Asked, Rig, config};
 use crate::{Answer, Call, Client, Config, Sync, Write};
 use alloc::vec::Vec;
 use wire::{Getattr, InodeNo, LaneId, Op, Reply, Status, Transno, request_flag};
 
 const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true, handle: None });
 
-/// A rig whose client remembers no more than this.
-fn rig_of(replay_bytes_max: usize) -> Rig {
-    let mut rig = Rig::new(1);
-    rig.client = Client::new(Config { replay_bytes_max, ..config() });
-    rig
+/// A harness whose client has this much replay space.
+fn harness_of(replay_bytes_max: usize) -> Harness {
+    let mut harness = Harness::new(1);
+    harness.client = Client::new(Config { replay_bytes_max, ..config() });
+    harness
 }
 
-fn committed(rig: &mut Rig, asked: &Asked, committed: u64) {
-    let reply = Reply { committed: Transno(committed), ..rig.reply(asked) };
-    rig.send(asked.conn, reply, &[], None);
+fn committed(harness: &mut Harness, request: &ReceivedRequest, committed: u64) {
+    let reply = Reply { committed: Transno(committed), ..harness.reply(request) };
+    harness.send(request.conn, reply, &[], None);
 }
 
 #[test]
-fn a_file_is_synced_where_it_is_and_where_its_bytes_are() {
-    let mut rig = Rig::new(1);
-    rig.call(1, SYNC);
-    let asked = [rig.take(), rig.take()];
-    let data = rig.shape.map.data_shard(FILE, 0);
-    assert_eq!(asked.each_ref().map(|asked| asked.head.shard), [FILE.shard(), data]);
-    for asked in &asked {
-        assert_eq!((asked.head.op, asked.head.slot), (Op::Sync, 0));
-        assert!(rig.answers().is_empty());
-        rig.answer(asked, &[]);
+fn a_file_is_synced_at_its_metadata_and_data_shards() {
+    let mut harness = Harness::new(1);
+    harness.call(1, SYNC);
+    let request = [harness.take(), harness.take()];
+    let data = harness.shape.map.data_shard(FILE, 0);
+    assert_eq!(request.each_ref().map(|request| request.head.shard), [FILE.shard(), data]);
+    for request in &request {
+        assert_eq!((request.head.op, request.head.slot), (Op::Sync, 0));
+        assert!(harness.answers().is_empty());
+        harness.answer(request, &[]);
     }
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
-    rig.call(2, Call::Sync(Sync { inode: FILE, contents: false, handle: None }));
-    let asked = rig.take();
-    assert!(rig.asked.is_empty());
-    rig.fail(&asked, Status::Io);
-    assert_eq!(rig.outcome(), Err(Status::Io));
-    assert_eq!(rig.client.busy_count(), 0);
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    harness.call(2, Call::Sync(Sync { inode: FILE, contents: false, handle: None }));
+    let request = harness.take();
+    assert!(harness.requests.is_empty());
+    harness.fail(&request, Status::Io);
+    assert_eq!(harness.outcome(), Err(Status::Io));
+    assert_eq!(harness.client.busy_count(), 0);
 }
 
 #[test]
-fn a_sync_waits_for_a_server_that_is_away_and_can_be_given_up() {
-    let mut rig = Rig::new(1);
-    rig.call(1, SYNC);
-    rig.call(2, SYNC);
-    rig.restart();
-    assert_eq!(rig.asked.len(), 4);
-    assert!(rig.interrupt(1));
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    while !rig.asked.is_empty() {
-        let asked = rig.take();
-        assert_eq!(asked.head.flags, request_flag::RESENT);
-        rig.answer(&asked, &[]);
+fn a_sync_waits_for_a_server_that_is_away_and_can_be_interrupted() {
+    let mut harness = Harness::new(1);
+    harness.call(1, SYNC);
+    harness.call(2, SYNC);
+    harness.restart();
+    assert_eq!(harness.requests.len(), 4);
+    assert!(harness.interrupt(1));
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    while !harness.requests.is_empty() {
+        let request = harness.take();
+        assert_eq!(request.head.flags, request_flag::RESENT);
+        harness.answer(&request, &[]);
     }
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
-    assert_eq!(rig.client.busy_count(), 0);
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    assert_eq!(harness.client.busy_count(), 0);
 }
 
 #[test]
-fn sync_all_asks_the_shards_that_may_lose_something() {
-    let mut rig = Rig::new(1);
-    rig.call(1, Call::SyncAll);
-    assert_eq!(rig.outcome(), Ok(Answer::Done), "nothing was done");
-    changed(&mut rig, 2, 5);
-    rig.call(3, Call::SyncAll);
-    let asked = rig.take();
-    assert_eq!((asked.head.op, asked.head.shard), (Op::Sync, FILE.shard()));
-    assert!(rig.asked.is_empty());
-    committed(&mut rig, &asked, 5);
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
-    rig.call(4, Call::SyncAll);
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
-    assert!(rig.asked.is_empty());
+fn sync_all_asks_the_shards_that_may_lose_changes() {
+    let mut harness = Harness::new(1);
+    harness.call(1, Call::SyncAll);
+    assert_eq!(harness.outcome(), Ok(Answer::Done), "there were no changes");
+    changed(&mut harness, 2, 5);
+    harness.call(3, Call::SyncAll);
+    let request = harness.take();
+    assert_eq!((request.head.op, request.head.shard), (Op::Sync, FILE.shard()));
+    assert!(harness.requests.is_empty());
+    committed(&mut harness, &request, 5);
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    harness.call(4, Call::SyncAll);
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    assert!(harness.requests.is_empty());
 }
 
 #[test]
-fn a_synchronous_write_says_so() {
-    let mut rig = Rig::new(1);
+fn a_synchronous_write_sets_the_flag() {
+    let mut harness = Harness::new(1);
     for sync in [true, false] {
-        let bulk = Some(super::rig::bulk(9, 10));
+        let bulk = Some(super::harness::bulk(9, 10));
         let write = Write {
             inode: FILE,
             file_offset: 0,
@@ -90,123 +90,124 @@ fn a_synchronous_write_says_so() {
             sync,
             takes: wire::ClearPrivileges::Nothing,
         };
-        rig.call(1, Call::Write(write));
-        rig.hang_up();
-        let asked = rig.take();
-        assert_eq!(asked.head.flags & request_flag::SYNC != 0, sync);
-        rig.durable(&asked, 5, &written(10));
+        harness.call(1, Call::Write(write));
+        harness.hang_up();
+        let request = harness.take();
+        assert_eq!(request.head.flags & request_flag::SYNC != 0, sync);
+        harness.durable(&request, 5, &written(10));
     }
 }
 
 #[test]
-fn from_half_of_the_limit_on_the_server_is_asked_to_hurry() {
-    let mut rig = rig_of(64 << 10);
+fn from_half_of_the_limit_on_the_server_is_asked_to_sync() {
+    let mut harness = harness_of(64 << 10);
     let mut id = 0;
-    while rig.asked.is_empty() {
+    while harness.requests.is_empty() {
         id += 1;
-        rig.call(id, write(9, 4096));
-        let asked = rig.take();
-        rig.token(&asked, id, &written(4096));
-        rig.answers();
+        harness.call(id, write(9, 4096));
+        let request = harness.take();
+        harness.token(&request, id, &written(4096));
+        harness.answers();
     }
-    assert!((32 << 10..48 << 10).contains(&rig.client.replay_bytes()));
-    let sync = rig.take();
+    assert!((32 << 10..48 << 10).contains(&harness.client.replay_bytes()));
+    let sync = harness.take();
     assert_eq!(sync.head.op, Op::Sync);
-    rig.call(100, Call::Getattr(Getattr { inode: FILE }));
-    assert_eq!(rig.take().head.op, Op::Getattr);
-    assert!(rig.asked.is_empty(), "it is asked once at a time");
-    committed(&mut rig, &sync, id - 1);
-    assert_eq!(rig.kept.len(), 1);
-    assert!(rig.asked.is_empty(), "that is little enough");
+    harness.call(100, Call::Getattr(Getattr { inode: FILE }));
+    assert_eq!(harness.take().head.op, Op::Getattr);
+    assert!(harness.requests.is_empty(), "one sync at a time");
+    committed(&mut harness, &sync, id - 1);
+    assert_eq!(harness.retained.len(), 1);
+    assert!(harness.requests.is_empty(), "below half of the limit");
 }
 
 #[test]
 fn at_the_limit_changes_wait_and_reads_do_not() {
-    let mut rig = rig_of(32 << 10);
+    let mut harness = harness_of(32 << 10);
     for id in 1..=12 {
-        rig.call(id, write(u32::try_from(id).unwrap(), 4096));
+        harness.call(id, write(u32::try_from(id).unwrap(), 4096));
     }
-    // Slots are fewer than that; a reply makes room for a slot, not for bytes.
+    // There are fewer slots than that; a reply frees a slot, but no replay space.
     let mut transno = 0;
     let mut syncs = Vec::new();
-    while let Some(asked) = rig.asked.pop_front() {
-        if asked.head.op == Op::Sync {
-            syncs.push(asked);
+    while let Some(request) = harness.requests.pop_front() {
+        if request.head.op == Op::Sync {
+            syncs.push(request);
             continue;
         }
         transno += 1;
-        rig.token(&asked, transno, &written(4096));
+        harness.token(&request, transno, &written(4096));
     }
-    assert!(rig.client.replay_bytes() <= 32 << 10);
-    assert_eq!(rig.answers().len(), 7);
-    rig.call(20, Call::Getattr(Getattr { inode: FILE }));
-    let asked = rig.take();
-    rig.answer(&asked, &entry());
-    assert!(rig.outcome().is_ok());
-    assert!(rig.interrupt(12), "who waits can be interrupted");
-    rig.wait_ms(1_000);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
+    assert!(harness.client.replay_bytes() <= 32 << 10);
+    assert_eq!(harness.answers().len(), 7);
+    harness.call(20, Call::Getattr(Getattr { inode: FILE }));
+    let request = harness.take();
+    harness.answer(&request, &entry());
+    assert!(harness.outcome().is_ok());
+    assert!(harness.interrupt(12), "a waiting call can be interrupted");
+    harness.wait_ms(1_000);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
     let sync = syncs.pop().unwrap();
     assert!(syncs.is_empty());
-    committed(&mut rig, &sync, transno);
-    assert!(rig.kept.is_empty());
+    committed(&mut harness, &sync, transno);
+    assert!(harness.retained.is_empty());
     let mut answered_count = 0;
-    while let Some(asked) = rig.asked.pop_front() {
+    while let Some(request) = harness.requests.pop_front() {
         answered_count += 1;
-        rig.durable(&asked, 100, &written(4096));
+        harness.durable(&request, 100, &written(4096));
     }
     assert_eq!(answered_count, 4);
-    assert_eq!((rig.client.busy_count(), rig.client.replay_bytes()), (0, 0));
+    assert_eq!((harness.client.busy_count(), harness.client.replay_bytes()), (0, 0));
 }
 
 #[test]
-fn one_change_always_may() {
-    let mut rig = rig_of(1);
-    rig.call(1, write(9, 4096));
-    rig.call(2, chmod(FILE));
-    let asked = rig.take();
-    assert!(rig.asked.is_empty());
-    rig.durable(&asked, 5, &written(4096));
-    assert_eq!(rig.take().head.op, Op::Setattr);
+fn one_change_is_always_allowed() {
+    let mut harness = harness_of(1);
+    harness.call(1, write(9, 4096));
+    harness.call(2, chmod(FILE));
+    let request = harness.take();
+    assert!(harness.requests.is_empty());
+    harness.durable(&request, 5, &written(4096));
+    assert_eq!(harness.take().head.op, Op::Setattr);
 }
 
 #[test]
-fn what_waits_for_room_survives_restarts() {
-    let mut rig = rig_of(1);
-    rig.call(1, chmod(FILE));
-    rig.call(2, chmod(FILE));
-    rig.restart();
-    let asked = rig.take();
-    rig.durable(&asked, 5, &entry());
-    rig.shape.map.lane_count = 2;
-    rig.restart();
-    let asked = rig.take();
-    rig.durable(&asked, 6, &entry());
-    assert_eq!(rig.answers().len(), 2);
-    assert_eq!(rig.client.busy_count(), 0);
+fn requests_that_wait_for_replay_space_survive_restarts() {
+    let mut harness = harness_of(1);
+    harness.call(1, chmod(FILE));
+    harness.call(2, chmod(FILE));
+    harness.restart();
+    let request = harness.take();
+    harness.durable(&request, 5, &entry());
+    harness.shape.map.lane_count = 2;
+    harness.restart();
+    let request = harness.take();
+    harness.durable(&request, 6, &entry());
+    assert_eq!(harness.answers().len(), 2);
+    assert_eq!(harness.client.busy_count(), 0);
 }
 
 #[test]
-fn goodbye_goes_to_every_lane_that_may_know_us() {
-    let mut rig = Rig::new(4);
-    rig.call(1, chmod(FILE));
-    let asked = rig.take();
-    rig.durable(&asked, 5, &entry());
-    rig.answers();
-    rig.call(2, Call::Goodbye);
-    let mut lanes: Vec<_> = rig.asked.iter().map(|it| rig.lane_of(it.conn).unwrap()).collect();
+fn goodbye_goes_to_every_lane_that_may_have_a_session() {
+    let mut harness = Harness::new(4);
+    harness.call(1, chmod(FILE));
+    let request = harness.take();
+    harness.durable(&request, 5, &entry());
+    harness.answers();
+    harness.call(2, Call::Goodbye);
+    let mut lanes: Vec<_> =
+        harness.requests.iter().map(|it| harness.lane_of(it.conn).unwrap()).collect();
     lanes.sort_unstable();
     assert_eq!(lanes, [LaneId(0), LaneId(2)]);
-    for asked in rig.asked.clone() {
-        assert_eq!((asked.head.op, asked.head.slot), (Op::Goodbye, 0));
-        assert!(rig.answers().is_empty());
-        rig.answer(&asked, &[]);
+    for request in harness.requests.clone() {
+        assert_eq!((request.head.op, request.head.slot), (Op::Goodbye, 0));
+        assert!(harness.answers().is_empty());
+        harness.answer(&request, &[]);
     }
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
-    rig.asked.clear();
-    let hello_count = rig.hellos.len();
-    rig.restart();
-    assert_eq!(rig.hellos.len(), hello_count, "nobody knows us, so nobody waits for us");
-    rig.call(3, chmod(InodeNo((2 << 48) | 3)));
-    assert_eq!(rig.take().head.op, Op::Setattr, "who comes again begins anew");
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    harness.requests.clear();
+    let hello_count = harness.hellos.len();
+    harness.restart();
+    assert_eq!(harness.hellos.len(), hello_count, "no lane has a session, so no lane waits");
+    harness.call(3, chmod(InodeNo((2 << 48) | 3)));
+    assert_eq!(harness.take().head.op, Op::Setattr, "a later call opens a new session");
 }

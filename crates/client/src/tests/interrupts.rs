@@ -1,6 +1,6 @@
-//! Calls that are given up.
+//! Interrupted calls.
 
-use super::rig::{Rig, bulk};
+use super::harness::{Harness, bulk};
 use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Open, Write};
 use alloc::vec::Vec;
@@ -28,109 +28,109 @@ fn entry() -> Vec<u8> {
     Entry { attr: attr(FILE, 0) }.to_bytes()
 }
 
-/// A rig whose server takes requests and is then gone.
-fn rig_gone(call: Call<'_>) -> Rig {
-    let mut rig = Rig::new(1);
-    rig.call(1, call);
-    rig.shape.listening = false;
-    rig.hang_up();
-    rig
+/// A harness whose server accepts requests and then goes away.
+fn harness_without_server(call: Call<'_>) -> Harness {
+    let mut harness = Harness::new(1);
+    harness.call(1, call);
+    harness.shape.listening = false;
+    harness.hang_up();
+    harness
 }
 
 #[test]
-fn what_was_not_sent_is_dropped() {
+fn unsent_requests_are_dropped() {
     for call in [GETATTR, unlink(), write()] {
-        let mut rig = Rig::new(1);
-        rig.shape.listening = false;
-        rig.call(1, call);
-        assert!(rig.interrupt(1));
-        assert_eq!(rig.outcome(), Err(Status::Interrupted));
-        assert_eq!(rig.client.busy_count(), 0);
-        assert!(!rig.interrupt(1), "it is known no more");
-        rig.shape.listening = true;
-        rig.wait_ms(1_000);
-        assert!(rig.asked.is_empty());
+        let mut harness = Harness::new(1);
+        harness.shape.listening = false;
+        harness.call(1, call);
+        assert!(harness.interrupt(1));
+        assert_eq!(harness.outcome(), Err(Status::Interrupted));
+        assert_eq!(harness.client.busy_count(), 0);
+        assert!(!harness.interrupt(1), "the call has ended");
+        harness.shape.listening = true;
+        harness.wait_ms(1_000);
+        assert!(harness.requests.is_empty());
     }
 }
 
 #[test]
-fn a_slot_that_an_interrupted_call_would_have_taken_goes_to_the_next() {
-    let mut rig = Rig::new(1);
-    rig.shape.slot_count = 2;
+fn the_slot_of_an_interrupted_call_goes_to_the_next() {
+    let mut harness = Harness::new(1);
+    harness.shape.slot_count = 2;
     for call in 1..=3 {
-        rig.call(call, unlink());
+        harness.call(call, unlink());
     }
-    let first = rig.take();
-    assert!(rig.asked.is_empty(), "one slot for calls that may wait");
-    rig.interrupt(2);
-    // In the turn in which the second would be sent, its time is up.
-    rig.now_ms += 1_000;
-    rig.answer(&first, &[]);
-    assert_eq!(rig.answers().len(), 2, "the first is done, the second given up");
-    let third = rig.take();
-    rig.answer(&third, &[]);
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
+    let first = harness.take();
+    assert!(harness.requests.is_empty(), "one slot for calls that may wait");
+    harness.interrupt(2);
+    // The second call's time is up in the turn in which it would be sent.
+    harness.now_ms += 1_000;
+    harness.answer(&first, &[]);
+    assert_eq!(harness.answers().len(), 2, "the first is done, the second abandoned");
+    let third = harness.take();
+    harness.answer(&third, &[]);
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
 }
 
 #[test]
-fn what_is_about_to_be_sent_is_not_dropped() {
-    let mut rig = Rig::new(1);
-    rig.shape.slot_count = 2;
-    rig.call(1, unlink());
-    rig.call(2, unlink());
-    rig.interrupt(2);
-    assert!(rig.answers().is_empty());
+fn a_request_about_to_be_sent_is_not_dropped() {
+    let mut harness = Harness::new(1);
+    harness.shape.slot_count = 2;
+    harness.call(1, unlink());
+    harness.call(2, unlink());
+    harness.interrupt(2);
+    assert!(harness.answers().is_empty());
     for _ in 0..2 {
-        let asked = rig.take();
-        rig.answer(&asked, &[]);
-        assert_eq!(rig.outcome(), Ok(Answer::Done));
+        let request = harness.take();
+        harness.answer(&request, &[]);
+        assert_eq!(harness.outcome(), Ok(Answer::Done));
     }
 }
 
 #[test]
 fn a_reply_within_a_second_wins() {
-    let mut rig = Rig::new(1);
-    rig.call(1, unlink());
-    rig.interrupt(1);
-    rig.wait_ms(999);
-    assert!(rig.answers().is_empty());
-    let asked = rig.take();
-    rig.answer(&asked, &[]);
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
-    rig.wait_ms(10);
-    assert!(rig.answers().is_empty(), "answered once");
-    assert!(rig.closed.is_empty());
+    let mut harness = Harness::new(1);
+    harness.call(1, unlink());
+    harness.interrupt(1);
+    harness.wait_ms(999);
+    assert!(harness.answers().is_empty());
+    let request = harness.take();
+    harness.answer(&request, &[]);
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    harness.wait_ms(10);
+    assert!(harness.answers().is_empty(), "answered once");
+    assert!(harness.closed.is_empty());
 }
 
 #[test]
-fn after_a_second_without_a_reply_the_caller_goes() {
-    let mut rig = Rig::new(1);
-    rig.call(1, unlink());
-    rig.interrupt(1);
-    rig.wait_ms(1_000);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    assert!(rig.closed.is_empty(), "no bytes of the caller's are on the way");
-    let asked = rig.take();
-    rig.call(2, unlink());
-    assert_ne!(rig.take().head.slot, asked.head.slot, "the slot stays taken");
-    rig.answer(&asked, &[]);
-    assert!(rig.answers().is_empty());
-    rig.call(3, unlink());
-    assert_eq!(rig.take().head.slot, asked.head.slot, "until the reply");
+fn after_a_second_without_a_reply_the_call_is_interrupted() {
+    let mut harness = Harness::new(1);
+    harness.call(1, unlink());
+    harness.interrupt(1);
+    harness.wait_ms(1_000);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    assert!(harness.closed.is_empty(), "no bytes of the caller's are in flight");
+    let request = harness.take();
+    harness.call(2, unlink());
+    assert_ne!(harness.take().head.slot, request.head.slot, "the slot stays taken");
+    harness.answer(&request, &[]);
+    assert!(harness.answers().is_empty());
+    harness.call(3, unlink());
+    assert_eq!(harness.take().head.slot, request.head.slot, "until the reply");
 }
 
 #[test]
-fn a_write_given_up_takes_its_bytes_along() {
-    let mut rig = Rig::new(1);
-    rig.call(1, write());
-    let asked = rig.take();
-    rig.interrupt(1);
-    rig.wait_ms(1_000);
-    assert_eq!(rig.closed, [asked.conn], "no send from that memory goes on");
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    // The slot is asked what became of it.
-    let again = rig.take();
-    assert_eq!((again.head.xid, again.head.slot), (asked.head.xid, asked.head.slot));
+fn an_abandoned_write_is_resent_without_bytes() {
+    let mut harness = Harness::new(1);
+    harness.call(1, write());
+    let request = harness.take();
+    harness.interrupt(1);
+    harness.wait_ms(1_000);
+    assert_eq!(harness.closed, [request.conn], "no send from that memory continues");
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    // The slot is asked for the write's outcome.
+    let again = harness.take();
+    assert_eq!((again.head.xid, again.head.slot), (request.head.xid, request.head.slot));
     assert_eq!((again.head.op, again.head.flags), (Op::Write, request_flag::RESENT));
     assert_eq!(again.bulk, None);
     let nothing = wire::Write {
@@ -140,93 +140,93 @@ fn a_write_given_up_takes_its_bytes_along() {
         takes: wire::ClearPrivileges::Nothing,
     };
     assert_eq!(wire::Write::decode_all(&again.body), Ok(nothing));
-    rig.answer(&again, &Written { file_offset: 8, written_bytes: 4096 }.to_bytes());
-    assert!(rig.answers().is_empty());
-    assert_eq!(rig.client.busy_count(), 0);
+    harness.answer(&again, &Written { file_offset: 8, written_bytes: 4096 }.to_bytes());
+    assert!(harness.answers().is_empty());
+    assert_eq!(harness.client.busy_count(), 0);
 }
 
 #[test]
-fn with_the_server_gone_the_caller_goes_at_once() {
-    let mut rig = rig_gone(GETATTR);
-    rig.interrupt(1);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    rig.shape.listening = true;
-    rig.wait_ms(1_000);
-    assert!(rig.asked.is_empty(), "a question is forgotten");
+fn without_a_server_a_call_is_interrupted_at_once() {
+    let mut harness = harness_without_server(GETATTR);
+    harness.interrupt(1);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    harness.shape.listening = true;
+    harness.wait_ms(1_000);
+    assert!(harness.requests.is_empty(), "a request that changes nothing is dropped");
 
-    let mut rig = rig_gone(unlink());
-    rig.interrupt(1);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    rig.call(2, GETATTR);
-    rig.shape.listening = true;
-    rig.wait_ms(1_000);
-    let again = rig.take();
+    let mut harness = harness_without_server(unlink());
+    harness.interrupt(1);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    harness.call(2, GETATTR);
+    harness.shape.listening = true;
+    harness.wait_ms(1_000);
+    let again = harness.take();
     assert_eq!((again.head.op, again.head.flags), (Op::Unlink, request_flag::RESENT));
-    rig.answer(&again, &[]);
-    assert!(rig.answers().is_empty());
+    harness.answer(&again, &[]);
+    assert!(harness.answers().is_empty());
 
-    let mut rig = rig_gone(write());
-    rig.interrupt(1);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    rig.call(2, GETATTR);
-    rig.shape.listening = true;
-    rig.wait_ms(1_000);
-    assert_eq!(rig.take().bulk, None);
+    let mut harness = harness_without_server(write());
+    harness.interrupt(1);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    harness.call(2, GETATTR);
+    harness.shape.listening = true;
+    harness.wait_ms(1_000);
+    assert_eq!(harness.take().bulk, None);
 }
 
 #[test]
-fn a_server_that_goes_while_an_interrupt_waits_ends_the_waiting() {
-    let mut rig = Rig::new(1);
-    rig.call(1, unlink());
-    rig.interrupt(1);
-    rig.shape.listening = false;
-    rig.hang_up();
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
+fn a_lost_server_ends_the_wait_of_an_interrupted_call() {
+    let mut harness = Harness::new(1);
+    harness.call(1, unlink());
+    harness.interrupt(1);
+    harness.shape.listening = false;
+    harness.hang_up();
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
 }
 
 #[test]
-fn an_open_that_nobody_waits_for_is_closed() {
-    let mut rig = Rig::new(1);
+fn an_open_without_a_caller_is_closed() {
+    let mut harness = Harness::new(1);
     let open = Open { caller: CALLER, inode: FILE, open_for: wire::OpenFor::Read, sizes: false };
-    rig.call(1, Call::Open(open));
-    rig.interrupt(1);
-    rig.wait_ms(1_000);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    let asked = rig.take();
-    rig.answer(&asked, &entry());
-    let close = rig.take();
+    harness.call(1, Call::Open(open));
+    harness.interrupt(1);
+    harness.wait_ms(1_000);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    let request = harness.take();
+    harness.answer(&request, &entry());
+    let close = harness.take();
     assert_eq!(close.head.op, Op::Close);
-    rig.answer(&close, &[]);
-    assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
+    harness.answer(&close, &[]);
+    assert_eq!((harness.client.open_count(), harness.client.busy_count()), (0, 0));
 }
 
 #[test]
-fn bytes_read_for_nobody_are_released() {
-    let mut rig = Rig::new(1);
-    rig.call(
+fn bytes_read_without_a_caller_are_released() {
+    let mut harness = Harness::new(1);
+    harness.call(
         1,
         Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: true }),
     );
-    rig.interrupt(1);
-    rig.wait_ms(1_000);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    let asked = rig.take();
-    let reply = rig.reply(&asked);
-    rig.send(asked.conn, reply, &[], Some(bulk(3, 10)));
-    assert_eq!(rig.released, [interface::BufId(3)]);
-    assert_eq!(rig.client.busy_count(), 0);
+    harness.interrupt(1);
+    harness.wait_ms(1_000);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    let request = harness.take();
+    let reply = harness.reply(&request);
+    harness.send(request.conn, reply, &[], Some(bulk(3, 10)));
+    assert_eq!(harness.released, [interface::BufId(3)]);
+    assert_eq!(harness.client.busy_count(), 0);
 }
 
 #[test]
-fn an_interrupt_lets_the_rest_of_a_call_go_on_for_a_while() {
-    let mut rig = Rig::new(1);
-    rig.call(1, GETATTR);
-    rig.interrupt(1);
-    let asked = rig.take();
+fn an_interrupted_call_may_continue_for_a_while() {
+    let mut harness = Harness::new(1);
+    harness.call(1, GETATTR);
+    harness.interrupt(1);
+    let request = harness.take();
     let found = Entry { attr: attr(FILE, wire::attr_flag::SIZE_AT_DATA) };
-    rig.answer(&asked, &found.to_bytes());
-    assert!(rig.answers().is_empty());
-    assert_eq!(rig.take().head.op, Op::Glimpse);
-    rig.wait_ms(1_000);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
+    harness.answer(&request, &found.to_bytes());
+    assert!(harness.answers().is_empty());
+    assert_eq!(harness.take().head.op, Op::Glimpse);
+    harness.wait_ms(1_000);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
 }

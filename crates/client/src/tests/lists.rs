@@ -1,7 +1,7 @@
-//! Lists of pieces: what leaves, what is taken for an answer, what is kept, and what is given up.
+//! Lists of pieces: requests, valid replies, retained copies, abandoned lists.
 
 use super::FILE;
-use super::rig::{Rig, bulk};
+use super::harness::{Harness, bulk};
 use crate::{Answer, Call, ReadList, WriteList};
 use alloc::vec::Vec;
 use wire::{
@@ -31,22 +31,22 @@ fn written(written_bytes: u32) -> Vec<u8> {
 
 #[test]
 fn a_list_is_one_request_and_comes_back_with_its_bytes() {
-    let mut rig = Rig::new(1);
-    rig.answers_recovery = false;
+    let mut harness = Harness::new(1);
+    harness.answers_recovery = false;
     let pieces = pieces(&[(90, 10), (0, 5)]);
-    rig.call(1, write(&pieces, 15));
-    let asked = rig.take();
-    assert_eq!((asked.head.op, asked.bulk), (Op::WriteList, Some(bulk(7, 15))));
+    harness.call(1, write(&pieces, 15));
+    let request = harness.take();
+    assert_eq!((request.head.op, request.bulk), (Op::WriteList, Some(bulk(7, 15))));
     let wanted = wire::WriteList { inode: FILE, pieces, takes: ClearPrivileges::Nothing };
-    assert_eq!(wire::WriteList::decode_all(&asked.body), Ok(wanted));
-    rig.token(&asked, 5, &written(15));
+    assert_eq!(wire::WriteList::decode_all(&request.body), Ok(wanted));
+    harness.token(&request, 5, &written(15));
     let answer = Written { file_offset: 90, written_bytes: 15 };
-    assert_eq!(rig.outcome(), Ok(Answer::Written(answer)));
-    assert!(rig.client.replay_bytes() > 0);
-    rig.restart();
-    let resume = rig.take();
-    rig.resumed(&resume, 0, true);
-    let replay = rig.take();
+    assert_eq!(harness.outcome(), Ok(Answer::Written(answer)));
+    assert!(harness.client.replay_bytes() > 0);
+    harness.restart();
+    let resume = harness.take();
+    harness.resumed(&resume, 0, true);
+    let replay = harness.take();
     assert_eq!((replay.head.op, replay.head.flags), (Op::WriteList, request_flag::REPLAY));
     assert_eq!(replay.bulk.map(|bulk| bulk.bulk_bytes), Some(15), "its own copy");
     let body = Replay::decode_all(&replay.body).unwrap();
@@ -54,59 +54,59 @@ fn a_list_is_one_request_and_comes_back_with_its_bytes() {
 }
 
 #[test]
-fn what_no_server_would_take_does_not_leave() {
-    let mut rig = Rig::new(1);
+fn lists_that_every_server_would_reject_are_not_sent() {
+    let mut harness = Harness::new(1);
     for (all, bulk_bytes) in [(pieces(&[(0, 10)]), 9), (pieces(&[(0, 10), (9, 2)]), 12)] {
-        rig.call(1, write(&all, bulk_bytes));
-        assert_eq!(rig.outcome(), Err(Status::Invalid));
-        assert!(rig.asked.is_empty());
+        harness.call(1, write(&all, bulk_bytes));
+        assert_eq!(harness.outcome(), Err(Status::Invalid));
+        assert!(harness.requests.is_empty());
     }
 }
 
 #[test]
-fn the_bytes_of_a_list_are_as_many_as_its_file_has() {
+fn a_lists_reply_has_exactly_the_bytes_of_its_file() {
     let all = pieces(&[(90, 20), (0, 5), (200, 5)]);
     for (size_bytes, bulk_bytes, sound) in
         [(100, 15, true), (0, 0, true), (1000, 30, true), (100, 14, false), (100, 16, false)]
     {
-        let mut rig = Rig::new(1);
-        rig.call(1, Call::ReadList(ReadList { inode: FILE, pieces: &all, accesses: true }));
-        let asked = rig.take();
+        let mut harness = Harness::new(1);
+        harness.call(1, Call::ReadList(ReadList { inode: FILE, pieces: &all, accesses: true }));
+        let request = harness.take();
         let wanted = wire::ReadList { inode: FILE, pieces: all.clone(), accesses: true };
-        assert_eq!(wire::ReadList::decode_all(&asked.body), Ok(wanted));
+        assert_eq!(wire::ReadList::decode_all(&request.body), Ok(wanted));
         let read = (bulk_bytes > 0).then(|| bulk(9, bulk_bytes));
-        let reply: Reply = rig.reply(&asked);
+        let reply: Reply = harness.reply(&request);
         assert_eq!(reply.flags & reply_flag::TOKEN, 0);
-        rig.send(asked.conn, reply, &ListRead { size_bytes }.to_bytes(), read);
+        harness.send(request.conn, reply, &ListRead { size_bytes }.to_bytes(), read);
         if sound {
-            assert_eq!(rig.outcome(), Ok(Answer::List { bulk: read, size_bytes }));
-            assert!(rig.released.is_empty(), "it is the face's");
+            assert_eq!(harness.outcome(), Ok(Answer::List { bulk: read, size_bytes }));
+            assert!(harness.released.is_empty(), "the frontend owns it");
         } else {
-            assert!(rig.answers().is_empty());
-            assert_eq!(rig.closed, [asked.conn], "{bulk_bytes} bytes of {size_bytes}");
-            assert_eq!(rig.released.len(), 1);
+            assert!(harness.answers().is_empty());
+            assert_eq!(harness.closed, [request.conn], "{bulk_bytes} bytes of {size_bytes}");
+            assert_eq!(harness.released.len(), 1);
         }
     }
 }
 
 #[test]
-fn a_list_given_up_is_asked_for_without_pieces() {
-    let mut rig = Rig::new(1);
+fn an_abandoned_list_is_resent_without_pieces() {
+    let mut harness = Harness::new(1);
     let all = pieces(&[(90, 10), (0, 5)]);
-    rig.call(1, write(&all, 15));
-    let asked = rig.take();
-    rig.interrupt(1);
-    rig.wait_ms(1_000);
-    assert_eq!(rig.outcome(), Err(Status::Interrupted));
-    let again = rig.take();
-    assert_eq!((again.head.xid, again.head.slot), (asked.head.xid, asked.head.slot));
+    harness.call(1, write(&all, 15));
+    let request = harness.take();
+    harness.interrupt(1);
+    harness.wait_ms(1_000);
+    assert_eq!(harness.outcome(), Err(Status::Interrupted));
+    let again = harness.take();
+    assert_eq!((again.head.xid, again.head.slot), (request.head.xid, request.head.slot));
     assert_eq!((again.head.op, again.head.flags), (Op::WriteList, request_flag::RESENT));
     assert_eq!(again.bulk, None);
     let nothing =
         wire::WriteList { inode: FILE, pieces: Pieces::NONE, takes: ClearPrivileges::Nothing };
     assert_eq!(wire::WriteList::decode_all(&again.body), Ok(nothing));
-    // It had been done: its bytes are kept for a replay.
-    rig.token(&again, 5, &written(15));
-    assert!(rig.answers().is_empty());
-    assert!(rig.client.replay_bytes() > 15);
+    // It had been executed: its bytes are retained for a replay.
+    harness.token(&again, 5, &written(15));
+    assert!(harness.answers().is_empty());
+    assert!(harness.client.replay_bytes() > 15);
 }

@@ -1,9 +1,9 @@
-//! Random changes, answers, losses and crashes against a model of a server that keeps its word:
-//! after every recovery it has all that was answered, each once.
+//! Random changes, replies, losses and crashes against a model of a correct server: after every
+//! recovery it has every answered change exactly once.
 
+use super::FILE;
+use super::harness::{Harness, ReceivedRequest};
 use super::replays::{chmod, entry, write, written};
-use super::rig::{Asked, Rig};
-use super::{Dice, FILE};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use interface::ConnId;
@@ -11,22 +11,22 @@ use wire::{InodeNo, Op, Reply, Resume, ShardId, Transno, Wire, Xid, request_flag
 
 const OTHER: InodeNo = InodeNo((3 << 48) | 9);
 
-/// What one shard of the server has.
+/// One shard of the server.
 #[derive(Default)]
 struct Shard {
     transno_last: u64,
-    /// Executed, by transaction; what is not durable dies with the boot.
+    /// Executed changes, by transaction; those that are not durable are lost with the boot.
     executed: BTreeMap<u64, Xid>,
     durable: u64,
-    /// Answered with a token, and not yet said to be durable; whether it is a write.
+    /// Changes answered with a token, and not yet reported durable; whether it is a write.
     owed: BTreeMap<u64, bool>,
-    /// What this connection's recovery has brought so far.
+    /// Transactions replayed on this connection.
     replayed: u64,
 }
 
-struct World {
-    rig: Rig,
-    dice: Dice,
+struct Model {
+    harness: Harness,
+    rng: fastrand::Rng,
     shards: BTreeMap<ShardId, Shard>,
     done: BTreeSet<(ShardId, Xid)>,
     boot: u64,
@@ -36,13 +36,13 @@ struct World {
     resent_count: u64,
 }
 
-impl World {
+impl Model {
     fn new(seed: u64) -> Self {
-        let mut rig = Rig::new(2);
-        rig.answers_recovery = false;
+        let mut harness = Harness::new(2);
+        harness.answers_recovery = false;
         Self {
-            rig,
-            dice: Dice(seed),
+            harness,
+            rng: fastrand::Rng::with_seed(seed),
             shards: BTreeMap::new(),
             done: BTreeSet::new(),
             boot: 1,
@@ -54,70 +54,70 @@ impl World {
     }
 
     fn call(&mut self) {
-        if self.rig.client.busy_count() > 60 {
+        if self.harness.client.busy_count() > 60 {
             return;
         }
         self.call_last += 1;
-        let call = match self.dice.roll(3) {
+        let call = match self.rng.u64(..3) {
             0 => chmod(FILE),
             1 => chmod(OTHER),
             _ => write(7, 4096),
         };
-        self.rig.call(self.call_last, call);
+        self.harness.call(self.call_last, call);
     }
 
-    /// The server takes up one request; those of a recovery in their order.
+    /// The server executes one request; those of a recovery in order.
     fn serve(&mut self) {
-        if self.rig.asked.is_empty() {
+        if self.harness.requests.is_empty() {
             return;
         }
-        let count = self.rig.asked.len() as u64;
-        let mut at = usize::try_from(self.dice.roll(count)).unwrap();
-        if self.rig.asked.iter().any(is_recovery) {
-            at = self.rig.asked.iter().position(is_recovery).unwrap();
+        let count = self.harness.requests.len() as u64;
+        let mut at = usize::try_from(self.rng.u64(..count)).unwrap();
+        if self.harness.requests.iter().any(is_recovery) {
+            at = self.harness.requests.iter().position(is_recovery).unwrap();
         }
-        let asked = self.rig.asked.remove(at).unwrap();
-        let shard = self.shards.entry(asked.head.shard).or_default();
-        match asked.head.op {
+        let request = self.harness.requests.remove(at).unwrap();
+        let shard = self.shards.entry(request.head.shard).or_default();
+        match request.head.op {
             Op::Resume => {
-                let resume = Resume::decode_all(&asked.body).unwrap();
+                let resume = Resume::decode_all(&request.body).unwrap();
                 assert!(resume.known_committed.0 <= shard.durable);
                 shard.replayed = shard.durable;
                 let committed = shard.durable;
                 shard.owed.retain(|transno, _| *transno > committed);
-                self.rig.resumed(&asked, committed, true);
+                self.harness.resumed(&request, committed, true);
             }
             Op::ReplayDone => {
                 let lacking: Vec<_> =
                     shard.owed.keys().filter(|it| !shard.executed.contains_key(*it)).collect();
                 assert_eq!(lacking, Vec::<&u64>::new(), "answered and not replayed");
-                self.rig.answer(&asked, &[]);
+                self.harness.answer(&request, &[]);
             }
-            _ if asked.head.flags & request_flag::REPLAY != 0 => self.replay(&asked),
-            _ => self.change(&asked),
+            _ if request.head.flags & request_flag::REPLAY != 0 => self.replay(&request),
+            _ => self.change(&request),
         }
     }
 
-    fn replay(&mut self, asked: &Asked) {
-        let transno = asked.head.transno.0;
-        let shard = self.shards.get_mut(&asked.head.shard).unwrap();
+    fn replay(&mut self, request: &ReceivedRequest) {
+        let transno = request.head.transno.0;
+        let shard = self.shards.get_mut(&request.head.shard).unwrap();
         assert!(transno > shard.replayed, "replays come in the order of transactions");
         shard.replayed = transno;
-        // Unless it has become durable while the replay was on its way.
+        // Unless it has become durable while the replay was in flight.
         if transno > shard.durable {
-            let is_write = shard.owed.get(&transno).expect("only what was answered is replayed");
-            assert_eq!(asked.bulk.is_some(), *is_write);
+            let is_write = shard.owed.get(&transno).expect("only answered changes are replayed");
+            assert_eq!(request.bulk.is_some(), *is_write);
         }
-        shard.executed.insert(transno, asked.head.xid);
-        self.done.insert((asked.head.shard, asked.head.xid));
+        shard.executed.insert(transno, request.head.xid);
+        self.done.insert((request.head.shard, request.head.xid));
         self.replayed_count += 1;
         let committed = Transno(shard.durable);
-        let reply = Reply { committed, transno: Transno(transno), ..self.rig.reply(asked) };
-        self.rig.send(asked.conn, reply, &[], None);
+        let reply = Reply { committed, transno: Transno(transno), ..self.harness.reply(request) };
+        self.harness.send(request.conn, reply, &[], None);
     }
 
-    fn change(&mut self, asked: &Asked) {
-        let head = asked.head;
+    fn change(&mut self, request: &ReceivedRequest) {
+        let head = request.head;
         let key = (head.shard, head.xid);
         let is_write = head.op == Op::Write;
         let shard = self.shards.get_mut(&head.shard).unwrap();
@@ -128,46 +128,46 @@ impl World {
             shard.transno_last
         } else {
             let seen = shard.executed.iter().find(|(_, xid)| **xid == head.xid);
-            *seen.expect("what is done is known").0
+            *seen.expect("an executed change is recorded").0
         };
         let body = if is_write { written(4096) } else { entry() };
-        match self.dice.roll(4) {
-            // The reply waits for the disk.
+        match self.rng.u64(..4) {
+            // A synchronous request waits for the disk.
             0 => {
                 shard.durable = shard.durable.max(transno);
                 let reply = Reply {
                     transno: Transno(transno),
                     committed: Transno(shard.durable),
-                    ..self.rig.reply(asked)
+                    ..self.harness.reply(request)
                 };
                 let committed = shard.durable;
                 shard.owed.retain(|owed, _| *owed > committed);
-                self.rig.send(asked.conn, reply, &body, None);
+                self.harness.send(request.conn, reply, &body, None);
             }
-            // The reply is lost, or is still to come; a resend gets it.
+            // The reply is lost or late; a resend gets it.
             1 => {}
             _ => {
                 shard.owed.insert(transno, is_write);
-                self.rig.token(asked, transno, &body);
+                self.harness.token(request, transno, &body);
             }
         }
     }
 
-    /// Something becomes durable, and is told on this connection.
+    /// Makes changes durable and sends a commit notification on this connection.
     fn note(&mut self, conn: ConnId) {
-        let Some(lane) = self.rig.lane_of(conn) else { return };
-        let map = self.rig.shape.map;
+        let Some(lane) = self.harness.lane_of(conn) else { return };
+        let map = self.harness.shape.map;
         let mut rows = Vec::new();
         for (shard_id, shard) in &mut self.shards {
             let highest = shard.executed.keys().next_back().copied().unwrap_or(0);
             if map.lane(*shard_id) == lane && highest > shard.durable {
-                shard.durable += 1 + self.dice.roll(highest - shard.durable);
+                shard.durable += 1 + self.rng.u64(..highest - shard.durable);
                 let durable = shard.durable;
                 shard.owed.retain(|owed, _| *owed > durable);
                 rows.push((*shard_id, durable));
             }
         }
-        self.rig.note_on(conn, &rows);
+        self.harness.note_on(conn, &rows);
     }
 
     fn crash(&mut self) {
@@ -178,68 +178,68 @@ impl World {
                 self.done.remove(&(*shard_id, xid));
             }
         }
-        self.rig.restart();
+        self.harness.restart();
     }
 
     fn check(&mut self) {
         let writes = self.shards.values().flat_map(|shard| shard.owed.values());
-        assert_eq!(self.rig.kept.len(), writes.filter(|is_write| **is_write).count());
+        assert_eq!(self.harness.retained.len(), writes.filter(|is_write| **is_write).count());
         let bytes: usize =
-            self.rig.client.sessions.iter().map(|session| session.replay.bytes()).sum();
-        assert_eq!(bytes, self.rig.client.replay_bytes());
+            self.harness.client.sessions.iter().map(|session| session.replay.bytes()).sum();
+        assert_eq!(bytes, self.harness.client.replay_bytes());
         for (shard_id, shard) in &self.shards {
-            let index = crate::send::session_index(self.rig.shape.map, *shard_id);
-            let held = self.rig.client.sessions[index].replay.transnos();
+            let index = crate::send::session_index(self.harness.shape.map, *shard_id);
+            let held = self.harness.client.sessions[index].replay.transnos();
             let owed: Vec<_> = shard.owed.keys().map(|transno| Transno(*transno)).collect();
             assert_eq!(held, owed, "{shard_id}");
         }
-        for answer in self.rig.answers() {
+        for answer in self.harness.answers() {
             assert!(answer.result.is_ok(), "{answer:?}");
             self.answered_count += 1;
         }
-        assert!(self.rig.client.take_reports().is_empty());
-        assert_eq!(self.rig.client.counters().protocol_error_count, 0);
+        assert!(self.harness.client.take_reports().is_empty());
+        assert_eq!(self.harness.client.counters().protocol_error_count, 0);
     }
 }
 
-fn is_recovery(asked: &Asked) -> bool {
-    let recovers = matches!(asked.head.op, Op::Resume | Op::ReplayDone);
-    recovers || asked.head.flags & request_flag::REPLAY != 0
+fn is_recovery(request: &ReceivedRequest) -> bool {
+    let recovers = matches!(request.head.op, Op::Resume | Op::ReplayDone);
+    recovers || request.head.flags & request_flag::REPLAY != 0
 }
 
 fn run(seed: u64) -> (u64, u64) {
-    let mut world = World::new(seed);
+    let mut model = Model::new(seed);
     for _ in 0..800 {
-        match world.dice.roll(40) {
-            0..12 => world.call(),
-            12..32 => world.serve(),
+        match model.rng.u64(..40) {
+            0..12 => model.call(),
+            12..32 => model.serve(),
             32..36 => {
-                let conn = world.rig.asked.front().map(|asked| asked.conn);
+                let conn = model.harness.requests.front().map(|request| request.conn);
                 if let Some(conn) = conn {
-                    world.note(conn);
+                    model.note(conn);
                 }
             }
-            36 => world.rig.hang_up(),
-            37 => world.rig.wait_ms(world.dice.roll(1_000)),
-            _ => world.crash(),
+            36 => model.harness.hang_up(),
+            37 => model.harness.wait_ms(model.rng.u64(..1_000)),
+            _ => model.crash(),
         }
-        world.check();
+        model.check();
     }
-    while world.rig.client.busy_count() > 0 {
-        // What was left unanswered is asked again.
-        if world.rig.asked.is_empty() {
-            world.rig.hang_up();
-            world.rig.wait_ms(1_000);
+    while model.harness.client.busy_count() > 0 {
+        // Unanswered requests are resent.
+        if model.harness.requests.is_empty() {
+            model.harness.hang_up();
+            model.harness.wait_ms(1_000);
         }
-        world.serve();
-        world.check();
+        model.serve();
+        model.check();
     }
-    assert_eq!(world.answered_count, world.call_last);
-    (world.replayed_count, world.resent_count)
+    assert_eq!(model.answered_count, model.call_last);
+    (model.replayed_count, model.resent_count)
 }
 
 #[test]
-fn nothing_that_was_answered_is_ever_lacking() {
+fn no_answered_change_is_ever_lost() {
     let (mut replayed_count, mut resent_count) = (0, 0);
     for seed in 1..40 {
         let (replayed, resent) = run(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));

@@ -1,6 +1,6 @@
-//! Every op code: what the server is asked, and the bytes the kernel gets.
+//! Every op code: the server's request, and the bytes of the reply.
 
-use super::rig::{Replied, Rig, request, u32s, u64s};
+use super::harness::{Harness, KernelReply, request, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec;
@@ -39,8 +39,8 @@ fn open_bytes(handle: HandleId) -> Vec<u8> {
     bytes
 }
 
-fn ok(slot: u32, payload: Vec<u8>) -> Replied {
-    Replied { slot: KernelSlot(slot), status: Status::Ok, payload, bulk: None }
+fn ok(slot: u32, payload: Vec<u8>) -> KernelReply {
+    KernelReply { slot: KernelSlot(slot), status: Status::Ok, payload, bulk: None }
 }
 
 fn with(mut head: Vec<u8>, tail: &[u8]) -> Vec<u8> {
@@ -48,16 +48,16 @@ fn with(mut head: Vec<u8>, tail: &[u8]) -> Vec<u8> {
     head
 }
 
-/// Asks, checks what the server is asked, answers with `body`.
-fn exchange(opcode: Opcode, args: &[u8], op: Op, wanted: &[u8], body: &[u8]) -> Replied {
-    let mut rig = Rig::new();
-    rig.ask(opcode, 7, DIRECTORY, args);
-    let asked = rig.take();
-    assert_eq!(asked.head.op, op);
-    assert_eq!(asked.body, wanted, "{opcode:?} asks {op:?}");
-    assert!(rig.replied.is_empty());
-    rig.answer(&asked, body);
-    rig.reply()
+/// Sends a kernel request, checks the server's request, answers it with `body`.
+fn exchange(opcode: Opcode, args: &[u8], op: Op, wanted: &[u8], body: &[u8]) -> KernelReply {
+    let mut harness = Harness::new();
+    harness.kernel_request(opcode, 7, DIRECTORY, args);
+    let received = harness.take();
+    assert_eq!(received.head.op, op);
+    assert_eq!(received.body, wanted, "{opcode:?} asks {op:?}");
+    assert!(harness.replies.is_empty());
+    harness.answer(&received, body);
+    harness.reply()
 }
 
 fn caller() -> wire::Caller<'static> {
@@ -69,7 +69,7 @@ fn name(bytes: &[u8]) -> wire::Name<'_> {
 }
 
 #[test]
-fn the_time_of_birth_is_told_to_whoever_asks_for_it() {
+fn statx_returns_the_time_of_birth() {
     let attr = attr(DIRECTORY, FileKind::CharDevice);
     let wanted = Getattr { inode: DIRECTORY }.to_bytes();
     let body = Entry { attr }.to_bytes();
@@ -78,7 +78,7 @@ fn the_time_of_birth_is_told_to_whoever_asks_for_it() {
     assert_eq!((reply.status, reply.payload.len()), (Status::Ok, size::STATX_OUT));
     let u32_at = |at: usize| u32::from_ne_bytes(reply.payload[at..at + 4].try_into().unwrap());
     let u64_at = |at: usize| u64::from_ne_bytes(reply.payload[at..at + 8].try_into().unwrap());
-    assert_eq!(u32_at(32), 0xfff, "the basic ones and the birth");
+    assert_eq!(u32_at(32), 0xfff, "the basic fields and the birth");
     assert_eq!([48, 52, 56].map(u32_at), [attr.nlink, attr.uid, attr.gid]);
     assert_eq!(reply.payload[60..62], 0o020_640_u16.to_ne_bytes());
     assert_eq!([64, 72, 80].map(u64_at), [DIRECTORY.0, 12_345, 32]);
@@ -89,17 +89,17 @@ fn the_time_of_birth_is_told_to_whoever_asks_for_it() {
 }
 
 #[test]
-fn in_a_directory_that_is_gone_there_is_no_name() {
-    let mut rig = Rig::new();
+fn a_removed_directory_has_no_names() {
+    let mut harness = Harness::new();
     for (opcode, args, status) in [
         (Opcode::Lookup, &b"a\0"[..], Status::NotFound),
         (Opcode::Unlink, b"a\0", Status::NotFound),
         (Opcode::Getattr, b"", Status::Stale),
     ] {
-        rig.ask(opcode, 7, DIRECTORY, args);
-        let asked = rig.take();
-        rig.fail(&asked, Status::Stale);
-        assert_eq!(rig.status(), status, "{opcode:?}");
+        harness.kernel_request(opcode, 7, DIRECTORY, args);
+        let received = harness.take();
+        harness.fail(&received, Status::Stale);
+        assert_eq!(harness.status(), status, "{opcode:?}");
     }
 }
 
@@ -118,8 +118,8 @@ fn names_become_entries() {
     let reply = exchange(Opcode::Mkdir, &args, Op::Mkdir, &wanted, &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 
-    let ask = Symlink { caller, parent, name: name(b"s"), target: Bytes(b"../t") };
-    let reply = exchange(Opcode::Symlink, b"s\0../t\0", Op::Symlink, &ask.to_bytes(), &body);
+    let request = Symlink { caller, parent, name: name(b"s"), target: Bytes(b"../t") };
+    let reply = exchange(Opcode::Symlink, b"s\0../t\0", Op::Symlink, &request.to_bytes(), &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 
     let wanted = Link { caller, inode: FILE, parent, name: name(b"l") }.to_bytes();
@@ -149,7 +149,7 @@ fn names_become_entries() {
 }
 
 #[test]
-fn names_go_and_move() {
+fn names_are_removed_and_moved() {
     let (caller, parent) = (caller(), DIRECTORY);
     let wanted = wire::Unlink { caller, parent, name: name(b"a") }.to_bytes();
     let reply = exchange(Opcode::Unlink, b"a\0", Op::Unlink, &wanted, &[]);
@@ -190,8 +190,8 @@ fn attributes_and_links_are_read() {
     let reply = exchange(Opcode::Readlink, &[], Op::Readlink, &wanted, &body);
     assert_eq!(reply, ok(7, b"/else/where".to_vec()));
 
-    let ask = Access { caller: caller(), inode: DIRECTORY, mask: 3 }.to_bytes();
-    let reply = exchange(Opcode::Access, &u32s(&[3, 0]), Op::Access, &ask, &[]);
+    let request = Access { caller: caller(), inode: DIRECTORY, mask: 3 }.to_bytes();
+    let reply = exchange(Opcode::Access, &u32s(&[3, 0]), Op::Access, &request, &[]);
     assert_eq!(reply, ok(7, vec![]));
 
     let space = Space {
@@ -218,7 +218,7 @@ fn setattr_args(valid: u32, size_bytes: u64, mode: u32) -> Vec<u8> {
 }
 
 #[test]
-fn setattr_sets_what_is_named() {
+fn setattr_sets_the_named_attributes() {
     let file = attr(FILE, FileKind::File);
     let body = Entry { attr: file }.to_bytes();
     let nothing = Setattr {
@@ -248,163 +248,167 @@ fn setattr_sets_what_is_named() {
     }
     let wanted = Getattr { inode: DIRECTORY }.to_bytes();
     let reply = exchange(Opcode::Setattr, &setattr_args(64, 0, 0), Op::Getattr, &wanted, &body);
-    assert_eq!(reply, ok(7, attr_out_bytes(&file)), "nothing to set");
+    assert_eq!(reply, ok(7, attr_out_bytes(&file)), "no attribute is named");
 }
 
 #[test]
 fn setattr_sets_the_size_first_and_then_the_rest() {
     let file = attr(FILE, FileKind::File);
-    let mut rig = Rig::new();
-    rig.ask(Opcode::Setattr, 7, FILE, &setattr_args(8 | 64 | 1, 99, 0o600));
-    let truncate = rig.take();
+    let mut harness = Harness::new();
+    harness.kernel_request(Opcode::Setattr, 7, FILE, &setattr_args(8 | 64 | 1, 99, 0o600));
+    let truncate = harness.take();
     let wanted = Truncate { inode: FILE, size_bytes: 99 }.to_bytes();
     assert_eq!((truncate.head.op, &truncate.body), (Op::Truncate, &wanted));
-    rig.answer(&truncate, &[]);
-    let getattr = rig.take();
-    rig.answer(&getattr, &Entry { attr: file }.to_bytes());
-    assert!(rig.replied.is_empty());
-    let setattr = rig.take();
+    harness.answer(&truncate, &[]);
+    let getattr = harness.take();
+    harness.answer(&getattr, &Entry { attr: file }.to_bytes());
+    assert!(harness.replies.is_empty());
+    let setattr = harness.take();
     assert_eq!(Setattr::decode_all(&setattr.body).unwrap().mode, Some(0o600));
-    rig.answer(&setattr, &Entry { attr: file }.to_bytes());
-    assert_eq!(rig.reply(), ok(7, attr_out_bytes(&file)));
+    harness.answer(&setattr, &Entry { attr: file }.to_bytes());
+    assert_eq!(harness.reply(), ok(7, attr_out_bytes(&file)));
 }
 
 #[test]
 fn a_size_that_needs_groups_is_still_set() {
     let file = attr(FILE, FileKind::File);
-    let mut rig = Rig::new();
-    rig.ask(Opcode::Setattr, 7, FILE, &setattr_args(8 | 1, 99, 0o600));
-    let open = rig.take();
+    let mut harness = Harness::new();
+    harness.kernel_request(Opcode::Setattr, 7, FILE, &setattr_args(8 | 1, 99, 0o600));
+    let open = harness.take();
     assert_eq!(open.head.op, Op::Open);
-    rig.fail(&open, Status::NeedGroups);
-    rig.groups(Some(&[5]));
+    harness.fail(&open, Status::NeedGroups);
+    harness.groups(Some(&[5]));
     let ops = [Op::Open, Op::Truncate, Op::Close, Op::Getattr, Op::Setattr];
     for op in ops {
-        let asked = rig.take();
-        assert_eq!(asked.head.op, op);
+        let received = harness.take();
+        assert_eq!(received.head.op, op);
         let body = match op {
             Op::Truncate | Op::Close => vec![],
             _ => Entry { attr: file }.to_bytes(),
         };
-        rig.answer(&asked, &body);
+        harness.answer(&received, &body);
     }
-    assert_eq!(rig.reply(), ok(7, attr_out_bytes(&file)));
+    assert_eq!(harness.reply(), ok(7, attr_out_bytes(&file)));
 }
 
 #[test]
 fn files_are_opened_read_written_and_closed() {
     let file = attr(FILE, FileKind::File);
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     // O_RDWR
-    rig.ask(Opcode::Open, 1, FILE, &u32s(&[2, 0]));
-    let asked = rig.take();
-    let open = wire::Open::decode_all(&asked.body).unwrap();
+    harness.kernel_request(Opcode::Open, 1, FILE, &u32s(&[2, 0]));
+    let received = harness.take();
+    let open = wire::Open::decode_all(&received.body).unwrap();
     assert_eq!(open.handle.open_for, OpenFor::ReadWrite);
-    rig.answer(&asked, &Entry { attr: file }.to_bytes());
-    assert_eq!(rig.reply(), ok(1, open_bytes(open.handle.id)));
+    harness.answer(&received, &Entry { attr: file }.to_bytes());
+    assert_eq!(harness.reply(), ok(1, open_bytes(open.handle.id)));
     let handle = open.handle.id;
 
     let args = [u64s(&[handle.0, 500]), u32s(&[5 << 20, 0]), u64s(&[0, 0])].concat();
-    rig.ask(Opcode::Read, 2, FILE, &args);
-    let asked = rig.take();
+    harness.kernel_request(Opcode::Read, 2, FILE, &args);
+    let received = harness.take();
     let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20, accesses: true };
-    assert_eq!(Read::decode_all(&asked.body), Ok(wanted));
+    assert_eq!(Read::decode_all(&received.body), Ok(wanted));
     let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: Some(1), mac: NO_MAC };
-    rig.send(&asked, Status::Ok, &[], Some(bulk));
-    let reply = rig.reply();
+    harness.send(&received, Status::Ok, &[], Some(bulk));
+    let reply = harness.reply();
     assert_eq!((reply.status, reply.bulk), (Status::Ok, Some(bulk)));
-    assert_eq!(rig.released, [BufId(8)]);
+    assert_eq!(harness.released, [BufId(8)]);
 
     let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: NO_MAC };
     for (flags, write_flags, append) in [(0, 0, false), (0o2000, 0, true), (0o2000, 1, false)] {
         let args = [u64s(&[handle.0, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();
         let args = with(args, &u32s(&[flags, 0]));
         let bytes = request(Opcode::Write as u32, 3, FILE, &args);
-        rig.ask_bytes(Some(3), bytes, Some(data));
-        let asked = rig.take();
-        // The kernel did not say that the writer may not keep set-id bits, but of a mapping.
+        harness.kernel_bytes(Some(3), bytes, Some(data));
+        let received = harness.take();
+        // The kernel did not forbid the writer to retain set-id bits; the second is of a mapping.
         let takes = if write_flags == 0 {
             wire::ClearPrivileges::Capability
         } else {
             wire::ClearPrivileges::Nothing
         };
         let wanted = Write { inode: FILE, file_offset: 600, append, takes };
-        assert_eq!(Write::decode_all(&asked.body), Ok(wanted));
-        assert_eq!(asked.bulk, Some(data));
+        assert_eq!(Write::decode_all(&received.body), Ok(wanted));
+        assert_eq!(received.bulk, Some(data));
         let written = Written { file_offset: 600, written_bytes: 100 };
-        rig.answer(&asked, &written.to_bytes());
-        assert_eq!(rig.reply(), ok(3, u32s(&[100, 0])));
+        harness.answer(&received, &written.to_bytes());
+        assert_eq!(harness.reply(), ok(3, u32s(&[100, 0])));
     }
-    assert_eq!(rig.released, [BufId(8)], "the kernel's data need no release");
+    assert_eq!(harness.released, [BufId(8)], "the kernel's buffer needs no release");
 
-    rig.ask(Opcode::Flush, 4, FILE, &u64s(&[handle.0, 0, 0]));
-    assert_eq!(rig.reply(), ok(4, vec![]), "closing waits for nothing");
-    rig.ask(Opcode::Release, 5, FILE, &u64s(&[handle.0, 0, 0]));
-    assert_eq!(rig.reply(), ok(5, vec![]), "answered before the server knows");
-    assert_eq!(rig.take().head.op, Op::Close);
+    harness.kernel_request(Opcode::Flush, 4, FILE, &u64s(&[handle.0, 0, 0]));
+    assert_eq!(harness.reply(), ok(4, vec![]), "close is answered at once");
+    harness.kernel_request(Opcode::Release, 5, FILE, &u64s(&[handle.0, 0, 0]));
+    assert_eq!(harness.reply(), ok(5, vec![]), "answered before the server's reply");
+    assert_eq!(harness.take().head.op, Op::Close);
 }
 
 #[test]
 fn fsync_waits_for_every_shard_of_the_file() {
     for (opcode, shard_count) in [(Opcode::Fsync, 2), (Opcode::Fsyncdir, 1)] {
-        let mut rig = Rig::new();
-        rig.ask(opcode, 4, FILE, &u64s(&[1, 0]));
+        let mut harness = Harness::new();
+        harness.kernel_request(opcode, 4, FILE, &u64s(&[1, 0]));
         for _ in 0..shard_count {
-            assert!(rig.replied.is_empty());
-            let asked = rig.take();
-            assert_eq!(asked.head.op, Op::Sync);
-            rig.answer(&asked, &[]);
+            assert!(harness.replies.is_empty());
+            let received = harness.take();
+            assert_eq!(received.head.op, Op::Sync);
+            harness.answer(&received, &[]);
         }
-        assert_eq!(rig.reply(), ok(4, vec![]));
+        assert_eq!(harness.reply(), ok(4, vec![]));
     }
 }
 
-/// A peer lane lost something of a file that another peer lane has opened.
+/// A peer lane lost a change of a file that another peer lane has opened.
 #[test]
-fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_knows_of_a_loss() {
-    let mut rig = Rig::new();
+fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_loss() {
+    let mut harness = Harness::new();
     let handle = HandleId(2 << 48 | 9);
-    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } }));
+    harness
+        .event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } }));
     for lost in [true, false] {
-        rig.ask(Opcode::Fsync, 4, FILE, &u64s(&[handle.0, 0]));
+        harness.kernel_request(Opcode::Fsync, 4, FILE, &u64s(&[handle.0, 0]));
         for _ in 0..2 {
-            let asked = rig.take();
-            rig.answer(&asked, &[]);
+            let received = harness.take();
+            harness.answer(&received, &[]);
         }
-        assert!(rig.replied.is_empty());
-        let Some((LaneId(2), Mail::IsLost { handle: of, job })) = rig.mails.pop() else { panic!() };
+        assert!(harness.replies.is_empty());
+        let Some((LaneId(2), Mail::IsLost { handle: of, job })) = harness.peer_messages.pop()
+        else {
+            panic!()
+        };
         assert_eq!(of, handle);
-        rig.event(Event::Peer(PeerEvent::Mail {
+        harness.event(Event::Peer(PeerEvent::Mail {
             from: LaneId(2),
             mail: Mail::WasLost { job, lost },
         }));
         let expected = if lost { (4, Status::Io) } else { (4, Status::Ok) };
-        let reply = rig.reply();
+        let reply = harness.reply();
         assert_eq!((reply.slot.0, reply.status), expected);
     }
 }
 
 #[test]
-fn what_a_synchronous_file_writes_is_durable_when_answered() {
-    let mut rig = Rig::new();
+fn a_write_to_a_synchronous_file_is_durable_when_answered() {
+    let mut harness = Harness::new();
     let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: NO_MAC };
     // O_DSYNC, O_SYNC, and a page of a mapping.
     for (flags, write_flags, sync) in [(0o10_000, 0, 8), (0o4_010_000, 0, 8), (0o10_000, 1, 0)] {
         let args = [u64s(&[1, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();
         let args = with(args, &u32s(&[flags, 0]));
-        rig.ask_bytes(Some(3), request(Opcode::Write as u32, 3, FILE, &args), Some(data));
-        let asked = rig.take();
-        assert_eq!(asked.head.flags, sync);
-        rig.answer(&asked, &Written { file_offset: 600, written_bytes: 100 }.to_bytes());
-        assert_eq!(rig.reply(), ok(3, u32s(&[100, 0])));
+        harness.kernel_bytes(Some(3), request(Opcode::Write as u32, 3, FILE, &args), Some(data));
+        let received = harness.take();
+        assert_eq!(received.head.flags, sync);
+        harness.answer(&received, &Written { file_offset: 600, written_bytes: 100 }.to_bytes());
+        assert_eq!(harness.reply(), ok(3, u32s(&[100, 0])));
     }
 }
 
 #[test]
-fn executing_asks_for_that_permission_alone() {
-    let mut rig = Rig::new();
-    rig.ask(Opcode::Open, 1, FILE, &u32s(&[0o40, 0]));
-    let open = rig.take();
+fn opening_for_execution_needs_only_that_permission() {
+    let mut harness = Harness::new();
+    harness.kernel_request(Opcode::Open, 1, FILE, &u32s(&[0o40, 0]));
+    let open = harness.take();
     let open = wire::Open::decode_all(&open.body).unwrap();
     assert_eq!(open.handle.open_for, OpenFor::Execute);
 }
@@ -412,65 +416,66 @@ fn executing_asks_for_that_permission_alone() {
 #[test]
 fn create_makes_and_opens() {
     let file = attr(FILE, FileKind::File);
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     // O_WRONLY | O_EXCL
     let args = with(u32s(&[0o201, 0o100_666, 0o22, 0]), b"new\0");
-    rig.ask(Opcode::Create, 7, DIRECTORY, &args);
-    let asked = rig.take();
-    let create = wire::Create::decode_all(&asked.body).unwrap();
+    harness.kernel_request(Opcode::Create, 7, DIRECTORY, &args);
+    let received = harness.take();
+    let create = wire::Create::decode_all(&received.body).unwrap();
     assert!(create.exclusive && create.handle.unwrap().open_for == OpenFor::Write);
     assert_eq!((create.mode, create.umask), (0o666, 0o22));
     assert_eq!(create.name.bytes(), b"new");
-    rig.answer(&asked, &Created { attr: file, made: true }.to_bytes());
+    harness.answer(&received, &Created { attr: file, made: true }.to_bytes());
     let payload = with(entry_bytes(&file), &open_bytes(create.handle.unwrap().id));
-    assert_eq!(rig.reply(), ok(7, payload));
+    assert_eq!(harness.reply(), ok(7, payload));
 }
 
 #[test]
-fn create_empties_a_file_that_was_there() {
+fn create_truncates_an_existing_file() {
     let file = attr(FILE, FileKind::File);
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     // O_WRONLY | O_TRUNC
     let args = with(u32s(&[0o1001, 0o100_644, 0, 0]), b"old\0");
-    rig.ask(Opcode::Create, 7, DIRECTORY, &args);
-    let asked = rig.take();
-    let create = wire::Create::decode_all(&asked.body).unwrap();
-    rig.answer(&asked, &Created { attr: file, made: false }.to_bytes());
-    let truncate = rig.take();
+    harness.kernel_request(Opcode::Create, 7, DIRECTORY, &args);
+    let received = harness.take();
+    let create = wire::Create::decode_all(&received.body).unwrap();
+    harness.answer(&received, &Created { attr: file, made: false }.to_bytes());
+    let truncate = harness.take();
     let wanted = Truncate { inode: FILE, size_bytes: 0 };
     assert_eq!(Truncate::decode_all(&truncate.body), Ok(wanted));
-    rig.answer(&truncate, &[]);
-    let getattr = rig.take();
-    rig.answer(&getattr, &Entry { attr: file }.to_bytes());
+    harness.answer(&truncate, &[]);
+    let getattr = harness.take();
+    harness.answer(&getattr, &Entry { attr: file }.to_bytes());
     let payload = with(entry_bytes(&file), &open_bytes(create.handle.unwrap().id));
-    assert_eq!(rig.reply(), ok(7, payload));
+    assert_eq!(harness.reply(), ok(7, payload));
 }
 
 #[test]
 fn extended_attributes() {
     let (caller, inode) = (caller(), DIRECTORY);
-    let ask = Setxattr { caller, inode, name: Bytes(b"user.a"), value: Bytes(b"xyz"), flags: 1 };
+    let request =
+        Setxattr { caller, inode, name: Bytes(b"user.a"), value: Bytes(b"xyz"), flags: 1 };
     let args = with(u32s(&[3, 1]), b"user.a\0xyz");
-    let reply = exchange(Opcode::Setxattr, &args, Op::Setxattr, &ask.to_bytes(), &[]);
+    let reply = exchange(Opcode::Setxattr, &args, Op::Setxattr, &request.to_bytes(), &[]);
     assert_eq!(reply, ok(7, vec![]));
 
-    let ask = Getxattr { caller, inode, name: Bytes(b"user.a") }.to_bytes();
-    let reply = exchange(Opcode::Removexattr, b"user.a\0", Op::Removexattr, &ask, &[]);
+    let request = Getxattr { caller, inode, name: Bytes(b"user.a") }.to_bytes();
+    let reply = exchange(Opcode::Removexattr, b"user.a\0", Op::Removexattr, &request, &[]);
     assert_eq!(reply, ok(7, vec![]));
 
     let body = Value { value: Bytes(b"xyz") }.to_bytes();
     let get = |buffer_bytes: u32| {
         let args = with(u32s(&[buffer_bytes, 0]), b"user.a\0");
-        exchange(Opcode::Getxattr, &args, Op::Getxattr, &ask, &body)
+        exchange(Opcode::Getxattr, &args, Op::Getxattr, &request, &body)
     };
     assert_eq!(get(0), ok(7, u32s(&[3, 0])));
     assert_eq!(get(3), ok(7, b"xyz".to_vec()));
     assert_eq!(get(2).status, Status::Range);
 
-    let ask = wire::Listxattr { caller, inode }.to_bytes();
+    let request = wire::Listxattr { caller, inode }.to_bytes();
     let body = Value { value: Bytes(b"user.a\0user.b\0") }.to_bytes();
     let list = |buffer_bytes: u32| {
-        exchange(Opcode::Listxattr, &u32s(&[buffer_bytes, 0]), Op::Listxattr, &ask, &body)
+        exchange(Opcode::Listxattr, &u32s(&[buffer_bytes, 0]), Op::Listxattr, &request, &body)
     };
     assert_eq!(list(0), ok(7, u32s(&[14, 0])));
     assert_eq!(list(100), ok(7, b"user.a\0user.b\0".to_vec()));
@@ -479,26 +484,26 @@ fn extended_attributes() {
 
 #[test]
 fn directories_are_opened_for_reading_and_closed() {
-    let mut rig = Rig::new();
-    rig.ask(Opcode::Opendir, 6, DIRECTORY, &u32s(&[0, 0]));
-    let asked = rig.take();
-    let open = wire::Open::decode_all(&asked.body).unwrap();
+    let mut harness = Harness::new();
+    harness.kernel_request(Opcode::Opendir, 6, DIRECTORY, &u32s(&[0, 0]));
+    let received = harness.take();
+    let open = wire::Open::decode_all(&received.body).unwrap();
     assert_eq!(open.handle.open_for, OpenFor::Read);
-    rig.answer(&asked, &Entry { attr: attr(DIRECTORY, FileKind::Directory) }.to_bytes());
-    assert_eq!(rig.reply(), ok(6, u64s(&[open.handle.id.0, 0])));
-    rig.ask(Opcode::Releasedir, 7, DIRECTORY, &u64s(&[open.handle.id.0, 0, 0]));
-    assert_eq!(rig.reply(), ok(7, vec![]), "answered before the server knows");
-    assert_eq!(rig.take().head.op, Op::Close);
-    rig.ask(Opcode::Opendir, 8, DIRECTORY, &u32s(&[0, 0]));
-    let asked = rig.take();
-    rig.fail(&asked, Status::Access);
-    assert_eq!(rig.status(), Status::Access);
-    rig.ask(Opcode::Destroy, 9, DIRECTORY, &[]);
-    assert_eq!(rig.reply(), ok(9, vec![]));
+    harness.answer(&received, &Entry { attr: attr(DIRECTORY, FileKind::Directory) }.to_bytes());
+    assert_eq!(harness.reply(), ok(6, u64s(&[open.handle.id.0, 0])));
+    harness.kernel_request(Opcode::Releasedir, 7, DIRECTORY, &u64s(&[open.handle.id.0, 0, 0]));
+    assert_eq!(harness.reply(), ok(7, vec![]), "answered before the server's reply");
+    assert_eq!(harness.take().head.op, Op::Close);
+    harness.kernel_request(Opcode::Opendir, 8, DIRECTORY, &u32s(&[0, 0]));
+    let received = harness.take();
+    harness.fail(&received, Status::Access);
+    assert_eq!(harness.status(), Status::Access);
+    harness.kernel_request(Opcode::Destroy, 9, DIRECTORY, &[]);
+    assert_eq!(harness.reply(), ok(9, vec![]));
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_here() {
+fn invalid_requests_are_refused_by_the_lane() {
     let cases: [(Opcode, Vec<u8>, Status); 12] = [
         (Opcode::Lookup, b"..\0".to_vec(), Status::Invalid),
         (Opcode::Lookup, b"no end".to_vec(), Status::Invalid),
@@ -514,32 +519,32 @@ fn what_makes_no_sense_is_refused_here() {
         (Opcode::Getattr, vec![], Status::Ok),
     ];
     for (opcode, args, status) in cases {
-        let mut rig = Rig::new();
-        rig.ask(opcode, 7, FILE, &args);
+        let mut harness = Harness::new();
+        harness.kernel_request(opcode, 7, FILE, &args);
         if status == Status::Ok {
-            assert_eq!(rig.asked.len(), 1, "GETATTR needs no arguments of ours");
+            assert_eq!(harness.requests.len(), 1, "GETATTR needs no arguments");
             continue;
         }
-        assert_eq!(rig.status(), status, "{opcode:?}");
-        assert!(rig.asked.is_empty());
+        assert_eq!(harness.status(), status, "{opcode:?}");
+        assert!(harness.requests.is_empty());
     }
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     // BMAP, IOCTL, POLL, COPY_FILE_RANGE_64, nonsense.
     for opcode in [37, 39, 40, 53, 0, 9999] {
-        rig.ask_bytes(Some(7), request(opcode, 7, FILE, &[0; 64]), None);
-        assert_eq!(rig.status(), Status::NotImplemented);
+        harness.kernel_bytes(Some(7), request(opcode, 7, FILE, &[0; 64]), None);
+        assert_eq!(harness.status(), Status::NotImplemented);
     }
-    rig.ask_bytes(Some(7), vec![1, 2, 3], None);
-    assert_eq!(rig.status(), Status::Invalid, "shorter than a header");
+    harness.kernel_bytes(Some(7), vec![1, 2, 3], None);
+    assert_eq!(harness.status(), Status::Invalid, "shorter than a header");
 }
 
 #[test]
-fn errors_of_our_own_are_no_errno() {
-    let mut rig = Rig::new();
-    rig.ask(Opcode::Getattr, 7, FILE, &[]);
+fn statuses_of_our_own_are_no_errno() {
+    let mut harness = Harness::new();
+    harness.kernel_request(Opcode::Getattr, 7, FILE, &[]);
     for _ in 0..=8 {
-        let asked = rig.take();
-        rig.fail(&asked, Status::WrongLane);
+        let received = harness.take();
+        harness.fail(&received, Status::WrongLane);
     }
-    assert_eq!(rig.status(), Status::Io);
+    assert_eq!(harness.status(), Status::Io);
 }

@@ -1,7 +1,7 @@
-//! What is asked of a file's contents beside reading and writing.
+//! fallocate, lseek, copy_file_range, syncfs.
 
 use super::FILE;
-use super::rig::{Asked, Replied, Rig, request, u32s, u64s};
+use super::harness::{Harness, KernelReply, ReceivedRequest, request, u32s, u64s};
 use crate::abi::Opcode;
 use alloc::vec::Vec;
 use interface::{BufId, Bulk, KernelSlot, NO_MAC};
@@ -9,12 +9,12 @@ use wire::{Allocate, Allocation, InodeNo, Op, Read, Seek, Sought, Status, Wire, 
 
 const OTHER: InodeNo = InodeNo(FILE.0 + 1);
 
-fn ok(slot: u32, payload: Vec<u8>) -> Replied {
-    Replied { slot: KernelSlot(slot), status: Status::Ok, payload, bulk: None }
+fn ok(slot: u32, payload: Vec<u8>) -> KernelReply {
+    KernelReply { slot: KernelSlot(slot), status: Status::Ok, payload, bulk: None }
 }
 
-fn ask(rig: &mut Rig, opcode: Opcode, args: &[u8]) {
-    rig.ask_bytes(Some(7), request(opcode as u32, 7, FILE, args), None);
+fn send_request(harness: &mut Harness, opcode: Opcode, args: &[u8]) {
+    harness.kernel_bytes(Some(7), request(opcode as u32, 7, FILE, args), None);
 }
 
 fn fallocate_args(offset: u64, length: u64, mode: u32) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn fallocate_args(offset: u64, length: u64, mode: u32) -> Vec<u8> {
 }
 
 #[test]
-fn ranges_are_allocated_as_the_mode_says() {
+fn ranges_are_allocated_according_to_the_mode() {
     let (inode, file_offset, range_bytes) = (FILE, 5, 7);
     for (mode, allocation, keep_size) in [
         (0, Allocation::Reserve, false),
@@ -31,79 +31,90 @@ fn ranges_are_allocated_as_the_mode_says() {
         (16, Allocation::Zero, false),
         (17, Allocation::Zero, true),
     ] {
-        let mut rig = Rig::new();
-        ask(&mut rig, Opcode::Fallocate, &fallocate_args(5, 7, mode));
-        let asked = rig.take();
+        let mut harness = Harness::new();
+        send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, mode));
+        let received = harness.take();
         let takes = wire::ClearPrivileges::All;
         let wanted = Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
-        assert_eq!(asked.head.op, Op::Allocate);
-        assert_eq!(Allocate::decode_all(&asked.body), Ok(wanted));
-        rig.answer(&asked, &[]);
-        assert_eq!(rig.reply(), ok(7, Vec::new()));
+        assert_eq!(received.head.op, Op::Allocate);
+        assert_eq!(Allocate::decode_all(&received.body), Ok(wanted));
+        harness.answer(&received, &[]);
+        assert_eq!(harness.reply(), ok(7, Vec::new()));
     }
-    // Alone, or what moves bytes.
+    // Without KEEP_SIZE, or modes that move bytes.
     for mode in [2, 8, 9, 18, 19, 32, 64, 128] {
-        let mut rig = Rig::new();
-        ask(&mut rig, Opcode::Fallocate, &fallocate_args(5, 7, mode));
-        assert_eq!(rig.status(), Status::NotSupported, "{mode}");
+        let mut harness = Harness::new();
+        send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, mode));
+        assert_eq!(harness.status(), Status::NotSupported, "{mode}");
     }
 }
 
 #[test]
-fn an_allocation_takes_set_id_bits_away_first() {
+fn an_allocation_clears_set_id_bits_first() {
     // A handle of a file that was opened with set-id bits.
     let args = [u64s(&[9 | 1 << 63, 5, 7]), u32s(&[0, 0])].concat();
-    let mut rig = Rig::new();
-    ask(&mut rig, Opcode::Fallocate, &args);
-    let asked = rig.take();
-    assert_eq!(asked.head.op, Op::Setattr);
-    let setattr = wire::Setattr::decode_all(&asked.body).unwrap();
+    let mut harness = Harness::new();
+    send_request(&mut harness, Opcode::Fallocate, &args);
+    let received = harness.take();
+    assert_eq!(received.head.op, Op::Setattr);
+    let setattr = wire::Setattr::decode_all(&received.body).unwrap();
     assert_eq!((setattr.inode, setattr.revoke), (FILE, wire::ClearPrivileges::All));
-    rig.answer(&asked, &wire::Entry { attr: super::attr(FILE, wire::FileKind::File) }.to_bytes());
-    assert_eq!(rig.take().head.op, Op::Allocate);
+    harness.answer(
+        &received,
+        &wire::Entry { attr: super::attr(FILE, wire::FileKind::File) }.to_bytes(),
+    );
+    assert_eq!(harness.take().head.op, Op::Allocate);
 }
 
-/// What was refused because the file gives something is asked for again when that is gone.
-fn refused_once(rig: &mut Rig, inode: wire::InodeNo, refused: &Asked) -> Asked {
-    rig.fail(refused, Status::NeedClearPrivileges);
-    let asked = rig.take();
-    assert_eq!(asked.head.op, Op::Setattr);
-    let setattr = wire::Setattr::decode_all(&asked.body).unwrap();
+/// The server refuses a change because the file has privileges; it is sent again after they are
+/// cleared.
+fn refused_once(
+    harness: &mut Harness,
+    inode: wire::InodeNo,
+    refused: &ReceivedRequest,
+) -> ReceivedRequest {
+    harness.fail(refused, Status::NeedClearPrivileges);
+    let received = harness.take();
+    assert_eq!(received.head.op, Op::Setattr);
+    let setattr = wire::Setattr::decode_all(&received.body).unwrap();
     assert_eq!((setattr.inode, setattr.revoke), (inode, wire::ClearPrivileges::All));
-    rig.answer(&asked, &wire::Entry { attr: super::attr(inode, wire::FileKind::File) }.to_bytes());
-    rig.take()
+    harness.answer(
+        &received,
+        &wire::Entry { attr: super::attr(inode, wire::FileKind::File) }.to_bytes(),
+    );
+    harness.take()
 }
 
 #[test]
-fn what_is_refused_takes_set_id_bits_away_and_comes_again() {
-    let mut rig = Rig::new();
-    ask(&mut rig, Opcode::Fallocate, &fallocate_args(5, 7, 0));
-    let asked = rig.take();
-    let again = refused_once(&mut rig, FILE, &asked);
+fn a_refused_change_clears_set_id_bits_and_is_sent_again() {
+    let mut harness = Harness::new();
+    send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, 0));
+    let received = harness.take();
+    let again = refused_once(&mut harness, FILE, &received);
     assert_eq!(Allocate::decode_all(&again.body).unwrap().takes, wire::ClearPrivileges::Nothing);
-    rig.answer(&again, &[]);
-    assert_eq!(rig.reply(), ok(7, Vec::new()));
+    harness.answer(&again, &[]);
+    assert_eq!(harness.reply(), ok(7, Vec::new()));
 
-    let mut rig = Rig::new();
-    let read = copy(&mut rig, 100);
-    rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
-    let write = rig.take();
-    let read = refused_once(&mut rig, OTHER, &write);
-    assert_eq!((read.head.op, &rig.released[..]), (Op::Read, &[BufId(8)][..]));
-    rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
-    let write = rig.take();
+    let mut harness = Harness::new();
+    let read = copy(&mut harness, 100);
+    harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
+    let write = harness.take();
+    let read = refused_once(&mut harness, OTHER, &write);
+    assert_eq!((read.head.op, &harness.released[..]), (Op::Read, &[BufId(8)][..]));
+    harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
+    let write = harness.take();
     assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::ClearPrivileges::Nothing);
-    rig.answer(&write, &Written { file_offset: 70, written_bytes: 100 }.to_bytes());
-    assert_eq!(rig.reply(), ok(7, u32s(&[100, 0])));
+    harness.answer(&write, &Written { file_offset: 70, written_bytes: 100 }.to_bytes());
+    assert_eq!(harness.reply(), ok(7, u32s(&[100, 0])));
 
     // `fuse_write_in` with FUSE_WRITE_KILL_SUIDGID.
     let args = [u64s(&[9, 600]), u32s(&[100, 4]), u64s(&[0]), u32s(&[0, 0])].concat();
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let data = bulk(Some(2));
-    rig.ask_bytes(Some(3), request(Opcode::Write as u32, 7, FILE, &args), Some(data));
-    let write = rig.take();
+    harness.kernel_bytes(Some(3), request(Opcode::Write as u32, 7, FILE, &args), Some(data));
+    let write = harness.take();
     assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::ClearPrivileges::All);
-    let again = refused_once(&mut rig, FILE, &write);
+    let again = refused_once(&mut harness, FILE, &write);
     let wanted = Write {
         inode: FILE,
         file_offset: 600,
@@ -114,28 +125,28 @@ fn what_is_refused_takes_set_id_bits_away_and_comes_again() {
 }
 
 #[test]
-fn places_are_looked_for() {
+fn data_and_holes_are_looked_for() {
     for (whence, hole) in [(3, false), (4, true)] {
-        let mut rig = Rig::new();
-        ask(&mut rig, Opcode::Lseek, &[u64s(&[9, 5]), u32s(&[whence, 0])].concat());
-        let asked = rig.take();
+        let mut harness = Harness::new();
+        send_request(&mut harness, Opcode::Lseek, &[u64s(&[9, 5]), u32s(&[whence, 0])].concat());
+        let received = harness.take();
         let wanted = Seek { inode: FILE, file_offset: 5, hole };
-        assert_eq!(Seek::decode_all(&asked.body), Ok(wanted));
-        rig.answer(&asked, &Sought { file_offset: 4096 }.to_bytes());
-        assert_eq!(rig.reply(), ok(7, u64s(&[4096])));
+        assert_eq!(Seek::decode_all(&received.body), Ok(wanted));
+        harness.answer(&received, &Sought { file_offset: 4096 }.to_bytes());
+        assert_eq!(harness.reply(), ok(7, u64s(&[4096])));
     }
-    let mut rig = Rig::new();
-    ask(&mut rig, Opcode::Lseek, &[u64s(&[9, 5]), u32s(&[2, 0])].concat());
-    assert_eq!(rig.status(), Status::Invalid, "the kernel's own");
+    let mut harness = Harness::new();
+    send_request(&mut harness, Opcode::Lseek, &[u64s(&[9, 5]), u32s(&[2, 0])].concat());
+    assert_eq!(harness.status(), Status::Invalid, "the kernel implements it");
 }
 
-fn copy(rig: &mut Rig, length: u64) -> Asked {
-    ask(rig, Opcode::CopyFileRange, &u64s(&[9, 50, OTHER.0, 10, 70, length, 0]));
-    let asked = rig.take();
+fn copy(harness: &mut Harness, length: u64) -> ReceivedRequest {
+    send_request(harness, Opcode::CopyFileRange, &u64s(&[9, 50, OTHER.0, 10, 70, length, 0]));
+    let received = harness.take();
     let read_bytes = u32::try_from(length.min(1 << 20)).unwrap();
     let wanted = Read { inode: FILE, file_offset: 50, read_bytes, accesses: true };
-    assert_eq!((asked.head.op, Read::decode_all(&asked.body)), (Op::Read, Ok(wanted)));
-    asked
+    assert_eq!((received.head.op, Read::decode_all(&received.body)), (Op::Read, Ok(wanted)));
+    received
 }
 
 fn bulk(crc32c: Option<u32>) -> Bulk {
@@ -144,56 +155,56 @@ fn bulk(crc32c: Option<u32>) -> Bulk {
 
 #[test]
 fn a_copy_reads_and_writes() {
-    let mut rig = Rig::new();
-    let read = copy(&mut rig, 1 << 40);
-    rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
-    let write = rig.take();
+    let mut harness = Harness::new();
+    let read = copy(&mut harness, 1 << 40);
+    harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
+    let write = harness.take();
     let takes = wire::ClearPrivileges::All;
     let wanted = Write { inode: OTHER, file_offset: 70, append: false, takes };
     assert_eq!(Write::decode_all(&write.body), Ok(wanted));
     assert_eq!(write.bulk, Some(bulk(Some(77))));
-    assert!(rig.released.is_empty(), "it may have to be sent again");
-    rig.answer(&write, &Written { file_offset: 70, written_bytes: 100 }.to_bytes());
-    assert_eq!(rig.reply(), ok(7, u32s(&[100, 0])));
-    assert_eq!(rig.released, [BufId(8)]);
+    assert!(harness.released.is_empty(), "the write may have to be sent again");
+    harness.answer(&write, &Written { file_offset: 70, written_bytes: 100 }.to_bytes());
+    assert_eq!(harness.reply(), ok(7, u32s(&[100, 0])));
+    assert_eq!(harness.released, [BufId(8)]);
 }
 
 #[test]
-fn a_copy_that_fails_gives_its_bytes_back() {
-    let mut rig = Rig::new();
-    let read = copy(&mut rig, 100);
-    rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
-    let write = rig.take();
-    rig.fail(&write, Status::NoSpace);
-    assert_eq!(rig.status(), Status::NoSpace);
-    assert_eq!(rig.released, [BufId(8)]);
+fn a_copy_that_fails_releases_its_bytes() {
+    let mut harness = Harness::new();
+    let read = copy(&mut harness, 100);
+    harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
+    let write = harness.take();
+    harness.fail(&write, Status::NoSpace);
+    assert_eq!(harness.status(), Status::NoSpace);
+    assert_eq!(harness.released, [BufId(8)]);
 
-    let mut rig = Rig::new();
-    let read = copy(&mut rig, 100);
-    rig.send(&read, Status::Ok, &[], Some(bulk(None)));
-    assert_eq!(rig.take().head.op, Op::Write, "who sends it sums it");
+    let mut harness = Harness::new();
+    let read = copy(&mut harness, 100);
+    harness.send(&read, Status::Ok, &[], Some(bulk(None)));
+    assert_eq!(harness.take().head.op, Op::Write, "the runtime adds the checksum");
 
-    let mut rig = Rig::new();
-    let read = copy(&mut rig, 100);
-    rig.answer(&read, &[]);
-    assert_eq!(rig.reply(), ok(7, u32s(&[0, 0])), "behind the end");
+    let mut harness = Harness::new();
+    let read = copy(&mut harness, 100);
+    harness.answer(&read, &[]);
+    assert_eq!(harness.reply(), ok(7, u32s(&[0, 0])), "behind the end");
 }
 
 #[test]
-fn all_of_a_mount_is_durable_when_every_shard_says_so() {
-    let mut rig = Rig::new();
-    ask(&mut rig, Opcode::Getattr, &[]);
-    let getattr = rig.take();
-    rig.fail(&getattr, Status::NotFound);
-    assert_eq!(rig.status(), Status::NotFound);
-    ask(&mut rig, Opcode::Syncfs, &u64s(&[0]));
-    let shard_count = rig.asked.len();
+fn syncfs_waits_for_every_shard() {
+    let mut harness = Harness::new();
+    send_request(&mut harness, Opcode::Getattr, &[]);
+    let getattr = harness.take();
+    harness.fail(&getattr, Status::NotFound);
+    assert_eq!(harness.status(), Status::NotFound);
+    send_request(&mut harness, Opcode::Syncfs, &u64s(&[0]));
+    let shard_count = harness.requests.len();
     assert!(shard_count > 1, "{shard_count} shards");
     for _ in 0..shard_count {
-        assert!(rig.replied.is_empty());
-        let sync = rig.take();
+        assert!(harness.replies.is_empty());
+        let sync = harness.take();
         assert_eq!(sync.head.op, Op::Sync);
-        rig.answer(&sync, &[]);
+        harness.answer(&sync, &[]);
     }
-    assert_eq!(rig.reply(), ok(7, Vec::new()));
+    assert_eq!(harness.reply(), ok(7, Vec::new()));
 }

@@ -1,4 +1,4 @@
-//! Our numbers against the system's `linux/fuse.h`, asked by a small C program.
+//! Our constants against the system's `linux/fuse.h`, printed by a small C program.
 
 use super::std::process::Command;
 use super::std::{env, fs, process};
@@ -14,7 +14,7 @@ use wire::RenameHow;
 const NEEDED: &str = "this test needs a C compiler and the kernel's headers: \
                       apt-get install gcc libc6-dev linux-libc-dev";
 
-/// Structs and where the decoder and the encoder believe their fields.
+/// Structs and the offsets of their fields in decoder and encoder.
 const LAYOUT: &[(&str, usize)] = &[
     ("sizeof(struct fuse_in_header)", size::IN_HEADER),
     ("offsetof(struct fuse_in_header, opcode)", 4),
@@ -124,7 +124,7 @@ const LAYOUT: &[(&str, usize)] = &[
     ("offsetof(struct fuse_interrupt_in, unique)", 0),
 ];
 
-/// Numbers of every header.
+/// Constants of every version of the header.
 const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_KERNEL_VERSION", MAJOR as u64),
     ("FUSE_ROOT_ID", wire::InodeNo::ROOT.0),
@@ -217,7 +217,7 @@ const NEWER: &[(&str, u64)] = &[
 ];
 
 #[test]
-fn our_numbers_are_the_headers() {
+fn our_constants_are_the_headers() {
     let opcodes = NUMBERS.iter().filter(|(name, _)| name.starts_with("FUSE_")).count();
     assert!(opcodes > Opcode::ALL.len(), "every op code is in the list");
     let mut source = String::from(
@@ -247,7 +247,7 @@ fn our_numbers_are_the_headers() {
     }
 }
 
-/// Compiles and runs a C program; what it printed.
+/// Compiles and runs a C program; returns its output.
 fn run_c(source: &str) -> String {
     let folder = env::temp_dir().join(format!("lanefs-fuse-header-{}", process::id()));
     fs::create_dir_all(&folder).unwrap();

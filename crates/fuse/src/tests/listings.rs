@@ -1,9 +1,8 @@
-//! Directories: complete and in order whatever the buffer's size, with a server that serves
-//! 100,000 names.
+//! Directories of 100,000 names: complete and in order whatever the buffer's size.
 
-use super::rig::{Rig, u32s, u64s};
+use super::harness::{Harness, u32s, u64s};
 use super::std::collections::BTreeMap;
-use super::{DIRECTORY, Dice, attr};
+use super::{DIRECTORY, attr};
 use crate::abi::Opcode;
 use crate::listing::{END_POSITION, cookie_before, position_behind};
 use alloc::format;
@@ -38,28 +37,28 @@ fn records(bytes: &[u8], plus: bool) -> Vec<Record> {
         found.push(Record { node, inode, position, kind, name });
         at += (24 + name_bytes).next_multiple_of(8);
     }
-    assert_eq!(at, bytes.len(), "records end where the buffer does");
+    assert_eq!(at, bytes.len(), "records end at the end of the buffer");
     found
 }
 
-/// A directory at the server: names by cookie.
+/// The server's directory: names by cookie.
 struct Directory {
     names: BTreeMap<u64, String>,
 }
 
 impl Directory {
     fn new(count: u64) -> Self {
-        // Cookies with holes; the first is the smallest there is.
+        // Cookies with holes; the first is the smallest possible.
         let name = |n: u64| format!("{n:0width$}", width = 1 + (n % 40) as usize);
         Self { names: (0..count).map(|n| (1 + n * 3, name(n))).collect() }
     }
 
     /// The server's reply body.
-    fn list(&self, ask: &Readdir<'_>) -> Vec<u8> {
+    fn list(&self, request: &Readdir<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut count = 0;
         let mut end = true;
-        for (cookie, name) in self.names.range(ask.cookie + 1..) {
+        for (cookie, name) in self.names.range(request.cookie + 1..) {
             let inode = InodeNo((3 << 48) | cookie);
             let mut attr = attr(inode, FileKind::File);
             if cookie % 2 == 0 {
@@ -70,11 +69,11 @@ impl Directory {
                 inode,
                 kind: FileKind::File,
                 name: Name::new(name.as_bytes()).unwrap(),
-                attr: ask.attrs.then_some(attr),
+                attr: request.attrs.then_some(attr),
             };
             let before = bytes.len();
             dirent.encode(&mut Writer::new(&mut bytes));
-            if bytes.len() + 13 > ask.listing_bytes_max as usize {
+            if bytes.len() + 13 > request.listing_bytes_max as usize {
                 bytes.truncate(before);
                 end = false;
                 break;
@@ -85,34 +84,44 @@ impl Directory {
     }
 }
 
-fn read_at(rig: &mut Rig, directory: &Directory, opcode: Opcode, at: u64, size: u32) -> Vec<u8> {
+fn read_at(
+    harness: &mut Harness,
+    directory: &Directory,
+    opcode: Opcode,
+    at: u64,
+    size: u32,
+) -> Vec<u8> {
     let args = [u64s(&[0, at]), u32s(&[size, 0]), u64s(&[0, 0])].concat();
-    rig.ask(opcode, 7, DIRECTORY, &args);
+    harness.kernel_request(opcode, 7, DIRECTORY, &args);
     if at == END_POSITION {
-        // The server has said that this is the end.
-        let reply = rig.reply();
+        // The server has reported the end.
+        let reply = harness.reply();
         assert_eq!((reply.status, reply.payload.len()), (Status::Ok, 0));
         return Vec::new();
     }
-    let asked = rig.take();
-    assert_eq!(asked.head.op, Op::Readdir);
-    let ask = Readdir::decode_all(&asked.body).unwrap();
-    assert!(ask.listing_bytes_max >= 512 && ask.listing_bytes_max <= 131_072);
-    let body = directory.list(&ask);
-    rig.answer(&asked, &body);
-    let reply = rig.reply();
+    let received = harness.take();
+    assert_eq!(received.head.op, Op::Readdir);
+    let request = Readdir::decode_all(&received.body).unwrap();
+    assert!(request.listing_bytes_max >= 512 && request.listing_bytes_max <= 131_072);
+    let body = directory.list(&request);
+    harness.answer(&received, &body);
+    let reply = harness.reply();
     assert_eq!(reply.status, Status::Ok);
     assert!(reply.payload.len() <= size as usize);
     reply.payload
 }
 
-fn read_all(directory: &Directory, opcode: Opcode, size: impl Fn(&mut Dice) -> u32) -> Vec<Record> {
-    let mut rig = Rig::new();
-    let mut dice = Dice(77);
+fn read_all(
+    directory: &Directory,
+    opcode: Opcode,
+    size: impl Fn(&mut fastrand::Rng) -> u32,
+) -> Vec<Record> {
+    let mut harness = Harness::new();
+    let mut rng = fastrand::Rng::with_seed(77);
     let mut all: Vec<Record> = Vec::new();
     loop {
         let at = all.last().map_or(0, |record| record.position);
-        let bytes = read_at(&mut rig, directory, opcode, at, size(&mut dice));
+        let bytes = read_at(&mut harness, directory, opcode, at, size(&mut rng));
         let some = records(&bytes, opcode == Opcode::Readdirplus);
         if some.is_empty() {
             return all;
@@ -130,7 +139,7 @@ fn check(directory: &Directory, all: &[Record]) {
 }
 
 #[test]
-fn a_hundred_thousand_names_come_complete() {
+fn a_hundred_thousand_names_are_listed_completely() {
     let directory = Directory::new(100_000);
     check(&directory, &read_all(&directory, Opcode::Readdir, |_| 32_768));
     check(&directory, &read_all(&directory, Opcode::Readdirplus, |_| 1 << 20));
@@ -140,13 +149,13 @@ fn a_hundred_thousand_names_come_complete() {
 fn buffers_of_any_size_give_the_same_listing() {
     let directory = Directory::new(500);
     for opcode in [Opcode::Readdir, Opcode::Readdirplus] {
-        let all = read_all(&directory, opcode, |dice| 208 + dice.roll(3_000) as u32);
+        let all = read_all(&directory, opcode, |rng| 208 + rng.u64(..3_000) as u32);
         check(&directory, &all);
     }
 }
 
 #[test]
-fn positions_are_those_of_one_entry_whatever_its_cookie() {
+fn positions_are_unique_whatever_the_cookie() {
     let close = END_POSITION - 4..END_POSITION + 4;
     for cookie in (1..5).chain(close).chain([u64::MAX / 2]) {
         let position = position_behind(cookie);
@@ -166,22 +175,22 @@ fn an_empty_directory_has_its_dots() {
 }
 
 #[test]
-fn a_listing_goes_on_although_names_came_and_went() {
+fn a_listing_continues_although_names_are_created_and_removed() {
     let mut directory = Directory::new(50);
-    let mut rig = Rig::new();
-    let first = records(&read_at(&mut rig, &directory, Opcode::Readdir, 0, 600), false);
+    let mut harness = Harness::new();
+    let first = records(&read_at(&mut harness, &directory, Opcode::Readdir, 0, 600), false);
     let last = first.last().unwrap();
-    // The name it stopped at goes, one comes before and one behind.
+    // The name it stopped at is removed; one is created before it and one behind.
     directory.names.remove(&(last.position - 2));
     directory.names.insert(2, "before".to_string());
     directory.names.insert(last.position - 1, "behind".to_string());
     let at = last.position;
-    let next = records(&read_at(&mut rig, &directory, Opcode::Readdir, at, 600), false);
+    let next = records(&read_at(&mut harness, &directory, Opcode::Readdir, at, 600), false);
     assert_eq!(next[0].name, "behind");
 }
 
 #[test]
-fn attributes_are_left_out_where_the_size_is_elsewhere() {
+fn attributes_are_left_out_where_the_data_shard_has_the_size() {
     let directory = Directory::new(4);
     let all = read_all(&directory, Opcode::Readdirplus, |_| 8192);
     let nodes: Vec<_> = all.iter().map(|record| record.node.unwrap()).collect();
@@ -193,10 +202,15 @@ fn attributes_are_left_out_where_the_size_is_elsewhere() {
 #[test]
 fn a_buffer_too_small_for_one_name_is_an_error() {
     let directory = Directory::new(4);
-    let mut rig = Rig::new();
-    rig.ask(Opcode::Readdir, 7, DIRECTORY, &[u64s(&[0, 0]), u32s(&[16, 0])].concat());
-    let asked = rig.take();
-    let body = directory.list(&Readdir::decode_all(&asked.body).unwrap());
-    rig.answer(&asked, &body);
-    assert_eq!(rig.status(), Status::Invalid, "an empty answer would mean the end");
+    let mut harness = Harness::new();
+    harness.kernel_request(
+        Opcode::Readdir,
+        7,
+        DIRECTORY,
+        &[u64s(&[0, 0]), u32s(&[16, 0])].concat(),
+    );
+    let received = harness.take();
+    let body = directory.list(&Readdir::decode_all(&received.body).unwrap());
+    harness.answer(&received, &body);
+    assert_eq!(harness.status(), Status::Invalid, "an empty answer would mean the end");
 }

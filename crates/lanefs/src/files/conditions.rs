@@ -12,7 +12,8 @@ use crate::args::{self, Expression, FindKind, What};
 use crate::exit::{Code, Exit};
 use anyhow::Result;
 use library::{
-    Attr, FileKind, InodeNo, Kinds, Pattern, Predicate, Search, Status, Timestamp, Verdict, Wanted,
+    Attr, FileKind, InodeNo, Kinds, Pattern, Predicate, Search, SearchOptions, Status, Timestamp,
+    Verdict,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -173,7 +174,8 @@ fn is_empty(session: &mut Session, entry: &Entry<'_>) -> Result<bool> {
     match entry.kind {
         FileKind::File => Ok(entry.attr.is_some_and(|attr| attr.size_bytes == 0)),
         FileKind::Directory => {
-            let wanted = Wanted { predicate: Predicate::ANY, attrs: false, directories: false };
+            let wanted =
+                SearchOptions { predicate: Predicate::ANY, attrs: false, directories: false };
             let mut search = Search::new(entry.inode, &entry.url.path);
             loop {
                 let asked = session.volume(entry.url)?.search(&mut search, &wanted);

@@ -12,7 +12,7 @@ use crate::address::Url;
 use crate::args;
 use crate::out;
 use anyhow::Result;
-use library::{Attr, FileKind, Fit, FoundEntry, Search, Status, Wanted};
+use library::{Attr, FileKind, Fit, FoundEntry, Search, SearchOptions, Status};
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -109,7 +109,7 @@ impl Finder<'_> {
 
     /// Asks for the next piece; false: the level is at its end.
     fn more(&mut self, level: &mut Level, depth: usize) -> Result<bool> {
-        let wanted = Wanted {
+        let wanted = SearchOptions {
             predicate: self.asked.predicate,
             attrs: self.args.json.json || self.asked.asks_attrs(),
             directories: self.goes_below(depth + 1),

@@ -7,7 +7,7 @@
 
 use super::{folder_of, of_store, read_or_make};
 use anyhow::{Context as _, Result};
-use library::Stamp;
+use library::FileStamp;
 use ring::Waker;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -49,7 +49,7 @@ pub(crate) struct Kept {
     path: PathBuf,
     secrets: Secrets,
     /// Of the file, when it was last looked at.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     /// With a shared lock.
     file: File,
     changes: Option<OwnedFd>,
@@ -66,7 +66,7 @@ impl Kept {
         read_or_make(&path)?;
         // From here on nothing is missed.
         let changes = watch(&path);
-        let stamp = Stamp::of(&path);
+        let stamp = FileStamp::of(&path);
         let (file, secrets) = read_locked(&path)?;
         Ok(Self { path, secrets, stamp, file, changes, fault: String::new(), poke })
     }
@@ -103,7 +103,7 @@ impl Kept {
     }
 
     fn look(&mut self, lanes: &[Waker], asked: bool) {
-        let stamp = Stamp::of(&self.path);
+        let stamp = FileStamp::of(&self.path);
         if stamp == self.stamp && !asked {
             return;
         }

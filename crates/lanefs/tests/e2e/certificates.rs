@@ -311,7 +311,7 @@ fn renewed_certificates_are_shown_without_a_restart() {
     kill(server.process.pid());
     drop(server);
     let _again = authority.serve_at(&stage, &address, &[]);
-    mount.process.line_with("which is waited for");
+    mount.process.line_with("calls wait");
     authority.make(&stage, &["server", "--renew"], &["server", authority.host()]);
     // Ours is renewed with the same key: the server knows us again.
     authority.make(&stage, &["client", "--renew"], &["alice"]);

@@ -109,7 +109,7 @@ fn plant(store: &Path, plant: impl FnOnce(&mut Planting)) {
     reader
         .scan(&Range::all(), |key, value| {
             rows.insert(key.to_vec(), value.to_vec());
-            Ok(store::Going::On)
+            Ok(store::ScanControl::Continue)
         })
         .unwrap();
     let mut planting = Planting { rows, changed: BTreeMap::new() };

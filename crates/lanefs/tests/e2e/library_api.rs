@@ -7,8 +7,8 @@ use futures::executor::block_on;
 use futures::future::{FutureExt as _, join_all, try_join_all};
 use library::nonblocking::Volume as Futures;
 use library::{
-    ConnectOptions, Error, FileKind, Identity, OpenFor, Piece, SetAttr, Special, Status, Volume,
-    Wanted,
+    ConnectOptions, Error, FileKind, Identity, OpenFor, Piece, SearchOptions, SetAttr, Special,
+    Status, Volume,
 };
 use rustix::process::Signal;
 use std::ffi::OsStr;
@@ -256,7 +256,7 @@ fn many_futures_run_side_by_side() {
         assert_eq!(names, 300);
         let pattern = library::Pattern::new(b"29?").unwrap();
         let predicate = library::Predicate { name: Some(pattern), ..library::Predicate::ANY };
-        let wanted = Wanted { predicate, attrs: true, directories: false };
+        let wanted = SearchOptions { predicate, attrs: true, directories: false };
         let inode = volume.stat("/here").await.unwrap().inode;
         let mut search = library::Search::new(inode, Path::new("/here"));
         let mut found = Vec::new();

@@ -1,10 +1,10 @@
-//! The thread behind a volume: it drives the session's ring and the operations that wait for it.
+//! The thread of a volume: it drives the session's ring and the operations that wait for it.
 //!
 //! ```text
-//! future ── order ─▶ channel, waker ─▶ [thread: take orders, poll what can go on, turn the ring] ─┐
+//! future ── task ──▶ channel, waker ─▶ [thread: take tasks, poll operations, turn the ring] ──────┐
 //!    ▲─────────────────────────── oneshot ────────────────────────────────────────────────────────┘
 //! ```
-//! Invariant: an order that was taken is carried to its end, whoever still waits for it.
+//! Invariant: a task that was taken runs to its end, whether or not its caller still waits.
 
 use crate::session::Session;
 use crate::{ConnectOptions, Error};
@@ -20,20 +20,21 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 
 /// The session, on its thread.
-pub(super) type Here = Rc<Session>;
+pub(super) type LocalSession = Rc<Session>;
 
-/// Something to be done there.
-type Order = Box<dyn FnOnce(Here) -> LocalBoxFuture<'static, ()> + Send>;
+/// An operation, for that thread.
+type Task = Box<dyn FnOnce(LocalSession) -> LocalBoxFuture<'static, ()> + Send>;
 
-enum Letter {
-    Do(Order),
+enum Command {
+    Run(Task),
     Leave(oneshot::Sender<Result<(), Error>>),
 }
 
-/// A volume's thread. It ends when this is dropped and nothing is under way, or after a goodbye.
+/// A volume's thread. It ends after it is dropped and no operation is in flight, or after a
+/// goodbye.
 pub(super) struct Runner {
     /// Taken to end the thread.
-    letters: Option<Sender<Letter>>,
+    commands: Option<Sender<Command>>,
     waker: Waker,
 }
 
@@ -43,53 +44,53 @@ impl Runner {
         let mailbox = Mesh::mailboxes(1).map_err(Error::Ring)?.pop();
         let mailbox = mailbox.ok_or_else(|| Error::Ring(io::Error::other("no mailbox")))?;
         let waker = mailbox.waker();
-        let (letters, inbox) = channel();
+        let (commands, inbox) = channel();
         let options = options.clone();
         let thread = thread::Builder::new().name("lanefs volume".to_owned());
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (result_sender, result) = std::sync::mpsc::sync_channel(1);
         let spawned = thread.spawn(move || match Session::new(&options, Some(mailbox)) {
             Ok(session) => {
-                let _waited_for = tell.send(Ok(()));
+                let _waited_for = result_sender.send(Ok(()));
                 serve(&Rc::new(session), &inbox);
             }
             Err(error) => {
-                let _waited_for = tell.send(Err(error));
+                let _waited_for = result_sender.send(Err(error));
             }
         });
         spawned.map_err(Error::Ring)?;
-        // Soon: it makes a ring and asks nobody.
-        told.recv().unwrap_or(Err(Error::Left))?;
-        Ok(Self { letters: Some(letters), waker })
+        // This does not wait for the server.
+        result.recv().unwrap_or(Err(Error::Left))?;
+        Ok(Self { commands: Some(commands), waker })
     }
 
-    /// Has something done there, and waits for its outcome.
-    pub(super) async fn run<T, F, O>(&self, order: F) -> Result<T, Error>
+    /// Runs an operation on the thread, and waits for its result.
+    pub(super) async fn run<T, F, O>(&self, task: F) -> Result<T, Error>
     where
-        F: FnOnce(Here) -> O + Send + 'static,
+        F: FnOnce(LocalSession) -> O + Send + 'static,
         O: Future<Output = Result<T, Error>> + 'static,
         T: Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
-        self.send(Letter::Do(Box::new(move |session| {
+        let (result_sender, result) = oneshot::channel();
+        self.send(Command::Run(Box::new(move |session| {
             Box::pin(async move {
-                // Who does not wait any more need not be told.
-                drop(tell.send(order(session).await));
+                // The caller may have given up waiting.
+                drop(result_sender.send(task(session).await));
             })
         })));
-        told.await.unwrap_or(Err(Error::Left))
+        result.await.unwrap_or(Err(Error::Left))
     }
 
     /// Ends in order.
     pub(super) async fn leave(&self) -> Result<(), Error> {
-        let (tell, told) = oneshot::channel();
-        self.send(Letter::Leave(tell));
-        told.await.unwrap_or(Err(Error::Left))
+        let (result_sender, result) = oneshot::channel();
+        self.send(Command::Leave(result_sender));
+        result.await.unwrap_or(Err(Error::Left))
     }
 
-    fn send(&self, letter: Letter) {
-        if let Some(letters) = &self.letters {
-            // Nobody takes it when the thread has ended; its sender sees that nobody answers.
-            drop(letters.send(letter));
+    fn send(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // If the thread has ended, the caller notices by the dropped sender.
+            drop(commands.send(command));
             self.waker.wake();
         }
     }
@@ -97,20 +98,20 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        self.letters = None;
+        self.commands = None;
         self.waker.wake();
     }
 }
 
-/// How a thread ends.
+/// Why the thread ends.
 enum End {
-    /// Nobody can ask for anything any more.
+    /// All clones were dropped.
     Dropped,
     Left(oneshot::Sender<Result<(), Error>>),
 }
 
-/// Until it ends: takes orders, polls what can go on, and sleeps in the ring.
-fn serve(session: &Here, inbox: &Receiver<Letter>) {
+/// The thread's loop: takes tasks, polls operations, and sleeps in the ring.
+fn serve(session: &LocalSession, inbox: &Receiver<Command>) {
     let mut pool = LocalPool::new();
     let spawner = pool.spawner();
     let running_count = Rc::new(Cell::new(0_usize));
@@ -118,30 +119,32 @@ fn serve(session: &Here, inbox: &Receiver<Letter>) {
     while end.is_none() || running_count.get() > 0 {
         while end.is_none() {
             match inbox.try_recv() {
-                Ok(Letter::Do(order)) => {
+                Ok(Command::Run(task)) => {
                     running_count.set(running_count.get() + 1);
-                    let (ran, count) = (order(Rc::clone(session)), Rc::clone(&running_count));
+                    let (ran, count) = (task(Rc::clone(session)), Rc::clone(&running_count));
                     let spawned: Result<(), SpawnError> = spawner.spawn_local(async move {
                         ran.await;
                         count.set(count.get() - 1);
                     });
                     assert!(spawned.is_ok(), "the pool is here");
                 }
-                Ok(Letter::Leave(tell)) => end = Some(End::Left(tell)),
+                Ok(Command::Leave(result_sender)) => end = Some(End::Left(result_sender)),
                 Err(TryRecvError::Disconnected) => end = Some(End::Dropped),
                 Err(TryRecvError::Empty) => break,
             }
         }
         pool.run_until_stalled();
         if (end.is_none() || running_count.get() > 0) && !session.turn() {
-            // All that ran has failed with the ring, and is told so.
+            // All operations have failed with the ring; this delivers their errors.
             pool.run_until_stalled();
             return;
         }
     }
     match end {
-        // Whoever comes later finds nobody.
-        Some(End::Left(tell)) => drop(tell.send(session.block_on(session.leave()))),
+        // A later task is dropped, and its caller notices by that.
+        Some(End::Left(result_sender)) => {
+            drop(result_sender.send(session.block_on(session.leave())))
+        }
         Some(End::Dropped) | None => session.block_on(session.leave_soon()),
     }
 }

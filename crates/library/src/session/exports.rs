@@ -1,4 +1,4 @@
-//! What can be mounted, for who administers ([`crate::Purpose::Administer`]).
+//! Exports, for administrators ([`crate::Purpose::Administer`]).
 
 use super::{Session, broken, refused};
 use crate::{Error, random};
@@ -10,27 +10,28 @@ use wire::{
     Bytes, EXPORT_PATH_BYTES_MAX, FileKind, InodeNo, Secret, SetExport, Squash, Status, Wire as _,
 };
 
-/// A directory that clients can mount, and as whom they act in it.
+/// A directory that clients can mount, and the identity of their requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
     /// Its name.
     pub name: String,
-    /// The directory's path when the export was defined. The directory is what counts: renamed, it
-    /// is exported still.
+    /// The directory's path when the export was defined. The export follows the directory when it
+    /// is renamed.
     pub path: PathBuf,
     /// The directory.
     pub root: InodeNo,
-    /// Nothing is changed through it.
+    /// It is read-only.
     pub read_only: bool,
-    /// As whom its clients act.
+    /// The identity of its clients' requests.
     pub squash: Squash,
-    /// It stands in the store. Otherwise the server was started with it, or nobody has defined it.
+    /// It is defined in the store. Otherwise an option of the server defines it, or it is the
+    /// default.
     pub stored: bool,
     id: u64,
 }
 
 impl Export {
-    /// The secret of this export alone; `store` is the store's.
+    /// The secret of this export; `store` is the store's.
     #[must_use]
     pub fn secret(&self, store: &Secret) -> Secret {
         store.of_export(self.name.as_bytes(), self.id)
@@ -44,42 +45,42 @@ pub struct NewExport<'a> {
     pub name: &'a str,
     /// The directory.
     pub path: &'a Path,
-    /// Nothing is changed through it.
+    /// It is read-only.
     pub read_only: bool,
-    /// As whom its clients act.
+    /// The identity of its clients' requests.
     pub squash: Squash,
-    /// One of this name is replaced.
+    /// An existing export with this name is replaced.
     pub replace: bool,
 }
 
-/// What became of an export that was to go.
+/// The result of removing an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Removed {
-    /// It is none any more.
-    Gone,
-    /// There was none.
+pub enum Removal {
+    /// It was removed.
+    Done,
+    /// There was no such export.
     Unknown,
 }
 
 impl Session {
-    /// All that can be mounted, in the order of names.
+    /// All exports, in the order of names.
     ///
     /// # Errors
     /// [`Error::Op`] with `NotPermitted` when this volume does not administer.
     pub(crate) async fn exports(&self) -> Result<Vec<Export>, Error> {
         let root = Path::new("/");
-        let reply = self.ask("exports", root, &Call::Exports).await?;
+        let reply = self.call("exports", root, &Call::Exports).await?;
         let Answer::Exports(_) = reply.answer else { return Err(broken("exports", root)) };
-        let told = wire::Exports::decode_all(&reply.small);
-        let told = told.map_err(|_| broken("exports", root))?;
-        Ok(told.rows.iter().map(|row| export_of(&row)).collect())
+        let decoded = wire::Exports::decode_all(&reply.small);
+        let decoded = decoded.map_err(|_| broken("exports", root))?;
+        Ok(decoded.rows.iter().map(|row| export_of(&row)).collect())
     }
 
-    /// Defines an export; it is durable, and every lane of the server knows it.
+    /// Defines an export, durably, at every lane of the server.
     ///
     /// # Errors
-    /// [`Error::Op`]: `Exists` when the name is taken, `Busy` when the server was started with it,
-    /// `NotDirectory` or `NotFound` of the path, `NotPermitted`.
+    /// [`Error::Op`]: `Exists` when the name is taken, `Busy` when an option of the server defines
+    /// it, `NotDirectory` or `NotFound` for the path, `NotPermitted`.
     pub(crate) async fn add_export(&self, new: &NewExport<'_>) -> Result<(), Error> {
         let attr = self.stat(new.path).await?;
         if attr.kind != FileKind::Directory {
@@ -100,14 +101,14 @@ impl Session {
             closed: false,
         };
         let call = Call::SetExport(SetExport { export, replace: new.replace });
-        self.ask("export", new.path, &call).await.map(drop)
+        self.call("export", new.path, &call).await.map(drop)
     }
 
-    /// Takes an export away. Who has it mounted is refused from the next request on.
+    /// Removes an export. Requests through it are refused from then on.
     ///
     /// # Errors
-    /// [`Error::Op`]: `Busy` when the server was started with it, `NotPermitted`.
-    pub(crate) async fn remove_export(&self, name: &str) -> Result<Removed, Error> {
+    /// [`Error::Op`]: `Busy` when an option of the server defines it, `NotPermitted`.
+    pub(crate) async fn remove_export(&self, name: &str) -> Result<Removal, Error> {
         let export = wire::Export {
             id: 0,
             name: Bytes(name.as_bytes()),
@@ -118,9 +119,9 @@ impl Session {
             closed: true,
         };
         let call = Call::SetExport(SetExport { export, replace: false });
-        match self.ask("export", Path::new(name), &call).await {
-            Ok(_) => Ok(Removed::Gone),
-            Err(Error::Op { status: Status::NotFound, .. }) => Ok(Removed::Unknown),
+        match self.call("export", Path::new(name), &call).await {
+            Ok(_) => Ok(Removal::Done),
+            Err(Error::Op { status: Status::NotFound, .. }) => Ok(Removal::Unknown),
             Err(error) => Err(error),
         }
     }

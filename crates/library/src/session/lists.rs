@@ -1,20 +1,19 @@
 //! Lists: many pieces of one file in one exchange.
 //!
-//! What one exchange cannot carry (more than [`PIECE_COUNT_MAX`] pieces, or more than
-//! [`BULK_BYTES_MAX`] bytes) is cut into several, of which some are on their way at once. Invariants:
-//! the parts of all exchanges, one behind the other, are the pieces that were asked for; a buffer is
-//! given back when its call was answered, and not before.
+//! A list that is too large for one exchange (more than [`PIECE_COUNT_MAX`] pieces, or more than
+//! [`BULK_BYTES_MAX`] bytes) is split into several, some of which are in flight at once.
+//! Invariants: the parts of all exchanges, concatenated, are the requested pieces; a buffer is
+//! released when its call was answered, and not before.
 
 use super::{Session, broken, refused};
 use crate::{Error, File};
 use client::{Answer, Call};
 use wire::{BULK_BYTES_MAX, FILE_BYTES_MAX, Flaw, PIECE_COUNT_MAX, Piece, Pieces, Status};
 
-/// Exchanges of one list on their way at once.
+/// The most exchanges of one list in flight.
 const EXCHANGE_COUNT_MAX: usize = 16;
 
-/// Pieces of one length, each the same distance behind the one before: a column of a matrix, every
-/// fourth record.
+/// Equidistant pieces of one length: a column of a matrix, every fourth record.
 ///
 /// ```
 /// use library::{Piece, Stride};
@@ -24,14 +23,14 @@ const EXCHANGE_COUNT_MAX: usize = 16;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stride {
-    /// Where the first piece begins.
+    /// The start of the first piece.
     pub file_offset: u64,
     /// The length of each, in bytes.
     pub piece_bytes: u32,
-    /// From the beginning of one piece to the beginning of the next, in bytes. Less than
-    /// `piece_bytes` makes them overlap, which only a read may.
+    /// From the start of one piece to the start of the next, in bytes. If it is less than
+    /// `piece_bytes`, the pieces overlap, which is valid only for reads.
     pub step_bytes: u64,
-    /// How many.
+    /// The number of pieces.
     pub count: usize,
 }
 
@@ -46,12 +45,12 @@ impl Stride {
     }
 }
 
-/// What [`read_list`](crate::Volume::read_list) read.
+/// The result of [`read_list`](crate::Volume::read_list).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ListRead {
-    /// The bytes of the first piece, of the second, and so on, one behind the other.
+    /// The bytes of all pieces, concatenated.
     pub bytes: Vec<u8>,
-    /// How many of them each piece got: fewer than asked where the file ends, none behind its end.
+    /// The number of bytes of each piece: fewer than requested at the file's end, none beyond it.
     pub piece_bytes: Vec<u32>,
 }
 
@@ -60,21 +59,21 @@ impl ListRead {
     pub fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> + '_ {
         let mut rest = &self.bytes[..];
         self.piece_bytes.iter().map(move |piece_bytes| {
-            let (piece, behind) = rest.split_at(*piece_bytes as usize);
-            rest = behind;
+            let (piece, after) = rest.split_at(*piece_bytes as usize);
+            rest = after;
             piece
         })
     }
 }
 
-/// What one exchange carries.
+/// The pieces of one exchange.
 struct Exchange {
     pieces: Pieces,
-    /// To which of the pieces that were asked for each of these belongs.
+    /// The requested piece that each of these belongs to.
     owners: Vec<usize>,
 }
 
-/// Cuts pieces so that each exchange carries what it may.
+/// Splits pieces into exchanges within the limits.
 fn exchanges_of(pieces: &[Piece]) -> Result<Vec<Exchange>, Flaw> {
     let mut exchanges = Vec::new();
     let (mut parts, mut owners, mut space_bytes) = (Vec::new(), Vec::new(), BULK_BYTES_MAX);
@@ -100,7 +99,7 @@ fn exchanges_of(pieces: &[Piece]) -> Result<Vec<Exchange>, Flaw> {
     Ok(exchanges)
 }
 
-/// Why a list cannot be written, if so.
+/// Why a list cannot be written, if it cannot.
 fn check_write(pieces: &[Piece], bytes: &[u8]) -> Result<(), Status> {
     let total_bytes: u64 = pieces.iter().map(|piece| u64::from(piece.piece_bytes)).sum();
     if u64::try_from(bytes.len()) != Ok(total_bytes) {
@@ -129,7 +128,7 @@ impl Session {
         let failed = |flaw| refused("read", &file.path, status_of(flaw));
         let exchanges = exchanges_of(pieces).map_err(failed)?;
         let mut read = ListRead { bytes: Vec::new(), piece_bytes: vec![0; pieces.len()] };
-        // A piece that was cut ends where the file did, also if that is longer by now.
+        // A piece that ended early has ended, even if the file is longer by now.
         let mut ended = None;
         for group in exchanges.chunks(EXCHANGE_COUNT_MAX) {
             let mut begun = Vec::with_capacity(group.len());
@@ -148,16 +147,16 @@ impl Session {
                 };
                 let mut rest = &reply.small[..];
                 for (piece, owner) in exchange.pieces.iter().zip(&exchange.owners) {
-                    let got_bytes = piece.within(size_bytes);
-                    let Some((got, behind)) = rest.split_at_checked(got_bytes as usize) else {
+                    let part_bytes = piece.within(size_bytes);
+                    let Some((part, after)) = rest.split_at_checked(part_bytes as usize) else {
                         return Err(broken("read", &file.path));
                     };
-                    rest = behind;
+                    rest = after;
                     if ended != Some(*owner) {
-                        read.bytes.extend_from_slice(got);
-                        read.piece_bytes[*owner] += got_bytes;
+                        read.bytes.extend_from_slice(part);
+                        read.piece_bytes[*owner] += part_bytes;
                     }
-                    if got_bytes < piece.piece_bytes {
+                    if part_bytes < piece.piece_bytes {
                         ended = Some(*owner);
                     }
                 }
@@ -181,8 +180,8 @@ impl Session {
             let mut begun = Vec::with_capacity(group.len());
             let mut outcome = Ok(());
             for exchange in group {
-                let (part, behind) = rest.split_at(exchange.pieces.total_bytes() as usize);
-                rest = behind;
+                let (part, after) = rest.split_at(exchange.pieces.total_bytes() as usize);
+                rest = after;
                 let bulk = match self.put(part) {
                     Ok(bulk) => bulk,
                     Err(error) => {
@@ -212,20 +211,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exchanges_carry_all_of_it_in_order() {
+    fn exchanges_carry_all_pieces_in_order() {
         let many = Stride { file_offset: 5, piece_bytes: 10, step_bytes: 100, count: 1000 };
         let large = Piece { file_offset: 1 << 30, piece_bytes: 3 * BULK_BYTES_MAX + 7 };
         let empty = Piece { file_offset: 9, piece_bytes: 0 };
         let pieces: Vec<Piece> = many.pieces().chain([empty, large, empty]).collect();
         let exchanges = exchanges_of(&pieces).unwrap();
-        let mut got = vec![Vec::new(); pieces.len()];
+        let mut parts_of = vec![Vec::new(); pieces.len()];
         for exchange in &exchanges {
             assert!(exchange.pieces.count() > 0 && exchange.pieces.total_bytes() > 0);
             for (part, owner) in exchange.pieces.iter().zip(&exchange.owners) {
-                got[*owner].push(part);
+                parts_of[*owner].push(part);
             }
         }
-        for (piece, parts) in pieces.iter().zip(&got) {
+        for (piece, parts) in pieces.iter().zip(&parts_of) {
             let mut next = piece.file_offset;
             for part in parts {
                 assert_eq!(part.file_offset, next);
@@ -233,12 +232,12 @@ mod tests {
             }
             assert_eq!(next, piece.end());
         }
-        assert_eq!(exchanges.len(), 4 + 3, "1000 pieces by 256, and the last has room");
+        assert_eq!(exchanges.len(), 4 + 3, "1000 pieces by 256, and space in the last");
         assert!(exchanges_of(&[]).unwrap().is_empty());
     }
 
     #[test]
-    fn what_cannot_be_written_is_refused_beforehand() {
+    fn invalid_writes_are_refused_beforehand() {
         let piece = |file_offset, piece_bytes| Piece { file_offset, piece_bytes };
         assert_eq!(check_write(&[piece(10, 2), piece(0, 10)], &[0; 12]), Ok(()));
         assert_eq!(check_write(&[piece(0, 2)], &[0; 3]), Err(Status::Invalid));

@@ -1,4 +1,4 @@
-//! Names and attributes: what makes, moves, removes and changes inodes.
+//! Names and attributes: operations that create, move, remove and change inodes.
 
 use super::walk::checked;
 use super::{Session, broken};
@@ -17,16 +17,16 @@ impl Session {
         let caller = self.options.identity.caller();
         let (parent, umask) = (target.parent, self.options.identity.umask);
         let call = Call::Mkdir(wire::Mkdir { caller, parent, name, mode, umask });
-        self.ask("mkdir", path, &call).await?.entry().ok_or_else(|| broken("mkdir", path))
+        self.call("mkdir", path, &call).await?.entry().ok_or_else(|| broken("mkdir", path))
     }
 
-    /// Removes a name of something that is no directory.
+    /// Removes a name of a non-directory.
     pub(crate) async fn unlink(&self, path: &Path) -> Result<(), Error> {
         let target = self.target("unlink", path).await?;
         let name = checked("unlink", path, &target.name)?;
         let caller = self.options.identity.caller();
         let call = Call::Unlink(wire::Unlink { caller, parent: target.parent, name });
-        self.ask("unlink", path, &call).await.map(drop)
+        self.call("unlink", path, &call).await.map(drop)
     }
 
     /// Removes an empty directory.
@@ -35,10 +35,10 @@ impl Session {
         let name = checked("rmdir", path, &target.name)?;
         let caller = self.options.identity.caller();
         let call = Call::Rmdir(wire::Rmdir { caller, parent: target.parent, name });
-        self.ask("rmdir", path, &call).await.map(drop)
+        self.call("rmdir", path, &call).await.map(drop)
     }
 
-    /// Moves a name, over an existing one if need be.
+    /// Renames a file or directory, replacing an existing one.
     pub(crate) async fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         let old = self.target("rename", from).await?;
         let new = self.target("rename", to).await?;
@@ -50,7 +50,7 @@ impl Session {
             new_name: checked("rename", to, &new.name)?,
             how: wire::RenameHow::Replace,
         });
-        self.ask("rename", from, &call).await.map(drop)
+        self.call("rename", from, &call).await.map(drop)
     }
 
     /// Makes a symbolic link at `path` that points to `to`.
@@ -62,10 +62,10 @@ impl Session {
             name: checked("symlink", path, &target.name)?,
             target: Bytes(to.as_bytes()),
         });
-        self.ask("symlink", path, &call).await?.entry().ok_or_else(|| broken("symlink", path))
+        self.call("symlink", path, &call).await?.entry().ok_or_else(|| broken("symlink", path))
     }
 
-    /// Makes a fifo, socket or device. Devices are root's to make.
+    /// Makes a fifo, socket or device. Only root may make devices.
     pub(crate) async fn mknod(&self, path: &Path, special: &Special) -> Result<Attr, Error> {
         let target = self.target("mknod", path).await?;
         let Special { kind, mode, rdev } = *special;
@@ -78,7 +78,7 @@ impl Session {
             umask: self.options.identity.umask,
             rdev,
         });
-        self.ask("mknod", path, &call).await?.entry().ok_or_else(|| broken("mknod", path))
+        self.call("mknod", path, &call).await?.entry().ok_or_else(|| broken("mknod", path))
     }
 
     /// Changes mode, owner, group or times of an inode; `path` is for messages.
@@ -98,10 +98,10 @@ impl Session {
             mtime: set.mtime,
             revoke: wire::ClearPrivileges::Nothing,
         });
-        self.ask("setattr", path, &call).await?.entry().ok_or_else(|| broken("setattr", path))
+        self.call("setattr", path, &call).await?.entry().ok_or_else(|| broken("setattr", path))
     }
 
-    /// PrivilegedBits a file that is no directory a further name.
+    /// Makes a further name for a non-directory.
     pub(crate) async fn link(&self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
         let target = self.target("link", path).await?;
         let call = Call::Link(wire::Link {
@@ -110,6 +110,6 @@ impl Session {
             parent: target.parent,
             name: checked("link", path, &target.name)?,
         });
-        self.ask("link", path, &call).await?.entry().ok_or_else(|| broken("link", path))
+        self.call("link", path, &call).await?.entry().ok_or_else(|| broken("link", path))
     }
 }

@@ -1,4 +1,4 @@
-//! Files that are open: opened, made, cut, made durable and closed.
+//! Open files: open, create, truncate, sync and close.
 
 use super::walk::checked;
 use super::{Session, broken, refused};
@@ -23,14 +23,15 @@ impl Session {
             },
             sizes: true,
         });
-        let reply = self.ask("open", path, &call).await?;
+        let reply = self.call("open", path, &call).await?;
         let Answer::Opened { attr, handle } = reply.answer else {
             return Err(broken("open", path));
         };
         Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
-    /// Opens a file for writing, making it if need be; `exclusive` refuses whatever exists.
+    /// Opens a file for writing, creating it if it does not exist; `exclusive` refuses any existing
+    /// name.
     pub(crate) async fn create(
         &self,
         path: &Path,
@@ -53,25 +54,25 @@ impl Session {
             exclusive,
             open: Some(wire::OpenFor::Write),
         });
-        let reply = self.ask("create", path, &call).await?;
+        let reply = self.call("create", path, &call).await?;
         let Answer::Created { attr, made: _, handle: Some(handle) } = reply.answer else {
             return Err(broken("create", path));
         };
         Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
-    /// Closes a file, behind its caller.
+    /// Closes a file, in the background.
     pub(crate) async fn close(&self, file: File) -> Result<(), Error> {
         let answered = self.begin(&Call::Close(file.handle)).await;
-        self.end_later(answered, file.path).await
+        self.end_in_background(answered, file.path).await
     }
 
-    /// Waits until what was done to an open file, by anybody, is durable: names, attributes,
+    /// Waits until all changes to an open file, from any client, are durable: names, attributes,
     /// contents.
     pub(crate) async fn sync_file(&self, file: &File) -> Result<(), Error> {
         let sync =
             client::Sync { inode: file.attr.inode, contents: true, handle: Some(file.handle) };
-        self.ask("fsync", &file.path, &Call::Sync(sync)).await.map(drop)
+        self.call("fsync", &file.path, &Call::Sync(sync)).await.map(drop)
     }
 
     /// Sets the size of a file that is open for writing.
@@ -82,13 +83,13 @@ impl Session {
             size_bytes,
             open_for_write: true,
         });
-        self.ask("truncate", &file.path, &call).await.map(drop)
+        self.call("truncate", &file.path, &call).await.map(drop)
     }
 
-    /// Waits until everything that was done is durable.
+    /// Waits until all changes are durable.
     pub(crate) async fn sync(&self) -> Result<(), Error> {
         let closed = self.reap_closes(0).await;
-        let synced = self.ask("sync", Path::new("/"), &Call::SyncAll).await.map(drop);
+        let synced = self.call("sync", Path::new("/"), &Call::SyncAll).await.map(drop);
         closed.and(synced)
     }
 }

@@ -1,9 +1,10 @@
-//! Looking for names: the server holds a directory's entries against a predicate, and only what fits
-//! travels, a piece at a time.
+//! Searching: the server compares a directory's entries with a predicate and sends only the
+//! matches, in several replies.
 //!
-//! What lies below is its caller's to go down into: directories lie on many shards. What a directory's
-//! shard cannot judge, because the inode lies at another or its size is with its contents, is judged
-//! here by the same code. Invariant: what may not be searched is said to be so, and never judged.
+//! The caller descends into subdirectories, because directories are in many shards. Entries that
+//! the directory's shard cannot judge, because the inode is in another shard or the data shard has
+//! its size, are judged here by the same code. Invariant: entries that may not be searched are
+//! reported so, and never judged.
 
 use super::{Session, broken, refused};
 use crate::Error;
@@ -13,28 +14,28 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use wire::{Attr, FileKind, InodeNo, Predicate, Status, Verdict};
 
-/// Reply bytes asked for at once.
+/// The size of one reply.
 const FOUND_BYTES_MAX: u32 = 64 * 1024;
 
-/// What to look for, and what to tell of it.
+/// What to search for, and what to return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted<'a> {
-    /// What fits.
+pub struct SearchOptions<'a> {
+    /// The condition.
     pub predicate: Predicate<'a>,
-    /// With attributes.
+    /// Return attributes.
     pub attrs: bool,
-    /// With all directories, also those that do not fit.
+    /// Return all directories, including those that do not match.
     pub directories: bool,
 }
 
-/// Whether an entry fits.
+/// Whether an entry matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fit {
-    /// It does not; told because it is a directory.
+    /// It does not match; it is returned because it is a directory.
     No,
-    /// It does.
+    /// It matches.
     Yes,
-    /// It may: its attributes are wanted, or would tell, and the directory may not be searched.
+    /// It may match: its attributes are needed, and the caller may not search the directory.
     Denied,
 }
 
@@ -45,27 +46,27 @@ pub struct FoundEntry {
     pub name: OsString,
     /// The inode.
     pub inode: InodeNo,
-    /// What it is.
+    /// The kind of inode.
     pub kind: FileKind,
-    /// Whether it fits.
+    /// Whether it matches.
     pub fit: Fit,
-    /// Its attributes, if they were wanted, it fits and they may be looked at.
+    /// Its attributes, if they were requested, it matches and they are accessible.
     pub attr: Option<Attr>,
 }
 
-/// A directory that is looked through.
+/// A directory being searched.
 #[derive(Clone, Debug)]
 pub struct Search {
     path: PathBuf,
     inode: InodeNo,
     cookie: u64,
     end: bool,
-    /// Its caller may go down into what is in it, as far as was told yet.
+    /// The caller may descend into its subdirectories, as far as is known yet.
     pub may_descend: bool,
 }
 
 impl Search {
-    /// Of a directory; `path` is for messages.
+    /// A search of a directory; `path` is for messages.
     #[must_use]
     pub fn new(inode: InodeNo, path: &Path) -> Self {
         Self { path: path.to_path_buf(), inode, cookie: 0, end: false, may_descend: false }
@@ -73,11 +74,11 @@ impl Search {
 }
 
 impl Session {
-    /// What fits among the next entries, often nothing; `None` behind the last.
+    /// The matches among the next entries, often none; `None` at the end.
     pub(crate) async fn search(
         &self,
         search: &mut Search,
-        wanted: &Wanted<'_>,
+        wanted: &SearchOptions<'_>,
     ) -> Result<Option<Vec<FoundEntry>>, Error> {
         if search.end {
             return Ok(None);
@@ -91,7 +92,7 @@ impl Session {
             directories: wanted.directories,
             predicate: wanted.predicate,
         });
-        let reply = self.ask("find", &search.path, &call).await?;
+        let reply = self.call("find", &search.path, &call).await?;
         let found = reply.found().ok_or_else(|| broken("find", &search.path))?;
         if !found.end && found.cookie <= search.cookie {
             return Err(refused("find", &search.path, Status::Protocol));
@@ -116,11 +117,11 @@ impl Session {
         Ok(Some(entries))
     }
 
-    /// Asks for the attributes that were not known where the names are.
+    /// Fetches the attributes that the directory's shard does not have.
     async fn judge(
         &self,
         search: &Search,
-        wanted: &Wanted<'_>,
+        wanted: &SearchOptions<'_>,
         entries: &mut Vec<FoundEntry>,
     ) -> Result<(), Error> {
         let lacks = |entry: &FoundEntry| match entry.fit {

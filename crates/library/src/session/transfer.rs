@@ -1,15 +1,15 @@
-//! Bytes of files: several pieces on their way at once, answered in any order.
+//! Contents of files: several pieces in flight at once, answered in any order.
 //!
-//! Invariant: a buffer is given back when its call was answered, and not before.
+//! Invariant: a buffer is released when its call was answered, and not before.
 
 use super::{Session, broken};
-use crate::lane::Answered;
+use crate::lane::PendingAnswer;
 use crate::{Error, File};
 use client::{Answer, Call};
 use interface::Bulk;
 use wire::{BULK_BYTES_MAX, Piece};
 
-/// Pieces on their way at once.
+/// The most pieces in flight.
 const PIECE_COUNT_MAX: usize = 16;
 
 impl Session {
@@ -19,7 +19,8 @@ impl Session {
         Ok(pieces.pop().unwrap_or_default())
     }
 
-    /// Reads several pieces at once; their bytes in the same order, shorter at the file's end.
+    /// Reads several pieces at once; returns their bytes in the same order, shorter at the file's
+    /// end.
     pub(crate) async fn read_pieces(
         &self,
         file: &File,
@@ -98,16 +99,16 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for writes and gives their buffers back; the first error.
+    /// Waits for writes and releases their buffers; returns the first error.
     pub(super) async fn end_writes(
         &self,
         file: &File,
-        begun: Vec<(Answered, Bulk)>,
+        begun: Vec<(PendingAnswer, Bulk)>,
     ) -> Result<(), Error> {
         let mut outcome = Ok(());
         for (answered, bulk) in begun {
             let reply = self.end("write", &file.path, answered).await;
-            // A write without an answer may still be sent again, from this buffer.
+            // A write without an answer may still be sent again from this buffer.
             if !matches!(reply, Err(Error::Unreachable { .. } | Error::Ring(_))) {
                 self.release(bulk);
             }

@@ -1,4 +1,4 @@
-//! Paths to inodes, and what is in a directory. The walk is done here, name by name, because the server
+//! Path lookup and directory listings. The client walks paths name by name, because the server
 //! resolves only single names.
 
 use super::{Session, broken, refused};
@@ -10,18 +10,18 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use wire::{Attr, Caller, FileKind, InodeNo, Name, Status};
 
-/// Symbolic links followed in one walk, as on Linux.
+/// The most symbolic links followed in one walk, as on Linux.
 const LINK_COUNT_MAX: u32 = 40;
-/// Reply bytes asked for in one Readdir.
+/// The size of one Readdir reply.
 const LISTING_BYTES_MAX: u32 = 64 * 1024;
 
-/// The directory and the last name of a path that is to be made or removed.
+/// The directory and the last name of a path to be created or removed.
 pub(super) struct Target {
     pub(super) parent: InodeNo,
     pub(super) name: Vec<u8>,
 }
 
-/// Whether a walk follows a symbolic link in last place.
+/// Whether a walk follows a symbolic link at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastLink {
     Follow,
@@ -29,12 +29,12 @@ pub(super) enum LastLink {
 }
 
 impl Session {
-    /// What a path leads to; a symbolic link at its end is followed.
+    /// The attributes of a path; a symbolic link at its end is followed.
     pub(crate) async fn stat(&self, path: &Path) -> Result<Attr, Error> {
         self.walk(path, LastLink::Follow, self.refused_link_count.get()).await
     }
 
-    /// What a path names; a symbolic link at its end is itself the answer, unless the path ends
+    /// The attributes of a path; a symbolic link at its end is not followed, unless the path ends
     /// in a slash.
     pub(crate) async fn lstat(&self, path: &Path) -> Result<Attr, Error> {
         let last = if wants_directory(path) { LastLink::Follow } else { LastLink::Keep };
@@ -64,7 +64,7 @@ impl Session {
                 attrs: true,
                 handle: None,
             });
-            let reply = self.ask("readdir", &dir.path, &call).await?;
+            let reply = self.call("readdir", &dir.path, &call).await?;
             let listing = reply.listing().ok_or_else(|| broken("readdir", &dir.path))?;
             dir.parent = Some(listing.parent);
             dir.end = listing.end;
@@ -72,8 +72,8 @@ impl Session {
             for entry in listing.entries.iter() {
                 dir.cookie = entry.cookie;
                 let name = OsString::from_vec(entry.name.bytes().to_vec());
-                // Of an inode of another shard the listing has the number alone, of a file whose
-                // size is with its data an old one.
+                // For an inode of another shard the listing has only the number, for a file whose
+                // size is at the data shard an old size.
                 let is_whole = |attr: &Attr| attr.flags & wire::attr_flag::SIZE_AT_DATA == 0;
                 found.push((name, entry.inode, entry.attr.filter(is_whole)));
             }
@@ -81,7 +81,7 @@ impl Session {
             let lacking: Vec<InodeNo> = lacking.map(|(_, inode, _)| *inode).collect();
             let mut looked_up = self.attrs(&lacking, &dir.path).await?.into_iter();
             for (name, _, attr) in found {
-                // What was removed meanwhile has none.
+                // An entry that was removed meanwhile has none.
                 if let Some(attr) = attr.or_else(|| looked_up.next().flatten()) {
                     entries.push(DirEntry { name, attr });
                 }
@@ -90,7 +90,7 @@ impl Session {
         Ok(entries)
     }
 
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     pub(crate) async fn readlink(&self, path: &Path) -> Result<OsString, Error> {
         let attr = self.lstat(path).await?;
         if attr.kind != FileKind::Symlink {
@@ -99,7 +99,8 @@ impl Session {
         self.link_target(attr.inode, path).await.map(OsString::from_vec)
     }
 
-    /// Walks from the root, name by name. Of the last `refused_link_count` names none is followed.
+    /// Walks from the root, name by name. The last `refused_link_count` names must not be symbolic
+    /// links.
     async fn walk(
         &self,
         path: &Path,
@@ -151,15 +152,15 @@ impl Session {
         let name = checked("lookup", path, name)?;
         let caller: Caller<'_> = self.options.identity.caller();
         let call = Call::Lookup(wire::Lookup { caller, parent, name });
-        self.ask("lookup", path, &call).await?.entry().ok_or_else(|| broken("lookup", path))
+        self.call("lookup", path, &call).await?.entry().ok_or_else(|| broken("lookup", path))
     }
 
     pub(crate) async fn getattr(&self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
-        let reply = self.ask("getattr", path, &Call::Getattr(wire::Getattr { inode })).await?;
+        let reply = self.call("getattr", path, &Call::Getattr(wire::Getattr { inode })).await?;
         reply.entry().ok_or_else(|| broken("getattr", path))
     }
 
-    /// Attributes of several inodes, asked for together; `None` of those that are gone.
+    /// Attributes of several inodes, fetched concurrently; `None` for those that were removed.
     pub(super) async fn attrs(
         &self,
         inodes: &[InodeNo],
@@ -184,7 +185,7 @@ impl Session {
 
     pub(super) async fn link_target(&self, inode: InodeNo, path: &Path) -> Result<Vec<u8>, Error> {
         let call = Call::Readlink(wire::Readlink { inode });
-        let reply = self.ask("readlink", path, &call).await?;
+        let reply = self.call("readlink", path, &call).await?;
         let Answer::Target(_) = reply.answer else { return Err(broken("readlink", path)) };
         Ok(reply.small)
     }
@@ -196,7 +197,7 @@ impl Session {
         let refused_link_count = self.refused_link_count.get().saturating_sub(1);
         let attr = match self.walk(&parent, LastLink::Follow, refused_link_count).await {
             Ok(attr) => attr,
-            // Say which path was asked for, not which part of it was looked at.
+            // The error names the whole path, not the part that was walked.
             Err(Error::Op { status, .. }) => return Err(refused(op, path, status)),
             Err(error) => return Err(error),
         };

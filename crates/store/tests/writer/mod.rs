@@ -1,4 +1,4 @@
-//! A lane that writes a log, what keeps its rows, and what the rows have to be.
+//! A lane that writes a log, the threads that apply it, and the expected rows.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{Keeper, Pace, RowStore, Store};
+use store::{Pace, RowStore, RowThreads, Store};
 use wire::{Bytes, FileKind, InodeNo, LaneId, Name, ShardId, Timestamp, Transno, Wire};
 
 pub(crate) const SHARD: ShardId = ShardId::meta(0);
@@ -19,7 +19,7 @@ pub(crate) const LENGTHS: LogLengths =
     LogLengths { log_bytes_max: 1 << 24, segment_bytes: 300 << 10 };
 pub(crate) type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The `lsn`-th record of a life: a new file, or one less.
+/// The `lsn`-th record of a store: a file is created or removed.
 pub(crate) fn changes(lsn: u64) -> Vec<u8> {
     let (dir, inode) = (InodeNo::ROOT, InodeNo(1 + lsn - lsn % 3));
     let text = format!("file {}", inode.0);
@@ -58,7 +58,7 @@ pub(crate) fn with_record<T>(lsn: u64, take: impl FnOnce(&Record<'_>) -> T) -> T
     take(&Record { shard: SHARD, lsn, transno, pre_versions, origin, changes: &changes })
 }
 
-/// What the rows are after so many records.
+/// The expected rows after so many records.
 pub(crate) fn expected(store: &Store, lsn_last: u64) -> Table {
     let mut table = Table::new();
     rows::begin(store.superblock().made, &mut table).unwrap();
@@ -74,18 +74,19 @@ pub(crate) fn expected(store: &Store, lsn_last: u64) -> Table {
 }
 
 /// All rows that records make, and the last record in them.
-pub(crate) fn found(cold: &RowStore) -> (Vec<String>, u64) {
+pub(crate) fn found(row_store: &RowStore) -> (Vec<String>, u64) {
     let (mut lines, mut lsn) = (Vec::new(), 0);
-    cold.read(&Range::all(), |row| {
-        if let Row::Shard { row, .. } = row {
-            lsn = row.lsn;
-        }
-        if !matches!(row, Row::Store(_) | Row::Log { .. }) {
-            lines.push(format!("{row:?}"));
-        }
-        Ok(())
-    })
-    .unwrap();
+    row_store
+        .read(&Range::all(), |row| {
+            if let Row::Shard { row, .. } = row {
+                lsn = row.lsn;
+            }
+            if !matches!(row, Row::Store(_) | Row::Log { .. }) {
+                lines.push(format!("{row:?}"));
+            }
+            Ok(())
+        })
+        .unwrap();
     (lines, lsn)
 }
 
@@ -93,38 +94,38 @@ pub(crate) fn lines(table: &Table) -> Vec<String> {
     table.iter().map(|(key, value)| format!("{:?}", Row::decode(key, value).unwrap())).collect()
 }
 
-/// Writes records, one batch at a time, and tells of each batch that is durable.
+/// Writes records, one batch at a time, and reports each durable batch.
 pub(crate) struct Writer<F> {
     pub(crate) boot_id: u64,
     pub(crate) lsn: u64,
     pub(crate) lsn_last: u64,
     pub(crate) batch_no: u64,
     pub(crate) flying: bool,
-    pub(crate) tell: F,
+    pub(crate) on_durable: F,
     pub(crate) checkpointed: u64,
     pub(crate) space_bytes: u64,
-    /// It ends when its log has become so long behind the last checkpoint that no batch fits any more,
-    /// and somebody was told something. Without it, it waits until a batch fits.
+    /// It ends when its log is so long since the last checkpoint that no batch fits any more, and
+    /// an alarm was raised. Otherwise it waits until a batch fits.
     pub(crate) fills_bytes: Option<u64>,
     pub(crate) alarms: Arc<Mutex<Vec<String>>>,
-    /// It goes on only when all that it wrote is checkpointed.
+    /// It continues only when all that it wrote is checkpointed.
     pub(crate) keeps_pace: bool,
     /// Batches that are not checkpointed, by their last record.
-    pub(crate) kept: VecDeque<(u64, u64)>,
-    /// It asks for this row and for these entries when everything is checkpointed; what it got.
-    pub(crate) asks: bool,
+    pub(crate) pending: VecDeque<(u64, u64)>,
+    /// It queries this row and these entries when everything is checkpointed; the answers.
+    pub(crate) queries: bool,
     pub(crate) found: Vec<Vec<u8>>,
 }
 
-/// No record of this test's needs more.
+/// No record of these tests is longer.
 pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 10;
 
 impl<F: FnMut(u64)> Core for Writer<F> {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        if let Event::Store(StoreEvent::Logged { result: Ok(room), .. })
-        | Event::Store(StoreEvent::LogSpace(room)) = event
+        if let Event::Store(StoreEvent::Logged { result: Ok(space), .. })
+        | Event::Store(StoreEvent::LogSpace(space)) = event
         {
-            self.space_bytes = room.space_bytes;
+            self.space_bytes = space.space_bytes;
         }
         if let Event::Store(StoreEvent::Rows { result, .. }) = event {
             self.found.push(turn.arena.get(result.unwrap()).to_vec());
@@ -132,14 +133,14 @@ impl<F: FnMut(u64)> Core for Writer<F> {
         if let Event::Store(StoreEvent::Logged { result, .. }) = event {
             result.unwrap();
             self.flying = false;
-            (self.tell)(self.lsn);
+            (self.on_durable)(self.lsn);
         }
         if let Event::Store(StoreEvent::Checkpointed { shard, lsn, transno }) = event {
             assert_eq!((shard, transno), (SHARD, Transno(lsn)));
             let known = (self.checkpointed, self.lsn);
             assert!(lsn > known.0 && lsn <= known.1, "{lsn} behind {known:?}");
             self.checkpointed = lsn;
-            while self.kept.pop_front_if(|(last, _)| *last <= lsn).is_some() {}
+            while self.pending.pop_front_if(|(last, _)| *last <= lsn).is_some() {}
         }
     }
 
@@ -147,7 +148,7 @@ impl<F: FnMut(u64)> Core for Writer<F> {
         if self.flying {
             return;
         }
-        // Nobody makes checkpoints before the second batch.
+        // There is no checkpoint before the second batch.
         let is_done = self.lsn >= self.lsn_last;
         let waits = self.keeps_pace && self.batch_no >= 2 && !is_done;
         if waits && self.checkpointed < self.lsn {
@@ -155,9 +156,9 @@ impl<F: FnMut(u64)> Core for Writer<F> {
         }
         if !is_done && self.space_bytes < BATCH_BYTES_MAX {
             let Some(log_bytes_max) = self.fills_bytes else { return };
-            let kept_bytes: u64 = self.kept.iter().map(|(_, bytes)| bytes).sum();
-            if kept_bytes + BATCH_BYTES_MAX <= log_bytes_max {
-                // Space that is reserved ahead is still on its way, of which an event tells.
+            let pending_bytes: u64 = self.pending.iter().map(|(_, bytes)| bytes).sum();
+            if pending_bytes + BATCH_BYTES_MAX <= log_bytes_max {
+                // An event will announce the space that is reserved ahead.
                 return;
             }
             if self.alarms.lock().unwrap().is_empty() {
@@ -166,8 +167,8 @@ impl<F: FnMut(u64)> Core for Writer<F> {
             return turn.act(Action::Stopped);
         }
         if is_done {
-            if self.asks && self.found.len() < 2 {
-                return self.ask(turn);
+            if self.queries && self.found.len() < 2 {
+                return self.query(turn);
             }
             return turn.act(Action::Stopped);
         }
@@ -185,34 +186,34 @@ impl<F: FnMut(u64)> Core for Writer<F> {
             batch_bytes = out.len() - before;
         });
         let trailer_bytes = disk::Trailer::bytes_count(1);
-        self.kept.push_back((self.lsn, (batch_bytes + trailer_bytes) as u64));
+        self.pending.push_back((self.lsn, (batch_bytes + trailer_bytes) as u64));
         turn.act(StoreAction::LogAppend { ticket: Ticket(1), batch });
         self.flying = true;
     }
 }
 
 impl<F> Writer<F> {
-    pub(crate) fn new(boot_id: u64, lsns: (u64, u64), tell: F) -> Self {
+    pub(crate) fn new(boot_id: u64, lsns: (u64, u64), on_durable: F) -> Self {
         Self {
             boot_id,
             lsn: lsns.0,
             lsn_last: lsns.1,
             batch_no: 0,
             flying: false,
-            tell,
+            on_durable,
             checkpointed: 0,
             space_bytes: u64::MAX,
             fills_bytes: None,
             alarms: Arc::default(),
             keeps_pace: false,
-            kept: VecDeque::new(),
-            asks: false,
+            pending: VecDeque::new(),
+            queries: false,
             found: Vec::new(),
         }
     }
 
-    /// Asks for the root and for ten entries of it, once all is checkpointed.
-    fn ask(&mut self, turn: &mut Turn<'_>) {
+    /// Queries the root and ten entries of it, once all is checkpointed.
+    fn query(&mut self, turn: &mut Turn<'_>) {
         if self.checkpointed < self.lsn {
             return;
         }
@@ -231,59 +232,59 @@ impl<F> Writer<F> {
 
 /// Opens a store, checks that its rows are those of some number of records, and writes more.
 /// Returns that number.
-pub(crate) fn live(path: &Path, record_count: u64, tell: impl FnMut(u64)) -> u64 {
-    live_as(path, record_count, tell, |_| ())
+pub(crate) fn live(path: &Path, record_count: u64, on_durable: impl FnMut(u64)) -> u64 {
+    live_as(path, record_count, on_durable, |_| ())
 }
 
 /// The same with another writer.
 pub(crate) fn live_as<F: FnMut(u64)>(
     path: &Path,
     record_count: u64,
-    tell: F,
+    on_durable: F,
     tune: impl FnOnce(&mut Writer<F>),
 ) -> u64 {
     let mut store = store::open(path).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-    store.redo(&cold).unwrap();
-    let (rows, lsn) = found(&cold);
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&row_store).unwrap();
+    let (rows, lsn) = found(&row_store);
     assert_eq!(rows, lines(&expected(&store, lsn)));
     let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
-    let mut writer = Writer::new(store.boot_id(), (lsn, lsn + record_count), tell);
+    let mut writer = Writer::new(store.boot_id(), (lsn, lsn + record_count), on_durable);
     tune(&mut writer);
-    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
-    let (rows, lsn_last) = found(&cold);
+    assert_eq!(write(&store, &row_store, pace, &mut writer), Vec::<String>::new());
+    let (rows, lsn_last) = found(&row_store);
     assert_eq!(writer.lsn, lsn + record_count, "it wrote all");
     assert_eq!(lsn_last, writer.lsn, "a clean end leaves nothing to redo");
     assert_eq!(rows, lines(&expected(&store, lsn_last)));
     lsn
 }
 
-/// Lets a writer work until it is done; what people were told meanwhile.
+/// Runs a writer until it is done; returns the alarms.
 pub(crate) fn write<F: FnMut(u64)>(
     store: &Store,
-    cold: &RowStore,
+    row_store: &RowStore,
     pace: Pace,
     writer: &mut Writer<F>,
 ) -> Vec<String> {
-    let mut keeper = Keeper::new(cold.clone(), pace, 1);
+    let mut row_threads = RowThreads::new(row_store.clone(), pace, 1);
     let mailbox = Mesh::mailboxes(1).unwrap().pop().unwrap();
-    let (file, start_offset) = store.new_logs(cold, 1, 256 << 10).unwrap().remove(0);
-    let feed = Some(keeper.feed(mailbox.waker(), start_offset));
+    let (file, start_offset) = store.new_logs(row_store, 1, 256 << 10).unwrap().remove(0);
+    let feed = Some(row_threads.feed(mailbox.waker(), start_offset));
     let (file, reserve_bytes) = (file.into(), 256 << 10);
     let mut config = ring::Config::new(LaneId(0));
     config.mailbox = Some(mailbox);
     config.log = Some(LogFile { file, start_offset, reserve_bytes, feed });
     store.remove_earlier_logs().unwrap();
-    let heard = Arc::clone(&writer.alarms);
-    let alarm = Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned()));
+    let alarms = Arc::clone(&writer.alarms);
+    let alarm = Arc::new(move |line: &str| alarms.lock().unwrap().push(line.to_owned()));
     let mut ring = Ring::new(config).unwrap();
-    // A lane may have a durable batch before the thread behind it has begun.
+    // A lane may have a durable batch before the applier has started.
     let long = writer.lsn_last - writer.lsn > 2 * BATCH_RECORD_COUNT;
     while long && writer.batch_no < 2 && ring.turn(writer).unwrap() {}
-    let keeping = keeper.start(store, alarm).unwrap();
+    let running = row_threads.start(store, alarm).unwrap();
     while ring.turn(writer).unwrap() {}
     drop(ring);
-    keeping.stop();
+    running.stop();
     let alarms = writer.alarms.lock().unwrap();
     alarms.clone()
 }

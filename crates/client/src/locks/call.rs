@@ -1,6 +1,6 @@
-//! The side of whoever is asked by a face: to the keeper, and back.
+//! Calls about locks, at the lane that gets them: to the keeper, and back.
 
-use super::Asker;
+use super::Waiter;
 use crate::client::Client;
 use crate::plan::Plan;
 use crate::{Answer, Call, CallId};
@@ -8,9 +8,9 @@ use interface::{LockAsk, Mail, Turn};
 use wire::{HandleId, InodeNo, LaneId, SetLock, Status};
 
 impl Client {
-    /// Begins a call about locks; false: it is none.
+    /// Begins a call about locks; false: the call is of another kind.
     pub(crate) fn start_lock(&mut self, turn: &Turn<'_>, id: CallId, call: &Call<'_>) -> bool {
-        let ask = if let Call::SetLock(set) = call {
+        let request = if let Call::SetLock(set) = call {
             let crate::SetLock { inode, kind, owner, lock, range, pid, wait, handle } = *set;
             let (wait_id, place) = (u64::from(wait), 0);
             let lock = SetLock { inode, kind, owner, lock, range, pid, wait_id, place };
@@ -20,21 +20,21 @@ impl Client {
         } else {
             return false;
         };
-        let (inode, flushes) = match ask {
+        let (inode, flushes) = match request {
             LockAsk::Set { lock, .. } => (lock.inode, false),
             LockAsk::Flush { inode, .. } => (inode, true),
         };
         let keeper = self.keeper_of(inode);
-        if flushes && keeper != self.config.lane && !self.locks.told.contains(&inode) {
+        if flushes && keeper != self.config.lane && !self.locks.close_watchers.contains(&inode) {
             self.answers.push_back((id, Ok(Answer::Done)));
             return true;
         }
         let refused = self.refused.map(crate::Refused::status).filter(|_| !flushes);
-        let waits = matches!(ask, LockAsk::Set { lock, .. } if lock.wait_id > 0);
+        let waits = matches!(request, LockAsk::Set { lock, .. } if lock.wait_id > 0);
         let full = if flushes {
             None
         } else if waits && self.jobs.count() >= self.config.calls_max / 2 {
-            // Those who unlock must get through.
+            // Unlocks must get through.
             Some(Status::NoLocks)
         } else {
             self.is_full().then_some(Status::Again)
@@ -46,31 +46,31 @@ impl Client {
         let job_id = self.begin_gather(id, Plan::LockCall { inode });
         let job = u64::try_from(job_id).unwrap_or(u64::MAX);
         if keeper == self.config.lane {
-            self.on_lock_ask(turn, Asker { lane: keeper, job }, ask);
+            self.on_lock_request(turn, Waiter { lane: keeper, job }, request);
         } else {
-            self.questions.push((keeper, Mail::Lock { job, ask }));
+            self.peer_messages.push((keeper, Mail::Lock { job, ask: request }));
         }
         true
     }
 
-    /// An open file is closed for good: what was locked through it goes, with nobody waiting.
+    /// An open file was closed: releases the locks taken through it, without an answer.
     pub fn release_locks(&mut self, inode: InodeNo, handle: HandleId) {
         let keeper = self.keeper_of(inode);
         if keeper == self.config.lane {
             self.on_lock_release(inode, handle);
-        } else if self.locks.told.contains(&inode) {
-            self.questions.push((keeper, Mail::LockRelease { inode, handle }));
+        } else if self.locks.close_watchers.contains(&inode) {
+            self.peer_messages.push((keeper, Mail::LockRelease { inode, handle }));
         }
     }
 
-    /// The process that waits for a lock gives up.
+    /// Interrupts the process that waits for a lock.
     pub(crate) fn interrupt_lock(&mut self, turn: &Turn<'_>, job_id: usize, inode: InodeNo) {
         let keeper = self.keeper_of(inode);
         let job = u64::try_from(job_id).unwrap_or(u64::MAX);
         if keeper == self.config.lane {
-            self.on_lock_interrupt(turn, Asker { lane: keeper, job });
+            self.on_lock_interrupt(turn, Waiter { lane: keeper, job });
         } else {
-            self.questions.push((keeper, Mail::LockInterrupt { job }));
+            self.peer_messages.push((keeper, Mail::LockInterrupt { job }));
         }
     }
 
@@ -83,17 +83,17 @@ impl Client {
         }
     }
 
-    /// Peer lanes of the keeper hear of files whose closes it wants to know.
+    /// The keeper announces whether it wants notifications of closes of a file.
     pub(crate) fn on_locks_at(&mut self, from: LaneId, inode: InodeNo, some: bool) {
         if some {
-            self.locks.told.insert(inode);
-            self.questions.push((from, Mail::LocksSeen { inode }));
+            self.locks.close_watchers.insert(inode);
+            self.peer_messages.push((from, Mail::LocksSeen { inode }));
         } else {
-            self.locks.told.remove(&inode);
+            self.locks.close_watchers.remove(&inode);
         }
     }
 
-    /// The lane that keeps a file's locks: any rule will do that spreads files over lanes.
+    /// The lane that keeps a file's locks; any rule that spreads files over lanes will do.
     #[must_use]
     pub fn keeper_of(&self, inode: InodeNo) -> LaneId {
         let mixed = inode.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;

@@ -1,4 +1,4 @@
-//! One mount lane with a server that greets by itself; its requests pile up until answered.
+//! One mount lane with a scripted server; its requests are queued until answered.
 
 use crate::abi::Opcode;
 use crate::{Config, MountLane};
@@ -17,57 +17,57 @@ use wire::{
 
 const SESSION: SessionId = SessionId(77);
 
-/// A request as the server got it.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) conn: ConnId,
     pub(super) head: Request,
     pub(super) body: Vec<u8>,
     pub(super) bulk: Option<Bulk>,
 }
 
-/// An answer as the kernel got it.
+/// A reply as the kernel got it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Replied {
+pub(super) struct KernelReply {
     pub(super) slot: KernelSlot,
     pub(super) status: Status,
     pub(super) payload: Vec<u8>,
     pub(super) bulk: Option<Bulk>,
 }
 
-enum Happening {
+enum Input {
     Frame(ConnId, Vec<u8>, Option<Bulk>),
     Kernel(Option<KernelSlot>, Vec<u8>, Option<Bulk>),
     Groups(Ticket, Option<Vec<u8>>),
     Event(Event),
 }
 
-pub(super) struct Rig {
+pub(super) struct Harness {
     pub(super) lane: MountLane,
     pub(super) listening: bool,
-    pub(super) asked: VecDeque<Asked>,
-    pub(super) replied: Vec<Replied>,
+    pub(super) requests: VecDeque<ReceivedRequest>,
+    pub(super) replies: Vec<KernelReply>,
     pub(super) released: Vec<BufId>,
-    pub(super) mails: Vec<(LaneId, Mail)>,
-    pub(super) groups_wanted: Vec<(Ticket, Process)>,
-    /// Whose signals were asked for.
-    pub(super) looked_at: Vec<u32>,
-    /// What is answered to that.
+    pub(super) peer_messages: Vec<(LaneId, Mail)>,
+    pub(super) group_lookups: Vec<(Ticket, Process)>,
+    /// The processes whose signals were requested.
+    pub(super) signals_requested: Vec<u32>,
+    /// The answer to that.
     pub(super) caller_ends: bool,
-    pub(super) said: Vec<(Say, Vec<u8>)>,
+    pub(super) logged: Vec<(Say, Vec<u8>)>,
     /// Peer lanes answer at once whether a handle's holder was told of a loss.
-    pub(super) peer_lanes_know: bool,
+    pub(super) peer_lanes_answer: bool,
     pub(super) stopped_count: u32,
-    /// Goodbyes are answered by themselves.
+    /// Goodbyes are answered automatically.
     pub(super) goodbye_count: u32,
     pub(super) now_ms: u64,
     map: Map,
     conn_last: u64,
     conns: Vec<ConnId>,
-    happenings: VecDeque<Happening>,
+    inputs: VecDeque<Input>,
 }
 
-/// A request of the kernel's.
+/// A kernel request.
 pub(super) fn request(opcode: u32, unique: u64, node: InodeNo, args: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((40 + args.len() as u32).to_ne_bytes());
@@ -82,30 +82,30 @@ pub(super) fn request(opcode: u32, unique: u64, node: InodeNo, args: &[u8]) -> V
     bytes
 }
 
-fn reply(asked: &Asked) -> Reply {
+fn reply(received: &ReceivedRequest) -> Reply {
     Reply {
-        lane_hint: asked.head.lane_hint,
-        shard: asked.head.shard,
-        slot: asked.head.slot,
+        lane_hint: received.head.lane_hint,
+        shard: received.head.shard,
+        slot: received.head.slot,
         session: SESSION,
-        xid: asked.head.xid,
+        xid: received.head.xid,
         credits: 64,
         boot_id: 1,
-        ..Reply::of(asked.head.op)
+        ..Reply::of(received.head.op)
     }
 }
 
-/// Numbers of four bytes, one after the other.
+/// Encodes numbers of four bytes.
 pub(super) fn u32s(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-/// Numbers of eight bytes, one after the other.
+/// Encodes numbers of eight bytes.
 pub(super) fn u64s(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-impl Rig {
+impl Harness {
     pub(super) fn new() -> Self {
         let client = client::Config {
             client: ClientUuid([1; 16]),
@@ -128,39 +128,45 @@ impl Rig {
         Self {
             lane: MountLane::new(config, Client::new(client)),
             listening: true,
-            asked: VecDeque::new(),
-            replied: Vec::new(),
+            requests: VecDeque::new(),
+            replies: Vec::new(),
             released: Vec::new(),
-            mails: Vec::new(),
-            groups_wanted: Vec::new(),
-            looked_at: Vec::new(),
+            peer_messages: Vec::new(),
+            group_lookups: Vec::new(),
+            signals_requested: Vec::new(),
             caller_ends: true,
-            said: Vec::new(),
-            peer_lanes_know: false,
+            logged: Vec::new(),
+            peer_lanes_answer: false,
             stopped_count: 0,
             goodbye_count: 0,
             now_ms: 1_000,
             map: Map { lane_count: 1, meta_shard_count: 8, data_shard_count: 8 },
             conn_last: 0,
             conns: Vec::new(),
-            happenings: VecDeque::new(),
+            inputs: VecDeque::new(),
         }
     }
 
-    /// The kernel asks; the slot is the unique number.
-    pub(super) fn ask(&mut self, opcode: Opcode, unique: u64, node: InodeNo, args: &[u8]) {
+    /// Sends a kernel request; the slot is the unique number.
+    pub(super) fn kernel_request(
+        &mut self,
+        opcode: Opcode,
+        unique: u64,
+        node: InodeNo,
+        args: &[u8],
+    ) {
         let bytes = request(opcode as u32, unique, node, args);
-        self.ask_bytes(Some(unique as u32), bytes, None);
+        self.kernel_bytes(Some(unique as u32), bytes, None);
     }
 
-    pub(super) fn ask_bytes(&mut self, slot: Option<u32>, bytes: Vec<u8>, bulk: Option<Bulk>) {
+    pub(super) fn kernel_bytes(&mut self, slot: Option<u32>, bytes: Vec<u8>, bulk: Option<Bulk>) {
         let slot = slot.map(KernelSlot);
-        self.happenings.push_back(Happening::Kernel(slot, bytes, bulk));
+        self.inputs.push_back(Input::Kernel(slot, bytes, bulk));
         self.run();
     }
 
     pub(super) fn event(&mut self, event: Event) {
-        self.happenings.push_back(Happening::Event(event));
+        self.inputs.push_back(Input::Event(event));
         self.run();
     }
 
@@ -170,63 +176,69 @@ impl Rig {
     }
 
     pub(super) fn groups(&mut self, groups: Option<&[u32]>) {
-        let (ticket, _) = self.groups_wanted.remove(0);
+        let (ticket, _) = self.group_lookups.remove(0);
         let bytes = groups.map(|groups| groups.iter().flat_map(|gid| gid.to_le_bytes()).collect());
-        self.happenings.push_back(Happening::Groups(ticket, bytes));
+        self.inputs.push_back(Input::Groups(ticket, bytes));
         self.run();
     }
 
     pub(super) fn hang_up(&mut self) {
         for conn in core::mem::take(&mut self.conns) {
             let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-            self.happenings.push_back(Happening::Event(event));
+            self.inputs.push_back(Input::Event(event));
         }
-        self.asked.clear();
+        self.requests.clear();
         self.run();
     }
 
     /// The oldest request to the server.
-    pub(super) fn take(&mut self) -> Asked {
-        self.asked.pop_front().expect("the server was asked")
+    pub(super) fn take(&mut self) -> ReceivedRequest {
+        self.requests.pop_front().expect("the server was received")
     }
 
-    pub(super) fn answer(&mut self, asked: &Asked, body: &[u8]) {
-        self.send(asked, Status::Ok, body, None);
+    pub(super) fn answer(&mut self, received: &ReceivedRequest, body: &[u8]) {
+        self.send(received, Status::Ok, body, None);
     }
 
-    pub(super) fn fail(&mut self, asked: &Asked, status: Status) {
-        self.send(asked, status, &[], None);
+    pub(super) fn fail(&mut self, received: &ReceivedRequest, status: Status) {
+        self.send(received, status, &[], None);
     }
 
-    pub(super) fn send(&mut self, asked: &Asked, status: Status, body: &[u8], bulk: Option<Bulk>) {
-        self.frame(asked, Reply { status, ..reply(asked) }, body, bulk);
+    pub(super) fn send(
+        &mut self,
+        received: &ReceivedRequest,
+        status: Status,
+        body: &[u8],
+        bulk: Option<Bulk>,
+    ) {
+        self.frame(received, Reply { status, ..reply(received) }, body, bulk);
         self.run();
     }
 
     /// Answers with a change that is not durable.
-    pub(super) fn token(&mut self, asked: &Asked, transno: u64, body: &[u8]) {
+    pub(super) fn token(&mut self, received: &ReceivedRequest, transno: u64, body: &[u8]) {
         let flags = wire::reply_flag::TOKEN;
-        let reply = Reply { flags, transno: Transno(transno), ..reply(asked) };
+        let reply = Reply { flags, transno: Transno(transno), ..reply(received) };
         let mut tokened = body.to_vec();
         Head::put_token(&mut Writer::new(&mut tokened), b"token");
-        self.frame(asked, reply, &tokened, None);
+        self.frame(received, reply, &tokened, None);
         self.run();
     }
 
-    fn frame(&mut self, asked: &Asked, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
+    fn frame(&mut self, received: &ReceivedRequest, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
         let mut frame = Vec::new();
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
         Head::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
-        self.happenings.push_back(Happening::Frame(asked.conn, frame, bulk));
+        self.inputs.push_back(Input::Frame(received.conn, frame, bulk));
     }
 
-    /// The one answer the kernel got.
-    pub(super) fn reply(&mut self) -> Replied {
-        assert_eq!(self.replied.len(), 1, "one answer was expected: {:?}", self.replied);
-        self.replied.remove(0)
+    /// Takes the only reply to the kernel.
+    pub(super) fn reply(&mut self) -> KernelReply {
+        assert_eq!(self.replies.len(), 1, "one answer was expected: {:?}", self.replies);
+        self.replies.remove(0)
     }
 
-    /// The one answer's errno.
+    /// Takes the only reply's errno.
     pub(super) fn status(&mut self) -> Status {
         let reply = self.reply();
         assert!(reply.payload.is_empty(), "an error has no payload");
@@ -235,12 +247,12 @@ impl Rig {
 
     pub(super) fn run(&mut self) {
         for _ in 0..1_000 {
-            if self.happenings.is_empty() {
+            if self.inputs.is_empty() {
                 return;
             }
             self.turn();
         }
-        panic!("the lane and the server never come to rest");
+        panic!("the lane and the server never become idle");
     }
 
     fn turn(&mut self) {
@@ -248,18 +260,18 @@ impl Rig {
         let mut actions = Vec::new();
         let now = Now { mono: Mono(self.now_ms * 1_000_000), wall_ns: self.now_ms };
         let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
-        for happening in core::mem::take(&mut self.happenings) {
-            let event = match happening {
-                Happening::Event(event) => event,
-                Happening::Frame(conn, frame, bulk) => {
+        for input in core::mem::take(&mut self.inputs) {
+            let event = match input {
+                Input::Event(event) => event,
+                Input::Frame(conn, frame, bulk) => {
                     Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk })
                 }
-                Happening::Kernel(slot, bytes, bulk) => Event::Kernel(KernelEvent::Request {
+                Input::Kernel(slot, bytes, bulk) => Event::Kernel(KernelEvent::Request {
                     slot,
                     request: turn.arena.put(&bytes),
                     bulk,
                 }),
-                Happening::Groups(ticket, groups) => {
+                Input::Groups(ticket, groups) => {
                     let groups = groups.map(|groups| turn.arena.put(&groups));
                     Event::Kernel(KernelEvent::CallerGroups { ticket, groups })
                 }
@@ -286,56 +298,57 @@ impl Rig {
                         reason: CloseReason::Failed(Errno(111)),
                     })
                 };
-                self.happenings.push_back(Happening::Event(event));
+                self.inputs.push_back(Input::Event(event));
             }
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
                 self.receive(conn, arena.get(frame), bulk)
             }
             Action::Net(NetAction::Close { conn }) => self.conns.retain(|known| *known != conn),
             Action::Peer(PeerAction::Mail { to, mail }) => {
-                self.answer_mail(to, mail);
-                self.mails.push((to, mail));
+                self.answer_peer_message(to, mail);
+                self.peer_messages.push((to, mail));
             }
             Action::Keep { .. } => {}
             Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {}
             Action::Release { buf } => self.released.push(buf),
             Action::Kernel(KernelAction::Reply { slot, status, payload, bulk }) => {
                 let payload = arena.get(payload).to_vec();
-                self.replied.push(Replied { slot, status, payload, bulk });
+                self.replies.push(KernelReply { slot, status, payload, bulk });
             }
             Action::Kernel(KernelAction::CallerGroups { ticket, who }) => {
-                self.groups_wanted.push((ticket, who))
+                self.group_lookups.push((ticket, who))
             }
             Action::Kernel(KernelAction::CallerSignals { ticket, pid }) => {
-                self.looked_at.push(pid);
+                self.signals_requested.push(pid);
                 let event =
                     Event::Kernel(KernelEvent::CallerSignals { ticket, ends: self.caller_ends });
-                self.happenings.push_back(Happening::Event(event));
+                self.inputs.push_back(Input::Event(event));
             }
-            Action::Log { say, line } => self.said.push((say, arena.get(line).to_vec())),
+            Action::Log { say, line } => self.logged.push((say, arena.get(line).to_vec())),
             Action::Stopped => self.stopped_count += 1,
             Action::WakeAt { .. } | Action::Net(NetAction::Admit { .. }) => {}
-            other => panic!("a mount has no use for {other:?}"),
+            other => panic!("a mount does not use {other:?}"),
         }
     }
 
-    /// Peer lanes that keep locks grant everything, and hear of everything.
-    fn answer_mail(&mut self, from: LaneId, mail: Mail) {
+    /// Peer lanes that keep locks grant everything, and confirm all messages.
+    fn answer_peer_message(&mut self, from: LaneId, mail: Mail) {
         let answer = match mail {
             Mail::Lock { job, .. } => Mail::LockDone { job, result: Ok(()) },
             Mail::LocksAt { inode, some: true } => Mail::LocksSeen { inode },
-            Mail::IsLost { job, .. } if self.peer_lanes_know => Mail::WasLost { job, lost: false },
+            Mail::IsLost { job, .. } if self.peer_lanes_answer => {
+                Mail::WasLost { job, lost: false }
+            }
             _ => return,
         };
-        self.happenings
-            .push_back(Happening::Event(Event::Peer(PeerEvent::Mail { from, mail: answer })));
+        self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Mail { from, mail: answer })));
     }
 
-    /// The server says what became of a wait.
-    pub(super) fn grant(&mut self, asked: &Asked, grant: wire::Grant) {
+    /// The server announces the end of a wait.
+    pub(super) fn grant(&mut self, received: &ReceivedRequest, grant: wire::Grant) {
         let mut frame = Vec::new();
         Head::Grant.encode(&mut frame, None, |to| to.write(&grant));
-        self.happenings.push_back(Happening::Frame(asked.conn, frame, None));
+        self.inputs.push_back(Input::Frame(received.conn, frame, None));
         self.run();
     }
 
@@ -348,7 +361,7 @@ impl Rig {
                 let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
                 let proof = Secret::new([7; 32]).server_proof(proven);
                 let challenge = Challenge { fs: FsUuid([9; 16]), nonce, proof };
-                self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
+                self.send_handshake(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
             Head::Handshake(FrameKind::Proof) => {
                 let welcome = Welcome {
@@ -362,23 +375,23 @@ impl Rig {
                     recovery_ms: 0,
                     root: InodeNo::ROOT,
                 };
-                self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
+                self.send_handshake(conn, FrameKind::Welcome, &welcome.to_bytes());
             }
             Head::Request(head) if head.op == Op::Goodbye => {
                 self.goodbye_count += 1;
-                let asked = Asked { conn, head, body: Vec::new(), bulk: None };
-                self.frame(&asked, reply(&asked), &[], None);
+                let received = ReceivedRequest { conn, head, body: Vec::new(), bulk: None };
+                self.frame(&received, reply(&received), &[], None);
             }
             Head::Request(head) => {
-                self.asked.push_back(Asked { conn, head, body: body.to_vec(), bulk });
+                self.requests.push_back(ReceivedRequest { conn, head, body: body.to_vec(), bulk });
             }
             other => panic!("a client does not send {other:?}"),
         }
     }
 
-    fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
+    fn send_handshake(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
         Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
-        self.happenings.push_back(Happening::Frame(conn, frame, None));
+        self.inputs.push_back(Input::Frame(conn, frame, None));
     }
 }

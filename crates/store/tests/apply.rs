@@ -1,4 +1,4 @@
-//! Logs that are applied to rows while a lane writes them: with a real ring, real files and real threads.
+//! Applying logs to rows while a lane writes them: with a real ring, real files and real threads.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod writer;
@@ -21,9 +21,10 @@ fn log_files(path: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_log_goes_on_in_new_files_and_old_ones_are_removed() {
+fn a_log_continues_in_new_files_and_old_ones_are_removed() {
     let (_folder, path) = new_store();
-    // A file to go on in is there in time when nobody hurries. One who does goes on in the file he has.
+    // The next file is ready in time unless the lane is in a hurry; then it continues in its
+    // current file.
     assert_eq!(live_as(&path, 6000, |_| (), |writer| writer.keeps_pace = true), 0);
     let files = log_files(&path);
     let last = files.last().unwrap().file_name().unwrap().to_string_lossy().into_owned();
@@ -35,14 +36,14 @@ fn a_log_goes_on_in_new_files_and_old_ones_are_removed() {
 }
 
 #[test]
-fn a_lane_gets_the_rows_it_asks_for() {
+fn a_lane_gets_the_rows_it_queries() {
     let (_folder, path) = new_store();
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
     let mut writer = Writer::new(store.boot_id(), (0, 100), |_| ());
-    writer.asks = true;
-    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
+    writer.queries = true;
+    assert_eq!(write(&store, &row_store, pace, &mut writer), Vec::<String>::new());
     let table = expected(&store, 100);
     let rows = |range: &Range, count: usize| -> Vec<u8> {
         let inside = table.iter().filter(|(key, _)| range.contains(key)).take(count);
@@ -58,33 +59,33 @@ fn a_lane_gets_the_rows_it_asks_for() {
 }
 
 #[test]
-fn a_lane_whose_log_gets_long_does_not_wait_until_enough_is_gathered() {
+fn a_long_log_is_applied_without_collecting() {
     let (_folder, path) = new_store();
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let lengths = LogLengths { log_bytes_max: 256 << 10, segment_bytes: 1 << 30 };
     let pace = Pace { lengths, collect: Duration::from_secs(1 << 20) };
     let mut writer = Writer::new(store.boot_id(), (0, 3000), |_| ());
-    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
-    assert_eq!((writer.lsn, found(&cold).1), (3000, 3000));
+    assert_eq!(write(&store, &row_store, pace, &mut writer), Vec::<String>::new());
+    assert_eq!((writer.lsn, found(&row_store).1), (3000, 3000));
 }
 
 #[test]
-fn when_the_rows_are_full_the_server_goes_on_until_its_log_is() {
+fn when_the_rows_are_full_the_server_continues_until_its_log_is_full() {
     let (_folder, path) = new_store();
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(256 << 10).unwrap();
+    let row_store = store.open_rows(256 << 10).unwrap();
     let lengths = LogLengths { log_bytes_max: 2 << 20, segment_bytes: 300 << 10 };
     let pace = Pace { lengths, collect: Duration::ZERO };
     let mut writer = Writer::new(store.boot_id(), (0, 1 << 40), |_| ());
     writer.fills_bytes = Some(lengths.log_bytes_max);
-    let alarms = write(&store, &cold, pace, &mut writer);
-    assert_eq!(alarms.len(), 1, "said once: {alarms:?}");
+    let alarms = write(&store, &row_store, pace, &mut writer);
+    assert_eq!(alarms.len(), 1, "reported once: {alarms:?}");
     assert!(alarms[0].contains("greatest size"), "{alarms:?}");
     let (lsn, checkpointed) = (writer.lsn, writer.checkpointed);
     assert!(lsn > 3000 && checkpointed < lsn, "{lsn}, {checkpointed} of them checkpointed");
-    drop((cold, store));
-    // With room again, nothing is missing.
+    drop((row_store, store));
+    // With space again, nothing is missing.
     assert_eq!(live(&path, 100, |_| ()), writer.lsn);
 }
 
@@ -102,7 +103,7 @@ fn rows_of_an_older_copy_are_refused() {
     copy_rows(&copy, &path.join("rows"));
     let mut store = store::open(&path).unwrap();
     let refused = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap_err();
-    assert!(matches!(refused.fault(), StoreFault::WentBack { .. }), "{refused}");
+    assert!(matches!(refused.fault(), StoreFault::RolledBack { .. }), "{refused}");
     assert!(refused.to_string().contains("rows/data.mdb went back"), "{refused}");
 }
 
@@ -110,7 +111,7 @@ fn rows_of_an_older_copy_are_refused() {
 fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     let (folder, path) = new_store();
     live(&path, 200, |_| ());
-    // The rows as they were at the beginning of this boot, with the log of its end.
+    // The rows from the beginning of this boot, with the log from its end.
     let mut store = store::open(&path).unwrap();
     drop(store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap());
     let boot_id = store.boot_id();
@@ -136,12 +137,12 @@ fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     }
     fs::write(path.join(format!("log/{boot_id:016x}-0000-00000004.log")), bytes).unwrap();
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-    let refused = store.redo(&cold).unwrap_err();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    let refused = store.redo(&row_store).unwrap_err();
     assert!(
         refused
             .to_string()
-            .contains(&format!("it ends with boot 1, the log goes on with boot {boot_id}")),
+            .contains(&format!("it ends with boot 1, the log continues with boot {boot_id}")),
         "{refused}"
     );
 }

@@ -1,5 +1,6 @@
-//! A holder that is killed. In a program of its own: a starting child holds copies of its parent's
-//! descriptors for a moment, which the other tests would see as a store that is still open.
+//! A server that is killed while it has the store open. In a program of its own: for a moment a new
+//! child process has copies of its parent's descriptors, which other tests would see as an open
+//! store.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{BufRead, BufReader};
@@ -7,10 +8,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
-fn kill_of_the_holder_frees_the_store() {
+fn a_killed_server_frees_the_store() {
     const HOLD: &str = "LANEFS_TEST_HOLD";
     if let Some(path) = std::env::var_os(HOLD) {
-        // The child: holds the store until it is killed.
+        // The child: has the store open until it is killed.
         let store = store::open(Path::new(&path)).unwrap();
         println!("\nheld by boot {}", store.boot_id());
         std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -19,7 +20,7 @@ fn kill_of_the_holder_frees_the_store() {
     let path = std::env::temp_dir().join(format!("lanefs-store-kill-{}", std::process::id()));
     store::create(&path, &store::Shape::default()).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "kill_of_the_holder_frees_the_store"])
+        .args(["--exact", "--nocapture", "a_killed_server_frees_the_store"])
         .env(HOLD, &path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,4 +1,4 @@
-//! The key that redo tokens are signed with.
+//! The key that signs redo tokens.
 //!
 //! ```text
 //! offset bytes field
@@ -8,7 +8,7 @@
 //!     16    16 fs
 //!     32    32 the key
 //! ```
-//! With another key no client could bring back what a crash took; so it says whose it is.
+//! With another key no client could replay changes after a crash; so the file names its store.
 
 use crate::{StoreError, StoreFault, files};
 use disk::Fault;
@@ -29,7 +29,7 @@ pub(crate) fn make_redo_key(path: &Path, fs: FsUuid) -> Result<(), StoreError> {
     files::place(&file, &encode(fs, &key)).map(drop)
 }
 
-/// The key.
+/// Reads the key.
 pub(crate) fn redo_key(path: &Path, fs: FsUuid) -> Result<[u8; 32], StoreError> {
     let file = path.join(REDO_KEY);
     if !file.exists() {
@@ -75,7 +75,7 @@ fn fs_of(bytes: &[u8; FILE_BYTES]) -> [u8; 16] {
     fs
 }
 
-/// Random bytes for something in the store.
+/// Random bytes for a part of the store.
 pub(crate) fn random(path: &Path, bytes: &mut [u8]) -> Result<(), StoreError> {
     let filled = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty());
     match filled {

@@ -1,5 +1,5 @@
-//! A client with a scripted server behind it: connections are greeted by themselves, requests pile
-//! up in `asked` until the test answers them.
+//! A client with a scripted server: the server completes handshakes by itself, and requests are
+//! queued until the test answers them.
 
 use crate::{Answer, Call, CallId, Client, Config};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -18,24 +18,24 @@ use wire::{
 pub(super) const SECRET: [u8; 32] = [7; 32];
 pub(super) const SESSION: SessionId = SessionId(0x5e55_1011);
 
-/// A request as the server got it.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) conn: ConnId,
     pub(super) head: Request,
     pub(super) body: Vec<u8>,
     pub(super) bulk: Option<Bulk>,
 }
 
-/// An answer as the face got it, with the bytes of its span.
+/// An answer as the frontend got it, with the bytes of its span.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Answered {
+pub(super) struct CallOutcome {
     pub(super) call: CallId,
     pub(super) result: Result<Answer, Status>,
     pub(super) bytes: Vec<u8>,
 }
 
-/// How the server behaves.
+/// The server's behaviour.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) secret: [u8; 32],
@@ -47,46 +47,46 @@ pub(super) struct Shape {
     pub(super) flags: u32,
     pub(super) refuse: Option<RefusalReason>,
     pub(super) listening: bool,
-    /// Why a connection cannot be had, where nobody listens.
-    pub(super) unheard: CloseReason,
-    /// What a connection is called at the client's end, and at the server's.
+    /// Why a connection fails while the server does not listen.
+    pub(super) connect_error: CloseReason,
+    /// The channel as the client sees it, and as the server sees it.
     pub(super) channels: (Channel, Channel),
 }
 
-/// Frames and bulk as bytes of their own, turned into events at the next turn.
-enum Happening {
+/// An input for the next turn; frames and bulk have bytes of their own.
+enum Input {
     Frame(ConnId, Vec<u8>, Option<Bulk>),
     Event(Event),
 }
 
-pub(super) struct Rig {
+pub(super) struct Harness {
     pub(super) client: Client,
     pub(super) shape: Shape,
-    pub(super) asked: VecDeque<Asked>,
-    pub(super) answered: Vec<Answered>,
+    pub(super) requests: VecDeque<ReceivedRequest>,
+    pub(super) answered: Vec<CallOutcome>,
     pub(super) hellos: Vec<(LaneId, u32)>,
-    /// Who said each of them.
+    /// The client uuid of each Hello.
     pub(super) uuids: Vec<ClientUuid>,
-    /// Client and predecessor of the last one.
+    /// The uuids of client and predecessor in the last Hello.
     pub(super) last_hello: Option<(ClientUuid, ClientUuid)>,
     pub(super) closed: Vec<ConnId>,
     pub(super) released: Vec<BufId>,
-    /// Copies that the client keeps, with what was copied.
-    pub(super) kept: BTreeMap<u32, Bulk>,
-    pub(super) mails: Vec<(LaneId, Mail)>,
-    /// Peer lanes that hear of an eviction are evicted too.
+    /// Copies that the client retains, with their originals.
+    pub(super) retained: BTreeMap<u32, Bulk>,
+    pub(super) peer_messages: Vec<(LaneId, Mail)>,
+    /// Peer lanes confirm every eviction at once.
     pub(super) peer_lanes_follow: bool,
-    /// What the secret file has, and how often it was read. `None`: it cannot be read.
+    /// The contents of the secret file; `None`: it cannot be read.
     pub(super) secrets: Option<Secrets>,
-    pub(super) wanted_count: usize,
+    pub(super) read_count: usize,
     pub(super) wake_at: Option<Mono>,
     pub(super) now_ms: u64,
-    /// Resume and ReplayDone are answered by themselves: what was said to be durable is there, and
-    /// nothing else.
+    /// The server answers Resume and ReplayDone by itself: it has exactly the changes that it
+    /// reported durable.
     pub(super) answers_recovery: bool,
     conns: Vec<(ConnId, Vec<u8>, LaneId)>,
     conn_last: u64,
-    happenings: VecDeque<Happening>,
+    inputs: VecDeque<Input>,
 }
 
 pub(super) fn config() -> Config {
@@ -109,7 +109,7 @@ pub(super) fn config() -> Config {
     }
 }
 
-impl Rig {
+impl Harness {
     pub(super) fn new(lane_count: u16) -> Self {
         let map = Map { lane_count, meta_shard_count: 8, data_shard_count: 8 };
         Self {
@@ -124,31 +124,31 @@ impl Rig {
                 flags: 0,
                 refuse: None,
                 listening: true,
-                unheard: CloseReason::Failed(Errno(111)),
+                connect_error: CloseReason::Failed(Errno(111)),
                 channels: (PLAIN, PLAIN),
             },
-            asked: VecDeque::new(),
+            requests: VecDeque::new(),
             answered: Vec::new(),
             hellos: Vec::new(),
             uuids: Vec::new(),
             last_hello: None,
             closed: Vec::new(),
             released: Vec::new(),
-            kept: BTreeMap::new(),
-            mails: Vec::new(),
+            retained: BTreeMap::new(),
+            peer_messages: Vec::new(),
             peer_lanes_follow: true,
             secrets: None,
-            wanted_count: 0,
+            read_count: 0,
             wake_at: None,
             now_ms: 1_000,
             answers_recovery: true,
             conns: Vec::new(),
             conn_last: 0,
-            happenings: VecDeque::new(),
+            inputs: VecDeque::new(),
         }
     }
 
-    /// Calls, and lets things happen until nothing does.
+    /// Makes a call and runs turns until there is no input left.
     pub(super) fn call(&mut self, id: u64, call: Call<'_>) {
         self.turn(|client, turn| client.call(turn, CallId(id), call));
         self.run();
@@ -161,50 +161,50 @@ impl Rig {
         known
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub(super) fn wait_ms(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.happenings.push_back(Happening::Event(Event::Tick));
+        self.inputs.push_back(Input::Event(Event::Tick));
         self.run();
     }
 
     pub(super) fn event(&mut self, event: Event) {
-        self.happenings.push_back(Happening::Event(event));
+        self.inputs.push_back(Input::Event(event));
         self.run();
     }
 
-    /// All connections end.
+    /// Closes all connections.
     pub(super) fn hang_up(&mut self) {
         for (conn, ..) in core::mem::take(&mut self.conns) {
             let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-            self.happenings.push_back(Happening::Event(event));
+            self.inputs.push_back(Input::Event(event));
         }
-        self.asked.clear();
+        self.requests.clear();
         self.run();
     }
 
-    /// One connection ends.
+    /// Closes one connection.
     #[cfg(feature = "planted")]
     pub(super) fn close(&mut self, conn: ConnId) {
         self.conns.retain(|(known, ..)| *known != conn);
-        self.asked.retain(|asked| asked.conn != conn);
+        self.requests.retain(|request| request.conn != conn);
         self.event(Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended }));
     }
 
-    /// The oldest request.
-    pub(super) fn take(&mut self) -> Asked {
-        self.asked.pop_front().expect("a request was sent")
+    /// Takes the oldest request.
+    pub(super) fn take(&mut self) -> ReceivedRequest {
+        self.requests.pop_front().expect("a request was sent")
     }
 
-    pub(super) fn reply(&self, asked: &Asked) -> Reply {
+    pub(super) fn reply(&self, request: &ReceivedRequest) -> Reply {
         Reply {
-            op: asked.head.op,
-            lane_hint: asked.head.lane_hint,
-            shard: asked.head.shard,
-            slot: asked.head.slot,
+            op: request.head.op,
+            lane_hint: request.head.lane_hint,
+            shard: request.head.shard,
+            slot: request.head.slot,
             flags: 0,
             session: SESSION,
-            xid: asked.head.xid,
+            xid: request.head.xid,
             transno: Transno(0),
             committed: Transno(0),
             status: Status::Ok,
@@ -216,14 +216,14 @@ impl Rig {
         }
     }
 
-    pub(super) fn answer(&mut self, asked: &Asked, body: &[u8]) {
-        let reply = self.reply(asked);
-        self.send(asked.conn, reply, body, None);
+    pub(super) fn answer(&mut self, request: &ReceivedRequest, body: &[u8]) {
+        let reply = self.reply(request);
+        self.send(request.conn, reply, body, None);
     }
 
-    pub(super) fn fail(&mut self, asked: &Asked, status: Status) {
-        let reply = Reply { status, ..self.reply(asked) };
-        self.send(asked.conn, reply, &[], None);
+    pub(super) fn fail(&mut self, request: &ReceivedRequest, status: Status) {
+        let reply = Reply { status, ..self.reply(request) };
+        self.send(request.conn, reply, &[], None);
     }
 
     pub(super) fn send(&mut self, conn: ConnId, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
@@ -234,31 +234,31 @@ impl Rig {
     }
 
     pub(super) fn frame(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Bulk>) {
-        self.happenings.push_back(Happening::Frame(conn, frame, bulk));
+        self.inputs.push_back(Input::Frame(conn, frame, bulk));
         self.run();
     }
 
-    /// Answers with a change that is not durable: the reply says TOKEN.
-    pub(super) fn token(&mut self, asked: &Asked, transno: u64, body: &[u8]) {
+    /// Answers with a change that is not durable: the reply has flag TOKEN.
+    pub(super) fn token(&mut self, request: &ReceivedRequest, transno: u64, body: &[u8]) {
         let reply = Reply {
             transno: Transno(transno),
             flags: wire::reply_flag::TOKEN,
-            ..self.reply(asked)
+            ..self.reply(request)
         };
         let mut tokened = body.to_vec();
         Head::put_token(&mut Writer::new(&mut tokened), &token_of(transno));
-        self.send(asked.conn, reply, &tokened, None);
+        self.send(request.conn, reply, &tokened, None);
     }
 
     /// Answers with a change that is durable.
-    pub(super) fn durable(&mut self, asked: &Asked, transno: u64, body: &[u8]) {
-        let reply = Reply { transno: Transno(transno), ..self.reply(asked) };
-        self.send(asked.conn, reply, body, None);
+    pub(super) fn durable(&mut self, request: &ReceivedRequest, transno: u64, body: &[u8]) {
+        let reply = Reply { transno: Transno(transno), ..self.reply(request) };
+        self.send(request.conn, reply, body, None);
     }
 
-    /// Says on the connection of `asked` what has become durable.
-    pub(super) fn note(&mut self, asked: &Asked, rows: &[(ShardId, u64)]) {
-        self.note_on(asked.conn, rows);
+    /// Sends a commit notification on the connection of `request`.
+    pub(super) fn note(&mut self, request: &ReceivedRequest, rows: &[(ShardId, u64)]) {
+        self.note_on(request.conn, rows);
     }
 
     pub(super) fn note_on(&mut self, conn: ConnId, rows: &[(ShardId, u64)]) {
@@ -275,18 +275,18 @@ impl Rig {
     }
 
     /// Answers a Resume.
-    pub(super) fn resumed(&mut self, asked: &Asked, committed: u64, recovering: bool) {
-        assert_eq!(asked.head.op, Op::Resume);
+    pub(super) fn resumed(&mut self, request: &ReceivedRequest, committed: u64, recovering: bool) {
+        assert_eq!(request.head.op, Op::Resume);
         let resumed = Resumed { committed: Transno(committed), recovering };
-        self.answer(asked, &resumed.to_bytes());
+        self.answer(request, &resumed.to_bytes());
     }
 
-    /// What was answered since the last time.
-    pub(super) fn answers(&mut self) -> Vec<Answered> {
+    /// Takes the answers since the last call.
+    pub(super) fn answers(&mut self) -> Vec<CallOutcome> {
         core::mem::take(&mut self.answered)
     }
 
-    /// The one outcome there is.
+    /// Takes the only answer.
     pub(super) fn outcome(&mut self) -> Result<Answer, Status> {
         let mut answers = self.answers();
         assert_eq!(answers.len(), 1, "one answer was expected: {answers:?}");
@@ -295,12 +295,12 @@ impl Rig {
 
     pub(super) fn run(&mut self) {
         for _ in 0..1_000 {
-            if self.happenings.is_empty() {
+            if self.inputs.is_empty() {
                 return;
             }
             self.turn(|_, _| {});
         }
-        panic!("the client and the server never come to rest");
+        panic!("the client and the server never become idle");
     }
 
     fn turn(&mut self, also: impl FnOnce(&mut Client, &mut Turn<'_>)) {
@@ -309,10 +309,10 @@ impl Rig {
         let mono = Mono(self.now_ms * 1_000_000);
         let now = Now { mono, wall_ns: 1_700_000_000_000_000_000 + mono.0 };
         let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
-        for happening in core::mem::take(&mut self.happenings) {
-            let event = match happening {
-                Happening::Event(event) => event,
-                Happening::Frame(conn, frame, bulk) => {
+        for input in core::mem::take(&mut self.inputs) {
+            let event = match input {
+                Input::Event(event) => event,
+                Input::Frame(conn, frame, bulk) => {
                     Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk })
                 }
             };
@@ -326,7 +326,7 @@ impl Rig {
                 _ => Span::default(),
             };
             let bytes = turn.arena.get(span).to_vec();
-            self.answered.push(Answered { call, result, bytes });
+            self.answered.push(CallOutcome { call, result, bytes });
         }
         for action in actions {
             self.perform(&arena, action);
@@ -342,13 +342,13 @@ impl Rig {
                     let channel = self.shape.channels.0;
                     if channel != PLAIN {
                         let sealed = Event::Net(NetEvent::Sealed { conn, channel, holder: None });
-                        self.happenings.push_back(Happening::Event(sealed));
+                        self.inputs.push_back(Input::Event(sealed));
                     }
                     Event::Net(NetEvent::Connected { ticket, conn })
                 } else {
-                    Event::Net(NetEvent::ConnectFailed { ticket, reason: self.shape.unheard })
+                    Event::Net(NetEvent::ConnectFailed { ticket, reason: self.shape.connect_error })
                 };
-                self.happenings.push_back(Happening::Event(event));
+                self.inputs.push_back(Input::Event(event));
             }
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
                 self.receive(conn, arena.get(frame), bulk)
@@ -356,40 +356,36 @@ impl Rig {
             Action::Net(NetAction::Close { conn }) => {
                 self.closed.push(conn);
                 self.conns.retain(|(known, ..)| *known != conn);
-                self.asked.retain(|asked| asked.conn != conn);
+                self.requests.retain(|request| request.conn != conn);
             }
             Action::Peer(PeerAction::Mail { to, mail }) => {
-                self.mails.push((to, mail));
+                self.peer_messages.push((to, mail));
                 if let Mail::LocksAt { inode, some: true } = mail {
                     let mail = Mail::LocksSeen { inode };
-                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Mail {
-                        from: to,
-                        mail,
-                    })));
+                    self.inputs
+                        .push_back(Input::Event(Event::Peer(PeerEvent::Mail { from: to, mail })));
                 }
                 if self.peer_lanes_follow && matches!(mail, Mail::Evicted { .. }) {
-                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Mail {
-                        from: to,
-                        mail,
-                    })));
+                    self.inputs
+                        .push_back(Input::Event(Event::Peer(PeerEvent::Mail { from: to, mail })));
                 }
             }
             Action::Keep { as_buf, bulk } => {
                 assert!(as_buf.0 >= interface::CORE_BUFS);
-                let before = self.kept.insert(as_buf.0, bulk);
-                assert_eq!(before, None, "a name is used once at a time");
+                let before = self.retained.insert(as_buf.0, bulk);
+                assert_eq!(before, None, "a buffer number is used once at a time");
             }
             Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {
-                assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
+                assert!(self.retained.remove(&buf.0).is_some(), "a copy is released once");
             }
             Action::Release { buf } => self.released.push(buf),
             Action::ReadSecrets => {
-                self.wanted_count += 1;
-                self.happenings.push_back(Happening::Event(Event::Secrets(self.secrets)));
+                self.read_count += 1;
+                self.inputs.push_back(Input::Event(Event::Secrets(self.secrets)));
             }
             Action::WakeAt { at } => self.wake_at = Some(at),
             Action::Net(NetAction::Admit { .. }) => {}
-            other => panic!("a client has no use for {other:?}"),
+            other => panic!("a client does not use {other:?}"),
         }
     }
 
@@ -407,7 +403,7 @@ impl Rig {
                 let proven = Proven { hello: body, nonce: &nonce, channel: &self.shape.channels.1 };
                 let proof = Secret::new(self.shape.secret).server_proof(proven);
                 let challenge = Challenge { fs: self.shape.fs, nonce, proof };
-                self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
+                self.send_handshake(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
             Head::Handshake(FrameKind::Proof) => {
                 let (_, hello, lane) =
@@ -419,7 +415,7 @@ impl Rig {
                 assert!(secret.client_proven(proven, &proof), "the client proves itself");
                 if let Some(reason) = self.shape.refuse {
                     let refusal = wire::Refusal { reason };
-                    self.greet(conn, FrameKind::Refusal, &refusal.to_bytes());
+                    self.send_handshake(conn, FrameKind::Refusal, &refusal.to_bytes());
                     return;
                 }
                 let welcome = Welcome {
@@ -433,7 +429,7 @@ impl Rig {
                     recovery_ms: 0,
                     root: wire::InodeNo::ROOT,
                 };
-                self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
+                self.send_handshake(conn, FrameKind::Welcome, &welcome.to_bytes());
             }
             Head::Request(head) if self.answers_recovery && head.op == Op::Resume => {
                 let known = wire::Resume::decode_all(body).unwrap().known_committed;
@@ -444,31 +440,31 @@ impl Rig {
                 self.reply_at_once(conn, head, &[]);
             }
             Head::Request(head) => {
-                self.asked.push_back(Asked { conn, head, body: body.to_vec(), bulk });
+                self.requests.push_back(ReceivedRequest { conn, head, body: body.to_vec(), bulk });
             }
             other => panic!("a client does not send {other:?}"),
         }
     }
 
     fn reply_at_once(&mut self, conn: ConnId, head: Request, body: &[u8]) {
-        let reply = self.reply(&Asked { conn, head, body: Vec::new(), bulk: None });
+        let reply = self.reply(&ReceivedRequest { conn, head, body: Vec::new(), bulk: None });
         let mut frame = Vec::new();
         Head::Reply(reply).encode(&mut frame, None, |to| to.put(body));
-        self.happenings.push_back(Happening::Frame(conn, frame, None));
+        self.inputs.push_back(Input::Frame(conn, frame, None));
     }
 
-    fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
+    fn send_handshake(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
         Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
-        self.happenings.push_back(Happening::Frame(conn, frame, None));
+        self.inputs.push_back(Input::Frame(conn, frame, None));
     }
 
-    /// The server lane a connection leads to.
+    /// The server lane of a connection.
     pub(super) fn lane_of(&self, conn: ConnId) -> Option<LaneId> {
         self.conns.iter().find(|(known, ..)| *known == conn).map(|(.., lane)| *lane)
     }
 
-    /// The server ends and starts again.
+    /// Restarts the server.
     pub(super) fn restart(&mut self) {
         self.shape.boot_id += 1;
         self.hang_up();

@@ -1,6 +1,6 @@
-//! Logs that are applied to rows while a lane writes them, and kills at any moment. In a program of its own: a
-//! starting child holds copies of its parent's descriptors for a moment, which other tests would see as a
-//! store that is still open.
+//! Applying logs to rows while a lane writes them, with kills at any moment. In a program of its
+//! own: for a moment a new child process has copies of its parent's descriptors, which other tests
+//! would see as an open store.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod writer;
@@ -12,7 +12,7 @@ use store::RowStore;
 use writer::{expected, found, lines, live, new_store};
 
 #[test]
-fn killed_at_any_moment_nothing_durable_is_missing() {
+fn after_a_kill_at_any_moment_no_durable_record_is_missing() {
     const LIVE: &str = "LANEFS_TEST_LIVE";
     if let Some(path) = std::env::var_os(LIVE) {
         // The child: writes until it is killed.
@@ -24,33 +24,39 @@ fn killed_at_any_moment_nothing_durable_is_missing() {
         return;
     }
     let (_folder, path) = new_store();
-    let (mut durable, mut dice) = (0, 0x9E37_79B9_7F4A_7C15_u64);
+    let (mut durable, mut rng) = (0, fastrand::Rng::with_seed(5));
     for round in 0..12 {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let batch_count = usize::try_from(dice >> 40).unwrap() % 120;
+        let batch_count = rng.usize(..120);
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "killed_at_any_moment_nothing_durable_is_missing"])
+            .args([
+                "--exact",
+                "--nocapture",
+                "after_a_kill_at_any_moment_no_durable_record_is_missing",
+            ])
             .env(LIVE, &path)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let told = lines.map(Result::unwrap).filter_map(|line| {
+        let reported = lines.map(Result::unwrap).filter_map(|line| {
             line.strip_prefix("durable ").map(|lsn| lsn.parse::<u64>().unwrap())
         });
-        let told: Vec<u64> = told.take(batch_count + 1).collect();
+        let reported: Vec<u64> = reported.take(batch_count + 1).collect();
         child.kill().unwrap();
         let ended = child.wait().unwrap();
-        let (Some(first), Some(last)) = (told.first(), told.last()) else {
+        let (Some(first), Some(last)) = (reported.first(), reported.last()) else {
             panic!("the child ended without a batch: {ended}, round {round}, {durable} durable")
         };
-        assert!(*first > durable, "round {round}: {durable} was durable, the child said {told:?}");
+        assert!(
+            *first > durable,
+            "round {round}: {durable} was durable, the child reported {reported:?}"
+        );
         durable = *last;
     }
     let mut store = store::open(&path).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-    store.redo(&cold).unwrap();
-    let (rows, lsn) = found(&cold);
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&row_store).unwrap();
+    let (rows, lsn) = found(&row_store);
     assert!(lsn >= durable, "{lsn} of {durable}");
     assert_eq!(rows, lines(&expected(&store, lsn)));
 }
