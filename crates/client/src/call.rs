@@ -89,7 +89,7 @@ pub struct Write {
     /// The answer waits until they are durable (O_SYNC).
     pub sync: bool,
     /// See [`wire::Write::takes`].
-    pub takes: ClearPrivileges,
+    pub clears: ClearPrivileges,
 }
 
 /// Bytes of several places of a file.
@@ -116,7 +116,7 @@ pub struct WriteList<'a> {
     /// As of [`Write`].
     pub sync: bool,
     /// See [`wire::Write::takes`].
-    pub takes: ClearPrivileges,
+    pub clears: ClearPrivileges,
 }
 
 /// Lock bytes of a file, or give them up.

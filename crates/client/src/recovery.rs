@@ -17,8 +17,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId, NetAction, Span, Turn};
 use wire::{
-    Head, LaneId, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed, ShardId, Status,
-    Transno, Wire, Writer, Xid, request_flag,
+    Header, LaneId, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed, ShardId,
+    Status, Transno, Wire, Writer, Xid, request_flag,
 };
 
 /// Stands for the exchange of a request that recovery itself has sent.
@@ -169,7 +169,7 @@ impl Client {
             },
         };
         let acks = session.acks();
-        let head = Head::Request(Request {
+        let head = Header::Request(Request {
             lane_hint: LaneId(u16::try_from(link_index).unwrap_or(u16::MAX)),
             shard,
             slot,

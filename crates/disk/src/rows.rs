@@ -1,9 +1,9 @@
-//! Rows: what all records together come to, as keys and values in one ordered key space. A
-//! checkpoint of the log, exact to a record, and the cold store of names that are not in memory.
+//! Rows: the state that all records result in, as keys and values in one ordered key space. A
+//! checkpoint of the log, exact to a record, and the store of names that are not in memory.
 //!
-//! It owns their layout and what a record does to them; which medium holds them is the world's
-//! ([`Rows`]). Invariants: rows that took every record of a shard up to an LSN are the state that
-//! redoing these records gives, and they say that LSN ([`ShardRow`]); a record is applied once.
+//! It owns their layout and how a record changes them; the runtime provides the medium ([`Rows`]).
+//! Invariants: rows that took every record of a shard up to an LSN equal the state that redoing
+//! these records gives, and store that LSN ([`ShardRow`]); a record is applied once.
 //!
 //! ```text
 //! key (numbers big-endian, so that their order is the keys' order)     value (little-endian)
@@ -28,7 +28,7 @@
 //! 16 lane                          what there must be of its log       LogRow
 //! 17 shard inode group             checksums of an object's blocks     BlockSums
 //! ```
-//! All that hangs on an inode, and all entries of a directory, lie side by side.
+//! All parts of an inode, and all entries of a directory, are adjacent.
 
 mod apply;
 mod blocks;
@@ -36,7 +36,7 @@ mod key;
 mod order;
 mod row;
 
-pub use apply::{apply, apply_what_fits, begin};
+pub use apply::{apply, apply_partially, begin};
 pub use key::{Key, Range, table_name};
 pub use order::is_later;
 pub use row::{DirentRow, LogRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
@@ -46,7 +46,7 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-/// What is said of a row whose checksum does not fit, by the first byte of its key.
+/// The message for a row whose checksum does not match, by the first byte of its key.
 #[must_use]
 pub const fn row_damage(table: u8) -> &'static str {
     match table {
@@ -61,7 +61,7 @@ pub const fn row_damage(table: u8) -> &'static str {
     }
 }
 
-/// Where rows are kept.
+/// A store of rows.
 pub trait Rows {
     /// The value of a key, if there is one.
     ///
@@ -69,13 +69,13 @@ pub trait Rows {
     /// [`Fault`] when the medium fails.
     fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault>;
 
-    /// PrivilegedBits a key a value, whatever it had before.
+    /// Sets a key's value, replacing an existing one.
     fn put(&mut self, key: &[u8], value: &[u8]);
 
-    /// Takes a key away, if it is there.
+    /// Removes a key, if present.
     fn delete(&mut self, key: &[u8]);
 
-    /// Takes all keys of a range away.
+    /// Removes all keys of a range.
     ///
     /// # Errors
     /// [`Fault`] when the medium fails.

@@ -16,7 +16,7 @@ use wire::{
     Status, Timestamp, Transno, Xid,
 };
 
-/// A xorshift generator: the same seed, the same run.
+/// A xorshift generator: the same seed gives the same run.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -68,7 +68,7 @@ pub(crate) fn row() -> InodeRow {
     }
 }
 
-/// Two of a list, the second before the first in its file.
+/// Two pieces, the second one before the first in the file.
 pub(crate) fn pieces() -> wire::Pieces {
     let first = wire::Piece { file_offset: 4096, piece_bytes: 512 };
     let second = wire::Piece { file_offset: 7, piece_bytes: 9 };
@@ -149,7 +149,7 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::Txn(TxnChange::Aborted { txn }),
         Change::Txn(TxnChange::Forgotten { txn }),
         Change::Export(ExportChange::Put(export())),
-        Change::Export(ExportChange::Gone { name: Bytes(b"home") }),
+        Change::Export(ExportChange::Removed { name: Bytes(b"home") }),
     ]
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn export() -> wire::Export<'static> {
         root: InodeNo(2),
         path: Bytes(b"/a"),
         read_only: true,
-        squash: wire::Squash { who: wire::Squashed::All, anon_uid: 1000, anon_gid: 100 },
+        squash: wire::Squash { ids: wire::SquashedIds::All, anon_uid: 1000, anon_gid: 100 },
         closed: false,
     }
 }

@@ -150,7 +150,7 @@ impl<'a> Beginning<'a> {
     }
 
     /// A SETATTR without its size, and what the new size takes away.
-    pub(crate) fn set_rest(mut self, revoke: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    pub(crate) fn set_rest(mut self, clears: ClearPrivileges) -> Result<Begin<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -181,14 +181,14 @@ impl<'a> Beginning<'a> {
             gid: chosen(setattr_flag::GID, gid),
             atime: time(setattr_flag::ATIME, setattr_flag::ATIME_NOW, atime, atime_nanos)?,
             mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
-            revoke,
+            clears,
         };
         let nothing = ask.mode.is_none()
             && ask.uid.is_none()
             && ask.gid.is_none()
             && ask.atime == SetTime::Keep
             && ask.mtime == SetTime::Keep
-            && revoke == ClearPrivileges::Nothing;
+            && clears == ClearPrivileges::Nothing;
         if nothing {
             return Ok(self.getattr(Then::Attr));
         }
@@ -347,16 +347,16 @@ impl<'a> Beginning<'a> {
         if write_flags & WRITE_CACHE != 0 {
             return self.write_bytes(ClearPrivileges::Nothing);
         }
-        let revoke = handle.lost_by_write(keeps_set_id);
-        if revoke == ClearPrivileges::Nothing {
+        let clears = handle.cleared_by_write(keeps_set_id);
+        if clears == ClearPrivileges::Nothing {
             return self.write_bytes(taken_by(keeps_set_id));
         }
-        let ask = revoking(self.caller(), self.header.inode, revoke);
+        let ask = revoking(self.caller(), self.header.inode, clears);
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
     }
 
     /// The write itself; the data is the bulk.
-    pub(crate) fn write_bytes(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    pub(crate) fn write_bytes(mut self, clears: ClearPrivileges) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -374,7 +374,7 @@ impl<'a> Beginning<'a> {
         }
         let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
         let inode = self.header.inode;
-        let ask = Write { inode, file_offset, append, bulk: self.bulk, sync, takes };
+        let ask = Write { inode, file_offset, append, bulk: self.bulk, sync, clears };
         Ok(Begin::Call(Call::Write(ask), Then::Written))
     }
 
@@ -516,11 +516,11 @@ pub(crate) const fn taken_by(keeps_set_id: bool) -> ClearPrivileges {
 pub(crate) const fn revoking(
     caller: Caller<'_>,
     inode: InodeNo,
-    revoke: ClearPrivileges,
+    clears: ClearPrivileges,
 ) -> wire::Setattr<'_> {
     let (mode, uid, gid) = (None, None, None);
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
+    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, clears }
 }
 
 /// What the kernel opens a file for. Access mode 3 reads and writes nothing, and asks for the permission

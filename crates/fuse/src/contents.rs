@@ -20,7 +20,7 @@ impl<'a> Beginning<'a> {
     }
 
     /// Takes away what a change of contents was refused for: given after the file was opened.
-    pub(crate) fn revoke(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
+    pub(crate) fn clears(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
         let mut args = self.args;
         let (inode, keeps_set_id) = if opcode == Opcode::Write {
             args.skip(20)?; // fh, offset, size
@@ -39,16 +39,16 @@ impl<'a> Beginning<'a> {
     pub(crate) fn fallocate(self) -> Result<Begin<'a>, Status> {
         let mut args = self.args;
         let keeps_set_id = self.keeps_set_id();
-        let revoke = FileHandle(args.u64()?).lost_by_write(keeps_set_id);
-        if revoke == ClearPrivileges::Nothing {
+        let clears = FileHandle(args.u64()?).cleared_by_write(keeps_set_id);
+        if clears == ClearPrivileges::Nothing {
             return self.allocate(taken_by(keeps_set_id));
         }
-        let ask = revoking(self.caller(), self.header.inode, revoke);
+        let ask = revoking(self.caller(), self.header.inode, clears);
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
     }
 
     /// The allocation itself. What moves the bytes behind the range is not done.
-    pub(crate) fn allocate(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    pub(crate) fn allocate(mut self, clears: ClearPrivileges) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let range_bytes = self.args.u64()?;
@@ -61,7 +61,7 @@ impl<'a> Beginning<'a> {
             _ => return Err(Status::NotSupported),
         };
         let inode = self.header.inode;
-        let ask = wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+        let ask = wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
         Ok(Begin::Call(Call::Allocate(ask), Then::Done))
     }
 
@@ -87,17 +87,17 @@ impl<'a> Beginning<'a> {
         args.skip(16)?; // fh_in, off_in
         let to = InodeNo(args.u64()?);
         let keeps_set_id = self.keeps_set_id();
-        match FileHandle(args.u64()?).lost_by_write(keeps_set_id) {
+        match FileHandle(args.u64()?).cleared_by_write(keeps_set_id) {
             ClearPrivileges::Nothing => self.copy(taken_by(keeps_set_id)),
-            revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
-                let ask = revoking(self.caller(), to, revoke);
+            clears @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
+                let ask = revoking(self.caller(), to, clears);
                 Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
             }
         }
     }
 
     /// The copy itself: the bytes are read here and written again.
-    pub(crate) fn copy(mut self, takes: ClearPrivileges) -> Result<Begin<'a>, Status> {
+    pub(crate) fn copy(mut self, clears: ClearPrivileges) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh_in
         let file_offset = self.args.u64()?;
         let to = InodeNo(self.args.u64()?);
@@ -114,7 +114,7 @@ impl<'a> Beginning<'a> {
         }
         let inode = self.header.inode;
         let ask = wire::Read { inode, file_offset, read_bytes, accesses: true };
-        Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there, takes }))
+        Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there, clears }))
     }
 }
 
@@ -124,7 +124,7 @@ impl MountLane {
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
-        (inode, file_offset, takes): (InodeNo, u64, ClearPrivileges),
+        (inode, file_offset, clears): (InodeNo, u64, ClearPrivileges),
         bulk: Option<Bulk>,
     ) {
         let Some(bulk) = bulk else {
@@ -143,7 +143,7 @@ impl MountLane {
             }
         };
         let (append, bulk, sync) = (false, Some(bulk), false);
-        let write = Write { inode, file_offset, append, bulk, sync, takes };
+        let write = Write { inode, file_offset, append, bulk, sync, clears };
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Write(write));
         if given_up {

@@ -57,14 +57,14 @@ impl MountLane {
                 self.encode(turn, pending_id, |out| put_statx_out(out, &attr));
             }
             (Then::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
-                match attr.lost_by_write(keeps_set_id) {
+                match attr.cleared_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing if !rest => {
                         self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
                     }
-                    revoke @ (ClearPrivileges::Nothing
+                    clears @ (ClearPrivileges::Nothing
                     | ClearPrivileges::Capability
                     | ClearPrivileges::All) => {
-                        self.go_on(turn, pending_id, Behind::Size(revoke));
+                        self.go_on(turn, pending_id, Behind::Size(clears));
                     }
                 }
             }
@@ -83,13 +83,13 @@ impl MountLane {
                 }
             }
             (Then::CreateTruncated { handle, keeps_set_id }, Answer::Entry(attr)) => {
-                match attr.lost_by_write(keeps_set_id) {
+                match attr.cleared_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing => {
                         self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                     }
-                    revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
+                    clears @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
                         let then = Then::CreateTruncated { handle, keeps_set_id: true };
-                        let ask = Call::Setattr(revoking(NOBODY, attr.inode, revoke));
+                        let ask = Call::Setattr(revoking(NOBODY, attr.inode, clears));
                         self.call_for(turn, pending_id, then, ask);
                     }
                 }
@@ -112,8 +112,8 @@ impl MountLane {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
-            (Then::CopyRead { to, file_offset, takes }, Answer::Bytes(bulk)) => {
-                self.write_copy(turn, pending_id, (to, file_offset, takes), bulk);
+            (Then::CopyRead { to, file_offset, clears }, Answer::Bytes(bulk)) => {
+                self.write_copy(turn, pending_id, (to, file_offset, clears), bulk);
             }
             (Then::CopyWritten { buf }, Answer::Written(written)) => {
                 turn.act(Action::Release { buf });

@@ -183,8 +183,8 @@ impl MountLane {
             let beginning = Beginning { header, args, groups, bulk: pending.bulk };
             match pending.behind {
                 Behind::Nothing => beginning.begin(opcode),
-                Behind::Size(revoke) => beginning.set_rest(revoke),
-                Behind::Refused => beginning.revoke(opcode),
+                Behind::Size(clears) => beginning.set_rest(clears),
+                Behind::Refused => beginning.clears(opcode),
                 Behind::ClearPrivileges if opcode == Opcode::Fallocate => {
                     beginning.allocate(ClearPrivileges::Nothing)
                 }

@@ -44,7 +44,7 @@ pub(crate) enum Then {
     /// `fuse_write_out`.
     Written,
     /// The bytes are to be written to another place, or another file.
-    CopyRead { to: wire::InodeNo, file_offset: u64, takes: ClearPrivileges },
+    CopyRead { to: wire::InodeNo, file_offset: u64, clears: ClearPrivileges },
     /// As `Written`; the buffer is given back then.
     CopyWritten { buf: interface::BufId },
     /// `fuse_lseek_out`.

@@ -1,14 +1,14 @@
-//! Open handles: volatile, a set, so that opening or closing twice is as once. Each permits what its
-//! open was permitted, and nothing else.
+//! Open handles: a volatile set, so that opening or closing twice equals once. A handle permits
+//! exactly what its open was permitted.
 //!
-//! After a restart the clients' handles are unknown until they opened them again; until then
-//! nobody may conclude from a missing handle that a file is not open.
+//! After a restart the clients' handles are unknown until the clients have reopened them; until
+//! then a missing handle does not show that a file is closed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use wire::{ClientUuid, Handle, HandleId, InodeNo, OpenFor, PrivilegedBits};
 
-/// Writers of an inode stand before all others ([`OpenFor::ALL`]).
+/// Writers of an inode come first ([`OpenFor::ALL`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     inode: InodeNo,
@@ -18,7 +18,7 @@ struct Key {
 }
 
 impl Key {
-    /// The first of an inode.
+    /// The lowest key of an inode.
     const fn first(inode: InodeNo) -> Self {
         Self { inode, open_for: OpenFor::ALL[0], client: NOBODY, handle: HandleId(0) }
     }
@@ -26,31 +26,31 @@ impl Key {
 
 const NOBODY: ClientUuid = ClientUuid([0; 16]);
 
-/// Which clients have which inodes open.
+/// The open handles of all clients.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: BTreeSet<Key>,
-    /// How many each client has.
+    /// Number of handles by client.
     counts: BTreeMap<ClientUuid, usize>,
     count_max: usize,
-    /// Clients whose handles were dropped: they must open again what they still hold.
+    /// Clients whose handles were dropped: they must reopen them.
     gone: BTreeSet<ClientUuid>,
-    /// Of inodes that nobody writes to any more: the number under which their data shard was asked
-    /// for what it keeps. Whoever opens one for writing takes the question back.
+    /// Inodes without writers whose data shard was queried for the size, with the number of the
+    /// query. An open for writing cancels the query.
     asked: BTreeMap<InodeNo, u64>,
     asked_count: u64,
-    /// Of inodes open for writing: those to which somebody wrote who left without a word, and may
-    /// have more on its way. Their sizes stay with the data shards once everybody has closed.
+    /// Inodes open for writing that had a writer whose client disconnected without closing and
+    /// whose writes may still arrive. Their sizes stay at the data shards after the last close.
     unsettled: BTreeSet<InodeNo>,
-    /// Of directories that are being listed: the first cookie that came too late.
+    /// Directories being listed: the first cookie that is too new for the listing.
     listed: BTreeMap<Key, u64>,
-    /// What data shards were told that files give which are open for writing.
-    gives: BTreeMap<InodeNo, PrivilegedBits>,
+    /// The privileged bits that were sent to data shards, of files open for writing.
+    privileged_bits: BTreeMap<InodeNo, PrivilegedBits>,
     known: bool,
 }
 
 impl Handles {
-    /// Most handles at one shard, unless it is told otherwise.
+    /// The default limit of handles at one shard.
     pub(crate) const COUNT_MAX: usize = 4_000_000;
 
     pub(crate) const fn new() -> Self {
@@ -63,12 +63,12 @@ impl Handles {
             asked_count: 0,
             unsettled: BTreeSet::new(),
             listed: BTreeMap::new(),
-            gives: BTreeMap::new(),
+            privileged_bits: BTreeMap::new(),
             known: true,
         }
     }
 
-    /// All are forgotten, and clients may still hold some.
+    /// Drops all handles; clients may still hold some.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
         self.counts.clear();
@@ -76,28 +76,28 @@ impl Handles {
         self.asked.clear();
         self.unsettled.clear();
         self.listed.clear();
-        self.gives.clear();
+        self.privileged_bits.clear();
         self.known = false;
     }
 
-    /// Whoever wanted to has opened again what he held.
+    /// The grace period is over: clients have reopened their handles.
     pub(crate) const fn end_grace(&mut self) {
         self.known = true;
     }
 
-    /// Whether a client may have no more: there are too many, or a quarter of them are its own.
+    /// Whether a client may open no more handles: there are too many, or a quarter of the limit are
+    /// its own.
     pub(crate) fn is_full(&self, client: ClientUuid) -> bool {
         let own_count = self.counts.get(&client).copied().unwrap_or(0);
         self.open.len() >= self.count_max || own_count >= self.count_max / 4
     }
 
-    /// So many at most.
+    /// Sets the limit.
     pub(crate) const fn limit(&mut self, count_max: usize) {
         self.count_max = count_max;
     }
 
-    /// How many each client has, if all together are so many that it matters who has them: three
-    /// quarters of what there may be.
+    /// Number of handles by client, if at least three quarters of the limit are open.
     pub(crate) fn crowd(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
         let crowded = self.open.len() >= self.count_max - self.count_max / 4;
         crowded.then(|| self.counts.iter().map(|(client, count)| (*client, *count)))
@@ -126,8 +126,8 @@ impl Handles {
         }
     }
 
-    /// Drops a handle. Whether nobody writes to the inode any more, somebody did until now, and all
-    /// who did have closed it.
+    /// Drops a handle. Returns whether this closed the inode's last writer, and all its writers
+    /// were closed regularly.
     pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
         let mut wrote = false;
         for open_for in OpenFor::ALL {
@@ -144,14 +144,14 @@ impl Handles {
         !self.unsettled.remove(&inode) && self.known
     }
 
-    /// A data shard is about to be asked what it keeps of an inode; the question's number.
-    pub(crate) fn ask(&mut self, inode: InodeNo) -> u64 {
+    /// Begins a query of a data shard for an inode's contents; returns the query's number.
+    pub(crate) fn begin_query(&mut self, inode: InodeNo) -> u64 {
         self.asked_count += 1;
         self.asked.insert(inode, self.asked_count);
         self.asked_count
     }
 
-    /// The answer to a question is here. Whether it is still asked.
+    /// Ends a query. Returns whether it is still valid.
     pub(crate) fn answered(&mut self, inode: InodeNo, number: u64) -> bool {
         let asked = self.asked.get(&inode) == Some(&number);
         if asked {
@@ -160,15 +160,19 @@ impl Handles {
         asked
     }
 
-    /// Whether the data shard must be told what a file gives. Of one that nobody writes, it is
-    /// nothing.
-    pub(crate) fn tell_gives(&mut self, inode: InodeNo, gives: PrivilegedBits) -> bool {
-        let told = if gives == PrivilegedBits::default() {
-            self.gives.remove(&inode)
+    /// Records a file's privileged bits. Returns whether the data shard must be notified; without
+    /// writers the bits are empty.
+    pub(crate) fn update_privileged_bits(
+        &mut self,
+        inode: InodeNo,
+        privileged_bits: PrivilegedBits,
+    ) -> bool {
+        let told = if privileged_bits == PrivilegedBits::default() {
+            self.privileged_bits.remove(&inode)
         } else {
-            self.gives.insert(inode, gives)
+            self.privileged_bits.insert(inode, privileged_bits)
         };
-        told.unwrap_or_default() != gives
+        told.unwrap_or_default() != privileged_bits
     }
 
     pub(crate) fn is_being_written(&self, inode: InodeNo) -> bool {
@@ -176,17 +180,17 @@ impl Handles {
         first.is_some_and(|key| key.open_for.writes())
     }
 
-    /// Nobody has it open, for certain.
+    /// Certainly not open.
     pub(crate) fn is_free(&self, inode: InodeNo) -> bool {
         self.known && self.first_from(Key::first(inode)).is_none()
     }
 
-    /// Somebody has it open, as far as is known.
+    /// Open, as far as known.
     pub(crate) fn has_any(&self, inode: InodeNo) -> bool {
         self.first_from(Key::first(inode)).is_some()
     }
 
-    /// Whether this client has it open, for whatever.
+    /// Whether this client has it open in any mode.
     pub(crate) fn has_open(&self, inode: InodeNo, client: ClientUuid) -> bool {
         self.has(inode, client, |_| true)
     }
@@ -215,9 +219,9 @@ impl Handles {
         })
     }
 
-    /// Where a listing through a handle ends that goes on behind `cookie`: before what was the next
-    /// new entry's cookie when it began. Else names that are renamed away and back while they are
-    /// listed would come for ever. `None` without such a handle.
+    /// The end of a listing through a handle that continues behind `cookie`: the next cookie at the
+    /// start of the listing. Otherwise a listing could go on for ever while names are renamed away
+    /// and back. `None` without such a handle.
     pub(crate) fn list(
         &mut self,
         (inode, client, handle): (InodeNo, ClientUuid, HandleId),
@@ -231,12 +235,12 @@ impl Handles {
         if cookie == 0 {
             self.listed.insert(key, next_cookie);
         }
-        // In the middle and not known: a restart has forgotten it.
+        // Unknown in the middle of a listing after a restart.
         Some(*self.listed.entry(key).or_insert(next_cookie))
     }
 
-    /// Drops a client's handles; the inodes that had some, in rising order.
-    pub(crate) fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
+    /// Drops a client's handles; returns their inodes, in rising order.
+    pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<InodeNo> {
         let mut inodes = Vec::new();
         let mut written = Vec::new();
         self.open.retain(|key| {
@@ -292,7 +296,7 @@ mod tests {
         handles.close(FILE, greedy, HandleId(0));
         handles.close(FILE, greedy, HandleId(0));
         assert!(!handles.is_full(greedy));
-        handles.client_gone(greedy);
+        handles.drop_client(greedy);
         assert!(handles.counts.is_empty() && handles.open.is_empty());
     }
 

@@ -4,7 +4,6 @@
 mod acl;
 mod attrs;
 mod bounded;
-mod cold;
 mod directory;
 mod exports;
 mod file_locks;
@@ -13,6 +12,7 @@ mod handles;
 mod listing;
 mod model;
 mod names;
+mod non_resident;
 mod permission;
 mod random;
 mod redo;
@@ -20,7 +20,7 @@ mod rights;
 mod several;
 mod xattrs;
 
-use crate::{Ask, Effect, Shard};
+use crate::{Effect, MetaRequest, Shard};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -66,8 +66,8 @@ impl Dice {
 }
 
 pub(crate) const ROOT: InodeNo = InodeNo::ROOT;
-pub(crate) const MADE: disk::Made =
-    disk::Made { at_ns: 1_000_000_000, uid: 0, gid: 0, mode: 0o755 };
+pub(crate) const MADE: disk::Creation =
+    disk::Creation { at_ns: 1_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 pub(crate) const ALICE: ClientUuid = ClientUuid([1; 16]);
 pub(crate) const BOB: ClientUuid = ClientUuid([2; 16]);
 
@@ -92,24 +92,24 @@ pub(crate) fn read_handle(id: u64) -> Handle {
 }
 
 /// A shard, what it recorded, and a clock that goes on by a second with every request.
-pub(crate) struct World {
+pub(crate) struct Harness {
     pub(crate) shard: Shard,
     boot_id: u64,
     pub(crate) log: Vec<(Transno, Vec<u8>)>,
     pub(crate) now: Timestamp,
     pub(crate) client: ClientUuid,
     pub(crate) squash: wire::Squash,
-    pub(crate) top: Option<InodeNo>,
+    pub(crate) export_root: Option<InodeNo>,
     pub(crate) reply: Vec<u8>,
     /// Shards besides the first.
     others: Vec<Other>,
     /// Changes over several shards so far.
     txn_count: u64,
     /// Not everything is in memory.
-    pub(crate) cold: Option<cold::Cold>,
+    pub(crate) cold: Option<non_resident::RowStore>,
 }
 
-impl World {
+impl Harness {
     pub(crate) fn new() -> Self {
         Self {
             shard: Shard::new(ShardId::meta(0), MADE),
@@ -118,7 +118,7 @@ impl World {
             now: Timestamp { secs: 100, nanos: 0 },
             client: ALICE,
             squash: wire::Squash::NONE,
-            top: None,
+            export_root: None,
             reply: Vec::new(),
             others: Vec::new(),
             txn_count: 0,
@@ -138,18 +138,20 @@ impl World {
         body: &[u8],
     ) -> Result<Effect, wire::ProtocolError> {
         self.now.secs += 1;
-        let (client, squash, top, now) = (self.client, self.squash, self.top, self.now);
+        let (client, squash, export_root, now) =
+            (self.client, self.squash, self.export_root, self.now);
         let mut changes = Vec::new();
         self.reply.clear();
         let at = about(op, body).shard();
         if !self.others.is_empty() {
-            self.roll_spread(at);
+            self.roll_placement(at);
         }
-        let ask = Ask { op, body, client, squash, top, now, tells_reads: false };
+        let request =
+            MetaRequest { op, body, client, squash, export_root, now, records_reads: false };
         let mut reply = core::mem::take(&mut self.reply);
         let last = self.at(at).0.transno_last();
         let effect = loop {
-            let effect = self.at(at).0.execute(&ask, &mut reply, &mut changes);
+            let effect = self.at(at).0.execute(&request, &mut reply, &mut changes);
             if !effect.is_ok_and(|effect| effect.status == Status::Busy) || !self.bring(at) {
                 break effect;
             }
@@ -170,7 +172,7 @@ impl World {
             log.push((effect.transno, changes));
         }
         if effect.status == Status::CrossDevice && !self.others.is_empty() {
-            return Ok(self.across(at, &ask));
+            return Ok(self.multi_shard(at, &request));
         }
         Ok(self.complete(op, body, effect))
     }
@@ -332,6 +334,6 @@ pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     }
 }

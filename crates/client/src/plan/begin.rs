@@ -212,7 +212,7 @@ impl Beginning<'_> {
             inode: write.inode,
             file_offset: write.file_offset,
             append: write.append,
-            takes: write.takes,
+            clears: write.clears,
         });
         let begun = Begun::new(Plan::Direct, Op::Write, Target::Inode(write.inode));
         Begun { bulk: write.bulk, sync: write.sync, ..begun }
@@ -225,11 +225,11 @@ impl Beginning<'_> {
     }
 
     fn write_list(&mut self, write: &crate::WriteList<'_>) -> Result<Begun, Status> {
-        let crate::WriteList { inode, pieces, bulk, sync, takes } = *write;
+        let crate::WriteList { inode, pieces, bulk, sync, clears } = *write;
         if bulk.map_or(0, |bulk| bulk.bulk_bytes) != pieces.total_bytes() || pieces.overlap() {
             return Err(Status::Invalid);
         }
-        self.put(&wire::WriteList { inode, pieces: pieces.clone(), takes });
+        self.put(&wire::WriteList { inode, pieces: pieces.clone(), clears });
         let begun = Begun::new(Plan::Direct, Op::WriteList, Target::Inode(inode));
         Ok(Begun { bulk, sync, ..begun })
     }

@@ -290,7 +290,7 @@ fn what_the_server_would_take_for_a_protocol_error_does_not_leave() {
         append: false,
         bulk,
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     rig.call(2, Call::Write(write));
     assert_eq!(rig.outcome(), Err(Status::Invalid));
@@ -302,7 +302,7 @@ fn what_the_server_would_take_for_a_protocol_error_does_not_leave() {
         gid: None,
         atime: wire::SetTime::Keep,
         mtime: wire::SetTime::At(Timestamp { secs: 0, nanos: 1_000_000_000 }),
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     rig.call(3, Call::Setattr(setattr));
     assert_eq!(rig.outcome(), Err(Status::Invalid));

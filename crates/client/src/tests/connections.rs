@@ -225,7 +225,7 @@ fn changed_frames_never_panic_and_a_call_ends_once_or_goes_on() {
         let mut frame = Vec::new();
         let reply = rig.reply(&asked);
         let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
-        wire::Head::Reply(reply).encode(&mut frame, None, |to| to.put(&entry));
+        wire::Header::Reply(reply).encode(&mut frame, None, |to| to.put(&entry));
         let at = usize::try_from(dice.roll(frame.len() as u64)).unwrap();
         let bit = 1 << dice.roll(8);
         frame[at] ^= bit;

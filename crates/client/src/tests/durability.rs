@@ -88,7 +88,7 @@ fn a_synchronous_write_says_so() {
             append: false,
             bulk,
             sync,
-            takes: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         };
         rig.call(1, Call::Write(write));
         rig.hang_up();

@@ -20,7 +20,7 @@ fn chmod(mode: u32) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -92,7 +92,7 @@ fn a_write_keeps_its_bytes_until_the_reply() {
         append: false,
         bulk: Some(bytes),
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     rig.call(1, Call::Write(write));
     rig.hang_up();
@@ -241,7 +241,7 @@ fn after_a_restart_handles_are_reopened_before_anything_else() {
         append: false,
         bulk: Some(bytes),
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     rig.call(3, Call::Write(write));
     assert_eq!(rig.asked.len(), 2);

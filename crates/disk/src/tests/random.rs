@@ -1,7 +1,7 @@
-//! No bytes whatever make a decoder panic, and what decodes encodes to the same bytes.
+//! No bytes make a decoder panic, and what decodes encodes to the same bytes.
 
 use super::{Dice, changes, session_record};
-use crate::{Batch, Change, Changes, LogHead, LogReader, Record, Superblock};
+use crate::{Batch, Change, Changes, LogHeader, LogReader, Record, Superblock};
 use alloc::vec::Vec;
 use wire::{FsUuid, LaneId, Reader, Wire};
 
@@ -50,7 +50,7 @@ fn random_bytes() {
     }
 }
 
-const HEAD: LogHead = LogHead {
+const HEAD: LogHeader = LogHeader {
     fs: FsUuid([1; 16]),
     boot_id: 3,
     lane: LaneId(0),
@@ -114,7 +114,7 @@ fn a_mutated_record_in_a_good_batch_is_a_fault_or_a_record() {
         mutate(&mut dice, &mut payload);
         payload.resize(payload.len().next_multiple_of(8), 0);
         let mut file = Vec::from(HEAD.encode());
-        let batch_head = crate::BatchHead {
+        let batch_head = crate::BatchHeader {
             boot_id: 3,
             batch_no: 1,
             batch_bytes: u32::try_from(40 + payload.len()).unwrap(),

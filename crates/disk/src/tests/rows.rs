@@ -1,10 +1,10 @@
-//! Rows: sessions, slots, objects and clients as records leave them. (Names are compared with a
-//! shard in memory where that is.)
+//! Rows: sessions, slots, objects and clients after records. (`meta` compares rows of names with a
+//! shard in memory.)
 
 use super::{row, session_record};
 use crate::rows::{Key, ObjectRow, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
 use crate::{
-    BlockSum, BlockSums, Change, ClientChange, ContentsChange, Fault, GROUP_BLOCK_COUNT, Made,
+    BlockSum, BlockSums, Change, ClientChange, ContentsChange, Creation, Fault, GROUP_BLOCK_COUNT,
     Origin, PreVersions, Record,
 };
 use alloc::collections::BTreeMap;
@@ -13,7 +13,7 @@ use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Transno, 
 
 const SHARD: ShardId = ShardId::data(3);
 
-/// Rows, and how far one shard is.
+/// Rows and one shard's own row.
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -215,8 +215,14 @@ fn a_shard_remembers_which_recovery_was_its_last() {
 #[test]
 fn keys_and_values_are_what_they_were() {
     let mut table = Table::default();
-    assert_eq!(begin(Made { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows), Ok(true));
-    assert_eq!(begin(Made { at_ns: 6, uid: 3, gid: 4, mode: 0o755 }, &mut table.rows), Ok(false));
+    assert_eq!(
+        begin(Creation { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows),
+        Ok(true)
+    );
+    assert_eq!(
+        begin(Creation { at_ns: 6, uid: 3, gid: 4, mode: 0o755 }, &mut table.rows),
+        Ok(false)
+    );
     let keys: Vec<&[u8]> = table.rows.keys().map(Vec::as_slice).collect();
     assert_eq!(keys, [&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0][..], &[7, 0, 0]]);
     let name = wire::Name::new(b"ab").unwrap();
@@ -232,7 +238,7 @@ fn keys_and_values_are_what_they_were() {
 #[test]
 fn what_is_no_row_is_a_fault() {
     let mut table = Table::default();
-    begin(Made { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows).unwrap();
+    begin(Creation { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows).unwrap();
     table.apply(&session_record(1, &[])).unwrap();
     for (key, value) in &table.rows {
         assert!(Row::decode(key, value).is_ok());

@@ -229,7 +229,7 @@ fn setattr_sets_what_is_named() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     let at = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
     let cases = [
@@ -323,12 +323,12 @@ fn files_are_opened_read_written_and_closed() {
         rig.ask_bytes(Some(3), bytes, Some(data));
         let asked = rig.take();
         // The kernel did not say that the writer may not keep set-id bits, but of a mapping.
-        let takes = if write_flags == 0 {
+        let clears = if write_flags == 0 {
             wire::ClearPrivileges::Capability
         } else {
             wire::ClearPrivileges::Nothing
         };
-        let wanted = Write { inode: FILE, file_offset: 600, append, takes };
+        let wanted = Write { inode: FILE, file_offset: 600, append, clears };
         assert_eq!(Write::decode_all(&asked.body), Ok(wanted));
         assert_eq!(asked.bulk, Some(data));
         let written = Written { file_offset: 600, written_bytes: 100 };

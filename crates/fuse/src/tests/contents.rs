@@ -34,8 +34,8 @@ fn ranges_are_allocated_as_the_mode_says() {
         let mut rig = Rig::new();
         ask(&mut rig, Opcode::Fallocate, &fallocate_args(5, 7, mode));
         let asked = rig.take();
-        let takes = wire::ClearPrivileges::All;
-        let wanted = Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+        let clears = wire::ClearPrivileges::All;
+        let wanted = Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
         assert_eq!(asked.head.op, Op::Allocate);
         assert_eq!(Allocate::decode_all(&asked.body), Ok(wanted));
         rig.answer(&asked, &[]);
@@ -58,7 +58,7 @@ fn an_allocation_takes_set_id_bits_away_first() {
     let asked = rig.take();
     assert_eq!(asked.head.op, Op::Setattr);
     let setattr = wire::Setattr::decode_all(&asked.body).unwrap();
-    assert_eq!((setattr.inode, setattr.revoke), (FILE, wire::ClearPrivileges::All));
+    assert_eq!((setattr.inode, setattr.clears), (FILE, wire::ClearPrivileges::All));
     rig.answer(&asked, &wire::Entry { attr: super::attr(FILE, wire::FileKind::File) }.to_bytes());
     assert_eq!(rig.take().head.op, Op::Allocate);
 }
@@ -69,7 +69,7 @@ fn refused_once(rig: &mut Rig, inode: wire::InodeNo, refused: &Asked) -> Asked {
     let asked = rig.take();
     assert_eq!(asked.head.op, Op::Setattr);
     let setattr = wire::Setattr::decode_all(&asked.body).unwrap();
-    assert_eq!((setattr.inode, setattr.revoke), (inode, wire::ClearPrivileges::All));
+    assert_eq!((setattr.inode, setattr.clears), (inode, wire::ClearPrivileges::All));
     rig.answer(&asked, &wire::Entry { attr: super::attr(inode, wire::FileKind::File) }.to_bytes());
     rig.take()
 }
@@ -80,7 +80,7 @@ fn what_is_refused_takes_set_id_bits_away_and_comes_again() {
     ask(&mut rig, Opcode::Fallocate, &fallocate_args(5, 7, 0));
     let asked = rig.take();
     let again = refused_once(&mut rig, FILE, &asked);
-    assert_eq!(Allocate::decode_all(&again.body).unwrap().takes, wire::ClearPrivileges::Nothing);
+    assert_eq!(Allocate::decode_all(&again.body).unwrap().clears, wire::ClearPrivileges::Nothing);
     rig.answer(&again, &[]);
     assert_eq!(rig.reply(), ok(7, Vec::new()));
 
@@ -92,7 +92,7 @@ fn what_is_refused_takes_set_id_bits_away_and_comes_again() {
     assert_eq!((read.head.op, &rig.released[..]), (Op::Read, &[BufId(8)][..]));
     rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = rig.take();
-    assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::ClearPrivileges::Nothing);
+    assert_eq!(Write::decode_all(&write.body).unwrap().clears, wire::ClearPrivileges::Nothing);
     rig.answer(&write, &Written { file_offset: 70, written_bytes: 100 }.to_bytes());
     assert_eq!(rig.reply(), ok(7, u32s(&[100, 0])));
 
@@ -102,13 +102,13 @@ fn what_is_refused_takes_set_id_bits_away_and_comes_again() {
     let data = bulk(Some(2));
     rig.ask_bytes(Some(3), request(Opcode::Write as u32, 7, FILE, &args), Some(data));
     let write = rig.take();
-    assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::ClearPrivileges::All);
+    assert_eq!(Write::decode_all(&write.body).unwrap().clears, wire::ClearPrivileges::All);
     let again = refused_once(&mut rig, FILE, &write);
     let wanted = Write {
         inode: FILE,
         file_offset: 600,
         append: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     assert_eq!((Write::decode_all(&again.body), again.bulk), (Ok(wanted), Some(data)));
 }
@@ -148,8 +148,8 @@ fn a_copy_reads_and_writes() {
     let read = copy(&mut rig, 1 << 40);
     rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = rig.take();
-    let takes = wire::ClearPrivileges::All;
-    let wanted = Write { inode: OTHER, file_offset: 70, append: false, takes };
+    let clears = wire::ClearPrivileges::All;
+    let wanted = Write { inode: OTHER, file_offset: 70, append: false, clears };
     assert_eq!(Write::decode_all(&write.body), Ok(wanted));
     assert_eq!(write.bulk, Some(bulk(Some(77))));
     assert!(rig.released.is_empty(), "it may have to be sent again");

@@ -11,8 +11,8 @@ use interface::{
     Turn,
 };
 use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, PLAIN, Proven,
-    Reply, Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
+    Challenge, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneId, Map, Op, PLAIN,
+    Proven, Reply, Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
 };
 
 const SESSION: SessionId = SessionId(77);
@@ -208,7 +208,7 @@ impl Rig {
         let flags = wire::reply_flag::TOKEN;
         let reply = Reply { flags, transno: Transno(transno), ..reply(asked) };
         let mut tokened = body.to_vec();
-        Head::put_token(&mut Writer::new(&mut tokened), b"token");
+        Header::put_token(&mut Writer::new(&mut tokened), b"token");
         self.frame(asked, reply, &tokened, None);
         self.run();
     }
@@ -216,7 +216,7 @@ impl Rig {
     fn frame(&mut self, asked: &Asked, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
         let mut frame = Vec::new();
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-        Head::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
+        Header::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
         self.happenings.push_back(Happening::Frame(asked.conn, frame, bulk));
     }
 
@@ -334,15 +334,15 @@ impl Rig {
     /// The server says what became of a wait.
     pub(super) fn grant(&mut self, asked: &Asked, grant: wire::Grant) {
         let mut frame = Vec::new();
-        Head::Grant.encode(&mut frame, None, |to| to.write(&grant));
+        Header::Grant.encode(&mut frame, None, |to| to.write(&grant));
         self.happenings.push_back(Happening::Frame(asked.conn, frame, None));
         self.run();
     }
 
     fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
-        let (head, body) = Head::decode(frame).expect("a client sends valid frames");
+        let (head, body) = Header::decode(frame).expect("a client sends valid frames");
         match head {
-            Head::Handshake(FrameKind::Hello) => {
+            Header::Handshake(FrameKind::Hello) => {
                 Hello::decode_all(body).unwrap();
                 let nonce = [5; 32];
                 let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
@@ -350,7 +350,7 @@ impl Rig {
                 let challenge = Challenge { fs: FsUuid([9; 16]), nonce, proof };
                 self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
-            Head::Handshake(FrameKind::Proof) => {
+            Header::Handshake(FrameKind::Proof) => {
                 let welcome = Welcome {
                     session: SESSION,
                     boot_id: 1,
@@ -364,12 +364,12 @@ impl Rig {
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
             }
-            Head::Request(head) if head.op == Op::Goodbye => {
+            Header::Request(head) if head.op == Op::Goodbye => {
                 self.goodbye_count += 1;
                 let asked = Asked { conn, head, body: Vec::new(), bulk: None };
                 self.frame(&asked, reply(&asked), &[], None);
             }
-            Head::Request(head) => {
+            Header::Request(head) => {
                 self.asked.push_back(Asked { conn, head, body: body.to_vec(), bulk });
             }
             other => panic!("a client does not send {other:?}"),
@@ -378,7 +378,7 @@ impl Rig {
 
     fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
-        Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
+        Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         self.happenings.push_back(Happening::Frame(conn, frame, None));
     }
 }

@@ -1,5 +1,5 @@
-//! What is in memory, and since which transaction the cold store need not have it: noted with every
-//! change, and with every row that a start loads.
+//! Accounts for units in memory and the transaction that the rows must include before eviction,
+//! with every change and every row that a start loads.
 
 use super::{Mark, Unit};
 use crate::directory::Directory;
@@ -8,24 +8,25 @@ use disk::Change;
 use disk::rows::Row;
 use wire::{FileKind, InodeNo, Transno};
 
-/// What a unit takes to be known of.
+/// Memory for a unit's state.
 const MARK_BYTES: usize = size_of::<(Unit, Mark)>() * 3 / 2;
-/// What an inode takes besides itself: its place in a page.
+/// Memory of an inode, with its place in a page.
 const INODE_BYTES: usize = size_of::<Inode>() + MARK_BYTES + 64;
 const DIRECTORY_BYTES: usize = INODE_BYTES + size_of::<Directory>();
-/// A piece of memory by itself, such as a name or a target, beside its bytes.
+/// Allocation overhead of a name or target.
 const PIECE_BYTES: usize = 16;
-/// An attribute, beside its bytes.
+/// Memory of an attribute besides its bytes.
 const XATTR_BYTES: usize = 64;
 
 impl State {
-    /// Inodes, in memory or not.
+    /// Number of inodes, in memory or not.
     pub(crate) fn inode_count(&self) -> u64 {
         let resident = u64::try_from(self.resident_count()).unwrap_or(u64::MAX);
         self.residency.as_ref().map_or(resident, |residency| residency.inode_count)
     }
 
-    /// Notes what a change of transaction `transno` did to units; before there were so many inodes.
+    /// Accounts for a change of transaction `transno`; `before_count` is the number of inodes
+    /// before it.
     pub(crate) fn note(&mut self, transno: Transno, change: &Change<'_>, before_count: usize) {
         let after_count = self.resident_count();
         let Some(residency) = &mut self.residency else { return };
@@ -64,7 +65,7 @@ impl State {
         }
     }
 
-    /// Takes an inode into account, or that there is none; a directory is no unit.
+    /// Accounts for an inode or its absence; a directory is no unit.
     pub(super) fn mark_inode(&mut self, inode: InodeNo, stamp: Transno) {
         let body_bytes = |known: &Inode| {
             let target_bytes = match &known.body {
@@ -82,7 +83,7 @@ impl State {
         }
     }
 
-    /// Takes an entry into account, or that there is none. What was not asked for goes first.
+    /// Accounts for an entry or its absence. An entry that was not requested is evicted first.
     pub(super) fn mark_entry(&mut self, dir: InodeNo, name: &[u8], (stamp, used): (Transno, bool)) {
         let Some((_, entries)) = self.entries(dir) else { return };
         let is_there = entries.get(self.seed, name).is_some();
@@ -94,8 +95,7 @@ impl State {
         }
     }
 
-    /// Whether a start takes this row of the cold store into memory. Inodes come before what hangs
-    /// on them.
+    /// Whether a start loads this row into memory. Inodes come before their parts.
     pub(crate) fn keeps(&self, row: &Row<'_>) -> bool {
         if self.residency.is_none() {
             return true;
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// Takes a row that a start has loaded into account.
+    /// Accounts for a row that a start has loaded.
     pub(crate) fn note_loaded(&mut self, row: &Row<'_>, before_count: usize) {
         let came = self.resident_count() > before_count;
         let Some(residency) = &mut self.residency else { return };

@@ -1,16 +1,16 @@
-//! What leaves memory, and when: a unit at a time, those first that were not used for long.
+//! Eviction: one unit at a time, least recently used first.
 
 use super::Unit;
 use crate::shard::Shard;
 use crate::state::State;
 use wire::Transno;
 
-/// Looks in a row that come to nothing, because the cold store is behind or all is in use; then
-/// it is for another time.
+/// Consecutive units that cannot be evicted, because the rows lack changes or the units are in use,
+/// after which a scan stops.
 const VAIN_COUNT_MAX: usize = 128;
 
 impl State {
-    /// Lets a unit go that the cold store has.
+    /// Evicts a unit that the rows have.
     fn evict(&mut self, unit: &Unit) {
         match unit {
             Unit::Inode(inode) => {
@@ -30,15 +30,15 @@ impl State {
 }
 
 impl Shard {
-    /// The cold store has everything up to this transaction.
+    /// The rows have everything up to this transaction.
     pub fn checkpointed(&mut self, transno: Transno) {
         if let Some(residency) = &mut self.state.residency {
             residency.checkpointed = residency.checkpointed.max(transno);
         }
     }
 
-    /// Lets units go that were not used for the longest while there are too many, and looks at so
-    /// many at most. Each comes and goes by itself: that is all the work there is.
+    /// Evicts the least recently used units while the memory exceeds the limit; scans at most
+    /// `count_max` units. Each unit is evicted by itself, so the work is bounded.
     pub fn shrink(&mut self, count_max: usize) {
         let Some(residency) = &self.state.residency else { return };
         if residency.bytes <= residency.bytes_max {

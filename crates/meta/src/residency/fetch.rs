@@ -1,4 +1,4 @@
-//! What the cold store had is laid under what is in memory.
+//! Merges fetched rows under the state in memory.
 
 use super::{LISTED_COUNT_MAX, Residency, Unit};
 use crate::directory::Target;
@@ -10,14 +10,14 @@ use disk::Fault;
 use disk::rows::Row;
 use wire::{InodeNo, Name, Transno};
 
-/// The next entries of a directory behind a place, as the cold store had them: those that changed
+/// The next entries of a directory behind a cookie, as the rows had them: entries that changed
 /// since are in memory.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// What the cold store had for certain by then.
+    /// The transaction that the rows had for certain by then.
     floor: Transno,
     rows: Vec<(Box<[u8]>, Target)>,
-    /// The last place of which it tells.
+    /// The last cookie that it covers.
     until: u64,
     bytes: usize,
 }
@@ -38,7 +38,7 @@ impl Window {
 }
 
 impl Residency {
-    /// A unit that the cold store had by this transaction is in whatever comes of reads that are out.
+    /// A unit that the rows had by this transaction is in the results of all reads in flight.
     pub(super) fn settled(&self) -> Transno {
         let windows = self.windows.values().map(|window| window.floor);
         let floors = self.asked.values().copied().chain(windows);
@@ -65,8 +65,8 @@ impl Residency {
 }
 
 impl State {
-    /// The entries of a directory behind a place, in the order of their places, and the last place
-    /// up to which these are all that there are.
+    /// The entries of a directory behind a cookie, ordered by cookie, and the last cookie up to
+    /// which they are complete.
     pub(crate) fn listed(
         &self,
         dir: InodeNo,
@@ -114,7 +114,7 @@ impl State {
         self.take_row(row)
     }
 
-    /// Lays an entry under what is known of its name.
+    /// Adds a fetched entry unless its name is known in memory.
     fn lay(
         &mut self,
         dir: InodeNo,
@@ -139,22 +139,22 @@ impl State {
 }
 
 impl Shard {
-    /// A read of this unit begins, the only one that is out.
-    pub fn ask(&mut self, unit: &Unit) {
+    /// Begins the only read of this unit in flight.
+    pub fn begin_fetch(&mut self, unit: &Unit) {
         let Some(residency) = &mut self.state.residency else { return };
         let before = residency.asked.insert(unit.clone(), residency.checkpointed);
         assert!(before.is_none(), "a unit is read once at a time");
     }
 
-    /// The read has failed.
-    pub fn give_up(&mut self, unit: &Unit) {
+    /// Ends a failed read.
+    pub fn fetch_failed(&mut self, unit: &Unit) {
         if let Some(residency) = &mut self.state.residency {
             residency.asked.remove(unit);
         }
     }
 
-    /// The read has come to these rows, in the order of their keys; of what has come to be in memory
-    /// meanwhile they tell nothing.
+    /// Ends a read with these rows, in the order of their keys; units that are in memory meanwhile
+    /// take precedence.
     ///
     /// # Errors
     /// [`Fault`] when they are not its rows.
@@ -171,7 +171,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Takes over one row of a unit that is missing, while nobody else is at work.
+    /// Loads one row of a missing unit, at a start without other work.
     ///
     /// # Errors
     /// [`Fault`] when it is not its row.
@@ -179,8 +179,8 @@ impl Shard {
         self.state.fetch(unit, row)
     }
 
-    /// All rows of a unit were taken over; there may have been none.
-    pub fn fetched(&mut self, unit: &Unit) {
+    /// All rows of a unit, possibly none, were loaded.
+    pub fn finish_fetch(&mut self, unit: &Unit) {
         self.state.fetched(unit);
     }
 }

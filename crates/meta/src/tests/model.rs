@@ -1,10 +1,10 @@
 //! A naive file system that knows nothing of logs, cookies or hashes.
 
+mod containing;
 mod run;
 mod search;
-mod ways;
 
-use super::{ALICE, ROOT, World};
+use super::{ALICE, Harness, ROOT};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -61,8 +61,8 @@ const fn bits_of(open_for: OpenFor) -> u32 {
 }
 
 impl Model {
-    fn new(world: &mut World) -> Self {
-        let attr = world.attr(ROOT);
+    fn new(harness: &mut Harness) -> Self {
+        let attr = harness.attr(ROOT);
         let mut model = Self {
             nodes: BTreeMap::new(),
             open: BTreeSet::new(),

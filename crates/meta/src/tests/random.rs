@@ -1,6 +1,6 @@
 //! No body whatever makes a shard panic, or leaves a change behind that redo does not know.
 
-use super::{ALICE, BOB, Dice, ROOT, World, name, read_handle, root, user, write_handle};
+use super::{ALICE, BOB, Dice, Harness, ROOT, name, read_handle, root, user, write_handle};
 use alloc::vec::Vec;
 use wire::{
     Access, Bytes, Caller, Close, Create, FileKind, Find, Getattr, Getxattr, Groups, HandleId,
@@ -33,7 +33,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         gid: Some(2),
         atime: SetTime::Now,
         mtime: at,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     let rename =
         Rename { caller, parent, name, new_parent: ROOT, new_name: name, how: RenameHow::Replace };
@@ -116,48 +116,48 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 fn mutated_bodies() {
     let originals = bodies();
     for seed in 1..6 {
-        let (mut world, mut dice) = (World::new(), Dice::new(seed));
+        let (mut harness, mut dice) = (Harness::new(), Dice::new(seed));
         let (mut ok_count, mut protocol_error_count) = (0, 0);
         for _ in 0..8000 {
-            world.client = dice.pick(&[ALICE, BOB]);
-            world.squash = if dice.chance(80) { wire::Squash::NONE } else { wire::Squash::ROOT };
+            harness.client = dice.pick(&[ALICE, BOB]);
+            harness.squash = if dice.chance(80) { wire::Squash::NONE } else { wire::Squash::ROOT };
             let (op, mut body) = originals[dice.below(originals.len())].clone();
             mutate(&mut dice, &mut body);
-            match world.execute_bytes(op, &body) {
+            match harness.execute_bytes(op, &body) {
                 Ok(effect) => ok_count += usize::from(effect.status == Status::Ok),
                 Err(_) => protocol_error_count += 1,
             }
         }
         assert!(ok_count > 500 && protocol_error_count > 1000, "{ok_count} {protocol_error_count}");
-        world.check_redo();
+        harness.check_redo();
     }
 }
 
 #[test]
 fn random_bodies() {
-    let (mut world, mut dice) = (World::new(), Dice::new(1));
+    let (mut harness, mut dice) = (Harness::new(), Dice::new(1));
     let mut protocol_error_count = 0;
     for _ in 0..20_000 {
         let op = dice.pick(Op::ALL);
         let count = dice.below(80);
         let body = dice.bytes(count);
-        protocol_error_count += usize::from(world.execute_bytes(op, &body).is_err());
+        protocol_error_count += usize::from(harness.execute_bytes(op, &body).is_err());
     }
     assert!(protocol_error_count > 9_000, "{protocol_error_count}");
-    world.check_redo();
+    harness.check_redo();
 }
 
 #[test]
 fn ops_of_others_are_refused() {
-    let mut world = World::new();
+    let mut harness = Harness::new();
     for op in [Op::Statfs, Op::Read, Op::Write, Op::Truncate, Op::Glimpse, Op::Stats, Op::Ping] {
-        assert_eq!(world.execute_bytes(op, &[]).unwrap().status, Status::NotImplemented);
+        assert_eq!(harness.execute_bytes(op, &[]).unwrap().status, Status::NotImplemented);
     }
 }
 
 #[test]
 fn a_name_that_is_the_users_mistake_is_answered() {
-    let mut world = World::new();
+    let mut harness = Harness::new();
     let mut body = Vec::new();
     root().encode(&mut wire::Writer::new(&mut body));
     ROOT.encode(&mut wire::Writer::new(&mut body));
@@ -166,7 +166,7 @@ fn a_name_that_is_the_users_mistake_is_answered() {
         let mut body = body.clone();
         body.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
         body.extend_from_slice(text);
-        assert_eq!(world.execute_bytes(Op::Lookup, &body).unwrap().status, status);
-        assert_eq!(world.execute_bytes(Op::Unlink, &body).unwrap().status, status);
+        assert_eq!(harness.execute_bytes(Op::Lookup, &body).unwrap().status, status);
+        assert_eq!(harness.execute_bytes(Op::Unlink, &body).unwrap().status, status);
     }
 }

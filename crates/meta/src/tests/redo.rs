@@ -1,6 +1,6 @@
 //! Redo: what is wrong in a log is a fault, not a panic and not a guess.
 
-use super::{MADE, ROOT, World, name};
+use super::{Harness, MADE, ROOT, name};
 use crate::Shard;
 use disk::{Change, ContentsChange, InodeRow};
 use wire::{Bytes, FileKind, InodeNo, ShardId, Timestamp, Transno, Wire};
@@ -128,8 +128,8 @@ fn changes_of_a_directory_commute() {
 #[test]
 fn inode_numbers_of_redone_inodes_are_not_given_again() {
     let row = InodeRow { nlink: 0, ..InodeRow::new(InodeNo(40), FileKind::File, 0, NOW) };
-    let mut world = World::new();
-    world.shard =
+    let mut harness = Harness::new();
+    harness.shard =
         redo(&[Change::Inode { row }, Change::InodeRemoved { inode: row.inode }]).unwrap();
-    assert_eq!(world.file(ROOT, "f", 0o644), InodeNo(41));
+    assert_eq!(harness.file(ROOT, "f", 0o644), InodeNo(41));
 }

@@ -1,8 +1,8 @@
 //! Several shards as one world: requests find theirs, and what takes more than one is planned,
 //! prepared and carried out as lanes do it, without anything in between.
 
-use super::{MADE, World};
-use crate::{Ask, Effect, Plan, Shard, Spread, View, Want};
+use super::{Harness, MADE};
+use crate::{DirectoryPlacement, Effect, MetaRequest, Plan, Requirement, Shard, View};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
@@ -53,7 +53,7 @@ pub(super) fn about(op: Op, body: &[u8]) -> InodeNo {
     }
 }
 
-impl World {
+impl Harness {
     /// A world of so many shards.
     pub(crate) fn of_shards(count: u16) -> Self {
         let other =
@@ -79,40 +79,43 @@ impl World {
     }
 
     /// Says where the next directory goes.
-    pub(super) fn roll_spread(&mut self, at: ShardId) {
+    pub(super) fn roll_placement(&mut self, at: ShardId) {
         let shard = ShardId::meta(u16::try_from(self.now.secs).unwrap_or(0) % self.shard_count());
-        self.at(at).0.spread(Some(Spread { shard, depth_max: 2 }));
+        self.at(at).0.set_placement(Some(DirectoryPlacement { shard, depth_max: 2 }));
     }
 
     /// Does what takes several shards.
-    pub(super) fn across(&mut self, at: ShardId, ask: &Ask<'_>) -> Effect {
+    pub(super) fn multi_shard(&mut self, at: ShardId, request: &MetaRequest<'_>) -> Effect {
         self.txn_count += 1;
         let txn = TxnId { coordinator: at, number: self.txn_count };
         let (mut view, mut plan) = (View::default(), Plan::default());
         let mut touched = BTreeSet::new();
         let status = loop {
-            let before = plan.wants.clone();
-            let status = self.at(at).0.plan(ask, txn, &view, &mut plan).unwrap();
+            let before = plan.requirements.clone();
+            let status = self.at(at).0.plan(request, txn, &view, &mut plan).unwrap();
             if status == Status::Busy && self.bring(at) {
                 continue;
             }
             if status != Status::CrossDevice {
                 break status;
             }
-            assert!(!plan.wants.is_empty() && plan.wants != before, "it gets further");
-            for want in &plan.wants {
+            assert!(
+                !plan.requirements.is_empty() && plan.requirements != before,
+                "it gets further"
+            );
+            for want in &plan.requirements {
                 if want.shard().index() >= self.shard_count() {
                     self.release_all(txn);
                     return Effect::unchanged(Status::Stale);
                 }
                 touched.insert(want.shard());
-                self.look(txn, want, &mut view);
+                self.lock_and_read(txn, want, &mut view);
             }
         };
         let mut effect = Effect::unchanged(status);
         if status == Status::Ok {
             self.reply.extend_from_slice(&plan.reply);
-            self.carry_out(txn, &plan, &mut effect);
+            self.apply_parts(txn, &plan, &mut effect);
         } else {
             assert!(plan.parts.is_empty(), "what fails changes nothing");
         }
@@ -121,11 +124,11 @@ impl World {
         effect
     }
 
-    fn look(&mut self, txn: TxnId, want: &Want, view: &mut View) {
+    fn lock_and_read(&mut self, txn: TxnId, want: &Requirement, view: &mut View) {
         let mut seen = Vec::new();
         loop {
             let (shard, _) = self.at(want.shard());
-            let looked = shard.look(txn, &want.to_bytes(), &mut seen).unwrap();
+            let looked = shard.lock_and_read(txn, &want.to_bytes(), &mut seen).unwrap();
             if looked.is_ok() || !self.bring(want.shard()) {
                 assert_eq!(looked, Ok(()), "nobody else is there");
                 break;
@@ -136,7 +139,7 @@ impl World {
     }
 
     /// Prepares everywhere, decides, and makes every part.
-    fn carry_out(&mut self, txn: TxnId, plan: &Plan, effect: &mut Effect) {
+    fn apply_parts(&mut self, txn: TxnId, plan: &Plan, effect: &mut Effect) {
         let mut prepared = Vec::new();
         let others = plan.parts.iter().filter(|(shard, _)| **shard != txn.coordinator);
         for (id, part) in others {
@@ -156,7 +159,7 @@ impl World {
             let mut changes = Vec::new();
             let (shard, log) = self.at(id);
             let made = shard
-                .carry_out((by, &part), &Change::Txn(TxnChange::Done { txn }), &mut changes)
+                .apply_part((by, &part), &Change::Txn(TxnChange::Done { txn }), &mut changes)
                 .unwrap();
             log.push((made.transno, changes));
             effect.orphan = effect.orphan.or(made.orphan);

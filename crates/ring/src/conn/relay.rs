@@ -22,7 +22,7 @@ use interface::{
     BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, NetEvent, Span, mac_of,
 };
 use std::collections::VecDeque;
-use wire::{Head, ProtocolError};
+use wire::{Header, ProtocolError};
 
 /// From so much on that its owner's core has not got, a front cuts no more of a connection.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
@@ -69,7 +69,7 @@ pub(crate) enum Told {
 /// A frame and its bulk, whose checksums were checked.
 pub(crate) struct Frame {
     bytes: Box<[u8]>,
-    /// Head and body; what is behind them is bulk.
+    /// Header and body; what is behind them is bulk.
     frame_bytes: usize,
     bulk_crc32c: Option<u32>,
     bulk_mac: ContentsMac,
@@ -341,7 +341,7 @@ impl Conns {
         bytes.extend_from_slice(frame);
         let relay = &self.conn(index).relay;
         if matches!(relay, Some(Relay::Back(back)) if !back.sealed) {
-            Head::put_sums(&mut bytes, bulk.and_then(|bulk| tools.sum_of(bulk, false)));
+            Header::put_sums(&mut bytes, bulk.and_then(|bulk| tools.sum_of(bulk, false)));
         }
         if bulk.is_none_or(|bulk| tools.pool.append(bulk, &mut bytes)) {
             self.tell(index, Told::Reply(bytes.into_boxed_slice()));

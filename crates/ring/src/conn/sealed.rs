@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wire::{
-    Bytes, Channel, FrameKind, Head, Holder, ProtocolError, Refusal, RefusalReason, Wire as _,
+    Bytes, CertificateIdentity, Channel, FrameKind, Header, ProtocolError, Refusal, RefusalReason,
+    Wire as _,
 };
 
 /// What a record of a handshake begins with.
@@ -192,7 +193,7 @@ impl Conns {
     fn refuse_plainly(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
         let mut frame = Vec::new();
         let refusal = Refusal { reason };
-        Head::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
+        Header::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
         tools.counters.refused_count += 1;
         let conn = self.conn(index);
         conn.seal = None;
@@ -262,7 +263,7 @@ impl Conns {
 /// What a core is told of a connection under TLS.
 pub(crate) struct Sealed {
     pub(super) channel: Channel,
-    /// A [`Holder`], if the peer has shown a certificate.
+    /// A [`CertificateIdentity`], if the peer has shown a certificate.
     pub(super) holder: Option<Vec<u8>>,
 }
 
@@ -270,8 +271,8 @@ impl Sealed {
     /// Nothing before the handshake is over.
     pub(super) fn of(seal: &Seal) -> Option<Self> {
         let holder = seal.peer().map(|peer| {
-            let opens = Holder::lines(peer.uris.iter().map(String::as_str));
-            Holder { key: peer.key, opens: Bytes(&opens) }.to_bytes()
+            let opens = CertificateIdentity::grant_lines(peer.uris.iter().map(String::as_str));
+            CertificateIdentity { key: peer.key, grants: Bytes(&opens) }.to_bytes()
         });
         Some(Self { channel: seal.channel()?, holder })
     }

@@ -1,7 +1,7 @@
 //! Random operations: each goes as in the naive file system, and so does all that is left.
 
-use super::{Model, Node, Outcome, bits_of, search, ways};
-use crate::tests::{ALICE, BOB, Dice, ROOT, World, root, setattr};
+use super::{Model, Node, Outcome, bits_of, containing, search};
+use crate::tests::{ALICE, BOB, Dice, Harness, ROOT, root, setattr};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ const CROWD_COUNT: usize = 100;
 
 /// What a run is made of, rolled anew for each.
 struct Run {
-    world: World,
+    harness: Harness,
     model: Model,
     dice: Dice,
     names: Vec<String>,
@@ -29,14 +29,14 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64, mut world: World) -> Self {
+    fn new(seed: u64, mut harness: Harness) -> Self {
         let mut dice = Dice::new(seed);
-        world.set(ROOT, 0o1777, 0, 0);
-        let mut model = Model::new(&mut world);
-        model.at(ROOT).ctime = world.attr(ROOT).ctime;
+        harness.set(ROOT, 0o1777, 0, 0);
+        let mut model = Model::new(&mut harness);
+        model.at(ROOT).ctime = harness.attr(ROOT).ctime;
         let names = (0..2 + dice.below(12)).map(|no| alloc::format!("n{no}")).collect();
         Self {
-            world,
+            harness,
             model,
             dice,
             names,
@@ -80,7 +80,7 @@ impl Run {
         args: &impl Wire<'a>,
         expected: Outcome,
     ) -> crate::Effect {
-        let effect = self.world.execute(op, args);
+        let effect = self.harness.execute(op, args);
         let status = expected.err().unwrap_or(Status::Ok);
         assert_eq!(effect.status, status, "{op:?}");
         self.ok_count += usize::from(status == Status::Ok);
@@ -95,8 +95,8 @@ impl Run {
         let caller = Caller { uid, gid: uid, groups: Groups::Known(&[]) };
         (self.model.uid, self.model.gid) = (uid, uid);
         self.model.client = self.dice.pick(&[ALICE, BOB]);
-        self.world.client = self.model.client;
-        self.model.now = Timestamp { secs: self.world.now.secs + 1, nanos: 0 };
+        self.harness.client = self.model.client;
+        self.model.now = Timestamp { secs: self.harness.now.secs + 1, nanos: 0 };
         match self.dice.below(16) {
             0..=2 => self.create(caller),
             3 | 4 => self.mkdir(caller),
@@ -119,10 +119,10 @@ impl Run {
         if self.dice.chance(15) {
             self.settle();
         }
-        if self.world.cold.is_some() {
+        if self.harness.cold.is_some() {
             let inode = self.inodes[self.inodes.len() / 2];
-            self.world.stray(inode);
-            self.world.churn();
+            self.harness.stray(inode);
+            self.harness.churn();
             if self.dice.chance(3) {
                 let dir = self.dir();
                 self.list(dir);
@@ -154,7 +154,7 @@ impl Run {
         if !self.expect(Op::Create, &args, expected.map(|_| ())) {
             return;
         }
-        let created = Created::decode_all(&self.world.reply).unwrap();
+        let created = Created::decode_all(&self.harness.reply).unwrap();
         let inode = created.attr.inode;
         assert_eq!(created.made, expected == Ok(None));
         if created.made {
@@ -180,7 +180,7 @@ impl Run {
         let expected = self.model.check_new(parent, &text);
         let name = Name::new(text.as_bytes()).unwrap();
         if self.expect(Op::Mkdir, &Mkdir { caller, parent, name, mode, umask: 0 }, expected) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::Directory, mode & 0o1777, parent);
             self.model.enter(parent, &text, attr.inode);
             self.model.at(parent).nlink += 1;
@@ -194,7 +194,7 @@ impl Run {
         let expected = self.model.check_new(parent, &text);
         let (name, target) = (Name::new(text.as_bytes()).unwrap(), Bytes(b"some/where"));
         if self.expect(Op::Symlink, &Symlink { caller, parent, name, target }, expected) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::Symlink, 0o777, parent);
             self.model.at(attr.inode).target = target.0.into();
             self.model.at(attr.inode).size_bytes = 10;
@@ -214,7 +214,7 @@ impl Run {
         let name = Name::new(text.as_bytes()).unwrap();
         let args = Mknod { caller, parent, name, kind, mode, umask, rdev };
         if self.expect(Op::Mknod, &args, expected) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, kind, mode & !umask, parent);
             let (uid, gid) = (self.model.uid, self.model.gid);
             let node = self.model.at(attr.inode);
@@ -238,7 +238,7 @@ impl Run {
         };
         let args = Tmpfile { caller, parent, mode, umask: 0, linkable, handle };
         if self.expect(Op::Tmpfile, &args, expected) {
-            let attr = Created::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Created::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::File, mode, parent);
             let (uid, gid) = (self.model.uid, self.model.gid);
             let node = self.model.at(attr.inode);
@@ -298,7 +298,7 @@ impl Run {
         let moved = expected.is_ok_and(|(source, victim)| victim != Some(source));
         if moved {
             let looked = Lookup { caller: root(), parent, name };
-            let attr = self.world.answer::<Entry>(Op::Lookup, &looked).attr;
+            let attr = self.harness.answer::<Entry>(Op::Lookup, &looked).attr;
             self.model.add(attr.inode, FileKind::CharDevice, 0, parent);
             self.model.enter(parent, &from, attr.inode);
             self.inodes.push(attr.inode);
@@ -336,7 +336,7 @@ impl Run {
             return;
         }
         let (inode, _, client, id) = self.dice.pick(&open);
-        (self.model.client, self.world.client) = (client, client);
+        (self.model.client, self.harness.client) = (client, client);
         let asks = self.model.close(inode, id);
         let args = Close { inode, handle: HandleId(id) };
         let effect = self.expect_effect(Op::Close, &args, Ok(()));
@@ -352,17 +352,17 @@ impl Run {
         let index = self.dice.below(self.questions.len());
         let (inode, number) = self.questions.swap_remove(index);
         let is_last = self.questions.iter().all(|(of, later)| *of != inode || *later < number);
-        let secs = self.world.now.secs - i64::try_from(self.dice.below(9)).unwrap();
+        let secs = self.harness.now.secs - i64::try_from(self.dice.below(9)).unwrap();
         let contents = Contents {
             size_bytes: self.dice.roll() >> 1,
             allocated_bytes: 0,
             write_time: self.dice.chance(80).then_some(Timestamp { secs, nanos: 0 }),
         };
         // What is not in memory is not settled.
-        self.world.status(Op::Getattr, &Getattr { inode });
+        self.harness.status(Op::Getattr, &Getattr { inode });
         let settles = is_last && self.model.settle(inode, contents);
         let mut changes = Vec::new();
-        let (shard, log) = self.world.at(inode.shard());
+        let (shard, log) = self.harness.at(inode.shard());
         let effect = shard.settle(inode, number, Some(contents), &mut changes);
         assert_eq!(effect.transno > Transno(0), settles, "{inode}");
         if settles {
@@ -399,7 +399,7 @@ impl Run {
         let found = self.model.find(parent, &text).and_then(|inode| inode.ok_or(Status::NotFound));
         let name = Name::new(text.as_bytes()).unwrap();
         if self.expect(Op::Lookup, &Lookup { caller, parent, name }, found.map(|_| ())) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             assert_eq!(Ok(attr.inode), found);
             check_attr(&attr, &self.model.nodes[&attr.inode]);
         }
@@ -409,17 +409,17 @@ impl Run {
     fn list(&mut self, dir: InodeNo) {
         let Some(node) = self.model.nodes.get(&dir) else { return };
         if node.kind == FileKind::Directory {
-            check_listing(&mut self.world, &mut self.dice, dir, node);
+            check_listing(&mut self.harness, &mut self.dice, dir, node);
         }
     }
 
     /// The objects of orphans go.
     fn destroy(&mut self) {
-        let found: BTreeSet<_> = self.world.orphans();
+        let found: BTreeSet<_> = self.harness.orphans();
         assert_eq!(found, self.model.orphans);
         for inode in core::mem::take(&mut self.model.orphans) {
             let mut changes = Vec::new();
-            let (shard, log) = self.world.at(inode.shard());
+            let (shard, log) = self.harness.at(inode.shard());
             let effect = shard.destroyed(inode, &mut changes);
             log.push((effect.transno, changes));
             self.model.nodes.remove(&inode).unwrap();
@@ -428,19 +428,19 @@ impl Run {
 
     /// Everything the model knows, the shard knows alike, and nothing else.
     fn check(&mut self) {
-        let world = &mut self.world;
-        assert_eq!(world.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
+        let harness = &mut self.harness;
+        assert_eq!(harness.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
         for inode in &self.inodes {
             let Some(node) = self.model.nodes.get(inode) else {
                 let args = Getattr { inode: *inode };
-                assert_eq!(world.status(Op::Getattr, &args), Status::Stale);
+                assert_eq!(harness.status(Op::Getattr, &args), Status::Stale);
                 continue;
             };
-            check_attr(&world.attr(*inode), node);
-            ways::check(world, &self.model.nodes, *inode, node);
-            check_node(world, &mut self.dice, *inode, node);
+            check_attr(&harness.attr(*inode), node);
+            containing::check(harness, &self.model.nodes, *inode, node);
+            check_node(harness, &mut self.dice, *inode, node);
             if node.kind == FileKind::Directory {
-                search::check(world, &mut self.dice, &self.model.nodes, *inode);
+                search::check(harness, &mut self.dice, &self.model.nodes, *inode);
             }
         }
     }
@@ -457,14 +457,14 @@ fn check_attr(attr: &Attr, node: &Node) {
 }
 
 /// A listing in pieces has every entry once, with the attributes of what is here.
-fn check_listing(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node) {
+fn check_listing(harness: &mut Harness, dice: &mut Dice, inode: InodeNo, node: &Node) {
     let (caller, attrs, mut cookie) = (root(), dice.chance(70), 0);
     let listing_bytes_max = dice.pick(&[512, 4096, 131_072]);
     let mut found = BTreeMap::new();
     loop {
         let handle = None;
         let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
-        let listing: Listing<'_> = world.answer(Op::Readdir, &args);
+        let listing: Listing<'_> = harness.answer(Op::Readdir, &args);
         assert_eq!(listing.parent, node.parent);
         for entry in listing.entries.iter() {
             assert!(entry.cookie > cookie);
@@ -480,46 +480,46 @@ fn check_listing(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node
             break;
         }
         assert_ne!(listing.entries.count(), 0, "every piece but the last goes on");
-        if world.cold.is_some() {
-            world.churn();
+        if harness.cold.is_some() {
+            harness.churn();
         }
     }
     assert_eq!(found, node.entries);
 }
 
-fn check_node(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node) {
+fn check_node(harness: &mut Harness, dice: &mut Dice, inode: InodeNo, node: &Node) {
     let caller = root();
     match node.kind {
         FileKind::Directory => {
-            check_listing(world, dice, inode, node);
+            check_listing(harness, dice, inode, node);
         }
         FileKind::Symlink => {
-            let target: Target<'_> = world.answer(Op::Readlink, &Readlink { inode });
+            let target: Target<'_> = harness.answer(Op::Readlink, &Readlink { inode });
             assert_eq!(target.target.0, node.target);
         }
         _ => {}
     }
     let names: Vec<u8> =
         node.xattrs.keys().flat_map(|name| name.iter().copied().chain([0])).collect();
-    let list: Value<'_> = world.answer(Op::Listxattr, &Listxattr { caller, inode });
+    let list: Value<'_> = harness.answer(Op::Listxattr, &Listxattr { caller, inode });
     assert_eq!(list.value.0, names);
     for (name, value) in &node.xattrs {
         let args = Getxattr { caller, inode, name: Bytes(name) };
-        let found: Value<'_> = world.answer(Op::Getxattr, &args);
+        let found: Value<'_> = harness.answer(Op::Getxattr, &args);
         assert_eq!(found.value.0, value);
     }
 }
 
 fn go(seed: u64, shard_count: u16) -> u64 {
-    let mut run = Run::new(seed, World::of_shards(shard_count));
+    let mut run = Run::new(seed, Harness::of_shards(shard_count));
     let step_count = 50 + run.dice.below(400);
     for _ in 0..step_count {
         run.step();
     }
     run.check();
-    run.world.check_redo();
+    run.harness.check_redo();
     assert!(run.ok_count > step_count / 10, "seed {seed} did nothing");
-    run.world.txn_count()
+    run.harness.txn_count()
 }
 
 #[test]
@@ -537,7 +537,7 @@ fn over_several_shards_they_go_as_in_one() {
 /// A run with so many bytes of memory a shard; the most it had, and how often the store was asked.
 /// In every eighth one directory alone takes more than that.
 fn go_cold(seed: u64, shard_count: u16, bytes_max: u64) -> (u64, usize) {
-    let mut run = Run::new(seed, World::with_cold(seed, shard_count, bytes_max));
+    let mut run = Run::new(seed, Harness::with_cold(seed, shard_count, bytes_max));
     let mut step_count = 50 + run.dice.below(400);
     if seed.is_multiple_of(8) {
         run.names = (0..300).map(|no| alloc::format!("n{no}")).collect();
@@ -545,21 +545,21 @@ fn go_cold(seed: u64, shard_count: u16, bytes_max: u64) -> (u64, usize) {
         let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
         for _ in 0..200 {
             (run.model.uid, run.model.gid) = (0, 0);
-            run.model.now = Timestamp { secs: run.world.now.secs + 1, nanos: 0 };
+            run.model.now = Timestamp { secs: run.harness.now.secs + 1, nanos: 0 };
             run.create(caller);
-            run.world.churn();
+            run.harness.churn();
         }
     }
     for _ in 0..step_count {
         run.step();
     }
     run.check();
-    run.world.start_cold();
+    run.harness.start_cold();
     run.check();
-    let cold = run.world.cold.as_ref().unwrap();
+    let cold = run.harness.cold.as_ref().unwrap();
     let outcome = (cold.peak_bytes, cold.answer_count);
-    run.world.warm_up();
-    run.world.check_redo();
+    run.harness.warm_up();
+    run.harness.check_redo();
     outcome
 }
 

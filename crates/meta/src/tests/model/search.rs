@@ -1,7 +1,7 @@
 //! Searches of a directory find what the naive file system has, in pieces of any size.
 
 use super::Node;
-use crate::tests::{Dice, World, root};
+use crate::tests::{Dice, Harness, root};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use wire::{
@@ -61,7 +61,7 @@ impl Search {
             return Verdict::Yes;
         }
         if !known {
-            return Verdict::Open;
+            return Verdict::Undecided;
         }
         let size_fits = self.size_bytes_max.is_none_or(|max| node.size_bytes <= max);
         let time_fits = self.mtime_after.is_none_or(|after| node.mtime > after);
@@ -70,7 +70,7 @@ impl Search {
 }
 
 pub(super) fn check(
-    world: &mut World,
+    harness: &mut Harness,
     dice: &mut Dice,
     nodes: &BTreeMap<InodeNo, Node>,
     dir: InodeNo,
@@ -98,7 +98,7 @@ pub(super) fn check(
     };
     let mut told = BTreeMap::new();
     loop {
-        let found: Found<'_> = world.answer(Op::Find, &args);
+        let found: Found<'_> = harness.answer(Op::Find, &args);
         for entry in found.entries.iter() {
             let name = String::from_utf8(entry.name.bytes().into()).unwrap();
             if let Some(attr) = entry.attr {
@@ -113,8 +113,8 @@ pub(super) fn check(
         }
         assert!(found.cookie > args.cookie, "every piece goes on");
         args.cookie = found.cookie;
-        if world.cold.is_some() {
-            world.churn();
+        if harness.cold.is_some() {
+            harness.churn();
         }
     }
     assert_eq!(told, expected);

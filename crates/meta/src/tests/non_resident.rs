@@ -1,7 +1,7 @@
 //! Shards that have little of their state in memory, over a cold store that takes the log over when
 //! it likes and answers late, in any order, in small pieces.
 
-use super::{Dice, MADE, World};
+use super::{Dice, Harness, MADE};
 use crate::{Shard, Unit};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ struct Asked {
 }
 
 /// The cold store of all shards.
-pub(crate) struct Cold {
+pub(crate) struct RowStore {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     shards: Vec<ShardRow>,
     /// Questions without an answer yet; some were looked up when they were asked.
@@ -32,7 +32,7 @@ pub(crate) struct Cold {
     pub(crate) peak_bytes: u64,
 }
 
-impl Cold {
+impl RowStore {
     fn new(seed: u64, shard_count: u16, bytes_max: u64) -> Self {
         let mut rows = BTreeMap::new();
         rows::begin(MADE, &mut rows).unwrap();
@@ -75,15 +75,15 @@ impl Cold {
     }
 }
 
-impl World {
+impl Harness {
     /// A world of shards with so many bytes each.
     pub(crate) fn with_cold(seed: u64, shard_count: u16, bytes_max: u64) -> Self {
-        let mut world = Self::of_shards(shard_count);
-        world.cold = Some(Cold::new(seed, shard_count, bytes_max));
+        let mut harness = Self::of_shards(shard_count);
+        harness.cold = Some(RowStore::new(seed, shard_count, bytes_max));
         for index in 0..shard_count {
-            world.at(ShardId::meta(index)).0.bound(bytes_max);
+            harness.at(ShardId::meta(index)).0.bound(bytes_max);
         }
-        world
+        harness
     }
 
     fn ids(&self) -> Vec<ShardId> {
@@ -101,7 +101,7 @@ impl World {
         shard.pin(&needed);
         self.let_go();
         for unit in &missing {
-            self.ask(at, unit);
+            self.request(at, unit);
         }
         while let Some(unit) = missing.last() {
             if self.cold.as_ref().unwrap().is_asked(at, unit) {
@@ -122,12 +122,12 @@ impl World {
         }
     }
 
-    fn ask(&mut self, at: ShardId, unit: &Unit) {
+    fn request(&mut self, at: ShardId, unit: &Unit) {
         let cold = self.cold.as_mut().unwrap();
         if !cold.is_asked(at, unit) {
             let found = cold.dice.chance(50).then(|| cold.read_unit(unit));
             cold.asked.push(Asked { at, unit: unit.clone(), found });
-            self.at(at).0.ask(unit);
+            self.at(at).0.begin_fetch(unit);
         }
     }
 
@@ -172,7 +172,7 @@ impl World {
         };
         let answers = dice.chance(30);
         if self.misses(&unit) {
-            self.ask(inode.shard(), &unit);
+            self.request(inode.shard(), &unit);
         }
         if answers && !self.cold.as_ref().unwrap().asked.is_empty() {
             self.answer_any();
@@ -243,7 +243,7 @@ impl World {
                 _ => continue,
             };
             if self.misses(&unit) {
-                self.ask(unit.shard(), &unit);
+                self.request(unit.shard(), &unit);
                 self.answer_any();
             }
         }
