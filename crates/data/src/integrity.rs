@@ -49,25 +49,25 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode).filter(|object| may_open(object)) else {
             return;
         };
-        let mut gone: Vec<Range<u64>> = Vec::new();
+        let mut removed: Vec<Range<u64>> = Vec::new();
         for bytes in object.queue.front().map(|front| written_by(front, object)).unwrap_or_default()
         {
             for region in object.blocks.must_open(sums, &bytes, block_bytes) {
                 object.blocks.intend(region, turn.now.mono);
-                gone.push(region * REGION_BLOCK_COUNT..(region + 1) * REGION_BLOCK_COUNT);
+                removed.push(region * REGION_BLOCK_COUNT..(region + 1) * REGION_BLOCK_COUNT);
             }
         }
         if let Some(bytes) = object.queue.front().and_then(|front| cut_by(front, object))
             && sums.covering(bytes.clone(), block_bytes).next().is_some()
         {
             object.blocks.cut(sums, &bytes, (block_bytes, turn.now.mono));
-            gone.push(bytes.start / block_bytes..bytes.end.div_ceil(block_bytes));
+            removed.push(bytes.start / block_bytes..bytes.end.div_ceil(block_bytes));
         }
-        gone.retain(|_| intends);
+        removed.retain(|_| intends);
         self.awaiting_sums.extend((!object.blocks.open.is_empty()).then_some(inode));
-        object.fence_count += u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        object.fence_count += u32::try_from(removed.len()).unwrap_or(u32::MAX);
         let shard = self.shard(inode);
-        for Range { start: from_block, end: until_block } in gone {
+        for Range { start: from_block, end: until_block } in removed {
             let change = ContentsChange::SumsRemoved { inode, from_block, until_block };
             // It has no position in the shard's order: the change that it announces has not begun.
             let (transno, change) = (Transno(0), Change::Contents(change));

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! ask ─▶ queue ─▶ size known? ─▶ ObjectWrite ─▶ Written ─▶ ObjectSync ─▶ Changed ─▶ (lane: record)
-//!          ▲          │ no                          └─ soon, or when somebody wants it durable
+//!          ▲          │ no                          └─ soon, or on a durability request
 //!          └─ ObjectStat
 //! ```
 #![no_std]

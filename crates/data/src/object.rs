@@ -1,13 +1,14 @@
 //! One object: its known state, its queue, and its changes that are not durable yet.
 //!
 //! ```text
-//! queue ─▶ running (reads, writes: together) or exclusive (append, list, truncate, allocate, remove: alone)
+//! queue ─▶ running (reads, writes: together) or exclusive (append, list, truncate,
+//!              │                                             allocate, remove: alone)
 //!              └─ done ─▶ written ─▶ syncing ─▶ out
-//! fences: a truncation or allocation whose record is not durable; until it is, no change begins: after
-//!         a crash the log would tell another size than the object has, and a later write would come
-//!         back before what took its range away is asked for again.
-//! doubtful: something failed half-way. When what runs has ended, the object is looked at and gets the
-//!         size back that is known: what is longer is cut, what is shorter is recorded.
+//! fences: a truncation or allocation whose record is not durable; no change begins before it is:
+//!         after a crash log and object would have different sizes, and a later write would be
+//!         replayed before the client resends the change that removed its range.
+//! doubtful: a change failed half-way. When all running operations have ended, the file is examined
+//!         and set to the known size: a longer file is cut, a shorter size is recorded.
 //! ```
 
 use crate::blocks::Blocks;

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verified_block_is_so_until_the_generation_ends_however_many_there_were() {
+    fn a_block_stays_verified_until_the_generation_ends() {
         let sum = |crc32c| BlockSum { crc32c, covered_bytes: disk::BLOCK_BYTES };
         let mut sums = Sums::default();
         let unverified = [Some(SumEntry::new(sum(1), false)), Some(SumEntry::new(sum(2), false))];

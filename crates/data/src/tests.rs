@@ -1,4 +1,4 @@
-//! The data shards, action by action: the test is the world.
+//! The data shards, action by action: the test acts as the runtime.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 
@@ -28,7 +28,7 @@ const WALL_NS: u64 = 1_700_000_000_000_000_000;
 const TAG: u64 = 1 << 56;
 const CLIENT: ClientUuid = ClientUuid([1; 16]);
 
-/// The shards and everything they asked for that has not ended.
+/// The shards and their actions that have not ended.
 struct Harness {
     shards: Shards,
     arena: Arena,
@@ -36,7 +36,7 @@ struct Harness {
     actions: Vec<Action>,
     token_count: u64,
     buf_count: u32,
-    /// What takes checksums away stays among the outcomes.
+    /// Changes that remove checksums stay among the outcomes.
     holds_intents: bool,
 }
 
@@ -102,7 +102,7 @@ impl Harness {
         asked
     }
 
-    /// That checksums are taken away becomes durable; how many of such records there were.
+    /// Makes the removal of checksums durable; returns the number of such records.
     fn log_intents(&mut self) -> usize {
         let is_intent = |outcome: &Outcome| {
             let Outcome::Record { change: Change::Contents(change), .. } = outcome else {
@@ -171,12 +171,12 @@ impl Harness {
         self.with(|shards, turn| shards.settle(turn, SumRecording::Quiet));
     }
 
-    /// Everything asked for since the last look.
+    /// All actions since the last call.
     fn take(&mut self) -> Vec<Action> {
         core::mem::take(&mut self.actions)
     }
 
-    /// The one action asked for, not counting releases.
+    /// The only action, not counting releases.
     fn one(&mut self) -> Action {
         let mut actions = self.take();
         actions.retain(|action| !matches!(action, Action::Release { .. }));
@@ -205,12 +205,12 @@ impl Harness {
     }
 
     fn outcomes(&mut self) -> Vec<Outcome> {
-        // What is early has tests of its own.
+        // Early outcomes have tests of their own.
         let all = core::iter::from_fn(|| self.shards.outcome());
         all.filter(|outcome| !matches!(outcome, Outcome::Written { .. })).collect()
     }
 
-    /// A file of this size, its state known.
+    /// A file of this size, with known state.
     fn with_file(size_bytes: u64) -> Self {
         let truncate = truncated(size_bytes, 5);
         let mut harness = Self::new(&[(FILE, truncate)]);
@@ -220,7 +220,7 @@ impl Harness {
         harness
     }
 
-    /// Ends a write or truncation that begins now: action, sync, outcome.
+    /// Completes a write or truncation: action, sync, outcome.
     fn finish(&mut self) -> Outcome {
         let action = self.one();
         self.done(&action);
@@ -286,7 +286,7 @@ fn released(actions: &[Action]) -> Vec<u32> {
 }
 
 #[test]
-fn a_write_is_written_synced_and_then_told() {
+fn a_write_is_written_synced_and_then_reported() {
     let mut harness = Harness::new(&[]);
     let token = harness.write(10, 5);
     harness.stat(None);
@@ -348,7 +348,7 @@ fn writes_during_a_sync_share_the_next_one() {
 }
 
 #[test]
-fn appends_go_one_behind_the_other() {
+fn appends_run_one_after_the_other() {
     let mut harness = Harness::with_file(100);
     let tokens = [harness.append(10), harness.append(20)];
     let first = harness.one();
@@ -362,7 +362,7 @@ fn appends_go_one_behind_the_other() {
     let third = harness.one();
     assert!(matches!(third, Action::Object(ObjectAction::Write { object_offset: 0, .. })));
     harness.append(1);
-    assert!(harness.take().is_empty(), "an append waits for what may move the end");
+    assert!(harness.take().is_empty(), "an append waits for changes that may move the end");
     harness.settle();
     let sync = harness.one();
     harness.done(&sync);
@@ -380,7 +380,7 @@ fn appends_go_one_behind_the_other() {
 }
 
 #[test]
-fn plain_writes_go_together() {
+fn plain_writes_run_in_parallel() {
     let mut harness = Harness::with_file(0);
     for index in 0..5 {
         harness.write(index * 10, 10);
@@ -402,7 +402,7 @@ fn a_failed_append_leaves_nothing_of_itself() {
     harness.fail(&write, 28);
     assert_eq!(harness.outcomes(), [refused(first, Status::NoSpace)]);
     harness.stat(Some(104));
-    // It may be sent again, and must not be there twice.
+    // It may be resent, and must not be there twice.
     let cut = harness.one();
     assert!(
         matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
@@ -417,7 +417,7 @@ fn a_failed_append_leaves_nothing_of_itself() {
 }
 
 #[test]
-fn a_failed_write_beside_others_takes_none_of_theirs_along() {
+fn a_failed_write_does_not_undo_concurrent_ones() {
     let mut harness = Harness::with_file(100);
     let failed = harness.write(300, 50);
     let first = harness.one();
@@ -435,7 +435,7 @@ fn a_failed_write_beside_others_takes_none_of_theirs_along() {
         "{cut:?}"
     );
     harness.fail(&cut, 5);
-    assert_eq!(harness.outcomes(), [refused(token, Status::Io)], "nobody sees it meanwhile");
+    assert_eq!(harness.outcomes(), [refused(token, Status::Io)], "it cannot be read meanwhile");
     harness.read(0, 1000);
     harness.stat(Some(310));
     let cut = harness.one();
@@ -469,7 +469,7 @@ fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
 }
 
 #[test]
-fn behind_a_fence_only_readers_are_served() {
+fn a_fenced_shard_serves_reads_only() {
     let mut harness = Harness::with_file(100);
     let running = harness.append(10);
     let first = harness.one();
@@ -485,7 +485,7 @@ fn behind_a_fence_only_readers_are_served() {
     harness.stat(Some(110));
     assert!(
         matches!(harness.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })),
-        "not what failed"
+        "the failed change is not included"
     );
 }
 
@@ -507,12 +507,12 @@ fn a_replay_that_fails_fences_and_hides_its_object() {
     assert_eq!(
         harness.outcomes(),
         [refused(read, Status::Io)],
-        "what was acknowledged is not in it"
+        "acknowledged changes are missing in it"
     );
 }
 
 #[test]
-fn a_failed_sync_lets_nothing_be_recorded() {
+fn after_a_failed_sync_nothing_is_recorded() {
     let mut harness = Harness::with_file(0);
     harness.write(0, 1);
     let write = harness.one();
@@ -527,9 +527,9 @@ fn a_failed_sync_lets_nothing_be_recorded() {
     harness.settle();
     let sync = harness.one();
     harness.done(&sync);
-    assert_eq!(harness.outcomes(), [], "behind what was lost");
+    assert_eq!(harness.outcomes(), [], "behind a lost change");
     harness.read(0, 10);
-    assert!(matches!(harness.one(), Action::Object(ObjectAction::Stat { .. })), "asked cached");
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Stat { .. })), "queried again");
 }
 
 #[test]
@@ -546,7 +546,7 @@ fn truncations_are_fenced_until_their_record_is_durable() {
 }
 
 #[test]
-fn truncations_wait_for_what_runs_and_keep_others_waiting() {
+fn truncations_run_alone() {
     let mut harness = Harness::with_file(100);
     harness.write(90, 20);
     let write = harness.one();
@@ -558,7 +558,7 @@ fn truncations_wait_for_what_runs_and_keep_others_waiting() {
 }
 
 #[test]
-fn nothing_that_is_written_needs_no_record() {
+fn an_empty_write_is_not_recorded() {
     let mut harness = Harness::with_file(0);
     let token = harness.request(
         Op::Write,
@@ -606,7 +606,7 @@ fn glimpses_see_what_was_written_at_once() {
     let write = harness.one();
     harness.done(&write);
     let token = harness.glimpse();
-    // The allocated bytes have to be asked for, size and time are known better here.
+    // The allocated bytes are queried; size and time are already known.
     let asked = ticket(&harness.one());
     harness.on_stat(asked, Some(3));
     let write_time = Some(Timestamp::from_ns(WALL_NS));
@@ -617,7 +617,7 @@ fn glimpses_see_what_was_written_at_once() {
 }
 
 #[test]
-fn a_file_never_written_has_nothing() {
+fn a_file_never_written_is_empty() {
     let mut harness = Harness::new(&[]);
     let tokens = [harness.glimpse(), harness.read(0, 10)];
     harness.stat(None);
@@ -628,7 +628,7 @@ fn a_file_never_written_has_nothing() {
 }
 
 #[test]
-fn after_a_start_what_was_never_recorded_is_cut_off() {
+fn after_a_start_unrecorded_bytes_are_cut_off() {
     let write = written(90, 10, 0, 5);
     for (recorded, size_bytes) in [(vec![(FILE, write)], 100), (vec![], 0)] {
         let mut harness = Harness::new(&recorded);
@@ -648,7 +648,7 @@ fn after_a_start_what_was_never_recorded_is_cut_off() {
 }
 
 #[test]
-fn after_a_start_what_is_shorter_is_recorded_first() {
+fn after_a_start_a_shorter_size_is_recorded_first() {
     let write = written(90, 10, 0, 5);
     let mut harness = Harness::new(&[(FILE, write)]);
     harness.append(5);
@@ -664,7 +664,7 @@ fn after_a_start_what_is_shorter_is_recorded_first() {
 }
 
 #[test]
-fn the_log_is_believed_once_per_boot() {
+fn the_recorded_size_is_applied_once_per_boot() {
     let mut harness = Harness::sized(&[], 1);
     harness.write(0, 50);
     harness.stat(None);
@@ -678,7 +678,7 @@ fn the_log_is_believed_once_per_boot() {
     harness.outcomes();
     let token = harness.glimpse();
     harness.stat(Some(50));
-    assert!(harness.take().is_empty(), "not cut to what the log of earlier boots said");
+    assert!(harness.take().is_empty(), "not cut to the size in the log of earlier boots");
     let outcomes = harness.outcomes();
     assert!(matches!(
         outcomes[..],
@@ -692,7 +692,7 @@ fn the_log_is_believed_once_per_boot() {
 }
 
 #[test]
-fn a_size_that_cannot_be_had_fails_what_waits() {
+fn a_failed_size_query_fails_queued_operations() {
     let mut harness = Harness::new(&[]);
     let tokens = [harness.append(5), harness.read(0, 1)];
     let stat = ticket(&harness.one());
@@ -705,7 +705,7 @@ fn a_size_that_cannot_be_had_fails_what_waits() {
 }
 
 #[test]
-fn removal_comes_last_and_is_noted() {
+fn removal_comes_last_and_is_recorded() {
     let mut harness = Harness::with_file(10);
     harness.write(0, 5);
     let write = harness.one();
@@ -728,7 +728,7 @@ fn removal_comes_last_and_is_noted() {
         }
     ));
     assert_eq!(outcomes[1], Outcome::Removed { inode: FILE, result: Ok(()) });
-    // Again, of what is not there: nothing to note.
+    // Removing a missing object is not recorded.
     harness.with(|shards, turn| shards.remove(turn, FILE));
     let remove = harness.one();
     harness.fail(&remove, 5);
@@ -776,7 +776,7 @@ fn an_append_beyond_the_largest_size_is_refused() {
 }
 
 #[test]
-fn metadata_changes_are_no_data() {
+fn metadata_changes_are_refused_at_a_data_shard() {
     let mut changes = Vec::new();
     Change::InodeRemoved { inode: FILE }.encode(&mut Writer::new(&mut changes));
     let mut shard = Recorded::new(ShardId::data(0));
@@ -802,9 +802,10 @@ fn the_cache_is_bounded() {
     assert!(harness.shards.objects.len() <= 20, "{} objects", harness.shards.objects.len());
 }
 
-/// Two lost writes of a shard, the later one first in its object: recorded in the order asked.
+/// Two lost writes of a shard, of which the later one is applied first: recorded in the order of
+/// their requests.
 #[test]
-fn replays_are_recorded_in_the_order_they_were_asked_for() {
+fn replays_are_recorded_in_the_order_of_their_requests() {
     let mut harness = Harness::new(&[]);
     let same = |inode: &InodeNo| MAP.data_shard(*inode, 0) == MAP.data_shard(FILE, 0);
     let other = (FILE.0 + 1..).map(InodeNo).find(same).unwrap();

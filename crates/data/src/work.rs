@@ -506,7 +506,7 @@ impl Shards {
     /// A shared operation ended.
     pub(crate) fn ran(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
-            assert!(object.running_count > 0, "what ended had begun");
+            assert!(object.running_count > 0, "an operation ends once");
             object.running_count -= 1;
         }
         self.advance(turn, inode);
@@ -515,7 +515,7 @@ impl Shards {
     /// An exclusive operation ended.
     pub(crate) fn ran_alone(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
-            assert!(object.exclusive, "what ended had begun");
+            assert!(object.exclusive, "an operation ends once");
             object.exclusive = false;
         }
         self.advance(turn, inode);

@@ -4,13 +4,14 @@
 //! byte strings with a 32-bit length, names with a 16-bit one, in the order of the enum below):
 //!
 //! ```text
-//! tag 1 Inode   2 Touch    3 Dirent  4 DirentRemoved  5 Symlink  6 Xattr  7 XattrRemoved  8 InodeRemoved
+//! tag 1 Inode   2 Touch    3 Dirent  4 DirentRemoved  5 Symlink  6 Xattr  7 XattrRemoved
+//!     8 InodeRemoved
 //!     9 Write  10 Truncate 11 ObjectRemoved
 //!    12 DirAttrs 13 SessionRemoved 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
 //!    19 Settled
 //!    36 Allocate 37 WriteList 38 Sums 39 SumsRemoved
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
-//!    25 Export 26 ExportGone
+//!    25 Export 26 ExportRemoved
 //! ```
 //! Changes of one directory by different clients commute, in whatever order they are replayed:
 //! `Touch` adds to counts and `DirAttrs` leaves the counts alone; of two times of last change the

@@ -3,7 +3,7 @@
 //! ```text
 //! next batch valid and next in number ─▶ its records
 //! otherwise ─▶ is there a later batch of this boot anywhere behind?  yes ─▶ Fault (damage)
-//!                    or a trailer that says that all of it was written?  no  ─▶ the end (torn or zeros)
+//!               or a trailer showing that all of it was written?  no  ─▶ the end (torn or zeros)
 //! ```
 //! A batch is written only after the one before it is durable. So an incomplete batch with nothing
 //! behind it was never acknowledged and is dropped; one with a later batch behind it had been

@@ -138,7 +138,7 @@ impl<'a> Record<'a> {
 
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        assert!(self.transno.0 > 0, "what changes nothing is not recorded");
+        assert!(self.transno.0 > 0, "a request without changes is not recorded");
         let start = out.len();
         let mut to = Writer::new(out);
         to.write(&0_u32); // record_bytes, known below

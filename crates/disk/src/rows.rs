@@ -8,24 +8,24 @@
 //! ```text
 //! key (numbers big-endian, so that their order is the keys' order)     value (little-endian)
 //! 1 inode 0                        the inode                           InodeRow
-//! 1 inode 1                        where a symbolic link points        its bytes
+//! 1 inode 1                        a symbolic link's target            its bytes
 //! 1 inode 2 name                   an extended attribute               its bytes
 //! 2 dir name                       an entry, by its name               cookie, inode, kind, version
-//! 3 dir cookie                     the same, by its place in listings  inode, kind, version, name
+//! 3 dir cookie                     the same, by its cookie             inode, kind, version, name
 //! 4 inode                          an inode without a name             nothing
-//! 5 shard session                  who a session is                    SessionRow, away
-//! 6 shard session slot             what its last request came to       SlotRow
+//! 5 shard session                  a session's identity                SessionRow, away
+//! 6 shard session slot             its last request and reply          SlotRow
 //! 7 shard                          how far its log was applied         ShardRow
 //! 8 shard inode                    a data shard's object               ObjectRow
 //! 9 client                         evicted                             the boot that did it
 //! 9                                evicted, but not remembered         the last boot that did it
-//! 10 client                        a replay of his did not fit         nothing
+//! 10 client                        a replay failed a version check     nothing
 //! 11                               of the whole store                  StoreRow
 //! 12 shard coordinator number      a part that was prepared            transno, the part
 //! 13 coordinator number            a decision that is not forgotten    shards with a part
-//! 14 name                          what can be mounted                 Export
-//! 15 shard                         nothing lost comes back up to this  transno
-//! 16 lane                          what there must be of its log       LogRow
+//! 14 name                          an export                           Export
+//! 15 shard                         no replays up to this any more      transno
+//! 16 lane                          the required extent of its log      LogRow
 //! 17 shard inode group             checksums of an object's blocks     BlockSums
 //! ```
 //! All parts of an inode, and all entries of a directory, are adjacent.

@@ -73,7 +73,7 @@ impl Lane {
     /// may find again.
     pub(crate) fn forsake(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         let mut metas = self.metas.iter_mut();
-        if metas.any(|meta| meta.file_locks().is_in_the_way(client)) {
+        if metas.any(|meta| meta.file_locks().blocks_others(client)) {
             self.drop_locks(turn, client);
         }
     }
@@ -91,7 +91,7 @@ impl Lane {
         }
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
-        let in_the_way: BTreeSet<ClientUuid> = locks.clients_in_the_way(client, ask);
+        let in_the_way: BTreeSet<ClientUuid> = locks.blocking_clients(client, ask);
         for gone in in_the_way.intersection(&self.clients.forsaken) {
             locks.drop_client(*gone, woken);
         }

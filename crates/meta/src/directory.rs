@@ -156,7 +156,7 @@ impl Names {
             Ok(found) => {
                 found.remove();
             }
-            Err(_) => unreachable!("what is removed was found"),
+            Err(_) => unreachable!("a removed entry was found"),
         }
         if table.len() < table.capacity() / 4 {
             table.shrink_to(table.len() * 2, |other| hash_of(*other));
@@ -168,7 +168,7 @@ impl Names {
         let index = self.index(hash);
         match self.tables[index].find_mut(hash, |other| *other == slot_no) {
             Some(found) => *found = new_no,
-            None => unreachable!("what has a slot has a number"),
+            None => unreachable!("every slot has a number"),
         }
     }
 

@@ -81,8 +81,8 @@ impl ExportTracking {
         if (old.nlink, old.parent) != (new.nlink, new.parent) {
             self.unname(new.inode);
         }
-        let said = |row: &InodeRow| (row.nlink, row.parent, row.mode, row.uid, row.gid);
-        if said(old) != said(new) {
+        let shown = |row: &InodeRow| (row.nlink, row.parent, row.mode, row.uid, row.gid);
+        if shown(old) != shown(new) {
             self.touch(new.inode);
         }
     }

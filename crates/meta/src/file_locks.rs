@@ -6,8 +6,8 @@
 //! may overtake waiters (as on Linux): otherwise an owner could wait for its own locks.
 //!
 //! ```text
-//! SetLock ─▶ nothing in the way? ─▶ held        unlock, gone ─▶ wake: the queue, in order
-//!                └─ wait_id ─▶ queue by place ─────────────────▶ held, and a `EndedWait` for the lane
+//! SetLock ─▶ no conflict? ─▶ held               unlock, drop ─▶ wake: the queue, in order
+//!                └─ wait_id ─▶ queue by place ─────────────────▶ held, and an `EndedWait`
 //! ```
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -154,7 +154,7 @@ impl FileLocks {
                 Err(Status::NoLocks)
             } else {
                 let waiter = Waiter { client, session, since_ns: now_ns, request: *request };
-                Ok(LockSet { granted: false, place: self.park(waiter) })
+                Ok(LockSet { granted: false, place: self.enqueue(waiter) })
             }
         } else if count.ranges + 2 > Self::RANGE_COUNT_MAX {
             Err(Status::NoLocks)
@@ -234,14 +234,14 @@ impl FileLocks {
 
     /// Whether a client has locks or waits.
     #[must_use]
-    pub fn knows(&self, client: ClientUuid) -> bool {
+    pub fn has_client(&self, client: ClientUuid) -> bool {
         self.counts.contains_key(&client)
     }
 
     /// Whether other clients wait for locks of a client.
     #[must_use]
-    pub fn is_in_the_way(&self, client: ClientUuid) -> bool {
-        self.knows(client)
+    pub fn blocks_others(&self, client: ClientUuid) -> bool {
+        self.has_client(client)
             && self.inodes.values().any(|inode| {
                 let mut waiters = inode.queue.values();
                 waiters.any(|waiter| {
@@ -253,11 +253,7 @@ impl FileLocks {
 
     /// The clients whose locks conflict with a request.
     #[must_use]
-    pub fn clients_in_the_way(
-        &self,
-        client: ClientUuid,
-        request: &SetLock,
-    ) -> BTreeSet<ClientUuid> {
+    pub fn blocking_clients(&self, client: ClientUuid, request: &SetLock) -> BTreeSet<ClientUuid> {
         let waiter = Waiter { client, session: SessionId(0), since_ns: 0, request: *request };
         let inode = self.inodes.get(&request.inode).into_iter();
         let blockers = inode.flat_map(|inode| inode.blockers(&waiter).map(|owner| owner.client));
@@ -317,7 +313,7 @@ impl FileLocks {
         self.tidy(key.1.client, request.inode);
     }
 
-    fn park(&mut self, waiter: Waiter) -> u64 {
+    fn enqueue(&mut self, waiter: Waiter) -> u64 {
         let inode = self.inodes.entry(waiter.request.inode).or_default();
         // An earlier place is kept unless it is taken: places of lost boots may be assigned twice.
         let mut place = waiter.request.place;
@@ -339,10 +335,10 @@ impl FileLocks {
         let found = places
             .find(|(_, waiter)| waiter.client == client && waiter.request.wait_id == wait_id)?;
         let place = *found.0;
-        self.unpark(number, place)
+        self.dequeue(number, place)
     }
 
-    fn unpark(&mut self, number: InodeNo, place: u64) -> Option<Waiter> {
+    fn dequeue(&mut self, number: InodeNo, place: u64) -> Option<Waiter> {
         let inode = self.inodes.get_mut(&number)?;
         let waiter = inode.queue.remove(&place)?;
         let waits_on = inode.queue.values().any(|other| other.key() == waiter.key());
@@ -389,7 +385,7 @@ impl FileLocks {
                 // A smaller lock may unblock an earlier waiter.
                 again |=
                     held.is_some_and(|held| held.ranges.within(waiter.request.range).count() > 0);
-                self.unpark(number, place);
+                self.dequeue(number, place);
                 self.put(waiter.key(), &waiter.request, waiter.request.lock);
                 let (session, wait_id, status) =
                     (waiter.session, waiter.request.wait_id, Status::Ok);
@@ -411,9 +407,9 @@ impl Inode {
     /// The owners of locks that conflict with a waiter's.
     fn blockers(&self, waiter: &Waiter) -> impl Iterator<Item = LockOwner> {
         let (range, lock) = (waiter.request.range, waiter.request.lock);
-        let in_the_way = self.others(waiter.key()).filter(move |(_, held)| {
+        let conflicting = self.others(waiter.key()).filter(move |(_, held)| {
             lock.is_some_and(|lock| held.ranges.conflict(range, lock).is_some())
         });
-        in_the_way.map(|((_, owner), _)| *owner)
+        conflicting.map(|((_, owner), _)| *owner)
     }
 }

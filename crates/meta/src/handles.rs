@@ -20,11 +20,11 @@ struct Key {
 impl Key {
     /// The lowest key of an inode.
     const fn first(inode: InodeNo) -> Self {
-        Self { inode, open_for: OpenFor::ALL[0], client: NOBODY, handle: HandleId(0) }
+        Self { inode, open_for: OpenFor::ALL[0], client: NO_CLIENT, handle: HandleId(0) }
     }
 }
 
-const NOBODY: ClientUuid = ClientUuid([0; 16]);
+const NO_CLIENT: ClientUuid = ClientUuid([0; 16]);
 
 /// The open handles of all clients.
 #[derive(Debug)]
@@ -34,11 +34,11 @@ pub(crate) struct Handles {
     counts: BTreeMap<ClientUuid, usize>,
     count_max: usize,
     /// Clients whose handles were dropped: they must reopen them.
-    gone: BTreeSet<ClientUuid>,
+    dropped: BTreeSet<ClientUuid>,
     /// Inodes without writers whose data shard was queried for the size, with the number of the
     /// query. An open for writing cancels the query.
-    asked: BTreeMap<InodeNo, u64>,
-    asked_count: u64,
+    queries: BTreeMap<InodeNo, u64>,
+    query_count: u64,
     /// Inodes open for writing that had a writer whose client disconnected without closing and
     /// whose writes may still arrive. Their sizes stay at the data shards after the last close.
     unsettled: BTreeSet<InodeNo>,
@@ -58,9 +58,9 @@ impl Handles {
             open: BTreeSet::new(),
             counts: BTreeMap::new(),
             count_max: Self::COUNT_MAX,
-            gone: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            asked_count: 0,
+            dropped: BTreeSet::new(),
+            queries: BTreeMap::new(),
+            query_count: 0,
             unsettled: BTreeSet::new(),
             listed: BTreeMap::new(),
             privileged_bits: BTreeMap::new(),
@@ -72,8 +72,8 @@ impl Handles {
     pub(crate) fn forget(&mut self) {
         self.open.clear();
         self.counts.clear();
-        self.gone.clear();
-        self.asked.clear();
+        self.dropped.clear();
+        self.queries.clear();
         self.unsettled.clear();
         self.listed.clear();
         self.privileged_bits.clear();
@@ -98,7 +98,7 @@ impl Handles {
     }
 
     /// Number of handles by client, if at least three quarters of the limit are open.
-    pub(crate) fn crowd(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
+    pub(crate) fn counts_if_crowded(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
         let crowded = self.open.len() >= self.count_max - self.count_max / 4;
         crowded.then(|| self.counts.iter().map(|(client, count)| (*client, *count)))
     }
@@ -112,8 +112,8 @@ impl Handles {
         }
     }
 
-    pub(crate) fn knows(&self, client: ClientUuid) -> bool {
-        !self.gone.contains(&client)
+    pub(crate) fn has_all_handles_of(&self, client: ClientUuid) -> bool {
+        !self.dropped.contains(&client)
     }
 
     pub(crate) fn open(&mut self, inode: InodeNo, client: ClientUuid, handle: Handle) {
@@ -122,7 +122,7 @@ impl Handles {
             *self.counts.entry(client).or_default() += 1;
         }
         if open_for.writes() {
-            self.asked.remove(&inode);
+            self.queries.remove(&inode);
         }
     }
 
@@ -146,18 +146,18 @@ impl Handles {
 
     /// Begins a query of a data shard for an inode's contents; returns the query's number.
     pub(crate) fn begin_query(&mut self, inode: InodeNo) -> u64 {
-        self.asked_count += 1;
-        self.asked.insert(inode, self.asked_count);
-        self.asked_count
+        self.query_count += 1;
+        self.queries.insert(inode, self.query_count);
+        self.query_count
     }
 
     /// Ends a query. Returns whether it is still valid.
-    pub(crate) fn answered(&mut self, inode: InodeNo, number: u64) -> bool {
-        let asked = self.asked.get(&inode) == Some(&number);
-        if asked {
-            self.asked.remove(&inode);
+    pub(crate) fn end_query(&mut self, inode: InodeNo, number: u64) -> bool {
+        let queries = self.queries.get(&inode) == Some(&number);
+        if queries {
+            self.queries.remove(&inode);
         }
-        asked
+        queries
     }
 
     /// Records a file's privileged bits. Returns whether the data shard must be notified; without
@@ -167,12 +167,12 @@ impl Handles {
         inode: InodeNo,
         privileged_bits: PrivilegedBits,
     ) -> bool {
-        let told = if privileged_bits == PrivilegedBits::default() {
+        let sent = if privileged_bits == PrivilegedBits::default() {
             self.privileged_bits.remove(&inode)
         } else {
             self.privileged_bits.insert(inode, privileged_bits)
         };
-        told.unwrap_or_default() != privileged_bits
+        sent.unwrap_or_default() != privileged_bits
     }
 
     pub(crate) fn is_being_written(&self, inode: InodeNo) -> bool {
@@ -261,7 +261,7 @@ impl Handles {
                 self.unsettled.remove(&inode);
             }
         }
-        self.gone.insert(client);
+        self.dropped.insert(client);
         inodes
     }
 
@@ -301,14 +301,15 @@ mod tests {
     }
 
     #[test]
-    fn who_has_them_is_told_when_few_are_left() {
+    fn handle_counts_are_known_when_most_handles_are_used() {
         let mut handles = Handles::new();
         handles.limit(8);
         let client = |number: u8| ClientUuid([number; 16]);
         (0..5).for_each(|number| handles.open(FILE, client(number), handle(1, OpenFor::Read)));
-        assert!(handles.crowd().is_none());
+        assert!(handles.counts_if_crowded().is_none());
         handles.open(FILE, client(0), handle(2, OpenFor::Read));
-        let crowd: Vec<(ClientUuid, usize)> = handles.crowd().into_iter().flatten().collect();
-        assert_eq!((crowd.len(), crowd[0]), (5, (client(0), 2)));
+        let counts_if_crowded: Vec<(ClientUuid, usize)> =
+            handles.counts_if_crowded().into_iter().flatten().collect();
+        assert_eq!((counts_if_crowded.len(), counts_if_crowded[0]), (5, (client(0), 2)));
     }
 }

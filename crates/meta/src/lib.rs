@@ -6,7 +6,7 @@
 //! redoing them gives the same state.
 //!
 //! ```text
-//! Ask ─▶ dispatch ─▶ decode ─▶ ops::<op>::needs ─▶ resident? ─▶ ops::<op>::execute
+//! MetaRequest ─▶ dispatch ─▶ decode ─▶ ops::<op>::needs ─▶ resident? ─▶ ops::<op>::execute
 //!                                                                 │ checks, then
 //!                                            state ◀── apply ◀── Txn ──▶ encoded changes
 //!                                                        ▲

@@ -5,7 +5,7 @@
 //! waiting request holds no lock.
 //!
 //! ```text
-//! whole    an inode, a name, the topology: nobody else may look at it
+//! whole    an inode, a name, the topology: no other transaction may read it
 //! entered  a directory: it must stay, its other entries may come and go
 //! ```
 

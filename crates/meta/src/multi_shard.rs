@@ -6,8 +6,8 @@
 //! are those of every request. The resulting changes are split by shard.
 //!
 //! ```text
-//! plan ─▶ wants ─▶ look (locks, tells) ─▶ View ─▶ plan ─▶ … ─▶ a failure, or parts
-//!                            parts ─▶ prepared, decided ─▶ carry_out, release
+//! plan ─▶ requirements ─▶ lock_and_read ─▶ View ─▶ plan ─▶ … ─▶ a failure, or parts
+//!                            parts ─▶ prepared, decided ─▶ apply_part, release
 //! ```
 
 use crate::acl::Acl;
@@ -467,8 +467,8 @@ impl Shard {
     /// that is later than the preparation stays.
     fn as_applied_now<'c>(&self, change: Change<'c>, prepared_by: Transno) -> Change<'c> {
         if let Change::Inode { row } = change {
-            let gone = row.kind == FileKind::Directory && row.nlink == 0;
-            if gone && self.handles.is_free(row.inode) {
+            let is_removed = row.kind == FileKind::Directory && row.nlink == 0;
+            if is_removed && self.handles.is_free(row.inode) {
                 return Change::InodeRemoved { inode: row.inode };
             }
         }

@@ -25,7 +25,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
 use disk::rows::Range;
-use fetch::Window;
+use fetch::ListingWindow;
 use wire::{InodeNo, Name, ShardId, Transno};
 
 /// Most entries of a directory that are fetched, or shown with their attributes, at once.
@@ -85,7 +85,7 @@ impl Unit {
 
 /// The state of a unit in memory.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct UnitState {
     /// When the rows include this transaction, they have all changes of the unit.
     stamp: Transno,
     bytes: usize,
@@ -101,19 +101,19 @@ pub(crate) struct Residency {
     /// Number of inodes, in memory or not.
     inode_count: u64,
     /// No inode from this count on is in the rows only.
-    cold_below: u64,
+    on_disk_below: u64,
     checkpointed: Transno,
     /// Changes of older transactions get this stamp: they are recorded before it.
     floor: Transno,
     /// Units in memory, and those known to be absent.
-    marks: BTreeMap<Unit, Mark>,
+    units: BTreeMap<Unit, UnitState>,
     /// The position of the eviction scan.
     hand: Option<Unit>,
     pins: BTreeMap<Unit, usize>,
     /// Reads in flight, and the transaction that the rows had for certain when each began.
-    asked: BTreeMap<Unit, Transno>,
+    in_flight: BTreeMap<Unit, Transno>,
     /// Fetched listings that are pinned, by directory and cookie.
-    windows: BTreeMap<(InodeNo, u64), Window>,
+    windows: BTreeMap<(InodeNo, u64), ListingWindow>,
     needed: Vec<Unit>,
     missing: Vec<Unit>,
 }
@@ -124,39 +124,39 @@ impl Residency {
             bytes_max,
             bytes: 0,
             inode_count,
-            cold_below: 0,
+            on_disk_below: 0,
             checkpointed: Transno(0),
             floor: Transno(0),
-            marks: BTreeMap::new(),
+            units: BTreeMap::new(),
             hand: None,
             pins: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             windows: BTreeMap::new(),
             needed: Vec::new(),
             missing: Vec::new(),
         }
     }
 
-    fn put(&mut self, unit: Unit, new: Mark) {
-        let known = self.marks.get(&unit);
+    fn put(&mut self, unit: Unit, new: UnitState) {
+        let known = self.units.get(&unit);
         let stamp = known.map_or(new.stamp, |known| known.stamp.max(new.stamp));
         self.bytes = self.bytes - known.map_or(0, |known| known.bytes) + new.bytes;
-        self.marks.insert(unit, Mark { stamp, ..new });
+        self.units.insert(unit, UnitState { stamp, ..new });
     }
 
     fn take(&mut self, unit: &Unit) {
-        if let Some(known) = self.marks.remove(unit) {
+        if let Some(known) = self.units.remove(unit) {
             self.bytes -= known.bytes;
         }
     }
 
     /// The next unit of the eviction scan; `None` behind the last.
-    fn next(&mut self) -> Option<(Unit, Mark)> {
+    fn next(&mut self) -> Option<(Unit, UnitState)> {
         let behind = self.hand.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let (unit, mark) = self.marks.range_mut((behind, Bound::Unbounded)).next()?;
+        let (unit, state) = self.units.range_mut((behind, Bound::Unbounded)).next()?;
         self.hand = Some(unit.clone());
-        let before = *mark;
-        mark.used = false;
+        let before = *state;
+        state.used = false;
         Some((unit.clone(), before))
     }
 }
@@ -194,7 +194,7 @@ impl Shard {
     /// Units in memory.
     #[cfg(test)]
     pub(crate) fn resident_count(&self) -> usize {
-        self.state.residency.as_ref().map_or(0, |residency| residency.marks.len())
+        self.state.residency.as_ref().map_or(0, |residency| residency.units.len())
     }
 
     /// Keeps units in memory, once they are there, until they are unpinned as often.

@@ -151,7 +151,7 @@ impl Shard {
 
     /// The number of handles by client, when most of the limit is used.
     pub fn crowded_handle_counts(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
-        self.handles.crowd()
+        self.handles.counts_if_crowded()
     }
 
     /// Disables rules, for a test that must detect it.
@@ -240,10 +240,10 @@ impl Shard {
             return Effect::unchanged(Status::Stale);
         }
         let transno = self.state.next_transno();
-        let gone = Change::InodeRemoved { inode };
-        gone.encode(&mut Writer::new(changes));
+        let removed = Change::InodeRemoved { inode };
+        removed.encode(&mut Writer::new(changes));
         #[expect(clippy::expect_used, reason = "taking an inode away cannot fail")]
-        self.state.apply(transno, &gone).expect("an inode can always go");
+        self.state.apply(transno, &removed).expect("an inode can always go");
         self.state.transno_last = transno;
         Effect { transno, ..Effect::unchanged(Status::Ok) }
     }
@@ -286,10 +286,10 @@ impl Shard {
         contents: Option<Contents>,
         changes: &mut Vec<u8>,
     ) -> Effect {
-        let asked = self.handles.answered(inode, number) || !self.rules.hold(Rule::SettleAsked);
+        let is_valid = self.handles.end_query(inode, number) || !self.rules.hold(Rule::SettleAsked);
         let row = self.state.inode(inode).map(|known| known.row);
         let settles = row.is_some_and(|row| row.size_at_data && row.nlink > 0);
-        let Some(contents) = contents.filter(|_| asked && settles) else {
+        let Some(contents) = contents.filter(|_| is_valid && settles) else {
             return Effect::unchanged(Status::Stale);
         };
         let transno = self.take_transno();
@@ -319,7 +319,7 @@ impl Shard {
     /// reopen them; handles of an earlier boot are never known.
     #[must_use]
     pub fn has_all_handles_of(&self, client: ClientUuid) -> bool {
-        self.handles.knows(client)
+        self.handles.has_all_handles_of(client)
     }
 
     /// Number of inodes.

@@ -186,7 +186,7 @@ impl State {
     pub(crate) fn apply(&mut self, transno: Transno, change: &Change<'_>) -> Result<(), Fault> {
         let before_count = self.resident_count();
         self.make(transno, change)?;
-        self.note(transno, change, before_count);
+        self.account_for(transno, change, before_count);
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl State {
         if self.keeps(row) {
             let before_count = self.resident_count();
             self.take_row(row)?;
-            self.note_loaded(row, before_count);
+            self.account_for_loaded(row, before_count);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A shard with its log, asked as a lane asks.
+//! A shard with its log, called as a lane calls it.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod acl;
@@ -33,23 +33,20 @@ use wire::{
     Transno, Unlink, Wire,
 };
 
-/// A xorshift generator: the same seed, the same run.
-pub(crate) struct Dice(u64);
+/// A seeded PRNG: the same seed gives the same run.
+pub(crate) struct TestRng(fastrand::Rng);
 
-impl Dice {
+impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
-    pub(crate) fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.0.u64(..)
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() % u64::try_from(limit).unwrap()).unwrap()
+        self.0.usize(..limit)
     }
 
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
@@ -61,7 +58,7 @@ impl Dice {
     }
 
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.roll().to_le_bytes()[3]).collect()
+        (0..count).map(|_| self.0.u8(..)).collect()
     }
 }
 
@@ -91,7 +88,7 @@ pub(crate) fn read_handle(id: u64) -> Handle {
     Handle { id: HandleId(id), open_for: OpenFor::Read }
 }
 
-/// A shard, what it recorded, and a clock that goes on by a second with every request.
+/// A shard, its records, and a clock that advances by a second with every request.
 pub(crate) struct Harness {
     pub(crate) shard: Shard,
     boot_id: u64,
@@ -103,10 +100,10 @@ pub(crate) struct Harness {
     pub(crate) reply: Vec<u8>,
     /// Shards besides the first.
     others: Vec<Other>,
-    /// Changes over several shards so far.
+    /// Transactions over several shards so far.
     txn_count: u64,
-    /// Not everything is in memory.
-    pub(crate) cold: Option<non_resident::RowStore>,
+    /// The row store of shards with a memory limit.
+    pub(crate) row_store: Option<non_resident::RowStore>,
 }
 
 impl Harness {
@@ -122,7 +119,7 @@ impl Harness {
             reply: Vec::new(),
             others: Vec::new(),
             txn_count: 0,
-            cold: None,
+            row_store: None,
         }
     }
 
@@ -152,7 +149,8 @@ impl Harness {
         let last = self.at(at).0.transno_last();
         let effect = loop {
             let effect = self.at(at).0.execute(&request, &mut reply, &mut changes);
-            if !effect.is_ok_and(|effect| effect.status == Status::Busy) || !self.bring(at) {
+            if !effect.is_ok_and(|effect| effect.status == Status::Busy) || !self.fetch_missing(at)
+            {
                 break effect;
             }
         };
@@ -181,7 +179,7 @@ impl Harness {
         self.execute(op, args).status
     }
 
-    /// Executes what must succeed and decodes its reply.
+    /// Executes a request that must succeed and decodes its reply.
     pub(crate) fn answer<'a, 's, R: Wire<'s>>(&'s mut self, op: Op, args: &impl Wire<'a>) -> R {
         assert_eq!(self.status(op, args), Status::Ok, "{op:?}");
         R::decode_all(&self.reply).unwrap()
@@ -253,12 +251,12 @@ impl Harness {
         self.shard.state.dump()
     }
 
-    /// A shard made from the log.
+    /// A shard redone from the log.
     pub(crate) fn redone(&self) -> Shard {
         redone(ShardId::meta(0), &self.log)
     }
 
-    /// The log alone gives this state.
+    /// Checks that the log alone gives this state.
     pub(crate) fn check_redo(&self) {
         let redone_first = self.redone();
         assert_eq!(self.dump(), redone_first.state.dump(), "redone");
@@ -281,7 +279,7 @@ impl Harness {
     }
 }
 
-/// A shard made from its log.
+/// A shard redone from its log.
 fn redone(shard: ShardId, log: &[(Transno, Vec<u8>)]) -> Shard {
     let mut shard = Shard::new(shard, MADE);
     for (transno, changes) in log {
@@ -290,7 +288,7 @@ fn redone(shard: ShardId, log: &[(Transno, Vec<u8>)]) -> Shard {
     shard
 }
 
-/// The log applied to rows, and everything read back, is the state that redo gives.
+/// Checks that applying the log to rows and loading them gives the same state as redo.
 fn check_rows(redone: &Shard, log: &[(Transno, Vec<u8>)]) {
     let mut rows = BTreeMap::new();
     rows::begin(MADE, &mut rows).unwrap();
@@ -324,7 +322,7 @@ fn check_rows(redone: &Shard, log: &[(Transno, Vec<u8>)]) {
     assert_eq!(entry_count, rows.keys().filter(|key| key[0] == 3).count(), "both tables");
 }
 
-/// A setattr by root that asks for nothing.
+/// A setattr by root without attributes.
 pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
     Setattr {
         caller: root(),

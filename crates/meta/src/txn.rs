@@ -321,7 +321,7 @@ impl<'s> Txn<'s> {
     ) -> Result<InodeRow, Status> {
         let dir = self.dir_row(parent)?;
         if [credentials.uid, credentials.gid].contains(&u32::MAX) {
-            return Err(Status::Invalid); // To chown(2) it is nobody.
+            return Err(Status::Invalid); // Not a valid id for chown(2).
         }
         let inode = match self.multi_shard.as_ref() {
             Some(multi_shard) => multi_shard.view.new_inode(),

@@ -1,11 +1,11 @@
-//! Extended attributes: namespaces, who may use them, and their limits, as on Linux without a
+//! Extended attributes: namespaces, permissions, and their limits, as on Linux without a
 //! security module.
 //!
 //! ```text
 //! user.      files and directories; read and write permission; sticky directories: owner writes
 //! trusted.   root only, invisible to others
-//! security.  anybody reads, root writes; whoever may write a file may remove its capabilities
-//! system.    the two access control lists: anybody reads, the owner writes; no others
+//! security.  all read, root writes; writers of a file may remove its capabilities
+//! system.    the two access control lists: all read, the owner writes; no others
 //! all others: not supported
 //! ```
 

@@ -5,7 +5,7 @@ use crate::message::message;
 use crate::{ClearPrivileges, Contents, InodeNo, ProtocolError};
 
 message! {
-    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
+    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than requested at the
     /// file's end, holes as zeros.
     Read {
         /// The file.
@@ -93,8 +93,8 @@ message! {
     }
 }
 message! {
-    /// [`crate::Op::Seek`]. Reply: [`Sought`], or ENXIO at and behind the end of the file, and where
-    /// no more bytes come.
+    /// [`crate::Op::Seek`]. Reply: [`Sought`], or ENXIO at and behind the end of the file, and
+    /// where no more data follows.
     Seek {
         /// The file.
         inode: InodeNo,

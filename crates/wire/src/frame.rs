@@ -1,4 +1,4 @@
-//! The frame: a fixed head of 96 bytes, a body of small bytes, bulk bytes.
+//! The frame: a fixed header of 96 bytes, a body of small bytes, bulk bytes.
 //!
 //! ```text
 //! offset bytes field            request                      reply
@@ -8,12 +8,12 @@
 //!      6     2 op
 //!      8     4 body_bytes
 //!     12     4 bulk_bytes
-//!     16     4 head_crc32c      over head (this field as 0) and body; 0 under TLS
+//!     16     4 head_crc32c      over header (this field as 0) and body; 0 under TLS
 //!     20     4 bulk_crc32c      over the bulk; 0 without     the same; 0 if BULK_UNCHECKED
 //!                               one and under TLS
-//!     24     2 lane_hint        the lane it is for           the lane that should have been asked
+//!     24     2 lane_hint        the destination lane         the lane that owns the shard
 //!     26     2 shard
-//!     28     2 slot             0: changes nothing           as asked
+//!     28     2 slot             0: changes nothing           as in the request
 //!     30     2 flags            request_flag                 reply_flag
 //!     32     8 session
 //!     40     8 xid
@@ -25,8 +25,8 @@
 //!     80     8                  trace_id                     trace_id
 //!     88     8                  op_time_ns since 1970        op_time_ns used
 //! ```
-//! Hello, Challenge, Proof, Welcome, Refusal, Note and Grant use the same head with everything from `op` on but
-//! the lengths and checksums zero. Field meanings: PROTOCOL.md §3.
+//! Frames of other kinds use the same header with all fields from `op` on zero, except the lengths
+//! and checksums. Field meanings: PROTOCOL.md §3.
 //!
 //! Checksums protect frames in plain text: the sender sets them ([`Header::put_sums`]), the
 //! receiver verifies them ([`Header::check_sum`]). Under TLS, whose records are authenticated,

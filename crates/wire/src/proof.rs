@@ -2,9 +2,11 @@
 //! directions.
 //!
 //! ```text
-//! client -> Hello { client_nonce, ..., first 8 bytes of HMAC(secret, "lanefs key id 1" | client_nonce | credential) }
-//! server -> Challenge { server_nonce, HMAC(secret, "lanefs server 1" | hello | server_nonce | channel) }
+//! client -> Hello { client_nonce, ..., key id }
+//! server -> Challenge { server_nonce,
+//!                       HMAC(secret, "lanefs server 1" | hello | server_nonce | channel) }
 //! client -> Proof { HMAC(secret, "lanefs client 1" | hello | server_nonce | channel) }
+//! key id: the first 8 bytes of HMAC(secret, "lanefs key id 1" | client_nonce | credential)
 //! ```
 //! Neither side's proof can be reused by the other: the label names the direction and each side's
 //! own nonce is covered. The key id tells the server which of the valid secrets the client holds;

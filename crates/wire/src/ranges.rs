@@ -120,23 +120,16 @@ mod tests {
         ByteRange::new(start, end).unwrap()
     }
 
-    fn roll(state: &mut u64) -> u64 {
-        *state ^= *state >> 12;
-        *state ^= *state << 25;
-        *state ^= *state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33
-    }
-
     #[test]
     fn ranges_equal_an_array_of_bytes() {
-        let mut state = 7;
+        let mut rng = fastrand::Rng::with_seed(7);
         for _ in 0..200 {
             let mut bytes = vec![None; 24];
             let mut ranges = Ranges::new();
             for _ in 0..60 {
-                let (one, other) = (roll(&mut state) % BYTE_COUNT, roll(&mut state) % BYTE_COUNT);
+                let (one, other) = (rng.u64(..) % BYTE_COUNT, rng.u64(..) % BYTE_COUNT);
                 let (start, end) = (one.min(other), one.max(other));
-                let lock = LOCKS[usize::try_from(roll(&mut state) % 3).unwrap()];
+                let lock = LOCKS[usize::try_from(rng.u64(..) % 3).unwrap()];
                 ranges.set(range(start, end), lock);
                 for byte in start..=end {
                     bytes[usize::try_from(byte).unwrap()] = lock;

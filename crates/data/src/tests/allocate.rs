@@ -81,15 +81,15 @@ fn allocations_are_recorded_with_the_size_behind_them() {
     }
 }
 
-/// A write that comes later is not in the object before the record of the hole is durable: otherwise
-/// it might come back after a crash before the hole is asked for again.
+/// A later write is not in the object before the record of the hole is durable: otherwise it might
+/// be replayed after a crash before the client resends the hole.
 #[test]
-fn what_comes_after_a_hole_waits_for_its_record() {
+fn changes_after_a_punched_hole_wait_for_its_record() {
     let mut harness = Harness::with_file(100);
     harness.write(0, 10);
     let write = harness.one();
     harness.allocate((0, 50), Allocation::Punch, true);
-    assert!(harness.take().is_empty(), "what runs is not overtaken");
+    assert!(harness.take().is_empty(), "running operations are not overtaken");
     harness.done(&write);
     let punch = harness.one();
     let read = harness.read(0, 10);
@@ -141,7 +141,7 @@ fn an_allocation_that_failed_half_way_leaves_no_size() {
 }
 
 #[test]
-fn allocations_that_cannot_be_are_refused() {
+fn invalid_allocations_are_refused() {
     let max = i64::MAX.unsigned_abs();
     for (range, allocation, keep_size, status) in [
         ((max - 9, 10), Allocation::Reserve, true, Status::TooLarge),
@@ -158,7 +158,7 @@ fn allocations_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn places_are_looked_for_in_the_object_and_never_behind_its_end() {
+fn seeks_look_in_the_object_and_never_behind_its_end() {
     let mut harness = Harness::with_file(100);
     for offset in [100, 101, u64::MAX] {
         let token = harness.seek(offset, true);
@@ -182,9 +182,9 @@ fn places_are_looked_for_in_the_object_and_never_behind_its_end() {
     assert!(harness.shards.is_idle());
 }
 
-/// What another client wrote and may lose is told of, like in a read.
+/// Another client's unstable write is reported, as in a read.
 #[test]
-fn a_place_shows_what_is_not_durable() {
+fn a_seek_reports_the_unstable_change_it_shows() {
     let mut harness = Harness::with_file(100);
     harness.write(50, 10);
     let write = harness.one();

@@ -1,4 +1,4 @@
-//! Blocks that were compared and have left the page cache since.
+//! Verified blocks that have left the page cache since.
 
 use super::*;
 use disk::{BLOCK_BYTES, BlockSum, BlockSums};
@@ -11,7 +11,7 @@ const SUMS: [BlockSum; 2] = [
 ];
 
 impl Harness {
-    /// A file of two blocks whose checksums are those of an earlier boot, and that was looked at.
+    /// An examined file of two blocks with checksums of an earlier boot.
     fn of_two_blocks() -> Self {
         let sums = BlockSums(SUMS.into());
         let known = ContentsChange::Sums { inode: FILE, first_block: 0, sums };
@@ -23,7 +23,7 @@ impl Harness {
         harness
     }
 
-    /// The checksums of these blocks were asked for, and they are these.
+    /// Expects a request for the checksums of these blocks and completes it.
     fn compared(&mut self, blocks: &[(u64, BlockSum)], from_disk: bool) {
         let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = self.one() else {
             panic!("no checksums")
@@ -37,7 +37,7 @@ impl Harness {
         self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), from_disk)));
     }
 
-    /// The object is read, wherever its bytes are or from the page cache alone.
+    /// Expects a read, from anywhere or from the page cache only.
     fn reads(&mut self, cached_alone: bool) -> Action {
         let action = self.one();
         let Action::Object(ObjectAction::Read { only_cached, .. }) = action else {
@@ -62,7 +62,7 @@ impl Harness {
         self.with(|shards, turn| shards.on_uncached(turn, ticket));
     }
 
-    /// Both blocks are compared and read.
+    /// Both blocks were verified and read.
     fn with_both_read() -> Self {
         let mut harness = Self::of_two_blocks();
         harness.read(0, 2 * BLOCK_BYTES);
@@ -90,7 +90,7 @@ fn a_block_that_left_the_page_cache_is_compared_again_before_it_is_read() {
 }
 
 #[test]
-fn what_is_in_the_page_cache_is_read_without_being_compared_again() {
+fn cached_blocks_are_read_without_another_comparison() {
     let mut harness = Harness::with_both_read();
     for _ in 0..2 {
         harness.read(BLOCK, 20);
@@ -100,7 +100,7 @@ fn what_is_in_the_page_cache_is_read_without_being_compared_again() {
     }
 }
 
-/// The kernel reads around what it is asked for.
+/// The kernel reads ahead.
 #[test]
 fn when_a_block_has_left_the_page_cache_none_of_the_object_is_taken_for_verified() {
     let mut harness = Harness::with_both_read();
@@ -152,9 +152,9 @@ fn a_comparison_that_came_from_the_disk_leaves_its_own_blocks_verified_alone() {
     }
 }
 
-/// It may have found what another read has just brought from the disk.
+/// It may have returned bytes that another read has just brought from the disk.
 #[test]
-fn a_read_from_the_page_cache_that_another_one_missed_meanwhile_begins_again() {
+fn a_cached_read_begins_again_after_a_concurrent_miss() {
     let mut harness = Harness::with_both_read();
     harness.read(0, 20);
     let first = harness.reads(true);

@@ -1,4 +1,5 @@
-//! Lists of pieces: one change, alone at its object; and what a reader of several places gets.
+//! Lists of pieces: a list write is one change, alone at its object; a list read covers several
+//! ranges.
 
 use super::*;
 use crate::LostWrite;
@@ -38,7 +39,7 @@ impl Harness {
         token
     }
 
-    /// The writes asked for: where, from where in which buffer, how many bytes.
+    /// The write actions: offset, start in the buffer, number of bytes.
     fn writes(&mut self) -> (Vec<Action>, Vec<(u64, u32, u32)>) {
         let mut actions = self.take();
         let bufs = released(&actions);
@@ -72,7 +73,7 @@ impl Harness {
         core::iter::from_fn(|| self.shards.outcome()).collect()
     }
 
-    /// What a write that has just got into its object builds on.
+    /// The dependencies of a write that was just applied.
     fn depends(&mut self) -> Dependencies {
         match &self.all_outcomes()[..] {
             [Outcome::Written { depends, .. }] => *depends,
@@ -82,12 +83,12 @@ impl Harness {
 }
 
 #[test]
-fn a_list_is_one_change_when_its_last_piece_is_there() {
+fn a_list_is_one_change_when_its_last_piece_is_written() {
     let mut harness = Harness::with_file(100);
     let all = [(50, 10), (0, 5), (5, 5), (200, 1)];
     let token = harness.write_list(&all);
     let (writes, places) = harness.writes();
-    assert_eq!(places, [(50, 0, 10), (0, 10, 10), (200, 20, 1)], "neighbours are one");
+    assert_eq!(places, [(50, 0, 10), (0, 10, 10), (200, 20, 1)], "adjacent pieces are joined");
     for write in [2, 0] {
         harness.done(&writes[write]);
         assert!(harness.all_outcomes().is_empty(), "not all of it is there");
@@ -125,12 +126,15 @@ fn a_list_is_alone_at_its_object() {
     let read = harness.read(0, 10);
     harness.append(5);
     harness.truncate(7);
-    assert!(harness.take().is_empty(), "it waits for what runs, and the rest waits for it");
+    assert!(
+        harness.take().is_empty(),
+        "it waits for running operations, and later ones wait for it"
+    );
     harness.done(&running);
     let (writes, _) = harness.writes();
     assert_eq!(writes.len(), 2);
     harness.done(&writes[0]);
-    assert!(harness.take().is_empty(), "nobody sees half a list");
+    assert!(harness.take().is_empty(), "no reader sees half a list");
     harness.done(&writes[1]);
     let action = harness.one();
     assert!(matches!(action, Action::Object(ObjectAction::Read { .. })));
@@ -164,7 +168,7 @@ fn appends_and_cuts_find_the_size_that_a_list_left() {
 }
 
 #[test]
-fn a_list_builds_on_what_its_pieces_touch_and_on_nothing_between_them() {
+fn a_list_depends_on_its_pieces_and_not_on_the_gaps() {
     const OTHER: ClientUuid = ClientUuid([2; 16]);
     let first = Transno((1 << 32) + 1);
     for (all, foreign) in [
@@ -200,7 +204,7 @@ fn a_list_builds_on_what_its_pieces_touch_and_on_nothing_between_them() {
 }
 
 #[test]
-fn later_changes_build_on_every_piece_of_a_list() {
+fn later_changes_depend_on_every_piece_of_a_list() {
     let first = Transno((1 << 32) + 1);
     for (place, own) in [((9, 3), 1), ((20, 5), 0), ((95, 2), 1), ((31, 1), 0), ((30, 1), 1)] {
         let mut harness = Harness::with_file(100);
@@ -214,7 +218,7 @@ fn later_changes_build_on_every_piece_of_a_list() {
         let own = Transno(first.0 * own);
         assert_eq!(harness.depends(), Dependencies { own, foreign: Transno(0) }, "{place:?}");
     }
-    // An append builds on what made the file longer, be it a list.
+    // An append depends on changes that extended the file, including lists.
     let mut harness = Harness::with_file(10);
     harness.write_list(&[(90, 10), (0, 10)]);
     let (writes, _) = harness.writes();
@@ -236,7 +240,7 @@ fn a_list_that_fails_in_one_piece_fails() {
     harness.done(&writes[0]);
     harness.done(&writes[2]);
     assert_eq!(harness.all_outcomes(), [refused(token, Status::NoSpace)]);
-    assert_eq!(harness.shards.known(FILE, false), None, "what it has is not known");
+    assert_eq!(harness.shards.known(FILE, false), None, "its contents are unknown");
     harness.read(0, 1000);
     harness.stat(Some(410));
     let cut = harness.one();
@@ -247,7 +251,7 @@ fn a_list_that_fails_in_one_piece_fails() {
 }
 
 #[test]
-fn a_lost_list_comes_back_whole_with_its_number_and_time() {
+fn a_lost_list_is_replayed_whole_with_its_number_and_time() {
     let mut harness = Harness::new(&[]);
     let bulk = harness.bulk(15);
     let (token, transno) = (Token(9), Transno(9));
@@ -282,7 +286,7 @@ fn a_lost_list_comes_back_whole_with_its_number_and_time() {
 }
 
 #[test]
-fn readers_get_what_the_file_has_of_each_piece() {
+fn a_list_read_is_cut_at_the_file_size() {
     let mut harness = Harness::with_file(100);
     let token = harness.read_list(&[(90, 20), (100, 5), (0, 10), (10, 5), (5, 10)]);
     let action = harness.one();
@@ -306,7 +310,7 @@ fn readers_get_what_the_file_has_of_each_piece() {
 }
 
 #[test]
-fn what_is_no_list_is_refused_and_its_buffer_given_back() {
+fn an_invalid_list_is_refused_and_its_buffer_released() {
     let mut harness = Harness::with_file(100);
     let shard = MAP.data_shard(FILE, 0);
     let body = |all: &[(u64, u32)]| {
@@ -325,7 +329,7 @@ fn what_is_no_list_is_refused_and_its_buffer_given_back() {
     let token = harness.try_ask(Op::WriteList, shard, &overlapping, Some(bulk)).unwrap();
     assert_eq!(harness.outcomes(), [refused(token, Status::Invalid)]);
     assert_eq!(released(&harness.take()), [bulk.buf.0]);
-    // Behind the greatest size, by hand: such pieces cannot be made.
+    // Behind the largest size, encoded by hand: such pieces cannot be constructed.
     let mut beyond = body(&[(0, 10)]);
     beyond[10..18].copy_from_slice(&(FILE_BYTES_MAX - 9).to_le_bytes());
     let bulk = harness.bulk(10);
@@ -339,7 +343,7 @@ fn what_is_no_list_is_refused_and_its_buffer_given_back() {
 }
 
 #[test]
-fn behind_a_fence_no_list_is_written() {
+fn a_fenced_shard_writes_no_list() {
     let mut harness = Harness::with_file(100);
     let running = harness.write_list(&[(0, 1), (5, 1)]);
     let (writes, _) = harness.writes();

@@ -1,4 +1,4 @@
-//! Writes to what gives something to whoever runs it.
+//! Writes to files with privileged bits.
 
 use super::{FILE, Harness};
 use crate::{Answer, Outcome};
@@ -8,7 +8,7 @@ use wire::{
     Allocate, Allocation, ClearPrivileges, InodeNo, Op, PrivilegedBits, Status, Transno, Write,
 };
 
-/// Whether a write and an allocation of somebody who may not leave `takes` are refused.
+/// Whether a write and an allocation that must clear `clears` are refused.
 fn is_refused(harness: &mut Harness, clears: ClearPrivileges) -> bool {
     let bulk = harness.bulk(10);
     let write = Write { inode: FILE, file_offset: 0, append: false, clears };
@@ -31,7 +31,7 @@ fn is_refused(harness: &mut Harness, clears: ClearPrivileges) -> bool {
 }
 
 #[test]
-fn a_write_is_refused_that_would_leave_what_it_takes_away() {
+fn a_write_that_must_clear_privileged_bits_is_refused() {
     let mut harness = Harness::with_file(100);
     let (nothing, all) =
         (PrivilegedBits::default(), PrivilegedBits { set_id: true, capability: true });

@@ -1,4 +1,4 @@
-//! Sizes for somebody who makes them durable elsewhere.
+//! Sizes for a caller that makes them durable elsewhere.
 
 use super::*;
 
@@ -10,7 +10,7 @@ impl Harness {
         token
     }
 
-    /// A write that is in the object; its number.
+    /// A write that was applied; its number.
     fn write_early(&mut self, file_offset: u64, bytes: u32) -> Transno {
         self.write(file_offset, bytes);
         let write = self.one();
@@ -18,8 +18,8 @@ impl Harness {
         self.shards.transno_last(MAP.data_shard(FILE, 0))
     }
 
-    /// The one answer of a glimpse: until when it waits, and the size.
-    fn told(&mut self, of: Token) -> (Transno, u64) {
+    /// The only outcome of a glimpse: the transaction it waits for, and the size.
+    fn size_reply(&mut self, of: Token) -> (Transno, u64) {
         let outcomes = self.outcomes();
         let [Outcome::Sized { token, shard, until, contents }] = outcomes[..] else {
             panic!("{outcomes:?}")
@@ -29,21 +29,21 @@ impl Harness {
     }
 }
 
-/// Of a file that was just made nobody has to look for contents.
+/// The contents of a new file are known without a query.
 #[test]
-fn what_was_made_is_empty() {
+fn a_new_file_is_empty() {
     let mut harness = Harness::new(&[]);
     harness.shards.made(FILE);
     let token = harness.durable_glimpse();
-    assert!(harness.take().is_empty(), "nothing is looked for");
-    assert_eq!(harness.told(token), (Transno(0), 0));
+    assert!(harness.take().is_empty(), "no query");
+    assert_eq!(harness.size_reply(token), (Transno(0), 0));
     harness.append(7);
     assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { object_offset: 0, .. })));
 }
 
-/// What was never written has no object, and nobody asks the disk to remove it.
+/// A file never written has no object to remove from the disk.
 #[test]
-fn what_was_made_and_never_written_is_gone_at_once() {
+fn a_file_never_written_is_removed_at_once() {
     let mut harness = Harness::new(&[]);
     harness.shards.made(FILE);
     harness.read(0, 4096);
@@ -53,9 +53,9 @@ fn what_was_made_and_never_written_is_gone_at_once() {
     assert_eq!(harness.outcomes(), [Outcome::Removed { inode: FILE, result: Ok(()) }]);
 }
 
-/// A write may have made the object, be it one that failed.
+/// A write may have created the object, even a failed one.
 #[test]
-fn what_was_written_is_removed_from_the_disk() {
+fn a_written_object_is_removed_from_the_disk() {
     for fails in [false, true] {
         let mut harness = Harness::new(&[]);
         harness.shards.made(FILE);
@@ -84,25 +84,25 @@ fn a_durable_size_waits_for_the_last_write_in_it() {
     let mut harness = Harness::with_file(100);
     let shard = MAP.data_shard(FILE, 0);
     let token = harness.durable_glimpse();
-    assert_eq!(harness.told(token), (Transno(0), 100), "nothing to wait for");
+    assert_eq!(harness.size_reply(token), (Transno(0), 100), "nothing to wait for");
     let first = harness.write_early(100, 50);
     let token = harness.durable_glimpse();
     harness.stat(Some(150));
-    assert_eq!(harness.told(token), (first, 150));
+    assert_eq!(harness.size_reply(token), (first, 150));
     harness.settle();
     let sync = harness.one();
     harness.done(&sync);
     harness.outcomes();
     let token = harness.durable_glimpse();
-    assert_eq!(harness.told(token), (first, 150), "synced, but its record is not durable");
+    assert_eq!(harness.size_reply(token), (first, 150), "synced, but its record is not durable");
     harness.shards.on_durable(shard, first);
     let token = harness.durable_glimpse();
-    assert_eq!(harness.told(token), (Transno(0), 150));
+    assert_eq!(harness.size_reply(token), (Transno(0), 150));
 }
 
-/// A write that is answered while the world is asked is in the answer, one after that is not.
+/// A write acknowledged during the query is in the reply, a later one is not.
 #[test]
-fn later_writes_keep_no_size_waiting() {
+fn later_writes_do_not_delay_a_size() {
     let mut harness = Harness::with_file(100);
     harness.write_early(100, 50);
     let token = harness.durable_glimpse();
@@ -111,5 +111,5 @@ fn later_writes_keep_no_size_waiting() {
     harness.on_stat(asked, Some(150));
     let third = harness.write_early(200, 50);
     assert!(third > second);
-    assert_eq!(harness.told(token), (second, 200));
+    assert_eq!(harness.size_reply(token), (second, 200));
 }

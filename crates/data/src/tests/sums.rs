@@ -1,4 +1,4 @@
-//! Checksums of blocks: when they are recorded, taken away and compared.
+//! Checksums of blocks: when they are recorded, removed and verified.
 
 use super::*;
 use crate::Damage;
@@ -15,7 +15,7 @@ fn sums(first_block: u64, sums: &[BlockSum]) -> ContentsChange {
 }
 
 impl Harness {
-    /// A file of two blocks, the second of 100 bytes, whose checksums are those of an earlier boot.
+    /// A file of two blocks, the second of 100 bytes, with checksums of an earlier boot.
     fn with_sums() -> Self {
         let known = sums(0, &[sum(1, BLOCK_BYTES), sum(2, 100)]);
         let recorded = [(FILE, truncated(BLOCK + 100, 5)), (FILE, Change::Contents(known))];
@@ -24,7 +24,7 @@ impl Harness {
         harness
     }
 
-    /// The checksums that were asked for are these; the ranges that were asked for.
+    /// Completes the computation of checksums; returns the requested ranges.
     fn summed(&mut self, found: &[BlockSum]) -> Vec<(u64, u32)> {
         let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = self.one() else {
             panic!("no checksums")
@@ -37,7 +37,7 @@ impl Harness {
         ranges.iter().map(|range| (range.object_offset, range.range_bytes)).collect()
     }
 
-    /// What a change is recorded with when it is synced.
+    /// The checksums recorded with a synced change.
     fn bound(&mut self) -> Option<ContentsChange> {
         match self.finish() {
             Outcome::Changed { sums, .. } => sums,
@@ -45,12 +45,12 @@ impl Harness {
         }
     }
 
-    fn notes(&mut self) -> Vec<ContentsChange> {
-        let notes = self.outcomes().into_iter().map(|outcome| match outcome {
+    fn records(&mut self) -> Vec<ContentsChange> {
+        let records = self.outcomes().into_iter().map(|outcome| match outcome {
             Outcome::Record { change: Change::Contents(change), .. } => change,
             other => panic!("{other:?}"),
         });
-        notes.collect()
+        records.collect()
     }
 }
 
@@ -86,7 +86,7 @@ fn a_checksum_is_recorded_with_the_last_write_that_it_covers() {
 }
 
 #[test]
-fn what_overwrites_what_is_not_recorded_leaves_the_block_without_a_checksum() {
+fn overwriting_an_unrecorded_write_leaves_the_block_without_a_checksum() {
     let mut harness = Harness::new(&[]);
     harness.shards.made(FILE);
     harness.write(0, 10);
@@ -132,8 +132,8 @@ fn checksums_are_taken_away_durably_before_a_covered_byte_is_overwritten() {
     let found = BLOCK + 100;
     harness.stat(Some(found));
     assert!(harness.take().is_empty(), "not written");
-    let gone = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: 1024 };
-    assert_eq!(harness.notes(), [gone]);
+    let removed = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: 1024 };
+    assert_eq!(harness.records(), [removed]);
     harness.with(|shards, turn| shards.on_logged(turn, FILE));
     assert_eq!(harness.bound(), None, "not while the region is open");
     harness.write(0, BLOCK_BYTES);
@@ -153,7 +153,7 @@ fn an_append_takes_no_checksum_away() {
     assert_eq!(harness.bound(), Some(sums(1, &[longer])));
 }
 
-/// The block's beginning was not compared, only continued.
+/// The block's prefix was not verified, only extended.
 #[test]
 fn a_block_that_was_appended_to_is_compared_before_it_is_read() {
     let mut harness = Harness::with_sums();
@@ -192,7 +192,7 @@ fn a_truncation_takes_the_checksums_behind_it_away_first() {
     harness.truncate(BLOCK);
     harness.stat(Some(BLOCK + 100));
     assert!(harness.take().is_empty(), "not cut");
-    let [ContentsChange::SumsRemoved { from_block: 1, until_block, .. }] = harness.notes()[..]
+    let [ContentsChange::SumsRemoved { from_block: 1, until_block, .. }] = harness.records()[..]
     else {
         panic!("the second block's")
     };
@@ -217,15 +217,15 @@ fn touched_blocks_get_checksums_when_the_object_is_quiet() {
     harness.settle();
     assert_eq!(harness.summed(&[sum(8, BLOCK_BYTES)]), [(0, BLOCK_BYTES)]);
     let all = sums(0, &[sum(8, BLOCK_BYTES), sum(2, 100)]);
-    assert_eq!(harness.notes(), [all], "with what the region had");
+    assert_eq!(harness.records(), [all], "with the earlier checksums of the region");
     harness.now.mono = harness.now.mono.after_ms(7_000);
     harness.settle();
     assert!(harness.take().is_empty() && harness.shards.is_idle());
 }
 
-/// Only bytes behind the first ones were written, out of order.
+/// Only bytes behind the prefix were written, out of order.
 #[test]
-fn what_a_block_had_is_compared_before_it_gets_another_checksum() {
+fn covered_bytes_are_verified_before_a_block_gets_another_checksum() {
     for is_same in [true, false] {
         let mut harness = Harness::with_sums();
         harness.write(BLOCK + 110, 10);
@@ -252,7 +252,7 @@ fn what_a_block_had_is_compared_before_it_gets_another_checksum() {
 }
 
 #[test]
-fn what_is_written_while_it_is_summed_gets_no_checksum_of_that() {
+fn a_block_written_during_summing_gets_no_checksum_from_it() {
     let mut harness = Harness::with_sums();
     harness.write(0, BLOCK_BYTES);
     harness.stat(Some(BLOCK + 100));
@@ -342,12 +342,12 @@ fn a_file_that_is_missing_keeps_its_size_and_cannot_be_read() {
 
 #[test]
 fn a_file_that_was_cut_before_that_was_recorded_is_only_shorter() {
-    let gone = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: u64::MAX };
+    let removed = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: u64::MAX };
     let known = sums(0, &[sum(1, BLOCK_BYTES), sum(2, 100)]);
     let mut harness = Harness::new(&[
         (FILE, truncated(BLOCK + 100, 5)),
         (FILE, Change::Contents(known)),
-        (FILE, Change::Contents(gone)),
+        (FILE, Change::Contents(removed)),
     ]);
     harness.glimpse();
     harness.stat(Some(70));

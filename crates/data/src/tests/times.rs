@@ -1,12 +1,12 @@
-//! When contents were changed: what was recorded says it, never the object's file.
+//! Times of changes: they come from the records, never from the object's file.
 
 use super::*;
 
 const THEN_NS: u64 = WALL_NS - 1_000_000_000;
 
 impl Harness {
-    /// The time that a glimpse tells; what is there has so many bytes.
-    fn told_time(&mut self, size_bytes: u64) -> Option<Timestamp> {
+    /// The time of a glimpse of an object of this size.
+    fn reported_time(&mut self, size_bytes: u64) -> Option<Timestamp> {
         let token = self.glimpse();
         if !self.actions.is_empty() {
             self.stat(Some(size_bytes));
@@ -21,7 +21,7 @@ impl Harness {
         contents.write_time
     }
 
-    /// Others push the file out of the cache.
+    /// Other objects evict the file from the cache.
     fn forget(&mut self) {
         for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
             let body = Glimpse { inode }.to_bytes();
@@ -46,7 +46,7 @@ fn after_a_start_the_time_is_that_of_the_last_record() {
         (vec![(FILE, truncate), (FILE, written(0, 5, 0, 8))], 50, 9),
     ] {
         let mut harness = Harness::new(&recorded);
-        assert_eq!(harness.told_time(size_bytes), then(time_ns));
+        assert_eq!(harness.reported_time(size_bytes), then(time_ns));
         let mut harness = Harness::new(&recorded);
         let token = harness.glimpse();
         harness.stat(Some(size_bytes + 10));
@@ -59,22 +59,22 @@ fn after_a_start_the_time_is_that_of_the_last_record() {
 }
 
 #[test]
-fn what_is_not_in_the_cache_keeps_its_time() {
+fn an_object_evicted_from_the_cache_keeps_its_time() {
     let mut harness = Harness::sized(&[(FILE, written(0, 10, 0, THEN_NS))], 1);
-    assert_eq!(harness.told_time(10), then(THEN_NS));
+    assert_eq!(harness.reported_time(10), then(THEN_NS));
     harness.forget();
-    assert_eq!(harness.told_time(10), then(THEN_NS));
+    assert_eq!(harness.reported_time(10), then(THEN_NS));
     harness.write(0, 10);
     harness.finish();
     harness.shards.on_durable(MAP.data_shard(FILE, 0), Transno(u64::MAX));
     harness.forget();
     harness.now.wall_ns += 1000;
-    assert_eq!(harness.told_time(10), then(WALL_NS));
+    assert_eq!(harness.reported_time(10), then(WALL_NS));
 }
 
-/// A replay has the time it got then, and is recorded with it; so has the next start.
+/// A replay keeps its original time and is recorded with it; the next start has it too.
 #[test]
-fn a_lost_write_comes_back_with_its_time() {
+fn a_lost_write_is_replayed_with_its_time() {
     let mut harness = Harness::new(&[]);
     let bulk = harness.bulk(3);
     let Change::Contents(change) = written(0, 3, 77, THEN_NS) else { panic!("a write") };
@@ -84,13 +84,13 @@ fn a_lost_write_comes_back_with_its_time() {
     harness.stat(None);
     let Outcome::Changed { change, .. } = harness.finish() else { panic!("recorded") };
     assert_eq!(change, written(0, 3, 77, THEN_NS));
-    assert_eq!(harness.told_time(3), then(THEN_NS));
+    assert_eq!(harness.reported_time(3), then(THEN_NS));
     let mut harness = Harness::new(&[(FILE, change)]);
-    assert_eq!(harness.told_time(3), then(THEN_NS));
+    assert_eq!(harness.reported_time(3), then(THEN_NS));
 }
 
 #[test]
-fn a_size_that_is_noted_leaves_the_time() {
+fn a_recorded_size_keeps_the_time() {
     let mut harness = Harness::new(&[(FILE, written(0, 100, 0, THEN_NS))]);
     harness.glimpse();
     harness.stat(Some(60));
@@ -104,7 +104,7 @@ fn a_size_that_is_noted_leaves_the_time() {
     );
 }
 
-/// Two changes at one time: the later one is later.
+/// Two changes in one clock tick get different times.
 #[test]
 fn every_change_has_a_later_time_and_is_recorded_with_it() {
     let mut harness = Harness::with_file(100);

@@ -229,7 +229,7 @@ fn record_bytes() {
 }
 
 #[test]
-fn a_record_says_what_is_wrong_with_it() {
+fn a_damaged_record_names_its_fault() {
     let mut bytes = Vec::new();
     session_record(9, b"").encode(&mut bytes);
     bytes[4] = 1;
@@ -255,7 +255,7 @@ fn a_sealed_batch_is_padded_and_the_builder_is_empty_again() {
 }
 
 #[test]
-fn no_more_than_five_versions_are_kept() {
+fn at_most_five_versions_are_retained() {
     let mut versions = PreVersions::new();
     (1..=6).for_each(|number| versions.push(Transno(number)));
     assert_eq!(versions.as_slice(), [1, 2, 3, 4, 5].map(Transno));

@@ -1,6 +1,6 @@
-//! A log file: where it ends, and what is damage.
+//! Log files: finding the end, and damage.
 
-use super::{Dice, changes, session_record};
+use super::{TestRng, changes, session_record};
 use crate::{
     BATCH_HEADER_BYTES, Batch, BatchHeader, Changes, Fault, LOG_HEADER_BYTES, LogHeader,
     LogPosition, LogReader, Trailer, zero_piece_count,
@@ -172,7 +172,7 @@ fn a_flipped_bit_in_the_last_batch_with_a_trailer_is_a_fault() {
 }
 
 #[test]
-fn a_last_batch_that_lacks_sectors_is_left_out_trailer_or_not() {
+fn a_last_batch_with_missing_sectors_is_dropped_trailer_or_not() {
     let (file, ends) = log_with_trailers(&[1, 40]);
     let start = ends[0].next_multiple_of(512);
     for sector in (start..ends[1] - Trailer::bytes_count(1)).step_by(512) {
@@ -184,7 +184,7 @@ fn a_last_batch_that_lacks_sectors_is_left_out_trailer_or_not() {
 }
 
 #[test]
-fn the_last_trailer_says_how_long_the_file_was() {
+fn the_last_trailer_has_the_file_length() {
     let (file, ends) = log_with_trailers(&[1, 1]);
     let (_, mut reader) = LogReader::new(&file).unwrap();
     while reader.next_batch().unwrap().is_some() {}
@@ -215,7 +215,7 @@ fn a_missing_batch_is_damage() {
 }
 
 #[test]
-fn what_a_client_wrote_into_a_torn_batch_is_not_taken_for_a_later_one() {
+fn client_bytes_in_a_torn_batch_are_not_taken_for_a_later_batch() {
     let (mut file, ends) = log(&[1]);
     let mut forged = Vec::new();
     let mut batch = Batch::new();
@@ -235,7 +235,7 @@ fn what_a_client_wrote_into_a_torn_batch_is_not_taken_for_a_later_one() {
 }
 
 #[test]
-fn changes_come_back_as_they_were_and_stop_at_a_fault() {
+fn changes_decode_and_stop_at_a_fault() {
     let mut bytes = Vec::new();
     for change in changes() {
         change.encode(&mut wire::Writer::new(&mut bytes));
@@ -253,11 +253,11 @@ fn changes_come_back_as_they_were_and_stop_at_a_fault() {
 #[test]
 fn random_logs_are_read_as_written() {
     for seed in 1..200 {
-        let mut dice = Dice::new(seed);
-        let counts: Vec<u64> = (0..dice.below(9)).map(|_| 1 + dice.roll() % 5).collect();
+        let mut rng = TestRng::new(seed);
+        let counts: Vec<u64> = (0..rng.below(9)).map(|_| 1 + rng.next_u64() % 5).collect();
         let (mut file, ends) = log(&counts);
         let end = ends.last().copied().unwrap_or(LOG_HEADER_BYTES);
-        let tail = dice.below(100);
+        let tail = rng.below(100);
         file.resize(file.len() + tail, 0);
         let all = (1..=counts.iter().sum()).collect();
         assert_eq!(read(&file), (all, bytes_count(end), None), "seed {seed}");

@@ -15,7 +15,7 @@ pub(crate) fn execute(args: &Close, txn: &mut Txn<'_>) -> Result<Done, Status> {
     txn.refresh_privileged_bits(args.inode);
     txn.state.export_tracking.touch(args.inode);
     let Ok(row) = txn.row(args.inode) else {
-        return Ok(Done); // Gone is as closed as can be.
+        return Ok(Done); // The inode was removed.
     };
     if last && row.size_at_data && row.nlink > 0 {
         txn.settling = Some((args.inode, txn.handles.begin_query(args.inode)));

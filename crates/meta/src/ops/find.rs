@@ -44,13 +44,13 @@ pub(crate) fn execute<'t>(args: &Find<'_>, txn: &'t mut Txn<'_>) -> Result<Found
         args,
     };
     if txn.state.residency.is_some() {
-        bring_judged(&piece, txn)?;
+        fetch_evaluated(&piece, txn)?;
     }
     txn.access = Access::Reads(args.inode);
     let (locks, export_root) = (txn.locks, txn.export_root);
     let mut named = Vec::new();
     let (out, state) = txn.scratch();
-    let told = look(&piece, state, out, |target| {
+    let searched = search_entries(&piece, state, out, |target| {
         let known = if is_free(target, locks, state) { state.inode(target.inode) } else { None };
         let known = known.map(|known| &known.row)?;
         if export_root.is_some() && known.is_named_elsewhere(args.inode) {
@@ -59,7 +59,12 @@ pub(crate) fn execute<'t>(args: &Find<'_>, txn: &'t mut Txn<'_>) -> Result<Found
         Some(known.attr())
     });
     named.into_iter().for_each(|inode| state.export_tracking.name(inode, args.inode));
-    Ok(Found { cookie: told.cookie, end: told.end, search, entries: List::new(told.count, out) })
+    Ok(Found {
+        cookie: searched.cookie,
+        end: searched.end,
+        search,
+        entries: List::new(searched.count, out),
+    })
 }
 
 /// The part of a directory to search, and the request.
@@ -72,48 +77,48 @@ struct Piece<'p> {
 }
 
 /// How far a search came.
-struct Told {
+struct Searched {
     cookie: u64,
     end: bool,
     count: u32,
 }
 
 /// Entries that are evaluated by their attributes, or shown with them, must be in memory.
-fn bring_judged(piece: &Piece<'_>, txn: &mut Txn<'_>) -> Result<(), Status> {
+fn fetch_evaluated(piece: &Piece<'_>, txn: &mut Txn<'_>) -> Result<(), Status> {
     let piece = Piece { space_bytes: usize::MAX, ..*piece };
     let locks = txn.locks;
-    let mut judged = Vec::new();
+    let mut evaluated = Vec::new();
     let (out, state) = txn.scratch();
-    look(&piece, state, out, |target| {
+    search_entries(&piece, state, out, |target| {
         // Directories are always in memory.
         if target.kind != FileKind::Directory && is_free(target, locks, state) {
-            judged.push(target.inode);
+            evaluated.push(target.inode);
         }
         None
     });
-    judged.into_iter().for_each(|inode| txn.state.need(Unit::Inode(inode)));
+    evaluated.into_iter().for_each(|inode| txn.state.need(Unit::Inode(inode)));
     if txn.state.has_all() { Ok(()) } else { Err(Status::Busy) }
 }
 
 /// Encodes matching entries within the limits on space and steps.
-fn look(
+fn search_entries(
     piece: &Piece<'_>,
     state: &State,
     out: &mut Vec<u8>,
     mut attr_of: impl FnMut(&Target) -> Option<Attr>,
-) -> Told {
+) -> Searched {
     let Find { predicate, attrs, directories, .. } = piece.args;
     let attr_count_max =
         if state.residency.is_some() { usize::from(LISTED_COUNT_MAX) } else { usize::MAX };
     let (entries, until) = state.listed(piece.dir, piece.cookie);
-    let mut told = Told { cookie: piece.cookie, end: false, count: 0 };
+    let mut searched = Searched { cookie: piece.cookie, end: false, count: 0 };
     let (mut step_count, mut attr_count) = (0, 0);
     for (name, target) in entries {
         let Ok(name) = Name::new(name) else {
             continue; // What was put in was a `Name`.
         };
         if step_count >= STEP_COUNT_MAX || attr_count >= attr_count_max {
-            return told;
+            return searched;
         }
         step_count += ENTRY_STEP_COUNT;
         let mut verdict = predicate.evaluate(name.bytes(), target.kind, &mut step_count);
@@ -135,15 +140,15 @@ fn look(
             Writer::new(out).write(&entry);
             if out.len() > piece.space_bytes {
                 out.truncate(fitting_bytes);
-                return told;
+                return searched;
             }
-            told.count += 1;
+            searched.count += 1;
         }
-        told.cookie = target.cookie;
+        searched.cookie = target.cookie;
     }
-    told.end = until == u64::MAX;
-    if !told.end {
-        told.cookie = until;
+    searched.end = until == u64::MAX;
+    if !searched.end {
+        searched.cookie = until;
     }
-    told
+    searched
 }

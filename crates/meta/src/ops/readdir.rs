@@ -43,7 +43,7 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     let cookie = begin(args.inode, args.cookie, ends_before, txn)?;
     let piece = Piece { dir: args.inode, cookie, ends_before, space_bytes, attrs };
     if attrs {
-        bring_shown(&piece, txn)?;
+        fetch_shown(&piece, txn)?;
     }
     txn.access = Access::Reads(args.inode);
     let (locks, export_root) = (txn.locks, txn.export_root);
@@ -89,11 +89,11 @@ struct Piece {
 /// all fetched ones were removed since.
 pub(super) fn begin(
     dir: InodeNo,
-    asked: u64,
+    requested: u64,
     ends_before: u64,
     txn: &mut Txn<'_>,
 ) -> Result<u64, Status> {
-    let mut cookie = asked;
+    let mut cookie = requested;
     loop {
         if cookie.saturating_add(1) >= ends_before {
             return Ok(cookie);
@@ -111,7 +111,7 @@ pub(super) fn begin(
 }
 
 /// Entries shown with attributes must be in memory.
-fn bring_shown(piece: &Piece, txn: &mut Txn<'_>) -> Result<(), Status> {
+fn fetch_shown(piece: &Piece, txn: &mut Txn<'_>) -> Result<(), Status> {
     let locks = txn.locks;
     let mut shown = Vec::new();
     let (out, state) = txn.scratch();

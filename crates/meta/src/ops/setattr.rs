@@ -21,8 +21,8 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     let times = set_times(args, &old, &credentials, txn, &mut row)?;
     let capable = clears(args, &old, &credentials, txn, &mut row)?;
     let set = args.mode.is_some() || args.uid.is_some() || args.gid.is_some() || times;
-    let asked = set || capable || row.mode != old.mode;
-    if !asked {
+    let requested = set || capable || row.mode != old.mode;
+    if !requested {
         txn.refresh_privileged_bits(args.inode);
         return Ok(Entry { attr: old.attr() });
     }
@@ -137,7 +137,7 @@ fn set_times(
     txn: &Txn<'_>,
     row: &mut InodeRow,
 ) -> Result<bool, Status> {
-    let mut asked = false;
+    let mut requested = false;
     for (set, time) in [(args.atime, &mut row.atime), (args.mtime, &mut row.mtime)] {
         match set {
             SetTime::Keep => {}
@@ -148,15 +148,15 @@ fn set_times(
                     }
                     txn.permit(old.inode, credentials, Permissions::WRITE)?;
                 }
-                (asked, *time) = (true, txn.now);
+                (requested, *time) = (true, txn.now);
             }
             SetTime::At(at) => {
                 if !credentials.owns(old) {
                     return Err(Status::NotPermitted);
                 }
-                (asked, *time) = (true, at);
+                (requested, *time) = (true, at);
             }
         }
     }
-    Ok(asked)
+    Ok(requested)
 }

@@ -7,7 +7,7 @@ use wire::Transno;
 
 /// Consecutive units that cannot be evicted, because the rows lack changes or the units are in use,
 /// after which a scan stops.
-const VAIN_COUNT_MAX: usize = 128;
+const FAILED_COUNT_MAX: usize = 128;
 
 impl State {
     /// Evicts a unit that the rows have.
@@ -17,7 +17,7 @@ impl State {
                 let there = self.inode(*inode).is_some();
                 self.remove_inode(*inode);
                 if let Some(residency) = self.residency.as_mut().filter(|_| there) {
-                    residency.cold_below = residency.cold_below.max(inode.count() + 1);
+                    residency.on_disk_below = residency.on_disk_below.max(inode.count() + 1);
                 }
             }
             Unit::Entry(dir, name) => self.forget_entry(*dir, name),
@@ -44,22 +44,22 @@ impl Shard {
         if residency.bytes <= residency.bytes_max {
             return;
         }
-        let (settled, mut vain_count) = (residency.settled(), 0);
+        let (settled, mut failed_count) = (residency.settled(), 0);
         for _ in 0..count_max {
             let Some(residency) = &mut self.state.residency else { return };
-            if residency.bytes <= residency.bytes_max || vain_count >= VAIN_COUNT_MAX {
+            if residency.bytes <= residency.bytes_max || failed_count >= FAILED_COUNT_MAX {
                 return;
             }
-            let Some((unit, mark)) = residency.next() else { return };
-            if mark.used {
+            let Some((unit, unit_state)) = residency.next() else { return };
+            if unit_state.used {
                 continue;
             }
-            let stays = mark.stamp > settled || residency.pins.contains_key(&unit);
+            let stays = unit_state.stamp > settled || residency.pins.contains_key(&unit);
             if stays || self.is_in_use(&unit) {
-                vain_count += 1;
+                failed_count += 1;
             } else {
                 self.state.evict(&unit);
-                vain_count = 0;
+                failed_count = 0;
             }
         }
     }

@@ -13,7 +13,7 @@ use wire::{InodeNo, Name, Transno};
 /// The next entries of a directory behind a cookie, as the rows had them: entries that changed
 /// since are in memory.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct ListingWindow {
     /// The transaction that the rows had for certain by then.
     floor: Transno,
     rows: Vec<(Box<[u8]>, Target)>,
@@ -22,7 +22,7 @@ pub(super) struct Window {
     bytes: usize,
 }
 
-impl Window {
+impl ListingWindow {
     fn new(floor: Transno, rows: &[Row<'_>]) -> Self {
         let mut window = Self { floor, rows: Vec::new(), until: u64::MAX, bytes: 0 };
         for row in rows {
@@ -41,11 +41,11 @@ impl Residency {
     /// A unit that the rows had by this transaction is in the results of all reads in flight.
     pub(super) fn settled(&self) -> Transno {
         let windows = self.windows.values().map(|window| window.floor);
-        let floors = self.asked.values().copied().chain(windows);
+        let floors = self.in_flight.values().copied().chain(windows);
         floors.fold(self.checkpointed, Transno::min)
     }
 
-    fn open_window(&mut self, unit: &Unit, window: Window) {
+    fn open_window(&mut self, unit: &Unit, window: ListingWindow) {
         if let Unit::Listing(dir, cookie) = unit
             && self.pins.contains_key(unit)
         {
@@ -81,14 +81,14 @@ impl State {
         };
         let here = self.entries(dir).map(|(_, entries)| entries.after(cookie));
         let here = here.into_iter().flatten().take_while(move |(_, at)| at.cookie <= until);
-        let unknown = move |row: &&(Box<[u8]>, Target)| !self.knows(dir, &row.0);
+        let unknown = move |row: &&(Box<[u8]>, Target)| !self.is_entry_known(dir, &row.0);
         let (mut rows, mut here) = (rows.iter().filter(unknown).peekable(), here.peekable());
         let merged = core::iter::from_fn(move || {
-            let is_cold = match (rows.peek(), here.peek()) {
+            let from_rows = match (rows.peek(), here.peek()) {
                 (Some((_, row)), Some((_, target))) => row.cookie < target.cookie,
                 (row, _) => row.is_some(),
             };
-            if is_cold { rows.next().map(|(name, row)| (&**name, *row)) } else { here.next() }
+            if from_rows { rows.next().map(|(name, row)| (&**name, *row)) } else { here.next() }
         });
         (merged, until)
     }
@@ -121,18 +121,18 @@ impl State {
         name: Name<'_>,
         (target, used): (Target, bool),
     ) -> Result<(), Fault> {
-        if self.knows(dir, name.bytes()) {
+        if self.is_entry_known(dir, name.bytes()) {
             return Ok(());
         }
         self.put_entry(dir, name, target)?;
-        self.mark_entry(dir, name.bytes(), (Transno(0), used));
+        self.account_entry(dir, name.bytes(), (Transno(0), used));
         Ok(())
     }
 
     fn fetched(&mut self, unit: &Unit) {
         match unit {
-            Unit::Inode(inode) => self.mark_inode(*inode, Transno(0)),
-            Unit::Entry(dir, name) => self.mark_entry(*dir, name, (Transno(0), true)),
+            Unit::Inode(inode) => self.account_inode(*inode, Transno(0)),
+            Unit::Entry(dir, name) => self.account_entry(*dir, name, (Transno(0), true)),
             Unit::Listing(..) => {}
         }
     }
@@ -142,14 +142,14 @@ impl Shard {
     /// Begins the only read of this unit in flight.
     pub fn begin_fetch(&mut self, unit: &Unit) {
         let Some(residency) = &mut self.state.residency else { return };
-        let before = residency.asked.insert(unit.clone(), residency.checkpointed);
+        let before = residency.in_flight.insert(unit.clone(), residency.checkpointed);
         assert!(before.is_none(), "a unit is read once at a time");
     }
 
     /// Ends a failed read.
     pub fn fetch_failed(&mut self, unit: &Unit) {
         if let Some(residency) = &mut self.state.residency {
-            residency.asked.remove(unit);
+            residency.in_flight.remove(unit);
         }
     }
 
@@ -160,12 +160,12 @@ impl Shard {
     /// [`Fault`] when they are not its rows.
     pub fn fetch(&mut self, unit: &Unit, rows: &[Row<'_>]) -> Result<(), Fault> {
         let Some(residency) = &mut self.state.residency else { return Ok(()) };
-        let Some(floor) = residency.asked.remove(unit) else { return Ok(()) };
+        let Some(floor) = residency.in_flight.remove(unit) else { return Ok(()) };
         if !self.state.is_resident(unit) {
             rows.iter().try_for_each(|row| self.state.fetch(unit, row))?;
             self.state.fetched(unit);
             if let Some(residency) = &mut self.state.residency {
-                residency.open_window(unit, Window::new(floor, rows));
+                residency.open_window(unit, ListingWindow::new(floor, rows));
             }
         }
         Ok(())

@@ -24,8 +24,8 @@ impl State {
         }
         let resident = self.is_resident(&unit);
         let Some(residency) = &mut self.residency else { return };
-        if let Some(mark) = residency.marks.get_mut(&unit) {
-            mark.used = true;
+        if let Some(unit_state) = residency.units.get_mut(&unit) {
+            unit_state.used = true;
         }
         if !resident && !residency.missing.contains(&unit) {
             residency.missing.push(unit.clone());
@@ -62,10 +62,10 @@ impl State {
         match unit {
             Unit::Inode(inode) => {
                 self.inode(*inode).is_some()
-                    || inode.count() >= residency.cold_below
-                    || residency.marks.contains_key(unit)
+                    || inode.count() >= residency.on_disk_below
+                    || residency.units.contains_key(unit)
             }
-            Unit::Entry(dir, name) => self.is_whole(*dir) || self.knows(*dir, name),
+            Unit::Entry(dir, name) => self.is_whole(*dir) || self.is_entry_known(*dir, name),
             Unit::Listing(dir, cookie) => {
                 let next = cookie.saturating_add(1);
                 let is_last = self.entries(*dir).is_some_and(|(row, _)| row.next_cookie <= next);
@@ -82,10 +82,10 @@ impl State {
     }
 
     /// Whether an entry is in memory or known to be absent, by its own unit.
-    pub(super) fn knows(&self, dir: InodeNo, name: &[u8]) -> bool {
+    pub(super) fn is_entry_known(&self, dir: InodeNo, name: &[u8]) -> bool {
         let here = self.entries(dir).and_then(|(_, entries)| entries.get(self.seed, name));
         let Some(residency) = &self.residency else { return true };
-        here.is_some() || residency.marks.contains_key(&Unit::entry(dir, name))
+        here.is_some() || residency.units.contains_key(&Unit::entry(dir, name))
     }
 }
 

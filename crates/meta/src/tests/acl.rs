@@ -1,4 +1,4 @@
-//! Access control lists: what they grant, what they have to do with the mode, who inherits them.
+//! Access control lists: permissions, interaction with the mode, inheritance.
 
 use super::{Harness, ROOT, name, root, setattr, user};
 use crate::acl::{ACCESS, Acl, DEFAULT};
@@ -60,7 +60,7 @@ fn access(harness: &mut Harness, caller: Caller<'_>, inode: InodeNo, mask: u32) 
     harness.status(Op::Access, &Access { caller, inode, mask })
 }
 
-/// What of rwx the caller has.
+/// The permissions that the caller has.
 fn granted(harness: &mut Harness, caller: Caller<'_>, inode: InodeNo) -> u32 {
     let one = |bit: u32, harness: &mut Harness| match access(harness, caller, inode, bit) {
         Status::Ok => bit,
@@ -71,7 +71,7 @@ fn granted(harness: &mut Harness, caller: Caller<'_>, inode: InodeNo) -> u32 {
 }
 
 #[test]
-fn the_first_class_that_knows_the_caller_decides() {
+fn the_first_class_that_contains_the_caller_decides() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     harness.set(file, 0o600, 5, 6);
@@ -115,7 +115,7 @@ fn the_first_class_that_knows_the_caller_decides() {
 }
 
 #[test]
-fn mode_and_list_stay_one() {
+fn mode_and_list_stay_consistent() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     let acl = list(&[(OWNER, 6), (named(7), 7), (FILE_GROUP, 4), (MASK, 7), (OTHERS, 0)]);
@@ -142,7 +142,7 @@ fn mode_and_list_stay_one() {
 }
 
 #[test]
-fn a_default_list_stands_for_the_umask() {
+fn a_default_list_replaces_the_umask() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, "d", 0o777);
     let entries = [(OWNER, 7), (named(7), 6), (FILE_GROUP, 5), (MASK, 7), (OTHERS, 4)];
@@ -187,7 +187,7 @@ fn a_default_list_stands_for_the_umask() {
 }
 
 #[test]
-fn lists_are_the_owner_s_and_not_for_everything() {
+fn only_owners_set_lists_and_symlinks_have_none() {
     let mut harness = Harness::new();
     let (file, dir) = (harness.file(ROOT, "f", 0o644), harness.mkdir(ROOT, "d", 0o755));
     let link = harness.symlink(ROOT, "l", b"x");
@@ -207,7 +207,7 @@ fn lists_are_the_owner_s_and_not_for_everything() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn an_invalid_list_is_refused() {
     let good = [(OWNER, 6), (named(7), 7), (FILE_GROUP, 4), (MASK, 7), (OTHERS, 0)];
     assert!(Acl::verify(&list(&good)).unwrap().is_some());
     let without = |tag: (u16, u32)| {

@@ -19,7 +19,7 @@ fn an_unknown_inode_is_stale() {
 }
 
 #[test]
-fn asking_for_nothing_changes_nothing() {
+fn a_setattr_without_attributes_changes_nothing() {
     let mut harness = Harness::new();
     let effect = harness.execute(Op::Setattr, &setattr(ROOT));
     assert_eq!((effect.status, effect.transno), (Status::Ok, Transno(0)));
@@ -36,13 +36,17 @@ fn the_owner_changes_the_mode_and_others_do_not() {
     let effect = harness.execute(Op::Setattr, &chmod(user(5, 9), 0o17_600));
     assert_eq!((effect.status, effect.pre_versions.as_slice()), (Status::Ok, &[before][..]));
     let attr = harness.attr(file);
-    assert_eq!((attr.mode, attr.version), (0o5600, effect.transno), "set-gid is gone: not in it");
+    assert_eq!(
+        (attr.mode, attr.version),
+        (0o5600, effect.transno),
+        "set-gid is cleared: not in the group"
+    );
     assert_eq!(attr.ctime.secs, harness.now.secs - 1);
     harness.check_redo();
 }
 
 #[test]
-fn set_group_id_is_for_members() {
+fn only_members_set_the_set_group_id_bit() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     harness.set(file, 0o644, 5, 6);
@@ -77,7 +81,7 @@ fn only_root_gives_files_away() {
         assert_eq!(harness.status(Op::Setattr, &give(caller, uid, gid)), status, "{uid:?} {gid:?}");
     }
     let attr = harness.attr(file);
-    assert_eq!((attr.uid, attr.gid, attr.mode), (5, 7, 0o755), "set-id bits are gone");
+    assert_eq!((attr.uid, attr.gid, attr.mode), (5, 7, 0o755), "set-id bits are cleared");
     harness.check_redo();
 }
 
@@ -126,7 +130,7 @@ fn a_symbolic_link_has_no_mode_to_change() {
 }
 
 #[test]
-fn contents_that_change_take_privileges_away() {
+fn a_change_of_contents_clears_privileges() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     let capability = |harness: &mut Harness| {
@@ -163,7 +167,7 @@ fn contents_that_change_take_privileges_away() {
 }
 
 #[test]
-fn whoever_may_write_may_remove_capabilities_and_set_none() {
+fn a_writer_may_remove_capabilities_and_set_none() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     harness.set(file, 0o664, 5, 6);
@@ -212,13 +216,13 @@ fn the_first_read_after_a_change_counts_and_one_a_day() {
     assert!(read(&mut harness, Some(later(4)), later(5)), "written at the data shard");
     assert!(!read(&mut harness, Some(later(4)), later(6)));
     assert!(!read(&mut harness, None, later(5 + 24 * 3600 - 1)));
-    assert!(read(&mut harness, None, later(5 + 24 * 3600)), "a day has gone");
+    assert!(read(&mut harness, None, later(5 + 24 * 3600)), "a day has passed");
     assert_eq!(harness.attr(file).version, version, "no replay stumbles over it");
     harness.check_redo();
 }
 
 #[test]
-fn a_change_of_two_files_that_were_read_ends_both_accesses() {
+fn a_change_of_two_read_files_makes_both_report_the_next_read() {
     let mut harness = Harness::new();
     let read = |harness: &mut Harness, text: &str| {
         let file = harness.file(ROOT, text, 0o644);

@@ -1,5 +1,5 @@
-//! Of a directory much larger than the memory for names, an operation brings what it needs, and what
-//! leaves leaves piece by piece. Work is counted, not timed.
+//! In a directory much larger than the memory limit, an operation fetches only what it needs, and
+//! eviction works piece by piece. Work is counted, not timed.
 
 use super::{Harness, ROOT, root};
 use alloc::collections::BTreeSet;
@@ -9,9 +9,9 @@ use wire::{InodeNo, Listing, Op, Readdir, Rmdir, Status, Wire};
 
 const FILE_COUNT: usize = 3000;
 
-/// A directory with many files of which nothing is in memory.
-fn furnished() -> (Harness, InodeNo) {
-    let mut harness = Harness::with_cold(7, 1, u64::MAX);
+/// A directory with many files, none of them in memory.
+fn large_directory() -> (Harness, InodeNo) {
+    let mut harness = Harness::with_row_store(7, 1, u64::MAX);
     let dir = harness.mkdir(ROOT, "d", 0o755);
     for no in 0..FILE_COUNT {
         harness.file(dir, &alloc::format!("file {no}"), 0o644);
@@ -20,7 +20,7 @@ fn furnished() -> (Harness, InodeNo) {
     (harness, dir)
 }
 
-/// Everything leaves that can; how often that took a step.
+/// Evicts everything possible; returns the number of scans.
 pub(super) fn leave(harness: &mut Harness) -> usize {
     const LOOK_COUNT_MAX: usize = 64;
     harness.all_applied();
@@ -36,10 +36,10 @@ pub(super) fn leave(harness: &mut Harness) -> usize {
     step_count
 }
 
-/// How many questions were asked in `act`, and how many rows came.
+/// The number of fetches during `act`, and of the rows read.
 fn cost(harness: &mut Harness, act: impl FnOnce(&mut Harness)) -> (usize, usize) {
     let count = |harness: &Harness| {
-        let cold = harness.cold.as_ref().unwrap();
+        let cold = harness.row_store.as_ref().unwrap();
         (cold.answer_count, cold.row_count)
     };
     let before = count(harness);
@@ -49,18 +49,18 @@ fn cost(harness: &mut Harness, act: impl FnOnce(&mut Harness)) -> (usize, usize)
 }
 
 #[test]
-fn what_leaves_at_once_is_no_more_than_was_looked_at() {
-    let (mut harness, _) = furnished();
-    harness.warm_up();
+fn an_eviction_scan_evicts_no_more_than_it_scans() {
+    let (mut harness, _) = large_directory();
+    harness.fetch_all();
     let unit_count = harness.shard.resident_count();
     assert!(unit_count > 2 * FILE_COUNT);
-    // Each is looked at twice: the first time it was used since.
+    // Each unit is scanned twice: at the first scan it counts as used.
     assert!(leave(&mut harness) <= 2 * unit_count / 64 + 2);
 }
 
 #[test]
-fn an_operation_brings_what_it_needs_and_no_more() {
-    let (mut harness, dir) = furnished();
+fn an_operation_fetches_only_what_it_needs() {
+    let (mut harness, dir) = large_directory();
     let found = |harness: &mut Harness| assert!(harness.lookup(dir, "file 77").is_some());
     assert_eq!(cost(&mut harness, found), (2, 2), "an entry and an inode");
     assert_eq!(cost(&mut harness, found), (0, 0), "they are there");
@@ -71,8 +71,9 @@ fn an_operation_brings_what_it_needs_and_no_more() {
         |harness: &mut Harness, text| assert!(harness.create(root(), dir, text, 0o644).is_ok());
     assert_eq!(cost(&mut harness, |harness| made(harness, "none")), (0, 0));
     assert_eq!(cost(&mut harness, |harness| made(harness, "new")), (1, 0));
-    let gone = |harness: &mut Harness| assert_eq!(harness.unlink(dir, "file 9").status, Status::Ok);
-    assert_eq!(cost(&mut harness, gone), (2, 2));
+    let removed =
+        |harness: &mut Harness| assert_eq!(harness.unlink(dir, "file 9").status, Status::Ok);
+    assert_eq!(cost(&mut harness, removed), (2, 2));
     assert_eq!(harness.lookup(dir, "file 9"), None);
     let rmdir = Rmdir { caller: root(), parent: ROOT, name: super::name("d") };
     let full =
@@ -80,7 +81,7 @@ fn an_operation_brings_what_it_needs_and_no_more() {
     assert_eq!(cost(&mut harness, full), (1, 1), "its own entry");
 }
 
-/// The names behind a place, and the last of their places.
+/// The names behind a cookie, and the last cookie.
 fn piece(
     harness: &mut Harness,
     dir: InodeNo,
@@ -102,9 +103,9 @@ fn piece(
 }
 
 #[test]
-fn a_listing_brings_one_piece_at_a_time() {
+fn a_listing_fetches_one_piece_at_a_time() {
     for (attrs, question_count_max, row_count_max) in [(false, 1, 128), (true, 129, 256)] {
-        let (mut harness, dir) = furnished();
+        let (mut harness, dir) = large_directory();
         let (mut seen, mut cookie, mut end) = (BTreeSet::new(), 0, false);
         while !end {
             let (questions, rows) = cost(&mut harness, |harness| {
@@ -120,8 +121,8 @@ fn a_listing_brings_one_piece_at_a_time() {
 }
 
 #[test]
-fn a_directory_all_of_which_was_brought_is_whole_again() {
-    let (mut harness, dir) = furnished();
+fn a_completely_fetched_directory_is_whole_again() {
+    let (mut harness, dir) = large_directory();
     let (mut cookie, mut end) = (0, false);
     while !end {
         (_, cookie, end) = piece(&mut harness, dir, cookie, false);
@@ -134,12 +135,12 @@ fn a_directory_all_of_which_was_brought_is_whole_again() {
 }
 
 #[test]
-fn a_listing_goes_on_where_all_that_it_brought_has_gone() {
-    let (mut harness, dir) = furnished();
+fn a_listing_continues_when_all_fetched_entries_were_removed() {
+    let (mut harness, dir) = large_directory();
     for no in 0..FILE_COUNT - 1 {
         assert_eq!(harness.unlink(dir, &alloc::format!("file {no}")).status, Status::Ok);
     }
-    // The cold store has all of them still.
+    // The row store still has all of them.
     let (names, _, end) = piece(&mut harness, dir, 0, true);
     assert_eq!((names.len(), end), (1, true));
 }

@@ -1,4 +1,4 @@
-//! What those are told who may not see everything.
+//! Export containment: known directories, rights and notifications.
 
 use super::{ALICE, BOB, Harness, ROOT, name, read_handle, root, user, write_handle};
 use crate::{ParentLink, Rights};
@@ -8,7 +8,7 @@ use wire::{
     SquashedIds, Status, Tmpfile, Unlink,
 };
 
-fn ways(harness: &Harness, inode: InodeNo) -> Vec<InodeNo> {
+fn containing(harness: &Harness, inode: InodeNo) -> Vec<InodeNo> {
     harness.shard.containing_directories(inode).collect()
 }
 
@@ -40,39 +40,39 @@ fn lookup(harness: &mut Harness, parent: InodeNo, text: &str) {
 }
 
 #[test]
-fn what_has_one_name_leads_to_its_directory() {
+fn an_inode_with_one_name_has_its_directory() {
     let mut harness = Harness::new();
     let (a, b) = (harness.mkdir(ROOT, "a", 0o755), harness.mkdir(ROOT, "b", 0o755));
     let file = harness.file(a, "f", 0o644);
-    assert_eq!(ways(&harness, file), [a]);
+    assert_eq!(containing(&harness, file), [a]);
     assert_eq!(
-        (ways(&harness, a), harness.shard.above(a)),
+        (containing(&harness, a), harness.shard.above(a)),
         (Vec::from([a]), ParentLink::Parent(ROOT))
     );
     assert_eq!(harness.shard.above(ROOT), ParentLink::Top);
     rename(&mut harness, (a, "f"), (b, "g"));
-    assert_eq!(ways(&harness, file), [b]);
+    assert_eq!(containing(&harness, file), [b]);
     link(&mut harness, file, a, "f");
-    assert_eq!(ways(&harness, file), [b], "the first name counts");
+    assert_eq!(containing(&harness, file), [b], "the first name counts");
     rename(&mut harness, (a, "f"), (ROOT, "f"));
-    assert_eq!(ways(&harness, file), [b]);
+    assert_eq!(containing(&harness, file), [b]);
     unlink(&mut harness, b, "g");
-    assert!(ways(&harness, file).is_empty(), "where the other name is, nobody says");
+    assert!(containing(&harness, file).is_empty(), "the directory of the other name is unknown");
     link(&mut harness, file, a, "f");
-    assert_eq!(ways(&harness, file), [a]);
+    assert_eq!(containing(&harness, file), [a]);
 }
 
 #[test]
-fn a_name_that_was_found_counts_until_names_change() {
+fn a_found_name_counts_until_names_change() {
     let mut harness = Harness::new();
     let (a, b) = (harness.mkdir(ROOT, "a", 0o755), harness.mkdir(ROOT, "b", 0o755));
     let file = harness.file(b, "f", 0o644);
     link(&mut harness, file, a, "f");
     lookup(&mut harness, a, "f");
-    assert_eq!(ways(&harness, file), [b], "credentials sees everything needs no finding");
+    assert_eq!(containing(&harness, file), [b], "a client of an unlimited export needs no finding");
     harness.export_root = Some(a);
     lookup(&mut harness, a, "f");
-    assert_eq!(ways(&harness, file), [b, a]);
+    assert_eq!(containing(&harness, file), [b, a]);
     let times = Setattr {
         caller: root(),
         inode: file,
@@ -84,9 +84,9 @@ fn a_name_that_was_found_counts_until_names_change() {
         clears: wire::ClearPrivileges::Nothing,
     };
     assert_eq!(harness.status(Op::Setattr, &times), Status::Ok);
-    assert_eq!(ways(&harness, file), [b, a], "no name changed");
+    assert_eq!(containing(&harness, file), [b, a], "no name changed");
     unlink(&mut harness, a, "f");
-    assert_eq!(ways(&harness, file), [b]);
+    assert_eq!(containing(&harness, file), [b]);
     link(&mut harness, file, a, "f");
     let listing = Readdir {
         caller: root(),
@@ -97,12 +97,12 @@ fn a_name_that_was_found_counts_until_names_change() {
         handle: None,
     };
     let listed: Listing<'_> = harness.answer(Op::Readdir, &listing);
-    assert_eq!(listed.parent, a, "nothing above is told");
-    assert_eq!(ways(&harness, file), [b, a]);
+    assert_eq!(listed.parent, a, "the parent is hidden");
+    assert_eq!(containing(&harness, file), [b, a]);
 }
 
 #[test]
-fn what_has_no_name_leads_to_where_it_had_one_last() {
+fn an_orphan_has_the_directory_of_its_last_name() {
     let mut harness = Harness::new();
     let (a, b) = (harness.mkdir(ROOT, "a", 0o755), harness.mkdir(ROOT, "b", 0o755));
     let file = harness.file(a, "f", 0o644);
@@ -110,7 +110,7 @@ fn what_has_no_name_leads_to_where_it_had_one_last() {
     assert_eq!(harness.open(file, read_handle(1)), Status::Ok);
     unlink(&mut harness, a, "f");
     unlink(&mut harness, b, "f");
-    assert_eq!(ways(&harness, file), [b]);
+    assert_eq!(containing(&harness, file), [b]);
     let tmpfile = Tmpfile {
         caller: root(),
         parent: a,
@@ -120,13 +120,13 @@ fn what_has_no_name_leads_to_where_it_had_one_last() {
         handle: write_handle(2),
     };
     let made: wire::Created = harness.answer(Op::Tmpfile, &tmpfile);
-    assert_eq!(ways(&harness, made.attr.inode), [a]);
+    assert_eq!(containing(&harness, made.attr.inode), [a]);
     link(&mut harness, made.attr.inode, b, "named");
-    assert_eq!(ways(&harness, made.attr.inode), [b]);
+    assert_eq!(containing(&harness, made.attr.inode), [b]);
 }
 
 #[test]
-fn rights_are_those_of_whoever_a_client_may_say_to_be() {
+fn rights_are_those_of_any_caller_that_a_client_can_claim() {
     let mut harness = Harness::new();
     let of_root = harness.file(ROOT, "root", 0o640);
     let open_to_all = harness.file(ROOT, "all", 0o604);
@@ -158,7 +158,7 @@ fn rights_are_those_of_whoever_a_client_may_say_to_be() {
 }
 
 #[test]
-fn whoever_was_told_hears_of_changes() {
+fn watched_inodes_report_changes() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, "d", 0o755);
     let other = harness.mkdir(ROOT, "o", 0o755);
@@ -170,7 +170,7 @@ fn whoever_was_told_hears_of_changes() {
     assert_eq!(harness.open(file, read_handle(1)), Status::Ok);
     assert_eq!(harness.shard.touched(), [file]);
     rename(&mut harness, (dir, "f"), (other, "f"));
-    assert!(harness.shard.touched().is_empty(), "it is told once");
+    assert!(harness.shard.touched().is_empty(), "a change is reported once");
     harness.shard.watch(file);
     rename(&mut harness, (other, "f"), (dir, "f"));
     assert_eq!(harness.shard.touched(), [file]);

@@ -1,4 +1,4 @@
-//! Locks on files: what they mean, against a model that knows only bytes.
+//! Locks on files, against a model of single bytes.
 
 use crate::file_locks::{EndedWait, FileLocks, LockCaller};
 use alloc::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn range(start: u64, end: u64) -> ByteRange {
     ByteRange::new(start, end).unwrap()
 }
 
-/// Locks, and what was granted late, as (client, wait).
+/// Locks, and late grants as (client, wait).
 struct Rig {
     locks: FileLocks,
     woken: Vec<EndedWait>,
@@ -57,7 +57,7 @@ impl Rig {
 }
 
 #[test]
-fn readers_share_writers_do_not_and_nobody_is_in_his_own_way() {
+fn readers_share_writers_exclude_and_an_owner_never_conflicts_with_itself() {
     let mut rig = Rig::new();
     for (owner, client) in [(1, 1), (2, 1), (1, 2)] {
         assert_eq!(rig.set(client, request(owner, READ, range(0, 9))), Ok(true));
@@ -67,13 +67,13 @@ fn readers_share_writers_do_not_and_nobody_is_in_his_own_way() {
     assert_eq!(rig.set(1, request(2, None, range(0, 4))), Ok(true));
     assert_eq!(rig.set(1, request(1, WRITE, range(0, 4))), Ok(true), "an upgrade of a part");
     assert_eq!(rig.set(1, request(1, WRITE, range(0, 5))), Err(Status::Again));
-    assert_eq!(rig.set(2, request(7, READ, range(5, 5))), Ok(true), "what was not upgraded");
+    assert_eq!(rig.set(2, request(7, READ, range(5, 5))), Ok(true), "not upgraded");
     assert_eq!(rig.set(2, request(7, READ, range(4, 5))), Err(Status::Again));
     assert_eq!(rig.set(2, flock(7, WRITE)), Ok(true), "flock does not know of fcntl");
 }
 
 #[test]
-fn flock_gives_up_one_type_before_it_asks_for_the_other() {
+fn flock_releases_one_type_before_it_acquires_the_other() {
     let mut rig = Rig::new();
     assert_eq!(rig.set(1, flock(1, READ)), Ok(true));
     assert_eq!(rig.set(2, flock(2, READ)), Ok(true));
@@ -86,7 +86,7 @@ fn flock_gives_up_one_type_before_it_asks_for_the_other() {
 }
 
 #[test]
-fn who_waits_is_let_in_in_order_and_as_many_as_may() {
+fn waiters_are_granted_in_order_and_as_many_as_possible() {
     let mut rig = Rig::new();
     assert_eq!(rig.set(1, request(1, WRITE, ByteRange::ALL)), Ok(true));
     assert_eq!(rig.set(2, waits(1, request(2, WRITE, range(0, 4)))), Ok(false));
@@ -99,7 +99,7 @@ fn who_waits_is_let_in_in_order_and_as_many_as_may() {
     assert!(rig.locks.cancel(caller(2).client, FILE, 2));
     assert!(!rig.locks.cancel(caller(2).client, FILE, 2), "once");
     rig.locks.drop_client(caller(2).client, &mut rig.woken);
-    assert_eq!(rig.woken(), [(3, 3)], "and not the one credentials gave up");
+    assert_eq!(rig.woken(), [(3, 3)], "and not the cancelled one");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn the_same_wait_again_is_one_wait_and_keeps_its_place() {
         places.push(set.place);
     }
     assert_eq!((places[0], places.len()), (places[2], 3));
-    // The next boot, the other way round.
+    // The next boot, in the other order.
     rig.locks.start_boot(2);
     let relock = Relock {
         inode: FILE,
@@ -141,7 +141,7 @@ fn the_same_wait_again_is_one_wait_and_keeps_its_place() {
 }
 
 #[test]
-fn get_says_the_first_in_the_way_and_the_process_only_to_its_own() {
+fn get_returns_the_first_conflict_and_its_process_to_the_same_client_only() {
     let mut rig = Rig::new();
     let get =
         |owner, lock, range| GetLock { inode: FILE, kind: LockKind::Posix, owner, lock, range };
@@ -156,7 +156,7 @@ fn get_says_the_first_in_the_way_and_the_process_only_to_its_own() {
     assert_eq!(
         (found.range, found.pid),
         (range(10, 14), 1000),
-        "credentials unlocked a part is known still"
+        "the process of a partly unlocked range is still known"
     );
     let own = get(1, LockType::Write, range(0, 29));
     assert_eq!(rig.locks.get(caller(1).client, &own), None);
@@ -165,7 +165,7 @@ fn get_says_the_first_in_the_way_and_the_process_only_to_its_own() {
 }
 
 #[test]
-fn too_many_are_refused_and_what_is_given_back_counts_again() {
+fn too_many_locks_are_refused_and_released_ones_count_no_more() {
     let mut rig = Rig::new();
     let mut taken = 0;
     while rig.set(1, request(1, WRITE, range(2 * taken, 2 * taken))).is_ok() {
@@ -179,11 +179,11 @@ fn too_many_are_refused_and_what_is_given_back_counts_again() {
     assert_eq!(rig.set(1, one_more), Ok(true));
     rig.set(1, request(1, None, ByteRange::ALL)).unwrap();
     rig.set(1, request(2, None, ByteRange::ALL)).unwrap();
-    assert!(!rig.locks.knows(caller(1).client));
+    assert!(!rig.locks.has_client(caller(1).client));
 }
 
 #[test]
-fn what_waits_for_whom_is_known() {
+fn the_wait_graph_is_reported() {
     let mut rig = Rig::new();
     rig.set(1, request(1, WRITE, range(0, 9))).unwrap();
     rig.set(2, request(2, READ, range(10, 19))).unwrap();
@@ -193,13 +193,13 @@ fn what_waits_for_whom_is_known() {
     let found = rig.locks.waits_of(me);
     assert_eq!(found.len(), 1, "flock is not looked at");
     assert_eq!((found[0].wait_id, found[0].blockers.len()), (4, 2));
-    assert!(rig.locks.is_in_the_way(caller(2).client) && !rig.locks.is_in_the_way(me.client));
+    assert!(rig.locks.blocks_others(caller(2).client) && !rig.locks.blocks_others(me.client));
     let denied = rig.locks.deny(me.client, FILE, 4).unwrap();
     assert_eq!((denied.status, denied.wait_id), (Status::Deadlock, 4));
-    assert!(rig.locks.waits_of(me).is_empty() && !rig.locks.is_in_the_way(caller(1).client));
+    assert!(rig.locks.waits_of(me).is_empty() && !rig.locks.blocks_others(caller(1).client));
 }
 
-/// Who has what of each byte, and who waits, in order.
+/// The lock of each byte, and the waiters in order.
 #[derive(Default)]
 struct Model {
     bytes: BTreeMap<(u8, u64), [Option<LockType>; 8]>,
@@ -247,25 +247,25 @@ impl Model {
 }
 
 #[test]
-fn random_locks_are_those_of_the_model() {
-    let mut dice = crate::tests::Dice::new(41);
+fn random_locks_match_the_model() {
+    let mut rng = crate::tests::TestRng::new(41);
     for _ in 0..300 {
         let (mut rig, mut model) = (Rig::new(), Model::default());
         let mut wait_id = 0;
         for _ in 0..120 {
-            let client = u8::try_from(1 + dice.below(3)).unwrap();
-            let (one, other) = (dice.roll() >> 20 & 7, dice.roll() >> 20 & 7);
+            let client = u8::try_from(1 + rng.below(3)).unwrap();
+            let (one, other) = (rng.next_u64() >> 20 & 7, rng.next_u64() >> 20 & 7);
             let range = range(one.min(other), one.max(other));
-            let lock = [None, READ, WRITE][dice.below(3)];
-            let mut request = request(dice.roll() >> 20 & 1, lock, range);
-            if dice.below(40) == 0 {
+            let lock = [None, READ, WRITE][rng.below(3)];
+            let mut request = request(rng.next_u64() >> 20 & 1, lock, range);
+            if rng.below(40) == 0 {
                 rig.locks.drop_client(caller(client).client, &mut rig.woken);
                 model.bytes.retain(|(owner, _), _| *owner != client);
                 model.queue.retain(|(waiter, _)| *waiter != client);
                 assert_eq!(rig.woken(), model.wake());
                 continue;
             }
-            if dice.below(2) == 0 {
+            if rng.below(2) == 0 {
                 wait_id += 1;
                 request.wait_id = wait_id;
             }

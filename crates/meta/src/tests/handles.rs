@@ -1,4 +1,4 @@
-//! Open, close, reopen: who has the size, orphans, and what a restart forgets.
+//! Open, close, reopen: the place of the size, orphans, and the state that a restart loses.
 
 use super::{ALICE, BOB, Harness, ROOT, read_handle, root, setattr, user, write_handle};
 use crate::{Effect, Shard};
@@ -17,7 +17,7 @@ fn close(harness: &mut Harness, inode: InodeNo, id: u64) -> Effect {
     harness.execute(Op::Close, &Close { inode, handle: HandleId(id) })
 }
 
-/// What the data shard says when it was asked; the transaction's number.
+/// The data shard's reply to the size query; the transaction's number.
 fn settle(harness: &mut Harness, closed: Effect, contents: Contents) -> Transno {
     let (inode, number) = closed.settling.expect("a question");
     let mut changes = Vec::new();
@@ -37,7 +37,7 @@ fn orphans(harness: &Harness) -> Vec<InodeNo> {
 }
 
 #[test]
-fn opening_for_writing_puts_the_size_with_the_data_and_the_last_close_brings_it_back() {
+fn opening_for_writing_moves_the_size_to_the_data_shard_and_the_last_close_returns_it() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     let reading = Open { caller: root(), inode: file, handle: read_handle(1) };
@@ -63,7 +63,7 @@ fn opening_for_writing_puts_the_size_with_the_data_and_the_last_close_brings_it_
 }
 
 #[test]
-fn a_utimes_after_the_last_write_stands() {
+fn a_utimes_after_the_last_write_is_kept() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
@@ -99,7 +99,7 @@ fn only_a_registered_writers_close_asks_for_the_size() {
 }
 
 #[test]
-fn what_may_be_opened() {
+fn files_and_directories_can_be_opened() {
     let mut harness = Harness::new();
     let (file, dir) = (harness.file(ROOT, "f", 0o644), harness.mkdir(ROOT, "d", 0o755));
     let symlink = harness.symlink(ROOT, "l", b"f");
@@ -139,7 +139,7 @@ fn an_unlinked_file_lives_while_it_is_open() {
 }
 
 #[test]
-fn what_is_not_an_orphan_is_not_destroyed() {
+fn only_orphans_are_destroyed() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     let mut changes = Vec::new();
@@ -148,7 +148,7 @@ fn what_is_not_an_orphan_is_not_destroyed() {
 }
 
 #[test]
-fn an_open_directory_goes_with_its_last_close() {
+fn an_open_removed_directory_is_destroyed_with_its_last_close() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, "d", 0o755);
     assert_eq!(harness.open(dir, read_handle(1)), Status::Ok);
@@ -159,7 +159,7 @@ fn an_open_directory_goes_with_its_last_close() {
 }
 
 #[test]
-fn a_client_that_is_gone_holds_nothing() {
+fn a_dropped_client_has_no_handles() {
     let mut harness = Harness::new();
     let (a, b) = (harness.file(ROOT, "a", 0o644), harness.file(ROOT, "b", 0o644));
     for (inode, client) in [(a, ALICE), (b, ALICE), (b, BOB)] {
@@ -178,7 +178,7 @@ fn a_client_that_is_gone_holds_nothing() {
 }
 
 #[test]
-fn after_a_restart_nobody_is_taken_for_closed_until_the_grace_time_ends() {
+fn after_a_restart_no_file_counts_as_closed_until_the_grace_period_ends() {
     let mut harness = Harness::new();
     let (held, left) = (harness.file(ROOT, "held", 0o644), harness.file(ROOT, "left", 0o644));
     for inode in [held, left] {
@@ -200,7 +200,7 @@ fn after_a_restart_nobody_is_taken_for_closed_until_the_grace_time_ends() {
 }
 
 #[test]
-fn who_opens_for_writing_takes_the_question_back() {
+fn an_open_for_writing_cancels_the_size_query() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
@@ -212,7 +212,7 @@ fn who_opens_for_writing_takes_the_question_back() {
     assert!(at_data(&mut harness, file));
     assert!(settle(&mut harness, second, contents(20, 600)) > Transno(0));
     assert_eq!((harness.attr(file).size_bytes, at_data(&mut harness, file)), (20, false));
-    // A writer who left without a word may have something on its way.
+    // A writer of a disconnected client may have writes in flight.
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
     harness.client = BOB;
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
@@ -221,12 +221,12 @@ fn who_opens_for_writing_takes_the_question_back() {
     assert_eq!(close(&mut harness, file, 1).settling, None);
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
     let closed = close(&mut harness, file, 1);
-    assert!(settle(&mut harness, closed, contents(20, 600)) > Transno(0), "all is told again");
+    assert!(settle(&mut harness, closed, contents(20, 600)) > Transno(0), "settled again");
     harness.check_redo();
 }
 
 #[test]
-fn what_has_no_name_any_more_is_not_settled() {
+fn an_orphan_is_not_settled() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
@@ -237,7 +237,7 @@ fn what_has_no_name_any_more_is_not_settled() {
 }
 
 #[test]
-fn no_size_is_settled_during_the_grace_time() {
+fn no_size_is_settled_during_the_grace_period() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
@@ -254,7 +254,7 @@ fn no_size_is_settled_during_the_grace_time() {
 }
 
 #[test]
-fn reopening_a_settled_file_for_writing_takes_its_size_away_again() {
+fn reopening_a_settled_file_for_writing_moves_its_size_to_the_data_shard() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     let reopen = Reopen { inode: file, handle: write_handle(1) };
@@ -271,12 +271,12 @@ fn reopening_a_settled_file_for_writing_takes_its_size_away_again() {
 }
 
 #[test]
-fn numbers_that_may_have_been_seen_and_lost_are_never_given_again() {
+fn lost_numbers_are_never_reused() {
     let mut harness = Harness::new();
     harness.file(ROOT, "f", 0o644);
     let mut seen: Vec<(Transno, InodeNo)> = Vec::new();
     for boot_id in 1..20 {
-        // Nothing of the boots before became durable but the first file.
+        // Nothing of the earlier boots became durable but the first file.
         let mut shard = harness.redone();
         shard.start_boot(boot_id);
         for _ in 0..3 {
@@ -295,7 +295,7 @@ fn numbers_that_may_have_been_seen_and_lost_are_never_given_again() {
 }
 
 #[test]
-fn a_boot_that_left_no_inode_has_given_out_numbers_all_the_same() {
+fn a_boot_without_inodes_reserves_its_numbers() {
     let mut harness = Harness::new();
     let mut seen = Vec::new();
     for mode in 1..20 {
@@ -311,7 +311,7 @@ fn a_boot_that_left_no_inode_has_given_out_numbers_all_the_same() {
 }
 
 #[test]
-fn what_a_file_gives_is_told_while_somebody_writes_it() {
+fn privileged_bits_are_reported_while_a_file_is_open_for_writing() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o755);
     let nothing = PrivilegedBits::default();
@@ -319,7 +319,7 @@ fn what_a_file_gives_is_told_while_somebody_writes_it() {
     let chmod = |harness: &mut Harness, mode| {
         harness.execute(Op::Setattr, &Setattr { mode: Some(mode), ..setattr(file) }).privileged_bits
     };
-    assert_eq!(chmod(&mut harness, 0o4755), None, "nobody writes it: credentials opens it sees it");
+    assert_eq!(chmod(&mut harness, 0o4755), None, "no writer: a later open sees the bits");
     assert_eq!(harness.open(file, read_handle(1)), Status::Ok);
     assert_eq!(chmod(&mut harness, 0o2755), None, "nor now");
     assert_eq!(harness.open(file, write_handle(2)), Status::Ok);
@@ -337,15 +337,11 @@ fn what_a_file_gives_is_told_while_somebody_writes_it() {
     assert_eq!(harness.execute(Op::Setxattr, &give).privileged_bits, Some((file, capability)));
     let take = wire::Removexattr { caller: super::root(), inode: file, name };
     assert_eq!(harness.execute(Op::Removexattr, &take).privileged_bits, Some((file, nothing)));
-    // After a restart the data shard knows nothing.
+    // After a restart the data shard has no privileged bits.
     assert_eq!(chmod(&mut harness, 0o4755), Some((file, set_id)));
     harness.restart();
     let reopen = Reopen { inode: file, handle: write_handle(2) };
     assert_eq!(harness.execute(Op::Reopen, &reopen).privileged_bits, Some((file, set_id)));
-    assert_eq!(
-        close(&mut harness, file, 2).privileged_bits,
-        Some((file, nothing)),
-        "nobody writes it"
-    );
+    assert_eq!(close(&mut harness, file, 2).privileged_bits, Some((file, nothing)), "no writer");
     harness.check_redo();
 }

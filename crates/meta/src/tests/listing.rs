@@ -1,6 +1,6 @@
 //! Readdir: complete, without doubles, stable under change, in pieces of any size.
 
-use super::{ALICE, BOB, Dice, Harness, ROOT, name, read_handle, root, setattr, user};
+use super::{ALICE, BOB, Harness, ROOT, TestRng, name, read_handle, root, setattr, user};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -60,7 +60,7 @@ fn a_listing_comes_in_pieces_that_fit() {
 }
 
 #[test]
-fn attributes_come_along_when_asked_for() {
+fn attributes_are_listed_if_requested() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, "d", 0o755);
     let (file, below) = (harness.file(dir, "f", 0o640), harness.mkdir(dir, "e", 0o700));
@@ -82,7 +82,7 @@ fn attributes_come_along_when_asked_for() {
 }
 
 #[test]
-fn whoever_has_it_open_goes_on_reading() {
+fn a_client_with_a_handle_continues_listing_without_permission() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, "d", 0o755);
     assert_eq!(harness.open(dir, read_handle(1)), Status::Ok);
@@ -101,7 +101,7 @@ fn whoever_has_it_open_goes_on_reading() {
 }
 
 #[test]
-fn a_replaced_entry_keeps_its_place_and_a_renamed_one_gets_a_new_one() {
+fn a_replaced_entry_keeps_its_cookie_and_a_renamed_one_gets_a_new_one() {
     let mut harness = Harness::new();
     for text in ["a", "b", "c"] {
         harness.file(ROOT, text, 0o644);
@@ -121,7 +121,8 @@ fn a_replaced_entry_keeps_its_place_and_a_renamed_one_gets_a_new_one() {
     harness.check_redo();
 }
 
-/// Renames every name of a listing away and back, piece by piece, until it ends; what it showed.
+/// Renames every name of a listing away and back, piece by piece, until it ends; returns the names
+/// listed.
 fn list_renaming(harness: &mut Harness, args: &Readdir<'_>) -> Vec<String> {
     let (mut seen, mut cookie) = (Vec::new(), args.cookie);
     loop {
@@ -161,11 +162,11 @@ fn a_listing_ends_though_every_name_is_renamed_away_and_back() {
     assert_eq!(harness.open(ROOT, read_handle(1)), Status::Ok);
     let through = Readdir { handle: Some(HandleId(1)), ..args(ROOT, 0, 512) };
     assert_eq!(sorted(list_renaming(&mut harness, &through)), names);
-    // From the start again it is everything again, with what came meanwhile.
+    // A listing from the start has everything, with the new entries.
     harness.file(ROOT, "new", 0o644);
     let again = sorted(list_renaming(&mut harness, &through));
     assert_eq!((again.len(), again.last().unwrap().as_str()), (201, "new"));
-    // In the middle the server forgets; the client opens its handle again, and what is left ends.
+    // The server restarts in the middle; the client reopens its handle, and the rest ends.
     let (shown, cookie, _) = piece(&mut harness, &through);
     harness.restart();
     let reopen = Reopen { inode: ROOT, handle: read_handle(1) };
@@ -181,10 +182,10 @@ fn a_listing_ends_though_every_name_is_renamed_away_and_back() {
 }
 
 #[test]
-fn two_hundred_thousand_entries_are_listed_while_others_come_and_go() {
+fn two_hundred_thousand_entries_are_listed_while_others_change() {
     const STAYING_COUNT: usize = 200_000;
     let mut harness = Harness::new();
-    let mut dice = Dice::new(17);
+    let mut rng = TestRng::new(17);
     for no in 0..STAYING_COUNT {
         harness.file(ROOT, &alloc::format!("stays {no}"), 0o644);
         if no % 40 == 0 {
@@ -203,7 +204,7 @@ fn two_hundred_thousand_entries_are_listed_while_others_come_and_go() {
             break;
         }
         for _ in 0..3 {
-            let no = dice.below(STAYING_COUNT / 40) * 40;
+            let no = rng.below(STAYING_COUNT / 40) * 40;
             let status = harness.unlink(ROOT, &alloc::format!("goes {no}")).status;
             assert!(matches!(status, Status::Ok | Status::NotFound));
             if come < 2000 {

@@ -58,7 +58,7 @@ fn a_created_file_has_a_name_and_its_directory_new_times() {
 }
 
 #[test]
-fn create_opens_what_exists_unless_it_shall_not() {
+fn create_opens_an_existing_file_unless_exclusive() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o640);
     harness.mkdir(ROOT, "d", 0o755);
@@ -192,7 +192,7 @@ fn set_nlink(harness: &mut Harness, inode: InodeNo, nlink: u32) {
 }
 
 #[test]
-fn an_inode_has_only_so_many_links() {
+fn links_of_an_inode_are_limited() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     set_nlink(&mut harness, file, LINK_COUNT_MAX - 1);
@@ -200,12 +200,12 @@ fn an_inode_has_only_so_many_links() {
     assert_eq!(harness.attr(file).nlink, LINK_COUNT_MAX);
     assert_eq!(link(&mut harness, file, ROOT, "h"), Status::TooManyLinks);
     assert_eq!(harness.unlink(ROOT, "f").status, Status::Ok);
-    assert_eq!(link(&mut harness, file, ROOT, "h"), Status::Ok, "one has gone");
+    assert_eq!(link(&mut harness, file, ROOT, "h"), Status::Ok, "one was removed");
     assert_eq!((harness.attr(file).nlink, harness.lookup(ROOT, "h")), (LINK_COUNT_MAX, Some(file)));
 }
 
 #[test]
-fn a_directory_has_only_so_many_subdirectories() {
+fn subdirectories_are_limited() {
     let mut harness = Harness::new();
     let (full, other) = (harness.mkdir(ROOT, "full", 0o755), harness.mkdir(ROOT, "other", 0o755));
     let (inside, moved) = (harness.mkdir(full, "inside", 0o755), harness.mkdir(other, "a", 0o755));
@@ -283,7 +283,7 @@ fn a_directory_never_moves_below_itself() {
 }
 
 #[test]
-fn kinds_do_not_replace_each_other() {
+fn an_inode_is_not_replaced_by_another_kind() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, "d", 0o755);
     harness.file(ROOT, "f", 0o644);
@@ -313,7 +313,7 @@ fn nothing_is_made_in_a_removed_directory_that_is_still_open() {
 }
 
 #[test]
-fn a_set_group_directory_hands_its_group_down() {
+fn a_set_group_directory_passes_its_group_on() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, "d", 0o777);
     harness.set(dir, 0o2777, 0, 50);
@@ -331,7 +331,7 @@ fn a_set_group_directory_hands_its_group_down() {
 }
 
 #[test]
-fn the_root_directory_belongs_to_whoever_made_the_store() {
+fn the_root_directory_belongs_to_the_creator_of_the_store() {
     let made = disk::Creation { uid: 1000, gid: 100, mode: 0o1750, ..super::MADE };
     let mut shard = crate::Shard::new(wire::ShardId::meta(0), made);
     let body = wire::Getattr { inode: ROOT }.to_bytes();

@@ -24,7 +24,7 @@ fn each_class_has_its_own_bits() {
 }
 
 #[test]
-fn groups_are_asked_for_only_when_they_decide() {
+fn groups_are_requested_only_when_they_decide() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     let unknown = Caller { uid: 7, gid: 7, groups: Groups::Unknown };
@@ -48,7 +48,7 @@ fn groups_are_asked_for_only_when_they_decide() {
 }
 
 #[test]
-fn root_executes_only_what_somebody_may_execute() {
+fn root_executes_only_files_with_an_x_bit() {
     let mut harness = Harness::new();
     let (file, dir) = (harness.file(ROOT, "f", 0o000), harness.mkdir(ROOT, "d", 0o000));
     assert_eq!(access(&mut harness, root(), file, 6), Status::Ok);
@@ -152,7 +152,7 @@ fn a_directory_that_gets_another_parent_must_be_writable() {
 }
 
 #[test]
-fn the_umask_takes_permissions_and_nothing_else() {
+fn the_umask_clears_permissions_and_nothing_else() {
     let mut harness = Harness::new();
     let made = |harness: &mut Harness, text: &'static str, umask: u32| {
         let (name, mode) = (name(text), 0o7777);

@@ -1,5 +1,5 @@
-//! Rights of handles: each operation that takes or uses one, for every purpose, mode and caller, as a
-//! model of permissions that knows nothing of the code says.
+//! Rights of handles: each operation that opens or uses a handle, for every mode, permission bits
+//! and caller, against an independent model of permissions.
 
 use super::{ALICE, BOB, Harness, ROOT, name, root, setattr};
 use crate::Rights;
@@ -10,7 +10,7 @@ use wire::{
     Squash, SquashedIds, Status, Symlink, Tmpfile,
 };
 
-/// A caller as it is written down: user, group, and the groups besides.
+/// A caller: user, group, and supplementary groups.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     uid: u32,
@@ -50,7 +50,7 @@ const MASK: u16 = 16;
 const OTHERS: u16 = 32;
 
 const LISTS: [Entries; 3] = [
-    // More in the mask than anybody has.
+    // The mask has more than any entry.
     &[(OWNER, ANY, 6), (FILE_GROUP, ANY, 0), (MASK, ANY, 7), (OTHERS, ANY, 0)],
     &[
         (OWNER, ANY, 7),
@@ -67,7 +67,7 @@ const LISTS: [Entries; 3] = [
 
 /// An inode as the model knows it.
 #[derive(Clone, Copy)]
-struct Thing {
+struct ModelInode {
     kind: FileKind,
     mode: u32,
     uid: u32,
@@ -75,7 +75,7 @@ struct Thing {
     list: Option<Entries>,
 }
 
-/// Who a caller is to the server.
+/// A caller's ids after squashing.
 fn squashed(claim: Claim, squash: Squash) -> (u32, Vec<u32>) {
     let Squash { ids, anon_uid, anon_gid } = squash;
     let replaced = ids == SquashedIds::All || (ids == SquashedIds::Root && claim.uid == 0);
@@ -93,7 +93,7 @@ fn squashed(claim: Claim, squash: Squash) -> (u32, Vec<u32>) {
     (claim.uid, groups)
 }
 
-impl Thing {
+impl ModelInode {
     fn owned_by(&self, uid: u32) -> bool {
         uid == 0 || uid == self.uid
     }
@@ -130,7 +130,8 @@ impl Thing {
         of(OTHERS).any(|entry| all(entry.2.into()))
     }
 
-    /// What the mightiest of all callers can open it for; an owner can change the mode first.
+    /// The modes in which the most privileged caller can open it; an owner can change the
+    /// permission bits first.
     fn rights(&self, squash: Squash) -> Rights {
         let mut rights = Rights::default();
         for claim in CLAIMS {
@@ -171,13 +172,13 @@ fn clears(caller: Caller<'_>, inode: InodeNo) -> Setattr<'_> {
     Setattr { caller, clears: ClearPrivileges::Capability, ..setattr(inode) }
 }
 
-/// Nobody to every thing here but a directory's or file's own mode for all others.
+/// Nobody to every model here but a directory's or file's own mode for all others.
 const STRANGER: Claim = Claim { uid: 77, gid: 77, groups: &[] };
 
 const FILE: &str = "file";
 const DIR: &str = "dir";
 
-/// A file and a directory that have this owner.
+/// A file and a directory with this owner.
 fn scene(owner: (u32, u32)) -> (Harness, [(InodeNo, FileKind); 2]) {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, FILE, 0o644);
@@ -188,11 +189,11 @@ fn scene(owner: (u32, u32)) -> (Harness, [(InodeNo, FileKind); 2]) {
     (harness, [(file, FileKind::File), (dir, FileKind::Directory)])
 }
 
-/// Opens, and does through the handle all that one may be used for; then closes it.
+/// Opens, uses the handle for every operation it may permit, and closes it.
 fn check_open(
     harness: &mut Harness,
     inode: InodeNo,
-    thing: &Thing,
+    model: &ModelInode,
     claim: Claim,
     open_for: OpenFor,
 ) {
@@ -200,8 +201,8 @@ fn check_open(
     let handle = Handle { id: HandleId(1), open_for };
     let opened = with_caller(claim, |caller| {
         let open = Open { caller, inode, handle };
-        if thing.kind == FileKind::File {
-            // An existing file: as if it was opened, for whom the directory is open.
+        if model.kind == FileKind::File {
+            // Create opens an existing file for a caller with access to the directory.
             let (parent, name, exclusive, handle) = (ROOT, name(FILE), false, Some(handle));
             let create = Create { caller, parent, name, mode: 0o777, umask: 0, exclusive, handle };
             let created = harness.status(Op::Create, &create);
@@ -212,10 +213,10 @@ fn check_open(
             harness.status(Op::Open, &open)
         }
     });
-    let what = alloc::format!("{open_for:?} {:o} {claim:?} {squash:?}", thing.mode);
-    let expected = if thing.kind == FileKind::Directory && open_for.writes() {
+    let what = alloc::format!("{open_for:?} {:o} {claim:?} {squash:?}", model.mode);
+    let expected = if model.kind == FileKind::Directory && open_for.writes() {
         Status::IsDirectory
-    } else if thing.permits(claim, squash, bits(open_for)) {
+    } else if model.permits(claim, squash, bits(open_for)) {
         Status::Ok
     } else {
         Status::Access
@@ -230,12 +231,12 @@ fn check_open(
     for open_for in OpenFor::ALL {
         assert!(!handles.has_open(inode, BOB), "{what} {open_for:?}");
     }
-    // What somebody has done who may nothing by himself, it was the handle that permitted it.
+    // The caller has no permission by itself, so the handle permitted it.
     let may = |granted: bool| if granted { Status::Ok } else { Status::Access };
     with_caller(STRANGER, |caller| {
-        let by_mode = |want| thing.permits(STRANGER, squash, want);
-        let owns = thing.owned_by(squashed(STRANGER, squash).0);
-        if thing.kind == FileKind::Directory {
+        let by_mode = |want| model.permits(STRANGER, squash, want);
+        let owns = model.owned_by(squashed(STRANGER, squash).0);
+        if model.kind == FileKind::Directory {
             let lists = may(held(open_for.reads()) || by_mode(4));
             assert_eq!(harness.status(Op::Readdir, &readdir(caller, inode)), lists, "{what}");
             assert_eq!(harness.status(Op::Find, &find(caller, inode)), lists, "{what}");
@@ -244,7 +245,7 @@ fn check_open(
             assert_eq!(harness.status(Op::Setattr, &clears(caller, inode)), changes, "{what}");
         }
     });
-    let everybody = thing.rights(squash);
+    let everybody = model.rights(squash);
     let rights = harness.shard.rights(inode, ALICE, squash);
     assert_eq!(rights.read, everybody.read || held(open_for.reads()), "{what}");
     assert_eq!(rights.write, everybody.write || held(open_for.writes()), "{what}");
@@ -254,12 +255,12 @@ fn check_open(
     assert!(!harness.shard.handles.has_any(inode), "{what}");
 }
 
-fn check_all(harness: &mut Harness, inode: InodeNo, thing: &Thing) {
+fn check_all(harness: &mut Harness, inode: InodeNo, model: &ModelInode) {
     for squash in SQUASHES {
         harness.squash = squash;
         for claim in CLAIMS {
             for open_for in OpenFor::ALL {
-                check_open(harness, inode, thing, claim, open_for);
+                check_open(harness, inode, model, claim, open_for);
             }
         }
     }
@@ -276,8 +277,8 @@ fn a_handle_permits_what_its_open_was_permitted_and_no_more() {
                 let mode = (0o111 * (7 - bits)) & !(7 << shift) | bits << shift;
                 harness.squash = Squash::NONE;
                 harness.set(inode, mode, owner.0, owner.1);
-                let thing = Thing { kind, mode, uid: owner.0, gid: owner.1, list: None };
-                check_all(&mut harness, inode, &thing);
+                let model = ModelInode { kind, mode, uid: owner.0, gid: owner.1, list: None };
+                check_all(&mut harness, inode, &model);
             }
         }
     }
@@ -300,8 +301,8 @@ fn a_handle_permits_what_the_access_list_permits() {
                 let set = Setxattr { caller: root(), inode, name, value, flags: 0 };
                 assert_eq!(harness.status(Op::Setxattr, &set), Status::Ok);
                 let mode = harness.attr(inode).mode;
-                let thing = Thing { kind, mode, uid: owner.0, gid: owner.1, list: Some(list) };
-                check_all(&mut harness, inode, &thing);
+                let model = ModelInode { kind, mode, uid: owner.0, gid: owner.1, list: Some(list) };
+                check_all(&mut harness, inode, &model);
                 harness.squash = Squash::NONE;
             }
         }
@@ -332,7 +333,7 @@ fn an_open_for_nothing_is_refused() {
 }
 
 #[test]
-fn whoever_makes_a_file_may_open_it_for_anything_and_has_that_alone() {
+fn a_creator_may_open_its_file_in_any_mode_and_has_that_mode_only() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, DIR, 0o777);
     let claim = Claim { uid: 5, gid: 6, groups: &[] };
@@ -359,7 +360,7 @@ fn whoever_makes_a_file_may_open_it_for_anything_and_has_that_alone() {
 }
 
 #[test]
-fn a_reopened_handle_permits_what_it_says_to_have_been_opened_for() {
+fn a_reopened_handle_permits_its_stated_mode() {
     for open_for in OpenFor::ALL {
         let (mut harness, things) = scene((0, 0));
         harness.restart();
@@ -382,7 +383,7 @@ fn a_reopened_handle_permits_what_it_says_to_have_been_opened_for() {
 }
 
 #[test]
-fn nothing_is_made_for_an_owner_that_chown_would_refuse() {
+fn no_inode_is_created_for_an_owner_that_chown_would_refuse() {
     let mut harness = Harness::new();
     let dir = harness.mkdir(ROOT, DIR, 0o777);
     let handle = Handle { id: HandleId(1), open_for: OpenFor::ReadWrite };

@@ -1,5 +1,5 @@
-//! Several shards as one world: requests find theirs, and what takes more than one is planned,
-//! prepared and carried out as lanes do it, without anything in between.
+//! Several shards: requests are routed, and transactions over several shards are planned, prepared
+//! and applied as lanes do it, without concurrency.
 
 use super::{Harness, MADE};
 use crate::{DirectoryPlacement, Effect, MetaRequest, Plan, Requirement, Shard, View};
@@ -12,7 +12,7 @@ use wire::{
     Setxattr, ShardId, Status, Symlink, Tmpfile, Transno, Unlink, Wire, Writer, attr_flag,
 };
 
-/// A shard besides the first, and what it recorded.
+/// A shard besides the first, and its records.
 pub(crate) struct Other {
     pub(crate) shard: Shard,
     pub(crate) log: Vec<(Transno, Vec<u8>)>,
@@ -54,7 +54,7 @@ pub(super) fn about(op: Op, body: &[u8]) -> InodeNo {
 }
 
 impl Harness {
-    /// A world of so many shards.
+    /// This number of shards.
     pub(crate) fn of_shards(count: u16) -> Self {
         let other =
             |index| Other { shard: Shard::new(ShardId::meta(index), MADE), log: Vec::new() };
@@ -69,7 +69,7 @@ impl Harness {
         }
     }
 
-    /// How many operations took several shards, or found that they failed.
+    /// Number of operations over several shards, also failed ones.
     pub(crate) const fn txn_count(&self) -> u64 {
         self.txn_count
     }
@@ -78,13 +78,13 @@ impl Harness {
         u16::try_from(self.others.len() + 1).unwrap()
     }
 
-    /// Says where the next directory goes.
+    /// Sets the placement of the next directory.
     pub(super) fn roll_placement(&mut self, at: ShardId) {
         let shard = ShardId::meta(u16::try_from(self.now.secs).unwrap_or(0) % self.shard_count());
         self.at(at).0.set_placement(Some(DirectoryPlacement { shard, depth_max: 2 }));
     }
 
-    /// Does what takes several shards.
+    /// Executes a transaction over several shards.
     pub(super) fn multi_shard(&mut self, at: ShardId, request: &MetaRequest<'_>) -> Effect {
         self.txn_count += 1;
         let txn = TxnId { coordinator: at, number: self.txn_count };
@@ -93,7 +93,7 @@ impl Harness {
         let status = loop {
             let before = plan.requirements.clone();
             let status = self.at(at).0.plan(request, txn, &view, &mut plan).unwrap();
-            if status == Status::Busy && self.bring(at) {
+            if status == Status::Busy && self.fetch_missing(at) {
                 continue;
             }
             if status != Status::CrossDevice {
@@ -129,7 +129,7 @@ impl Harness {
         loop {
             let (shard, _) = self.at(want.shard());
             let looked = shard.lock_and_read(txn, &want.to_bytes(), &mut seen).unwrap();
-            if looked.is_ok() || !self.bring(want.shard()) {
+            if looked.is_ok() || !self.fetch_missing(want.shard()) {
                 assert_eq!(looked, Ok(()), "nobody else is there");
                 break;
             }
@@ -138,7 +138,7 @@ impl Harness {
         view.add(&seen).unwrap();
     }
 
-    /// Prepares everywhere, decides, and makes every part.
+    /// Prepares everywhere, decides, and applies every part.
     fn apply_parts(&mut self, txn: TxnId, plan: &Plan, effect: &mut Effect) {
         let mut prepared = Vec::new();
         let others = plan.parts.iter().filter(|(shard, _)| **shard != txn.coordinator);
@@ -174,7 +174,7 @@ impl Harness {
         }
     }
 
-    /// Asks another shard for what an entry does not tell, as a client does.
+    /// Queries another shard for attributes that an entry lacks, as a client does.
     pub(super) fn complete(&mut self, op: Op, body: &[u8], effect: Effect) -> Effect {
         if effect.status != Status::Ok || self.others.is_empty() {
             return effect;

@@ -121,10 +121,10 @@ fn values_and_their_sum_have_limits() {
     assert_eq!(harness.status(Op::Setxattr, &args(b"user.a", 65_537)), Status::Range);
     assert_eq!(harness.status(Op::Setxattr, &args(b"user.a", 65_536)), Status::Ok);
     assert_eq!(harness.status(Op::Setxattr, &args(b"user.b", 65_536)), Status::Ok);
-    let room = TOTAL_BYTES_MAX - 2 * (65_536 + 6) - 6;
-    let effect = harness.execute(Op::Setxattr, &args(b"user.c", room + 1));
+    let free_bytes = TOTAL_BYTES_MAX - 2 * (65_536 + 6) - 6;
+    let effect = harness.execute(Op::Setxattr, &args(b"user.c", free_bytes + 1));
     assert_eq!((effect.status, effect.transno), (Status::NoSpace, Transno(0)));
-    assert_eq!(harness.status(Op::Setxattr, &args(b"user.c", room)), Status::Ok);
+    assert_eq!(harness.status(Op::Setxattr, &args(b"user.c", free_bytes)), Status::Ok);
     assert_eq!(harness.status(Op::Setxattr, &args(b"user.a", 65_535)), Status::Ok, "replaced");
     harness.check_redo();
 }

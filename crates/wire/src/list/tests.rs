@@ -23,26 +23,20 @@ fn raw(count: u16, all: &[Piece]) -> Vec<u8> {
     bytes
 }
 
-/// A number out of a seed, and the next seed.
-fn next_random(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 24
-}
-
 const TOO_LONG: DecodeError = DecodeError::ProtocolError(ProtocolError::TooLong);
 const MALFORMED: DecodeError = DecodeError::ProtocolError(ProtocolError::Malformed);
 
 #[test]
 fn encoded_pieces_decode() {
-    let mut seed = 1;
+    let mut rng = fastrand::Rng::with_seed(1);
     for round in 0..2000 {
         let count =
-            next_random(&mut seed) as usize % if round % 10 == 0 { PIECE_COUNT_MAX + 1 } else { 8 };
+            rng.u64(..1 << 40) as usize % if round % 10 == 0 { PIECE_COUNT_MAX + 1 } else { 8 };
         let all: Vec<_> = (0..count)
-            .map(|_| piece(next_random(&mut seed), 1 + next_random(&mut seed) as u32 % 4096))
+            .map(|_| piece(rng.u64(..1 << 40), 1 + rng.u64(..1 << 40) as u32 % 4096))
             .collect();
         let pieces = Pieces::new(all).unwrap();
-        let (inode, accesses) = (InodeNo(next_random(&mut seed)), round % 2 == 0);
+        let (inode, accesses) = (InodeNo(rng.u64(..1 << 40)), round % 2 == 0);
         let read = ReadList { inode, pieces: pieces.clone(), accesses };
         assert_eq!(ReadList::decode_all(&read.to_bytes()), Ok(read.clone()));
         assert_eq!(pieces.to_bytes().len(), Pieces::wire_bytes(count));
@@ -57,17 +51,14 @@ fn encoded_pieces_decode() {
 
 #[test]
 fn no_bytes_decode_to_invalid_pieces() {
-    let mut seed = 7;
+    let mut rng = fastrand::Rng::with_seed(7);
     for _ in 0..20_000 {
-        let count = next_random(&mut seed) as u16 % 12;
+        let count = rng.u64(..1 << 40) as u16 % 12;
         let mut bytes = raw(count, &[]);
-        for _ in 0..next_random(&mut seed) % 130 {
+        for _ in 0..rng.u64(..1 << 40) % 130 {
             // Small numbers, so that some lists are valid.
-            let byte = if next_random(&mut seed).is_multiple_of(4) {
-                next_random(&mut seed) as u8
-            } else {
-                0
-            };
+            let byte =
+                if rng.u64(..1 << 40).is_multiple_of(4) { rng.u64(..1 << 40) as u8 } else { 0 };
             bytes.push(byte);
         }
         if let Ok(pieces) = Pieces::decode_all(&bytes) {

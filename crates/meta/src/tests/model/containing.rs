@@ -1,4 +1,4 @@
-//! What an inode is known to lie in: the model knows, too.
+//! The known directories of an inode match the model.
 
 use super::Node;
 use crate::ParentLink;
@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo};
 
-/// A directory that a shard leads to from an inode has that inode.
+/// A known directory of an inode contains that inode.
 pub(super) fn check(
     harness: &mut Harness,
     nodes: &BTreeMap<InodeNo, Node>,
