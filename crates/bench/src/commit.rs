@@ -126,7 +126,7 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
     fill(&mut row, &samples);
     let lanes = samples.iter().filter_map(|sample| sample.usage?.lanes);
     let (held, touched) = lanes.fold((0, 0), |(held, touched), lanes| {
-        (held + lanes.held_count, touched + lanes.touched_count)
+        (held + lanes.deferred_count, touched + lanes.touched_count)
     });
     // What is held when the measuring begins or ends is counted on one side only.
     let under_way = outstanding_max * 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX);

@@ -135,10 +135,10 @@ fn groups(home: &Home, modes: &[Share], servers: &[Server]) -> Result<Vec<Row>> 
 /// it is durable that there is this session, which may be in the measured time if that is short.
 fn refuse_held(row: &Row) -> Result<()> {
     let first_count = f64::from(row.clients.unwrap_or(0) * row.depth.unwrap_or(0));
-    let held_count = row.held_replies.unwrap_or(f64::NAN);
+    let deferred_count = row.held_replies.unwrap_or(f64::NAN);
     ensure!(
-        held_count <= first_count,
-        "{}: {held_count} replies of independent clients waited for a commit",
+        deferred_count <= first_count,
+        "{}: {deferred_count} replies of independent clients waited for a commit",
         row.row
     );
     Ok(())

@@ -1,8 +1,8 @@
 //! The frames that a limit exchanges instead of a server: of the sizes the real ones have.
 
 use wire::{
-    Attr, Entry, FileKind, Getattr, HEAD_BYTES, Head, InodeNo, Op, Read, Reply, Request, SessionId,
-    Timestamp, Transno, Wire, Write, Writer, Written, Xid,
+    Attr, Entry, FileKind, Getattr, HEADER_BYTES, Header, InodeNo, Op, Read, Reply, Request,
+    SessionId, Timestamp, Transno, Wire, Write, Writer, Written, Xid,
 };
 
 /// Bytes of a getattr's request.
@@ -51,7 +51,7 @@ pub(crate) fn write_request_bytes() -> usize {
         inode: InodeNo::ROOT,
         file_offset: 0,
         append: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     request_bytes(Op::Write, |to| write.encode(to))
 }
@@ -63,15 +63,15 @@ pub(crate) fn write_reply(written_bytes: u32) -> Vec<u8> {
 
 fn request_bytes(op: Op, body: impl FnOnce(&mut Writer<'_>)) -> usize {
     let mut out = Vec::new();
-    Head::Request(Request::of(op)).encode(&mut out, None, body);
-    assert!(out.len() > HEAD_BYTES, "these requests have a body");
+    Header::Request(Request::of(op)).encode(&mut out, None, body);
+    assert!(out.len() > HEADER_BYTES, "these requests have a body");
     out.len()
 }
 
 fn reply(op: Op, bulk: Option<(u32, Option<u32>)>, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
-    Head::Reply(reply_head(op)).encode(&mut out, bulk, body);
-    Head::put_sums(&mut out, None);
+    Header::Reply(reply_head(op)).encode(&mut out, bulk, body);
+    Header::put_sums(&mut out, None);
     out
 }
 

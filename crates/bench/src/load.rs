@@ -22,7 +22,7 @@ use hdrhistogram::Histogram;
 use interface::{
     Action, CloseReason, ConnId, Core, Event, Mono, NetAction, NetEvent, Span, Ticket, Turn,
 };
-use wire::{Channel, FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
+use wire::{Channel, FrameKind, Header, LaneId, Lengths, Reply, Stats, Status, Wire as _};
 
 /// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
 const HANDSHAKE_COUNT_MAX: usize = 32;
@@ -346,7 +346,7 @@ impl Load {
     }
 
     fn on_stats(&mut self, turn: &Turn<'_>, frame: Span) {
-        let decoded = Head::decode(turn.arena.get(frame));
+        let decoded = Header::decode(turn.arena.get(frame));
         let stats = decoded.ok().and_then(|(_, body)| Stats::decode_all(body).ok());
         let Some(stats) = stats else {
             return self.fail("the server's counters make no sense; is it of another version?");
@@ -456,7 +456,7 @@ fn bulk_bytes(frame: &[u8]) -> u64 {
 
 fn is_note(frame: &[u8]) -> bool {
     let head = frame.first_chunk().and_then(|head| Lengths::peek(head).ok());
-    head.is_some_and(|lengths| lengths.kind == FrameKind::Note)
+    head.is_some_and(|lengths| lengths.kind == FrameKind::CommitNotification)
 }
 
 /// What a reply says of the operation in a place.
@@ -470,8 +470,8 @@ enum Done {
 /// Whose reply this is, if it says that its operation was done or will be.
 fn done_place(frame: &[u8], depth: u32) -> Result<Done, String> {
     let (head, _) =
-        Head::decode(frame).map_err(|protocol_error| protocol_error.text().to_owned())?;
-    let Head::Reply(Reply { status, op, trace_id, .. }) = head else {
+        Header::decode(frame).map_err(|protocol_error| protocol_error.text().to_owned())?;
+    let Header::Reply(Reply { status, op, trace_id, .. }) = head else {
         return Err("the server sent something that is no reply".to_owned());
     };
     let again = status == Status::RetryLater;

@@ -13,7 +13,7 @@ use interface::{
 };
 use std::collections::{HashMap, VecDeque};
 use wire::{
-    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, Op, Read, Reply, Request, SessionId, Status,
+    FrameKind, Getattr, HEADER_BYTES, Header, InodeNo, Op, Read, Reply, Request, SessionId, Status,
     Wire, Write, Xid,
 };
 
@@ -43,7 +43,7 @@ pub const FILE_NAME: &str = "file";
 /// The file's size in bytes, whatever is written.
 pub const FILE_BYTES: u64 = 4 << 20;
 
-const HEADER_BYTES: usize = 40;
+const FUSE_HEADER_BYTES: usize = 40;
 /// `fuse_create_in` without the name.
 const CREATE_BYTES: usize = 16;
 
@@ -162,8 +162,8 @@ impl NullFs {
         let request = turn.arena.get(span);
         let (opcode, node) = (u32_at(request, 4), u64_at(request, 16));
         let (offset, bytes) =
-            (u64_at(request, HEADER_BYTES + 8), u32_at(request, HEADER_BYTES + 16));
-        let name_at = HEADER_BYTES + if opcode == OP_CREATE { CREATE_BYTES } else { 0 };
+            (u64_at(request, FUSE_HEADER_BYTES + 8), u32_at(request, HEADER_BYTES + 16));
+        let name_at = FUSE_HEADER_BYTES + if opcode == OP_CREATE { CREATE_BYTES } else { 0 };
         let found = match opcode {
             OP_LOOKUP => self.find(name_of(request, name_at)),
             OP_CREATE => Some(self.make(name_of(request, name_at))),
@@ -442,17 +442,17 @@ fn write_frame(bulk: Bulk) -> Vec<u8> {
         inode: InodeNo::ROOT,
         file_offset: 0,
         append: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     let mut frame = Vec::new();
     let sizes = Some((bulk.bulk_bytes, bulk.crc32c));
-    Head::Request(request_head(Op::Write)).encode(&mut frame, sizes, |to| body.encode(to));
+    Header::Request(request_head(Op::Write)).encode(&mut frame, sizes, |to| body.encode(to));
     frame
 }
 
 /// What a frame asks for, if it asks for bytes.
 fn read_bytes(frame: &[u8]) -> Option<u32> {
-    let (head, body) = frame.split_at_checked(HEAD_BYTES)?;
+    let (head, body) = frame.split_at_checked(HEADER_BYTES)?;
     if head[6..8] != Op::Read.number().to_le_bytes() {
         return None;
     }
@@ -461,7 +461,7 @@ fn read_bytes(frame: &[u8]) -> Option<u32> {
 
 fn frame_of(body: &impl Wire<'static>, op: Op) -> Vec<u8> {
     let mut frame = Vec::new();
-    Head::Request(request_head(op)).encode(&mut frame, None, |to| body.encode(to));
+    Header::Request(request_head(op)).encode(&mut frame, None, |to| body.encode(to));
     debug_assert!(frame[5] == FrameKind::Request as u8, "the kind is at 5");
     frame
 }
@@ -476,7 +476,7 @@ fn answer_frame(bulk: Bulk) -> Vec<u8> {
     let (session, xid) = (SessionId(1), Xid(1));
     let reply = Reply { session, xid, credits: 1, boot_id: 1, ..Reply::of(Op::Read) };
     let mut frame = Vec::new();
-    Head::Reply(reply).encode(&mut frame, Some((bulk.bulk_bytes, bulk.crc32c)), |_| {});
+    Header::Reply(reply).encode(&mut frame, Some((bulk.bulk_bytes, bulk.crc32c)), |_| {});
     frame
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn fill(row: &mut Row, samples: &[Sample]) {
         let lanes = sample.usage?.lanes?;
         ratio(lanes.clock_read_count, lanes.turn_count)
     });
-    row.held_replies = of(|sample| Some(number(sample.usage?.lanes?.held_count)));
+    row.held_replies = of(|sample| Some(number(sample.usage?.lanes?.deferred_count)));
     row.ops_per_flush = of(|sample| {
         let lanes = sample.usage?.lanes?;
         ratio(lanes.change_count, lanes.batch_count)

@@ -62,7 +62,7 @@ pub(crate) struct LaneUsage {
     /// Log batches made durable.
     pub(crate) batch_count: u64,
     /// Replies that waited for one.
-    pub(crate) held_count: u64,
+    pub(crate) deferred_count: u64,
     /// Replies that were looked at when a batch had become durable.
     pub(crate) touched_count: u64,
     /// Turns.
@@ -159,8 +159,8 @@ impl LaneUsage {
             request_count: stats.request_count,
             change_count: stats.change_count,
             batch_count: stats.batch_count,
-            held_count: stats.held_count,
-            touched_count: stats.gates.released_count,
+            deferred_count: stats.deferred_count,
+            touched_count: stats.reply_gating.released_count,
             turn_count: stats.turn_count,
             syscall_count: stats.syscall_count,
             clock_read_count: stats.clock_read_count,
@@ -201,7 +201,7 @@ impl LaneUsage {
             request_count: join(self.request_count, other.request_count),
             change_count: join(self.change_count, other.change_count),
             batch_count: join(self.batch_count, other.batch_count),
-            held_count: join(self.held_count, other.held_count),
+            deferred_count: join(self.deferred_count, other.deferred_count),
             touched_count: join(self.touched_count, other.touched_count),
             turn_count: join(self.turn_count, other.turn_count),
             syscall_count: join(self.syscall_count, other.syscall_count),

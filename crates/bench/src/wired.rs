@@ -69,7 +69,7 @@ pub(crate) fn generator(
 
 fn new_lane(secret: Secret) -> Result<Lane> {
     let made =
-        disk::Made { at_ns: 0, uid: geteuid().as_raw(), gid: getegid().as_raw(), mode: 0o755 };
+        disk::Creation { at_ns: 0, uid: geteuid().as_raw(), gid: getegid().as_raw(), mode: 0o755 };
     let config = Config {
         lane: LaneId(0),
         map: MAP,

@@ -40,9 +40,9 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
         fs: hex(&superblock.fs.0),
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
-        made_at_ns: superblock.made.at_ns,
-        made_uid: superblock.made.uid,
-        made_gid: superblock.made.gid,
+        made_at_ns: superblock.creation.at_ns,
+        made_uid: superblock.creation.uid,
+        made_gid: superblock.creation.gid,
     })?;
     let reader = view.reader();
     let mut failed = None;

@@ -96,7 +96,7 @@ impl<'v> Edits<'v> {
     }
 
     fn make_root(&mut self) -> Result<(), StoreError> {
-        let made = self.view.superblock().made;
+        let made = self.view.superblock().creation;
         let mut row = InodeRow::root(made);
         self.reader.scan(&Range::dirents(InodeNo::ROOT), |key, value| {
             if let Ok(Row::Dirent { row: entry, .. }) = Row::decode(key, value) {

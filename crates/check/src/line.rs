@@ -11,7 +11,7 @@ use disk::{BLOCK_BYTES, GROUP_BLOCK_COUNT, InodeRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::{
-    Bytes, Export, FileKind, InodeNo, Name, ShardId, Squash, Squashed, Timestamp, Transno, Wire,
+    Bytes, Export, FileKind, InodeNo, Name, ShardId, Squash, SquashedIds, Timestamp, Transno, Wire,
 };
 
 /// Groups of blocks lie before this one: places in files are below 2^63.
@@ -355,7 +355,7 @@ impl Line {
             path,
             path_hex,
             read_only: export.read_only,
-            squash: Who::of(export.squash.who),
+            squash: Who::of(export.squash.ids),
             anon_uid: export.squash.anon_uid,
             anon_gid: export.squash.anon_gid,
             closed: export.closed,
@@ -436,7 +436,7 @@ impl Line {
             root: InodeNo(*root),
             path: Bytes(&path),
             read_only: *read_only,
-            squash: Squash { who: squash.squashed(), anon_uid: *anon_uid, anon_gid: *anon_gid },
+            squash: Squash { ids: squash.squashed(), anon_uid: *anon_uid, anon_gid: *anon_gid },
             closed: *closed,
         };
         put(Key::export(export.name.0)?, export.to_bytes());
@@ -531,19 +531,19 @@ impl Kind {
 }
 
 impl Who {
-    const fn of(who: Squashed) -> Self {
-        match who {
-            Squashed::Nobody => Self::None,
-            Squashed::Root => Self::Root,
-            Squashed::All => Self::All,
+    const fn of(ids: SquashedIds) -> Self {
+        match ids {
+            SquashedIds::None => Self::None,
+            SquashedIds::Root => Self::Root,
+            SquashedIds::All => Self::All,
         }
     }
 
-    const fn squashed(self) -> Squashed {
+    const fn squashed(self) -> SquashedIds {
         match self {
-            Self::None => Squashed::Nobody,
-            Self::Root => Squashed::Root,
-            Self::All => Squashed::All,
+            Self::None => SquashedIds::None,
+            Self::Root => SquashedIds::Root,
+            Self::All => SquashedIds::All,
         }
     }
 }

@@ -21,7 +21,7 @@ use store::ObjectName;
 use wire::InodeNo;
 
 /// Bytes of a frame before its payload.
-const HEAD_BYTES: usize = 5;
+const HEADER_BYTES: usize = 5;
 /// Most bytes of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024 + 64;
 /// Most bytes of contents, text or metadata in a frame.
@@ -170,7 +170,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// [`Malformed`] when it is none.
     pub fn decode(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let [kind, length @ ..] = *head;
         let payload_bytes =
             usize::try_from(u32::from_le_bytes(length)).unwrap_or(PAYLOAD_BYTES_MAX + 1);
@@ -179,7 +179,7 @@ impl<'a> Frame<'a> {
         }
         let Some(payload) = rest.get(..payload_bytes) else { return Ok(None) };
         let frame = Self::decode_payload(kind, payload).ok_or(Malformed)?;
-        Ok(Some((frame, HEAD_BYTES + payload_bytes)))
+        Ok(Some((frame, HEADER_BYTES + payload_bytes)))
     }
 
     fn decode_payload(kind: u8, payload: &'a [u8]) -> Option<Self> {

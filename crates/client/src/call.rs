@@ -89,7 +89,7 @@ pub struct Write {
     /// The answer waits until the bytes are durable (O_SYNC).
     pub sync: bool,
     /// See [`wire::Write::takes`].
-    pub takes: ClearPrivileges,
+    pub clears: ClearPrivileges,
 }
 
 /// Read several pieces of a file.
@@ -116,7 +116,7 @@ pub struct WriteList<'a> {
     /// See [`Write::sync`].
     pub sync: bool,
     /// See [`wire::Write::takes`].
-    pub takes: ClearPrivileges,
+    pub clears: ClearPrivileges,
 }
 
 /// Lock or unlock bytes of a file.

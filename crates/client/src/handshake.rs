@@ -11,8 +11,8 @@ use crate::report::Report;
 use alloc::vec::Vec;
 use interface::{CloseReason, ConnId, Errno, Mono, NetAction, Ticket, Turn};
 use wire::{
-    Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, PLAIN, Proof, Proven, Refusal,
-    RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
+    Bytes, Challenge, FrameKind, FsUuid, Header, Hello, LaneId, Nonce, PLAIN, Proof, Proven,
+    Refusal, RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
 };
 
 /// The time limit of a handshake.
@@ -356,6 +356,7 @@ impl Client {
 }
 
 fn send_handshake(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
-    let frame = turn.arena.write(|out| Head::Handshake(kind).encode(out, None, |to| to.put(body)));
+    let frame =
+        turn.arena.write(|out| Header::Handshake(kind).encode(out, None, |to| to.put(body)));
     turn.act(NetAction::Send { conn, frame, bulk: None });
 }

@@ -144,16 +144,16 @@ impl Client {
 
 /// Replaces an encoded write, or list, by one of no bytes to the same file.
 fn write_nothing(op: Op, body: &mut Vec<u8>) {
-    let takes = wire::ClearPrivileges::Nothing;
+    let clears = wire::ClearPrivileges::Nothing;
     if op == Op::WriteList {
         let inode = wire::WriteList::decode_all(body).map_or(InodeNo(0), |write| write.inode);
         body.clear();
         let pieces = wire::Pieces::NONE;
-        return wire::WriteList { inode, pieces, takes }.encode(&mut Writer::new(body));
+        return wire::WriteList { inode, pieces, clears }.encode(&mut Writer::new(body));
     }
     debug_assert_eq!(op, Op::Write, "only writes and lists have bytes to send");
     let inode = wire::Write::decode_all(body).map_or(InodeNo(0), |write| write.inode);
     body.clear();
-    let nothing = wire::Write { inode, file_offset: 0, append: false, takes };
+    let nothing = wire::Write { inode, file_offset: 0, append: false, clears };
     nothing.encode(&mut Writer::new(body));
 }

@@ -12,8 +12,9 @@ use crate::send::session_index;
 use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Bytes, Challenge, Flaw, FrameKind, Grant, HEAD_BYTES, Head, InodeNo, Note, Op, ProtocolError,
-    Refusal, Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
+    Bytes, Challenge, CommitNotification, DecodeError, FrameKind, Grant, HEADER_BYTES, Header,
+    InodeNo, Op, ProtocolError, Refusal, Replay, Reply, Route, Rule, Status, Transno, Welcome,
+    Wire, Writer, reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
@@ -26,7 +27,7 @@ enum ServerFrame {
     Refusal(Refusal),
     /// With its body, which is decoded by the request's op.
     Reply(Reply, Span),
-    Note(Span),
+    CommitNotification(Span),
     Grant(Grant),
 }
 
@@ -65,7 +66,7 @@ impl Client {
                 Ok(ServerFrame::Reply(reply, body)) => {
                     self.on_reply(turn, link_index, (&reply, body), &mut unclaimed)
                 }
-                Ok(ServerFrame::Note(body)) => self.on_commit_notification(turn, link_index, body),
+                Ok(ServerFrame::CommitNotification(body)) => self.on_commit_notification(turn, link_index, body),
                 Ok(ServerFrame::Grant(grant)) => {
                     self.on_grant(grant);
                     Ok(())
@@ -244,7 +245,7 @@ impl Client {
             return Err(ProtocolError::Kind);
         }
         let map = self.map.ok_or(ProtocolError::Route)?;
-        let note: Note<'_> = message(turn.arena.get(body))?;
+        let note: CommitNotification<'_> = message(turn.arena.get(body))?;
         for row in note.rows.iter() {
             if !map.has(row.shard) {
                 return Err(ProtocolError::Route);
@@ -397,7 +398,7 @@ fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError
     if reply.transno == Transno(0) {
         return Err(ProtocolError::Malformed);
     }
-    let (message, token) = Head::split_token(bytes)?;
+    let (message, token) = Header::split_token(bytes)?;
     let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
     let body = Some(Body::decode(reply.op, message, span)?);
     let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
@@ -406,30 +407,30 @@ fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError
 
 fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
     let bytes = arena.get(frame);
-    let (head, body) = Head::decode(bytes)?;
-    let span = || frame.part(HEAD_BYTES, body.len()).ok_or(ProtocolError::Malformed);
+    let (head, body) = Header::decode(bytes)?;
+    let span = || frame.part(HEADER_BYTES, body.len()).ok_or(ProtocolError::Malformed);
     match head {
-        Head::Handshake(FrameKind::Challenge) => message(body).map(ServerFrame::Challenge),
-        Head::Handshake(FrameKind::Welcome) => message(body).map(ServerFrame::Welcome),
-        Head::Handshake(FrameKind::Refusal) => message(body).map(ServerFrame::Refusal),
-        Head::Handshake(
+        Header::Handshake(FrameKind::Challenge) => message(body).map(ServerFrame::Challenge),
+        Header::Handshake(FrameKind::Welcome) => message(body).map(ServerFrame::Welcome),
+        Header::Handshake(FrameKind::Refusal) => message(body).map(ServerFrame::Refusal),
+        Header::Handshake(
             FrameKind::Hello
             | FrameKind::Proof
             | FrameKind::Request
             | FrameKind::Reply
-            | FrameKind::Note
+            | FrameKind::CommitNotification
             | FrameKind::Grant,
         )
-        | Head::Request(_) => Err(ProtocolError::Kind),
-        Head::Note => Ok(ServerFrame::Note(span()?)),
-        Head::Grant => message(body).map(ServerFrame::Grant),
-        Head::Reply(reply) => Ok(ServerFrame::Reply(reply, span()?)),
+        | Header::Request(_) => Err(ProtocolError::Kind),
+        Header::CommitNotification => Ok(ServerFrame::CommitNotification(span()?)),
+        Header::Grant => message(body).map(ServerFrame::Grant),
+        Header::Reply(reply) => Ok(ServerFrame::Reply(reply, span()?)),
     }
 }
 
 fn message<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, ProtocolError> {
     T::decode_all(body).map_err(|flaw| match flaw {
-        Flaw::ProtocolError(protocol_error) => protocol_error,
-        Flaw::Status(_) => ProtocolError::Malformed,
+        DecodeError::ProtocolError(protocol_error) => protocol_error,
+        DecodeError::Status(_) => ProtocolError::Malformed,
     })
 }

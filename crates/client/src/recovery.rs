@@ -17,8 +17,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId, NetAction, Span, Turn};
 use wire::{
-    Head, LaneId, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed, ShardId, Status,
-    Transno, Wire, Writer, Xid, request_flag,
+    Header, LaneId, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed, ShardId,
+    Status, Transno, Wire, Writer, Xid, request_flag,
 };
 
 /// Stands for the exchange of recovery's own requests.
@@ -172,7 +172,7 @@ impl Client {
             },
         };
         let acks = session.acks();
-        let head = Head::Request(Request {
+        let head = Header::Request(Request {
             lane_hint: LaneId(u16::try_from(link_index).unwrap_or(u16::MAX)),
             shard,
             slot,

@@ -15,7 +15,7 @@ use crate::session::Session;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
-    Head, InodeNo, LaneId, Map, Op, Request, Retry, ShardId, Status, Transno, request_flag,
+    Header, InodeNo, LaneId, Map, Op, Request, Retry, ShardId, Status, Transno, request_flag,
 };
 
 impl Client {
@@ -196,7 +196,7 @@ impl Client {
         let acks = session.acks();
         let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
         link.goodbye_sent |= leaves.is_some();
-        let head = Head::Request(Request {
+        let head = Header::Request(Request {
             op: exchange.op,
             lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),
             shard: exchange.shard,

@@ -15,7 +15,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use wire::{FrameKind, HEAD_BYTES, Lengths, Op};
+use wire::{FrameKind, HEADER_BYTES, Lengths, Op};
 
 /// Where a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -243,10 +243,10 @@ impl State {
 }
 
 fn next_frame(from: &mut TcpStream) -> Option<(FrameKind, Vec<u8>)> {
-    let mut frame = vec![0; HEAD_BYTES];
+    let mut frame = vec![0; HEADER_BYTES];
     from.read_exact(&mut frame).ok()?;
     let lengths = Lengths::peek(frame.first_chunk()?).ok()?;
     frame.resize(lengths.frame_bytes + lengths.bulk_bytes as usize, 0);
-    from.read_exact(&mut frame[HEAD_BYTES..]).ok()?;
+    from.read_exact(&mut frame[HEADER_BYTES..]).ok()?;
     Some((lengths.kind, frame))
 }

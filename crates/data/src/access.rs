@@ -1,10 +1,10 @@
-//! Reads that a metadata shard has to know of, because a time of access may change.
+//! Reads that a metadata shard must be notified of, because the access time may change.
 
 use crate::{Outcome, Shards};
 use wire::InodeNo;
 
 impl Shards {
-    /// A file is read.
+    /// Reports a read, if it may change the access time.
     pub(crate) fn access(&mut self, inode: InodeNo, now_ns: u64) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         if object.tells_access(now_ns) {
@@ -13,7 +13,7 @@ impl Shards {
         }
     }
 
-    /// A file changed at its metadata shard: the next read is the first one after that.
+    /// A file changed at its metadata shard: the next read must be reported.
     pub fn forget_access(&mut self, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             object.accessed_ns = 0;

@@ -1,18 +1,18 @@
-//! Space for a range, or none, or zeros; and where bytes are.
+//! Allocating, deallocating and zeroing ranges; finding data and holes.
 //!
-//! An allocation is a truncation in the middle: alone at its object, recorded before it is answered,
-//! and a fence for later changes until its record is durable. So it is never replayed, and no write
-//! that is replayed was made before one that was acknowledged.
+//! Like a truncation, an allocation runs alone at its object, is recorded before its reply, and is
+//! a fence for later changes until its record is durable. So it is never replayed, and no replayed
+//! write precedes an acknowledged one.
 
 use crate::object::Effect;
-use crate::unstable::Touch;
-use crate::work::Job;
+use crate::unstable::ByteAccess;
+use crate::work::InFlight;
 use crate::{Answer, Outcome, Shards, Token};
 use disk::ContentsChange;
 use interface::{Errno, ObjectAction, Ticket, Turn};
 use wire::{Allocation, ClientUuid, InodeNo, Status, Transno};
 
-/// A range that shall be allocated another way.
+/// An allocation request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Allocating {
     pub(crate) token: Token,
@@ -23,7 +23,7 @@ pub(crate) struct Allocating {
     pub(crate) keep_size: bool,
 }
 
-/// A place that is looked for.
+/// A seek request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seeking {
     pub(crate) token: Token,
@@ -62,7 +62,7 @@ impl Shards {
         let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
-        let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
+        let ticket = self.ticket(InFlight::Reshape { inode, effect, size_bytes });
         turn.act(ObjectAction::Allocate {
             ticket,
             object,
@@ -81,23 +81,30 @@ impl Shards {
             return self.answer(token, Err(Status::NoDevice));
         }
         object.unstable.settle(durable);
-        let touch =
-            Touch { client, from: object_offset, until: u64::MAX, extends: false, at_end: true };
+        let touch = ByteAccess {
+            client,
+            from: object_offset,
+            until: u64::MAX,
+            extends: false,
+            at_end: true,
+        };
         let shown = object.unstable.depends(&touch).foreign;
         object.running_count += 1;
         let object = object.name;
-        let ticket = self.ticket(Job::Seek { inode, token, shown });
+        let ticket = self.ticket(InFlight::Seek { inode, token, shown });
         turn.act(ObjectAction::Seek { ticket, object, object_offset, hole });
     }
 
-    /// The outcome of looking for a place in an object.
+    /// The outcome of a seek.
     pub(crate) fn on_sought(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,
         result: Result<Option<u64>, Errno>,
     ) {
-        let Some(Job::Seek { inode, token, shown }) = self.jobs.remove(&ticket.0) else { return };
+        let Some(InFlight::Seek { inode, token, shown }) = self.in_flight.remove(&ticket.0) else {
+            return;
+        };
         let result = match result {
             Ok(Some(file_offset)) => Ok(Answer::Sought(file_offset)),
             Ok(None) => Err(Status::NoDevice),

@@ -1,4 +1,4 @@
-//! What becomes of the checksums of an object's blocks while the object is written to.
+//! The checksums of an object's blocks while the object is written to.
 //!
 //! ```text
 //! none ─ written from its beginning ─▶ pending ─ recorded ─▶ bound (in the table, and in its row)
@@ -6,12 +6,12 @@
 //!  └─ written in the middle ─▶ touched ◀─┴─┴─────────────────────┘
 //!                                 └─ the object is quiet: read and summed ─▶ bound
 //! ```
-//! Invariants: a write that changes a covered byte begins only when the record that takes the
-//! checksum away is durable; a checksum is recorded only when what it covers is synced and no write
-//! that was begun changes it. An *intended* region is one whose rows have no checksums: those that
-//! are in the table are recorded again when it is closed.
+//! Invariants: a write that changes a covered byte begins only when the record that removes the
+//! checksum is durable; a checksum is recorded only when its covered bytes are synced and no write
+//! in progress changes them. An *intended* region is one whose rows have no checksums: those in the
+//! table are recorded again when it is closed.
 
-use crate::sums::{Entry, Sums};
+use crate::sums::{SumEntry, Sums};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -20,39 +20,39 @@ use interface::Mono;
 
 /// A checksum that waits for the record of the last write that it covers.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct PendingSum {
     sum: BlockSum,
-    /// All that it covers was written or compared in this boot.
+    /// All covered bytes were written or verified in this boot.
     verified: bool,
-    /// That write's number at the object.
+    /// That write's change number at the object.
     change_no: u64,
 }
 
-/// Blocks that lie side by side, some of them without a checksum that holds.
+/// A group of adjacent blocks, some of them without a valid checksum.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Region {
     touched: Vec<u64>,
-    /// Its rows have no checksums.
+    /// The rows of the region have no checksums.
     pub(crate) intended: bool,
-    /// Rises with everything that happens to its touched blocks.
+    /// Rises with every change of its touched blocks.
     pub(crate) stamp: u64,
 }
 
-/// The blocks of an object that are in motion.
+/// The blocks of an object that are changing.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingSum>,
     pub(crate) open: BTreeMap<u64, Region>,
-    /// Byte ranges that are being written.
+    /// Byte ranges being written.
     running: Vec<Range<u64>>,
     /// When a block was last touched.
     pub(crate) touched_at: Mono,
     /// A region is being summed.
     pub(crate) closing: bool,
-    /// What a change that failed has left may be in the file and not on the disk: no sync that covers it
-    /// has begun since.
+    /// A failed change may have left bytes in the file that are not on the disk: no sync that
+    /// covers them has begun since.
     pub(crate) unsynced: bool,
-    /// The file was found this short when it had to be longer.
+    /// The size of a file that was found shorter than it must be.
     pub(crate) short_bytes: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ struct Part {
     until: u32,
 }
 
-/// The parts of blocks that a range of bytes has.
+/// Splits a byte range at block boundaries.
 fn parts(bytes: Range<u64>, block_bytes: u64) -> impl Iterator<Item = Part> {
     let blocks = bytes.start / block_bytes..bytes.end.div_ceil(block_bytes);
     let within = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -98,7 +98,7 @@ impl Blocks {
         self.running.is_empty() && !self.closing
     }
 
-    /// The regions that have to be opened before a range is written.
+    /// The regions that must be opened before a range is written.
     pub(crate) fn must_open(&self, sums: &Sums, bytes: &Range<u64>, block_bytes: u64) -> Vec<u64> {
         let mut regions: Vec<u64> = Vec::new();
         for (block, _) in sums.covering(bytes.clone(), block_bytes) {
@@ -111,7 +111,7 @@ impl Blocks {
         regions
     }
 
-    /// The rows have no checksums of a region from here on.
+    /// From here on the rows have no checksums of a region.
     pub(crate) fn intend(&mut self, region: u64, now: Mono) {
         let first = region * REGION_BLOCK_COUNT;
         let blocks = first..first + REGION_BLOCK_COUNT;
@@ -137,7 +137,7 @@ impl Blocks {
             let covers = |sum: BlockSum| sum.covered_bytes > part.from;
             let overwrites = sums.get(part.block).is_some_and(|entry| covers(entry.sum()));
             if overwrites {
-                sums.put(part.block, Entry::default());
+                sums.put(part.block, SumEntry::default());
             }
             let pending = self.pending.get(&part.block).is_some_and(|known| covers(known.sum));
             if meets || overwrites || pending || self.is_touched(part.block) {
@@ -147,7 +147,7 @@ impl Blocks {
         self.running.push(bytes.clone());
     }
 
-    /// It ended. `pieces`: the checksums of its parts of blocks, if they are known and may be
+    /// A write ended. `pieces`: the checksums of its parts of blocks, if they are known and may be
     /// recorded with it.
     pub(crate) fn end(
         &mut self,
@@ -166,7 +166,7 @@ impl Blocks {
             let piece = piece.filter(|_| !intended && !self.is_touched(part.block));
             match piece.and_then(|crc32c| self.joined(sums, part, crc32c)) {
                 Some((sum, verified)) => {
-                    let pending = Pending { sum, verified, change_no };
+                    let pending = PendingSum { sum, verified, change_no };
                     self.pending.insert(part.block, pending);
                 }
                 None => self.touch(part.block, now),
@@ -174,8 +174,8 @@ impl Blocks {
         }
     }
 
-    /// The checksum of a block up to the end of a part that was written behind what it covers, and
-    /// whether all of that was written or compared in this boot.
+    /// The checksum of a block extended by a part that was appended to the covered bytes, and
+    /// whether all covered bytes were written or verified in this boot.
     fn joined(&self, sums: &Sums, part: Part, crc32c: u32) -> Option<(BlockSum, bool)> {
         let pending = self.pending.get(&part.block).map(|pending| (pending.sum, pending.verified));
         let recorded = || sums.get(part.block).map(|entry| (entry.sum(), entry.is_verified()));
@@ -191,7 +191,7 @@ impl Blocks {
         Some((BlockSum { crc32c, covered_bytes: part.until }, verified))
     }
 
-    /// What is behind a place is cut off, or a range is made zeros: what covers any of it is gone.
+    /// A range is cut off or zeroed: removes the checksums that cover any of it.
     pub(crate) fn cut(
         &mut self,
         sums: &mut Sums,
@@ -201,7 +201,7 @@ impl Blocks {
         let covering: Vec<u64> =
             sums.covering(bytes.clone(), block_bytes).map(|(block, _)| block).collect();
         for block in &covering {
-            sums.put(*block, Entry::default());
+            sums.put(*block, SumEntry::default());
         }
         let blocks = bytes.start / block_bytes..bytes.end.div_ceil(block_bytes);
         let pending = self.pending.range(blocks.clone()).filter(|(block, pending)| {
@@ -211,7 +211,7 @@ impl Blocks {
         changed.extend(covering);
         for block in changed {
             self.pending.remove(&block);
-            // Behind the new end nothing is left to be summed.
+            // Behind the new end there is nothing to sum.
             if bytes.end < u64::MAX || block * block_bytes < bytes.start {
                 self.touch(block, now);
             }
@@ -221,7 +221,7 @@ impl Blocks {
         }
     }
 
-    /// The record of a write leaves: the checksums that are recorded with it.
+    /// Takes the checksums to be recorded with a write.
     pub(crate) fn bind(
         &mut self,
         sums: &mut Sums,
@@ -231,13 +231,13 @@ impl Blocks {
         let mut first_block = None;
         let mut run = disk::BlockSums::default();
         for part in parts(bytes, block_bytes) {
-            let mine = |pending: &&Pending| pending.change_no == change_no;
+            let mine = |pending: &&PendingSum| pending.change_no == change_no;
             let pending = self.pending.get(&part.block).filter(mine).copied();
-            let Some(Pending { sum, verified, .. }) = pending else { continue };
+            let Some(PendingSum { sum, verified, .. }) = pending else { continue };
             self.pending.remove(&part.block);
             let first = *first_block.get_or_insert(part.block);
             run.put(usize::try_from(part.block - first).unwrap_or(usize::MAX), sum);
-            sums.put(part.block, Entry::new(sum, verified));
+            sums.put(part.block, SumEntry::new(sum, verified));
         }
         first_block.map(|first_block| (first_block, run))
     }
@@ -251,7 +251,7 @@ impl Blocks {
         })
     }
 
-    /// Whether a block has been written to and waits for its checksum.
+    /// Whether a block was written and waits for its checksum.
     pub(crate) fn is_moving(&self, block: u64) -> bool {
         self.pending.contains_key(&block) || self.is_touched(block)
     }
@@ -275,7 +275,7 @@ impl Blocks {
     }
 }
 
-/// Where a block's mark is in its region.
+/// The position of a block's bit in its region.
 fn place(block: u64) -> (usize, u64) {
     let index = block % REGION_BLOCK_COUNT;
     (usize::try_from(index / 64).unwrap_or(0), index % 64)

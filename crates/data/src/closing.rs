@@ -1,59 +1,61 @@
-//! Blocks that were touched get their checksums again when their object is quiet: they are summed as
-//! they are on the disk, and recorded. What is written meanwhile makes that void.
+//! Restores the checksums of touched blocks when their object is quiet: they are computed from the
+//! disk and recorded. A write in the meantime invalidates the result.
 
 use crate::integrity::{ask_sums, damage_of};
 use crate::object::Object;
-use crate::sums::Entry;
-use crate::work::Job;
-use crate::{Closes, Damage, Outcome, Shards};
+use crate::sums::SumEntry;
+use crate::work::InFlight;
+use crate::{Damage, Outcome, Shards, SumRecording};
 use alloc::vec::Vec;
 use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
 use interface::{Errno, Turn};
 use wire::{InodeNo, Transno};
 
-/// Regions that are closed at a time.
+/// Most regions closed at a time.
 const CLOSING_COUNT_MAX: usize = 4;
 
-/// A region whose touched blocks are summed.
+/// A region whose touched blocks are being summed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Closing {
     pub(crate) inode: InodeNo,
     region: u64,
     stamp: u64,
-    /// Each with its bytes.
+    /// The blocks with their lengths.
     blocks: Vec<(u64, u32)>,
-    /// Of them, those whose first bytes still have a checksum that they were not compared with.
+    /// Blocks among them with an unverified checksum of their first bytes.
     checks: Vec<(u64, BlockSum)>,
 }
 
 impl Shards {
-    /// Sums the touched blocks of objects that are quiet, so that they get their checksums.
-    pub(crate) fn close_quiet(&mut self, turn: &mut Turn<'_>, closes: Closes) {
+    /// Begins summing the touched blocks of quiet objects, to restore their checksums.
+    pub(crate) fn close_quiet(&mut self, turn: &mut Turn<'_>, sum_recording: SumRecording) {
         let now = turn.now.mono;
-        if self.unbound.is_empty() || self.fenced || closes == Closes::GiveUp {
-            self.unbound.clear();
+        if self.awaiting_sums.is_empty() || self.fenced || sum_recording == SumRecording::GiveUp {
+            self.awaiting_sums.clear();
             self.close_at = None;
             return;
         }
-        let hurried = closes == Closes::All;
+        let hurried = sum_recording == SumRecording::All;
         let due = *self.close_at.get_or_insert(now.after_ms(self.shape.quiet_ms));
         if !hurried && due > now {
             return;
         }
         self.close_at = Some(now.after_ms(self.shape.quiet_ms));
-        let mut left_count = if closes == Closes::Later { 0 } else { CLOSING_COUNT_MAX };
-        for inode in self.unbound.clone() {
+        let mut left_count =
+            if sum_recording == SumRecording::Later { 0 } else { CLOSING_COUNT_MAX };
+        for inode in self.awaiting_sums.clone() {
             let durable = self.durable(self.shard(inode));
             let Some(object) = self.objects.get_mut(&inode) else {
-                self.unbound.remove(&inode);
+                self.awaiting_sums.remove(&inode);
                 continue;
             };
-            // What is not known of it is looked at before it is used again, and it comes back then.
+            // An object of unknown state is examined before it is used again, and returns here
+            // then.
             let is_known = object.stat.is_some() && !object.doubtful && !object.lost;
-            // At the end no sync comes any more.
+            // No more syncs follow at the end.
             let is_given_up = hurried && object.blocks.unsynced;
             if object.blocks.open.is_empty() || !is_known || is_given_up {
-                self.unbound.remove(&inode);
+                self.awaiting_sums.remove(&inode);
                 continue;
             }
             object.unstable.settle(durable);
@@ -97,7 +99,7 @@ impl Shards {
         }
         let mut ranges = closing.blocks.clone();
         ranges.extend(closing.checks.iter().map(|(block, sum)| (*block, sum.covered_bytes)));
-        let ticket = self.ticket(Job::Close(closing));
+        let ticket = self.ticket(InFlight::Close(closing));
         ask_sums(turn, (ticket, name), &ranges, block_bytes);
     }
 
@@ -116,7 +118,7 @@ impl Shards {
             return;
         }
         let intended = object.blocks.open.remove(&region).is_some_and(|region| region.intended);
-        // What cannot be read stays without a checksum.
+        // An unreadable block stays without a checksum.
         let found = found.unwrap_or_default();
         let compared = found.get(blocks.len()..).unwrap_or_default();
         let differs = |((block, expected), found): (&(u64, BlockSum), &BlockSum)| {
@@ -130,7 +132,7 @@ impl Shards {
         for ((block, block_bytes), sum) in blocks.iter().zip(&found) {
             let is_damaged = damaged.iter().any(|(other, _)| other == block);
             if sum.covered_bytes == *block_bytes && !is_damaged {
-                sums.put(*block, Entry::new(*sum, true));
+                sums.put(*block, SumEntry::new(*sum, true));
             }
         }
         let first = region * REGION_BLOCK_COUNT;
@@ -143,7 +145,7 @@ impl Shards {
         if let Some((first_block, sums)) = sums.run(span) {
             let shard = self.shard(inode);
             let change = Change::Contents(ContentsChange::Sums { inode, first_block, sums });
-            self.outcomes.push_back(Outcome::Noted { shard, transno: Transno(0), change });
+            self.outcomes.push_back(Outcome::Record { shard, transno: Transno(0), change });
         }
     }
 }
@@ -153,6 +155,6 @@ fn may_close(object: &Object) -> bool {
     let quiet = object.queue.is_empty() && object.running_count == 0 && !object.exclusive;
     let synced = object.written.is_empty() && !object.blocks.unsynced;
     let durable = synced && !object.sync_running && object.fence_count == 0;
-    let known = object.stat.is_some() && !object.asking && !object.doubtful && !object.lost;
+    let known = object.stat.is_some() && !object.stat_running && !object.doubtful && !object.lost;
     quiet && durable && known && object.unstable.is_empty() && object.blocks.is_quiet()
 }

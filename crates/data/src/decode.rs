@@ -1,133 +1,134 @@
-//! Requests about contents: decoded and checked, one function for each operation.
+//! Decodes and checks requests, one function for each operation.
 
-use crate::Ask;
+use crate::DataRequest;
 use crate::allocate::{Allocating, Seeking};
 use crate::list::{ReadingList, WritingList};
-use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes};
+use crate::request::{Glimpsing, QueuedOp, SIZE_BYTES_MAX, bulk_bytes};
 use wire::{
-    Allocation, BULK_BYTES_MAX, ClearPrivileges, Executor, Flaw, InodeNo, Map, Op, ProtocolError,
-    Status, Wire,
+    Allocation, BULK_BYTES_MAX, ClearPrivileges, DecodeError, Executor, InodeNo, Map, Op,
+    ProtocolError, Status, Wire,
 };
 
-/// A request that was decoded.
+/// A decoded request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Decoded {
     pub(crate) inode: InodeNo,
-    pub(crate) pending: Pending,
+    pub(crate) pending: QueuedOp,
     /// The privileged bits that it clears.
-    pub(crate) takes: ClearPrivileges,
+    pub(crate) clears: ClearPrivileges,
 }
 
 impl Decoded {
-    const fn new(inode: InodeNo, pending: Pending) -> Self {
-        Self { inode, pending, takes: ClearPrivileges::Nothing }
+    const fn new(inode: InodeNo, pending: QueuedOp) -> Self {
+        Self { inode, pending, clears: ClearPrivileges::Nothing }
     }
 }
 
 /// Decodes a request. Its buffer is still the caller's if this fails.
-pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
+pub(crate) fn decode(request: &DataRequest<'_>, map: &Map) -> Result<Decoded, DecodeError> {
     macro_rules! dispatch {
         ($($op:ident $module:ident;)*) => {
-            match ask.op {
-                $(Op::$op => $module(ask)?,)*
+            match request.op {
+                $(Op::$op => $module(request)?,)*
                 other => {
                     assert!(other.row().executor != Executor::Data, "the table has all of them");
-                    return Err(Flaw::ProtocolError(ProtocolError::Route));
+                    return Err(DecodeError::ProtocolError(ProtocolError::Route));
                 }
             }
         };
     }
     let decoded = wire::data_operations!(dispatch);
-    // The object must be one of the shard that was asked, and its inode one that can exist.
+    // The object must be of the requested shard, and its inode number possible.
     let inode = decoded.inode;
-    if map.data_shard(inode, 0) != ask.shard || inode.count() == 0 {
-        return Err(Flaw::ProtocolError(ProtocolError::Route));
+    if map.data_shard(inode, 0) != request.shard || inode.count() == 0 {
+        return Err(DecodeError::ProtocolError(ProtocolError::Route));
     }
     Ok(decoded)
 }
 
-fn read(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
+fn read(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
     let wire::Read { inode, file_offset, read_bytes, accesses, .. } =
-        wire::Read::decode_all(ask.body)?;
+        wire::Read::decode_all(request.body)?;
     if file_offset > SIZE_BYTES_MAX {
-        return Err(Flaw::Status(Status::Invalid));
+        return Err(DecodeError::Status(Status::Invalid));
     }
     if read_bytes > BULK_BYTES_MAX {
-        return Err(Flaw::ProtocolError(ProtocolError::TooLong));
+        return Err(DecodeError::ProtocolError(ProtocolError::TooLong));
     }
-    let Ask { token, client, .. } = *ask;
+    let DataRequest { token, client, .. } = *request;
     let (object_offset, compared) = (file_offset, false);
-    let pending = Pending::Read { token, object_offset, read_bytes, client, accesses, compared };
+    let pending = QueuedOp::Read { token, object_offset, read_bytes, client, accesses, compared };
     Ok(Decoded::new(inode, pending))
 }
 
-fn read_list(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
-    let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(ask.body)?;
-    let Ask { token, client, .. } = *ask;
+fn read_list(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+    let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(request.body)?;
+    let DataRequest { token, client, .. } = *request;
     let reading = ReadingList { token, client, pieces, accesses, compared: false };
-    Ok(Decoded::new(inode, Pending::ReadList(reading)))
+    Ok(Decoded::new(inode, QueuedOp::ReadList(reading)))
 }
 
-fn glimpse(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
-    let wire::Glimpse { inode } = wire::Glimpse::decode_all(ask.body)?;
-    let Ask { token, client, .. } = *ask;
-    Ok(Decoded::new(inode, Pending::Glimpse(Glimpsing { token, durable: false, client })))
+fn glimpse(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+    let wire::Glimpse { inode } = wire::Glimpse::decode_all(request.body)?;
+    let DataRequest { token, client, .. } = *request;
+    Ok(Decoded::new(inode, QueuedOp::Glimpse(Glimpsing { token, durable: false, client })))
 }
 
-fn seek(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
-    let wire::Seek { inode, file_offset, hole } = wire::Seek::decode_all(ask.body)?;
-    let Ask { token, client, .. } = *ask;
+fn seek(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+    let wire::Seek { inode, file_offset, hole } = wire::Seek::decode_all(request.body)?;
+    let DataRequest { token, client, .. } = *request;
     let seeking = Seeking { token, client, object_offset: file_offset, hole };
-    Ok(Decoded::new(inode, Pending::Seek(seeking)))
+    Ok(Decoded::new(inode, QueuedOp::Seek(seeking)))
 }
 
-fn write(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
-    let wire::Write { inode, file_offset, append, takes, .. } = wire::Write::decode_all(ask.body)?;
-    let Ask { token, client, bulk, .. } = *ask;
+fn write(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+    let wire::Write { inode, file_offset, append, clears, .. } =
+        wire::Write::decode_all(request.body)?;
+    let DataRequest { token, client, bulk, .. } = *request;
     if append {
-        return Ok(Decoded { inode, pending: Pending::Append { token, bulk, client }, takes });
+        return Ok(Decoded { inode, pending: QueuedOp::Append { token, bulk, client }, clears });
     }
     let end = file_offset.checked_add(u64::from(bulk_bytes(bulk)));
     if end.is_none_or(|end| end > SIZE_BYTES_MAX) {
-        return Err(Flaw::Status(Status::TooLarge));
+        return Err(DecodeError::Status(Status::TooLarge));
     }
-    let pending = Pending::Write { token, object_offset: file_offset, bulk, client };
-    Ok(Decoded { inode, pending, takes })
+    let pending = QueuedOp::Write { token, object_offset: file_offset, bulk, client };
+    Ok(Decoded { inode, pending, clears })
 }
 
-fn write_list(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
-    let wire::WriteList { inode, pieces, takes } = wire::WriteList::decode_all(ask.body)?;
-    if pieces.total_bytes() != bulk_bytes(ask.bulk) {
-        return Err(Flaw::ProtocolError(ProtocolError::Malformed));
+fn write_list(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+    let wire::WriteList { inode, pieces, clears } = wire::WriteList::decode_all(request.body)?;
+    if pieces.total_bytes() != bulk_bytes(request.bulk) {
+        return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
     }
     if pieces.overlap() {
-        return Err(Flaw::Status(Status::Invalid));
+        return Err(DecodeError::Status(Status::Invalid));
     }
-    let Ask { token, client, bulk, .. } = *ask;
-    let pending = Pending::WriteList(WritingList { token, client, pieces, bulk });
-    Ok(Decoded { inode, pending, takes })
+    let DataRequest { token, client, bulk, .. } = *request;
+    let pending = QueuedOp::WriteList(WritingList { token, client, pieces, bulk });
+    Ok(Decoded { inode, pending, clears })
 }
 
-fn truncate(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
-    let wire::Truncate { inode, size_bytes, .. } = wire::Truncate::decode_all(ask.body)?;
+fn truncate(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+    let wire::Truncate { inode, size_bytes, .. } = wire::Truncate::decode_all(request.body)?;
     if size_bytes > SIZE_BYTES_MAX {
-        return Err(Flaw::Status(Status::TooLarge));
+        return Err(DecodeError::Status(Status::TooLarge));
     }
-    let Ask { token, client, .. } = *ask;
-    Ok(Decoded::new(inode, Pending::Truncate { token, size_bytes, client }))
+    let DataRequest { token, client, .. } = *request;
+    Ok(Decoded::new(inode, QueuedOp::Truncate { token, size_bytes, client }))
 }
 
-fn allocate(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
-    let wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes } =
-        wire::Allocate::decode_all(ask.body)?;
+fn allocate(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+    let wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears } =
+        wire::Allocate::decode_all(request.body)?;
     let end = file_offset.checked_add(range_bytes).filter(|end| *end <= SIZE_BYTES_MAX);
     if end.is_none() {
-        return Err(Flaw::Status(Status::TooLarge));
+        return Err(DecodeError::Status(Status::TooLarge));
     }
     if range_bytes == 0 || (allocation == Allocation::Punch && !keep_size) {
-        return Err(Flaw::Status(Status::Invalid));
+        return Err(DecodeError::Status(Status::Invalid));
     }
-    let Ask { token, client, .. } = *ask;
+    let DataRequest { token, client, .. } = *request;
     let allocating = Allocating {
         token,
         client,
@@ -136,5 +137,5 @@ fn allocate(ask: &Ask<'_>) -> Result<Decoded, Flaw> {
         allocation,
         keep_size,
     };
-    Ok(Decoded { inode, pending: Pending::Allocate(allocating), takes })
+    Ok(Decoded { inode, pending: QueuedOp::Allocate(allocating), clears })
 }

@@ -1,8 +1,8 @@
-//! Glimpses: what is known of an object's contents, and until when it may be lost.
+//! Glimpses: an object's size, space and times, and whether they may be lost.
 
 use crate::request::Glimpsing;
-use crate::unstable::Touch;
-use crate::work::{Job, NOTHING};
+use crate::unstable::ByteAccess;
+use crate::work::{InFlight, NOTHING};
 use crate::{Answer, Outcome, Shards};
 use interface::{Errno, ObjectAction, ObjectStat, Turn};
 use wire::{Contents, InodeNo};
@@ -22,7 +22,7 @@ impl Shards {
         }
         object.running_count += 1;
         let (change_no, object) = (object.change_no, object.name);
-        let ticket = self.ticket(Job::Glimpse { inode, glimpsing, change_no });
+        let ticket = self.ticket(InFlight::Glimpse { inode, glimpsing, change_no });
         turn.act(ObjectAction::Stat { ticket, object });
     }
 
@@ -49,8 +49,8 @@ impl Shards {
         self.tell_contents(inode, glimpsing, contents);
     }
 
-    /// The contents as they are now. Who must not hear of what may be lost waits until the last
-    /// change in them is durable; what comes later is not in them, so it keeps nobody waiting.
+    /// Replies with the current contents. A glimpse for durable contents waits until the last
+    /// change in them is durable; later changes do not delay it.
     fn tell_contents(
         &mut self,
         inode: InodeNo,
@@ -63,7 +63,8 @@ impl Shards {
         object.unstable.settle(durable_last);
         if !durable {
             let (from, until, extends, at_end) = (0, u64::MAX, false, true);
-            let shown = object.unstable.depends(&Touch { client, from, until, extends, at_end });
+            let shown =
+                object.unstable.depends(&ByteAccess { client, from, until, extends, at_end });
             let (result, shown) = (Ok(Answer::Glimpsed(contents)), shown.foreign);
             return self.outcomes.push_back(Outcome::Answered { token, result, shown });
         }

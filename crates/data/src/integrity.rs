@@ -1,14 +1,14 @@
-//! Checksums of blocks at rest: opened before they are overwritten, and compared. `reading` says when a
-//! read needs that, `closing` records them again when the object is quiet.
+//! Checksums of blocks at rest: removed before an overwrite, and verified. `reading` decides when a
+//! read needs that, `closing` restores them when the object is quiet.
 
 use crate::Shards;
 use crate::closing::Closing;
 use crate::list::places_of;
 use crate::object::Object;
-use crate::request::{Pending, bulk_bytes};
-use crate::sums::Entry;
-use crate::work::Job;
-use crate::{Damage, Lost, Outcome};
+use crate::request::{QueuedOp, bulk_bytes};
+use crate::sums::SumEntry;
+use crate::work::InFlight;
+use crate::{Damage, LostWrite, Outcome};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -18,17 +18,17 @@ use interface::{
 };
 use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire, Writer};
 
-/// A damaged block is reported once in this time.
+/// Shortest time between two reports of a damaged block.
 const REPORT_MS: u64 = 60_000;
-/// Damaged blocks whose reports are remembered.
+/// Most damaged blocks whose reports are remembered.
 const REPORT_COUNT_MAX: usize = 1_024;
 
-/// Blocks that a read, or a change of a part of them, waits for, with what they must have.
+/// Blocks being verified for a read or a partial overwrite, with the expected checksums.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verifying {
     pub(crate) inode: InodeNo,
-    /// The read; a change waits at the front of its object.
-    pub(crate) read: Option<Pending>,
+    /// The read; a change waits at the front of its object's queue.
+    pub(crate) read: Option<QueuedOp>,
     pub(crate) blocks: Vec<(u64, BlockSum)>,
 }
 
@@ -37,8 +37,8 @@ impl Shards {
         u64::from(self.shape.block_bytes)
     }
 
-    /// Lets the checksums be taken away that the first of those that wait is about to break. Until
-    /// that is durable no change begins.
+    /// Removes the checksums that the first queued operation is about to invalidate. No change
+    /// begins before that is durable.
     pub(crate) fn open_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if self.must_verify_front(turn, inode) {
             return;
@@ -49,35 +49,35 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode).filter(|object| may_open(object)) else {
             return;
         };
-        let mut gone: Vec<Range<u64>> = Vec::new();
+        let mut removed: Vec<Range<u64>> = Vec::new();
         for bytes in object.queue.front().map(|front| written_by(front, object)).unwrap_or_default()
         {
             for region in object.blocks.must_open(sums, &bytes, block_bytes) {
                 object.blocks.intend(region, turn.now.mono);
-                gone.push(region * REGION_BLOCK_COUNT..(region + 1) * REGION_BLOCK_COUNT);
+                removed.push(region * REGION_BLOCK_COUNT..(region + 1) * REGION_BLOCK_COUNT);
             }
         }
         if let Some(bytes) = object.queue.front().and_then(|front| cut_by(front, object))
             && sums.covering(bytes.clone(), block_bytes).next().is_some()
         {
             object.blocks.cut(sums, &bytes, (block_bytes, turn.now.mono));
-            gone.push(bytes.start / block_bytes..bytes.end.div_ceil(block_bytes));
+            removed.push(bytes.start / block_bytes..bytes.end.div_ceil(block_bytes));
         }
-        gone.retain(|_| intends);
-        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
-        object.fence_count += u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        removed.retain(|_| intends);
+        self.awaiting_sums.extend((!object.blocks.open.is_empty()).then_some(inode));
+        object.fence_count += u32::try_from(removed.len()).unwrap_or(u32::MAX);
         let shard = self.shard(inode);
-        for Range { start: from_block, end: until_block } in gone {
+        for Range { start: from_block, end: until_block } in removed {
             let change = ContentsChange::SumsRemoved { inode, from_block, until_block };
-            // It has no place in the shard's order: what it announces was not done.
+            // It has no position in the shard's order: the change that it announces has not begun.
             let (transno, change) = (Transno(0), Change::Contents(change));
-            self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+            self.outcomes.push_back(Outcome::Record { shard, transno, change });
         }
     }
 
-    /// Whether the first of those that wait changes a part of a block that was not compared with its
-    /// checksum: what it leaves of the block would get a checksum whatever it is. A write that was lost
-    /// and is brought back does not wait for that.
+    /// Whether the first queued operation changes a part of an unverified block: otherwise its
+    /// remaining bytes would get a checksum unverified. The replay of a lost write does not wait
+    /// for that.
     fn must_verify_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> bool {
         let block_bytes = self.block_bytes();
         if !self.shape.rules.hold(Rule::VerifyContents) {
@@ -89,7 +89,7 @@ impl Shards {
         };
         let Some(front) = object.queue.front() else { return false };
         sums.age(turn.now.mono);
-        if matches!(front, Pending::Replay { .. }) {
+        if matches!(front, QueuedOp::Replay { .. }) {
             return false;
         }
         let mut blocks: Vec<(u64, BlockSum)> = Vec::new();
@@ -107,7 +107,7 @@ impl Shards {
         if blocks.is_empty() {
             return false;
         }
-        object.asking = true;
+        object.stat_running = true;
         let name = object.name;
         self.verify(turn, name, Verifying { inode, read: None, blocks });
         true
@@ -117,11 +117,11 @@ impl Shards {
         let blocks = verifying.blocks.iter();
         let ranges: Vec<(u64, u32)> =
             blocks.map(|(block, sum)| (*block, sum.covered_bytes)).collect();
-        let ticket = self.ticket(Job::Verify(verifying));
+        let ticket = self.ticket(InFlight::Verify(verifying));
         ask_sums(turn, (ticket, object), &ranges, self.block_bytes());
     }
 
-    /// Bytes are about to be written to these places of an object.
+    /// A write to these ranges of an object begins.
     pub(crate) fn begin_places(&mut self, turn: &Turn<'_>, inode: InodeNo, places: &[(u64, u64)]) {
         let grid = (self.block_bytes(), turn.now.mono);
         let sums = self.sums.entry(inode).or_default();
@@ -130,10 +130,11 @@ impl Shards {
         for (from, until) in places {
             object.blocks.begin(sums, &(*from..*until), grid);
         }
-        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+        self.awaiting_sums.extend((!object.blocks.open.is_empty()).then_some(inode));
     }
 
-    /// They are written, or not. `pieces`: the checksums of the blocks' parts, where they are known.
+    /// A write ended, successfully or not. `pieces`: the checksums of the blocks' parts, where
+    /// known.
     pub(crate) fn end_places(
         &mut self,
         turn: &Turn<'_>,
@@ -148,19 +149,19 @@ impl Shards {
         for (from, until) in places {
             object.blocks.end(sums, &(*from..*until), pieces, (block_bytes, change_no, now));
         }
-        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+        self.awaiting_sums.extend((!object.blocks.open.is_empty()).then_some(inode));
     }
 
-    /// A range is about to be cut off or to become zeros.
+    /// A range is about to be cut off or zeroed.
     pub(crate) fn cut(&mut self, turn: &Turn<'_>, inode: InodeNo, bytes: &Range<u64>) {
         let grid = (self.block_bytes(), turn.now.mono);
         let sums = self.sums.entry(inode).or_default();
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.blocks.cut(sums, bytes, grid);
-        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+        self.awaiting_sums.extend((!object.blocks.open.is_empty()).then_some(inode));
     }
 
-    /// The checksums that are recorded with a write that is synced.
+    /// The checksums to record with a synced write.
     pub(crate) fn bind(
         &mut self,
         change: &ContentsChange,
@@ -177,9 +178,10 @@ impl Shards {
         Some(ContentsChange::Sums { inode, first_block, sums })
     }
 
-    // --- comparing -------------------------------------------------------------------------------
+    // Verification.
 
-    /// Checksums that were asked for. `from_disk`: not all of the bytes were in the page cache.
+    /// The outcome of computing checksums. `from_disk`: not all of the bytes were in the page
+    /// cache.
     pub fn on_sums(
         &mut self,
         turn: &mut Turn<'_>,
@@ -187,27 +189,29 @@ impl Shards {
         (result, from_disk): (Result<Span, Errno>, bool),
     ) {
         let found = result.map(|span| decoded(turn.arena.get(span)));
-        let job = self.jobs.remove(&ticket.0);
-        if let Some(Job::Verify(Verifying { inode, .. }) | Job::Close(Closing { inode, .. })) = job
+        let in_flight = self.in_flight.remove(&ticket.0);
+        if let Some(
+            InFlight::Verify(Verifying { inode, .. }) | InFlight::Close(Closing { inode, .. }),
+        ) = in_flight
             && from_disk
         {
             self.unverify(inode);
         }
-        match job {
-            Some(Job::Verify(verifying)) => self.on_verified(turn, verifying, found),
-            Some(Job::Close(closing)) => self.on_closed(turn, &closing, found),
+        match in_flight {
+            Some(InFlight::Verify(verifying)) => self.on_verified(turn, verifying, found),
+            Some(InFlight::Close(closing)) => self.on_closed(turn, &closing, found),
             Some(
-                Job::Read { .. }
-                | Job::ReadList { .. }
-                | Job::Stat { .. }
-                | Job::Glimpse { .. }
-                | Job::Write { .. }
-                | Job::WritePiece { .. }
-                | Job::Reshape { .. }
-                | Job::Seek { .. }
-                | Job::Trim { .. }
-                | Job::Sync { .. }
-                | Job::Remove { .. },
+                InFlight::Read { .. }
+                | InFlight::ReadList { .. }
+                | InFlight::Stat { .. }
+                | InFlight::Glimpse { .. }
+                | InFlight::Write { .. }
+                | InFlight::WritePiece { .. }
+                | InFlight::Reshape { .. }
+                | InFlight::Seek { .. }
+                | InFlight::Trim { .. }
+                | InFlight::Sync { .. }
+                | InFlight::Remove { .. },
             )
             | None => {}
         }
@@ -226,12 +230,12 @@ impl Shards {
             Ok(found) => {
                 let sums = self.sums.entry(inode).or_default();
                 for (index, (block, expected)) in blocks.iter().enumerate() {
-                    // What was overwritten meanwhile has another checksum, or none.
+                    // A block overwritten meanwhile has another checksum, or none.
                     let same = sums.get(*block).is_some_and(|entry| entry.sum() == *expected);
                     all_same &= same;
                     let found = found.get(index).copied().unwrap_or(BlockSum::NONE);
                     if same && found == *expected {
-                        sums.put(*block, Entry::new(*expected, true));
+                        sums.put(*block, SumEntry::new(*expected, true));
                     } else if same {
                         damage.push((block * block_bytes, damage_of(*expected, found)));
                     }
@@ -252,7 +256,7 @@ impl Shards {
         self.ran(turn, inode);
     }
 
-    /// The blocks that the first of those that wait changes were compared.
+    /// The blocks for the first queued change were verified.
     fn on_front_verified(
         &mut self,
         turn: &mut Turn<'_>,
@@ -260,7 +264,7 @@ impl Shards {
         result: Result<(), Status>,
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        object.asking = false;
+        object.stat_running = false;
         let front = if result.is_err() { object.queue.pop_front() } else { None };
         if let (Some(front), Err(status)) = (front, result) {
             self.fail_all(turn, inode, VecDeque::from([front]), status);
@@ -268,7 +272,7 @@ impl Shards {
         self.advance(turn, inode);
     }
 
-    /// Something recorded is not there as it was.
+    /// Reports damaged contents.
     pub(crate) fn damaged(
         &mut self,
         turn: &Turn<'_>,
@@ -289,8 +293,7 @@ impl Shards {
         self.outcomes.push_back(Outcome::Damaged { object, object_offset, damage, is_new });
     }
 
-    /// The size that an object has to have whose file was found to be shorter than what its checksums
-    /// cover.
+    /// The size of an object whose file was found shorter than its checksums cover.
     pub(crate) fn shortened(
         &mut self,
         turn: &Turn<'_>,
@@ -300,7 +303,7 @@ impl Shards {
         let found_bytes = found.map_or(0, |found| found.size_bytes);
         let block_bytes = self.block_bytes();
         let missing = self.sums.get(&inode)?.covering(found_bytes..u64::MAX, block_bytes);
-        let end = |(block, entry): (u64, Entry)| {
+        let end = |(block, entry): (u64, SumEntry)| {
             block * block_bytes + u64::from(entry.sum().covered_bytes)
         };
         let covered_bytes = missing.map(end).max()?;
@@ -314,22 +317,22 @@ impl Shards {
     }
 }
 
-/// Whether what waits at the front of an object may change it when its checksums are gone.
+/// Whether the first queued operation of an object may change it once its checksums are removed.
 fn may_open(object: &Object) -> bool {
-    let known = object.stat.is_some() && !object.doubtful && !object.asking;
+    let known = object.stat.is_some() && !object.doubtful && !object.stat_running;
     known && object.fence_count == 0 && !object.exclusive
 }
 
-/// The bytes that something will write.
-fn written_by(pending: &Pending, object: &Object) -> Vec<Range<u64>> {
+/// The ranges that an operation will write.
+fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>> {
     let range = |from: u64, bytes: u32| from..from.saturating_add(u64::from(bytes));
     let one = |from: u64, bytes: u32| core::iter::once(range(from, bytes)).collect();
     let all = |places: Vec<(u64, u64)>| places.into_iter().map(|(from, until)| from..until);
     match pending {
-        Pending::Write { object_offset, bulk, .. } => one(*object_offset, bulk_bytes(*bulk)),
-        Pending::Append { bulk, .. } => one(object.size_bytes(), bulk_bytes(*bulk)),
-        Pending::WriteList(writing) => all(places_of(&writing.pieces)).collect(),
-        Pending::Replay { lost: Lost { change, bulk, .. }, .. } => match change {
+        QueuedOp::Write { object_offset, bulk, .. } => one(*object_offset, bulk_bytes(*bulk)),
+        QueuedOp::Append { bulk, .. } => one(object.size_bytes(), bulk_bytes(*bulk)),
+        QueuedOp::WriteList(writing) => all(places_of(&writing.pieces)).collect(),
+        QueuedOp::Replay { lost: LostWrite { change, bulk, .. }, .. } => match change {
             ContentsChange::Write { object_offset, .. } => one(*object_offset, bulk.bulk_bytes),
             ContentsChange::WriteList { pieces, .. } => all(places_of(pieces)).collect(),
             ContentsChange::Truncate { .. }
@@ -338,37 +341,37 @@ fn written_by(pending: &Pending, object: &Object) -> Vec<Range<u64>> {
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. } => Vec::new(),
         },
-        Pending::Read { .. }
-        | Pending::ReadList(_)
-        | Pending::Glimpse(_)
-        | Pending::Seek(_)
-        | Pending::Truncate { .. }
-        | Pending::Allocate(_)
-        | Pending::Remove => Vec::new(),
+        QueuedOp::Read { .. }
+        | QueuedOp::ReadList(_)
+        | QueuedOp::Glimpse(_)
+        | QueuedOp::Seek(_)
+        | QueuedOp::Truncate { .. }
+        | QueuedOp::Allocate(_)
+        | QueuedOp::Remove => Vec::new(),
     }
 }
 
-/// The bytes that something will cut off or make zeros.
-pub(crate) fn cut_by(pending: &Pending, object: &Object) -> Option<Range<u64>> {
+/// The range that an operation will cut off or zero.
+pub(crate) fn cut_by(pending: &QueuedOp, object: &Object) -> Option<Range<u64>> {
     match pending {
-        Pending::Truncate { size_bytes, .. } => {
+        QueuedOp::Truncate { size_bytes, .. } => {
             (*size_bytes < object.size_bytes()).then_some(*size_bytes..u64::MAX)
         }
-        Pending::Allocate(allocating) => {
+        QueuedOp::Allocate(allocating) => {
             (allocating.allocation != Allocation::Reserve).then(|| {
                 let from = allocating.object_offset;
                 from..from.saturating_add(allocating.range_bytes)
             })
         }
-        Pending::Read { .. }
-        | Pending::ReadList(_)
-        | Pending::Glimpse(_)
-        | Pending::Seek(_)
-        | Pending::Write { .. }
-        | Pending::WriteList(_)
-        | Pending::Append { .. }
-        | Pending::Replay { .. }
-        | Pending::Remove => None,
+        QueuedOp::Read { .. }
+        | QueuedOp::ReadList(_)
+        | QueuedOp::Glimpse(_)
+        | QueuedOp::Seek(_)
+        | QueuedOp::Write { .. }
+        | QueuedOp::WriteList(_)
+        | QueuedOp::Append { .. }
+        | QueuedOp::Replay { .. }
+        | QueuedOp::Remove => None,
     }
 }
 
@@ -379,7 +382,7 @@ pub(crate) fn damage_of(expected: BlockSum, found: BlockSum) -> Damage {
     Damage::Changed { expected: expected.crc32c, found: found.crc32c }
 }
 
-/// Asks for the checksums of blocks' first bytes.
+/// Requests the checksums of blocks' first bytes.
 pub(crate) fn ask_sums(
     turn: &mut Turn<'_>,
     (ticket, object): (Ticket, ObjectName),
@@ -396,7 +399,7 @@ pub(crate) fn ask_sums(
     turn.act(ObjectAction::Sums { ticket, object, ranges });
 }
 
-/// Checksums as [`interface::ObjectEvent::Sums`] has them.
+/// Decodes the checksums of [`interface::ObjectEvent::Sums`].
 pub(crate) fn decoded(bytes: &[u8]) -> Vec<BlockSum> {
     let mut from = wire::Reader::new(bytes);
     let mut sums = Vec::new();

@@ -1,15 +1,15 @@
-//! `data`: the data shards of one lane: which bytes an object has, in which order writes happen,
-//! and when they may be called durable.
+//! `data`: the data shards of one lane: the bytes of objects, the order of writes, and when they
+//! are durable.
 //!
 //! It owns the state of objects and the order of operations on each. It leaves the bytes to the
-//! world, and records, slots and replies to the lane. Invariants: an [`Outcome::Changed`] leaves
-//! only when its bytes are durable in the object, and in the order of its shard's transactions;
-//! operations on one object whose order matters (appends, truncations, replays, removal) never
-//! overlap; every buffer is released exactly once.
+//! runtime, and records, slots and replies to the lane. Invariants: an [`Outcome::Changed`] is
+//! emitted only when its bytes are durable in the object, and in the order of its shard's
+//! transactions; operations on one object whose order matters (appends, truncations, replays,
+//! removal) never overlap; every buffer is released exactly once.
 //!
 //! ```text
 //! ask ─▶ queue ─▶ size known? ─▶ ObjectWrite ─▶ Written ─▶ ObjectSync ─▶ Changed ─▶ (lane: record)
-//!          ▲          │ no                          └─ soon, or when somebody wants it durable
+//!          ▲          │ no                          └─ soon, or on a durability request
 //!          └─ ObjectStat
 //! ```
 #![no_std]
@@ -39,10 +39,10 @@ mod work;
 mod written;
 
 pub use hash::{Mix, Seed};
-pub use outcome::{Answer, Ask, Damage, Lost, Outcome, Token};
+pub use outcome::{Answer, Damage, DataRequest, LostWrite, Outcome, Token};
 pub use recorded::Recorded;
-pub use shards::{Closes, Shape, Shards};
-pub use unstable::Depends;
+pub use shards::{DataConfig, Shards, SumRecording};
+pub use unstable::Dependencies;
 
 #[cfg(test)]
 mod tests;

@@ -1,33 +1,33 @@
 //! Lists: many pieces of one object, read or written by one request.
 //!
-//! A list that is written is one change: it has one number and one record, and runs alone at its
-//! object like an append, so that it is in it before or behind everything else, all of it. Its pieces
-//! are written side by side, because no two share a byte. A list that is read runs beside other
-//! reads; which bytes it gets is settled when it begins, by the size that the object has then.
+//! A list write is one change: it has one number and one record, and runs alone at its object like
+//! an append, so that it is ordered as a whole against all other changes. Its pieces are written in
+//! parallel, because they are disjoint. A list read runs beside other reads; the object's size when
+//! it begins determines its bytes.
 
 use crate::object::Effect;
-use crate::reading::Again;
+use crate::reading::CachedRead;
 use crate::request::bulk_bytes;
 use crate::shards::release;
-use crate::work::Job;
+use crate::work::InFlight;
 use crate::{Answer, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::ContentsChange;
 use interface::{Action, Bulk, Errno, NO_MAC, ObjectAction, Turn};
 use wire::{ClientUuid, InodeNo, Piece, Pieces, Status, Transno, Wire, Writer, Written};
 
-/// A list that is wanted.
+/// A list read request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ReadingList {
     pub(crate) token: Token,
     pub(crate) client: ClientUuid,
     pub(crate) pieces: Pieces,
     pub(crate) accesses: bool,
-    /// What has a checksum was just compared with it.
+    /// Blocks with checksums were just verified.
     pub(crate) compared: bool,
 }
 
-/// A list for its places.
+/// A list write request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WritingList {
     pub(crate) token: Token,
@@ -36,7 +36,7 @@ pub(crate) struct WritingList {
     pub(crate) bulk: Option<Bulk>,
 }
 
-/// A list whose pieces are being written.
+/// A list write in progress.
 #[derive(Debug)]
 pub(crate) struct Writing {
     inode: InodeNo,
@@ -45,8 +45,7 @@ pub(crate) struct Writing {
     result: Result<(), Status>,
 }
 
-/// The changed places of an object, each by its first byte and the one behind its last; in rising
-/// order, and no two share a byte.
+/// The changed ranges of an object as pairs of start and end, in rising order and disjoint.
 pub(crate) fn places_of(pieces: &Pieces) -> Vec<(u64, u64)> {
     let mut places: Vec<(u64, u64)> = Vec::with_capacity(pieces.count());
     for piece in pieces.sorted() {
@@ -64,7 +63,7 @@ impl Shards {
         turn: &mut Turn<'_>,
         inode: InodeNo,
         reading: &ReadingList,
-        again: Option<Again>,
+        cached: Option<CachedRead>,
     ) {
         let ReadingList { token, client, ref pieces, .. } = *reading;
         let durable = self.durable(self.shard(inode));
@@ -80,14 +79,14 @@ impl Shards {
         object.running_count += 1;
         let object = object.name;
         let list_bytes = within.total_bytes();
-        let only_cached = again.is_some();
-        let job = Job::ReadList { inode, token, shown, size_bytes, list_bytes, again };
-        let ticket = self.ticket(job);
+        let only_cached = cached.is_some();
+        let in_flight = InFlight::ReadList { inode, token, shown, size_bytes, list_bytes, cached };
+        let ticket = self.ticket(in_flight);
         let pieces = turn.arena.write(|out| within.joined().encode(&mut Writer::new(out)));
         turn.act(ObjectAction::ReadList { ticket, object, pieces, only_cached });
     }
 
-    /// The bytes of a list came. The object was as long as was known, so they are all there.
+    /// The outcome of a list read. The object's size was known, so all bytes must be present.
     pub(crate) fn on_list_read(
         &mut self,
         turn: &mut Turn<'_>,
@@ -147,8 +146,8 @@ impl Shards {
         self.writing.insert(list_no, Writing { inode, effect, left_count, result: Ok(()) });
         let mut start = bulk.start;
         for Piece { file_offset: object_offset, piece_bytes } in pieces.iter() {
-            let ticket = self.ticket(Job::WritePiece { list_no });
-            // Nobody has computed a checksum of a piece.
+            let ticket = self.ticket(InFlight::WritePiece { list_no });
+            // No checksum of a piece is known.
             let bulk =
                 Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: NO_MAC };
             start += piece_bytes;
@@ -158,7 +157,7 @@ impl Shards {
         turn.act(Action::Release { buf: bulk.buf });
     }
 
-    /// A piece is in its object, or not; with the last of them the list is.
+    /// The write of a piece ended; the last one ends the list.
     pub(crate) fn on_piece_written(
         &mut self,
         turn: &mut Turn<'_>,
@@ -180,7 +179,7 @@ impl Shards {
     }
 }
 
-/// The places that a list changes; of what changes one place or all of the object none.
+/// The ranges that a list changes; empty for other changes.
 pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
     match change {
         ContentsChange::WriteList { pieces, .. } => places_of(pieces),
@@ -193,7 +192,7 @@ pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
     }
 }
 
-/// The record of a list.
+/// The change of a list write.
 fn list_change(inode: InodeNo, pieces: Pieces, bulk: Bulk) -> ContentsChange {
     let Some(crc32c) = bulk.crc32c else { panic!("the bulk of a request was checked") };
     ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns: 0 }

@@ -1,18 +1,19 @@
-//! One object: what is known of it, what waits for it, what is not durable yet.
+//! One object: its known state, its queue, and its changes that are not durable yet.
 //!
 //! ```text
-//! queue ─▶ running (reads, writes: together) or exclusive (append, list, truncate, allocate, remove: alone)
+//! queue ─▶ running (reads, writes: together) or exclusive (append, list, truncate,
+//!              │                                             allocate, remove: alone)
 //!              └─ done ─▶ written ─▶ syncing ─▶ out
-//! fences: a truncation or allocation whose record is not durable; until it is, no change begins: after
-//!         a crash the log would tell another size than the object has, and a later write would come
-//!         back before what took its range away is asked for again.
-//! doubtful: something failed half-way. When what runs has ended, the object is looked at and gets the
-//!         size back that is known: what is longer is cut, what is shorter is recorded.
+//! fences: a truncation or allocation whose record is not durable; no change begins before it is:
+//!         after a crash log and object would have different sizes, and a later write would be
+//!         replayed before the client resends the change that removed its range.
+//! doubtful: a change failed half-way. When all running operations have ended, the file is examined
+//!         and set to the known size: a longer file is cut, a shorter size is recorded.
 //! ```
 
 use crate::blocks::Blocks;
-use crate::request::Pending;
-use crate::unstable::Unstable;
+use crate::request::QueuedOp;
+use crate::unstable::UnstableRanges;
 use crate::{Answer, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,23 +21,23 @@ use disk::ContentsChange;
 use interface::{Mono, ObjectStat};
 use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
 
-/// A change that is in the object but not yet durable there.
+/// A change that was applied to the object but is not durable there yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Effect {
     pub(crate) token: Token,
     pub(crate) change: ContentsChange,
     pub(crate) answer: Answer,
     pub(crate) client: ClientUuid,
-    /// Of a replay the old one; otherwise given when it is in the object.
+    /// For a replay the old one; otherwise assigned when the change is in the object.
     pub(crate) transno: Transno,
-    /// Its place in its shard's order, once it has one.
+    /// Its position in its shard's order, once assigned.
     pub(crate) place_no: u64,
-    /// The object's change number when it was in the object.
+    /// The object's change number when the change was applied.
     pub(crate) change_no: u64,
 }
 
 impl Effect {
-    /// The first byte behind what was written; 0 of what writes nothing.
+    /// The end of the written range; 0 for other changes.
     pub(crate) fn end(&self) -> u64 {
         match &self.change {
             ContentsChange::Write { object_offset, write_bytes, .. } => {
@@ -51,7 +52,7 @@ impl Effect {
         }
     }
 
-    /// The time of the change: a replay has it already, anything else gets it now.
+    /// The time of the change: a replay has it already, another change gets it now.
     pub(crate) fn time_ns(&mut self, now_ns: u64) -> u64 {
         match &mut self.change {
             ContentsChange::Write { write_time_ns, .. }
@@ -74,41 +75,43 @@ impl Effect {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) name: interface::Object,
-    /// `None`: ask the world before anything else. Of a doubtful object, what it had of what succeeded.
+    /// `None`: must be queried before anything else. For a doubtful object, the state after the
+    /// last successful change.
     pub(crate) stat: Option<ObjectStat>,
     /// When the contents were last changed, in nanoseconds since 1970; 0: never.
     pub(crate) write_time_ns: u64,
-    /// When its metadata shard was last told that it is read, likewise; 0: not since it changed.
+    /// When a read was last reported to its metadata shard, likewise; 0: not since it changed.
     pub(crate) accessed_ns: u64,
-    /// The world was asked, or the object is being cut to what was recorded.
-    pub(crate) asking: bool,
-    /// Something failed half-way: it may be longer or shorter than is known.
+    /// A stat is in flight, or the object is being cut to its recorded size.
+    pub(crate) stat_running: bool,
+    /// A change failed half-way: the file may be longer or shorter than known.
     pub(crate) doubtful: bool,
-    /// What was acknowledged of it is not in it and with its client alone: nobody may see it so.
+    /// Acknowledged changes are missing in it and exist at their client only: it must not be read
+    /// in this state.
     pub(crate) lost: bool,
-    /// Changes since the object is known; tells whether the allocated bytes are fresh.
+    /// Number of changes since the object is known; shows whether the allocated bytes are fresh.
     pub(crate) change_no: u64,
-    /// `change_no` when the allocated bytes were asked for.
+    /// `change_no` when the allocated bytes were queried.
     pub(crate) allocated_change_no: u64,
-    pub(crate) queue: VecDeque<Pending>,
+    pub(crate) queue: VecDeque<QueuedOp>,
     pub(crate) running_count: u32,
     pub(crate) exclusive: bool,
     pub(crate) fence_count: u32,
     pub(crate) written: Vec<Effect>,
     pub(crate) syncing: Vec<Effect>,
     pub(crate) sync_running: bool,
-    /// Of `written`: bytes, and when the first came.
+    /// The bytes of `written`, and when the first of them came.
     pub(crate) unsynced_bytes: u64,
     pub(crate) unsynced_since: Mono,
-    /// Somebody waits for its being durable.
+    /// A request waits for its durability.
     pub(crate) urgent: bool,
     /// Changes whose records are not durable.
-    pub(crate) unstable: Unstable,
-    /// Nothing was ever written to it: the disk has no name of it.
+    pub(crate) unstable: UnstableRanges,
+    /// Nothing was ever written to it: there is no file.
     pub(crate) absent: bool,
-    /// Used since the cache last looked.
+    /// Used since the last eviction scan.
     pub(crate) used: bool,
-    /// Of its checksums what is in motion.
+    /// The blocks whose checksums are changing.
     pub(crate) blocks: Blocks,
 }
 
@@ -119,7 +122,7 @@ impl Object {
             stat: None,
             write_time_ns,
             accessed_ns: 0,
-            asking: false,
+            stat_running: false,
             doubtful: false,
             lost: false,
             change_no: 0,
@@ -134,30 +137,31 @@ impl Object {
             unsynced_bytes: 0,
             unsynced_since: Mono(0),
             urgent: false,
-            unstable: Unstable::new(),
+            unstable: UnstableRanges::new(),
             absent: false,
             used: true,
             blocks: Blocks::new(),
         }
     }
 
-    /// A change or a sync failed: neither the size is known nor whether what is in the file is on the disk.
+    /// A change or a sync failed: the size is unknown, and whether the file's bytes are on the
+    /// disk.
     pub(crate) const fn doubt(&mut self) {
         self.doubtful = true;
         self.blocks.unsynced = true;
     }
 
-    /// Whether the first that waits must wait for the size, and the size has to be asked for.
-    pub(crate) fn must_ask(&self) -> bool {
-        let wanted = self.queue.front().is_some_and(|first| *first != Pending::Remove);
+    /// Whether the first queued operation needs the size, and it must be queried.
+    pub(crate) fn must_stat(&self) -> bool {
+        let wanted = self.queue.front().is_some_and(|first| *first != QueuedOp::Remove);
         let doubtful = self.doubtful && self.running_count == 0 && !self.exclusive;
-        wanted && (self.stat.is_none() || doubtful) && !self.asking
+        wanted && (self.stat.is_none() || doubtful) && !self.stat_running
     }
 
-    /// Takes the first that waits, if its time has come.
-    pub(crate) fn next(&mut self) -> Option<Pending> {
+    /// Takes the first queued operation, if it may begin.
+    pub(crate) fn next(&mut self) -> Option<QueuedOp> {
         let first = self.queue.front()?;
-        if self.exclusive || self.asking {
+        if self.exclusive || self.stat_running {
             return None;
         }
         let alone = self.running_count == 0;
@@ -165,36 +169,36 @@ impl Object {
         let known = self.stat.is_some() && !self.doubtful;
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
-            Pending::Read { .. }
-            | Pending::ReadList(_)
-            | Pending::Glimpse(_)
-            | Pending::Seek(_) => known,
-            Pending::Write { .. } => known && unfenced,
-            Pending::Append { .. }
-            | Pending::WriteList(_)
-            | Pending::Truncate { .. }
-            | Pending::Allocate(_)
-            | Pending::Replay { .. } => known && unfenced && alone,
-            Pending::Remove => unfenced && alone && settled,
+            QueuedOp::Read { .. }
+            | QueuedOp::ReadList(_)
+            | QueuedOp::Glimpse(_)
+            | QueuedOp::Seek(_) => known,
+            QueuedOp::Write { .. } => known && unfenced,
+            QueuedOp::Append { .. }
+            | QueuedOp::WriteList(_)
+            | QueuedOp::Truncate { .. }
+            | QueuedOp::Allocate(_)
+            | QueuedOp::Replay { .. } => known && unfenced && alone,
+            QueuedOp::Remove => unfenced && alone && settled,
         };
         if !may_begin {
             return None;
         }
-        let is_removal = *first == Pending::Remove;
+        let is_removal = *first == QueuedOp::Remove;
         self.absent &= is_removal || !first.is_change();
         self.queue.pop_front()
     }
 
-    /// Whether nothing would be lost by forgetting it.
+    /// Whether the object can be dropped from memory without loss.
     pub(crate) fn is_idle(&self) -> bool {
         let quiet = self.queue.is_empty() && self.running_count == 0 && !self.exclusive;
         let durable = self.written.is_empty() && !self.sync_running && self.fence_count == 0;
         let stable = self.unstable.is_empty();
         let stable = stable && self.blocks.is_idle();
-        quiet && durable && stable && !self.asking && !self.doubtful && !self.lost
+        quiet && durable && stable && !self.stat_running && !self.doubtful && !self.lost
     }
 
-    /// What is told of it, if these are size and space.
+    /// Its contents, with this size and space.
     pub(crate) fn contents(&self, stat: ObjectStat) -> Contents {
         let ObjectStat { size_bytes, allocated_bytes } = stat;
         let written = (self.write_time_ns > 0).then_some(self.write_time_ns);
@@ -205,13 +209,13 @@ impl Object {
         self.stat.map_or(0, |stat| stat.size_bytes)
     }
 
-    /// The time of a change that is made now. Every change has a later time than the one before, so
-    /// that of two who looked it can be told who saw more.
+    /// The time of a change made now. Every change has a later time than the one before, so that
+    /// times order the states that clients have seen.
     pub(crate) fn next_time_ns(&self, now_ns: u64) -> u64 {
         now_ns.max(self.write_time_ns.saturating_add(1))
     }
 
-    /// Whether a read now must be told: the first one after a change, and one a day.
+    /// Whether a read now must be reported: the first one after a change, and one a day.
     pub(crate) fn tells_access(&mut self, now_ns: u64) -> bool {
         const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
         let old = now_ns.saturating_sub(self.accessed_ns) >= DAY_NS;
@@ -222,8 +226,7 @@ impl Object {
         tells
     }
 
-    /// What was just done to it is there to be seen: now, or what was lost and came back, as late as
-    /// it was then.
+    /// Applies a change to the known state: a new one now, a replayed one with its old time.
     pub(crate) fn changed(&mut self, size_bytes: impl FnOnce(u64) -> u64, time_ns: u64) {
         self.change_no += 1;
         self.write_time_ns = self.write_time_ns.max(time_ns);
@@ -232,7 +235,7 @@ impl Object {
         }
     }
 
-    /// A file was made whose number nobody ever had: there is nothing of it to be found.
+    /// A file was created with a new inode number: it has no object.
     pub(crate) fn made(&mut self) {
         if self.stat.is_none() && self.is_idle() {
             self.stat = Some(ObjectStat { size_bytes: 0, allocated_bytes: 0 });
@@ -240,9 +243,9 @@ impl Object {
         }
     }
 
-    /// Takes all that waits and would change it.
-    pub(crate) fn take_changes(&mut self) -> VecDeque<Pending> {
-        let (changes, rest) = self.queue.drain(..).partition(Pending::is_change);
+    /// Takes all queued changes.
+    pub(crate) fn take_changes(&mut self) -> VecDeque<QueuedOp> {
+        let (changes, rest) = self.queue.drain(..).partition(QueuedOp::is_change);
         self.queue = rest;
         changes
     }

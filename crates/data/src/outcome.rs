@@ -1,67 +1,65 @@
-//! What the lane asks of the data shards and what comes back.
+//! Requests of the lane to the data shards, and their outcomes.
 
-use crate::Depends;
+use crate::Dependencies;
 use disk::{Change, ContentsChange};
 use interface::{BufId, Bulk, Object};
 use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
 
-/// The lane's number on a request, given back with its outcome.
+/// The lane's number of a request, returned with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// Given back.
+pub struct DataRequest<'a> {
+    /// Returned with the outcome.
     pub token: Token,
-    /// What is asked for: one of the ops routed to data shards.
+    /// The operation: one of the ops routed to data shards.
     pub op: Op,
-    /// Where.
+    /// The place.
     pub shard: ShardId,
-    /// The request's body as it came.
+    /// The request's encoded body.
     pub body: &'a [u8],
     /// Its bulk, owned by the data shards from here on.
     pub bulk: Option<Bulk>,
-    /// Who asks.
+    /// The client.
     pub client: ClientUuid,
 }
 
-/// A write that was lost and is brought back.
+/// A lost write that is replayed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lost {
-    /// Given back.
+pub struct LostWrite {
+    /// Returned with the outcome.
     pub token: Token,
     /// Its old number.
     pub transno: Transno,
-    /// What it was, with the time that it got then: [`ContentsChange::Write`] or
-    /// [`ContentsChange::WriteList`].
+    /// The change with its old time: [`ContentsChange::Write`] or [`ContentsChange::WriteList`].
     pub change: ContentsChange,
     /// The bytes, owned by the data shards from here on.
     pub bulk: Bulk,
-    /// Whose.
+    /// The client.
     pub client: ClientUuid,
 }
 
-/// A successful answer.
+/// A successful result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Nothing more to say.
+    /// No data.
     Empty,
     /// Bytes read; the lane owns the buffer from here on.
     Bytes(Option<Bulk>),
-    /// Bytes of a list, as far as an object of that size has them; the lane owns the buffer from
-    /// here on.
+    /// Bytes of a list read, cut at the object's size; the lane owns the buffer from here on.
     List {
         /// The bytes.
         bulk: Option<Bulk>,
         /// The object's size.
         size_bytes: u64,
     },
-    /// Where a write went.
+    /// The range of a write.
     Written(Written),
-    /// What is known of the contents.
+    /// The contents' size, space and time.
     Glimpsed(Contents),
-    /// Where what was looked for is.
+    /// The offset found by a seek.
     Sought(u64),
 }
 
@@ -80,7 +78,7 @@ impl Answer {
         }
     }
 
-    /// The bytes in it.
+    /// Its bulk.
     #[must_use]
     pub const fn bulk(&self) -> Option<Bulk> {
         match self {
@@ -89,7 +87,7 @@ impl Answer {
         }
     }
 
-    /// The buffer in it, which somebody has to release.
+    /// Its buffer, which the lane must release.
     #[must_use]
     pub fn buf(&self) -> Option<BufId> {
         self.bulk().map(|bulk| bulk.buf)
@@ -99,115 +97,117 @@ impl Answer {
 /// What is wrong with an object's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// The file, or a block of it, is not there.
+    /// The file, or a block of it, is missing.
     Missing,
     /// The file ends before its recorded end.
     Short {
-        /// The bytes that it has.
+        /// Its size.
         found_bytes: u64,
     },
-    /// A block has other bytes than were recorded.
+    /// A block's bytes do not match the recorded checksum.
     Changed {
-        /// The CRC-32C that was recorded.
+        /// The recorded CRC-32C.
         expected: u32,
-        /// The CRC-32C of what is there.
+        /// The CRC-32C of the bytes found.
         found: u32,
     },
 }
 
-/// Something the lane has to do.
+/// A task for the lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Answer now: nothing was changed, or it failed.
+    /// Reply now: nothing was changed, or the request failed.
     Answered {
-        /// Of the request.
+        /// The request's token.
         token: Token,
-        /// How it went.
+        /// The result.
         result: Result<Answer, Status>,
-        /// For what was read: the last transaction of another client that it shows and that is not
+        /// For a read: the last transaction of another client that the data shows and that is not
         /// durable; 0 for none.
         shown: Transno,
     },
-    /// A file is read: its metadata shard has to know before the answer.
+    /// A file is read: notify its metadata shard before the reply.
     Accessed {
         /// The file.
         inode: InodeNo,
         /// When its contents last changed, in nanoseconds since 1970; 0: never.
         write_time_ns: u64,
     },
-    /// Answer when everything up to a transaction is durable; somebody sees to it that it will be.
+    /// Reply when everything up to a transaction is durable; the data shards ensure that it will
+    /// be.
     Sized {
-        /// Of the request.
+        /// The request's token.
         token: Token,
-        /// Where.
+        /// The place.
         shard: ShardId,
-        /// The last transaction that the contents speak of, 0 if all are durable.
+        /// The last transaction that the contents include, 0 if all are durable.
         until: Transno,
-        /// What is known of the contents.
+        /// The contents' size, space and time.
         contents: Contents,
     },
-    /// The change is in the object, but not durable: it may be answered, with a token.
+    /// The change is in the object, but not durable: the reply may be sent with a redo token.
     Written {
-        /// Of the request.
+        /// The request's token.
         token: Token,
-        /// Where.
+        /// The place.
         shard: ShardId,
-        /// Its number.
+        /// The transaction number.
         transno: Transno,
-        /// What will be recorded.
+        /// The change that will be recorded.
         change: Change<'static>,
-        /// The answer.
+        /// The result.
         answer: Answer,
-        /// What it builds on.
-        depends: Depends,
+        /// Its dependencies.
+        depends: Dependencies,
     },
-    /// A sync failed, or a write that was lost cannot be brought back: that can never be recorded,
-    /// nor anything behind it.
+    /// A sync failed, or a lost write cannot be replayed: neither it nor anything behind it can be
+    /// recorded.
     Failed {
         /// Why.
         status: Status,
     },
-    /// The bytes of something written are durable: record the change.
+    /// The bytes of a write are durable: record the change.
     Changed {
-        /// Of the request.
+        /// The request's token.
         token: Token,
-        /// Where.
+        /// The place.
         shard: ShardId,
-        /// Its number; except for replays, they rise per shard in the order of the outcomes.
+        /// The transaction number; except for replays, numbers rise per shard in the order of the
+        /// outcomes.
         transno: Transno,
-        /// What to record.
+        /// The change to record.
         change: Change<'static>,
-        /// The answer.
+        /// The result.
         answer: Answer,
-        /// The checksums of blocks that are recorded with it.
+        /// The checksums of blocks to record with it.
         sums: Option<ContentsChange>,
     },
-    /// Contents are not as they were recorded.
+    /// Contents do not match what was recorded.
     Damaged {
         /// The object.
         object: Object,
-        /// Where.
+        /// The place.
         object_offset: u64,
         /// What is wrong.
         damage: Damage,
         /// It was not reported in the last minute.
         is_new: bool,
     },
-    /// Record this; nobody waits for an answer.
-    Noted {
-        /// Where.
+    /// Record this; there is no reply.
+    Record {
+        /// The place.
         shard: ShardId,
-        /// Its number; 0 of what has no place in the shard's order.
+        /// The transaction number; 0 for a change outside the shard's order.
         transno: Transno,
-        /// What to record.
+        /// The change to record.
         change: Change<'static>,
     },
-    /// A removal that was asked for ended; after `Ok` the object is gone, durably, and its inode may
+    /// A removal ended; after `Ok` the object is removed durably, and its inode may
     /// go when the records so far are durable: a lost write would make the object again.
     Removed {
         /// The file.
         inode: InodeNo,
-        /// How it went.
+        /// The result.
         result: Result<(), Status>,
     },
 }

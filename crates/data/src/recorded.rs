@@ -1,10 +1,10 @@
-//! What the log says of a shard's objects, gathered at a start.
+//! The recorded state of a shard's objects, gathered at a start.
 //!
-//! Bytes become durable in the object before their record does. A server that dies in between leaves
-//! an object longer than its records say, and a resent append would add its bytes a second time. So
-//! the first touch of an object after a start compares: what is longer than recorded was never
-//! acknowledged and is cut off. When contents were changed is known from the records alone: redoing
-//! and cutting change the object's own time.
+//! Bytes become durable in the object before their record. A server that dies in between leaves an
+//! object longer than recorded, and a resent append would add its bytes twice. So the first use of
+//! an object after a start compares the sizes: bytes beyond the recorded size were never
+//! acknowledged and are cut off. Times of changes come from the records only, because redoing and
+//! cutting change the file's own time.
 
 use crate::sums::Sums;
 use alloc::collections::BTreeMap;
@@ -12,7 +12,7 @@ use disk::rows::ObjectRow;
 use disk::{BlockSums, Change, Changes, ContentsChange, Fault, GROUP_BLOCK_COUNT};
 use wire::{InodeNo, ShardId, Transno};
 
-/// One data shard as its records tell it.
+/// One data shard's recorded state.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     shard: ShardId,
@@ -35,15 +35,15 @@ impl Recorded {
         }
     }
 
-    /// Takes one record in; records come in the order they were written.
+    /// Redoes one record; records come in order.
     ///
     /// # Errors
-    /// [`Fault`] when its changes are none of a data shard.
+    /// [`Fault`] when its changes are not those of a data shard.
     pub fn replay(&mut self, transno: Transno, changes: &[u8]) -> Result<(), Fault> {
         for change in Changes::new(changes) {
             match change? {
                 Change::Contents(change) => self.redo(change),
-                // The lane's.
+                // For the lane.
                 Change::Client(_) => {}
                 Change::Inode { .. }
                 | Change::Touch { .. }
@@ -78,7 +78,7 @@ impl Recorded {
         }
     }
 
-    /// Takes over what a row of the cold store says of an object.
+    /// Loads an object's row.
     pub fn load(&mut self, inode: InodeNo, row: ObjectRow) {
         if !row.first_sum.is_none() {
             self.sums.entry(inode).or_default().load_first(&row);
@@ -86,37 +86,37 @@ impl Recorded {
         self.objects.insert(inode, row);
     }
 
-    /// Takes over what a row of the cold store says of a group of an object's blocks.
+    /// Loads the checksums of a group of an object's blocks.
     pub fn load_sums(&mut self, inode: InodeNo, group: u64, sums: &BlockSums) {
         self.sums.entry(inode).or_default().load(group * GROUP_BLOCK_COUNT, sums);
     }
 
-    /// Takes over which transaction was the last.
+    /// Loads the last transaction.
     pub fn load_transno(&mut self, transno: Transno) {
         self.transno_last = self.transno_last.max(transno);
     }
 
-    /// Which shard.
+    /// The shard.
     #[must_use]
     pub const fn shard(&self) -> ShardId {
         self.shard
     }
 
-    /// Begins boot `boot_id`, higher at every start: numbers of which nothing is left in the log
-    /// were perhaps given out as well.
+    /// Begins boot `boot_id`, higher at every start: numbers without a trace in the log may have
+    /// been assigned as well.
     pub const fn start_boot(&mut self, boot_id: u64) {
         self.boot_id = boot_id;
     }
 
-    /// The first number of a new boot minus one: numbers handed out by an earlier boot but lost are
-    /// never used again (PROTOCOL.md §2).
+    /// The first number of a new boot minus one: numbers assigned by an earlier boot but lost are
+    /// never reused (PROTOCOL.md §2).
     #[must_use]
     pub const fn boot_transno(&self) -> Transno {
         let epoch = (self.transno_last.0 >> 32) + 1;
         Transno(if epoch > self.boot_id { epoch } else { self.boot_id } << 32)
     }
 
-    /// What is known of every object.
+    /// The state of every object.
     pub(crate) fn objects(self) -> impl Iterator<Item = (InodeNo, ObjectRow, Option<Sums>)> {
         let Self { objects, mut sums, .. } = self;
         objects.into_iter().map(move |(inode, row)| (inode, row, sums.remove(&inode)))

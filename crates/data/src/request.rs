@@ -1,8 +1,8 @@
-//! Requests as they wait for their turn at an object.
+//! Operations queued at an object.
 
 use crate::allocate::{Allocating, Seeking};
 use crate::list::{ReadingList, WritingList};
-use crate::{Lost, Token};
+use crate::{LostWrite, Token};
 use disk::ContentsChange;
 use interface::Bulk;
 use wire::{ClientUuid, FILE_BYTES_MAX, InodeNo};
@@ -10,10 +10,10 @@ use wire::{ClientUuid, FILE_BYTES_MAX, InodeNo};
 /// The largest size of a file.
 pub(crate) const SIZE_BYTES_MAX: u64 = FILE_BYTES_MAX;
 
-/// What waits at an object.
+/// A queued operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Pending {
-    /// Bytes wanted. `compared`: what has a checksum was just compared with it.
+pub(crate) enum QueuedOp {
+    /// A read. `compared`: its blocks were just verified.
     Read {
         token: Token,
         object_offset: u64,
@@ -22,30 +22,30 @@ pub(crate) enum Pending {
         accesses: bool,
         compared: bool,
     },
-    /// Bytes of several places wanted.
+    /// A list read.
     ReadList(ReadingList),
-    /// Size wanted.
+    /// A glimpse.
     Glimpse(Glimpsing),
-    /// Bytes for a place.
+    /// A write.
     Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
-    /// Bytes for several places.
+    /// A list write.
     WriteList(WritingList),
-    /// Bytes for the end.
+    /// An append.
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
-    /// A new size.
+    /// A truncation.
     Truncate { token: Token, size_bytes: u64, client: ClientUuid },
-    /// Another allocation of a range.
+    /// An allocation.
     Allocate(Allocating),
-    /// A place wanted.
+    /// A seek.
     Seek(Seeking),
-    /// A write that was lost, with its place among the records.
-    Replay { lost: Lost, place_no: u64 },
-    /// The file is gone.
+    /// The replay of a lost write, with its position among the records.
+    Replay { lost: LostWrite, place_no: u64 },
+    /// The removal of the object.
     Remove,
 }
 
-impl Pending {
-    /// Whether the object is another one afterwards.
+impl QueuedOp {
+    /// Whether it changes the object.
     pub(crate) const fn is_change(&self) -> bool {
         match self {
             Self::Read { .. } | Self::ReadList(_) | Self::Glimpse(_) | Self::Seek(_) => false,
@@ -60,21 +60,21 @@ impl Pending {
     }
 }
 
-/// Who wants a size.
+/// A glimpse request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Glimpsing {
     pub(crate) token: Token,
-    /// Told when all that it speaks of is durable.
+    /// Reply when all changes in the contents are durable.
     pub(crate) durable: bool,
     pub(crate) client: ClientUuid,
 }
 
-/// Number of bytes in a bulk that may be missing.
+/// Number of bytes of an optional bulk.
 pub(crate) fn bulk_bytes(bulk: Option<Bulk>) -> u32 {
     bulk.map_or(0, |bulk| bulk.bulk_bytes)
 }
 
-/// The record of a write.
+/// The change of a write.
 pub(crate) fn write_change(
     inode: InodeNo,
     object_offset: u64,

@@ -7,10 +7,10 @@ use crate::list::{ReadingList, Writing, WritingList};
 use crate::object::Object;
 use crate::order::Order;
 use crate::recorded::Recorded;
-use crate::request::{Glimpsing, Pending};
+use crate::request::{Glimpsing, QueuedOp};
 use crate::sums::Sums;
-use crate::work::Job;
-use crate::{Ask, Lost, Outcome, Token};
+use crate::work::InFlight;
+use crate::{DataRequest, LostWrite, Outcome, Token};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::Change;
@@ -18,91 +18,91 @@ use disk::rows::ObjectRow;
 use hashbrown::HashMap;
 use interface::{Action, Mono, Ticket, Turn};
 use wire::{
-    ClearPrivileges, ClientUuid, Contents, Flaw, InodeNo, LaneId, Map, PrivilegedBits,
+    ClearPrivileges, ClientUuid, Contents, DecodeError, InodeNo, LaneId, Map, PrivilegedBits,
     ProtocolError, Rules, ShardId, Status, Transno,
 };
 
-/// What the shards are told when they begin.
+/// The configuration of the shards.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Where shards and inodes live.
+pub struct DataConfig {
+    /// The placement of shards and inodes.
     pub map: Map,
-    /// Whose shards these are.
+    /// The lane of these shards.
     pub lane: LaneId,
-    /// Objects remembered at most, apart from those in use.
+    /// Most objects in memory, apart from those in use.
     pub object_count_max: usize,
-    /// Or'ed into every ticket, so that the lane knows them; its lower 48 bits are zero.
+    /// Or'ed into every ticket, so that the lane recognizes them; its lower 48 bits are zero.
     pub ticket_tag: u64,
     /// Key of the maps.
     pub seed: u64,
-    /// What was written is made durable after this many milliseconds at the latest.
+    /// Written bytes are synced after this many milliseconds at the latest.
     pub sync_ms: u64,
-    /// Or when this many bytes of an object are not.
+    /// Or when an object has this many unsynced bytes.
     pub unsynced_bytes_max: u64,
     /// Bytes of a block that has a checksum: [`disk::BLOCK_BYTES`], or fewer in tests.
     pub block_bytes: u32,
-    /// Touched blocks get their checksums when nobody has written to their object for this long.
+    /// Touched blocks get their checksums when their object had no writes for this long.
     pub quiet_ms: u64,
-    /// Rules of the protocol that a test may take away.
+    /// Rules of the protocol that a test may disable.
     pub rules: Rules,
 }
 
-/// Whether blocks get checksums that wait for them.
+/// Which touched blocks get their checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Closes {
+pub enum SumRecording {
     /// Those of objects that are quiet.
     Quiet,
-    /// Not now: the log has no room for what that takes.
+    /// None now: the log has no space for them.
     Later,
     /// All of them: the lane is about to end.
     All,
-    /// None of them any more: the lane is about to end, and the log has no room.
+    /// None any more: the lane is about to end, and the log has no space.
     GiveUp,
 }
 
-/// What is known of an object before the world is asked.
+/// The recorded state of an object, before its file is examined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Proven {
-    /// The size that the log of earlier boots says; `None`: the object was looked at in this boot,
-    /// and what it has is right.
+pub(crate) struct LoggedState {
+    /// The size in the log of earlier boots; `None`: the object was examined in this boot and its
+    /// own size is valid.
     pub(crate) size_bytes: Option<u64>,
-    /// When the contents were last changed; of an object that is remembered, that knows better.
+    /// When the contents were last changed; an object in memory has a newer time.
     pub(crate) write_time_ns: u64,
 }
 
 /// All data shards of one lane.
 #[derive(Debug)]
 pub struct Shards {
-    pub(crate) shape: Shape,
+    pub(crate) shape: DataConfig,
     pub(crate) objects: HashMap<InodeNo, Object, Seed>,
-    /// The remembered objects in the order the cache looks at them; may name some that are gone.
+    /// The objects in memory in the order of the eviction scan; may name removed ones.
     order: VecDeque<InodeNo>,
-    pub(crate) jobs: HashMap<u64, Job, Seed>,
+    pub(crate) in_flight: HashMap<u64, InFlight, Seed>,
     ticket_count: u64,
-    /// Lists whose pieces are being written, by number.
+    /// List writes in progress, by number.
     pub(crate) writing: HashMap<u64, Writing, Seed>,
     pub(crate) list_count: u64,
-    pub(crate) proven: HashMap<InodeNo, Proven, Seed>,
-    /// The checksums of objects that have any.
+    pub(crate) logged: HashMap<InodeNo, LoggedState, Seed>,
+    /// The checksums of objects.
     pub(crate) sums: HashMap<InodeNo, Sums, Seed>,
-    /// Objects with blocks that wait for their checksums, and when they are looked at.
-    pub(crate) unbound: BTreeSet<InodeNo>,
+    /// Objects with blocks that wait for their checksums, and the time of the next scan.
+    pub(crate) awaiting_sums: BTreeSet<InodeNo>,
     pub(crate) close_at: Option<Mono>,
-    /// Damaged places that were reported, and when.
+    /// Reported damage, and when.
     pub(crate) reports: BTreeMap<(InodeNo, u64), Mono>,
-    /// What files give that somebody writes who may not know it.
-    gives: HashMap<InodeNo, PrivilegedBits, Seed>,
-    /// What is recorded in which order, by shard index divided by the lane count.
+    /// The privileged bits of files open for writing.
+    privileged_bits: HashMap<InodeNo, PrivilegedBits, Seed>,
+    /// The order of records, by shard index divided by the lane count.
     orders: Vec<Order>,
-    /// The last durable transaction, in the same places.
+    /// The last durable transaction, by the same index.
     durables: Vec<Transno>,
     pub(crate) outcomes: VecDeque<Outcome>,
-    /// Objects with something written that no sync in flight is about.
+    /// Objects with written bytes that no sync in flight covers.
     pub(crate) dirty: Vec<InodeNo>,
-    /// Since when the first of them is waiting that is not being synced.
+    /// Since when the first of them waits for a sync.
     unsynced_since: Option<Mono>,
-    /// One of them may have to be synced before its time.
-    presses: bool,
+    /// One of them may need a sync before its time.
+    sync_urgent: bool,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     /// Nothing more will be recorded.
@@ -110,11 +110,11 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// The shards of a lane after a start; `recorded` are all of the lane's shards.
+    /// The shards of a lane after a start; `recorded` has all of them.
     #[must_use]
-    pub fn new(shape: Shape, recorded: Vec<Recorded>) -> Self {
+    pub fn new(shape: DataConfig, recorded: Vec<Recorded>) -> Self {
         let seed = Seed(shape.seed);
-        let mut proven = HashMap::with_hasher(seed);
+        let mut logged = HashMap::with_hasher(seed);
         let mut sums = HashMap::with_hasher(seed);
         let (mut orders, mut durables): (Vec<Order>, Vec<Transno>) = (Vec::new(), Vec::new());
         for shard in recorded {
@@ -128,7 +128,7 @@ impl Shards {
             durables[index] = shard.boot_transno();
             for (inode, row, known) in shard.objects() {
                 let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = row;
-                proven.insert(inode, Proven { size_bytes: Some(size_bytes), write_time_ns });
+                logged.insert(inode, LoggedState { size_bytes: Some(size_bytes), write_time_ns });
                 sums.extend(known.filter(|known| !known.is_empty()).map(|known| (inode, known)));
             }
         }
@@ -136,35 +136,39 @@ impl Shards {
             shape,
             objects: HashMap::with_hasher(seed),
             order: VecDeque::new(),
-            jobs: HashMap::with_hasher(seed),
+            in_flight: HashMap::with_hasher(seed),
             ticket_count: 0,
             writing: HashMap::with_hasher(seed),
             list_count: 0,
-            proven,
+            logged,
             sums,
-            unbound: BTreeSet::new(),
+            awaiting_sums: BTreeSet::new(),
             close_at: None,
             reports: BTreeMap::new(),
-            gives: HashMap::with_hasher(seed),
+            privileged_bits: HashMap::with_hasher(seed),
             orders,
             durables,
             outcomes: VecDeque::new(),
             dirty: Vec::new(),
             unsynced_since: None,
-            presses: false,
+            sync_urgent: false,
             read_bytes: 0,
             written_bytes: 0,
             fenced: false,
         }
     }
 
-    /// Takes a request. Its outcome comes through [`Shards::outcome`], perhaps at once.
+    /// Submits a request. Its outcome comes through [`Shards::outcome`], possibly at once.
     ///
     /// # Errors
-    /// [`ProtocolError`] when it is not what the op has: nothing was done, its buffer is released.
-    pub fn ask(&mut self, turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<(), ProtocolError> {
-        match decode(ask, &self.shape.map) {
-            Ok(decoded) if self.loses(decoded.inode, decoded.takes) => {
+    /// [`ProtocolError`] when it is not valid for the op: nothing was done, its buffer is released.
+    pub fn submit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &DataRequest<'_>,
+    ) -> Result<(), ProtocolError> {
+        match decode(request, &self.shape.map) {
+            Ok(decoded) if self.loses(decoded.inode, decoded.clears) => {
                 let refused = VecDeque::from([decoded.pending]);
                 self.fail_all(turn, decoded.inode, refused, Status::NeedClearPrivileges);
                 Ok(())
@@ -173,13 +177,13 @@ impl Shards {
                 self.wait(turn, decoded.inode, decoded.pending);
                 Ok(())
             }
-            Err(flaw) => {
-                release(turn, ask.bulk);
-                match flaw {
-                    Flaw::ProtocolError(protocol_error) => Err(protocol_error),
-                    Flaw::Status(status) => {
+            Err(error) => {
+                release(turn, request.bulk);
+                match error {
+                    DecodeError::ProtocolError(protocol_error) => Err(protocol_error),
+                    DecodeError::Status(status) => {
                         let result = Err(status);
-                        let (token, shown) = (ask.token, Transno(0));
+                        let (token, shown) = (request.token, Transno(0));
                         self.outcomes.push_back(Outcome::Answered { token, result, shown });
                         Ok(())
                     }
@@ -188,45 +192,45 @@ impl Shards {
         }
     }
 
-    /// A file was made whose number nobody ever had: there is no object of it.
+    /// A file was created with a new inode number: it has no object.
     pub fn made(&mut self, inode: InodeNo) {
         self.known_or_new(inode).made();
     }
 
-    /// Looks for what is kept of a file, for somebody who will make it durable elsewhere; ends in
-    /// [`Outcome::Sized`], or in [`Outcome::Answered`] if it cannot be had.
-    pub fn ask_size(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {
+    /// Queries a file's contents for a caller that makes them durable elsewhere; ends in
+    /// [`Outcome::Sized`], or in [`Outcome::Answered`] on failure.
+    pub fn query_durable_size(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {
         let glimpsing = Glimpsing { token, durable: true, client: ClientUuid::NONE };
-        self.wait(turn, inode, Pending::Glimpse(glimpsing));
+        self.wait(turn, inode, QueuedOp::Glimpse(glimpsing));
     }
 
-    /// What a file gives to whoever runs it, of one that is being written.
-    pub fn set_gives(&mut self, inode: InodeNo, gives: PrivilegedBits) {
-        if gives == PrivilegedBits::default() {
-            self.gives.remove(&inode);
+    /// Sets the privileged bits of a file open for writing.
+    pub fn set_privileged_bits(&mut self, inode: InodeNo, privileged_bits: PrivilegedBits) {
+        if privileged_bits == PrivilegedBits::default() {
+            self.privileged_bits.remove(&inode);
         } else {
-            self.gives.insert(inode, gives);
+            self.privileged_bits.insert(inode, privileged_bits);
         }
     }
 
-    /// Whether a file gives what a writer may not leave.
-    fn loses(&self, inode: InodeNo, takes: ClearPrivileges) -> bool {
-        let gives = self.gives.get(&inode).copied().unwrap_or_default();
-        gives.lost_to(takes) != ClearPrivileges::Nothing
+    /// Whether a file has privileged bits that a writer must clear.
+    fn loses(&self, inode: InodeNo, clears: ClearPrivileges) -> bool {
+        let privileged_bits = self.privileged_bits.get(&inode).copied().unwrap_or_default();
+        privileged_bits.cleared_by(clears) != ClearPrivileges::Nothing
     }
 
     /// Destroys a file's object; ends in [`Outcome::Removed`].
     pub fn remove(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        self.gives.remove(&inode);
-        self.wait(turn, inode, Pending::Remove);
+        self.privileged_bits.remove(&inode);
+        self.wait(turn, inode, QueuedOp::Remove);
         if let Some(object) = self.objects.get_mut(&inode) {
             object.urgent = true;
-            self.presses = true;
+            self.sync_urgent = true;
         }
     }
 
-    /// A change of this inode's contents that was handed out and keeps others waiting
-    /// ([`disk::ContentsChange::fences`]) has a durable record.
+    /// The record of a fencing change of this inode's contents ([`disk::ContentsChange::fences`])
+    /// is durable.
     pub fn on_logged(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             object.fence_count = object.fence_count.saturating_sub(1);
@@ -234,8 +238,7 @@ impl Shards {
         }
     }
 
-    /// Nothing more will be recorded: what waits to change something fails, and only readers are
-    /// served from here on.
+    /// Nothing more will be recorded: queued changes fail, and only reads are served from here on.
     pub fn fence(&mut self, turn: &mut Turn<'_>) {
         self.fenced = true;
         let mut inodes: Vec<InodeNo> = self.objects.keys().copied().collect();
@@ -249,13 +252,13 @@ impl Shards {
         }
     }
 
-    /// Begins the syncs of this turn: at most one per object that was written and has none in flight.
-    /// When one's time has come, all others go with it: many are durable with hardly more writes of
-    /// the file system's log than one.
-    pub fn settle(&mut self, turn: &mut Turn<'_>, closes: Closes) {
-        self.close_quiet(turn, closes);
+    /// Begins the syncs of this turn: at most one per written object without a sync in flight. When
+    /// one is due, all others are synced with it: many syncs cost hardly more writes of the file
+    /// system's log than one.
+    pub fn settle(&mut self, turn: &mut Turn<'_>, sum_recording: SumRecording) {
+        self.close_quiet(turn, sum_recording);
         let time_has_come = self.sync_at().is_some_and(|at| at <= turn.now.mono);
-        if !core::mem::take(&mut self.presses) && !time_has_come {
+        if !core::mem::take(&mut self.sync_urgent) && !time_has_come {
             return;
         }
         let mut dirty = core::mem::take(&mut self.dirty);
@@ -279,7 +282,7 @@ impl Shards {
         }
     }
 
-    /// An object was written, or has been synced and written meanwhile.
+    /// Schedules the sync of an object that was written, also during a sync.
     pub(crate) fn waits_for_sync(&mut self, inode: InodeNo) {
         let Some(object) = self.objects.get(&inode) else { return };
         if object.sync_running || object.written.is_empty() {
@@ -287,10 +290,10 @@ impl Shards {
         }
         let first = self.unsynced_since.unwrap_or(object.unsynced_since);
         self.unsynced_since = Some(first.min(object.unsynced_since));
-        self.presses |= object.urgent || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
+        self.sync_urgent |= object.urgent || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
     }
 
-    /// When something has to be made durable or to get its checksums at the latest.
+    /// The next time at which a sync or a scan for checksums is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Mono> {
         self.sync_at().into_iter().chain(self.close_at).min()
@@ -300,9 +303,9 @@ impl Shards {
         self.unsynced_since.map(|since| since.after_ms(self.shape.sync_ms))
     }
 
-    /// Somebody waits for everything that was written to a shard (`None`: to any) being durable.
-    pub fn urge(&mut self, shard: Option<ShardId>) {
-        self.presses |= !self.dirty.is_empty();
+    /// Requests durability of everything written to a shard (`None`: to any).
+    pub fn request_sync(&mut self, shard: Option<ShardId>) {
+        self.sync_urgent |= !self.dirty.is_empty();
         for index in 0..self.dirty.len() {
             let inode = self.dirty[index];
             if shard.is_none_or(|shard| shard == self.shard(inode))
@@ -313,7 +316,7 @@ impl Shards {
         }
     }
 
-    /// Records of a shard are durable up to here.
+    /// Records of a shard are durable up to this transaction.
     pub fn on_durable(&mut self, shard: ShardId, transno: Transno) {
         let index = usize::from(shard.index() / self.shape.map.lane_count);
         self.durables[index] = transno;
@@ -325,29 +328,29 @@ impl Shards {
         self.orders[usize::from(shard.index() / self.shape.map.lane_count)].transno_last
     }
 
-    /// Takes a write that was lost. It ends in [`Outcome::Written`] and [`Outcome::Changed`], or in
-    /// [`Outcome::Answered`] if it cannot be done.
-    pub fn replay(&mut self, turn: &mut Turn<'_>, lost: Lost) {
-        // Objects are written in any order, but what was replayed is recorded as it was asked for:
-        // of what is durable of a session the last stands for all before it.
+    /// Replays a lost write. Ends in [`Outcome::Written`] and [`Outcome::Changed`], or in
+    /// [`Outcome::Answered`] on failure.
+    pub fn replay(&mut self, turn: &mut Turn<'_>, lost: LostWrite) {
+        // Objects are written in any order, but replays are recorded in the order of their
+        // requests: the last durable transaction of a session stands for all before it.
         let inode = lost.change.inode();
         let shard = self.shard(inode);
         let place_no = self.order(shard).push(None);
-        self.wait(turn, inode, Pending::Replay { lost, place_no });
+        self.wait(turn, inode, QueuedOp::Replay { lost, place_no });
     }
 
-    /// The contents of a file, if they are known without asking anybody. With `exact` the allocated
-    /// bytes are those of now, else of some time ago.
+    /// The contents of a file, if known without a query. With `exact` the allocated bytes are
+    /// current, otherwise possibly older.
     #[must_use]
     pub fn known(&self, inode: InodeNo, exact: bool) -> Option<Contents> {
         let object = self.objects.get(&inode)?;
         let fresh = object.allocated_change_no == object.change_no;
-        let certain = !object.asking && !object.doubtful && !object.lost;
+        let certain = !object.stat_running && !object.doubtful && !object.lost;
         let stat = object.stat.filter(|_| certain && (fresh || !exact))?;
         Some(object.contents(stat))
     }
 
-    /// The next thing for the lane to do.
+    /// Takes the next outcome.
     pub fn outcome(&mut self) -> Option<Outcome> {
         self.outcomes.pop_front()
     }
@@ -355,11 +358,11 @@ impl Shards {
     /// Whether no action is in flight and nothing waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let idle = self.jobs.is_empty() && self.dirty.is_empty() && self.outcomes.is_empty();
-        idle && self.unbound.is_empty()
+        let idle = self.in_flight.is_empty() && self.dirty.is_empty() && self.outcomes.is_empty();
+        idle && self.awaiting_sums.is_empty()
     }
 
-    /// Whether nothing of what was written waits for being durable or being recorded.
+    /// Whether all written bytes are durable and recorded.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         let settled =
@@ -376,10 +379,10 @@ impl Shards {
             .map(ShardId::data)
     }
 
-    /// Something of the lane's own for a shard's log, in its place there.
-    pub fn note_of_lane(&mut self, shard: ShardId, change: disk::Change<'static>) {
+    /// Adds a change of the lane's own to a shard's log, in order.
+    pub fn record_for_lane(&mut self, shard: ShardId, change: disk::Change<'static>) {
         let transno = self.next_transno(shard);
-        self.order(shard).push(Some(Outcome::Noted { shard, transno, change }));
+        self.order(shard).push(Some(Outcome::Record { shard, transno, change }));
         self.record_next(shard);
     }
 
@@ -391,8 +394,9 @@ impl Shards {
         self.durables[usize::from(shard.index() / self.shape.map.lane_count)]
     }
 
-    /// A write that was lost cannot be brought back now. Its place among the records stays empty, so
-    /// nothing behind it is recorded; and until a start that can, nobody sees the object without it.
+    /// The replay of a lost write failed. Its position among the records stays empty, so nothing
+    /// behind it is recorded; and until a start at which the replay succeeds, the object cannot be
+    /// read.
     pub(crate) fn fail_replay(
         &mut self,
         turn: &mut Turn<'_>,
@@ -407,7 +411,7 @@ impl Shards {
         self.fail_waiting(turn, inode, status);
     }
 
-    /// Lets be recorded what may be.
+    /// Emits all outcomes that may be recorded.
     pub(crate) fn record_next(&mut self, shard: ShardId) {
         while let Some((mut outcome, change_no)) = self.order(shard).pop() {
             if let Outcome::Changed { change: Change::Contents(change), sums, .. } = &mut outcome {
@@ -442,10 +446,10 @@ impl Shards {
     }
 
     /// A ticket for an action.
-    pub(crate) fn ticket(&mut self, job: Job) -> Ticket {
+    pub(crate) fn ticket(&mut self, in_flight: InFlight) -> Ticket {
         self.ticket_count += 1;
         let number = self.shape.ticket_tag | self.ticket_count;
-        self.jobs.insert(number, job);
+        self.in_flight.insert(number, in_flight);
         Ticket(number)
     }
 
@@ -456,14 +460,14 @@ impl Shards {
             self.order.push_back(inode);
         }
         let object = self.objects.entry(inode).or_insert_with(|| {
-            let write_time_ns = self.proven.get(&inode).map_or(0, |proven| proven.write_time_ns);
+            let write_time_ns = self.logged.get(&inode).map_or(0, |logged| logged.write_time_ns);
             Object::new(shard_index, inode, write_time_ns)
         });
         object.used = true;
         object
     }
 
-    fn wait(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+    fn wait(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: QueuedOp) {
         let fenced = self.fenced;
         let object = self.known_or_new(inode);
         if object.lost || (fenced && pending.is_change()) {
@@ -473,12 +477,12 @@ impl Shards {
         self.advance(turn, inode);
     }
 
-    /// Forgets objects nobody used lately, so that one more fits. Objects in use may exceed the
-    /// limit; the lane's limit on requests bounds them.
+    /// Drops objects that were not used lately, so that one more fits. Objects in use may exceed
+    /// the limit; the lane's limit on requests bounds them.
     fn make_space(&mut self) {
         const LOOK_COUNT_MAX: usize = 8;
         for _ in 0..LOOK_COUNT_MAX {
-            // Names of objects that are gone stay in the order until they are met here.
+            // Removed objects stay in the order until the scan meets them.
             if self.order.len() < self.shape.object_count_max {
                 return;
             }
@@ -493,8 +497,8 @@ impl Shards {
                     self.order.push_back(inode);
                 }
                 Some(object) => {
-                    if let Some(proven) = self.proven.get_mut(&inode) {
-                        proven.write_time_ns = object.write_time_ns;
+                    if let Some(logged) = self.logged.get_mut(&inode) {
+                        logged.write_time_ns = object.write_time_ns;
                     }
                     self.objects.remove(&inode);
                 }
@@ -503,7 +507,7 @@ impl Shards {
         }
     }
 
-    /// Answers everything that waits at an object.
+    /// Fails all queued operations of an object.
     pub(crate) fn fail_waiting(&mut self, turn: &mut Turn<'_>, inode: InodeNo, status: Status) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let waiting = core::mem::take(&mut object.queue);
@@ -514,29 +518,29 @@ impl Shards {
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        all: VecDeque<Pending>,
+        all: VecDeque<QueuedOp>,
         status: Status,
     ) {
         for pending in all {
             let token = match pending {
-                Pending::Read { token, .. }
-                | Pending::ReadList(ReadingList { token, .. })
-                | Pending::Glimpse(Glimpsing { token, .. })
-                | Pending::Allocate(Allocating { token, .. })
-                | Pending::Seek(Seeking { token, .. })
-                | Pending::Truncate { token, .. } => token,
-                Pending::Write { token, bulk, .. }
-                | Pending::WriteList(WritingList { token, bulk, .. })
-                | Pending::Append { token, bulk, .. } => {
+                QueuedOp::Read { token, .. }
+                | QueuedOp::ReadList(ReadingList { token, .. })
+                | QueuedOp::Glimpse(Glimpsing { token, .. })
+                | QueuedOp::Allocate(Allocating { token, .. })
+                | QueuedOp::Seek(Seeking { token, .. })
+                | QueuedOp::Truncate { token, .. } => token,
+                QueuedOp::Write { token, bulk, .. }
+                | QueuedOp::WriteList(WritingList { token, bulk, .. })
+                | QueuedOp::Append { token, bulk, .. } => {
                     release(turn, bulk);
                     token
                 }
-                Pending::Replay { lost: Lost { token, bulk, .. }, .. } => {
+                QueuedOp::Replay { lost: LostWrite { token, bulk, .. }, .. } => {
                     release(turn, Some(bulk));
                     self.fail_replay(turn, inode, (token, status));
                     continue;
                 }
-                Pending::Remove => {
+                QueuedOp::Remove => {
                     let result = Err(status);
                     self.outcomes.push_back(Outcome::Removed { inode, result });
                     continue;
@@ -548,7 +552,7 @@ impl Shards {
     }
 }
 
-/// PrivilegedBits a buffer back.
+/// Releases a buffer.
 pub(crate) fn release(turn: &mut Turn<'_>, bulk: Option<interface::Bulk>) {
     if let Some(bulk) = bulk {
         turn.act(Action::Release { buf: bulk.buf });

@@ -1,7 +1,7 @@
-//! The checksums that are known of an object's blocks, in memory.
+//! The known checksums of an object's blocks, in memory.
 //!
-//! They are those that its rows have, and those of blocks that are open, whose rows have none
-//! ([`crate::blocks`]). The first block's takes no memory beside the table: most files have no other.
+//! They are those in its rows, and those of opened blocks, which have none in the rows
+//! ([`crate::blocks`]). The first block's takes no extra memory: most files have no other.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,19 +10,19 @@ use disk::rows::ObjectRow;
 use disk::{BlockSum, BlockSums, ContentsChange, GROUP_BLOCK_COUNT};
 use interface::Mono;
 
-/// After this long a block is compared once more when it is read, whatever was seen of it: what brings
-/// pages of it back into the page cache need not be a read of ours.
+/// The time after which a read verifies a block again: other readers than ours may bring its pages
+/// back into the page cache.
 const VERIFIED_S: u32 = 600;
 
-/// A block's checksum, and whether the block was compared with it and has not left the page cache since,
-/// as far as is known.
+/// A block's checksum, and whether the block was verified and, as far as known, has not left the
+/// page cache since.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SumEntry {
     sum: BlockSum,
     verified: bool,
 }
 
-impl Entry {
+impl SumEntry {
     pub(crate) const fn new(sum: BlockSum, verified: bool) -> Self {
         Self { sum, verified }
     }
@@ -36,31 +36,32 @@ impl Entry {
     }
 }
 
-/// An entry as it is kept.
+/// The packed form of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Kept {
+struct PackedSum {
     crc32c: u32,
-    /// The covered bytes; in the highest bits the mark of those that are verified, 0: it never was.
+    /// The covered bytes, and in the highest bits the mark of the generation in which it was
+    /// verified; 0: never.
     covered: u32,
 }
 
-const _: () = assert!(size_of::<Kept>() == 8, "there is one for each block");
+const _: () = assert!(size_of::<PackedSum>() == 8, "there is one for each block");
 
-impl Kept {
+impl PackedSum {
     const NONE: Self = Self { crc32c: 0, covered: 0 };
     const COVERED_BITS: u32 = 18;
     const COVERED: u32 = (1 << Self::COVERED_BITS) - 1;
     const MARK_MAX: u32 = u32::MAX >> Self::COVERED_BITS;
 
-    const fn new(Entry { sum, verified }: Entry, mark: u32) -> Self {
+    const fn new(SumEntry { sum, verified }: SumEntry, mark: u32) -> Self {
         const { assert!(disk::BLOCK_BYTES <= Self::COVERED, "a block's bytes and a mark fit") };
         let mark = if verified { mark << Self::COVERED_BITS } else { 0 };
         Self { crc32c: sum.crc32c, covered: sum.covered_bytes & Self::COVERED | mark }
     }
 
-    const fn entry(self, mark: u32) -> Entry {
+    const fn entry(self, mark: u32) -> SumEntry {
         let sum = BlockSum { crc32c: self.crc32c, covered_bytes: self.covered & Self::COVERED };
-        Entry { sum, verified: self.covered >> Self::COVERED_BITS == mark }
+        SumEntry { sum, verified: self.covered >> Self::COVERED_BITS == mark }
     }
 
     const fn is_none(self) -> bool {
@@ -71,39 +72,39 @@ impl Kept {
 /// The checksums of one object.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sums {
-    first: Kept,
-    groups: BTreeMap<u64, Vec<Kept>>,
-    /// Rises whenever no block is verified any more; the mark of those that are is one more.
+    first: PackedSum,
+    groups: BTreeMap<u64, Vec<PackedSum>>,
+    /// Rises when all blocks become unverified; the mark of verified blocks is one more.
     generation: u16,
     /// When it rose last.
     since_s: u32,
 }
 
 impl Sums {
-    pub(crate) fn get(&self, block: u64) -> Option<Entry> {
+    pub(crate) fn get(&self, block: u64) -> Option<SumEntry> {
         let (group, index) = place(block);
-        let kept = match block {
+        let packed = match block {
             0 => self.first,
             _ => self.groups.get(&group)?.get(index).copied()?,
         };
-        (!kept.is_none()).then_some(kept.entry(self.mark()))
+        (!packed.is_none()).then_some(packed.entry(self.mark()))
     }
 
-    pub(crate) fn put(&mut self, block: u64, entry: Entry) {
-        let kept = Kept::new(entry, self.mark());
+    pub(crate) fn put(&mut self, block: u64, entry: SumEntry) {
+        let packed = PackedSum::new(entry, self.mark());
         if block == 0 {
-            self.first = kept;
+            self.first = packed;
             return;
         }
         let (group, index) = place(block);
         let entries = self.groups.entry(group).or_default();
         if entries.len() <= index {
-            entries.resize(index + 1, Kept::NONE);
+            entries.resize(index + 1, PackedSum::NONE);
         }
-        entries[index] = kept;
+        entries[index] = packed;
     }
 
-    /// Another one than before: what was verified is not any more.
+    /// The generation; when it changes, no block is verified any more.
     pub(crate) const fn generation(&self) -> u16 {
         self.generation
     }
@@ -112,20 +113,22 @@ impl Sums {
         u32::from(self.generation) + 1
     }
 
-    /// Something of the object came from the disk, and the kernel may have read around it: no block is
-    /// taken for verified any more.
+    /// Bytes of the object came from the disk, and the kernel may have read ahead: marks all blocks
+    /// as unverified.
     pub(crate) fn unverify(&mut self) {
-        if self.mark() < Kept::MARK_MAX {
+        if self.mark() < PackedSum::MARK_MAX {
             self.generation += 1;
             return;
         }
-        // No mark is left that no block has.
+        // All marks are used up.
         self.generation = 0;
         let all = self.groups.values_mut().flatten().chain([&mut self.first]);
-        all.for_each(|kept| *kept = Kept::new(Entry::new(kept.entry(0).sum, false), 0));
+        all.for_each(|packed| {
+            *packed = PackedSum::new(SumEntry::new(packed.entry(0).sum, false), 0)
+        });
     }
 
-    /// Blocks are not taken for verified for ever.
+    /// Ends the generation after [`VERIFIED_S`].
     pub(crate) fn age(&mut self, now: Mono) {
         let now_s = u32::try_from(now.0 / 1_000_000_000).unwrap_or(u32::MAX);
         if now_s >= self.since_s.saturating_add(VERIFIED_S) {
@@ -134,18 +137,18 @@ impl Sums {
         }
     }
 
-    /// Takes the checksums of blocks away; of which blocks there were any.
+    /// Removes the checksums of blocks; returns the blocks that had any.
     pub(crate) fn clear(&mut self, blocks: Range<u64>) -> Vec<u64> {
         let cleared: Vec<u64> = self.within(blocks).map(|(block, _)| block).collect();
         for block in &cleared {
-            self.put(*block, Entry::default());
+            self.put(*block, SumEntry::default());
         }
-        self.groups.retain(|_, entries| entries.iter().any(|kept| !kept.is_none()));
+        self.groups.retain(|_, entries| entries.iter().any(|packed| !packed.is_none()));
         cleared
     }
 
-    /// The blocks of a range that have checksums, in their order.
-    pub(crate) fn within(&self, blocks: Range<u64>) -> impl Iterator<Item = (u64, Entry)> {
+    /// The blocks of a range with checksums, in order.
+    pub(crate) fn within(&self, blocks: Range<u64>) -> impl Iterator<Item = (u64, SumEntry)> {
         let first = (blocks.start == 0 && blocks.end > 0).then_some((0, self.first));
         let last_group = place(blocks.end).0;
         let groups = self.groups.range(place(blocks.start).0..=last_group);
@@ -153,23 +156,23 @@ impl Sums {
             (group * GROUP_BLOCK_COUNT..).zip(entries.iter().copied())
         });
         let more = more.filter(move |(block, _)| *block > 0 && blocks.contains(block));
-        let all = first.into_iter().chain(more).filter(|(_, kept)| !kept.is_none());
-        all.map(|(block, kept)| (block, kept.entry(self.mark())))
+        let all = first.into_iter().chain(more).filter(|(_, packed)| !packed.is_none());
+        all.map(|(block, packed)| (block, packed.entry(self.mark())))
     }
 
-    /// The blocks with a checksum that covers a byte of a range, in their order.
+    /// The blocks with a checksum that covers a byte of a range, in order.
     pub(crate) fn covering(
         &self,
         bytes: Range<u64>,
         block_bytes: u64,
-    ) -> impl Iterator<Item = (u64, Entry)> {
+    ) -> impl Iterator<Item = (u64, SumEntry)> {
         let blocks = bytes.start / block_bytes..bytes.end.div_ceil(block_bytes);
         self.within(blocks).filter(move |(block, entry)| {
             block * block_bytes + u64::from(entry.sum().covered_bytes) > bytes.start
         })
     }
 
-    /// The checksums of a range of blocks as they are recorded, from the first one that has any.
+    /// The checksums of a range of blocks for a record, from the first block with one.
     pub(crate) fn run(&self, blocks: Range<u64>) -> Option<(u64, BlockSums)> {
         let mut found = self.within(blocks).peekable();
         let (first_block, _) = *found.peek()?;
@@ -180,7 +183,7 @@ impl Sums {
         Some((first_block, sums))
     }
 
-    /// Redoes what a record says of checksums.
+    /// Redoes a change of checksums.
     pub(crate) fn redo(&mut self, change: &ContentsChange) {
         match change {
             ContentsChange::Sums { first_block, sums, .. } => {
@@ -197,16 +200,16 @@ impl Sums {
         }
     }
 
-    /// Takes over checksums of blocks that follow each other.
+    /// Loads checksums of consecutive blocks.
     pub(crate) fn load(&mut self, first_block: u64, sums: &BlockSums) {
         for (block, sum) in (first_block..).zip(&sums.0).filter(|(_, sum)| !sum.is_none()) {
-            self.put(block, Entry::new(*sum, false));
+            self.put(block, SumEntry::new(*sum, false));
         }
     }
 
-    /// Takes over what an object's row says.
+    /// Loads the first block's checksum from an object's row.
     pub(crate) const fn load_first(&mut self, row: &ObjectRow) {
-        self.first = Kept::new(Entry::new(row.first_sum, false), 0);
+        self.first = PackedSum::new(SumEntry::new(row.first_sum, false), 0);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -214,7 +217,7 @@ impl Sums {
     }
 }
 
-/// The group of a block, and where in it.
+/// The group of a block and its index in it.
 fn place(block: u64) -> (u64, usize) {
     (block / GROUP_BLOCK_COUNT, index_of(block % GROUP_BLOCK_COUNT))
 }
@@ -228,16 +231,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verified_block_is_so_until_the_generation_ends_however_many_there_were() {
+    fn a_block_stays_verified_until_the_generation_ends() {
         let sum = |crc32c| BlockSum { crc32c, covered_bytes: disk::BLOCK_BYTES };
         let mut sums = Sums::default();
-        let unverified = [Some(Entry::new(sum(1), false)), Some(Entry::new(sum(2), false))];
+        let unverified = [Some(SumEntry::new(sum(1), false)), Some(SumEntry::new(sum(2), false))];
         for round in 0..40_000 {
-            sums.put(0, Entry::new(sum(1), true));
+            sums.put(0, SumEntry::new(sum(1), true));
             if round % 16_384 == 0 {
-                sums.put(70, Entry::new(sum(2), true));
+                sums.put(70, SumEntry::new(sum(2), true));
             }
-            assert_eq!(sums.get(0), Some(Entry::new(sum(1), true)), "round {round}");
+            assert_eq!(sums.get(0), Some(SumEntry::new(sum(1), true)), "round {round}");
             sums.unverify();
             assert_eq!([sums.get(0), sums.get(70)], unverified, "round {round}");
         }

@@ -1,11 +1,11 @@
-//! The data shards, action by action: the test is the world.
+//! The data shards, action by action: the test acts as the runtime.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod allocate;
 mod evicted;
-mod gives;
 mod lists;
+mod privileged_bits;
 mod sizes;
 mod sums;
 mod times;
@@ -28,19 +28,19 @@ const WALL_NS: u64 = 1_700_000_000_000_000_000;
 const TAG: u64 = 1 << 56;
 const CLIENT: ClientUuid = ClientUuid([1; 16]);
 
-/// The shards and everything they asked for that has not ended.
-struct World {
+/// The shards and their actions that have not ended.
+struct Harness {
     shards: Shards,
     arena: Arena,
     now: Now,
     actions: Vec<Action>,
     token_count: u64,
     buf_count: u32,
-    /// What takes checksums away stays among the outcomes.
+    /// Changes that remove checksums stay among the outcomes.
     holds_intents: bool,
 }
 
-impl World {
+impl Harness {
     fn new(recorded: &[(InodeNo, Change<'_>)]) -> Self {
         Self::sized(recorded, 100)
     }
@@ -53,7 +53,7 @@ impl World {
             let shard = &mut shards[usize::from(MAP.data_shard(*inode, 0).index())];
             shard.replay(Transno(index as u64 + 1), &changes).unwrap();
         }
-        let shape = Shape {
+        let shape = DataConfig {
             map: MAP,
             lane: LaneId(0),
             object_count_max,
@@ -81,7 +81,7 @@ impl World {
         act(shards, &mut Turn { now: *now, arena, actions })
     }
 
-    fn ask<'a>(&mut self, op: Op, body: &impl Wire<'a>, bulk: Option<Bulk>) -> Token {
+    fn request<'a>(&mut self, op: Op, body: &impl Wire<'a>, bulk: Option<Bulk>) -> Token {
         self.try_ask(op, MAP.data_shard(FILE, 0), &body.to_bytes(), bulk).unwrap()
     }
 
@@ -94,18 +94,18 @@ impl World {
     ) -> Result<Token, ProtocolError> {
         self.token_count += 1;
         let token = Token(self.token_count);
-        let ask = Ask { token, op, shard, body, bulk, client: CLIENT };
-        let asked = self.with(|shards, turn| shards.ask(turn, &ask)).map(|()| token);
+        let request = DataRequest { token, op, shard, body, bulk, client: CLIENT };
+        let asked = self.with(|shards, turn| shards.submit(turn, &request)).map(|()| token);
         if !self.holds_intents {
             self.log_intents();
         }
         asked
     }
 
-    /// That checksums are taken away becomes durable; how many of such records there were.
+    /// Makes the removal of checksums durable; returns the number of such records.
     fn log_intents(&mut self) -> usize {
         let is_intent = |outcome: &Outcome| {
-            let Outcome::Noted { change: Change::Contents(change), .. } = outcome else {
+            let Outcome::Record { change: Change::Contents(change), .. } = outcome else {
                 return false;
             };
             matches!(change, ContentsChange::SumsRemoved { .. })
@@ -125,13 +125,13 @@ impl World {
 
     fn write(&mut self, file_offset: u64, bulk_bytes: u32) -> Token {
         let bulk = Some(self.bulk(bulk_bytes));
-        self.ask(
+        self.request(
             Op::Write,
             &Write {
                 inode: FILE,
                 file_offset,
                 append: false,
-                takes: wire::ClearPrivileges::Nothing,
+                clears: wire::ClearPrivileges::Nothing,
             },
             bulk,
         )
@@ -139,40 +139,44 @@ impl World {
 
     fn append(&mut self, bulk_bytes: u32) -> Token {
         let bulk = Some(self.bulk(bulk_bytes));
-        self.ask(
+        self.request(
             Op::Write,
             &Write {
                 inode: FILE,
                 file_offset: 99,
                 append: true,
-                takes: wire::ClearPrivileges::Nothing,
+                clears: wire::ClearPrivileges::Nothing,
             },
             bulk,
         )
     }
 
     fn truncate(&mut self, size_bytes: u64) -> Token {
-        self.ask(Op::Truncate, &Truncate { inode: FILE, size_bytes }, None)
+        self.request(Op::Truncate, &Truncate { inode: FILE, size_bytes }, None)
     }
 
     fn read(&mut self, file_offset: u64, read_bytes: u32) -> Token {
-        self.ask(Op::Read, &Read { inode: FILE, file_offset, read_bytes, accesses: false }, None)
+        self.request(
+            Op::Read,
+            &Read { inode: FILE, file_offset, read_bytes, accesses: false },
+            None,
+        )
     }
 
     fn glimpse(&mut self) -> Token {
-        self.ask(Op::Glimpse, &Glimpse { inode: FILE }, None)
+        self.request(Op::Glimpse, &Glimpse { inode: FILE }, None)
     }
 
     fn settle(&mut self) {
-        self.with(|shards, turn| shards.settle(turn, Closes::Quiet));
+        self.with(|shards, turn| shards.settle(turn, SumRecording::Quiet));
     }
 
-    /// Everything asked for since the last look.
+    /// All actions since the last call.
     fn take(&mut self) -> Vec<Action> {
         core::mem::take(&mut self.actions)
     }
 
-    /// The one action asked for, not counting releases.
+    /// The only action, not counting releases.
     fn one(&mut self) -> Action {
         let mut actions = self.take();
         actions.retain(|action| !matches!(action, Action::Release { .. }));
@@ -201,22 +205,22 @@ impl World {
     }
 
     fn outcomes(&mut self) -> Vec<Outcome> {
-        // What is early has tests of its own.
+        // Early outcomes have tests of their own.
         let all = core::iter::from_fn(|| self.shards.outcome());
         all.filter(|outcome| !matches!(outcome, Outcome::Written { .. })).collect()
     }
 
-    /// A file of this size, its state known.
+    /// A file of this size, with known state.
     fn with_file(size_bytes: u64) -> Self {
         let truncate = truncated(size_bytes, 5);
-        let mut world = Self::new(&[(FILE, truncate)]);
-        world.glimpse();
-        world.stat(Some(size_bytes));
-        assert_eq!(world.outcomes().len(), 1);
-        world
+        let mut harness = Self::new(&[(FILE, truncate)]);
+        harness.glimpse();
+        harness.stat(Some(size_bytes));
+        assert_eq!(harness.outcomes().len(), 1);
+        harness
     }
 
-    /// Ends a write or truncation that begins now: action, sync, outcome.
+    /// Completes a write or truncation: action, sync, outcome.
     fn finish(&mut self) -> Outcome {
         let action = self.one();
         self.done(&action);
@@ -282,54 +286,54 @@ fn released(actions: &[Action]) -> Vec<u32> {
 }
 
 #[test]
-fn a_write_is_written_synced_and_then_told() {
-    let mut world = World::new(&[]);
-    let token = world.write(10, 5);
-    world.stat(None);
-    assert!(world.outcomes().is_empty());
-    let actions = world.take();
+fn a_write_is_written_synced_and_then_reported() {
+    let mut harness = Harness::new(&[]);
+    let token = harness.write(10, 5);
+    harness.stat(None);
+    assert!(harness.outcomes().is_empty());
+    let actions = harness.take();
     assert!(matches!(actions[0], Action::Object(ObjectAction::Write { object_offset: 10, .. })));
     assert_eq!(released(&actions[1..]), [1], "released right behind its use, once");
-    world.done(&actions[0]);
-    assert!(world.outcomes().is_empty(), "not durable yet");
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
+    harness.done(&actions[0]);
+    assert!(harness.outcomes().is_empty(), "not durable yet");
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
     let shard = MAP.data_shard(FILE, 0);
     let change = written(10, 5, 77, WALL_NS);
     let answer = Answer::Written(Written { file_offset: 10, written_bytes: 5 });
     let transno = Transno((1 << 32) + 1);
     assert_eq!(
-        world.outcomes(),
+        harness.outcomes(),
         [Outcome::Changed { token, shard, transno, change, answer, sums: None }]
     );
-    world.settle();
-    assert!(world.take().is_empty());
-    assert!(world.shards.is_durable());
-    assert_eq!(world.shards.written_bytes(), 5);
+    harness.settle();
+    assert!(harness.take().is_empty());
+    assert!(harness.shards.is_durable());
+    assert_eq!(harness.shards.written_bytes(), 5);
 }
 
 #[test]
 fn writes_during_a_sync_share_the_next_one() {
-    let mut world = World::with_file(0);
-    world.write(0, 1);
-    let first = world.one();
-    world.done(&first);
-    world.settle();
-    let sync = world.one();
+    let mut harness = Harness::with_file(0);
+    harness.write(0, 1);
+    let first = harness.one();
+    harness.done(&first);
+    harness.settle();
+    let sync = harness.one();
     for offset in 1..4 {
-        world.write(offset, 1);
-        let write = world.one();
-        world.done(&write);
-        world.settle();
-        assert!(world.take().is_empty(), "one sync at a time");
+        harness.write(offset, 1);
+        let write = harness.one();
+        harness.done(&write);
+        harness.settle();
+        assert!(harness.take().is_empty(), "one sync at a time");
     }
-    world.done(&sync);
-    assert_eq!(world.outcomes().len(), 1);
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    let offsets: Vec<u64> = world
+    harness.done(&sync);
+    assert_eq!(harness.outcomes().len(), 1);
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    let offsets: Vec<u64> = harness
         .outcomes()
         .iter()
         .map(|outcome| match outcome {
@@ -344,25 +348,25 @@ fn writes_during_a_sync_share_the_next_one() {
 }
 
 #[test]
-fn appends_go_one_behind_the_other() {
-    let mut world = World::with_file(100);
-    let tokens = [world.append(10), world.append(20)];
-    let first = world.one();
+fn appends_run_one_after_the_other() {
+    let mut harness = Harness::with_file(100);
+    let tokens = [harness.append(10), harness.append(20)];
+    let first = harness.one();
     assert!(matches!(first, Action::Object(ObjectAction::Write { object_offset: 100, .. })));
-    world.write(0, 1);
-    assert!(world.take().is_empty(), "nothing overtakes an append");
-    world.done(&first);
-    let second = world.one();
+    harness.write(0, 1);
+    assert!(harness.take().is_empty(), "nothing overtakes an append");
+    harness.done(&first);
+    let second = harness.one();
     assert!(matches!(second, Action::Object(ObjectAction::Write { object_offset: 110, .. })));
-    world.done(&second);
-    let third = world.one();
+    harness.done(&second);
+    let third = harness.one();
     assert!(matches!(third, Action::Object(ObjectAction::Write { object_offset: 0, .. })));
-    world.append(1);
-    assert!(world.take().is_empty(), "an append waits for what may move the end");
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    let offsets: Vec<(Token, u64)> = world
+    harness.append(1);
+    assert!(harness.take().is_empty(), "an append waits for changes that may move the end");
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    let offsets: Vec<(Token, u64)> = harness
         .outcomes()
         .iter()
         .map(|outcome| match outcome {
@@ -376,12 +380,12 @@ fn appends_go_one_behind_the_other() {
 }
 
 #[test]
-fn plain_writes_go_together() {
-    let mut world = World::with_file(0);
+fn plain_writes_run_in_parallel() {
+    let mut harness = Harness::with_file(0);
     for index in 0..5 {
-        world.write(index * 10, 10);
+        harness.write(index * 10, 10);
     }
-    let actions = world.take();
+    let actions = harness.take();
     let writes = actions
         .iter()
         .filter(|action| matches!(action, Action::Object(ObjectAction::Write { .. })));
@@ -391,282 +395,291 @@ fn plain_writes_go_together() {
 
 #[test]
 fn a_failed_append_leaves_nothing_of_itself() {
-    let mut world = World::with_file(100);
-    let first = world.append(10);
-    world.append(20);
-    let write = world.one();
-    world.fail(&write, 28);
-    assert_eq!(world.outcomes(), [refused(first, Status::NoSpace)]);
-    world.stat(Some(104));
-    // It may be sent again, and must not be there twice.
-    let cut = world.one();
+    let mut harness = Harness::with_file(100);
+    let first = harness.append(10);
+    harness.append(20);
+    let write = harness.one();
+    harness.fail(&write, 28);
+    assert_eq!(harness.outcomes(), [refused(first, Status::NoSpace)]);
+    harness.stat(Some(104));
+    // It may be resent, and must not be there twice.
+    let cut = harness.one();
     assert!(
         matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
         "{cut:?}"
     );
-    world.done(&cut);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 100, .. })));
-    assert_eq!(world.outcomes(), [], "nothing to record");
+    harness.done(&cut);
+    assert!(matches!(
+        harness.one(),
+        Action::Object(ObjectAction::Write { object_offset: 100, .. })
+    ));
+    assert_eq!(harness.outcomes(), [], "nothing to record");
 }
 
 #[test]
-fn a_failed_write_beside_others_takes_none_of_theirs_along() {
-    let mut world = World::with_file(100);
-    let failed = world.write(300, 50);
-    let first = world.one();
-    world.write(100, 100);
-    let second = world.one();
-    world.fail(&first, 5);
-    assert_eq!(world.outcomes(), [refused(failed, Status::Io)]);
-    let token = world.read(0, 1000);
-    assert!(world.take().is_empty(), "the other write runs");
-    world.done(&second);
-    world.stat(Some(310));
-    let cut = world.one();
+fn a_failed_write_does_not_undo_concurrent_ones() {
+    let mut harness = Harness::with_file(100);
+    let failed = harness.write(300, 50);
+    let first = harness.one();
+    harness.write(100, 100);
+    let second = harness.one();
+    harness.fail(&first, 5);
+    assert_eq!(harness.outcomes(), [refused(failed, Status::Io)]);
+    let token = harness.read(0, 1000);
+    assert!(harness.take().is_empty(), "the other write runs");
+    harness.done(&second);
+    harness.stat(Some(310));
+    let cut = harness.one();
     assert!(
         matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 200, .. })),
         "{cut:?}"
     );
-    world.fail(&cut, 5);
-    assert_eq!(world.outcomes(), [refused(token, Status::Io)], "nobody sees it meanwhile");
-    world.read(0, 1000);
-    world.stat(Some(310));
-    let cut = world.one();
-    world.done(&cut);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Read { read_bytes: 200, .. })));
+    harness.fail(&cut, 5);
+    assert_eq!(harness.outcomes(), [refused(token, Status::Io)], "it cannot be read meanwhile");
+    harness.read(0, 1000);
+    harness.stat(Some(310));
+    let cut = harness.one();
+    harness.done(&cut);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Read { read_bytes: 200, .. })));
 }
 
 #[test]
 fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
-    let mut world = World::with_file(100);
-    let failed = world.truncate(10);
-    let cut = world.one();
-    world.fail(&cut, 5);
-    assert_eq!(world.outcomes(), [refused(failed, Status::Io)]);
-    let token = world.durable_glimpse();
-    world.stat(Some(10));
+    let mut harness = Harness::with_file(100);
+    let failed = harness.truncate(10);
+    let cut = harness.one();
+    harness.fail(&cut, 5);
+    assert_eq!(harness.outcomes(), [refused(failed, Status::Io)]);
+    let token = harness.durable_glimpse();
+    harness.stat(Some(10));
     let change = truncated(10, 5);
-    let outcomes = world.outcomes();
-    let [Outcome::Noted { shard, transno, change: noted }, sized] = &outcomes[..] else {
+    let outcomes = harness.outcomes();
+    let [Outcome::Record { shard, transno, change: without_access }, sized] = &outcomes[..] else {
         panic!("{outcomes:?}")
     };
     let (shard, transno) = (*shard, *transno);
-    assert_eq!(noted, &change);
+    assert_eq!(without_access, &change);
     let Outcome::Sized { token: told, until, contents, .. } = sized else { panic!("{sized:?}") };
     assert_eq!((*told, *until, contents.size_bytes), (token, transno, 10));
-    world.append(5);
-    assert!(world.take().is_empty(), "fenced");
-    world.shards.on_durable(shard, transno);
-    world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 10, .. })));
+    harness.append(5);
+    assert!(harness.take().is_empty(), "fenced");
+    harness.shards.on_durable(shard, transno);
+    harness.with(|shards, turn| shards.on_logged(turn, FILE));
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { object_offset: 10, .. })));
 }
 
 #[test]
-fn behind_a_fence_only_readers_are_served() {
-    let mut world = World::with_file(100);
-    let running = world.append(10);
-    let first = world.one();
-    let waiting = world.append(20);
-    world.with(Shards::fence);
-    assert_eq!(world.outcomes(), [refused(waiting, Status::Io)]);
-    world.done(&first);
-    assert_eq!(world.outcomes(), [refused(running, Status::Io)]);
-    let late = world.truncate(0);
-    assert_eq!(world.outcomes(), [refused(late, Status::Io)]);
-    world.take();
-    world.read(0, 1000);
-    world.stat(Some(110));
+fn a_fenced_shard_serves_reads_only() {
+    let mut harness = Harness::with_file(100);
+    let running = harness.append(10);
+    let first = harness.one();
+    let waiting = harness.append(20);
+    harness.with(Shards::fence);
+    assert_eq!(harness.outcomes(), [refused(waiting, Status::Io)]);
+    harness.done(&first);
+    assert_eq!(harness.outcomes(), [refused(running, Status::Io)]);
+    let late = harness.truncate(0);
+    assert_eq!(harness.outcomes(), [refused(late, Status::Io)]);
+    harness.take();
+    harness.read(0, 1000);
+    harness.stat(Some(110));
     assert!(
-        matches!(world.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })),
-        "not what failed"
+        matches!(harness.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })),
+        "the failed change is not included"
     );
 }
 
 #[test]
 fn a_replay_that_fails_fences_and_hides_its_object() {
-    let mut world = World::with_file(100);
-    let bulk = world.bulk(10);
+    let mut harness = Harness::with_file(100);
+    let bulk = harness.bulk(10);
     let token = Token(99);
     let Change::Contents(change) = written(0, 10, 77, WALL_NS) else { panic!("a write") };
-    let lost = Lost { token, transno: Transno(3), change, bulk, client: CLIENT };
-    world.with(|shards, turn| shards.replay(turn, lost));
-    let write = world.one();
-    let read = world.read(0, 10);
-    world.fail(&write, 5);
+    let lost = LostWrite { token, transno: Transno(3), change, bulk, client: CLIENT };
+    harness.with(|shards, turn| shards.replay(turn, lost));
+    let write = harness.one();
+    let read = harness.read(0, 10);
+    harness.fail(&write, 5);
     let failed = Outcome::Failed { status: Status::Io };
     let outcomes = [failed, refused(token, Status::Io), refused(read, Status::Io)];
-    assert_eq!(world.outcomes(), outcomes);
-    let read = world.read(0, 10);
-    assert_eq!(world.outcomes(), [refused(read, Status::Io)], "what was acknowledged is not in it");
+    assert_eq!(harness.outcomes(), outcomes);
+    let read = harness.read(0, 10);
+    assert_eq!(
+        harness.outcomes(),
+        [refused(read, Status::Io)],
+        "acknowledged changes are missing in it"
+    );
 }
 
 #[test]
-fn a_failed_sync_lets_nothing_be_recorded() {
-    let mut world = World::with_file(0);
-    world.write(0, 1);
-    let write = world.one();
-    world.done(&write);
-    world.settle();
-    let sync = world.one();
-    world.write(1, 1);
-    let write = world.one();
-    world.done(&write);
-    world.fail(&sync, 5);
-    assert_eq!(world.outcomes(), [Outcome::Failed { status: Status::Io }]);
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    assert_eq!(world.outcomes(), [], "behind what was lost");
-    world.read(0, 10);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Stat { .. })), "asked again");
+fn after_a_failed_sync_nothing_is_recorded() {
+    let mut harness = Harness::with_file(0);
+    harness.write(0, 1);
+    let write = harness.one();
+    harness.done(&write);
+    harness.settle();
+    let sync = harness.one();
+    harness.write(1, 1);
+    let write = harness.one();
+    harness.done(&write);
+    harness.fail(&sync, 5);
+    assert_eq!(harness.outcomes(), [Outcome::Failed { status: Status::Io }]);
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    assert_eq!(harness.outcomes(), [], "behind a lost change");
+    harness.read(0, 10);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Stat { .. })), "queried again");
 }
 
 #[test]
 fn truncations_are_fenced_until_their_record_is_durable() {
-    let mut world = World::with_file(100);
-    let token = world.truncate(40);
-    let outcome = world.finish();
+    let mut harness = Harness::with_file(100);
+    let token = harness.truncate(40);
+    let outcome = harness.finish();
     assert!(matches!(outcome, Outcome::Changed { token: of, .. } if of == token));
-    world.append(1);
-    world.write(0, 1);
-    assert!(world.take().is_empty(), "the log still says 100");
-    world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 40, .. })));
+    harness.append(1);
+    harness.write(0, 1);
+    assert!(harness.take().is_empty(), "the log still says 100");
+    harness.with(|shards, turn| shards.on_logged(turn, FILE));
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { object_offset: 40, .. })));
 }
 
 #[test]
-fn truncations_wait_for_what_runs_and_keep_others_waiting() {
-    let mut world = World::with_file(100);
-    world.write(90, 20);
-    let write = world.one();
-    world.truncate(50);
-    world.append(5);
-    assert!(world.take().is_empty());
-    world.done(&write);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Truncate { size_bytes: 50, .. })));
+fn truncations_run_alone() {
+    let mut harness = Harness::with_file(100);
+    harness.write(90, 20);
+    let write = harness.one();
+    harness.truncate(50);
+    harness.append(5);
+    assert!(harness.take().is_empty());
+    harness.done(&write);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Truncate { size_bytes: 50, .. })));
 }
 
 #[test]
-fn nothing_that_is_written_needs_no_record() {
-    let mut world = World::with_file(0);
-    let token = world.ask(
+fn an_empty_write_is_not_recorded() {
+    let mut harness = Harness::with_file(0);
+    let token = harness.request(
         Op::Write,
         &Write {
             inode: FILE,
             file_offset: 9,
             append: false,
-            takes: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         },
         None,
     );
     let nothing = Answer::Written(Written { file_offset: 9, written_bytes: 0 });
-    assert_eq!(world.outcomes(), [answered(token, nothing)]);
+    assert_eq!(harness.outcomes(), [answered(token, nothing)]);
 }
 
 #[test]
 fn reads_end_with_the_file() {
-    let mut world = World::with_file(100);
-    let token = world.read(100, 10);
-    assert_eq!(world.outcomes(), [answered(token, Answer::Bytes(None))]);
-    let token = world.read(95, 10);
-    let read = world.one();
+    let mut harness = Harness::with_file(100);
+    let token = harness.read(100, 10);
+    assert_eq!(harness.outcomes(), [answered(token, Answer::Bytes(None))]);
+    let token = harness.read(95, 10);
+    let read = harness.one();
     assert!(matches!(
         read,
         Action::Object(ObjectAction::Read { object_offset: 95, read_bytes: 5, .. })
     ));
-    let bulk = Some(world.bulk(5));
-    world.with(|shards, turn| shards.on_read(turn, ticket(&read), Ok(bulk)));
-    assert_eq!(world.outcomes(), [answered(token, Answer::Bytes(bulk))]);
-    let token = world.read(0, 10);
-    let read = world.one();
-    world.with(|shards, turn| shards.on_read(turn, ticket(&read), Err(Errno(5))));
-    assert_eq!(world.outcomes(), [refused(token, Status::Io)]);
-    assert_eq!(world.shards.read_bytes(), 5);
+    let bulk = Some(harness.bulk(5));
+    harness.with(|shards, turn| shards.on_read(turn, ticket(&read), Ok(bulk)));
+    assert_eq!(harness.outcomes(), [answered(token, Answer::Bytes(bulk))]);
+    let token = harness.read(0, 10);
+    let read = harness.one();
+    harness.with(|shards, turn| shards.on_read(turn, ticket(&read), Err(Errno(5))));
+    assert_eq!(harness.outcomes(), [refused(token, Status::Io)]);
+    assert_eq!(harness.shards.read_bytes(), 5);
 }
 
 #[test]
 fn glimpses_see_what_was_written_at_once() {
-    let mut world = World::with_file(100);
-    let token = world.glimpse();
+    let mut harness = Harness::with_file(100);
+    let token = harness.glimpse();
     let write_time = Some(Timestamp::from_ns(5));
     let contents = Contents { size_bytes: 100, allocated_bytes: 4096, write_time };
-    assert_eq!(world.outcomes(), [answered(token, Answer::Glimpsed(contents))]);
-    world.write(100, 50);
-    let write = world.one();
-    world.done(&write);
-    let token = world.glimpse();
-    // The allocated bytes have to be asked for, size and time are known better here.
-    let asked = ticket(&world.one());
-    world.on_stat(asked, Some(3));
+    assert_eq!(harness.outcomes(), [answered(token, Answer::Glimpsed(contents))]);
+    harness.write(100, 50);
+    let write = harness.one();
+    harness.done(&write);
+    let token = harness.glimpse();
+    // The allocated bytes are queried; size and time are already known.
+    let asked = ticket(&harness.one());
+    harness.on_stat(asked, Some(3));
     let write_time = Some(Timestamp::from_ns(WALL_NS));
     let contents = Contents { size_bytes: 150, allocated_bytes: 4096, write_time };
-    assert_eq!(world.outcomes(), [answered(token, Answer::Glimpsed(contents))]);
-    let token = world.glimpse();
-    assert_eq!(world.outcomes(), [answered(token, Answer::Glimpsed(contents))]);
+    assert_eq!(harness.outcomes(), [answered(token, Answer::Glimpsed(contents))]);
+    let token = harness.glimpse();
+    assert_eq!(harness.outcomes(), [answered(token, Answer::Glimpsed(contents))]);
 }
 
 #[test]
-fn a_file_never_written_has_nothing() {
-    let mut world = World::new(&[]);
-    let tokens = [world.glimpse(), world.read(0, 10)];
-    world.stat(None);
+fn a_file_never_written_is_empty() {
+    let mut harness = Harness::new(&[]);
+    let tokens = [harness.glimpse(), harness.read(0, 10)];
+    harness.stat(None);
     let contents = Contents { size_bytes: 0, allocated_bytes: 0, write_time: None };
     let expected =
         [answered(tokens[0], Answer::Glimpsed(contents)), answered(tokens[1], Answer::Bytes(None))];
-    assert_eq!(world.outcomes(), expected);
+    assert_eq!(harness.outcomes(), expected);
 }
 
 #[test]
-fn after_a_start_what_was_never_recorded_is_cut_off() {
+fn after_a_start_unrecorded_bytes_are_cut_off() {
     let write = written(90, 10, 0, 5);
     for (recorded, size_bytes) in [(vec![(FILE, write)], 100), (vec![], 0)] {
-        let mut world = World::new(&recorded);
-        world.append(5);
-        world.stat(Some(130));
-        let cut = world.one();
+        let mut harness = Harness::new(&recorded);
+        harness.append(5);
+        harness.stat(Some(130));
+        let cut = harness.one();
         assert!(
             matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: to, .. }) if to == size_bytes)
         );
-        world.done(&cut);
-        let append = world.one();
+        harness.done(&cut);
+        let append = harness.one();
         assert!(
             matches!(append, Action::Object(ObjectAction::Write { object_offset, .. }) if object_offset == size_bytes)
         );
-        assert!(world.outcomes().is_empty());
+        assert!(harness.outcomes().is_empty());
     }
 }
 
 #[test]
-fn after_a_start_what_is_shorter_is_recorded_first() {
+fn after_a_start_a_shorter_size_is_recorded_first() {
     let write = written(90, 10, 0, 5);
-    let mut world = World::new(&[(FILE, write)]);
-    world.append(5);
-    world.stat(Some(60));
+    let mut harness = Harness::new(&[(FILE, write)]);
+    harness.append(5);
+    harness.stat(Some(60));
     let change = truncated(60, 5);
-    let noted = world.outcomes();
-    assert!(matches!(&noted[..], [Outcome::Noted { change: found, .. }] if *found == change));
-    assert!(world.take().is_empty(), "fenced");
-    world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 60, .. })));
+    let without_access = harness.outcomes();
+    assert!(
+        matches!(&without_access[..], [Outcome::Record { change: found, .. }] if *found == change)
+    );
+    assert!(harness.take().is_empty(), "fenced");
+    harness.with(|shards, turn| shards.on_logged(turn, FILE));
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { object_offset: 60, .. })));
 }
 
 #[test]
-fn the_log_is_believed_once_per_boot() {
-    let mut world = World::sized(&[], 1);
-    world.write(0, 50);
-    world.stat(None);
-    world.finish();
+fn the_recorded_size_is_applied_once_per_boot() {
+    let mut harness = Harness::sized(&[], 1);
+    harness.write(0, 50);
+    harness.stat(None);
+    harness.finish();
     // Another object pushes the file out of the cache.
     for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
         let body = Glimpse { inode }.to_bytes();
-        world.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
-        world.stat(None);
+        harness.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
+        harness.stat(None);
     }
-    world.outcomes();
-    let token = world.glimpse();
-    world.stat(Some(50));
-    assert!(world.take().is_empty(), "not cut to what the log of earlier boots said");
-    let outcomes = world.outcomes();
+    harness.outcomes();
+    let token = harness.glimpse();
+    harness.stat(Some(50));
+    assert!(harness.take().is_empty(), "not cut to the size in the log of earlier boots");
+    let outcomes = harness.outcomes();
     assert!(matches!(
         outcomes[..],
         [Outcome::Answered {
@@ -679,91 +692,91 @@ fn the_log_is_believed_once_per_boot() {
 }
 
 #[test]
-fn a_size_that_cannot_be_had_fails_what_waits() {
-    let mut world = World::new(&[]);
-    let tokens = [world.append(5), world.read(0, 1)];
-    let stat = ticket(&world.one());
-    world.with(|shards, turn| shards.on_stat(turn, stat, Err(Errno(5))));
+fn a_failed_size_query_fails_queued_operations() {
+    let mut harness = Harness::new(&[]);
+    let tokens = [harness.append(5), harness.read(0, 1)];
+    let stat = ticket(&harness.one());
+    harness.with(|shards, turn| shards.on_stat(turn, stat, Err(Errno(5))));
     let expected = tokens.map(|token| refused(token, Status::Io));
-    assert_eq!(world.outcomes(), expected);
-    let actions = world.take();
+    assert_eq!(harness.outcomes(), expected);
+    let actions = harness.take();
     assert_eq!(released(&actions), [1]);
-    assert!(world.shards.is_idle());
+    assert!(harness.shards.is_idle());
 }
 
 #[test]
-fn removal_comes_last_and_is_noted() {
-    let mut world = World::with_file(10);
-    world.write(0, 5);
-    let write = world.one();
-    world.with(|shards, turn| shards.remove(turn, FILE));
-    world.done(&write);
-    assert!(world.take().is_empty());
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    assert_eq!(world.outcomes().len(), 1);
-    let remove = world.one();
+fn removal_comes_last_and_is_recorded() {
+    let mut harness = Harness::with_file(10);
+    harness.write(0, 5);
+    let write = harness.one();
+    harness.with(|shards, turn| shards.remove(turn, FILE));
+    harness.done(&write);
+    assert!(harness.take().is_empty());
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    assert_eq!(harness.outcomes().len(), 1);
+    let remove = harness.one();
     assert!(matches!(remove, Action::Object(ObjectAction::Remove { .. })));
-    world.done(&remove);
-    let outcomes = world.outcomes();
+    harness.done(&remove);
+    let outcomes = harness.outcomes();
     assert!(matches!(
         outcomes[0],
-        Outcome::Noted {
+        Outcome::Record {
             change: Change::Contents(ContentsChange::ObjectRemoved { inode: FILE }),
             ..
         }
     ));
     assert_eq!(outcomes[1], Outcome::Removed { inode: FILE, result: Ok(()) });
-    // Again, of what is not there: nothing to note.
-    world.with(|shards, turn| shards.remove(turn, FILE));
-    let remove = world.one();
-    world.fail(&remove, 5);
+    // Removing a missing object is not recorded.
+    harness.with(|shards, turn| shards.remove(turn, FILE));
+    let remove = harness.one();
+    harness.fail(&remove, 5);
     let failed = Outcome::Removed { inode: FILE, result: Err(Status::Io) };
-    assert_eq!(world.outcomes(), [failed]);
-    assert!(world.shards.is_idle());
+    assert_eq!(harness.outcomes(), [failed]);
+    assert!(harness.shards.is_idle());
 }
 
 #[test]
 fn requests_are_checked() {
-    let mut world = World::with_file(100);
+    let mut harness = Harness::with_file(100);
     let max = i64::MAX.unsigned_abs();
     let shard = MAP.data_shard(FILE, 0);
-    let bulk = world.bulk(10);
+    let bulk = harness.bulk(10);
     let beyond = Write {
         inode: FILE,
         file_offset: max - 9,
         append: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
-    let token = world.ask(Op::Write, &beyond, Some(bulk));
-    assert_eq!(world.outcomes(), [refused(token, Status::TooLarge)]);
-    let token = world.truncate(max + 1);
-    assert_eq!(world.outcomes(), [refused(token, Status::TooLarge)]);
-    let token = world.read(max + 1, 1);
-    assert_eq!(world.outcomes(), [refused(token, Status::Invalid)]);
+    let token = harness.request(Op::Write, &beyond, Some(bulk));
+    assert_eq!(harness.outcomes(), [refused(token, Status::TooLarge)]);
+    let token = harness.truncate(max + 1);
+    assert_eq!(harness.outcomes(), [refused(token, Status::TooLarge)]);
+    let token = harness.read(max + 1, 1);
+    assert_eq!(harness.outcomes(), [refused(token, Status::Invalid)]);
     let elsewhere = ShardId::data((shard.index() + 1) % 4);
     let body = Glimpse { inode: FILE }.to_bytes();
-    assert_eq!(world.try_ask(Op::Glimpse, elsewhere, &body, None), Err(ProtocolError::Route));
-    let bulk = Some(world.bulk(1));
-    assert_eq!(world.try_ask(Op::Write, shard, b"?", bulk), Err(ProtocolError::Malformed));
-    assert_eq!(released(&world.take()), [1, 2]);
-    assert!(world.outcomes().is_empty());
+    assert_eq!(harness.try_ask(Op::Glimpse, elsewhere, &body, None), Err(ProtocolError::Route));
+    let bulk = Some(harness.bulk(1));
+    assert_eq!(harness.try_ask(Op::Write, shard, b"?", bulk), Err(ProtocolError::Malformed));
+    assert_eq!(released(&harness.take()), [1, 2]);
+    assert!(harness.outcomes().is_empty());
 }
 
 #[test]
 fn an_append_beyond_the_largest_size_is_refused() {
     let max = i64::MAX.unsigned_abs();
-    let mut world = World::with_file(max - 5);
-    let token = world.append(6);
-    assert_eq!(world.outcomes(), [refused(token, Status::TooLarge)]);
-    assert_eq!(released(&world.take()), [1]);
-    world.append(5);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { .. })));
+    let mut harness = Harness::with_file(max - 5);
+    let token = harness.append(6);
+    assert_eq!(harness.outcomes(), [refused(token, Status::TooLarge)]);
+    assert_eq!(released(&harness.take()), [1]);
+    harness.append(5);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { .. })));
 }
 
 #[test]
-fn metadata_changes_are_no_data() {
+fn metadata_changes_are_refused_at_a_data_shard() {
     let mut changes = Vec::new();
     Change::InodeRemoved { inode: FILE }.encode(&mut Writer::new(&mut changes));
     let mut shard = Recorded::new(ShardId::data(0));
@@ -779,40 +792,41 @@ fn numbers_of_an_earlier_boot_are_never_used_again() {
 
 #[test]
 fn the_cache_is_bounded() {
-    let mut world = World::sized(&[], 10);
+    let mut harness = Harness::sized(&[], 10);
     for number in 1..200 {
         let inode = InodeNo(number);
         let body = Glimpse { inode }.to_bytes();
-        world.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
-        world.stat(None);
+        harness.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
+        harness.stat(None);
     }
-    assert!(world.shards.objects.len() <= 20, "{} objects", world.shards.objects.len());
+    assert!(harness.shards.objects.len() <= 20, "{} objects", harness.shards.objects.len());
 }
 
-/// Two lost writes of a shard, the later one first in its object: recorded in the order asked.
+/// Two lost writes of a shard, of which the later one is applied first: recorded in the order of
+/// their requests.
 #[test]
-fn replays_are_recorded_in_the_order_they_were_asked_for() {
-    let mut world = World::new(&[]);
+fn replays_are_recorded_in_the_order_of_their_requests() {
+    let mut harness = Harness::new(&[]);
     let same = |inode: &InodeNo| MAP.data_shard(*inode, 0) == MAP.data_shard(FILE, 0);
     let other = (FILE.0 + 1..).map(InodeNo).find(same).unwrap();
     for (inode, number) in [(FILE, 5), (other, 6)] {
-        let bulk = world.bulk(3);
+        let bulk = harness.bulk(3);
         let (token, transno) = (Token(number), Transno(number));
         let (object_offset, write_bytes, crc32c, write_time_ns) = (0, 3, 77, 7);
         let change =
             ContentsChange::Write { inode, object_offset, write_bytes, crc32c, write_time_ns };
-        let lost = Lost { token, transno, change, bulk, client: CLIENT };
-        world.with(|shards, turn| shards.replay(turn, lost));
+        let lost = LostWrite { token, transno, change, bulk, client: CLIENT };
+        harness.with(|shards, turn| shards.replay(turn, lost));
     }
-    let stats = world.take();
+    let stats = harness.take();
     for index in [1, 0] {
-        world.on_stat(ticket(&stats[index]), None);
-        let written = world.take();
-        world.done(&written[0]);
-        world.settle();
-        let sync = world.one();
-        world.done(&sync);
-        let recorded: Vec<Token> = world
+        harness.on_stat(ticket(&stats[index]), None);
+        let written = harness.take();
+        harness.done(&written[0]);
+        harness.settle();
+        let sync = harness.one();
+        harness.done(&sync);
+        let recorded: Vec<Token> = harness
             .outcomes()
             .iter()
             .map(|outcome| match outcome {

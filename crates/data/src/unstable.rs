@@ -1,22 +1,22 @@
-//! What of an object is not durable yet, and whose it is: whoever builds on it waits for it.
+//! The ranges of an object whose changes are not durable yet, and their clients, for dependencies.
 
 use alloc::vec::Vec;
 use wire::{ClientUuid, Transno};
 
-/// A range that was changed.
+/// A changed range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Range {
+struct UnstableRange {
     client: ClientUuid,
     transno: Transno,
     from: u64,
     until: u64,
-    /// It made the object longer, or may have.
+    /// It extended the object, or may have.
     extends: bool,
 }
 
-/// What a change touches.
+/// The range that a change or read accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Touch {
+pub(crate) struct ByteAccess {
     pub(crate) client: ClientUuid,
     pub(crate) from: u64,
     /// Exclusive.
@@ -26,34 +26,34 @@ pub(crate) struct Touch {
     pub(crate) at_end: bool,
 }
 
-/// The last transactions that something depends on, 0 for none.
+/// The last transactions that a change or read depends on, 0 for none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Depends {
+pub struct Dependencies {
     /// Of other clients.
     pub foreign: Transno,
     /// Of the same client.
     pub own: Transno,
 }
 
-/// The ranges of one object.
+/// The unstable ranges of one object.
 #[derive(Debug, Default)]
-pub(crate) struct Unstable {
-    ranges: Vec<Range>,
-    /// What is durable up to here is not in them.
+pub(crate) struct UnstableRanges {
+    ranges: Vec<UnstableRange>,
+    /// Changes up to here are durable and not in the ranges.
     durable: Transno,
 }
 
-impl Unstable {
-    /// More are told apart no longer.
+impl UnstableRanges {
+    /// Most separate ranges.
     const COUNT_MAX: usize = 1024;
-    /// So many of the last are looked at for one that goes on.
+    /// Number of last ranges searched for an adjacent one.
     const JOIN_COUNT: usize = 16;
 
     pub(crate) const fn new() -> Self {
         Self { ranges: Vec::new(), durable: Transno(0) }
     }
 
-    /// What is durable up to here is not remembered.
+    /// Drops ranges that are durable.
     pub(crate) fn settle(&mut self, durable: Transno) {
         if durable > self.durable {
             self.durable = durable;
@@ -61,9 +61,9 @@ impl Unstable {
         }
     }
 
-    /// What a change or a reader of a range builds on.
-    pub(crate) fn depends(&self, touch: &Touch) -> Depends {
-        let mut depends = Depends::default();
+    /// The dependencies of an access to a range.
+    pub(crate) fn depends(&self, touch: &ByteAccess) -> Dependencies {
+        let mut depends = Dependencies::default();
         for range in &self.ranges {
             let overlaps = range.from < touch.until && touch.from < range.until;
             if overlaps || (touch.at_end && range.extends) {
@@ -75,10 +75,9 @@ impl Unstable {
         depends
     }
 
-    /// What somebody builds on who changes or reads several places: in rising order, each by its
-    /// first byte and the one behind its last, no two sharing a byte.
-    pub(crate) fn depends_of(&self, client: ClientUuid, places: &[(u64, u64)]) -> Depends {
-        let mut depends = Depends::default();
+    /// The dependencies of an access to several ranges, in rising order and disjoint.
+    pub(crate) fn depends_of(&self, client: ClientUuid, places: &[(u64, u64)]) -> Dependencies {
+        let mut depends = Dependencies::default();
         for range in &self.ranges {
             let next = places.partition_point(|(_, until)| *until <= range.from);
             if places.get(next).is_some_and(|(from, _)| *from < range.until) {
@@ -90,9 +89,9 @@ impl Unstable {
         depends
     }
 
-    /// A change took place. One behind the other of the same client are one.
-    pub(crate) fn add(&mut self, touch: &Touch, transno: Transno) {
-        let Touch { client, from, until, extends, .. } = *touch;
+    /// Adds a change. Adjacent changes of the same client are joined.
+    pub(crate) fn add(&mut self, touch: &ByteAccess, transno: Transno) {
+        let ByteAccess { client, from, until, extends, .. } = *touch;
         if transno <= self.durable {
             return;
         }
@@ -111,26 +110,26 @@ impl Unstable {
                 range.extends |= extends;
                 range.transno = range.transno.max(transno);
             }
-            None => self.ranges.push(Range { client, transno, from, until, extends }),
+            None => self.ranges.push(UnstableRange { client, transno, from, until, extends }),
         }
     }
 
-    /// A change of several places took place, each of them `like` this; how many bytes they have.
+    /// Adds a change of several ranges, each of them `like` this; returns their total length.
     pub(crate) fn add_places(
         &mut self,
-        like: &Touch,
+        like: &ByteAccess,
         places: &[(u64, u64)],
         transno: Transno,
     ) -> u64 {
         let mut place_bytes = 0;
         for &(from, until) in places {
-            self.add(&Touch { from, until, ..*like }, transno);
+            self.add(&ByteAccess { from, until, ..*like }, transno);
             place_bytes += until - from;
         }
         place_bytes
     }
 
-    /// The last of all.
+    /// The last transaction.
     pub(crate) fn last(&self) -> Transno {
         self.ranges.iter().map(|range| range.transno).max().unwrap_or(Transno(0))
     }

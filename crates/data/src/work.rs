@@ -1,14 +1,14 @@
-//! What is in flight for an object: how each kind of action begins and what its end means.
+//! Actions in flight for objects: how each kind begins and what its end means.
 
-use crate::Lost;
+use crate::LostWrite;
 use crate::blocks::Blocks;
 use crate::closing::Closing;
 use crate::integrity::Verifying;
 use crate::object::Effect;
-use crate::reading::Again;
-use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
-use crate::shards::{Proven, release};
-use crate::unstable::Touch;
+use crate::reading::CachedRead;
+use crate::request::{Glimpsing, QueuedOp, SIZE_BYTES_MAX, bulk_bytes, write_change};
+use crate::shards::{LoggedState, release};
+use crate::unstable::ByteAccess;
 use crate::written::one_sum;
 use crate::{Answer, Damage, Outcome, Shards, Token};
 use core::ops::Range;
@@ -18,58 +18,58 @@ use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Job {
-    /// Bytes for an answer. `again`: what begins if they are not in the page cache.
+pub(crate) enum InFlight {
+    /// A read. `cached`: the request to begin again if it misses the page cache.
     Read {
         inode: InodeNo,
         token: Token,
         shown: Transno,
         object_offset: u64,
         read_bytes: u32,
-        again: Option<Again>,
+        cached: Option<CachedRead>,
     },
-    /// Bytes of several places for an answer.
+    /// A list read.
     ReadList {
         inode: InodeNo,
         token: Token,
         shown: Transno,
         size_bytes: u64,
         list_bytes: u32,
-        again: Option<Again>,
+        cached: Option<CachedRead>,
     },
-    /// A piece of a list.
+    /// A piece of a list write.
     WritePiece { list_no: u64 },
-    /// The size, before anything else can be done.
+    /// The query of the size, before anything else can begin.
     Stat { inode: InodeNo },
-    /// The allocated bytes, for a glimpse; asked for when the object had this change number.
+    /// The query of the allocated bytes for a glimpse, at this change number of the object.
     Glimpse { inode: InodeNo, glimpsing: Glimpsing, change_no: u64 },
     /// A write or append.
     Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
-    /// A truncation or allocation, and the size behind it.
+    /// A truncation or allocation, and the size afterwards.
     Reshape { inode: InodeNo, effect: Effect, size_bytes: u64 },
-    /// A place for an answer.
+    /// A seek.
     Seek { inode: InodeNo, token: Token, shown: Transno },
-    /// Cutting off what was never acknowledged, after a start.
+    /// The cut of bytes that were never acknowledged, after a start.
     Trim { inode: InodeNo, stat: ObjectStat },
-    /// Making everything written so far durable.
+    /// A sync of everything written so far.
     Sync { inode: InodeNo },
-    /// Taking the object away.
+    /// The removal of the object.
     Remove { inode: InodeNo },
-    /// Checksums, before a read.
+    /// The verification of blocks before a read or a change.
     Verify(Verifying),
-    /// Checksums, to be recorded.
+    /// The computation of checksums to be recorded.
     Close(Closing),
 }
 
 impl Shards {
-    /// Begins whatever may begin at an object.
+    /// Begins all queued operations of an object that may begin.
     pub(crate) fn advance(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         loop {
             let Some(object) = self.objects.get_mut(&inode) else { return };
-            if object.must_ask() {
-                object.asking = true;
+            if object.must_stat() {
+                object.stat_running = true;
                 let object = object.name;
-                let ticket = self.ticket(Job::Stat { inode });
+                let ticket = self.ticket(InFlight::Stat { inode });
                 turn.act(ObjectAction::Stat { ticket, object });
                 return;
             }
@@ -86,39 +86,39 @@ impl Shards {
         }
     }
 
-    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: QueuedOp) {
         match pending {
-            Pending::Read { .. } | Pending::ReadList(_) => {
+            QueuedOp::Read { .. } | QueuedOp::ReadList(_) => {
                 self.begin_reading(turn, inode, pending);
             }
-            Pending::WriteList(writing) => self.begin_write_list(turn, inode, writing),
-            Pending::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
-            Pending::Write { token, object_offset, bulk, client } => {
+            QueuedOp::WriteList(writing) => self.begin_write_list(turn, inode, writing),
+            QueuedOp::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
+            QueuedOp::Write { token, object_offset, bulk, client } => {
                 self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
             }
-            Pending::Append { token, bulk, client } => {
+            QueuedOp::Append { token, bulk, client } => {
                 self.begin_write(turn, inode, (token, client), (None, bulk));
             }
-            Pending::Truncate { token, size_bytes, client } => {
+            QueuedOp::Truncate { token, size_bytes, client } => {
                 self.begin_truncate(turn, inode, (token, client), size_bytes);
             }
-            Pending::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),
-            Pending::Seek(seeking) => self.begin_seek(turn, inode, &seeking),
-            Pending::Replay { lost, place_no } => self.begin_replay(turn, lost, place_no),
-            Pending::Remove => {
+            QueuedOp::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),
+            QueuedOp::Seek(seeking) => self.begin_seek(turn, inode, &seeking),
+            QueuedOp::Replay { lost, place_no } => self.begin_replay(turn, lost, place_no),
+            QueuedOp::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
                 if object.absent {
                     return self.on_removed(turn, inode, Ok(()));
                 }
                 object.exclusive = true;
                 let object = object.name;
-                let ticket = self.ticket(Job::Remove { inode });
+                let ticket = self.ticket(InFlight::Remove { inode });
                 turn.act(ObjectAction::Remove { ticket, object });
             }
         }
     }
 
-    /// Without an offset: at the end.
+    /// Without an offset: an append.
     fn begin_write(
         &mut self,
         turn: &mut Turn<'_>,
@@ -150,22 +150,22 @@ impl Shards {
         let answer = written;
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
-        let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
+        let ticket = self.ticket(InFlight::Write { inode, effect, end, exclusive });
         turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     }
 
-    /// The size of the blocks that a write of this range is summed by; 0: it lies in one block, and
-    /// its sum is known.
+    /// The block size by which the write is to be summed; 0: the range lies in one block, and its
+    /// sum is known.
     fn asked_block_bytes(&self, bytes: Range<u64>) -> u32 {
         let block_bytes = self.block_bytes();
         let one = bytes.start / block_bytes == bytes.end.saturating_sub(1) / block_bytes;
         if one { 0 } else { self.shape.block_bytes }
     }
 
-    /// A write that was lost goes where it went, alone, because those after it may overlap it.
-    fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: Lost, place_no: u64) {
-        let Lost { token, transno, change, bulk, client } = lost;
+    /// Replays a lost write at its old offset, alone, because later ones may overlap it.
+    fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: LostWrite, place_no: u64) {
+        let LostWrite { token, transno, change, bulk, client } = lost;
         let inode = change.inode();
         let (answer, change_no) = (Answer::Empty, 0);
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
@@ -183,7 +183,7 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
         let object = object.name;
-        let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
+        let ticket = self.ticket(InFlight::Write { inode, effect, end, exclusive: true });
         let block_bytes = 0;
         turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
@@ -205,11 +205,11 @@ impl Shards {
         let change = ContentsChange::Truncate { inode, size_bytes, write_time_ns };
         let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
-        let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
+        let ticket = self.ticket(InFlight::Reshape { inode, effect, size_bytes });
         turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
     }
 
-    /// Begins a sync of an object that was written, unless one is in flight.
+    /// Begins a sync of a written object, unless one is in flight.
     pub(crate) fn sync(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         if object.sync_running || object.written.is_empty() {
@@ -220,7 +220,7 @@ impl Shards {
         (object.unsynced_bytes, object.urgent) = (0, false);
         core::mem::swap(&mut object.written, &mut object.syncing);
         let object = object.name;
-        let ticket = self.ticket(Job::Sync { inode });
+        let ticket = self.ticket(InFlight::Sync { inode });
         turn.act(ObjectAction::Sync { ticket, object });
     }
 
@@ -251,14 +251,14 @@ impl Shards {
         if let Ok(bulk) = result {
             self.read_bytes += u64::from(bulk_bytes(bulk));
         }
-        match self.jobs.remove(&ticket.0) {
-            Some(Job::Read { inode, again, .. } | Job::ReadList { inode, again, .. })
-                if self.is_outdated(inode, again.as_ref()) =>
-            {
+        match self.in_flight.remove(&ticket.0) {
+            Some(
+                InFlight::Read { inode, cached, .. } | InFlight::ReadList { inode, cached, .. },
+            ) if self.is_outdated(inode, cached.as_ref()) => {
                 release(turn, result.ok().flatten());
-                self.read_again(turn, inode, again);
+                self.read_again(turn, inode, cached);
             }
-            Some(Job::Read { inode, token, shown, object_offset, read_bytes, .. }) => {
+            Some(InFlight::Read { inode, token, shown, object_offset, read_bytes, .. }) => {
                 let result = result.map(Answer::Bytes).map_err(Errno::status);
                 let result = match result {
                     Ok(Answer::Bytes(bulk)) if bulk_bytes(bulk) < read_bytes => {
@@ -272,52 +272,52 @@ impl Shards {
                 self.outcomes.push_back(Outcome::Answered { token, result, shown });
                 self.ran(turn, inode);
             }
-            Some(Job::ReadList { inode, token, shown, size_bytes, list_bytes, .. }) => {
+            Some(InFlight::ReadList { inode, token, shown, size_bytes, list_bytes, .. }) => {
                 self.on_list_read(turn, result, (token, shown), (size_bytes, list_bytes));
                 self.ran(turn, inode);
             }
             Some(
-                Job::Stat { .. }
-                | Job::Glimpse { .. }
-                | Job::Write { .. }
-                | Job::WritePiece { .. }
-                | Job::Reshape { .. }
-                | Job::Seek { .. }
-                | Job::Trim { .. }
-                | Job::Sync { .. }
-                | Job::Remove { .. }
-                | Job::Verify(_)
-                | Job::Close(_),
+                InFlight::Stat { .. }
+                | InFlight::Glimpse { .. }
+                | InFlight::Write { .. }
+                | InFlight::WritePiece { .. }
+                | InFlight::Reshape { .. }
+                | InFlight::Seek { .. }
+                | InFlight::Trim { .. }
+                | InFlight::Sync { .. }
+                | InFlight::Remove { .. }
+                | InFlight::Verify(_)
+                | InFlight::Close(_),
             )
             | None => release(turn, result.ok().flatten()),
         }
     }
 
-    /// The outcome of asking for an object's size.
+    /// The outcome of a query of an object's size.
     pub(crate) fn on_stat(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,
         result: Result<Option<ObjectStat>, Errno>,
     ) {
-        match self.jobs.remove(&ticket.0) {
-            Some(Job::Stat { inode }) => self.on_asked(turn, inode, result),
-            Some(Job::Glimpse { inode, glimpsing, change_no }) => {
+        match self.in_flight.remove(&ticket.0) {
+            Some(InFlight::Stat { inode }) => self.on_stat_ended(turn, inode, result),
+            Some(InFlight::Glimpse { inode, glimpsing, change_no }) => {
                 self.on_glimpsed(inode, glimpsing, (change_no, result));
                 self.ran(turn, inode);
             }
             Some(
-                Job::Read { .. }
-                | Job::ReadList { .. }
-                | Job::Write { .. }
-                | Job::WritePiece { .. }
-                | Job::Seek { .. }
-                | Job::Reshape { .. }
-                | Job::Trim { .. }
-                | Job::Sync { .. }
-                | Job::Remove { .. }
-                | Job::Verify(_)
-                | Job::Close(_),
+                InFlight::Read { .. }
+                | InFlight::ReadList { .. }
+                | InFlight::Write { .. }
+                | InFlight::WritePiece { .. }
+                | InFlight::Seek { .. }
+                | InFlight::Reshape { .. }
+                | InFlight::Trim { .. }
+                | InFlight::Sync { .. }
+                | InFlight::Remove { .. }
+                | InFlight::Verify(_)
+                | InFlight::Close(_),
             )
             | None => {}
         }
@@ -331,36 +331,36 @@ impl Shards {
         result: Result<(), Errno>,
     ) {
         let result = result.map_err(Errno::status);
-        match self.jobs.remove(&ticket.0) {
-            Some(Job::Write { inode, effect, end, exclusive }) => {
+        match self.in_flight.remove(&ticket.0) {
+            Some(InFlight::Write { inode, effect, end, exclusive }) => {
                 let sum = one_sum(&effect.change);
                 let done = (result.map(|()| end), Some(&[sum][..]));
                 self.on_write_ended(turn, (inode, exclusive), effect, done);
             }
-            Some(Job::WritePiece { list_no }) => self.on_piece_written(turn, list_no, result),
-            Some(Job::Reshape { inode, effect, size_bytes }) => {
+            Some(InFlight::WritePiece { list_no }) => self.on_piece_written(turn, list_no, result),
+            Some(InFlight::Reshape { inode, effect, size_bytes }) => {
                 self.on_reshaped(turn, inode, effect, result.map(|()| size_bytes));
                 self.ran_alone(turn, inode);
             }
-            Some(Job::Trim { inode, stat }) => self.on_trimmed(turn, inode, stat, result),
-            Some(Job::Sync { inode }) => self.on_synced(turn, inode, result),
-            Some(Job::Remove { inode }) => self.on_removed(turn, inode, result),
+            Some(InFlight::Trim { inode, stat }) => self.on_trimmed(turn, inode, stat, result),
+            Some(InFlight::Sync { inode }) => self.on_synced(turn, inode, result),
+            Some(InFlight::Remove { inode }) => self.on_removed(turn, inode, result),
             Some(
-                Job::Read { .. }
-                | Job::ReadList { .. }
-                | Job::Seek { .. }
-                | Job::Stat { .. }
-                | Job::Glimpse { .. }
-                | Job::Verify(_)
-                | Job::Close(_),
+                InFlight::Read { .. }
+                | InFlight::ReadList { .. }
+                | InFlight::Seek { .. }
+                | InFlight::Stat { .. }
+                | InFlight::Glimpse { .. }
+                | InFlight::Verify(_)
+                | InFlight::Close(_),
             )
             | None => {}
         }
     }
 
-    /// The size is there, or not to be had. What is longer than known is cut, what is shorter is
-    /// recorded so, before anything else happens to the object.
-    fn on_asked(
+    /// The query of the size ended. Bytes beyond the known size are cut, and a shorter size is
+    /// recorded, before any other operation on the object.
+    fn on_stat_ended(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
@@ -370,38 +370,38 @@ impl Shards {
         let looked = match result {
             Ok(found) => found,
             Err(errno) => {
-                object.asking = false;
+                object.stat_running = false;
                 return self.fail_waiting(turn, inode, errno.status());
             }
         };
         let mut found = looked.unwrap_or(NOTHING);
-        let proven = self.proven.get(&inode).map_or(Some(0), |proven| proven.size_bytes);
-        let known = object.stat.map_or(proven, |stat| Some(stat.size_bytes));
+        let logged = self.logged.get(&inode).map_or(Some(0), |logged| logged.size_bytes);
+        let known = object.stat.map_or(logged, |stat| Some(stat.size_bytes));
         if let Some(size_bytes) = known.filter(|known| found.size_bytes > *known) {
             let stat = ObjectStat { size_bytes, ..found };
             if self.fenced {
-                // What is too long is not looked at, and the next start cuts it.
+                // Excess bytes are ignored, and the next start cuts them.
                 return self.on_trimmed(turn, inode, stat, Ok(()));
             }
             let object = object.name;
-            let ticket = self.ticket(Job::Trim { inode, stat });
+            let ticket = self.ticket(InFlight::Trim { inode, stat });
             turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
             return;
         }
         if let Some(size_bytes) = self.shortened(turn, inode, (known, looked)) {
-            // It keeps the size that it has to have, and what is missing of it cannot be read.
+            // It keeps its required size; the missing bytes cannot be read.
             found.size_bytes = size_bytes;
         }
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let shorter = known.is_some_and(|known| found.size_bytes < known);
-        (object.asking, object.doubtful) = (false, false);
+        (object.stat_running, object.doubtful) = (false, false);
         object.stat = Some(found);
         object.allocated_change_no = object.change_no;
-        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+        self.awaiting_sums.extend((!object.blocks.open.is_empty()).then_some(inode));
         let write_time_ns = object.write_time_ns;
-        self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
+        self.logged.insert(inode, LoggedState { size_bytes: None, write_time_ns });
         if shorter && !self.fenced {
-            self.note_size(inode, found.size_bytes);
+            self.record_size(inode, found.size_bytes);
         }
         self.advance(turn, inode);
     }
@@ -414,27 +414,27 @@ impl Shards {
         result: Result<(), Status>,
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        object.asking = false;
+        object.stat_running = false;
         if let Err(status) = result {
             return self.fail_waiting(turn, inode, status);
         }
         object.doubtful = false;
         object.stat = Some(stat);
-        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+        self.awaiting_sums.extend((!object.blocks.open.is_empty()).then_some(inode));
         object.change_no += 1; // The allocated bytes are those from before the cut.
         let write_time_ns = object.write_time_ns;
-        self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
+        self.logged.insert(inode, LoggedState { size_bytes: None, write_time_ns });
         self.advance(turn, inode);
     }
 
-    /// All that was written before the sync began is durable, or nothing is certain: what was
-    /// written during a sync that failed may have been lost with it.
+    /// Everything written before the sync began is durable, or nothing is certain: writes during a
+    /// failed sync may be lost with it.
     fn on_synced(&mut self, turn: &mut Turn<'_>, inode: InodeNo, result: Result<(), Status>) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.sync_running = false;
         let mut ended = core::mem::take(&mut object.syncing);
         if let Err(status) = result {
-            // Some of it may have been answered, and nothing behind it can be recorded any more.
+            // Some of it may be acknowledged, and nothing behind it can be recorded any more.
             object.doubt();
             self.outcomes.push_back(Outcome::Failed { status });
         }
@@ -458,7 +458,7 @@ impl Shards {
             object.blocks = Blocks::new();
             self.sums.remove(&inode);
         }
-        if result.is_ok() && self.proven.remove(&inode).is_some() {
+        if result.is_ok() && self.logged.remove(&inode).is_some() {
             self.note(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));
         }
         let outcome = Outcome::Removed { inode, result };
@@ -485,32 +485,32 @@ impl Shards {
         self.order(shard).ready(place_no, (outcome, change_no));
     }
 
-    /// Records what size an object was found to have; before a replay that waits for just that. Until
-    /// then it is nobody's change that may still be lost.
-    fn note_size(&mut self, inode: InodeNo, size_bytes: u64) {
+    /// Records the size found in an object's file; before a replay that waits for it. Until the
+    /// record is durable it is an unstable change without a client.
+    fn record_size(&mut self, inode: InodeNo, size_bytes: u64) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.fence_count += 1;
-        let replays = matches!(object.queue.front(), Some(Pending::Replay { .. }));
+        let replays = matches!(object.queue.front(), Some(QueuedOp::Replay { .. }));
         let write_time_ns = object.write_time_ns;
         let change =
             Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns });
         let shard = self.shard(inode);
         if replays {
             let transno = self.next_transno(shard);
-            self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+            self.outcomes.push_back(Outcome::Record { shard, transno, change });
         } else {
             self.note(inode, change);
         }
         let transno = self.transno_last(shard);
         let (client, from, until) = (ClientUuid::default(), size_bytes, u64::MAX);
-        let touch = Touch { client, from, until, extends: true, at_end: true };
+        let touch = ByteAccess { client, from, until, extends: true, at_end: true };
         if let Some(object) = self.objects.get_mut(&inode) {
             object.unstable.add(&touch, transno);
         }
     }
 
     fn note(&mut self, inode: InodeNo, change: Change<'static>) {
-        self.note_of_lane(self.shard(inode), change);
+        self.record_for_lane(self.shard(inode), change);
     }
 
     pub(crate) fn answer(&mut self, token: Token, result: Result<Answer, Status>) {
@@ -518,24 +518,24 @@ impl Shards {
         self.outcomes.push_back(Outcome::Answered { token, result, shown });
     }
 
-    /// A read, glimpse or write ended.
+    /// A shared operation ended.
     pub(crate) fn ran(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
-            assert!(object.running_count > 0, "what ended had begun");
+            assert!(object.running_count > 0, "an operation ends once");
             object.running_count -= 1;
         }
         self.advance(turn, inode);
     }
 
-    /// An append or truncation ended.
+    /// An exclusive operation ended.
     pub(crate) fn ran_alone(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
-            assert!(object.exclusive, "what ended had begun");
+            assert!(object.exclusive, "an operation ends once");
             object.exclusive = false;
         }
         self.advance(turn, inode);
     }
 }
 
-/// What an object that does not exist has.
+/// The state of a missing object.
 pub(crate) const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };

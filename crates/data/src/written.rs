@@ -1,12 +1,12 @@
-//! What the end of a write, truncation or allocation means: the change has its number and its place
-//! among the records, and its blocks have checksums or wait for them.
+//! The end of a write, truncation or allocation: the change gets its number and its position among
+//! the records, and its blocks get checksums or wait for them.
 
 use crate::integrity::decoded;
 use crate::list::changed_places;
 use crate::object::Effect;
-use crate::request::Pending;
-use crate::unstable::Touch;
-use crate::work::Job;
+use crate::request::QueuedOp;
+use crate::unstable::ByteAccess;
+use crate::work::InFlight;
 use crate::{Answer, Outcome, Shards};
 use alloc::vec::Vec;
 use disk::{Change, ContentsChange};
@@ -14,7 +14,7 @@ use interface::{Errno, Span, Ticket, Turn};
 use wire::{InodeNo, Status, Transno};
 
 impl Shards {
-    /// The outcome of a write whose sums were asked for, block by block.
+    /// The outcome of a write with its sums by block.
     pub(crate) fn on_object_written(
         &mut self,
         turn: &mut Turn<'_>,
@@ -22,7 +22,9 @@ impl Shards {
         result: Result<Span, Errno>,
     ) {
         let sums = result.map(|span| decoded(turn.arena.get(span))).map_err(Errno::status);
-        let Some(Job::Write { inode, effect, end, exclusive }) = self.jobs.remove(&ticket.0) else {
+        let Some(InFlight::Write { inode, effect, end, exclusive }) =
+            self.in_flight.remove(&ticket.0)
+        else {
             return;
         };
         let pieces = sums.map(|sums| sums.iter().map(|sum| sum.crc32c).collect::<Vec<u32>>());
@@ -54,7 +56,7 @@ impl Shards {
     ) {
         let is_replay = effect.transno > Transno(0);
         let fenced = self.fenced && !is_replay;
-        // A replay is recorded as it was then.
+        // A replay is recorded as its original.
         let pieces = pieces.filter(|_| result.is_ok() && !fenced && !is_replay);
         let places = written_places(&effect.change);
         let Some(object) = self.objects.get_mut(&inode) else { return };
@@ -116,7 +118,7 @@ impl Shards {
         }
     }
 
-    /// A change is in the object: it has its number and its place among the records.
+    /// A change is in the object: assigns its number and its position among the records.
     fn put_in_order(
         &mut self,
         turn: &Turn<'_>,
@@ -135,7 +137,7 @@ impl Shards {
         let (from, at_end) = match effect.change {
             ContentsChange::Truncate { size_bytes, .. } => (size_bytes, true),
             ContentsChange::Write { object_offset, .. } => (object_offset, object.exclusive),
-            // Of each of its places its own.
+            // Each range has its own.
             ContentsChange::WriteList { .. } => (0, false),
             ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
             ContentsChange::ObjectRemoved { .. }
@@ -143,7 +145,7 @@ impl Shards {
             | ContentsChange::SumsRemoved { .. } => (0, true),
         };
         let extends = extends || at_end;
-        let touch = Touch { client: effect.client, from, until, extends, at_end };
+        let touch = ByteAccess { client: effect.client, from, until, extends, at_end };
         object.unstable.settle(durable);
         let places = changed_places(&effect.change);
         let (depends, touched_bytes) = if places.is_empty() {
@@ -159,9 +161,9 @@ impl Shards {
             self.dirty.push(inode);
         }
         object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
-        // Its turn at the object ends only when it is recorded.
+        // It blocks the object until it is recorded.
         object.urgent |= effect.change.fences();
-        object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
+        object.urgent |= matches!(object.queue.front(), Some(QueuedOp::Remove));
         let Effect { token, transno, change, answer, .. } = effect.clone();
         object.written.push(effect);
         self.waits_for_sync(inode);
@@ -176,7 +178,7 @@ impl Shards {
     }
 }
 
-/// The sum of all bytes of a write.
+/// The checksum of all bytes of a write.
 pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
     match change {
         ContentsChange::Write { crc32c, .. } | ContentsChange::WriteList { crc32c, .. } => *crc32c,
@@ -188,7 +190,7 @@ pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
     }
 }
 
-/// Where a write wrote.
+/// The range that a write changed.
 fn written_places(change: &ContentsChange) -> Vec<(u64, u64)> {
     match change {
         ContentsChange::Write { object_offset, write_bytes, .. } => {

@@ -11,26 +11,26 @@
 //!     36     4 head_crc32c over the 36 bytes before
 //!     40       payload: records, then zeros up to a multiple of 8
 //! ```
-//! A batch is written only after the one before it is durable; a server's are followed by a
+//! A batch is written only after the one before it is durable. A server's batches are followed by a
 //! [`Trailer`](crate::Trailer).
 
 use crate::{Record, to_u32, u32_at, u64_at};
 use alloc::vec::Vec;
 
 /// Bytes of a batch's head.
-pub const BATCH_HEAD_BYTES: usize = 40;
-/// Batches begin at multiples of this, which makes the search for them cheap.
+pub const BATCH_HEADER_BYTES: usize = 40;
+/// Batches are aligned to this, which makes searching for them cheap.
 pub(crate) const BATCH_ALIGN_BYTES: usize = 8;
 
 const MAGIC: [u8; 8] = *b"LANEFSBT";
 const CRC_OFFSET: usize = 36;
 
-const _: () = assert!(BATCH_HEAD_BYTES.is_multiple_of(BATCH_ALIGN_BYTES));
-const _: () = assert!(crate::LOG_HEAD_BYTES.is_multiple_of(BATCH_ALIGN_BYTES));
+const _: () = assert!(BATCH_HEADER_BYTES.is_multiple_of(BATCH_ALIGN_BYTES));
+const _: () = assert!(crate::LOG_HEADER_BYTES.is_multiple_of(BATCH_ALIGN_BYTES));
 
 /// The head of a sealed batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BatchHead {
+pub struct BatchHeader {
     /// The boot that wrote it.
     pub boot_id: u64,
     /// Its number in the file, from 1.
@@ -43,11 +43,11 @@ pub struct BatchHead {
     pub payload_crc32c: u32,
 }
 
-impl BatchHead {
-    /// The bytes for the medium.
+impl BatchHeader {
+    /// The encoded header.
     #[must_use]
-    pub fn encode(&self) -> [u8; BATCH_HEAD_BYTES] {
-        let mut bytes = [0; BATCH_HEAD_BYTES];
+    pub fn encode(&self) -> [u8; BATCH_HEADER_BYTES] {
+        let mut bytes = [0; BATCH_HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&self.boot_id.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.batch_no.to_le_bytes());
@@ -59,11 +59,11 @@ impl BatchHead {
         bytes
     }
 
-    /// The head at the front of `bytes`; `None` when there is no whole and valid one. Whether that
-    /// is an end or damage depends on what follows: the reader's question.
+    /// The header at the front of `bytes`; `None` when there is no whole and valid one. The reader
+    /// decides whether that is the end of the log or damage, by what follows.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; BATCH_HEAD_BYTES] = bytes.first_chunk()?;
+        let bytes: &[u8; BATCH_HEADER_BYTES] = bytes.first_chunk()?;
         if bytes[..8] != MAGIC || wire::crc32c(&bytes[..CRC_OFFSET]) != u32_at(bytes, CRC_OFFSET) {
             return None;
         }
@@ -77,7 +77,7 @@ impl BatchHead {
     }
 }
 
-/// Collects records; sealed and emptied again and again without giving its memory back.
+/// Collects records; sealed and emptied repeatedly without freeing its memory.
 #[derive(Debug, Default)]
 pub struct Batch {
     payload: Vec<u8>,
@@ -97,10 +97,10 @@ impl Batch {
         self.record_count += 1;
     }
 
-    /// Bytes it would take on the medium now.
+    /// Bytes of the batch if sealed now.
     #[must_use]
     pub fn bytes_count(&self) -> usize {
-        BATCH_HEAD_BYTES + self.payload.len().next_multiple_of(BATCH_ALIGN_BYTES)
+        BATCH_HEADER_BYTES + self.payload.len().next_multiple_of(BATCH_ALIGN_BYTES)
     }
 
     /// Records in it.
@@ -109,7 +109,7 @@ impl Batch {
         self.record_count
     }
 
-    /// Whether there is nothing to make durable.
+    /// Whether it has no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.record_count == 0
@@ -120,10 +120,10 @@ impl Batch {
         assert!(!self.is_empty(), "an empty batch is not written");
         assert!(batch_no > 0, "batches count from 1");
         self.payload.resize(self.payload.len().next_multiple_of(BATCH_ALIGN_BYTES), 0);
-        let head = BatchHead {
+        let head = BatchHeader {
             boot_id,
             batch_no,
-            batch_bytes: to_u32(BATCH_HEAD_BYTES + self.payload.len()),
+            batch_bytes: to_u32(BATCH_HEADER_BYTES + self.payload.len()),
             record_count: self.record_count,
             payload_crc32c: wire::crc32c(&self.payload),
         };

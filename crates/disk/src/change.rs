@@ -4,18 +4,19 @@
 //! byte strings with a 32-bit length, names with a 16-bit one, in the order of the enum below):
 //!
 //! ```text
-//! tag 1 Inode   2 Touch    3 Dirent  4 DirentRemoved  5 Symlink  6 Xattr  7 XattrRemoved  8 InodeRemoved
+//! tag 1 Inode   2 Touch    3 Dirent  4 DirentRemoved  5 Symlink  6 Xattr  7 XattrRemoved
+//!     8 InodeRemoved
 //!     9 Write  10 Truncate 11 ObjectRemoved
 //!    12 DirAttrs 13 SessionRemoved 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
 //!    19 Settled
 //!    36 Allocate 37 WriteList 38 Sums 39 SumsRemoved
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
-//!    25 Export 26 ExportGone
+//!    25 Export 26 ExportRemoved
 //! ```
 //! Changes of one directory by different clients commute, in whatever order they are replayed:
-//! `Touch` adds to counts and `DirAttrs` leaves the counts alone; of two that bring a time of last
-//! change the one of the later transaction wins. Because of the adding, a record is redone exactly
-//! once: who redoes keeps the last LSN of every shard and skips what it has.
+//! `Touch` adds to counts and `DirAttrs` leaves the counts alone; of two times of last change the
+//! one of the later transaction wins. Because of the additions a record must be redone exactly
+//! once: the replayer tracks the last LSN of every shard and skips earlier records.
 
 mod client;
 mod contents;
@@ -29,16 +30,16 @@ pub use txn::TxnChange;
 
 use crate::{Fault, InodeRow, to_u64};
 use wire::{
-    Bytes, Contents, FileKind, Flaw, InodeNo, Name, ProtocolError, Reader, Timestamp, Transno,
-    Wire, Writer,
+    Bytes, Contents, DecodeError, FileKind, InodeNo, Name, ProtocolError, Reader, Timestamp,
+    Transno, Wire, Writer,
 };
 
 /// One effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change<'a> {
-    /// The inode is this.
+    /// Sets an inode's row.
     Inode {
-        /// All of it.
+        /// The row.
         row: InodeRow,
     },
     /// A directory's entries changed.
@@ -54,36 +55,36 @@ pub enum Change<'a> {
         /// Added to its entries.
         entry_delta: i32,
     },
-    /// A directory has this entry, whatever stood under the name before.
+    /// Sets a directory's entry, replacing an existing one.
     Dirent {
         /// The directory.
         dir: InodeNo,
         /// The name.
         name: Name<'a>,
-        /// Its place in listings.
+        /// Its cookie.
         cookie: u64,
-        /// What it names.
+        /// The inode.
         inode: InodeNo,
-        /// What that is.
+        /// The inode's kind.
         kind: FileKind,
         /// Transaction of the entry's last change.
         version: Transno,
     },
-    /// A directory has no entry of this name.
+    /// Removes a directory's entry.
     DirentRemoved {
         /// The directory.
         dir: InodeNo,
         /// The name.
         name: Name<'a>,
     },
-    /// A symbolic link points here.
+    /// Sets a symbolic link's target.
     Symlink {
         /// The link.
         inode: InodeNo,
         /// Its target.
         target: Bytes<'a>,
     },
-    /// An extended attribute has this value.
+    /// Sets an extended attribute.
     Xattr {
         /// Of which inode.
         inode: InodeNo,
@@ -92,19 +93,19 @@ pub enum Change<'a> {
         /// Its value.
         value: Bytes<'a>,
     },
-    /// There is no such extended attribute.
+    /// Removes an extended attribute.
     XattrRemoved {
         /// Of which inode.
         inode: InodeNo,
         /// Its name with prefix.
         name: Bytes<'a>,
     },
-    /// There is no such inode, nor anything that hung on it.
+    /// Removes an inode with its target and attributes.
     InodeRemoved {
         /// Which.
         inode: InodeNo,
     },
-    /// A directory that exists has these attributes; its links, entries and cookies stay.
+    /// Sets the attributes of an existing directory; its links, entries and cookies stay.
     DirAttrs {
         /// The directory.
         inode: InodeNo,
@@ -125,28 +126,28 @@ pub enum Change<'a> {
         /// Transaction of this change.
         version: Transno,
     },
-    /// An inode was read. Neither replayed nor versioned: a note of the server's own.
+    /// An inode was read. Recorded by the server itself: neither replayed nor versioned.
     Accessed {
         /// Which.
         inode: InodeNo,
         /// When.
         atime: Timestamp,
     },
-    /// What a data shard keeps of a file is durable, and nobody writes to it: its size, space and time
-    /// of last change are here from now on. Neither replayed nor versioned: a note of the server's own.
+    /// A data shard's size, space and mtime of a file without writers are durable and move to the
+    /// metadata shard. Recorded by the server itself: neither replayed nor versioned.
     Settled {
         /// Which.
         inode: InodeNo,
-        /// What the data shard said.
+        /// The data shard's state of the file.
         contents: Contents,
     },
-    /// At a data shard: something about the contents of a file.
+    /// At a data shard: a change of a file's contents.
     Contents(ContentsChange),
-    /// Something about the lane's clients.
+    /// A change of the lane's clients.
     Client(ClientChange),
-    /// A step of a change over several shards.
+    /// A step of a transaction over several shards.
     Txn(TxnChange<'a>),
-    /// Something about what can be mounted.
+    /// A change of the exports.
     Export(ExportChange<'a>),
 }
 
@@ -215,7 +216,7 @@ impl<'a> Wire<'a> for Change<'a> {
         }
     }
 
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let tag = u8::decode(from)?;
         Ok(match tag {
             1 => Self::Inode { row: from.read()? },
@@ -258,7 +259,7 @@ impl<'a> Wire<'a> for Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    fn decode_of_others(tag: u8, from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode_of_others(tag: u8, from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         if let Some(change) = ContentsChange::decode_fields(tag, from)? {
             return Ok(Self::Contents(change));
         }
@@ -269,7 +270,7 @@ impl<'a> Change<'a> {
             return Ok(Self::Export(change));
         }
         let change = TxnChange::decode_fields(tag, from)?;
-        change.map(Self::Txn).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
+        change.map(Self::Txn).ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))
     }
 
     const fn tag(&self) -> u8 {
@@ -292,8 +293,8 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Whether it has a pre-version: whether a replay of it checks what it finds (PROTOCOL.md §12).
-    /// The n-th such change of a record has the n-th pre-version, 0 for what must not exist.
+    /// Whether it has a pre-version that a replay checks (PROTOCOL.md §12). The n-th such change of
+    /// a record has the n-th pre-version; 0 for an object that must not exist.
     #[must_use]
     pub const fn is_versioned(&self) -> bool {
         matches!(
@@ -307,16 +308,18 @@ impl<'a> Change<'a> {
     }
 }
 
-/// A time of last change with the time of its setting: both or neither.
-fn set_time(from: &mut Reader<'_>) -> Result<Option<(Timestamp, Timestamp)>, Flaw> {
+/// An mtime with the time of its setting: both or neither.
+fn set_time(from: &mut Reader<'_>) -> Result<Option<(Timestamp, Timestamp)>, DecodeError> {
     match (from.read()?, from.read()?) {
         (Some(mtime), Some(set)) => Ok(Some((mtime, set))),
         (None, None) => Ok(None),
-        (Some(_), None) | (None, Some(_)) => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+        (Some(_), None) | (None, Some(_)) => {
+            Err(DecodeError::ProtocolError(ProtocolError::Malformed))
+        }
     }
 }
 
-/// The changes of a record, one after the other. After a fault there are no more.
+/// Iterates over the changes of a record; ends after a fault.
 #[derive(Clone, Debug)]
 pub struct Changes<'a> {
     rest: Reader<'a>,
@@ -324,7 +327,7 @@ pub struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Over [`crate::Record::changes`].
+    /// Iterates over [`crate::Record::changes`].
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: Reader::new(bytes), changes_bytes: bytes.len() }

@@ -1,21 +1,21 @@
-//! `Fault`: the medium is wrong. It carries where, so that a person at night needs no debugger.
+//! `Fault`: wrong bytes on the medium, with their location, so that no debugger is needed.
 
 use alloc::string::String;
 use core::fmt;
 
 /// Bytes on the medium are not what was written. The reaction is to fence and to repair, never to
-/// go on.
+/// continue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What is wrong, in words.
+    /// A description.
     pub what: &'static str,
-    /// The file or device; empty until somebody who knows it says so ([`Fault::on`]).
+    /// The file or device; empty until a caller that knows it sets it ([`Fault::on`]).
     pub device: String,
     /// Byte offset in it.
     pub offset: u64,
-    /// The number that should stand there, where there is one.
+    /// The expected number, where there is one.
     pub expected: u64,
-    /// The number that stands there.
+    /// The number found.
     pub found: u64,
 }
 
@@ -26,7 +26,7 @@ impl Fault {
         Self { what, device: String::new(), offset, expected: 0, found: 0 }
     }
 
-    /// Names both numbers.
+    /// Sets both numbers.
     #[must_use]
     pub fn numbers(mut self, expected: impl Into<u64>, found: impl Into<u64>) -> Self {
         self.expected = expected.into();
@@ -34,21 +34,21 @@ impl Fault {
         self
     }
 
-    /// Names the file or device.
+    /// Sets the file or device.
     #[must_use]
     pub fn on(mut self, device: &str) -> Self {
         self.device = String::from(device);
         self
     }
 
-    /// The same fault in a piece of a file that begins at `start` of it, unless it is about another
-    /// file, which it names.
+    /// Converts a fault in a piece of a file that begins at `start` of it, unless it already names
+    /// another file.
     #[must_use]
     pub fn in_file(self, device: &str, start: u64) -> Self {
         if self.device.is_empty() { self.behind(start).on(device) } else { self }
     }
 
-    /// The same fault in a piece that itself begins at `start`.
+    /// Shifts the offset of a fault in a piece that begins at `start`.
     #[must_use]
     pub const fn behind(mut self, start: u64) -> Self {
         self.offset = self.offset.saturating_add(start);

@@ -1,4 +1,4 @@
-//! An inode as it stays.
+//! An inode on the medium.
 //!
 //! ```text
 //! bytes field              bytes field                bytes field
@@ -13,9 +13,9 @@
 //!                                                        12 birth
 //! ```
 
-use crate::Made;
+use crate::Creation;
 use wire::{
-    Attr, Contents, FileKind, Fixed, Flaw, InodeNo, Reader, Times, Timestamp, Transno, Wire,
+    Attr, Contents, DecodeError, FileKind, Fixed, InodeNo, Reader, Times, Timestamp, Transno, Wire,
     Writer, attr_flag,
 };
 
@@ -38,7 +38,7 @@ pub struct InodeRow {
     pub size_bytes: u64,
     /// Bytes allocated; stale while `size_at_data`.
     pub allocated_bytes: u64,
-    /// Opened for writing since the size was last settled: the data shards know it.
+    /// Opened for writing since the size was last settled: the data shards have the size.
     pub size_at_data: bool,
     /// Last access.
     pub atime: Timestamp,
@@ -50,29 +50,30 @@ pub struct InodeRow {
     pub ctime: Timestamp,
     /// Transaction of the last semantic change.
     pub version: Transno,
-    /// A directory's: the transaction that brought its mtime.
+    /// A directory's: the transaction that set its mtime.
     pub touched: Transno,
-    /// A directory's parent (the root's is itself). Of what may have several names the directory of one
-    /// of them, and of what has lost its last one the directory of that; 0 when none is known.
+    /// A directory's parent (the root's is itself). For an inode that may have several names, the
+    /// directory of one of them; for one without a name, the directory of its last one; 0 when
+    /// unknown.
     pub parent: InodeNo,
     /// A directory's cookie for its next new entry.
     pub next_cookie: u64,
     /// Layout: bytes per stripe unit; 0 while `stripe_count` is 0 or 1.
     pub stripe_unit_bytes: u32,
-    /// Layout: objects the contents are spread over; 0 for what has no contents.
+    /// Layout: number of objects that the contents are spread over; 0 without contents.
     pub stripe_count: u16,
     /// A directory's entries, without `.` and `..`.
     pub entry_count: u64,
     /// A device's number, as in [`Attr::rdev`].
     pub rdev: u32,
-    /// Made without a name, and may get one while it has none.
+    /// Created without a name, and may be linked while it has none.
     pub linkable: bool,
-    /// When it was made; never changes.
+    /// Creation time; never changes.
     pub birth: Timestamp,
 }
 
 impl InodeRow {
-    /// Takes size and space over, and the time of the last write as [`Times::after_write`] says.
+    /// Sets size and space, and the times as [`Times::after_write`] says.
     pub(crate) fn settle(&mut self, contents: &Contents) {
         let Self { mtime, mtime_set, ctime, .. } = *self;
         let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);
@@ -82,13 +83,13 @@ impl InodeRow {
         (self.mtime, self.mtime_set, self.ctime) = (times.mtime, times.mtime_set, times.ctime);
     }
 
-    /// Whether a name in this directory is one that the row does not tell of.
+    /// Whether a name in this directory is not the one that the row records.
     #[must_use]
     pub fn is_named_elsewhere(&self, dir: InodeNo) -> bool {
         self.kind != FileKind::Directory && self.parent != dir
     }
 
-    /// A row with one link, of root's, without contents.
+    /// A row with one link, owned by root, without contents.
     #[must_use]
     pub const fn new(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> Self {
         Self {
@@ -118,9 +119,9 @@ impl InodeRow {
         }
     }
 
-    /// The root directory as the making of its store left it; it is not in any log.
+    /// The root directory as created with its store; it is not in any log.
     #[must_use]
-    pub fn root(made: Made) -> Self {
+    pub fn root(made: Creation) -> Self {
         let made_at = Timestamp::from_ns(made.at_ns);
         Self {
             nlink: 2,
@@ -131,7 +132,7 @@ impl InodeRow {
         }
     }
 
-    /// As it travels.
+    /// The attributes as a message.
     #[must_use]
     pub const fn attr(&self) -> Attr {
         Attr {
@@ -187,7 +188,7 @@ impl Wire<'_> for InodeRow {
         fields.append(to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let fields: [u8; INODE_BYTES] = from.array()?;
         let from = &mut Reader::new(&fields);
         Ok(Self {

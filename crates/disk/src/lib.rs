@@ -1,18 +1,16 @@
-//! `disk`: the bytes that stay: superblock, log files, batches, records and the changes in them.
+//! `disk`: the layouts on the medium: superblock, log files, batches, records, changes and rows.
 //!
-//! It owns every layout on the medium and the checks that tell a torn end from damage. It leaves
-//! files, syncing and the meaning of a change to others. Invariant: what decodes is what was
-//! encoded, no bytes whatever make a decoder panic, and what is wrong is a [`Fault`] that says
-//! where.
+//! It owns every layout on the medium and the checks that distinguish a torn end from damage. It
+//! leaves files, syncing and the meaning of a change to others. Invariant: what decodes is what was
+//! encoded, no bytes make a decoder panic, and damage is a [`Fault`] with its location.
 //!
 //! ```text
 //! store:    superblock | log files per (boot, lane) | rows | objects
-//! log file: LogHead | batch | trailer | batch | trailer | ... | zeros (reserved beforehand)
-//! batch:    BatchHead | record | record | ... | zeros up to a multiple of 8 bytes
+//! log file: LogHeader | batch | trailer | batch | trailer | ... | zeros (reserved beforehand)
+//! batch:    BatchHeader | record | record | ... | zeros up to a multiple of 8 bytes
 //! record:   shard, lsn, transno | pre-versions | origin and reply record | changes
 //! ```
-//! A start applies what the logs have beyond the rows, in the order of boots, each log from front to
-//! back.
+//! A start applies the logs' records that the rows lack, boot by boot, each log from front to back.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -32,16 +30,16 @@ mod superblock;
 mod trailer;
 mod txn;
 
-pub use batch::{BATCH_HEAD_BYTES, Batch, BatchHead};
+pub use batch::{BATCH_HEADER_BYTES, Batch, BatchHeader};
 pub use change::{Change, Changes, ClientChange, ContentsChange, ExportChange, TxnChange};
 pub use fault::Fault;
 pub use inode::InodeRow;
-pub use log::{LOG_HEAD_BYTES, LogHead};
+pub use log::{LOG_HEADER_BYTES, LogHeader};
 pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
 pub use share::Share;
 pub use sums::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT, REGION_BLOCK_COUNT};
-pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
+pub use superblock::{Creation, SUPERBLOCK_BYTES, Superblock};
 pub use trailer::{LogPosition, Trailer, zero_piece_count};
 pub use txn::TxnId;
 
@@ -77,13 +75,13 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// A length as it is written.
+/// A length for the medium.
 fn to_u32(bytes_count: usize) -> u32 {
     #[expect(clippy::expect_used, reason = "a batch is bounded far below 4 GiB")]
     u32::try_from(bytes_count).expect("a length on the medium fits 32 bits")
 }
 
-/// A length or offset as it is reported.
+/// A length or offset for a report.
 fn to_u64(bytes_count: usize) -> u64 {
     u64::try_from(bytes_count).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,5 @@
-//! The head of a log file: whose it is. A lane's log of one boot is one file after the other, its
-//! segments; a file is never taken up again, so that the order of boots is the order of redo.
+//! The header of a log file. A lane's log of one boot is a sequence of files, its segments. A file
+//! is never reused, so the order of boots is the order of redo.
 //!
 //! ```text
 //! offset bytes field
@@ -20,42 +20,43 @@ use crate::{Fault, Superblock, crc32c_without, field, to_u64, u32_at};
 use wire::{FsUuid, LaneId, Reader};
 
 /// Bytes of a log file's head.
-pub const LOG_HEAD_BYTES: usize = 64;
+pub const LOG_HEADER_BYTES: usize = 64;
 
 const MAGIC: [u8; 8] = *b"LANEFSLG";
 const CRC_OFFSET: usize = 12;
 
-/// Whose log a file is.
+/// The header: which log a file belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogHead {
-    /// Which file system.
+pub struct LogHeader {
+    /// The file system.
     pub fs: FsUuid,
-    /// Which start of the store, from 1.
+    /// The start of the store, from 1.
     pub boot_id: u64,
-    /// Which of its lanes.
+    /// The lane.
     pub lane: LaneId,
-    /// How many lanes that boot had.
+    /// Number of lanes of that boot.
     pub lane_count: u16,
-    /// Which of the lane's files in that boot, from 1.
+    /// The number of the segment in that boot, from 1.
     pub segment_no: u32,
-    /// The file was at least so long when it was put in place, in bytes; a shorter one was truncated.
+    /// The file's minimum length, in bytes: a shorter file was truncated.
     pub file_bytes: u64,
-    /// No boot before this one has made a record: the logs of this boot say all that the rows do.
+    /// No boot before this one recorded anything: the logs of this boot have everything that the
+    /// rows have.
     pub is_first: bool,
 }
 
-impl LogHead {
-    /// Of a lane's first file in a boot, with no space behind it.
+impl LogHeader {
+    /// The header of a lane's first file in a boot, without reserved space.
     #[must_use]
     pub fn first(fs: FsUuid, boot_id: u64, lane: LaneId, lane_count: u16) -> Self {
-        let (segment_no, file_bytes, is_first) = (1, to_u64(LOG_HEAD_BYTES), false);
+        let (segment_no, file_bytes, is_first) = (1, to_u64(LOG_HEADER_BYTES), false);
         Self { fs, boot_id, lane, lane_count, segment_no, file_bytes, is_first }
     }
 
     /// The bytes at the front of the file.
     #[must_use]
-    pub fn encode(&self) -> [u8; LOG_HEAD_BYTES] {
-        let mut bytes = [0; LOG_HEAD_BYTES];
+    pub fn encode(&self) -> [u8; LOG_HEADER_BYTES] {
+        let mut bytes = [0; LOG_HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&Superblock::FORMAT_VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.fs.0);
@@ -70,14 +71,14 @@ impl LogHead {
         bytes
     }
 
-    /// Reads the head off the front of a log file.
+    /// Decodes the header of a log file.
     ///
     /// # Errors
     /// [`Fault`] when there is none, or it is of another version or damaged.
     pub fn decode(file: &[u8]) -> Result<Self, Fault> {
-        let bytes: &[u8; LOG_HEAD_BYTES] = file.first_chunk().ok_or_else(|| {
+        let bytes: &[u8; LOG_HEADER_BYTES] = file.first_chunk().ok_or_else(|| {
             Fault::new("a log file without a head", 0)
-                .numbers(to_u64(LOG_HEAD_BYTES), to_u64(file.len()))
+                .numbers(to_u64(LOG_HEADER_BYTES), to_u64(file.len()))
         })?;
         if bytes[..8] != MAGIC {
             return Err(Fault::new("not a lanefs log file", 0));

@@ -3,15 +3,15 @@
 //! ```text
 //! next batch valid and next in number ─▶ its records
 //! otherwise ─▶ is there a later batch of this boot anywhere behind?  yes ─▶ Fault (damage)
-//!                    or a trailer that says that all of it was written?  no  ─▶ the end (torn or zeros)
+//!               or a trailer showing that all of it was written?  no  ─▶ the end (torn or zeros)
 //! ```
 //! A batch is written only after the one before it is durable. So an incomplete batch with nothing
-//! behind it was never acknowledged and is left out; one with a later batch behind it had been
-//! durable, and one whose trailer counts as many zeros as there are was written as a whole.
+//! behind it was never acknowledged and is dropped; one with a later batch behind it had been
+//! durable, and one whose trailer counts as many zero pieces as there are was written as a whole.
 
 use crate::batch::BATCH_ALIGN_BYTES;
 use crate::trailer::{Trailer, zero_piece_count};
-use crate::{BATCH_HEAD_BYTES, BatchHead, Fault, LOG_HEAD_BYTES, LogHead, Record, to_u64};
+use crate::{BATCH_HEADER_BYTES, BatchHeader, Fault, LOG_HEADER_BYTES, LogHeader, Record, to_u64};
 
 /// Reads one log file.
 #[derive(Clone, Debug)]
@@ -20,9 +20,9 @@ pub struct LogReader<'a> {
     boot_id: u64,
     offset: usize,
     batch_no: u64,
-    /// The first batch may have any number: the lane's earlier files have those before it.
+    /// The first batch may have any number: earlier segments have the batches before it.
     follows: bool,
-    /// These are the bytes from the front of the file on.
+    /// The bytes begin at the front of the file.
     is_whole: bool,
     trailer: Option<Trailer>,
     ended: bool,
@@ -31,7 +31,7 @@ pub struct LogReader<'a> {
 /// A batch whose checksums fit and whose records all decode.
 #[derive(Clone, Copy, Debug)]
 pub struct SealedBatch<'a> {
-    head: BatchHead,
+    head: BatchHeader,
     offset: u64,
     payload: &'a [u8],
 }
@@ -39,11 +39,11 @@ pub struct SealedBatch<'a> {
 impl<'a> SealedBatch<'a> {
     /// Its head.
     #[must_use]
-    pub const fn head(&self) -> &BatchHead {
+    pub const fn head(&self) -> &BatchHeader {
         &self.head
     }
 
-    /// Where in the file it begins, in bytes.
+    /// Its offset in the file, in bytes.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -76,16 +76,16 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    /// Reads the head of a log file.
+    /// Reads the header of a log file.
     ///
     /// # Errors
-    /// [`Fault`] when it has none that is valid.
-    pub fn new(file: &'a [u8]) -> Result<(LogHead, Self), Fault> {
-        let head = LogHead::decode(file)?;
+    /// [`Fault`] when it has no valid header.
+    pub fn new(file: &'a [u8]) -> Result<(LogHeader, Self), Fault> {
+        let head = LogHeader::decode(file)?;
         let reader = Self {
             file,
             boot_id: head.boot_id,
-            offset: LOG_HEAD_BYTES,
+            offset: LOG_HEADER_BYTES,
             batch_no: 0,
             follows: head.segment_no > 1,
             is_whole: true,
@@ -95,8 +95,8 @@ impl<'a> LogReader<'a> {
         Ok((head, reader))
     }
 
-    /// Reads on in a piece of a log file that begins with the batch after number `batch_no`, 0 for
-    /// the first one of a file. Offsets count from the front of the piece.
+    /// A reader over a piece of a log file that begins with the batch after number `batch_no`, 0
+    /// for the first one of a file. Offsets count from the front of the piece.
     #[must_use]
     pub const fn piece(piece: &'a [u8], boot_id: u64, batch_no: u64) -> Self {
         let follows = batch_no == 0;
@@ -104,15 +104,13 @@ impl<'a> LogReader<'a> {
         Self { file: piece, boot_id, offset: 0, batch_no, follows, is_whole, trailer, ended }
     }
 
-    /// The last trailer that was read: what it says must be there is more than what those before it
-    /// say.
+    /// The last trailer read; it supersedes those before it.
     #[must_use]
     pub const fn trailer(&self) -> Option<&Trailer> {
         self.trailer.as_ref()
     }
 
-    /// Bytes from the front of the file that are valid as far as was read; after the last batch,
-    /// where the log ends.
+    /// Number of valid bytes read; after the last batch, where the log ends.
     #[must_use]
     pub fn valid_bytes(&self) -> u64 {
         to_u64(self.offset)
@@ -124,8 +122,8 @@ impl<'a> LogReader<'a> {
         self.batch_no
     }
 
-    /// Whether, at the end, something other than zeros stands behind the last batch: a batch that
-    /// was being written when the server died.
+    /// Whether, at the end, bytes other than zeros follow the last batch: a batch that was being
+    /// written when the server died.
     #[must_use]
     pub fn is_torn(&self) -> bool {
         self.ended && self.file[self.offset..].iter().any(|byte| *byte != 0)
@@ -134,8 +132,8 @@ impl<'a> LogReader<'a> {
     /// The next batch, `None` at the end of the log.
     ///
     /// # Errors
-    /// [`Fault`] when there is damage in front of a later batch, or a sealed batch holds something
-    /// that is no record.
+    /// [`Fault`] when there is damage in front of a later batch, or a sealed batch holds an invalid
+    /// record.
     pub fn next_batch(&mut self) -> Result<Option<SealedBatch<'a>>, Fault> {
         if self.ended {
             return Ok(None);
@@ -148,16 +146,16 @@ impl<'a> LogReader<'a> {
         let offset = to_u64(self.offset);
         verify(&head, payload).map_err(|fault| {
             self.ended = true;
-            fault.behind(offset + to_u64(BATCH_HEAD_BYTES))
+            fault.behind(offset + to_u64(BATCH_HEADER_BYTES))
         })?;
-        self.offset += BATCH_HEAD_BYTES + payload.len();
+        self.offset += BATCH_HEADER_BYTES + payload.len();
         self.batch_no = head.batch_no;
         self.follows = false;
         self.take_trailer();
         Ok(Some(SealedBatch { head, offset, payload }))
     }
 
-    /// Reads the trailer of the last batch, if it stands here.
+    /// Reads the trailer of the last batch, if it is here.
     fn take_trailer(&mut self) {
         let found = Trailer::decode(&self.file[self.offset..]);
         let of_it = |trailer: &Trailer| {
@@ -169,27 +167,27 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    const fn is_next(&self, head: &BatchHead) -> bool {
+    const fn is_next(&self, head: &BatchHeader) -> bool {
         let in_order = head.batch_no == self.batch_no + 1 || (self.follows && head.batch_no > 0);
         head.boot_id == self.boot_id && in_order
     }
 
     /// The batch at the present offset if it is whole, intact and the next in number.
-    fn sealed(&self) -> Option<(BatchHead, &'a [u8])> {
+    fn sealed(&self) -> Option<(BatchHeader, &'a [u8])> {
         let rest = &self.file[self.offset..];
-        let head = BatchHead::decode(rest)?;
+        let head = BatchHeader::decode(rest)?;
         if !self.is_next(&head) {
             return None;
         }
         let batch_bytes = usize::try_from(head.batch_bytes).ok()?;
-        let payload = rest.get(BATCH_HEAD_BYTES..batch_bytes)?;
+        let payload = rest.get(BATCH_HEADER_BYTES..batch_bytes)?;
         let intact = batch_bytes.is_multiple_of(BATCH_ALIGN_BYTES)
             && wire::crc32c(payload) == head.payload_crc32c;
         intact.then_some((head, payload))
     }
 
-    /// `batch` is no batch. If the trailer of the one that should stand there follows it, sectors of
-    /// it must be missing.
+    /// `batch` is no valid batch. A trailer of it in `behind` shows whether it was written as a
+    /// whole and damaged later.
     fn expect_torn(&self, batch: &[u8], behind: &[u8]) -> Result<(), Fault> {
         let own = |trailer: &Trailer| {
             let next = trailer.batch_no == self.batch_no + 1 || self.follows;
@@ -209,20 +207,20 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// The bytes at the present offset are no batch: nothing written later may stand behind them.
+    /// The bytes at the present offset are no batch: nothing written later may follow them.
     fn expect_end(&self) -> Result<(), Fault> {
         let rest = &self.file[self.offset..];
-        // Small bytes in an intact head's own payload are a client's; they are not searched.
-        let own_bytes = BatchHead::decode(rest)
+        // The payload of an intact header is client data and is not searched.
+        let own_bytes = BatchHeader::decode(rest)
             .filter(|head| self.is_next(head))
             .and_then(|head| usize::try_from(head.batch_bytes).ok())
             .map_or(0, |batch_bytes| batch_bytes.next_multiple_of(BATCH_ALIGN_BYTES));
         let mut offset = own_bytes;
         while let Some(bytes) = rest.get(offset..) {
-            if bytes.len() < BATCH_HEAD_BYTES {
+            if bytes.len() < BATCH_HEADER_BYTES {
                 break;
             }
-            let later = BatchHead::decode(bytes)
+            let later = BatchHeader::decode(bytes)
                 .filter(|head| head.boot_id == self.boot_id && head.batch_no > self.batch_no);
             if let Some(head) = later {
                 return Err(Fault::new(
@@ -246,8 +244,9 @@ impl<'a> Iterator for LogReader<'a> {
     }
 }
 
-/// A batch's payload is its records and padding, nothing else. Fault offsets are in the payload.
-fn verify(head: &BatchHead, payload: &[u8]) -> Result<(), Fault> {
+/// Checks that a batch's payload is its records and padding, nothing else. Fault offsets are in the
+/// payload.
+fn verify(head: &BatchHeader, payload: &[u8]) -> Result<(), Fault> {
     let mut rest = payload;
     for _ in 0..head.record_count {
         let offset = to_u64(payload.len() - rest.len());

@@ -1,5 +1,5 @@
-//! `Record`: one transaction of one shard: its effect, the versions it found and its reply record,
-//! atomically (PROTOCOL.md §4, I1).
+//! `Record`: one transaction of one shard: its changes, pre-versions and reply record, atomically
+//! (PROTOCOL.md §4, I1).
 //!
 //! ```text
 //! offset bytes field
@@ -18,8 +18,8 @@
 use crate::{Fault, field, to_u32, to_u64};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, ClientUuid, Flaw, LaneId, Op, Reader, SessionId, ShardId, Status, Transno, Wire, Writer,
-    Xid,
+    Bytes, ClientUuid, DecodeError, LaneId, Op, Reader, SessionId, ShardId, Status, Transno, Wire,
+    Writer, Xid,
 };
 
 /// Longest reply body a record keeps.
@@ -39,13 +39,13 @@ impl PreVersions {
     /// Most versions kept.
     pub const COUNT_MAX: usize = 5;
 
-    /// None yet.
+    /// No versions.
     #[must_use]
     pub const fn new() -> Self {
         Self { versions: [Transno(0); Self::COUNT_MAX], version_count: 0 }
     }
 
-    /// Adds one; beyond five nothing is kept.
+    /// Adds a version; beyond five they are dropped.
     pub const fn push(&mut self, version: Transno) {
         let index = self.version_count as usize;
         if index < Self::COUNT_MAX {
@@ -61,16 +61,16 @@ impl PreVersions {
     }
 }
 
-/// Who a session is: stands in the first record of a session at a shard.
+/// The identity of a session: in the first record of a session at a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionRow {
     /// The mount.
     pub client: ClientUuid,
-    /// Which of its lanes.
+    /// The lane of the mount.
     pub client_lane: LaneId,
     /// Its host.
     pub host_id: [u8; 16],
-    /// Its host's boot, as its server marks it: not as the host knows it.
+    /// A server-side mark of its host's boot, not the host's own id.
     pub host_boot_id: [u8; 16],
 }
 
@@ -81,7 +81,7 @@ impl Wire<'_> for SessionRow {
         to.write(&self.host_id);
         to.write(&self.host_boot_id);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             client: from.read()?,
             client_lane: from.read()?,
@@ -91,22 +91,22 @@ impl Wire<'_> for SessionRow {
     }
 }
 
-/// Why a transaction happened.
+/// The origin of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin<'a> {
     /// The server itself.
     Internal,
-    /// A client's request; with it the slot's reply record.
+    /// A client's request, with the slot's reply record.
     Session {
-        /// Whose.
+        /// The session.
         session: SessionId,
         /// Its slot.
         slot: u16,
-        /// Its number.
+        /// The xid.
         xid: Xid,
-        /// What it asked for.
+        /// The operation.
         op: Op,
-        /// What it was told.
+        /// The reply's status.
         status: Status,
         /// The reply's body, at most [`REPLY_BYTES_MAX`].
         reply: &'a [u8],
@@ -118,17 +118,17 @@ pub enum Origin<'a> {
 /// One transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// The shard it happened at.
+    /// The shard.
     pub shard: ShardId,
-    /// Its place in the shard's log, from 1.
+    /// Its sequence number in the shard's log, from 1.
     pub lsn: u64,
-    /// Its number, never 0.
+    /// Its transaction number, never 0.
     pub transno: Transno,
-    /// What it found.
+    /// The versions before it.
     pub pre_versions: PreVersions,
-    /// Why it happened.
+    /// Its origin.
     pub origin: Origin<'a>,
-    /// Its effect, see [`crate::Changes`].
+    /// Its changes, see [`crate::Changes`].
     pub changes: &'a [u8],
 }
 
@@ -138,7 +138,7 @@ impl<'a> Record<'a> {
 
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        assert!(self.transno.0 > 0, "what changes nothing is not recorded");
+        assert!(self.transno.0 > 0, "a request without changes is not recorded");
         let start = out.len();
         let mut to = Writer::new(out);
         to.write(&0_u32); // record_bytes, known below
@@ -169,8 +169,8 @@ impl<'a> Record<'a> {
         out[start..start + 4].copy_from_slice(&record_bytes.to_le_bytes());
     }
 
-    /// Reads a record off the front of `bytes`; the rest is returned too. Offsets in a fault count
-    /// from the front of `bytes`.
+    /// Decodes the record at the front of `bytes`; returns the rest too. Fault offsets count from
+    /// the front of `bytes`.
     ///
     /// # Errors
     /// [`Fault`] when that is no record.

@@ -1,34 +1,34 @@
-//! Rows: what all records together come to, as keys and values in one ordered key space. A
-//! checkpoint of the log, exact to a record, and the cold store of names that are not in memory.
+//! Rows: the state that all records result in, as keys and values in one ordered key space. A
+//! checkpoint of the log, exact to a record, and the store of names that are not in memory.
 //!
-//! It owns their layout and what a record does to them; which medium holds them is the world's
-//! ([`Rows`]). Invariants: rows that took every record of a shard up to an LSN are the state that
-//! redoing these records gives, and they say that LSN ([`ShardRow`]); a record is applied once.
+//! It owns their layout and how a record changes them; the runtime provides the medium ([`Rows`]).
+//! Invariants: rows that took every record of a shard up to an LSN equal the state that redoing
+//! these records gives, and store that LSN ([`ShardRow`]); a record is applied once.
 //!
 //! ```text
 //! key (numbers big-endian, so that their order is the keys' order)     value (little-endian)
 //! 1 inode 0                        the inode                           InodeRow
-//! 1 inode 1                        where a symbolic link points        its bytes
+//! 1 inode 1                        a symbolic link's target            its bytes
 //! 1 inode 2 name                   an extended attribute               its bytes
 //! 2 dir name                       an entry, by its name               cookie, inode, kind, version
-//! 3 dir cookie                     the same, by its place in listings  inode, kind, version, name
+//! 3 dir cookie                     the same, by its cookie             inode, kind, version, name
 //! 4 inode                          an inode without a name             nothing
-//! 5 shard session                  who a session is                    SessionRow, away
-//! 6 shard session slot             what its last request came to       SlotRow
+//! 5 shard session                  a session's identity                SessionRow, away
+//! 6 shard session slot             its last request and reply          SlotRow
 //! 7 shard                          how far its log was applied         ShardRow
 //! 8 shard inode                    a data shard's object               ObjectRow
 //! 9 client                         evicted                             the boot that did it
 //! 9                                evicted, but not remembered         the last boot that did it
-//! 10 client                        a replay of his did not fit         nothing
+//! 10 client                        a replay failed a version check     nothing
 //! 11                               of the whole store                  StoreRow
 //! 12 shard coordinator number      a part that was prepared            transno, the part
 //! 13 coordinator number            a decision that is not forgotten    shards with a part
-//! 14 name                          what can be mounted                 Export
-//! 15 shard                         nothing lost comes back up to this  transno
-//! 16 lane                          what there must be of its log       LogRow
+//! 14 name                          an export                           Export
+//! 15 shard                         no replays up to this any more      transno
+//! 16 lane                          the required extent of its log      LogRow
 //! 17 shard inode group             checksums of an object's blocks     BlockSums
 //! ```
-//! All that hangs on an inode, and all entries of a directory, lie side by side.
+//! All parts of an inode, and all entries of a directory, are adjacent.
 
 mod apply;
 mod blocks;
@@ -36,7 +36,7 @@ mod key;
 mod order;
 mod row;
 
-pub use apply::{apply, apply_what_fits, begin};
+pub use apply::{apply, apply_partially, begin};
 pub use key::{Key, Range, table_name};
 pub use order::is_later;
 pub use row::{DirentRow, LogRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
@@ -46,7 +46,7 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-/// What is said of a row whose checksum does not fit, by the first byte of its key.
+/// The message for a row whose checksum does not match, by the first byte of its key.
 #[must_use]
 pub const fn row_damage(table: u8) -> &'static str {
     match table {
@@ -61,7 +61,7 @@ pub const fn row_damage(table: u8) -> &'static str {
     }
 }
 
-/// Where rows are kept.
+/// A store of rows.
 pub trait Rows {
     /// The value of a key, if there is one.
     ///
@@ -69,13 +69,13 @@ pub trait Rows {
     /// [`Fault`] when the medium fails.
     fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault>;
 
-    /// PrivilegedBits a key a value, whatever it had before.
+    /// Sets a key's value, replacing an existing one.
     fn put(&mut self, key: &[u8], value: &[u8]);
 
-    /// Takes a key away, if it is there.
+    /// Removes a key, if present.
     fn delete(&mut self, key: &[u8]);
 
-    /// Takes all keys of a range away.
+    /// Removes all keys of a range.
     ///
     /// # Errors
     /// [`Fault`] when the medium fails.

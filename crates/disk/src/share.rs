@@ -1,15 +1,17 @@
-//! Which replies wait: the mode of a server, which a store remembers for its next recovery.
+//! The sharing mode of a server: which replies are deferred. A store remembers it for its next
+//! recovery.
 
-/// Which replies wait until what they depend on is durable (PROTOCOL.md §1).
+/// Which replies are deferred until the changes that they depend on are durable (PROTOCOL.md §1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Share {
-    /// Those that depend on a change whose own client may not know of it. A client that does not
-    /// come back after a restart may take others' changes with it.
+    /// Replies that depend on a change whose own client may not know of it. A client that does not
+    /// return after a restart may take others' changes with it.
     Off,
-    /// Also those that depend on another client's change: whoever comes back loses nothing.
+    /// Also replies that depend on another client's change: a client that returns loses nothing.
     #[default]
     Write,
-    /// Also those that show another client's change: what anybody has seen is there afterwards.
+    /// Also replies that show another client's change: everything that any client has seen
+    /// survives.
     Strict,
 }
 
@@ -17,7 +19,7 @@ impl Share {
     /// Every mode, the weakest first.
     pub const ALL: [Self; 3] = [Self::Off, Self::Write, Self::Strict];
 
-    /// As it is written.
+    /// The text of an option.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -27,7 +29,7 @@ impl Share {
         }
     }
 
-    /// As a row has it, from 1.
+    /// The number in a row, from 1.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -37,7 +39,7 @@ impl Share {
         }
     }
 
-    /// The mode of such a number.
+    /// The mode of a number in a row.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|share| share.number() == number)

@@ -1,20 +1,20 @@
 //! Checksums of the blocks of an object at rest.
 //!
-//! A block is [`BLOCK_BYTES`] of an object, aligned. Its checksum covers its first bytes, as many as
-//! it had when the checksum was recorded; bytes behind them are not covered. Invariant: what a
-//! checksum covers is durable in the object before the checksum is recorded, and the record that
-//! takes the checksum away is durable before one covered byte changes.
+//! A block is [`BLOCK_BYTES`] of an object, aligned. Its checksum covers a prefix of the block: the
+//! bytes that it had when the checksum was recorded. Invariant: the covered bytes are durable in
+//! the object before the checksum is recorded, and the record that removes the checksum is durable
+//! before a covered byte changes.
 
 use alloc::vec::Vec;
-use wire::{Flaw, ProtocolError, Reader, Wire, Writer};
+use wire::{DecodeError, ProtocolError, Reader, Wire, Writer};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: u32 = 64 * 1024;
 
-/// Blocks whose checksums share a row.
+/// Number of blocks whose checksums share a row.
 pub const GROUP_BLOCK_COUNT: u64 = 64;
 
-/// Blocks that are opened together before the first of them is overwritten.
+/// Number of blocks whose checksums are removed together before the first of them is overwritten.
 pub const REGION_BLOCK_COUNT: u64 = 1024;
 
 /// The checksum of a block.
@@ -22,12 +22,12 @@ pub const REGION_BLOCK_COUNT: u64 = 1024;
 pub struct BlockSum {
     /// CRC-32C of the covered bytes.
     pub crc32c: u32,
-    /// How many bytes it covers, from the block's first on; 0: the block has no checksum.
+    /// Number of covered bytes, from the block's first on; 0: the block has no checksum.
     pub covered_bytes: u32,
 }
 
 impl BlockSum {
-    /// Of a block without a checksum.
+    /// No checksum.
     pub const NONE: Self = Self { crc32c: 0, covered_bytes: 0 };
 
     /// Whether the block has no checksum.
@@ -37,18 +37,18 @@ impl BlockSum {
     }
 }
 
-/// The checksums of blocks that follow each other.
+/// The checksums of consecutive blocks.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BlockSums(pub Vec<BlockSum>);
 
 impl BlockSums {
-    /// The checksum at an index; none behind the end.
+    /// The checksum at an index; none behind the last one.
     #[must_use]
     pub fn at(&self, index: usize) -> BlockSum {
         self.0.get(index).copied().unwrap_or(BlockSum::NONE)
     }
 
-    /// PrivilegedBits the block at an index a checksum, or none. Nothing stands behind the last checksum.
+    /// Sets or clears the checksum of the block at an index, and drops trailing empty ones.
     pub fn put(&mut self, index: usize, sum: BlockSum) {
         if self.0.len() <= index {
             if sum.is_none() {
@@ -69,7 +69,7 @@ impl Wire<'_> for BlockSum {
         to.write(&self.covered_bytes);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { crc32c: from.read()?, covered_bytes: from.read()? })
     }
 }
@@ -82,12 +82,12 @@ impl Wire<'_> for BlockSums {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         const SUM_BYTES: usize = 8;
         let count = usize::from(u16::decode(from)?);
-        // Before anything is allocated for them.
+        // Checked before memory is allocated.
         if from.left() < count * SUM_BYTES {
-            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
+            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         }
         let mut sums = Vec::with_capacity(count);
         for _ in 0..count {

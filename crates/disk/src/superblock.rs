@@ -1,4 +1,4 @@
-//! The superblock: what a store is, frozen when it is made.
+//! The superblock: the store's format, fixed at its creation.
 //!
 //! ```text
 //! offset bytes field
@@ -26,22 +26,22 @@ const MAGIC: [u8; 8] = *b"LANEFSSB";
 const CRC_OFFSET: usize = 12;
 const MODE_MAX: u32 = 0o7777;
 
-/// What a store is.
+/// The identity and format of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// Which file system this is.
+    /// The file system.
     pub fs: FsUuid,
     /// Metadata shards, 1 ..= 32,767.
     pub meta_shard_count: u16,
     /// Data shards, 1 ..= 32,767.
     pub data_shard_count: u16,
-    /// By whom, and when.
-    pub made: Made,
+    /// The creation of the store.
+    pub creation: Creation,
 }
 
-/// The making of a store: when, and what its root directory was then.
+/// The creation of a store: its time and the root directory's initial attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Made {
+pub struct Creation {
     /// Nanoseconds since 1970.
     pub at_ns: u64,
     /// Owner of the root directory.
@@ -55,11 +55,11 @@ pub struct Made {
 impl Superblock {
     /// The format this build reads and writes.
     pub const FORMAT_VERSION: u32 = 6;
-    /// Shards of either kind, unless told otherwise.
+    /// The default number of shards of either kind.
     pub const SHARD_COUNT: u16 = 64;
     const SHARD_COUNT_MAX: u16 = 0x7fff;
 
-    /// The bytes for the medium.
+    /// The encoded superblock.
     #[must_use]
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         assert!(in_range(self.meta_shard_count), "a store has metadata shards");
@@ -70,17 +70,17 @@ impl Superblock {
         bytes[16..32].copy_from_slice(&self.fs.0);
         bytes[32..34].copy_from_slice(&self.meta_shard_count.to_le_bytes());
         bytes[34..36].copy_from_slice(&self.data_shard_count.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.made.at_ns.to_le_bytes());
-        bytes[48..52].copy_from_slice(&self.made.uid.to_le_bytes());
-        bytes[52..56].copy_from_slice(&self.made.gid.to_le_bytes());
-        assert!(self.made.mode <= MODE_MAX, "a mode has permission bits alone");
-        bytes[56..60].copy_from_slice(&self.made.mode.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.creation.at_ns.to_le_bytes());
+        bytes[48..52].copy_from_slice(&self.creation.uid.to_le_bytes());
+        bytes[52..56].copy_from_slice(&self.creation.gid.to_le_bytes());
+        assert!(self.creation.mode <= MODE_MAX, "a mode has permission bits alone");
+        bytes[56..60].copy_from_slice(&self.creation.mode.to_le_bytes());
         let crc = wire::crc32c(&bytes);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    /// Reads one.
+    /// Decodes a superblock.
     ///
     /// # Errors
     /// [`Fault`] when the bytes are no superblock, of another format version (both versions are in
@@ -124,7 +124,12 @@ impl Superblock {
                     .numbers(Self::SHARD_COUNT, count));
             }
         }
-        Ok(Self { fs, meta_shard_count, data_shard_count, made: Made { at_ns, uid, gid, mode } })
+        Ok(Self {
+            fs,
+            meta_shard_count,
+            data_shard_count,
+            creation: Creation { at_ns, uid, gid, mode },
+        })
     }
 }
 

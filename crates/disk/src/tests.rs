@@ -16,27 +16,24 @@ use wire::{
     Status, Timestamp, Transno, Xid,
 };
 
-/// A xorshift generator: the same seed, the same run.
-pub(crate) struct Dice(u64);
+/// A seeded PRNG: the same seed gives the same run.
+pub(crate) struct TestRng(fastrand::Rng);
 
-impl Dice {
+impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
-    pub(crate) fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.0.u64(..)
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() % u64::try_from(limit).unwrap()).unwrap()
+        self.0.usize(..limit)
     }
 
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.roll().to_le_bytes()[3]).collect()
+        (0..count).map(|_| self.0.u8(..)).collect()
     }
 }
 
@@ -68,7 +65,7 @@ pub(crate) fn row() -> InodeRow {
     }
 }
 
-/// Two of a list, the second before the first in its file.
+/// Two pieces, the second one before the first in the file.
 pub(crate) fn pieces() -> wire::Pieces {
     let first = wire::Piece { file_offset: 4096, piece_bytes: 512 };
     let second = wire::Piece { file_offset: 7, piece_bytes: 9 };
@@ -149,7 +146,7 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::Txn(TxnChange::Aborted { txn }),
         Change::Txn(TxnChange::Forgotten { txn }),
         Change::Export(ExportChange::Put(export())),
-        Change::Export(ExportChange::Gone { name: Bytes(b"home") }),
+        Change::Export(ExportChange::Removed { name: Bytes(b"home") }),
     ]
 }
 
@@ -160,7 +157,7 @@ pub(crate) fn export() -> wire::Export<'static> {
         root: InodeNo(2),
         path: Bytes(b"/a"),
         read_only: true,
-        squash: wire::Squash { who: wire::Squashed::All, anon_uid: 1000, anon_gid: 100 },
+        squash: wire::Squash { ids: wire::SquashedIds::All, anon_uid: 1000, anon_gid: 100 },
         closed: false,
     }
 }

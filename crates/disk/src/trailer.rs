@@ -1,4 +1,5 @@
-//! `Trailer`: written behind a batch, in one write with it. It says what else must be there.
+//! `Trailer`: written behind a batch, in one write with it. It records what must exist of all
+//! lanes' logs.
 //!
 //! ```text
 //! offset bytes field
@@ -12,10 +13,10 @@
 //!     44     4 crc32c over the trailer, this field as 0
 //!     48   8 n durable place of each lane's log: segment_no in the upper 24 bits, then the offset
 //! ```
-//! A piece is what lies of the batch between two offsets of the file that are multiples of 512. What
-//! a power cut takes of a write are whole sectors, and what it leaves there are the zeros from before:
-//! so a batch with no more zero pieces than it was written with was written as a whole, and if its
-//! checksum does not fit all the same, it was damaged later.
+//! A piece is the part of the batch between two consecutive multiples of 512 in the file. A power
+//! cut loses whole sectors of a write and leaves the previous zeros there. So a batch with no more
+//! zero pieces than it was written with was written as a whole, and if its checksum does not match,
+//! it was damaged later.
 
 use crate::{crc32c_without, to_u32, u32_at, u64_at};
 use alloc::vec::Vec;
@@ -24,28 +25,28 @@ use alloc::vec::Vec;
 const FRONT_BYTES: usize = 48;
 const MAGIC: [u8; 8] = *b"LANEFSBE";
 const CRC_OFFSET: usize = 44;
-/// What a disk writes whole or not at all.
+/// A disk writes a sector as a whole or not at all.
 const SECTOR_BYTES: usize = 512;
 const OFFSET_BITS: u32 = 40;
 
-/// A place in a lane's log of a boot.
+/// A position in a lane's log of a boot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LogPosition {
-    /// Which of the lane's files, from 1.
+    /// The segment, from 1.
     pub segment_no: u32,
-    /// Where in it, in bytes.
+    /// The offset in it, in bytes.
     pub offset: u64,
 }
 
 impl LogPosition {
-    /// As one number, in the same order.
+    /// The position as one number with the same order.
     #[must_use]
     pub fn packed(self) -> u64 {
         assert!(self.offset >> OFFSET_BITS == 0, "a log file stays below a terabyte");
         u64::from(self.segment_no) << OFFSET_BITS | self.offset
     }
 
-    /// The place of such a number.
+    /// The position of a packed number.
     #[must_use]
     pub fn unpacked(packed: u64) -> Self {
         let segment_no = u32::try_from(packed >> OFFSET_BITS).unwrap_or(u32::MAX);
@@ -53,7 +54,7 @@ impl LogPosition {
     }
 }
 
-/// What stands behind a batch.
+/// The trailer of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trailer {
     /// The boot that wrote it.
@@ -62,16 +63,16 @@ pub struct Trailer {
     pub batch_no: u64,
     /// Bytes of that batch.
     pub batch_bytes: u32,
-    /// How many of its pieces are all zeros.
+    /// Number of its pieces that are all zeros.
     pub zero_piece_count: u32,
-    /// The file was at least so long when this was written, in bytes.
+    /// The file's minimum length when this was written, in bytes.
     pub file_bytes: u64,
-    /// Where each lane's log was durable when this was written.
+    /// The durable position of each lane's log when this was written.
     pub places: Vec<LogPosition>,
 }
 
 impl Trailer {
-    /// Bytes of one, in a boot of so many lanes.
+    /// Bytes of a trailer in a boot of `lane_count` lanes.
     #[must_use]
     pub const fn bytes_count(lane_count: usize) -> usize {
         FRONT_BYTES + 8 * lane_count
@@ -119,7 +120,7 @@ impl Trailer {
     }
 }
 
-/// How many pieces of a batch that begins at `offset` of its file are all zeros.
+/// Number of pieces of a batch at `offset` of its file that are all zeros.
 #[must_use]
 pub fn zero_piece_count(offset: u64, batch: &[u8]) -> u32 {
     let sector_bytes = u64::try_from(SECTOR_BYTES).unwrap_or(u64::MAX);

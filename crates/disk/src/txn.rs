@@ -1,14 +1,14 @@
-//! The name of a change that takes several shards (PROTOCOL.md §14).
+//! The id of a transaction over several shards (PROTOCOL.md §14).
 
-use wire::{Flaw, Reader, ShardId, Wire, Writer};
+use wire::{DecodeError, Reader, ShardId, Wire, Writer};
 
-/// A change over several shards. Its number is never used again, over restarts too: its upper half
+/// A transaction over several shards. Its number is never reused, over restarts too: its upper half
 /// is the boot that began it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TxnId {
-    /// Who decides: the shard that was asked.
+    /// The coordinator: the shard that got the request.
     pub coordinator: ShardId,
-    /// Which of its changes.
+    /// The coordinator's number for it.
     pub number: u64,
 }
 
@@ -17,7 +17,7 @@ impl Wire<'_> for TxnId {
         to.write(&self.coordinator);
         to.write(&self.number);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { coordinator: from.read()?, number: from.read()? })
     }
 }

@@ -150,7 +150,7 @@ impl<'a> RequestDecoder<'a> {
     }
 
     /// A SETATTR without its size, with the privileges that the new size clears.
-    pub(crate) fn set_rest(mut self, revoke: ClearPrivileges) -> Result<Decoded<'a>, Status> {
+    pub(crate) fn set_rest(mut self, clears: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -181,14 +181,14 @@ impl<'a> RequestDecoder<'a> {
             gid: chosen(setattr_flag::GID, gid),
             atime: time(setattr_flag::ATIME, setattr_flag::ATIME_NOW, atime, atime_nanos)?,
             mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
-            revoke,
+            clears,
         };
         let nothing = request.mode.is_none()
             && request.uid.is_none()
             && request.gid.is_none()
             && request.atime == SetTime::Keep
             && request.mtime == SetTime::Keep
-            && revoke == ClearPrivileges::Nothing;
+            && clears == ClearPrivileges::Nothing;
         if nothing {
             return Ok(self.getattr(Continuation::Attr));
         }
@@ -349,16 +349,16 @@ impl<'a> RequestDecoder<'a> {
         if write_flags & WRITE_CACHE != 0 {
             return self.write_bytes(ClearPrivileges::Nothing);
         }
-        let revoke = handle.lost_by_write(keeps_set_id);
-        if revoke == ClearPrivileges::Nothing {
+        let clears = handle.cleared_by_write(keeps_set_id);
+        if clears == ClearPrivileges::Nothing {
             return self.write_bytes(cleared_by_write(keeps_set_id));
         }
-        let request = clear_privileges(self.caller(), self.header.inode, revoke);
+        let request = clear_privileges(self.caller(), self.header.inode, clears);
         Ok(Decoded::Call(Call::Setattr(request), Continuation::Cleared))
     }
 
     /// The write itself; the data is the bulk.
-    pub(crate) fn write_bytes(mut self, takes: ClearPrivileges) -> Result<Decoded<'a>, Status> {
+    pub(crate) fn write_bytes(mut self, clears: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -376,7 +376,7 @@ impl<'a> RequestDecoder<'a> {
         }
         let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
         let inode = self.header.inode;
-        let request = Write { inode, file_offset, append, bulk: self.bulk, sync, takes };
+        let request = Write { inode, file_offset, append, bulk: self.bulk, sync, clears };
         Ok(Decoded::Call(Call::Write(request), Continuation::Written))
     }
 
@@ -521,11 +521,11 @@ pub(crate) const fn cleared_by_write(keeps_set_id: bool) -> ClearPrivileges {
 pub(crate) const fn clear_privileges(
     caller: Caller<'_>,
     inode: InodeNo,
-    revoke: ClearPrivileges,
+    clears: ClearPrivileges,
 ) -> wire::Setattr<'_> {
     let (mode, uid, gid) = (None, None, None);
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
+    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, clears }
 }
 
 /// What the kernel opens a file for. Access mode 3 allows neither reads nor writes, and needs the

@@ -41,16 +41,16 @@ impl<'a> RequestDecoder<'a> {
     pub(crate) fn fallocate(self) -> Result<Decoded<'a>, Status> {
         let mut args = self.args;
         let keeps_set_id = self.keeps_set_id();
-        let revoke = FileHandle(args.u64()?).lost_by_write(keeps_set_id);
-        if revoke == ClearPrivileges::Nothing {
+        let clears = FileHandle(args.u64()?).cleared_by_write(keeps_set_id);
+        if clears == ClearPrivileges::Nothing {
             return self.allocate(cleared_by_write(keeps_set_id));
         }
-        let request = clear_privileges(self.caller(), self.header.inode, revoke);
+        let request = clear_privileges(self.caller(), self.header.inode, clears);
         Ok(Decoded::Call(Call::Setattr(request), Continuation::Cleared))
     }
 
     /// The allocation itself. Modes that move the bytes behind the range are not supported.
-    pub(crate) fn allocate(mut self, takes: ClearPrivileges) -> Result<Decoded<'a>, Status> {
+    pub(crate) fn allocate(mut self, clears: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let range_bytes = self.args.u64()?;
@@ -64,7 +64,7 @@ impl<'a> RequestDecoder<'a> {
         };
         let inode = self.header.inode;
         let request =
-            wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+            wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
         Ok(Decoded::Call(Call::Allocate(request), Continuation::Done))
     }
 
@@ -90,17 +90,17 @@ impl<'a> RequestDecoder<'a> {
         args.skip(16)?; // fh_in, off_in
         let to = InodeNo(args.u64()?);
         let keeps_set_id = self.keeps_set_id();
-        match FileHandle(args.u64()?).lost_by_write(keeps_set_id) {
+        match FileHandle(args.u64()?).cleared_by_write(keeps_set_id) {
             ClearPrivileges::Nothing => self.copy(cleared_by_write(keeps_set_id)),
-            revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
-                let request = clear_privileges(self.caller(), to, revoke);
+            clears @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
+                let request = clear_privileges(self.caller(), to, clears);
                 Ok(Decoded::Call(Call::Setattr(request), Continuation::Cleared))
             }
         }
     }
 
     /// The copy itself: this lane reads the bytes and writes them again.
-    pub(crate) fn copy(mut self, takes: ClearPrivileges) -> Result<Decoded<'a>, Status> {
+    pub(crate) fn copy(mut self, clears: ClearPrivileges) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh_in
         let file_offset = self.args.u64()?;
         let to = InodeNo(self.args.u64()?);
@@ -119,7 +119,7 @@ impl<'a> RequestDecoder<'a> {
         let request = wire::Read { inode, file_offset, read_bytes, accesses: true };
         Ok(Decoded::Call(
             Call::Read(request),
-            Continuation::CopyRead { to, file_offset: offset_there, takes },
+            Continuation::CopyRead { to, file_offset: offset_there, clears },
         ))
     }
 }
@@ -130,7 +130,7 @@ impl MountLane {
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
-        (inode, file_offset, takes): (InodeNo, u64, ClearPrivileges),
+        (inode, file_offset, clears): (InodeNo, u64, ClearPrivileges),
         bulk: Option<Bulk>,
     ) {
         let Some(bulk) = bulk else {
@@ -149,7 +149,7 @@ impl MountLane {
             }
         };
         let (append, bulk, sync) = (false, Some(bulk), false);
-        let write = Write { inode, file_offset, append, bulk, sync, takes };
+        let write = Write { inode, file_offset, append, bulk, sync, clears };
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Write(write));
         if abandoned {

@@ -57,14 +57,14 @@ impl MountLane {
                 self.encode(turn, pending_id, |out| put_statx_out(out, &attr));
             }
             (Continuation::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
-                match attr.lost_by_write(keeps_set_id) {
+                match attr.cleared_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing if !rest => {
                         self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
                     }
-                    revoke @ (ClearPrivileges::Nothing
+                    clears @ (ClearPrivileges::Nothing
                     | ClearPrivileges::Capability
                     | ClearPrivileges::All) => {
-                        self.go_on(turn, pending_id, Progress::Size(revoke));
+                        self.go_on(turn, pending_id, Progress::Size(clears));
                     }
                 }
             }
@@ -83,14 +83,14 @@ impl MountLane {
                 }
             }
             (Continuation::CreateTruncated { handle, keeps_set_id }, Answer::Entry(attr)) => {
-                match attr.lost_by_write(keeps_set_id) {
+                match attr.cleared_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing => {
                         self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                     }
-                    revoke @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
+                    clears @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
                         let continuation =
                             Continuation::CreateTruncated { handle, keeps_set_id: true };
-                        let request = Call::Setattr(clear_privileges(NOBODY, attr.inode, revoke));
+                        let request = Call::Setattr(clear_privileges(NOBODY, attr.inode, clears));
                         self.call_for(turn, pending_id, continuation, request);
                     }
                 }
@@ -113,8 +113,8 @@ impl MountLane {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
-            (Continuation::CopyRead { to, file_offset, takes }, Answer::Bytes(bulk)) => {
-                self.write_copy(turn, pending_id, (to, file_offset, takes), bulk);
+            (Continuation::CopyRead { to, file_offset, clears }, Answer::Bytes(bulk)) => {
+                self.write_copy(turn, pending_id, (to, file_offset, clears), bulk);
             }
             (Continuation::CopyWritten { buf }, Answer::Written(written)) => {
                 turn.act(Action::Release { buf });

@@ -19,8 +19,8 @@ impl FileHandle {
     /// The handle of a file that was opened with these attributes.
     pub(crate) fn new(handle: HandleId, attr: &Attr) -> Self {
         assert!(handle.0 < CAPABILITY, "the upper bits of a handle are its client lane");
-        let set_id = attr.lost_by_write(false) == ClearPrivileges::All;
-        let capability = attr.lost_by_write(true) == ClearPrivileges::Capability;
+        let set_id = attr.cleared_by_write(false) == ClearPrivileges::All;
+        let capability = attr.cleared_by_write(true) == ClearPrivileges::Capability;
         let bit = |bit: u64, is_set: bool| if is_set { bit } else { 0 };
         Self(handle.0 | bit(SET_ID, set_id) | bit(CAPABILITY, capability))
     }
@@ -30,7 +30,7 @@ impl FileHandle {
     }
 
     /// The privileges that a write through this handle clears.
-    pub(crate) const fn lost_by_write(self, keeps_set_id: bool) -> ClearPrivileges {
+    pub(crate) const fn cleared_by_write(self, keeps_set_id: bool) -> ClearPrivileges {
         if self.0 & SET_ID != 0 && !keeps_set_id {
             ClearPrivileges::All
         } else if self.0 & CAPABILITY != 0 {

@@ -182,7 +182,7 @@ impl MountLane {
             let decoder = RequestDecoder { header, args, groups, bulk: pending.bulk };
             match pending.progress {
                 Progress::Begun => decoder.decode(opcode),
-                Progress::Size(revoke) => decoder.set_rest(revoke),
+                Progress::Size(clears) => decoder.set_rest(clears),
                 Progress::NeedsClear => decoder.clear_after_refusal(opcode),
                 Progress::Cleared if opcode == Opcode::Fallocate => {
                     decoder.allocate(ClearPrivileges::Nothing)

@@ -45,7 +45,7 @@ pub(crate) enum Continuation {
     /// `fuse_write_out`.
     Written,
     /// The bytes are to be written to another position, or another file.
-    CopyRead { to: wire::InodeNo, file_offset: u64, takes: ClearPrivileges },
+    CopyRead { to: wire::InodeNo, file_offset: u64, clears: ClearPrivileges },
     /// As `Written`; then the buffer is released.
     CopyWritten { buf: interface::BufId },
     /// `fuse_lseek_out`.

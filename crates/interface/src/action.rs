@@ -134,7 +134,7 @@ pub enum NetAction {
     Send {
         /// Where to. Unknown or closed: nothing happens.
         conn: ConnId,
-        /// Head and body.
+        /// Header and body.
         frame: Span,
         /// The bulk.
         bulk: Option<Bulk>,

@@ -2,7 +2,8 @@
 
 use crate::{Bulk, Mail, Span};
 use wire::{
-    Channel, Flaw, LaneId, ProtocolError, Reader, Secrets, ShardId, Status, Transno, Wire, Writer,
+    Channel, DecodeError, LaneId, ProtocolError, Reader, Secrets, ShardId, Status, Transno, Wire,
+    Writer,
 };
 
 /// A connection of this lane. Not reused while the process lives.
@@ -112,7 +113,7 @@ impl Wire<'_> for SumRange {
         to.write(&self.range_bytes);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { object_offset: from.read()?, range_bytes: from.read()? })
     }
 }
@@ -204,7 +205,7 @@ pub enum NetEvent {
         conn: ConnId,
         /// What both its ends call it, for the proofs.
         channel: Channel,
-        /// Server: a [`wire::Holder`], if the client has shown a certificate, which is good.
+        /// Server: a [`wire::CertificateIdentity`], if the client has shown a certificate, which is good.
         holder: Option<Span>,
     },
     /// Server: the client of a connection has a loopback address, so it runs on this host. Said once,
@@ -226,7 +227,7 @@ pub enum NetEvent {
     Frame {
         /// Where from.
         conn: ConnId,
-        /// Head and body.
+        /// Header and body.
         frame: Span,
         /// The bulk, owned by the core from here on.
         bulk: Option<Bulk>,

@@ -70,7 +70,7 @@ pub enum Mail {
         /// The file.
         inode: InodeNo,
         /// What it gives; nothing any more ends it.
-        gives: PrivilegedBits,
+        privileged_bits: PrivilegedBits,
     },
     /// Server: about clients who may not see everything.
     Containment(ContainmentMessage),

@@ -36,13 +36,13 @@ impl Lane {
 
     /// What a file that is being written gives is told to its data shard before the answer leaves,
     /// and so it is there before any write of whoever has the answer.
-    pub(crate) fn tell_gives(
+    pub(crate) fn send_privileged_bits(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        gives: PrivilegedBits,
+        privileged_bits: PrivilegedBits,
     ) {
-        self.mail(turn, self.data_lane(inode), Mail::PrivilegedBits { inode, gives });
+        self.mail(turn, self.data_lane(inode), Mail::PrivilegedBits { inode, privileged_bits });
     }
 
     /// A data shard of this lane tells of a read.

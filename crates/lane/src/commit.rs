@@ -22,7 +22,7 @@ use hashbrown::HashMap;
 use interface::{
     Action, Bulk, ConnId, Errno, LogSpace, Mono, NO_MAC, Say, StoreAction, Ticket, Turn,
 };
-use meta::Woken;
+use meta::EndedWait;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
 /// A reply that waits: its slot has all the rest.
@@ -63,7 +63,7 @@ pub(crate) struct Wave {
     /// Steps of changes over several shards.
     pub(crate) awaited: Vec<Awaited>,
     /// Waits for locks that are over.
-    pub(crate) woken: Vec<Woken>,
+    pub(crate) woken: Vec<EndedWait>,
 }
 
 impl Wave {
@@ -490,7 +490,7 @@ impl Lane {
     /// A reply without a slot waits in vain.
     pub(crate) fn fail_said(&mut self, turn: &mut Turn<'_>, said: HeldSaid) {
         let HeldSaid { conn, asked, bulk, .. } = said;
-        self.stats.gates.released_count += 1;
+        self.stats.reply_gating.released_count += 1;
         self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
         if let Some(bulk) = bulk {
             turn.act(Action::Release { buf: bulk.buf });
@@ -499,7 +499,7 @@ impl Lane {
 
     /// What waits in a slot will not become durable.
     pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, held: &Held) {
-        self.stats.gates.released_count += 1;
+        self.stats.reply_gating.released_count += 1;
         let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
         let slot = table.slot(held.slot);
         let (State::Held(target, ..) | State::Running(target)) = slot.state else { return };

@@ -9,8 +9,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use interface::{Action, ConnId, Mono, NetAction, Party, Say, Turn};
 use wire::{
-    Channel, ClientUuid, Hello, Holder, Map, Nonce, ProtocolError, Request, Retry, Route, Secret,
-    SessionId, Wire as _,
+    CertificateIdentity, Channel, ClientUuid, Hello, Map, Nonce, ProtocolError, Request, Retry,
+    Route, Secret, SessionId, Wire as _,
 };
 
 /// What is known of a connection under TLS before its Hello.
@@ -18,21 +18,21 @@ use wire::{
 pub(crate) struct Sealed {
     /// What both its ends call it.
     pub(crate) channel: Channel,
-    /// A [`wire::Holder`], if its client has shown a certificate.
+    /// A [`wire::CertificateIdentity`], if its client has shown a certificate.
     pub(crate) holder: Option<Vec<u8>>,
 }
 
 impl Sealed {
     /// The key of the client's certificate, if that opens what its Hello asks for.
     pub(crate) fn holder_for(&self, hello: &Hello<'_>) -> Option<[u8; 32]> {
-        let holder = self.holder.as_deref().map(Holder::decode_all)?.ok()?;
-        holder.opens(hello).then_some(holder.key)
+        let holder = self.holder.as_deref().map(CertificateIdentity::decode_all)?.ok()?;
+        holder.grants(hello).then_some(holder.key)
     }
 
     /// Whether the client's certificate opens what the store's secret opens.
-    pub(crate) fn opens_store(&self) -> bool {
-        let holder = self.holder.as_deref().map(Holder::decode_all);
-        holder.is_some_and(|holder| holder.is_ok_and(|holder| holder.opens_store()))
+    pub(crate) fn grants_store(&self) -> bool {
+        let holder = self.holder.as_deref().map(CertificateIdentity::decode_all);
+        holder.is_some_and(|holder| holder.is_ok_and(|holder| holder.grants_store()))
     }
 }
 

@@ -20,8 +20,8 @@ use alloc::vec::Vec;
 use data::Seed;
 use hashbrown::HashMap;
 use interface::{Action, Bulk, ConnId, ContainmentQuery, Turn, Use};
-use meta::{Above, Access, Rights};
-use wire::{ClientUuid, HEAD_BYTES, InodeNo, LaneId, Op, Route, Status};
+use meta::{Access, ParentLink, Rights};
+use wire::{ClientUuid, HEADER_BYTES, InodeNo, LaneId, Op, Route, Status};
 
 /// What came of a look at a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +143,7 @@ impl Lane {
         if binding.top.is_none() && !binding.read_only {
             return Checked::Passes;
         }
-        let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
+        let body = turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec();
         if binding.read_only && changes(request.op, &body) {
             return Checked::Denied(Status::ReadOnly);
         }
@@ -231,7 +231,7 @@ impl Lane {
             // A change over several shards may be about to give it another place.
             return None;
         }
-        let ways: Vec<InodeNo> = self.metas[index].ways_up(inode).collect();
+        let ways: Vec<InodeNo> = self.metas[index].containing_directories(inode).collect();
         // A directory that was moved away is not held by being open: one would come to what lies in it.
         let is_directory = ways.first() == Some(&inode);
         let mut known = !is_directory && self.metas[index].has_open(inode, client);
@@ -276,8 +276,8 @@ impl Lane {
                 return None;
             }
             match meta.above(at) {
-                Above::Parent(parent) => at = parent,
-                Above::Top => return Some(false),
+                ParentLink::Parent(parent) => at = parent,
+                ParentLink::Top => return Some(false),
             }
         }
     }

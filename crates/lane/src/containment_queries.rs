@@ -66,7 +66,7 @@ impl Lane {
             ContainmentMessage::Found { inode, dir } => {
                 if self.is_own(inode.shard()) {
                     let index = self.meta_index(inode.shard());
-                    self.metas[index].found_at(inode, dir);
+                    self.metas[index].record_found_name(inode, dir);
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::session::{Done, State};
 use crate::unstable::{Waiter, Written};
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
-use data::{Answer, Closes, Outcome, Token};
+use data::{Answer, Outcome, SumRecording, Token};
 use interface::{Action, Errno, Turn};
 use wire::{Entry, Op, Status, Transno, Wire, Writer};
 
@@ -46,7 +46,7 @@ impl Lane {
                         self.fence_lane(turn, "contents cannot be made durable", errno);
                     }
                 }
-                Outcome::Noted { shard, transno, change } => {
+                Outcome::Record { shard, transno, change } => {
                     self.record_note(shard, transno, &change);
                 }
                 Outcome::Removed { inode, result } => self.on_removed(turn, inode, result),
@@ -57,7 +57,7 @@ impl Lane {
     /// Records what the data shards want to be noted before anything else happens.
     pub(crate) fn record_noted(&mut self) {
         while let Some(outcome) = self.data.outcome() {
-            let Outcome::Noted { shard, transno, change } = outcome else {
+            let Outcome::Record { shard, transno, change } = outcome else {
                 panic!("nothing was asked for: {outcome:?}")
             };
             self.record_note(shard, transno, &change);
@@ -65,12 +65,12 @@ impl Lane {
     }
 
     /// Whether blocks get the checksums that they wait for.
-    pub(crate) fn closes(&self) -> Closes {
+    pub(crate) fn sum_recording(&self) -> SumRecording {
         match (self.stopping, self.space_for_own()) {
-            (false, true) => Closes::Quiet,
-            (false, false) => Closes::Later,
-            (true, true) => Closes::All,
-            (true, false) => Closes::GiveUp,
+            (false, true) => SumRecording::Quiet,
+            (false, false) => SumRecording::Later,
+            (true, true) => SumRecording::All,
+            (true, false) => SumRecording::GiveUp,
         }
     }
 

@@ -17,7 +17,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use interface::{PeerAction, Turn};
 use meta::LockOwner;
-use wire::{ClientUuid, Flaw, InodeNo, LaneId, List, Reader, Wire, Writer};
+use wire::{ClientUuid, DecodeError, InodeNo, LaneId, List, Reader, Wire, Writer};
 
 const FOLLOW_LETTER: u8 = 0x30;
 const CIRCLE_LETTER: u8 = 0x31;
@@ -55,7 +55,7 @@ impl Wire<'_> for Search {
         to.write(&self.is_certain);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             lane: from.read()?,
             inode: from.read()?,
@@ -76,7 +76,7 @@ impl Wire<'_> for Row {
         to.write(&self.0.client);
         to.write(&self.0.owner);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (client, owner): (ClientUuid, u64) = (from.read()?, from.read()?);
         Ok(Self(LockOwner { client, owner }))
     }

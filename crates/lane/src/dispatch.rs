@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 use data::Token;
 use interface::{Action, Bulk, ConnId, Span, Turn, mac_of};
 use wire::{
-    Changes, DuringRecovery, Executor, HEAD_BYTES, Head, Op, ProtocolError, Request, Retry, Route,
-    Status, Timestamp, reply_flag, request_flag,
+    Changes, DuringRecovery, Executor, HEADER_BYTES, Header, Op, ProtocolError, Request, Retry,
+    Route, Status, Timestamp, reply_flag, request_flag,
 };
 
 /// A request with all that belongs to it.
@@ -62,9 +62,12 @@ impl Lane {
         frame: Span,
         bulk: Option<Bulk>,
     ) -> Result<bool, ProtocolError> {
-        let request = match Head::decode(turn.arena.get(frame))?.0 {
-            Head::Request(request) => request,
-            Head::Handshake(_) | Head::Reply(_) | Head::Note | Head::Grant => {
+        let request = match Header::decode(turn.arena.get(frame))?.0 {
+            Header::Request(request) => request,
+            Header::Handshake(_)
+            | Header::Reply(_)
+            | Header::CommitNotification
+            | Header::Grant => {
                 return Err(ProtocolError::Kind);
             }
         };
@@ -95,12 +98,12 @@ impl Lane {
         if row.recovery == DuringRecovery::Registers && !self.scope.again {
             self.recovery.reopen_came(&request, turn.now.mono, &self.config.limits);
         }
-        let body = &turn.arena.get(frame)[HEAD_BYTES..];
+        let body = &turn.arena.get(frame)[HEADER_BYTES..];
         if !self.recovery.is_over() && request.op == Op::Reopen {
             let body = body.to_vec();
             self.read_reopened(turn, request.shard, &body);
         }
-        let body = &turn.arena.get(frame)[HEAD_BYTES..];
+        let body = &turn.arena.get(frame)[HEADER_BYTES..];
         if !self.recovery.is_over() && !self.is_recovery(&arrived, body) {
             self.await_recovery(turn, &arrived);
             return Ok(true);
@@ -226,15 +229,15 @@ impl Lane {
         arrived: &Arrived<'_>,
     ) -> Result<meta::Effect, ProtocolError> {
         let request = arrived.request;
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        let ask = meta::Ask {
+        let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+        let ask = meta::MetaRequest {
             op: request.op,
             body,
             client: arrived.open.client,
             squash: arrived.open.binding.squash,
-            top: arrived.open.binding.top,
+            export_root: arrived.open.binding.top,
             now: Timestamp::from_ns(turn.now.wall_ns),
-            tells_reads: self.config.limits.share == Share::Strict,
+            records_reads: self.config.limits.share == Share::Strict,
         };
         self.reply.clear();
         self.changes.clear();
@@ -244,7 +247,7 @@ impl Lane {
         let index = self.meta_index(request.shard);
         if request.op == Op::Mkdir {
             let spread = self.next_place();
-            self.metas[index].spread(spread);
+            self.metas[index].set_placement(spread);
         }
         let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
         if effect.status == Status::Ok {
@@ -311,8 +314,8 @@ impl Lane {
         self.tell_open_files(turn, arrived, effect.status);
         self.on_made(arrived.request.op);
         self.remember_opener(arrived, &mut effect);
-        if let Some((inode, gives)) = effect.gives {
-            self.tell_gives(turn, inode, gives);
+        if let Some((inode, privileged_bits)) = effect.privileged_bits {
+            self.send_privileged_bits(turn, inode, privileged_bits);
         }
         self.tell_found(turn, effect.found);
         let index = self.meta_index(arrived.request.shard);
@@ -362,7 +365,7 @@ impl Lane {
     /// What is answered to a change when nothing can be recorded any more; `None`: it changes
     /// nothing durable.
     fn when_fenced(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
-        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+        let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
         let op = arrived.request.op;
         if op == Op::Close {
             return Some(Status::Ok); // Handles die with this boot anyway.
@@ -497,12 +500,12 @@ impl Lane {
         let token = self.wait(arrived);
         let mut body = core::mem::take(&mut self.body);
         body.clear();
-        body.extend_from_slice(&turn.arena.get(arrived.frame)[HEAD_BYTES..]);
+        body.extend_from_slice(&turn.arena.get(arrived.frame)[HEADER_BYTES..]);
         arrived.open.binding.touch_nothing(arrived.request.op, &mut body);
         let Request { op, shard, .. } = *arrived.request;
         let client = arrived.open.client;
-        let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk, client };
-        let asked = self.data.ask(turn, &ask);
+        let ask = data::DataRequest { token, op, shard, body: &body, bulk: arrived.bulk, client };
+        let asked = self.data.submit(turn, &ask);
         self.body = body;
         if let Err(protocol_error) = asked {
             self.pending.remove(token.0);

@@ -121,7 +121,7 @@ impl Lane {
     /// shard's transactions.
     pub(crate) fn record_of_lane(&mut self, shard: ShardId, change: &Change<'static>) {
         if shard.is_data() {
-            return self.data.note_of_lane(shard, change.clone());
+            return self.data.record_for_lane(shard, change.clone());
         }
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();
@@ -174,7 +174,7 @@ impl Lane {
     pub(crate) fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         self.drop_locks(turn, client);
         for index in 0..self.metas.len() {
-            for inode in self.metas[index].client_gone(client) {
+            for inode in self.metas[index].drop_client(client) {
                 self.destroy_when_durable(inode);
             }
         }

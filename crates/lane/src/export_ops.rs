@@ -53,7 +53,7 @@ impl Lane {
                 // Who is started with it has it again at the next start.
                 Some(known) if !known.stored && !is_default => Err(Status::Busy),
                 Some(_) if is_default => Ok(Some(ExportChange::Put(ask.export))),
-                Some(_) => Ok(Some(ExportChange::Gone { name })),
+                Some(_) => Ok(Some(ExportChange::Removed { name })),
             };
         }
         match known {
@@ -107,7 +107,7 @@ impl Lane {
     fn take_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
         match change {
             ExportChange::Put(export) => self.exports.put(export),
-            ExportChange::Gone { name } => self.exports.remove(name.0),
+            ExportChange::Removed { name } => self.exports.remove(name.0),
         }
         self.scope.forget_uses();
         let (mut over, mut changed): (Vec<ConnId>, Vec<ConnId>) = (Vec::new(), Vec::new());

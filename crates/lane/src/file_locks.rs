@@ -11,9 +11,9 @@ use crate::dispatch::Arrived;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use interface::{NetAction, Turn};
-use meta::{Effect, FileLocks, Woken};
+use meta::{Effect, EndedWait, FileLocks};
 use wire::{
-    ClientUuid, Executor, Grant, Head, InodeNo, Op, ProtocolError, SetLock, ShardId, Status, Wire,
+    ClientUuid, Executor, Grant, Header, InodeNo, Op, ProtocolError, SetLock, ShardId, Status, Wire,
 };
 
 /// Whether an op is about locks on files.
@@ -64,7 +64,7 @@ impl Lane {
         for index in 0..self.metas.len() {
             let shard = self.metas[index].id();
             let mut woken = Vec::new();
-            self.metas[index].file_locks().client_gone(client, &mut woken);
+            self.metas[index].file_locks().drop_client(client, &mut woken);
             self.tell_woken(turn, shard, woken);
         }
     }
@@ -73,7 +73,7 @@ impl Lane {
     /// may find again.
     pub(crate) fn forsake(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         let mut metas = self.metas.iter_mut();
-        if metas.any(|meta| meta.file_locks().is_in_the_way(client)) {
+        if metas.any(|meta| meta.file_locks().blocks_others(client)) {
             self.drop_locks(turn, client);
         }
     }
@@ -84,22 +84,27 @@ impl Lane {
         shard: ShardId,
         client: ClientUuid,
         ask: &SetLock,
-        woken: &mut Vec<Woken>,
+        woken: &mut Vec<EndedWait>,
     ) {
         if ask.lock.is_none() || self.clients.forsaken.is_empty() {
             return;
         }
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
-        let in_the_way: BTreeSet<ClientUuid> = locks.clients_in_the_way(client, ask);
+        let in_the_way: BTreeSet<ClientUuid> = locks.blocking_clients(client, ask);
         for gone in in_the_way.intersection(&self.clients.forsaken) {
-            locks.client_gone(*gone, woken);
+            locks.drop_client(*gone, woken);
         }
     }
 
     /// Waits are over: their clients hear of it. Nobody is told that he has a lock before it is
     /// durable that his client lane exists.
-    pub(crate) fn tell_woken(&mut self, turn: &mut Turn<'_>, shard: ShardId, woken: Vec<Woken>) {
+    pub(crate) fn tell_woken(
+        &mut self,
+        turn: &mut Turn<'_>,
+        shard: ShardId,
+        woken: Vec<EndedWait>,
+    ) {
         for woken in woken {
             let table = self.slots.get(&(shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
@@ -111,12 +116,12 @@ impl Lane {
     }
 
     /// Tells a client of a wait's end; one that is not here asks again when it comes.
-    pub(crate) fn send_grant(&mut self, turn: &mut Turn<'_>, woken: Woken) {
-        let Woken { session, inode, wait_id, status } = woken;
+    pub(crate) fn send_grant(&mut self, turn: &mut Turn<'_>, woken: EndedWait) {
+        let EndedWait { session, inode, wait_id, status } = woken;
         let conn = self.sessions.get(&session).and_then(|session| session.conn);
         let Some(conn) = conn else { return };
         let grant = Grant { inode, wait_id, status };
-        let frame = turn.arena.write(|out| Head::Grant.encode(out, None, |to| to.write(&grant)));
+        let frame = turn.arena.write(|out| Header::Grant.encode(out, None, |to| to.write(&grant)));
         turn.act(NetAction::Send { conn, frame, bulk: None });
     }
 }

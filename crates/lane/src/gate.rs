@@ -11,7 +11,7 @@ use crate::config::Share;
 use crate::dispatch::Arrived;
 use crate::marks::{Mark, Marks};
 use crate::session::State;
-use meta::{How, Key, Use};
+use meta::{AccessMode, DependencyKey, KeyAccess};
 use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wire, request_flag};
 
 /// A batch that is not durable.
@@ -125,26 +125,32 @@ impl Lane {
         }
     }
 
-    fn gate_of(&self, used: &Use, (client, shard): (ClientUuid, ShardId)) -> Option<Gate> {
+    fn gate_of(&self, used: &KeyAccess, (client, shard): (ClientUuid, ShardId)) -> Option<Gate> {
         let rules = self.config.rules;
-        match (used.key, used.how) {
-            (_, How::Make | How::Share) => None,
-            (Key::Exists(_), _) if !rules.hold(Rule::ExistMarks) => None,
-            (Key::Topology, _) if !rules.hold(Rule::Topology) => None,
-            (Key::Entries(dir), How::Whole | How::Depend | How::Durable) => {
-                self.gate_of_all(dir, (client, shard))
-            }
-            (key, How::Change | How::Depend | How::Whole | How::Durable) => {
+        match (used.key, used.mode) {
+            (_, AccessMode::Make | AccessMode::Share) => None,
+            (DependencyKey::Exists(_), _) if !rules.hold(Rule::ExistMarks) => None,
+            (DependencyKey::Topology, _) if !rules.hold(Rule::Topology) => None,
+            (
+                DependencyKey::Entries(dir),
+                AccessMode::Whole | AccessMode::Depend | AccessMode::Durable,
+            ) => self.gate_of_all(dir, (client, shard)),
+            (
+                key,
+                AccessMode::Change | AccessMode::Depend | AccessMode::Whole | AccessMode::Durable,
+            ) => {
                 let newest = |marks: &Marks| marks.last(key).copied();
                 let (mark, until) = match newest(&self.commit.open.marks) {
                     Some(mark) => (mark, Until::Open),
                     None => (newest(&self.commit.flying.marks)?, Until::Flying),
                 };
-                let reason = match used.how {
-                    How::Durable => Reason::Itself,
-                    How::Change | How::Depend | How::Whole | How::Make | How::Share => {
-                        self.waits(&mark, client)?
-                    }
+                let reason = match used.mode {
+                    AccessMode::Durable => Reason::Itself,
+                    AccessMode::Change
+                    | AccessMode::Depend
+                    | AccessMode::Whole
+                    | AccessMode::Make
+                    | AccessMode::Share => self.waits(&mark, client)?,
                 };
                 Some(Gate { until, reason })
             }
@@ -251,9 +257,9 @@ impl Lane {
         let index = self.meta_index(mark.shard);
         let Self { metas, commit, .. } = self;
         for used in metas[index].uses() {
-            let is_name = matches!(used.key, Key::Name(..));
+            let is_name = matches!(used.key, DependencyKey::Name(..));
             if (rules.hold(Rule::Tombstones) || !removes || !is_name)
-                && (rules.hold(Rule::ExistMarks) || !matches!(used.key, Key::Exists(_)))
+                && (rules.hold(Rule::ExistMarks) || !matches!(used.key, DependencyKey::Exists(_)))
             {
                 commit.open.marks.insert(used, mark);
             }
@@ -262,13 +268,13 @@ impl Lane {
 
     /// Counts a reply that waits.
     pub(crate) const fn count_held(&mut self, reason: Reason) {
-        let gates = &mut self.stats.gates;
-        self.stats.held_count += 1;
+        let gates = &mut self.stats.reply_gating;
+        self.stats.deferred_count += 1;
         match reason {
-            Reason::OwnUnacked => gates.held_own_count += 1,
-            Reason::Foreign => gates.held_foreign_count += 1,
-            Reason::Strict => gates.held_strict_count += 1,
-            Reason::Itself => gates.held_self_count += 1,
+            Reason::OwnUnacked => gates.deferred_own_count += 1,
+            Reason::Foreign => gates.deferred_foreign_count += 1,
+            Reason::Strict => gates.deferred_strict_count += 1,
+            Reason::Itself => gates.deferred_self_count += 1,
         }
     }
 

@@ -17,8 +17,8 @@ use disk::SessionRow;
 use interface::{ConnId, NetAction, Party, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
-    Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES, Head,
-    Hello, InodeNo, LaneId, Nonce, PLAIN, Proof, ProtocolError, Proven, Purpose, Refusal,
+    Challenge, ClientUuid, Credential, DecodeError, EXPORT_NAME_BYTES_MAX, FrameKind, HEADER_BYTES,
+    Header, Hello, InodeNo, LaneId, Nonce, PLAIN, Proof, ProtocolError, Proven, Purpose, Refusal,
     RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
@@ -87,12 +87,12 @@ impl Lane {
         let limits = self.config.limits;
         let certified = hello.credential == Credential::Certificate;
         let shown = sealed.filter(|_| certified);
-        let opens_store = match hello.credential {
+        let grants_store = match hello.credential {
             Credential::Store => true,
-            Credential::Certificate => shown.as_ref().is_some_and(Sealed::opens_store),
+            Credential::Certificate => shown.as_ref().is_some_and(Sealed::grants_store),
             Credential::Export => false,
         };
-        let own_host = from_this_host && opens_store;
+        let own_host = from_this_host && grants_store;
         let holder = shown.and_then(|sealed| sealed.holder_for(&hello));
         if certified && holder.is_none() {
             let what = "a client was refused: its certificate does not open what it asked for";
@@ -105,7 +105,7 @@ impl Lane {
             let export = self.exports.find(hello.export.0);
             self.keys.wanted(&hello, export, &self.dice.decoy)
         };
-        let hello = bytes[HEAD_BYTES..].to_vec();
+        let hello = bytes[HEADER_BYTES..].to_vec();
         if self.handshakes.len() >= limits.handshake_count_max {
             self.shed_handshake(turn);
         }
@@ -282,7 +282,7 @@ impl Lane {
     /// Whether this client may hold handles that are not known here. Asked once too often, it costs
     /// a few requests; once too rarely, an open file is destroyed.
     fn must_reopen(&self, client: ClientUuid, boot_id_last: u64, heard: bool) -> bool {
-        let knows = self.metas.iter().all(|shard| shard.knows_handles_of(client));
+        let knows = self.metas.iter().all(|shard| shard.has_all_handles_of(client));
         let other_boot = self.config.boot_id > 1 && boot_id_last != self.config.boot_id;
         // What a Welcome asked for is done only when something was heard after it.
         let unheard = self.config.boot_id > 1 && !heard;
@@ -324,7 +324,7 @@ impl Lane {
 /// Sends a frame of the handshake.
 fn greet<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, message: &impl Wire<'a>) {
     let encode = |out: &mut Vec<u8>| {
-        Head::Handshake(kind).encode(out, None, |to| to.write(message));
+        Header::Handshake(kind).encode(out, None, |to| to.write(message));
     };
     let frame = turn.arena.write(encode);
     turn.act(NetAction::Send { conn, frame, bulk: None });
@@ -345,17 +345,22 @@ fn decode_proof(frame: &[u8]) -> Result<Proof, ProtocolError> {
 }
 
 fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], ProtocolError> {
-    match Head::decode(frame)? {
-        (Head::Handshake(kind), body) if kind == wanted => Ok(body),
-        (Head::Handshake(_) | Head::Request(_) | Head::Reply(_) | Head::Note | Head::Grant, _) => {
-            Err(ProtocolError::Kind)
-        }
+    match Header::decode(frame)? {
+        (Header::Handshake(kind), body) if kind == wanted => Ok(body),
+        (
+            Header::Handshake(_)
+            | Header::Request(_)
+            | Header::Reply(_)
+            | Header::CommitNotification
+            | Header::Grant,
+            _,
+        ) => Err(ProtocolError::Kind),
     }
 }
 
-const fn protocol_error_of(flaw: Flaw) -> ProtocolError {
-    match flaw {
-        Flaw::ProtocolError(protocol_error) => protocol_error,
-        Flaw::Status(_) => ProtocolError::Malformed,
+const fn protocol_error_of(error: DecodeError) -> ProtocolError {
+    match error {
+        DecodeError::ProtocolError(protocol_error) => protocol_error,
+        DecodeError::Status(_) => ProtocolError::Malformed,
     }
 }

@@ -129,7 +129,7 @@ impl Lane {
         number.copy_from_slice(&config.seed[..8]);
         let key = u64::from_le_bytes(number);
         let seed = Seed(key);
-        let shape = data::Shape {
+        let shape = data::DataConfig {
             map: config.map,
             lane: config.lane,
             object_count_max: config.limits.object_count_max,
@@ -210,7 +210,7 @@ impl Lane {
         let handle_count_max = lane.config.limits.handle_count_max;
         for shard in &mut lane.metas {
             shard.plant(rules);
-            shard.limit_handles(handle_count_max);
+            shard.set_handle_limit(handle_count_max);
         }
         lane.cold.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);
@@ -322,11 +322,15 @@ impl Lane {
                 self.note_access(turn, inode, write_time_ns);
             }
             Mail::Changed { inode } => self.data.forget_access(inode),
-            Mail::Settle { inode, number } => self.ask_size(turn, Sizing { inode, number }),
-            Mail::Settled { inode, number, contents } => {
-                self.note_size(Sizing { inode, number }, contents);
+            Mail::Settle { inode, number } => {
+                self.query_durable_size(turn, Sizing { inode, number })
             }
-            Mail::PrivilegedBits { inode, gives } => self.data.set_gives(inode, gives),
+            Mail::Settled { inode, number, contents } => {
+                self.record_size(Sizing { inode, number }, contents);
+            }
+            Mail::PrivilegedBits { inode, privileged_bits } => {
+                self.data.set_privileged_bits(inode, privileged_bits)
+            }
             Mail::Containment(mail) => self.on_containment_message(turn, mail),
             // A mount's own.
             Mail::Interrupt { .. }
@@ -425,10 +429,10 @@ impl Core for Lane {
         self.settle_containment(turn);
         self.settle_freeze(turn);
         if self.stopping || self.recovery.is_flushing() {
-            self.data.urge(None);
+            self.data.request_sync(None);
         }
-        let closes = self.closes();
-        self.data.settle(turn, closes);
+        let sum_recording = self.sum_recording();
+        self.data.settle(turn, sum_recording);
         self.on_outcomes(turn);
         self.recover(turn);
         self.shrink(turn.now.mono);

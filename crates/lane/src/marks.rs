@@ -5,7 +5,7 @@
 
 use data::Seed;
 use hashbrown::HashMap;
-use meta::{How, Key, Use};
+use meta::{AccessMode, DependencyKey, KeyAccess};
 use wire::{ClientUuid, InodeNo, SessionId, ShardId, Transno, Xid};
 
 /// A change: by whom, and where it is seen whether the client has the reply.
@@ -31,7 +31,7 @@ pub(crate) struct Sharers {
 /// The marks of one batch.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    keys: HashMap<Key, Mark, Seed>,
+    keys: HashMap<DependencyKey, Mark, Seed>,
     entries: HashMap<InodeNo, Sharers, Seed>,
 }
 
@@ -41,10 +41,13 @@ impl Marks {
     }
 
     /// The change took place.
-    pub(crate) fn insert(&mut self, used: &Use, mark: Mark) {
-        match (used.how, used.key) {
-            (How::Depend | How::Whole | How::Durable, _) => {}
-            (How::Change | How::Make | How::Share, Key::Entries(dir)) => {
+    pub(crate) fn insert(&mut self, used: &KeyAccess, mark: Mark) {
+        match (used.mode, used.key) {
+            (AccessMode::Depend | AccessMode::Whole | AccessMode::Durable, _) => {}
+            (
+                AccessMode::Change | AccessMode::Make | AccessMode::Share,
+                DependencyKey::Entries(dir),
+            ) => {
                 let sharers =
                     self.entries.entry(dir).or_insert(Sharers { last: mark, other: None });
                 if sharers.last.client != mark.client {
@@ -52,13 +55,13 @@ impl Marks {
                 }
                 sharers.last = mark;
             }
-            (How::Change | How::Make | How::Share, key) => {
+            (AccessMode::Change | AccessMode::Make | AccessMode::Share, key) => {
                 self.keys.insert(key, mark);
             }
         }
     }
 
-    pub(crate) fn last(&self, key: Key) -> Option<&Mark> {
+    pub(crate) fn last(&self, key: DependencyKey) -> Option<&Mark> {
         self.keys.get(&key)
     }
 

@@ -134,7 +134,7 @@ impl Lane {
             self.cold.ticket_count += 1;
             let number = self.cold.ticket_count;
             let index = self.meta_index(shard);
-            self.metas[index].ask(&unit);
+            self.metas[index].begin_fetch(&unit);
             let range = unit.range();
             let from = turn.arena.put(range.from.bytes());
             let until = turn.arena.put(range.until.bytes());
@@ -174,7 +174,7 @@ impl Lane {
                 self.execute_replays(turn);
             }
             Err(text) => {
-                self.metas[index].give_up(&unit);
+                self.metas[index].fetch_failed(&unit);
                 let line = format!("names cannot be read back from the store: {text}");
                 self.say(turn, Say::Alarm, &line);
                 wait.suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));

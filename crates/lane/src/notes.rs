@@ -6,7 +6,9 @@ use crate::commit::Held;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
-use wire::{Head, List, Note, NoteRow, SessionId, ShardId, Transno, Wire as _, Writer};
+use wire::{
+    CommitNotification, CommitRow, Header, List, SessionId, ShardId, Transno, Wire as _, Writer,
+};
 
 /// Who is owed a note.
 #[derive(Debug, Default)]
@@ -63,14 +65,14 @@ impl Lane {
             // Recovery may have ended without its replays' being durable.
             return self.notes.due = None;
         }
-        let mut rows: BTreeMap<ConnId, Vec<NoteRow>> = BTreeMap::new();
+        let mut rows: BTreeMap<ConnId, Vec<CommitRow>> = BTreeMap::new();
         let Self { notes, slots, sessions, commit, .. } = self;
         notes.owed.retain(|(shard, session)| {
             let Some(table) = slots.get_mut(&(*shard, *session)) else { return false };
             let committed = commit.shard(*shard).durable;
             let conn = sessions.get(session).and_then(|session| session.conn);
             if let Some(conn) = conn.filter(|_| table.told < table.token_last.min(committed)) {
-                rows.entry(conn).or_default().push(NoteRow { shard: *shard, committed });
+                rows.entry(conn).or_default().push(CommitRow { shard: *shard, committed });
                 table.told = committed;
             }
             table.noted = committed < table.token_last;
@@ -83,12 +85,15 @@ impl Lane {
         }
     }
 
-    fn send_note(&mut self, turn: &mut Turn<'_>, conn: ConnId, rows: &[NoteRow]) {
-        self.stats.gates.note_count += 1;
+    fn send_note(&mut self, turn: &mut Turn<'_>, conn: ConnId, rows: &[CommitRow]) {
+        self.stats.reply_gating.commit_notification_count += 1;
         let mut bytes = Vec::new();
         rows.iter().for_each(|row| row.encode(&mut Writer::new(&mut bytes)));
-        let note = Note { rows: List::new(u32::try_from(rows.len()).unwrap_or(0), &bytes) };
-        let frame = turn.arena.write(|out| Head::Note.encode(out, None, |to| note.encode(to)));
+        let note =
+            CommitNotification { rows: List::new(u32::try_from(rows.len()).unwrap_or(0), &bytes) };
+        let frame = turn
+            .arena
+            .write(|out| Header::CommitNotification.encode(out, None, |to| note.encode(to)));
         turn.act(NetAction::Send { conn, frame, bulk: None });
     }
 }

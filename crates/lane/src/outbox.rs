@@ -5,7 +5,7 @@ use crate::commit::{Held, HeldSaid};
 use crate::session::{Done, State, Target};
 use alloc::vec::Vec;
 use interface::{Action, Bulk, ConnId, NetAction, Turn};
-use wire::{Head, Op, Reply, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag};
+use wire::{Header, Op, Reply, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag};
 
 /// When who finds the log too long shall come again.
 const RETRY_AFTER_MS: u32 = 20;
@@ -94,8 +94,8 @@ impl Lane {
             self.config.lane
         };
         let token = if said.token.is_empty() { 0 } else { reply_flag::TOKEN };
-        self.stats.gates.token_count += u64::from(token != 0);
-        let head = Head::Reply(Reply {
+        self.stats.reply_gating.token_count += u64::from(token != 0);
+        let head = Header::Reply(Reply {
             op: asked.op,
             lane_hint,
             shard: asked.shard,
@@ -117,7 +117,7 @@ impl Lane {
             head.encode(out, lengths, |to| {
                 to.put(said.body);
                 if token != 0 {
-                    Head::put_token(to, said.token);
+                    Header::put_token(to, said.token);
                 }
             });
         });
@@ -127,7 +127,7 @@ impl Lane {
     /// A batch is durable: what waited for it goes out.
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>, held: &[Held]) {
         for held in held {
-            self.stats.gates.released_count += 1;
+            self.stats.reply_gating.released_count += 1;
             let table = self.slots.get_mut(&(held.shard, held.session));
             let Some(table) = table else { continue };
             let slot = table.slot(held.slot);
@@ -155,7 +155,7 @@ impl Lane {
     /// The same for replies without a slot.
     pub(crate) fn release_said(&mut self, turn: &mut Turn<'_>, held: &mut Vec<HeldSaid>) {
         for HeldSaid { conn, asked, status, body, bulk } in held.drain(..) {
-            self.stats.gates.released_count += 1;
+            self.stats.reply_gating.released_count += 1;
             let committed = self.committed(asked.shard, asked.session);
             let flags = reply_flag::GATED;
             let said = Said { committed, flags, bulk, ..Said::plain(status, &body) };

@@ -239,9 +239,9 @@ impl Lane {
                 return;
             }
             self.recovery.phase = Phase::Flushing;
-            self.data.urge(None);
-            let closes = self.closes();
-            self.data.settle(turn, closes);
+            self.data.request_sync(None);
+            let sum_recording = self.sum_recording();
+            self.data.settle(turn, sum_recording);
         }
         if self.recovery.phase == Phase::Flushing {
             let settled = self.replaying.is_empty() && self.data.is_durable();
@@ -386,7 +386,7 @@ impl Lane {
         waited.left_count -= 1;
         if waited.left_count == 0 {
             self.recovery.waited.remove(&client);
-            self.stats.recovery.back_count += 1;
+            self.stats.recovery.returned_count += 1;
             turn.act(Action::Point(Point::ReplayDone));
         }
     }
@@ -435,18 +435,18 @@ impl Lane {
         self.stats.recovery.recovery_ms = since_ns / 1_000_000;
         let wire::RecoveryCounts {
             known_count,
-            back_count,
+            returned_count,
             evicted_count,
             replayed_count,
-            already_count,
-            unfit_count,
+            already_durable_count,
+            rejected_count,
             recovery_ms,
             ..
         } = self.stats.recovery;
         let line = format!(
-            "recovery is over after {recovery_ms} ms: of {known_count} clients {back_count} are \
-             back, {evicted_count} evicted; {replayed_count} changes replayed, {already_count} \
-             were durable, {unfit_count} did not fit"
+            "recovery is over after {recovery_ms} ms: of {known_count} clients {returned_count} are \
+             back, {evicted_count} evicted; {replayed_count} changes replayed, {already_durable_count} \
+             were durable, {rejected_count} did not fit"
         );
         self.say(turn, Say::Info, &line);
         self.note_replayed(turn);
@@ -461,7 +461,7 @@ impl Lane {
         self.run_reopens(turn);
         self.end_grace();
         let sizings = core::mem::take(&mut self.recovery.sizings);
-        sizings.into_iter().for_each(|sizing| self.ask_size(turn, sizing));
+        sizings.into_iter().for_each(|sizing| self.query_durable_size(turn, sizing));
         let removals = core::mem::take(&mut self.recovery.removals);
         removals.into_iter().for_each(|inode| self.on_destroy_mail(turn, inode));
         let rest = core::mem::take(&mut self.recovery.deferred);

@@ -10,7 +10,9 @@ use crate::session::{Done, SlotTable, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
 use interface::{Action, ContentsMac, Point, Turn, mac_of};
-use wire::{ClientUuid, HEAD_BYTES, Op, ProtocolError, SessionId, ShardId, Status, Transno, Wire};
+use wire::{
+    ClientUuid, HEADER_BYTES, Op, ProtocolError, SessionId, ShardId, Status, Transno, Wire,
+};
 
 impl Lane {
     /// A client says that it was told of more than is durable here. That is a fact only of a session
@@ -31,7 +33,7 @@ impl Lane {
             );
             return self.met(turn, (Limit::Claim, arrived.open.party), &line);
         }
-        self.stats.recovery.went_back_count += 1;
+        self.stats.recovery.lost_durable_count += 1;
         let line = format!(
             "a client was told that {shard} is durable up to {known}, but here it is up to \
              {committed}: the disk under the store has lost what it said it had, or this is \
@@ -57,7 +59,7 @@ impl Lane {
     ) -> Result<bool, ProtocolError> {
         let request = arrived.request;
         let client = arrived.open.client;
-        let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
+        let body = turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec();
         let replay = wire::Replay::decode_all(&body).map_err(|_| ProtocolError::Malformed)?;
         let contents = mac_of(arrived.bulk);
         if self.opened(&replay, contents, request).is_none() {
@@ -141,7 +143,7 @@ impl Lane {
         let (shard, session) = (replay.asked.shard, replay.asked.session);
         let table = self.slots.entry((shard, session)).or_default();
         if replay.transno <= table.committed.max(table.replayed_last) {
-            self.stats.recovery.already_count += 1;
+            self.stats.recovery.already_durable_count += 1;
             self.answer_replay(turn, &replay, Status::Ok);
             return self.release_bulk(turn, &replay);
         }
@@ -208,7 +210,7 @@ impl Lane {
     /// A replay did not fit: its client has lost something, and is told nothing more of what is
     /// durable, because that would cover the loss.
     pub(crate) fn unfit(&mut self, replay: &Replay) {
-        self.stats.recovery.unfit_count += 1;
+        self.stats.recovery.rejected_count += 1;
         let session = self.sessions.get(&replay.asked.session);
         let Some(client) = session.map(|session| session.row.client) else { return };
         if self.recovery.failed.insert(client) {

@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
 use disk::{
-    Change, Changes, ClientChange, ExportChange, Fault, Made, Origin, Record, SessionRow, TxnId,
+    Change, Changes, ClientChange, Creation, ExportChange, Fault, Origin, Record, SessionRow, TxnId,
 };
 use interface::{Mono, Party};
 use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
@@ -85,7 +85,7 @@ impl Restore {
     /// A store as it was made, without any records yet. Of `map` only the numbers of
     /// shards count.
     #[must_use]
-    pub fn new(map: Map, made: Made) -> Self {
+    pub fn new(map: Map, made: Creation) -> Self {
         let metas = (0..map.meta_shard_count).map(ShardId::meta);
         let datas = (0..map.data_shard_count).map(ShardId::data);
         Self {
@@ -210,7 +210,7 @@ impl Restore {
             ExportChange::Put(export) => {
                 self.exports.insert(export.name.0.to_vec(), export.to_bytes());
             }
-            ExportChange::Gone { name } => {
+            ExportChange::Removed { name } => {
                 self.exports.remove(name.0);
             }
         }

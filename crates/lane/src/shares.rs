@@ -152,7 +152,7 @@ impl Lane {
     pub(crate) fn has_its_handles(&self, arrived: &Arrived<'_>) -> bool {
         let opens = arrived.request.op.row().opens;
         let meta = opens.then(|| &self.metas[self.meta_index(arrived.request.shard)]);
-        let Some(crowd) = meta.and_then(meta::Shard::crowd_of_handles) else { return false };
+        let Some(crowd) = meta.and_then(meta::Shard::crowded_handle_counts) else { return false };
         let mut shares = Shares::new();
         for (client, count) in crowd {
             shares.add(self.party_of_client(client), u64::try_from(count).unwrap_or(u64::MAX));

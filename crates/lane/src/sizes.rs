@@ -44,7 +44,7 @@ impl Lane {
     }
 
     /// A metadata shard wants to know what a data shard of this lane keeps.
-    pub(crate) fn ask_size(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
+    pub(crate) fn query_durable_size(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let here = self.data_lane(sizing.inode) == self.config.lane;
         if !here || self.fenced || self.stopping {
             return;
@@ -56,7 +56,7 @@ impl Lane {
         self.token_count += 1;
         let token = Token(self.token_count);
         self.sizing.insert(token.0, sizing);
-        self.data.ask_size(turn, token, sizing.inode);
+        self.data.query_durable_size(turn, token, sizing.inode);
         self.on_outcomes(turn);
     }
 
@@ -89,7 +89,7 @@ impl Lane {
     }
 
     /// The size of an inode of this lane is known.
-    pub(crate) fn note_size(&mut self, sizing: Sizing, contents: Option<Contents>) {
+    pub(crate) fn record_size(&mut self, sizing: Sizing, contents: Option<Contents>) {
         let Sizing { inode, number } = sizing;
         let shard = inode.shard();
         if !self.is_own(shard) || shard.is_data() {

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::outbox::Said;
 use crate::waiting::Waiting;
 use interface::{Ticket, Turn, Usage};
-use wire::{GateCounts, ObjectCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
+use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer};
 
 /// What is counted here; the rest is counted where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -12,11 +12,11 @@ pub(crate) struct Counters {
     pub(crate) request_count: u64,
     pub(crate) change_count: u64,
     pub(crate) batch_count: u64,
-    pub(crate) held_count: u64,
+    pub(crate) deferred_count: u64,
     pub(crate) from_slot_count: u64,
     pub(crate) protocol_error_count: u64,
     pub(crate) damage_count: u64,
-    pub(crate) gates: GateCounts,
+    pub(crate) reply_gating: ReplyGatingCounts,
     pub(crate) recovery: RecoveryCounts,
 }
 
@@ -38,7 +38,7 @@ impl Lane {
             request_count: self.stats.request_count,
             change_count: self.stats.change_count,
             batch_count: self.stats.batch_count,
-            held_count: self.stats.held_count,
+            deferred_count: self.stats.deferred_count,
             from_slot_count: self.stats.from_slot_count,
             turn_count: usage.turn_count,
             read_bytes: self.data.read_bytes(),
@@ -56,7 +56,7 @@ impl Lane {
             spin_count: usage.spin_count,
             spin_hit_count: usage.spin_hit_count,
             turn_ns_max: usage.turn_ns_max,
-            gates: self.stats.gates,
+            reply_gating: self.stats.reply_gating,
             recovery: self.stats.recovery,
             objects: ObjectCounts {
                 handed_count: usage.object_handed_count,

@@ -11,7 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 pub(crate) use dice::Dice;
-use disk::{LogHead, LogReader, Made};
+use disk::{Creation, LogHeader, LogReader};
 use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
 use interface::{
@@ -21,7 +21,7 @@ use interface::{
 };
 use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, Status};
 
-const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
+const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
 mod clock;
 mod dice;
@@ -202,7 +202,7 @@ impl Toy {
                 rules: self.rules,
                 affinity: self.affinity,
             };
-            let head = LogHead::first(FS, self.boot_id, lane_id, lane_count);
+            let head = LogHeader::first(FS, self.boot_id, lane_id, lane_count);
             self.places.push(Place {
                 lane: Lane::new(config, restored),
                 arena: Arena::new(),

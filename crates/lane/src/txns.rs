@@ -76,7 +76,7 @@ struct Running {
     body: Vec<u8>,
     client: ClientUuid,
     squash: wire::Squash,
-    spread: Option<meta::Spread>,
+    spread: Option<meta::DirectoryPlacement>,
     view: meta::View,
     step: Step,
     /// Participants that were written to.

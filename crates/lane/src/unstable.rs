@@ -16,7 +16,7 @@ use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use data::{Answer, Depends, Lost, Token};
+use data::{Answer, Dependencies, LostWrite, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
 use interface::{Action, Point, Turn};
 use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
@@ -43,7 +43,7 @@ pub(crate) struct Written {
     pub(crate) transno: Transno,
     pub(crate) change: Change<'static>,
     pub(crate) answer: Answer,
-    pub(crate) depends: Depends,
+    pub(crate) depends: Dependencies,
 }
 
 impl Lane {
@@ -169,7 +169,7 @@ impl Lane {
         self.count_held(reason);
         self.waiters.entry(until).or_default().push(waiter);
         self.hurried_count += 1;
-        self.data.urge(Some(until.0));
+        self.data.request_sync(Some(until.0));
     }
 
     /// A data shard is durable up to somewhere: what waited for that goes out.
@@ -224,7 +224,7 @@ impl Lane {
         let table = self.slots.entry((replay.asked.shard, replay.asked.session)).or_default();
         table.replayed_last = table.replayed_last.max(transno);
         self.replaying.insert(token.0, replay);
-        self.data.replay(turn, Lost { token, transno, change, bulk, client });
+        self.data.replay(turn, LostWrite { token, transno, change, bulk, client });
         self.on_outcomes(turn);
     }
 

@@ -10,18 +10,18 @@
 
 use interface::{Action, Arena, ConnId, Core as _, Event, Mono, NetAction, NetEvent, Now, Turn};
 use lane::{Config, Export, Lane, Limits, Restore};
-use meta::{Ask, Shard};
+use meta::{MetaRequest, Shard};
 use std::hint::black_box;
 use std::time::Instant;
 use wire::{
-    Bytes, Challenge, ClientUuid, FrameKind, FsUuid, Getattr, Head, Hello, InodeNo, LaneId, Map,
+    Bytes, Challenge, ClientUuid, FrameKind, FsUuid, Getattr, Header, Hello, InodeNo, LaneId, Map,
     Op, Proof, Reply, Request, Secret, SessionId, ShardId, Status, Timestamp, Transno, Welcome,
     Wire, Xid,
 };
 
 const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
 const MADE_NS: u64 = 1_600_000_000_000_000_000;
-const MADE: disk::Made = disk::Made { at_ns: MADE_NS, uid: 0, gid: 0, mode: 0o755 };
+const MADE: disk::Creation = disk::Creation { at_ns: MADE_NS, uid: 0, gid: 0, mode: 0o755 };
 const CONN: ConnId = ConnId(1);
 const REPETITION_COUNT: usize = 15;
 const REQUEST_COUNT: u64 = 400_000;
@@ -68,8 +68,8 @@ fn text(sorted: &[f64]) -> String {
     format!("{:6.0} ({least:.0} ..= {most:.0})", sorted[sorted.len() / 2])
 }
 
-fn request(session: SessionId, xid: u64) -> Head {
-    Head::Request(Request {
+fn request(session: SessionId, xid: u64) -> Header {
+    Header::Request(Request {
         op: Op::Getattr,
         lane_hint: LaneId(0),
         shard: ShardId::meta(0),
@@ -100,21 +100,21 @@ fn direct_ns(shard: &mut Shard, session: SessionId, boot_id: u64) -> f64 {
     let (mut body_out, mut changes, mut out) = (Vec::new(), Vec::new(), Vec::new());
     let start = Instant::now();
     for _ in 0..REQUEST_COUNT {
-        let (head, body) = Head::decode(black_box(&frame)).unwrap();
-        let Head::Request(request) = head else { panic!("a request is one") };
+        let (head, body) = Header::decode(black_box(&frame)).unwrap();
+        let Header::Request(request) = head else { panic!("a request is one") };
         body_out.clear();
         out.clear();
-        let ask = Ask {
+        let ask = MetaRequest {
             op: request.op,
             body,
             client: ClientUuid([9; 16]),
             squash: wire::Squash::NONE,
-            top: None,
+            export_root: None,
             now: Timestamp::from_ns(MADE_NS),
-            tells_reads: false,
+            records_reads: false,
         };
         let effect = shard.execute(&ask, &mut body_out, &mut changes).unwrap();
-        let reply = Head::Reply(Reply {
+        let reply = Header::Reply(Reply {
             op: request.op,
             lane_hint: request.lane_hint,
             shard: request.shard,
@@ -197,10 +197,10 @@ impl Rig {
 
     fn exchange<'a>(&mut self, kind: FrameKind, message: &impl Wire<'a>) -> Vec<u8> {
         let mut frame = Vec::new();
-        Head::Handshake(kind).encode(&mut frame, None, |to| message.encode(to));
+        Header::Handshake(kind).encode(&mut frame, None, |to| message.encode(to));
         self.turn(std::slice::from_ref(&frame));
         let sent = self.sent().next().unwrap();
-        Head::decode(&sent).unwrap().1.to_vec()
+        Header::decode(&sent).unwrap().1.to_vec()
     }
 
     /// One turn with these frames.
@@ -232,7 +232,7 @@ impl Rig {
         let replies: Vec<Vec<u8>> = self.sent().collect();
         assert_eq!(replies.len() as u64, per_turn, "every request is answered in its turn");
         for reply in &replies {
-            let Head::Reply(reply) = Head::decode(reply).unwrap().0 else { panic!("no reply") };
+            let Header::Reply(reply) = Header::decode(reply).unwrap().0 else { panic!("no reply") };
             assert_eq!(reply.status, Status::Ok);
         }
         let turn_count = REQUEST_COUNT / per_turn;

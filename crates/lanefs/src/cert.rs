@@ -18,7 +18,7 @@ use rcgen::{
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wire::{OPENS_EXPORT, OPENS_STORE, is_export_name};
+use wire::{GRANTS_EXPORT, GRANTS_STORE, is_export_name};
 
 /// How long ago a new certificate's time begins: clocks differ.
 const BACK: Duration = Duration::from_secs(3600);
@@ -87,13 +87,13 @@ fn server(args: &args::CertServer) -> Result<()> {
 fn client(args: &args::CertClient) -> Result<()> {
     check_file_name(&args.name)?;
     let uris: Vec<String> = if args.exports.is_empty() {
-        vec![OPENS_STORE.to_owned()]
+        vec![GRANTS_STORE.to_owned()]
     } else {
         let wrong = args.exports.iter().find(|export| !is_export_name(export.as_bytes()));
         if let Some(wrong) = wrong {
             bail!(Exit::usage(format!("--export {wrong}: no export can be called this")));
         }
-        args.exports.iter().map(|export| format!("{OPENS_EXPORT}{export}")).collect()
+        args.exports.iter().map(|export| format!("{GRANTS_EXPORT}{export}")).collect()
     };
     let mut names = Vec::new();
     for uri in &uris {

@@ -8,7 +8,8 @@ use crate::login::Login;
 use crate::{address, out, secret};
 use anyhow::{Context as _, Result, bail};
 use library::{
-    ConnectOptions, Error, Export, Identity, NewExport, Purpose, Removal, Squashed, Status, Volume,
+    ConnectOptions, Error, Export, Identity, NewExport, Purpose, Removal, SquashedIds, Status,
+    Volume,
 };
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -51,13 +52,13 @@ fn add(args: &args::ExportAdd) -> Result<()> {
         let line = format!("{} is no path of the file system: it begins with /", path.display());
         bail!(Exit::usage(line));
     }
-    let who = match args.squash {
-        Squash::None => Squashed::Nobody,
-        Squash::Root => Squashed::Root,
-        Squash::All => Squashed::All,
+    let ids = match args.squash {
+        Squash::None => SquashedIds::None,
+        Squash::Root => SquashedIds::Root,
+        Squash::All => SquashedIds::All,
     };
     let (anon_uid, anon_gid) = (args.anon_uid, args.anon_gid);
-    let squash = library::Squash { who, anon_uid, anon_gid };
+    let squash = library::Squash { ids, anon_uid, anon_gid };
     let (mut volume, _) = connect(&args.server)?;
     if args.create {
         let made = mkdir::make_all(&mut volume, path);
@@ -115,10 +116,10 @@ fn row(export: &Export) -> Row<'_> {
 }
 
 const fn squash_of(export: &Export) -> Squash {
-    match export.squash.who {
-        Squashed::Nobody => Squash::None,
-        Squashed::Root => Squash::Root,
-        Squashed::All => Squash::All,
+    match export.squash.ids {
+        SquashedIds::None => Squash::None,
+        SquashedIds::Root => Squash::Root,
+        SquashedIds::All => Squash::All,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{Kept, Poke};
 use crate::{driver, faults, inspect, log, notify, out, secret, up};
 use anyhow::{Context as _, Result, bail};
-use disk::Made;
+use disk::Creation;
 use disk::rows::Range;
 use lane::{Export, Lane, Loading, Restore, Restored};
 use ring::feed::LogLengths;
@@ -128,7 +128,7 @@ fn open(path: &Path, args: &args::Serve) -> Result<Store> {
         let root_dir = args.serving.root_dir;
         let root = root_dir.over(RootDir::of_process());
         let store = store::open_or_create(path, &Shape { root, ..Shape::default() })?;
-        let Made { at_ns: _, uid, gid, mode } = store.superblock().made;
+        let Creation { at_ns: _, uid, gid, mode } = store.superblock().creation;
         if root_dir.differs_from(&RootDir { uid, gid, mode }) {
             warn!(
                 "--root-owner and --root-mode are for a store that is made; {} was made before and \
@@ -199,7 +199,7 @@ fn restore(
             replayed.torn_count
         );
     }
-    let mut restore = Restore::new(map, store.superblock().made);
+    let mut restore = Restore::new(map, store.superblock().creation);
     if let Some(bytes_max) = meta_bytes_max {
         restore.bound(bytes_max);
     }

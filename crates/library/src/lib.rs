@@ -59,5 +59,5 @@ pub use volume::Volume;
 pub use wire::{
     Attr, BULK_BYTES_MAX, FREEZE_MS_MAX, FileKind, Frozen, InodeNo, Inspect, Inspection, Kinds,
     PATTERN_BYTES_MAX, PIECE_COUNT_MAX, Pattern, Piece, Predicate, Purpose, Secret, SetTime, Space,
-    Squash, Squashed, Stats, Status, Timestamp, Verdict,
+    Squash, SquashedIds, Stats, Status, Timestamp, Verdict,
 };

@@ -1,30 +1,30 @@
-//! Access control lists as Linux has them (POSIX 1003.1e, draft 17), in the bytes in which they
-//! come and stay: the value of an extended attribute.
+//! Access control lists as on Linux (POSIX 1003.1e, draft 17), in the encoding of the extended
+//! attribute that holds them.
 //!
 //! ```text
 //! u32 version (2), then for each entry, little-endian:
 //! u16 tag   1 owner  2 user  4 group of the file  8 group  16 mask  32 others
 //! u16 permissions 0 ..= 7      u32 id of the user or group, u32::MAX for the other tags
 //! ```
-//! Entries stand in the order of their tags. Whoever has named users or groups has a mask, which
-//! bounds all but the owner and the others, and is what the mode shows as the group's bits.
+//! Entries are ordered by tag. A list with named users or groups has a mask, which limits all but
+//! the owner and the others; the mode shows it as the group's bits.
 
+use crate::credentials::{Credentials, Permissions};
 use crate::state::Inode;
-use crate::who::{Want, Who};
 use alloc::vec::Vec;
 use disk::InodeRow;
 use wire::Status;
 
-/// The attribute that says who may do what.
+/// The attribute of the access list.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// A directory's: what new entries inherit.
+/// The attribute of a directory's default list, which new entries inherit.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: [u8; 4] = 2_u32.to_le_bytes();
 const ENTRY_BYTES: usize = 8;
-/// Linux asks a file system for as many bytes as a page has.
+/// The longest value: Linux reads at most a page from a file system.
 pub const BYTES_MAX: usize = 4096;
-/// Most entries of a list, so.
+/// Most entries of a list of that length.
 pub const ENTRY_COUNT_MAX: usize = (BYTES_MAX - VERSION.len()) / ENTRY_BYTES;
 const PERMISSIONS: u32 = 0o777;
 
@@ -69,16 +69,16 @@ impl Entry {
     }
 }
 
-/// A list that was checked: it is complete and in order.
+/// A verified list: complete and in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Acl<'a>(&'a [u8]);
 
 impl<'a> Acl<'a> {
-    /// Checks a value; `None` for a list without entries, which means: no list.
+    /// Verifies a value; `None` for a list without entries, which means no list.
     ///
     /// # Errors
-    /// As Linux: `NotSupported` for another version, `Invalid` for what is no list, `NoSpace` for
-    /// one that is too long.
+    /// As on Linux: `NotSupported` for another version, `Invalid` for an invalid list, `NoSpace`
+    /// for one that is too long.
     pub(crate) fn verify(value: &'a [u8]) -> Result<Option<Self>, Status> {
         if value.is_empty() {
             return Ok(None);
@@ -100,22 +100,22 @@ impl<'a> Acl<'a> {
         if value.len() > BYTES_MAX { Err(Status::NoSpace) } else { Ok(Some(acl)) }
     }
 
-    /// The list that says who may do what to an inode, if it has more than its mode.
+    /// The access list of an inode, if it has more than its mode.
     pub(crate) fn access(inode: &'a Inode) -> Option<Self> {
         inode.xattrs.get(ACCESS).map(|value| Self(value))
     }
 
-    /// What entries of a directory inherit.
+    /// The default list of a directory.
     pub(crate) fn default(inode: &'a Inode) -> Option<Self> {
         inode.xattrs.get(DEFAULT).map(|value| Self(value))
     }
 
-    /// From bytes that [`Self::bytes`] gave; `None` for none.
+    /// From the bytes of [`Self::bytes`]; `None` for no bytes.
     pub(crate) const fn from_checked(bytes: &'a [u8]) -> Option<Self> {
         if bytes.is_empty() { None } else { Some(Self(bytes)) }
     }
 
-    /// The value of its attribute.
+    /// The attribute's value.
     pub(crate) const fn bytes(self) -> &'a [u8] {
         self.0
     }
@@ -126,8 +126,8 @@ impl<'a> Acl<'a> {
         chunks.iter().map_while(|bytes| Entry::decode(*bytes))
     }
 
-    /// Owner, users, the file's group, groups, mask, others; the mask may be missing if nobody is
-    /// named.
+    /// The list has owner, users, the file's group, groups, mask and others; the mask may be
+    /// missing if there are no named entries.
     fn is_complete(self) -> bool {
         let count = |tag| self.entries().filter(|entry| entry.tag == tag).count();
         let named = self.entries().any(|entry| entry.tag.is_named());
@@ -142,25 +142,30 @@ impl<'a> Acl<'a> {
         self.entries().find(|entry| entry.tag == tag).map(|entry| entry.bits)
     }
 
-    /// The permissions it shows in the mode.
+    /// The mode's permission bits for this list.
     pub(crate) fn permissions(self) -> u32 {
         let bits = |tag| self.bits(tag).unwrap_or(0);
         let group = self.bits(Tag::Mask).unwrap_or_else(|| bits(Tag::FileGroup));
         bits(Tag::Owner) << 6 | group << 3 | bits(Tag::Others)
     }
 
-    /// Whether the mode says all of it.
+    /// Whether the list is equivalent to a mode.
     pub(crate) fn is_mode(self) -> bool {
         self.entries().all(|entry| entry.tag != Tag::Mask && !entry.tag.is_named())
     }
 
-    /// Whether somebody who is not the owner is granted all of this.
+    /// Whether the list grants all of these permissions to a caller that is not the owner.
     ///
     /// # Errors
     /// `NeedGroups` when the caller's groups are not known and may decide.
-    pub(crate) fn grants(self, row: &InodeRow, who: &Who<'_>, want: Want) -> Result<bool, Status> {
-        let masked = |bits: u32| want.within(bits & self.bits(Tag::Mask).unwrap_or(7));
-        let user = |entry: &Entry| entry.tag == Tag::User && entry.id == who.uid;
+    pub(crate) fn grants(
+        self,
+        row: &InodeRow,
+        credentials: &Credentials<'_>,
+        permissions: Permissions,
+    ) -> Result<bool, Status> {
+        let masked = |bits: u32| permissions.within(bits & self.bits(Tag::Mask).unwrap_or(7));
+        let user = |entry: &Entry| entry.tag == Tag::User && entry.id == credentials.uid;
         if let Some(entry) = self.entries().find(user) {
             return Ok(masked(entry.bits));
         }
@@ -171,19 +176,19 @@ impl<'a> Acl<'a> {
                 Tag::Group => entry.id,
                 Tag::Owner | Tag::User | Tag::Mask | Tag::Others => continue,
             };
-            if who.in_group(gid)? {
+            if credentials.in_group(gid)? {
                 member = true;
-                if want.within(entry.bits) {
+                if permissions.within(entry.bits) {
                     return Ok(masked(entry.bits));
                 }
             }
         }
-        // A member of any group named here is none of the others.
-        Ok(!member && want.within(self.bits(Tag::Others).unwrap_or(0)))
+        // A member of a named group is not one of the others.
+        Ok(!member && permissions.within(self.bits(Tag::Others).unwrap_or(0)))
     }
 
-    /// What is granted to the one or the other of all who are not the owner, of users and groups that
-    /// anybody can be in.
+    /// The union of the permissions that the list grants to anyone but the owner, over the users
+    /// and groups that a caller can claim.
     pub(crate) fn bits_of_anybody(
         self,
         file_gid: u32,
@@ -213,14 +218,14 @@ impl<'a> Acl<'a> {
         })
     }
 
-    /// The access list of what is made in a directory with this default list, and its mode. Made
-    /// again with that mode it comes out the same.
+    /// The access list and mode of an inode created in a directory with this default list. Applying
+    /// that mode again gives the same.
     pub(crate) fn inherited(self, mode: u32) -> (Vec<u8>, u32) {
         let mode = mode & !PERMISSIONS | mode & self.permissions();
         (self.with_mode(mode), mode)
     }
 
-    /// The same with ids only where they mean something.
+    /// The list with ids in named entries only.
     pub(crate) fn normal(self) -> Vec<u8> {
         self.rewritten(|entry| entry.bits)
     }

@@ -1,5 +1,5 @@
-//! A directory's entries: found by name, listed by cookie; a million of them come and go without a
-//! pause.
+//! A directory's entries, indexed by name and by cookie. Growing to a million entries and shrinking
+//! again cause no pause.
 //!
 //! ```text
 //! names: hash ─▶ slot_no       order: cookie ─▶ slot_no       slots: the entries
@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
-/// What stands under a name.
+/// An entry.
 pub(crate) use disk::rows::DirentRow as Target;
 
 #[derive(Debug)]
@@ -21,21 +21,21 @@ struct Slot {
     target: Target,
 }
 
-/// Entries of one directory, without `.` and `..`: all of them, or those that are in memory.
+/// Entries of one directory, without `.` and `..`: all, or those in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     slots: Vec<Slot>,
     names: Names,
     order: BTreeMap<u64, u32>,
-    /// No cookie in it is higher.
+    /// The highest cookie.
     cookie_last: u64,
 }
 
 impl Directory {
-    /// What an entry takes beside its name.
+    /// Memory of an entry besides its name.
     pub(crate) const ENTRY_BYTES: usize = size_of::<Slot>() + 64;
 
-    /// Entries in it.
+    /// Number of entries.
     pub(crate) const fn count(&self) -> usize {
         self.slots.len()
     }
@@ -45,7 +45,7 @@ impl Directory {
         slot(&self.slots, slot_no).map(|slot| slot.target)
     }
 
-    /// Puts an entry in, whatever stood under its name. `false` if another name has its cookie.
+    /// Sets the entry of a name. `false` if another name has its cookie.
     pub(crate) fn put(&mut self, seed: Seed, name: &[u8], target: Target) -> bool {
         let hash = seed.hash_name(name);
         let known = self.find(hash, name);
@@ -69,8 +69,8 @@ impl Directory {
         true
     }
 
-    /// Takes an entry out. The last slot moves into its place, so that none is ever empty and room
-    /// that is not needed is given back little by little.
+    /// Removes an entry. The last slot moves into its place, so that no slot is ever empty and
+    /// unneeded memory is freed gradually.
     pub(crate) fn remove(&mut self, seed: Seed, name: &[u8]) {
         let hash = seed.hash_name(name);
         let Some(slot_no) = self.find(hash, name) else {
@@ -91,7 +91,7 @@ impl Directory {
         }
     }
 
-    /// The entries behind `cookie`, in the order of their cookies.
+    /// The entries behind `cookie`, ordered by cookie.
     pub(crate) fn after(&self, cookie: u64) -> impl Iterator<Item = (&[u8], Target)> {
         let behind = (core::ops::Bound::Excluded(cookie), core::ops::Bound::Unbounded);
         self.order
@@ -106,7 +106,7 @@ impl Directory {
         })
     }
 
-    /// Takes a slot for a new name.
+    /// Adds a slot for a new name.
     fn insert(&mut self, new: Slot) -> u32 {
         let hash = new.hash;
         let slot_no = slot_no_of(self.slots.len());
@@ -135,10 +135,10 @@ struct Names {
 
 impl Names {
     const TABLE_COUNT: usize = 256;
-    /// From here on a directory has many tables.
+    /// Entries from which on a directory has many tables.
     const ONE_TABLE_MAX: usize = 8192;
 
-    /// Which table; of bits that a table itself looks at last.
+    /// The table of a hash, by bits that the table itself uses last.
     fn index(&self, hash: u64) -> usize {
         let [_, _, _, _, byte, ..] = hash.to_le_bytes();
         if self.tables.len() > 1 { usize::from(byte) } else { 0 }
@@ -156,23 +156,23 @@ impl Names {
             Ok(found) => {
                 found.remove();
             }
-            Err(_) => unreachable!("what is removed was found"),
+            Err(_) => unreachable!("a removed entry was found"),
         }
         if table.len() < table.capacity() / 4 {
             table.shrink_to(table.len() * 2, |other| hash_of(*other));
         }
     }
 
-    /// A slot has got another number.
+    /// Changes a slot's number.
     fn renumber(&mut self, hash: u64, slot_no: u32, new_no: u32) {
         let index = self.index(hash);
         match self.tables[index].find_mut(hash, |other| *other == slot_no) {
             Some(found) => *found = new_no,
-            None => unreachable!("what has a slot has a number"),
+            None => unreachable!("every slot has a number"),
         }
     }
 
-    /// Adds a slot whose name is not there; `entry_count` others are.
+    /// Adds a slot for a new name, besides `entry_count` others.
     fn insert(
         &mut self,
         hash: u64,

@@ -1,30 +1,31 @@
-//! The switchboard: a request's op to the two functions that answer it.
+//! Dispatch: maps a request's op to its two functions.
 
 use crate::needs::Needs;
 use crate::ops;
-use crate::shard::{Ask, Effect, Shard};
+use crate::shard::{Effect, MetaRequest, Shard};
 use crate::txn::Txn;
 use alloc::vec::Vec;
-use wire::{Flaw, Op, ProtocolError, Status, Wire, Writer};
+use wire::{DecodeError, Op, ProtocolError, Status, Wire, Writer};
 
 impl Shard {
-    /// Executes one request. The reply's body is appended to `reply`, the changes to record (when
-    /// the effect has a transno) to `changes`; both stay as they were unless the status is `Ok`.
-    /// Two are for the lane alone: `Busy`, wait for [`Shard::blocker`], or bring what is
-    /// [`Shard::missing`], and execute it again;
-    /// `CrossDevice`, it takes several shards, see [`Shard::plan`].
+    /// Executes one request. Appends the reply's body to `reply` and the changes to record (when
+    /// the effect has a transno) to `changes`; both are unchanged unless the status is `Ok`. Two
+    /// statuses are for the lane only: `Busy`: wait for [`Shard::blocker`] or fetch what is
+    /// [`Shard::missing`], and execute the request again; `CrossDevice`: the request needs several
+    /// shards, see [`Shard::plan`].
     ///
     /// # Errors
-    /// [`ProtocolError`] when the body is not what the op has: nothing was done, close the connection.
+    /// [`ProtocolError`] when the body is not valid for the op: nothing was done, close the
+    /// connection.
     pub fn execute(
         &mut self,
-        ask: &Ask<'_>,
+        request: &MetaRequest<'_>,
         reply: &mut Vec<u8>,
         changes: &mut Vec<u8>,
     ) -> Result<Effect, ProtocolError> {
         macro_rules! answer {
             ($op:ident) => {{
-                let args = match decoded(ask.body) {
+                let args = match decoded(request.body) {
                     Ok(args) => args,
                     Err(refused) => return refused.map(Effect::unchanged),
                 };
@@ -39,11 +40,11 @@ impl Shard {
                     return Ok(Effect::unchanged(Status::Busy));
                 }
                 self.uses.clear();
-                if ask.tells_reads {
+                if request.records_reads {
                     needs.reads(&self.state, &mut self.uses);
                 }
                 let read_count = self.uses.len();
-                let mut txn = Txn::new(self, ask, changes);
+                let mut txn = Txn::new(self, request, changes);
                 let status = match ops::$op::execute(&args, &mut txn) {
                     Ok(answer) => {
                         Writer::new(reply).write(&answer);
@@ -60,7 +61,7 @@ impl Shard {
         }
         macro_rules! dispatch {
             ($($op:ident $module:ident $((several))?;)*) => {
-                match ask.op {
+                match request.op {
                     $(Op::$op => answer!($module),)*
                     // Executed by another part of the server.
                     _ => Ok(Effect::unchanged(Status::NotImplemented)),
@@ -71,10 +72,10 @@ impl Shard {
     }
 }
 
-/// A request's body as a message; or how it is refused.
+/// Decodes a request's body, or returns its refusal.
 pub(crate) fn decoded<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, Result<Status, ProtocolError>> {
-    T::decode_all(body).map_err(|flaw| match flaw {
-        Flaw::ProtocolError(protocol_error) => Err(protocol_error),
-        Flaw::Status(status) => Ok(status),
+    T::decode_all(body).map_err(|error| match error {
+        DecodeError::ProtocolError(protocol_error) => Err(protocol_error),
+        DecodeError::Status(status) => Ok(status),
     })
 }

@@ -1,29 +1,30 @@
-//! What those are concerned with who may see one directory and what lies below it: whether an inode
-//! does, and what they may do with its contents. Nothing of it is durable.
+//! Export containment: whether an inode lies below an export's directory, and how its clients may
+//! access the contents. Nothing of it is durable.
 //!
-//! A directory knows its parent, and so does what has one name. Of what has several the directory of
-//! one is known; another one is known from when somebody found it there until a name of it comes or
-//! goes. Invariant: who is not said to lie below a directory by a row, or by such a finding, does not.
+//! The row of a directory, or of an inode with one name, has its parent. Of an inode with several
+//! names it has one of the directories; another one is remembered from when a client found a name
+//! there until a name of the inode is added or removed. Invariant: an inode lies below a directory
+//! only if a row or such a finding shows it.
 
 use crate::acl::Acl;
+use crate::credentials::{Credentials, Permissions};
 use crate::shard::Shard;
 use crate::state::Inode;
-use crate::who::{Want, Who};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::InodeRow;
-use wire::{Caller, ClientUuid, FileKind, Groups, InodeNo, Squash, Squashed};
+use wire::{Caller, ClientUuid, FileKind, Groups, InodeNo, Squash, SquashedIds};
 
-/// Where one gets from a directory, upwards.
+/// The step from a directory upwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Above {
-    /// To this directory, which may be another shard's.
+pub enum ParentLink {
+    /// The parent, possibly of another shard.
     Parent(InodeNo),
-    /// Nowhere: it is the root, or it is not there.
+    /// None: the root, or a missing directory.
     Top,
 }
 
-/// What a client may open an inode for, or has it open for.
+/// The access that a client may open, or has opened, an inode for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rights {
     /// Reading it.
@@ -42,25 +43,26 @@ impl Rights {
     }
 }
 
-/// What is remembered for them.
+/// The shard's state for export containment.
 #[derive(Default, Debug)]
-pub(crate) struct Exported {
-    /// Inodes and a directory in which a name of theirs was found that their rows do not tell of.
+pub(crate) struct ExportTracking {
+    /// Inodes, and a directory in which a name of theirs was found that is not the one in their
+    /// row.
     named: BTreeMap<InodeNo, InodeNo>,
-    /// Inodes that others were told of: they are told when anything of that changes.
+    /// Inodes whose containment other lanes have cached: they are notified of changes.
     watched: BTreeSet<InodeNo>,
-    /// Of them, those that changed.
+    /// Watched inodes that changed.
     touched: Vec<InodeNo>,
     /// A directory got another parent.
     pub(crate) moved: bool,
 }
 
-impl Exported {
-    /// Most inodes with a name that was found, and most that others were told of. Beyond that the
-    /// first are forgotten, or said to have changed: they are found, and asked for, again.
+impl ExportTracking {
+    /// Most found names, and most watched inodes. Beyond that the first ones are forgotten or
+    /// reported as changed; clients find or query them again.
     const COUNT_MAX: usize = 65_536;
 
-    /// An inode was found in a directory.
+    /// Records that an inode was found in a directory.
     pub(crate) fn name(&mut self, inode: InodeNo, dir: InodeNo) {
         self.named.insert(inode, dir);
         if self.named.len() > Self::COUNT_MAX {
@@ -68,24 +70,24 @@ impl Exported {
         }
     }
 
-    /// A name of an inode came or went: it may be the one that was found.
+    /// Forgets an inode's found name, because a name of the inode was added or removed.
     pub(crate) fn unname(&mut self, inode: InodeNo) {
         self.named.remove(&inode);
     }
 
-    /// What an inode's row says is about to change.
+    /// An inode's row is about to change.
     pub(crate) fn changes(&mut self, old: Option<&InodeRow>, new: &InodeRow) {
         let Some(old) = old else { return };
         if (old.nlink, old.parent) != (new.nlink, new.parent) {
             self.unname(new.inode);
         }
-        let said = |row: &InodeRow| (row.nlink, row.parent, row.mode, row.uid, row.gid);
-        if said(old) != said(new) {
+        let shown = |row: &InodeRow| (row.nlink, row.parent, row.mode, row.uid, row.gid);
+        if shown(old) != shown(new) {
             self.touch(new.inode);
         }
     }
 
-    /// Something of an inode changed.
+    /// Reports a watched inode as changed.
     pub(crate) fn touch(&mut self, inode: InodeNo) {
         if !self.watched.is_empty() && self.watched.remove(&inode) {
             self.touched.push(inode);
@@ -101,34 +103,34 @@ impl Exported {
 }
 
 impl Shard {
-    /// An inode of another shard has a name in this directory.
-    pub fn found_at(&mut self, inode: InodeNo, dir: InodeNo) {
+    /// Records that an inode of this shard was found by name in a directory of another shard.
+    pub fn record_found_name(&mut self, inode: InodeNo, dir: InodeNo) {
         let known = self.state.inode(inode).map(|known| known.row);
         if known.is_some_and(|row| row.is_named_elsewhere(dir)) {
-            self.state.exported.name(inode, dir);
+            self.state.export_tracking.name(inode, dir);
         }
     }
 
-    /// The directory above one of this shard. All directories are in memory.
+    /// The parent of a directory of this shard. All directories are in memory.
     #[must_use]
-    pub fn above(&self, dir: InodeNo) -> Above {
+    pub fn above(&self, dir: InodeNo) -> ParentLink {
         match self.state.inode(dir).map(|known| known.row) {
             Some(row) if row.kind == FileKind::Directory && row.parent != dir => {
-                Above::Parent(row.parent)
+                ParentLink::Parent(row.parent)
             }
-            Some(_) | None => Above::Top,
+            Some(_) | None => ParentLink::Top,
         }
     }
 
-    /// The directories that an inode is known to lie in, or itself if it is one; it is in memory, or
-    /// there is none.
-    pub fn ways_up(&self, inode: InodeNo) -> impl Iterator<Item = InodeNo> + use<> {
+    /// The known directories of an inode, or itself if it is a directory. The inode is in memory,
+    /// or does not exist.
+    pub fn containing_directories(&self, inode: InodeNo) -> impl Iterator<Item = InodeNo> + use<> {
         let known = self.state.inode(inode).map(|known| known.row);
         let ways = match known {
             Some(row) if row.kind == FileKind::Directory => [Some(inode), None],
             Some(row) => {
                 let parent = (row.parent != InodeNo(0)).then_some(row.parent);
-                [parent, self.state.exported.named.get(&inode).copied()]
+                [parent, self.state.export_tracking.named.get(&inode).copied()]
             }
             None => [None, None],
         };
@@ -141,8 +143,8 @@ impl Shard {
         self.handles.has_open(inode, client)
     }
 
-    /// What a client may do with an inode's contents: what it has open, and what one of those may whom
-    /// it can say to be, as far as they are not squashed. Nothing, where there is no such inode.
+    /// A client's rights to an inode's contents: those of its handles, and those of the most
+    /// privileged caller that it can claim to be after squashing. None for a missing inode.
     #[must_use]
     pub fn rights(&self, inode: InodeNo, client: ClientUuid, squash: Squash) -> Rights {
         let Some(known) = self.state.inode(inode) else { return Rights::default() };
@@ -154,53 +156,54 @@ impl Shard {
         }
     }
 
-    /// Somebody is told what [`Shard::ways_up`] and [`Shard::rights`] say of an inode, and shall hear
-    /// when that may be otherwise.
+    /// Watches an inode whose [`Shard::containing_directories`] and [`Shard::rights`] another lane
+    /// caches: changes are reported in [`Shard::touched`].
     pub fn watch(&mut self, inode: InodeNo) {
-        self.state.exported.watch(inode);
+        self.state.export_tracking.watch(inode);
     }
 
-    /// Who has an inode open has changed.
+    /// The handles of an inode changed.
     pub fn touch(&mut self, inode: InodeNo) {
-        self.state.exported.touch(inode);
+        self.state.export_tracking.touch(inode);
     }
 
-    /// Inodes that were watched and are not any more, because something of them changed.
+    /// Takes the watched inodes that have changed; they are not watched any more.
     pub fn touched(&mut self) -> Vec<InodeNo> {
-        core::mem::take(&mut self.state.exported.touched)
+        core::mem::take(&mut self.state.export_tracking.touched)
     }
 
-    /// Whether a directory got another parent since the last time.
+    /// Whether a directory got another parent since the last call.
     pub fn has_moved(&mut self) -> bool {
-        core::mem::take(&mut self.state.exported.moved)
+        core::mem::take(&mut self.state.export_tracking.moved)
     }
 }
 
-/// What the one may do who may most, of all whom a client can say to be.
+/// The rights of the most privileged caller that a client can claim to be.
 fn rights_of_anybody(known: &Inode, squash: Squash) -> Rights {
     let row = &known.row;
-    match squash.who {
-        Squashed::Nobody => Rights::ALL,
-        // It can say to be the owner, who can have any mode.
-        Squashed::Root if row.uid != 0 || squash.anon_uid == 0 => Rights::ALL,
-        Squashed::Root => {
+    match squash.ids {
+        SquashedIds::None => Rights::ALL,
+        // A client can claim to be the owner, who can set any mode.
+        SquashedIds::Root if row.uid != 0 || squash.anon_uid == 0 => Rights::ALL,
+        SquashedIds::Root => {
             let is_group = |gid| gid != 0 || squash.anon_gid == 0;
-            // Linux looks at no list whose mask grants nothing.
+            // Linux ignores a list whose mask grants nothing.
             Rights::of_bits(match Acl::access(known).filter(|_| row.mode & 0o070 != 0) {
                 Some(acl) => acl.bits_of_anybody(row.gid, |uid| uid != 0, is_group),
                 None if is_group(row.gid) => row.mode >> 3 | row.mode,
                 None => row.mode,
             })
         }
-        Squashed::All => {
+        SquashedIds::All => {
             let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
-            let who = Who::new(caller, squash);
-            if who.owns(row) {
+            let credentials = Credentials::new(caller, squash);
+            if credentials.owns(row) {
                 return Rights::ALL;
             }
-            let may = |want| who.permit(row, Acl::access(known), want).is_ok();
-            let execute = may(Want::EXECUTE);
-            Rights { read: may(Want::READ), write: may(Want::WRITE), execute }
+            let may =
+                |permissions| credentials.permit(row, Acl::access(known), permissions).is_ok();
+            let execute = may(Permissions::EXECUTE);
+            Rights { read: may(Permissions::READ), write: may(Permissions::WRITE), execute }
         }
     }
 }

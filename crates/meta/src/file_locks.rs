@@ -1,13 +1,13 @@
-//! Locks on files (flock, fcntl) of a shard's inodes: who has which bytes, and who waits for them.
+//! Locks on files (flock, fcntl) of a shard's inodes: held ranges and waiters.
 //!
-//! They are volatile: clients set them again after a restart, before anybody else may ask. Nobody
-//! conflicts with himself, the two kinds do not conflict with each other, and whoever waits is let
-//! in by his place in the queue as soon as nothing that is *held* is in his way. Who comes later may
-//! pass those who wait (as on Linux): only then can an owner never wait for his own locks.
+//! Locks are volatile: after a restart clients set theirs again before new requests are admitted.
+//! An owner does not conflict with itself, and the two kinds do not conflict with each other. A
+//! waiter is granted its lock in queue order as soon as no *held* lock conflicts. A later request
+//! may overtake waiters (as on Linux): otherwise an owner could wait for its own locks.
 //!
 //! ```text
-//! SetLock ─▶ nothing in the way? ─▶ held        unlock, gone ─▶ wake: the queue, in order
-//!                └─ wait_id ─▶ queue by place ─────────────────▶ held, and a `Woken` for the lane
+//! SetLock ─▶ no conflict? ─▶ held               unlock, drop ─▶ wake: the queue, in order
+//!                └─ wait_id ─▶ queue by place ─────────────────▶ held, and an `EndedWait`
 //! ```
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -17,49 +17,49 @@ use wire::{
     SetLock, Status,
 };
 
-/// Whose a lock is: no two clients share owners.
+/// The owner of a lock: a client and its number for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockOwner {
     /// The client.
     pub client: ClientUuid,
-    /// Its number for the owner.
+    /// The client's number for the owner.
     pub owner: u64,
 }
 
-/// Who asks, and when.
+/// The caller of a lock request, and the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LockAsker {
+pub struct LockCaller {
     /// The client.
     pub client: ClientUuid,
-    /// Whom to tell when a wait is over.
+    /// The session that gets the outcome of a wait.
     pub session: SessionId,
-    /// By a clock that never goes back and is the same for all shards of a server.
+    /// By a monotonic clock, the same for all shards of a server.
     pub now_ns: u64,
 }
 
-/// A wait that is over.
+/// A wait that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Woken {
-    /// Whom to tell.
+pub struct EndedWait {
+    /// The session to notify.
     pub session: SessionId,
     /// The file.
     pub inode: InodeNo,
-    /// Which wait of its client.
+    /// The client's number of the wait.
     pub wait_id: u64,
-    /// `Ok`: it has the lock.
+    /// `Ok`: the lock is granted.
     pub status: Status,
 }
 
-/// A wait, as the search for deadlocks sees it.
+/// A wait, for deadlock detection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockWait {
     /// The file.
     pub inode: InodeNo,
-    /// Which wait of its client.
+    /// The client's number of the wait.
     pub wait_id: u64,
-    /// Since when.
+    /// The start of the wait.
     pub since_ns: u64,
-    /// Whose locks are in its way.
+    /// The owners of conflicting locks.
     pub blockers: BTreeSet<LockOwner>,
 }
 
@@ -68,12 +68,12 @@ struct Waiter {
     client: ClientUuid,
     session: SessionId,
     since_ns: u64,
-    ask: SetLock,
+    request: SetLock,
 }
 
 impl Waiter {
     const fn key(&self) -> (LockKind, LockOwner) {
-        key(self.client, self.ask.kind, self.ask.owner)
+        key(self.client, self.request.kind, self.request.owner)
     }
 }
 
@@ -86,7 +86,7 @@ struct Held {
 #[derive(Default, Debug)]
 struct Inode {
     held: BTreeMap<(LockKind, LockOwner), Held>,
-    /// By place.
+    /// Waiters by place.
     queue: BTreeMap<u64, Waiter>,
 }
 
@@ -101,7 +101,7 @@ struct Count {
 pub struct FileLocks {
     inodes: BTreeMap<InodeNo, Inode>,
     counts: BTreeMap<ClientUuid, Count>,
-    /// Where an owner waits with fcntl, for the search for deadlocks.
+    /// The inodes at which an owner waits with fcntl, for deadlock detection.
     waiting: BTreeMap<LockOwner, BTreeSet<InodeNo>>,
     place_last: u64,
 }
@@ -116,103 +116,103 @@ impl FileLocks {
     /// Most waits of one client at one shard; beyond: ENOLCK.
     pub const WAIT_COUNT_MAX: usize = 8_192;
 
-    /// Begins a boot: all are forgotten, and places of earlier boots stand before new ones.
+    /// Begins a boot: drops all locks; places of earlier boots precede new ones.
     pub(crate) fn start_boot(&mut self, boot_id: u64) {
         *self = Self { place_last: boot_id << 32, ..Self::default() };
     }
 
-    /// Locks, unlocks or begins to wait. An ask with a `wait_id` that waits already is the same one
-    /// again.
+    /// Locks, unlocks or begins to wait. A request with the `wait_id` of a present wait replaces
+    /// that wait.
     ///
     /// # Errors
-    /// `Again`: it is in another's hands and is not to be waited for. `NoLocks`: too many.
+    /// `Again`: the lock conflicts and the request does not wait. `NoLocks`: too many.
     pub fn set(
         &mut self,
-        asker: LockAsker,
-        ask: &SetLock,
-        woken: &mut Vec<Woken>,
+        caller: LockCaller,
+        request: &SetLock,
+        woken: &mut Vec<EndedWait>,
     ) -> Result<LockSet, Status> {
-        let LockAsker { client, session, now_ns } = asker;
-        if ask.wait_id > 0 {
-            self.cancel(client, ask.inode, ask.wait_id);
+        let LockCaller { client, session, now_ns } = caller;
+        if request.wait_id > 0 {
+            self.cancel(client, request.inode, request.wait_id);
         }
-        let key = key(client, ask.kind, ask.owner);
-        let Some(lock) = ask.lock else {
-            self.put(key, ask, None);
-            self.wake(ask.inode, woken);
+        let key = key(client, request.kind, request.owner);
+        let Some(lock) = request.lock else {
+            self.put(key, request, None);
+            self.wake(request.inode, woken);
             return Ok(LockSet { granted: true, place: 0 });
         };
-        if ask.kind == LockKind::Flock && !self.has(key, ask, lock) {
-            // As on Linux: the old one is gone, whatever becomes of the new one.
-            self.put(key, ask, None);
+        if request.kind == LockKind::Flock && !self.has(key, request, lock) {
+            // As on Linux: the old lock is released, whatever becomes of the new one.
+            self.put(key, request, None);
         }
         let count = self.counts.get(&client).copied().unwrap_or_default();
-        let outcome = if self.is_blocked(key, ask, lock) {
-            if ask.wait_id == 0 {
+        let outcome = if self.is_blocked(key, request, lock) {
+            if request.wait_id == 0 {
                 Err(Status::Again)
             } else if count.waits >= Self::WAIT_COUNT_MAX {
                 Err(Status::NoLocks)
             } else {
-                let waiter = Waiter { client, session, since_ns: now_ns, ask: *ask };
-                Ok(LockSet { granted: false, place: self.park(waiter) })
+                let waiter = Waiter { client, session, since_ns: now_ns, request: *request };
+                Ok(LockSet { granted: false, place: self.enqueue(waiter) })
             }
         } else if count.ranges + 2 > Self::RANGE_COUNT_MAX {
             Err(Status::NoLocks)
         } else {
-            self.put(key, ask, Some(lock));
+            self.put(key, request, Some(lock));
             Ok(LockSet { granted: true, place: 0 })
         };
-        // Whoever has less than before has made room for others.
-        self.wake(ask.inode, woken);
+        // A smaller lock may unblock waiters.
+        self.wake(request.inode, woken);
         outcome
     }
 
-    /// A lock that its client has. While the server recovers it is set again.
+    /// A lock that its client holds; a recovering server sets it again. Whether it is held.
     #[must_use]
     pub fn relock(&mut self, client: ClientUuid, relock: &Relock, recovering: bool) -> bool {
         let Relock { inode, kind, owner, lock, range, pid } = *relock;
         let lock_set = Some(lock);
         let (wait_id, place) = (0, 0);
-        let ask = SetLock { inode, kind, owner, lock: lock_set, range, pid, wait_id, place };
+        let request = SetLock { inode, kind, owner, lock: lock_set, range, pid, wait_id, place };
         let key = key(client, kind, owner);
-        if recovering && !self.is_blocked(key, &ask, lock) {
-            self.put(key, &ask, Some(lock));
+        if recovering && !self.is_blocked(key, &request, lock) {
+            self.put(key, &request, Some(lock));
         }
-        self.has(key, &ask, lock)
+        self.has(key, &request, lock)
     }
 
-    /// The first lock that is in the way.
+    /// The first conflicting lock.
     #[must_use]
-    pub fn get(&self, client: ClientUuid, ask: &GetLock) -> Option<LockRow> {
-        let me = key(client, ask.kind, ask.owner);
-        let inode = self.inodes.get(&ask.inode)?;
+    pub fn get(&self, client: ClientUuid, request: &GetLock) -> Option<LockRow> {
+        let me = key(client, request.kind, request.owner);
+        let inode = self.inodes.get(&request.inode)?;
         let others = inode
             .held
             .iter()
-            .filter(|((kind, owner), _)| *kind == ask.kind && (*kind, *owner) != me);
+            .filter(|((kind, owner), _)| *kind == request.kind && (*kind, *owner) != me);
         let rows = others.filter_map(|((_, owner), held)| {
-            let (range, lock) = held.ranges.conflict(ask.range, ask.lock)?;
-            // Processes of another client have numbers of their own.
+            let (range, lock) = held.ranges.conflict(request.range, request.lock)?;
+            // Process ids of another client mean nothing here.
             let pid = if owner.client == client { held.pid } else { 0 };
             Some(LockRow { lock, range, pid })
         });
         rows.min_by_key(|row| row.range)
     }
 
-    /// Ends a wait; whether it stood.
+    /// Cancels a wait; whether there was one.
     pub fn cancel(&mut self, client: ClientUuid, inode: InodeNo, wait_id: u64) -> bool {
         self.take_wait(client, inode, wait_id).is_some()
     }
 
-    /// Ends a wait that can never be granted.
-    pub fn deny(&mut self, client: ClientUuid, inode: InodeNo, wait_id: u64) -> Option<Woken> {
+    /// Ends a deadlocked wait.
+    pub fn deny(&mut self, client: ClientUuid, inode: InodeNo, wait_id: u64) -> Option<EndedWait> {
         let waiter = self.take_wait(client, inode, wait_id)?;
         let (session, status) = (waiter.session, Status::Deadlock);
-        Some(Woken { session, inode, wait_id, status })
+        Some(EndedWait { session, inode, wait_id, status })
     }
 
-    /// Takes away all that a client has or waits for.
-    pub fn client_gone(&mut self, client: ClientUuid, woken: &mut Vec<Woken>) {
+    /// Drops all locks and waits of a client.
+    pub fn drop_client(&mut self, client: ClientUuid, woken: &mut Vec<EndedWait>) {
         if !self.counts.contains_key(&client) {
             return;
         }
@@ -232,16 +232,16 @@ impl FileLocks {
         }
     }
 
-    /// Whether a client has or waits for anything.
+    /// Whether a client has locks or waits.
     #[must_use]
-    pub fn knows(&self, client: ClientUuid) -> bool {
+    pub fn has_client(&self, client: ClientUuid) -> bool {
         self.counts.contains_key(&client)
     }
 
-    /// Whether locks of a client are what others wait for.
+    /// Whether other clients wait for locks of a client.
     #[must_use]
-    pub fn is_in_the_way(&self, client: ClientUuid) -> bool {
-        self.knows(client)
+    pub fn blocks_others(&self, client: ClientUuid) -> bool {
+        self.has_client(client)
             && self.inodes.values().any(|inode| {
                 let mut waiters = inode.queue.values();
                 waiters.any(|waiter| {
@@ -251,11 +251,11 @@ impl FileLocks {
             })
     }
 
-    /// The clients whose locks are in the way of an ask.
+    /// The clients whose locks conflict with a request.
     #[must_use]
-    pub fn clients_in_the_way(&self, client: ClientUuid, ask: &SetLock) -> BTreeSet<ClientUuid> {
-        let waiter = Waiter { client, session: SessionId(0), since_ns: 0, ask: *ask };
-        let inode = self.inodes.get(&ask.inode).into_iter();
+    pub fn blocking_clients(&self, client: ClientUuid, request: &SetLock) -> BTreeSet<ClientUuid> {
+        let waiter = Waiter { client, session: SessionId(0), since_ns: 0, request: *request };
+        let inode = self.inodes.get(&request.inode).into_iter();
         let blockers = inode.flat_map(|inode| inode.blockers(&waiter).map(|owner| owner.client));
         blockers.collect()
     }
@@ -270,7 +270,7 @@ impl FileLocks {
                 if waiter.key() == (LockKind::Posix, owner) {
                     waits.push(LockWait {
                         inode: *number,
-                        wait_id: waiter.ask.wait_id,
+                        wait_id: waiter.request.wait_id,
                         since_ns: waiter.since_ns,
                         blockers: inode.blockers(waiter).collect(),
                     });
@@ -280,29 +280,29 @@ impl FileLocks {
         waits
     }
 
-    /// Whether an owner has all of that.
-    fn has(&self, key: (LockKind, LockOwner), ask: &SetLock, lock: LockType) -> bool {
-        let held = self.inodes.get(&ask.inode).and_then(|inode| inode.held.get(&key));
+    /// Whether an owner holds all of a request's range.
+    fn has(&self, key: (LockKind, LockOwner), request: &SetLock, lock: LockType) -> bool {
+        let held = self.inodes.get(&request.inode).and_then(|inode| inode.held.get(&key));
         held.is_some_and(|held| match key.0 {
-            LockKind::Posix => held.ranges.covers(ask.range, lock),
+            LockKind::Posix => held.ranges.covers(request.range, lock),
             LockKind::Flock => held.ranges.iter().all(|(_, held)| held == lock),
         })
     }
 
-    fn is_blocked(&self, key: (LockKind, LockOwner), ask: &SetLock, lock: LockType) -> bool {
-        let Some(inode) = self.inodes.get(&ask.inode) else { return false };
-        inode.others(key).any(|(_, held)| held.ranges.conflict(ask.range, lock).is_some())
+    fn is_blocked(&self, key: (LockKind, LockOwner), request: &SetLock, lock: LockType) -> bool {
+        let Some(inode) = self.inodes.get(&request.inode) else { return false };
+        inode.others(key).any(|(_, held)| held.ranges.conflict(request.range, lock).is_some())
     }
 
-    /// Writes down what an owner has from now on.
-    fn put(&mut self, key: (LockKind, LockOwner), ask: &SetLock, lock: Option<LockType>) {
-        let inode = self.inodes.entry(ask.inode).or_default();
+    /// Stores an owner's new lock state.
+    fn put(&mut self, key: (LockKind, LockOwner), request: &SetLock, lock: Option<LockType>) {
+        let inode = self.inodes.entry(request.inode).or_default();
         let held = inode.held.entry(key).or_default();
         let before = held.ranges.count();
-        held.ranges.set(ask.range, lock);
+        held.ranges.set(request.range, lock);
         if lock.is_some() {
-            // Who unlocks a part does not say who he is.
-            held.pid = ask.pid;
+            // An unlock does not state the process.
+            held.pid = request.pid;
         }
         let after = held.ranges.count();
         if after == 0 {
@@ -310,21 +310,21 @@ impl FileLocks {
         }
         let count = self.counts.entry(key.1.client).or_default();
         count.ranges = count.ranges + after - before;
-        self.tidy(key.1.client, ask.inode);
+        self.tidy(key.1.client, request.inode);
     }
 
-    fn park(&mut self, waiter: Waiter) -> u64 {
-        let inode = self.inodes.entry(waiter.ask.inode).or_default();
-        // A place of before, unless somebody has it: places of lost boots may be given twice.
-        let mut place = waiter.ask.place;
+    fn enqueue(&mut self, waiter: Waiter) -> u64 {
+        let inode = self.inodes.entry(waiter.request.inode).or_default();
+        // An earlier place is kept unless it is taken: places of lost boots may be assigned twice.
+        let mut place = waiter.request.place;
         if place == 0 || place > self.place_last || inode.queue.contains_key(&place) {
             self.place_last += 1;
             place = self.place_last;
         }
         inode.queue.insert(place, waiter);
         self.counts.entry(waiter.client).or_default().waits += 1;
-        if waiter.ask.kind == LockKind::Posix {
-            self.waiting.entry(waiter.key().1).or_default().insert(waiter.ask.inode);
+        if waiter.request.kind == LockKind::Posix {
+            self.waiting.entry(waiter.key().1).or_default().insert(waiter.request.inode);
         }
         place
     }
@@ -332,17 +332,17 @@ impl FileLocks {
     fn take_wait(&mut self, client: ClientUuid, number: InodeNo, wait_id: u64) -> Option<Waiter> {
         let inode = self.inodes.get(&number)?;
         let mut places = inode.queue.iter();
-        let found =
-            places.find(|(_, waiter)| waiter.client == client && waiter.ask.wait_id == wait_id)?;
+        let found = places
+            .find(|(_, waiter)| waiter.client == client && waiter.request.wait_id == wait_id)?;
         let place = *found.0;
-        self.unpark(number, place)
+        self.dequeue(number, place)
     }
 
-    fn unpark(&mut self, number: InodeNo, place: u64) -> Option<Waiter> {
+    fn dequeue(&mut self, number: InodeNo, place: u64) -> Option<Waiter> {
         let inode = self.inodes.get_mut(&number)?;
         let waiter = inode.queue.remove(&place)?;
         let waits_on = inode.queue.values().any(|other| other.key() == waiter.key());
-        if waiter.ask.kind == LockKind::Posix
+        if waiter.request.kind == LockKind::Posix
             && !waits_on
             && let Some(inodes) = self.waiting.get_mut(&waiter.key().1)
         {
@@ -358,7 +358,7 @@ impl FileLocks {
         Some(waiter)
     }
 
-    /// Keeps nothing about who has nothing.
+    /// Removes empty entries.
     fn tidy(&mut self, client: ClientUuid, number: InodeNo) {
         if self.counts.get(&client).is_some_and(|count| count.ranges + count.waits == 0) {
             self.counts.remove(&client);
@@ -369,8 +369,8 @@ impl FileLocks {
         }
     }
 
-    /// Lets in whoever waits for nobody any more, in order.
-    fn wake(&mut self, number: InodeNo, woken: &mut Vec<Woken>) {
+    /// Grants the locks of unblocked waiters, in order.
+    fn wake(&mut self, number: InodeNo, woken: &mut Vec<EndedWait>) {
         let mut again = true;
         while core::mem::take(&mut again) {
             let Some(inode) = self.inodes.get(&number) else { return };
@@ -382,19 +382,21 @@ impl FileLocks {
                     continue;
                 }
                 let held = inode.held.get(&waiter.key());
-                // Who has less than before makes room for one who stands before him.
-                again |= held.is_some_and(|held| held.ranges.within(waiter.ask.range).count() > 0);
-                self.unpark(number, place);
-                self.put(waiter.key(), &waiter.ask, waiter.ask.lock);
-                let (session, wait_id, status) = (waiter.session, waiter.ask.wait_id, Status::Ok);
-                woken.push(Woken { session, inode: number, wait_id, status });
+                // A smaller lock may unblock an earlier waiter.
+                again |=
+                    held.is_some_and(|held| held.ranges.within(waiter.request.range).count() > 0);
+                self.dequeue(number, place);
+                self.put(waiter.key(), &waiter.request, waiter.request.lock);
+                let (session, wait_id, status) =
+                    (waiter.session, waiter.request.wait_id, Status::Ok);
+                woken.push(EndedWait { session, inode: number, wait_id, status });
             }
         }
     }
 }
 
 impl Inode {
-    /// What others have of the same kind.
+    /// Other owners' locks of the same kind.
     fn others(
         &self,
         key: (LockKind, LockOwner),
@@ -402,12 +404,12 @@ impl Inode {
         self.held.iter().filter(move |(other, _)| other.0 == key.0 && **other != key)
     }
 
-    /// Whose locks are in the way of a waiter.
+    /// The owners of locks that conflict with a waiter's.
     fn blockers(&self, waiter: &Waiter) -> impl Iterator<Item = LockOwner> {
-        let (range, lock) = (waiter.ask.range, waiter.ask.lock);
-        let in_the_way = self.others(waiter.key()).filter(move |(_, held)| {
+        let (range, lock) = (waiter.request.range, waiter.request.lock);
+        let conflicting = self.others(waiter.key()).filter(move |(_, held)| {
             lock.is_some_and(|lock| held.ranges.conflict(range, lock).is_some())
         });
-        in_the_way.map(|((_, owner), _)| *owner)
+        conflicting.map(|((_, owner), _)| *owner)
     }
 }

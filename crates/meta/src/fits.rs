@@ -1,5 +1,5 @@
-//! Whether a lost change can be redone now with the effect that it had: everything it checked has
-//! the version it had then, and everything it needs is there (PROTOCOL.md §12).
+//! Whether a lost change can be redone with its original effect: everything it checked has the same
+//! version as then, and everything it needs exists (PROTOCOL.md §12).
 
 use crate::shard::Shard;
 use crate::state::State;
@@ -7,8 +7,8 @@ use disk::{Change, Changes, InodeRow, PreVersions};
 use wire::{FileKind, InodeNo, Name, Reopen, Status};
 
 impl Shard {
-    /// Whether a record that was executed by an earlier boot and lost with it can be executed now
-    /// with the same effect. Redoing one that fits cannot fail.
+    /// Whether a record of an earlier boot that was lost with it can be executed now with the same
+    /// effect. Redoing one that fits cannot fail.
     ///
     /// # Errors
     /// `Overflow` when not; `Invalid` when that is no record of a shard.
@@ -34,7 +34,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Whether a handle can be opened again without any change.
+    /// Whether a handle can be reopened without any change.
     #[must_use]
     pub fn reopens_quietly(&self, reopen: &Reopen) -> bool {
         let known = self.state.inode(reopen.inode);
@@ -43,7 +43,7 @@ impl Shard {
 }
 
 impl State {
-    /// Whether what a change needs is there; `made` is the inode that its record makes.
+    /// Whether a change can be applied; `made` is the inode that its record creates.
     fn can_apply(&self, change: &Change<'_>, made: Option<InodeNo>) -> bool {
         let there = |inode: InodeNo| made == Some(inode) || self.inode(inode).is_some();
         match change {
@@ -59,7 +59,7 @@ impl State {
                 self.is_directory(*inode) && !self.would_loop(*inode, *parent)
             }
             Change::Dirent { dir, name, cookie, inode, .. } => {
-                // The inode may be another shard's.
+                // The inode may be of another shard.
                 let named = inode.shard() != self.shard() || there(*inode);
                 named && self.is_free(*dir, *name, *cookie)
             }
@@ -70,7 +70,7 @@ impl State {
             Change::Xattr { inode, .. } | Change::XattrRemoved { inode, .. } => there(*inode),
             Change::InodeRemoved { inode } => self.can_go(*inode),
             Change::Client(_) => true,
-            // Of other shards, or never told before they are durable.
+            // Of other shards, or never acknowledged before they are durable.
             Change::Contents(_) | Change::Txn(_) | Change::Export(_) => false,
         }
     }
@@ -81,7 +81,7 @@ impl State {
         fits && kind && (row.nlink > 0 || self.can_go(row.inode))
     }
 
-    /// A directory goes empty.
+    /// Only an empty directory can be removed.
     fn can_go(&self, inode: InodeNo) -> bool {
         self.inode(inode)
             .is_none_or(|known| known.row.kind != FileKind::Directory || known.row.entry_count == 0)
@@ -91,7 +91,7 @@ impl State {
         self.inode(inode).is_some_and(|known| known.row.kind == FileKind::Directory)
     }
 
-    /// Whether an entry can stand at this place: the directory lives, and nobody else has it.
+    /// Whether a cookie is free in an existing directory, for this name.
     fn is_free(&self, dir: InodeNo, name: Name<'_>, cookie: u64) -> bool {
         let Some((row, _)) = self.entries(dir) else { return false };
         let before = cookie.checked_sub(1);
@@ -100,7 +100,7 @@ impl State {
         row.nlink > 0 && cookie < u64::MAX && !taken
     }
 
-    /// Whether a directory would come to lie below itself.
+    /// Whether a directory would become its own descendant.
     fn would_loop(&self, inode: InodeNo, parent: InodeNo) -> bool {
         let mut at = parent;
         loop {

@@ -1,14 +1,14 @@
-//! Open handles: volatile, a set, so that opening or closing twice is as once. Each permits what its
-//! open was permitted, and nothing else.
+//! Open handles: a volatile set, so that opening or closing twice equals once. A handle permits
+//! exactly what its open was permitted.
 //!
-//! After a restart the clients' handles are unknown until they opened them again; until then
-//! nobody may conclude from a missing handle that a file is not open.
+//! After a restart the clients' handles are unknown until the clients have reopened them; until
+//! then a missing handle does not show that a file is closed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use wire::{ClientUuid, Handle, HandleId, InodeNo, OpenFor, PrivilegedBits};
 
-/// Writers of an inode stand before all others ([`OpenFor::ALL`]).
+/// Writers of an inode come first ([`OpenFor::ALL`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     inode: InodeNo,
@@ -18,39 +18,39 @@ struct Key {
 }
 
 impl Key {
-    /// The first of an inode.
+    /// The lowest key of an inode.
     const fn first(inode: InodeNo) -> Self {
-        Self { inode, open_for: OpenFor::ALL[0], client: NOBODY, handle: HandleId(0) }
+        Self { inode, open_for: OpenFor::ALL[0], client: NO_CLIENT, handle: HandleId(0) }
     }
 }
 
-const NOBODY: ClientUuid = ClientUuid([0; 16]);
+const NO_CLIENT: ClientUuid = ClientUuid([0; 16]);
 
-/// Which clients have which inodes open.
+/// The open handles of all clients.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: BTreeSet<Key>,
-    /// How many each client has.
+    /// Number of handles by client.
     counts: BTreeMap<ClientUuid, usize>,
     count_max: usize,
-    /// Clients whose handles were dropped: they must open again what they still hold.
-    gone: BTreeSet<ClientUuid>,
-    /// Of inodes that nobody writes to any more: the number under which their data shard was asked
-    /// for what it keeps. Whoever opens one for writing takes the question back.
-    asked: BTreeMap<InodeNo, u64>,
-    asked_count: u64,
-    /// Of inodes open for writing: those to which somebody wrote who left without a word, and may
-    /// have more on its way. Their sizes stay with the data shards once everybody has closed.
+    /// Clients whose handles were dropped: they must reopen them.
+    dropped: BTreeSet<ClientUuid>,
+    /// Inodes without writers whose data shard was queried for the size, with the number of the
+    /// query. An open for writing cancels the query.
+    queries: BTreeMap<InodeNo, u64>,
+    query_count: u64,
+    /// Inodes open for writing that had a writer whose client disconnected without closing and
+    /// whose writes may still arrive. Their sizes stay at the data shards after the last close.
     unsettled: BTreeSet<InodeNo>,
-    /// Of directories that are being listed: the first cookie that came too late.
+    /// Directories being listed: the first cookie that is too new for the listing.
     listed: BTreeMap<Key, u64>,
-    /// What data shards were told that files give which are open for writing.
-    gives: BTreeMap<InodeNo, PrivilegedBits>,
+    /// The privileged bits that were sent to data shards, of files open for writing.
+    privileged_bits: BTreeMap<InodeNo, PrivilegedBits>,
     known: bool,
 }
 
 impl Handles {
-    /// Most handles at one shard, unless it is told otherwise.
+    /// The default limit of handles at one shard.
     pub(crate) const COUNT_MAX: usize = 4_000_000;
 
     pub(crate) const fn new() -> Self {
@@ -58,47 +58,47 @@ impl Handles {
             open: BTreeSet::new(),
             counts: BTreeMap::new(),
             count_max: Self::COUNT_MAX,
-            gone: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            asked_count: 0,
+            dropped: BTreeSet::new(),
+            queries: BTreeMap::new(),
+            query_count: 0,
             unsettled: BTreeSet::new(),
             listed: BTreeMap::new(),
-            gives: BTreeMap::new(),
+            privileged_bits: BTreeMap::new(),
             known: true,
         }
     }
 
-    /// All are forgotten, and clients may still hold some.
+    /// Drops all handles; clients may still hold some.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
         self.counts.clear();
-        self.gone.clear();
-        self.asked.clear();
+        self.dropped.clear();
+        self.queries.clear();
         self.unsettled.clear();
         self.listed.clear();
-        self.gives.clear();
+        self.privileged_bits.clear();
         self.known = false;
     }
 
-    /// Whoever wanted to has opened again what he held.
+    /// The grace period is over: clients have reopened their handles.
     pub(crate) const fn end_grace(&mut self) {
         self.known = true;
     }
 
-    /// Whether a client may have no more: there are too many, or a quarter of them are its own.
+    /// Whether a client may open no more handles: there are too many, or a quarter of the limit are
+    /// its own.
     pub(crate) fn is_full(&self, client: ClientUuid) -> bool {
         let own_count = self.counts.get(&client).copied().unwrap_or(0);
         self.open.len() >= self.count_max || own_count >= self.count_max / 4
     }
 
-    /// So many at most.
+    /// Sets the limit.
     pub(crate) const fn limit(&mut self, count_max: usize) {
         self.count_max = count_max;
     }
 
-    /// How many each client has, if all together are so many that it matters who has them: three
-    /// quarters of what there may be.
-    pub(crate) fn crowd(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
+    /// Number of handles by client, if at least three quarters of the limit are open.
+    pub(crate) fn counts_if_crowded(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
         let crowded = self.open.len() >= self.count_max - self.count_max / 4;
         crowded.then(|| self.counts.iter().map(|(client, count)| (*client, *count)))
     }
@@ -112,8 +112,8 @@ impl Handles {
         }
     }
 
-    pub(crate) fn knows(&self, client: ClientUuid) -> bool {
-        !self.gone.contains(&client)
+    pub(crate) fn has_all_handles_of(&self, client: ClientUuid) -> bool {
+        !self.dropped.contains(&client)
     }
 
     pub(crate) fn open(&mut self, inode: InodeNo, client: ClientUuid, handle: Handle) {
@@ -122,12 +122,12 @@ impl Handles {
             *self.counts.entry(client).or_default() += 1;
         }
         if open_for.writes() {
-            self.asked.remove(&inode);
+            self.queries.remove(&inode);
         }
     }
 
-    /// Drops a handle. Whether nobody writes to the inode any more, somebody did until now, and all
-    /// who did have closed it.
+    /// Drops a handle. Returns whether this closed the inode's last writer, and all its writers
+    /// were closed regularly.
     pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
         let mut wrote = false;
         for open_for in OpenFor::ALL {
@@ -144,31 +144,35 @@ impl Handles {
         !self.unsettled.remove(&inode) && self.known
     }
 
-    /// A data shard is about to be asked what it keeps of an inode; the question's number.
-    pub(crate) fn ask(&mut self, inode: InodeNo) -> u64 {
-        self.asked_count += 1;
-        self.asked.insert(inode, self.asked_count);
-        self.asked_count
+    /// Begins a query of a data shard for an inode's contents; returns the query's number.
+    pub(crate) fn begin_query(&mut self, inode: InodeNo) -> u64 {
+        self.query_count += 1;
+        self.queries.insert(inode, self.query_count);
+        self.query_count
     }
 
-    /// The answer to a question is here. Whether it is still asked.
-    pub(crate) fn answered(&mut self, inode: InodeNo, number: u64) -> bool {
-        let asked = self.asked.get(&inode) == Some(&number);
-        if asked {
-            self.asked.remove(&inode);
+    /// Ends a query. Returns whether it is still valid.
+    pub(crate) fn end_query(&mut self, inode: InodeNo, number: u64) -> bool {
+        let queries = self.queries.get(&inode) == Some(&number);
+        if queries {
+            self.queries.remove(&inode);
         }
-        asked
+        queries
     }
 
-    /// Whether the data shard must be told what a file gives. Of one that nobody writes, it is
-    /// nothing.
-    pub(crate) fn tell_gives(&mut self, inode: InodeNo, gives: PrivilegedBits) -> bool {
-        let told = if gives == PrivilegedBits::default() {
-            self.gives.remove(&inode)
+    /// Records a file's privileged bits. Returns whether the data shard must be notified; without
+    /// writers the bits are empty.
+    pub(crate) fn update_privileged_bits(
+        &mut self,
+        inode: InodeNo,
+        privileged_bits: PrivilegedBits,
+    ) -> bool {
+        let sent = if privileged_bits == PrivilegedBits::default() {
+            self.privileged_bits.remove(&inode)
         } else {
-            self.gives.insert(inode, gives)
+            self.privileged_bits.insert(inode, privileged_bits)
         };
-        told.unwrap_or_default() != gives
+        sent.unwrap_or_default() != privileged_bits
     }
 
     pub(crate) fn is_being_written(&self, inode: InodeNo) -> bool {
@@ -176,17 +180,17 @@ impl Handles {
         first.is_some_and(|key| key.open_for.writes())
     }
 
-    /// Nobody has it open, for certain.
+    /// Certainly not open.
     pub(crate) fn is_free(&self, inode: InodeNo) -> bool {
         self.known && self.first_from(Key::first(inode)).is_none()
     }
 
-    /// Somebody has it open, as far as is known.
+    /// Open, as far as known.
     pub(crate) fn has_any(&self, inode: InodeNo) -> bool {
         self.first_from(Key::first(inode)).is_some()
     }
 
-    /// Whether this client has it open, for whatever.
+    /// Whether this client has it open in any mode.
     pub(crate) fn has_open(&self, inode: InodeNo, client: ClientUuid) -> bool {
         self.has(inode, client, |_| true)
     }
@@ -215,9 +219,9 @@ impl Handles {
         })
     }
 
-    /// Where a listing through a handle ends that goes on behind `cookie`: before what was the next
-    /// new entry's cookie when it began. Else names that are renamed away and back while they are
-    /// listed would come for ever. `None` without such a handle.
+    /// The end of a listing through a handle that continues behind `cookie`: the next cookie at the
+    /// start of the listing. Otherwise a listing could go on for ever while names are renamed away
+    /// and back. `None` without such a handle.
     pub(crate) fn list(
         &mut self,
         (inode, client, handle): (InodeNo, ClientUuid, HandleId),
@@ -231,12 +235,12 @@ impl Handles {
         if cookie == 0 {
             self.listed.insert(key, next_cookie);
         }
-        // In the middle and not known: a restart has forgotten it.
+        // Unknown in the middle of a listing after a restart.
         Some(*self.listed.entry(key).or_insert(next_cookie))
     }
 
-    /// Drops a client's handles; the inodes that had some, in rising order.
-    pub(crate) fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
+    /// Drops a client's handles; returns their inodes, in rising order.
+    pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<InodeNo> {
         let mut inodes = Vec::new();
         let mut written = Vec::new();
         self.open.retain(|key| {
@@ -257,7 +261,7 @@ impl Handles {
                 self.unsettled.remove(&inode);
             }
         }
-        self.gone.insert(client);
+        self.dropped.insert(client);
         inodes
     }
 
@@ -292,19 +296,20 @@ mod tests {
         handles.close(FILE, greedy, HandleId(0));
         handles.close(FILE, greedy, HandleId(0));
         assert!(!handles.is_full(greedy));
-        handles.client_gone(greedy);
+        handles.drop_client(greedy);
         assert!(handles.counts.is_empty() && handles.open.is_empty());
     }
 
     #[test]
-    fn who_has_them_is_told_when_few_are_left() {
+    fn handle_counts_are_known_when_most_handles_are_used() {
         let mut handles = Handles::new();
         handles.limit(8);
         let client = |number: u8| ClientUuid([number; 16]);
         (0..5).for_each(|number| handles.open(FILE, client(number), handle(1, OpenFor::Read)));
-        assert!(handles.crowd().is_none());
+        assert!(handles.counts_if_crowded().is_none());
         handles.open(FILE, client(0), handle(2, OpenFor::Read));
-        let crowd: Vec<(ClientUuid, usize)> = handles.crowd().into_iter().flatten().collect();
-        assert_eq!((crowd.len(), crowd[0]), (5, (client(0), 2)));
+        let counts_if_crowded: Vec<(ClientUuid, usize)> =
+            handles.counts_if_crowded().into_iter().flatten().collect();
+        assert_eq!((counts_if_crowded.len(), counts_if_crowded[0]), (5, (client(0), 2)));
     }
 }

@@ -1,7 +1,7 @@
 //! The inodes of a shard by number, in pages, so that growing never moves them all.
 //!
-//! Numbers are given out one after the other: pages are full until inodes die. A page whose
-//! inodes are all gone is given back.
+//! Numbers are assigned in order, so pages are full until inodes are removed. A page without inodes
+//! is freed.
 
 use crate::hash::Seed;
 use crate::state::Inode;

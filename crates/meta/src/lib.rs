@@ -1,12 +1,12 @@
 //! `meta`: the name space of one metadata shard: inodes, names, attributes, open handles.
 //!
-//! It owns what an operation on names means and who may do it. It leaves sessions, slots, logs and
-//! replies to the lane, and file contents to the data shards. Invariants: an operation that fails
-//! changes nothing; what one changed, its [`disk::Change`]s change again in the same way, because
-//! they are how it was changed.
+//! It owns the semantics and permissions of operations on names. It leaves sessions, slots, logs
+//! and replies to the lane, and file contents to the data shards. Invariants: an operation that
+//! fails changes nothing; an operation changes the state only through its [`disk::Change`]s, so
+//! redoing them gives the same state.
 //!
 //! ```text
-//! Ask ─▶ dispatch ─▶ decode ─▶ ops::<op>::needs ─▶ resident? ─▶ ops::<op>::execute
+//! MetaRequest ─▶ dispatch ─▶ decode ─▶ ops::<op>::needs ─▶ resident? ─▶ ops::<op>::execute
 //!                                                                 │ checks, then
 //!                                            state ◀── apply ◀── Txn ──▶ encoded changes
 //!                                                        ▲
@@ -18,37 +18,37 @@
 extern crate alloc;
 
 mod acl;
-mod across;
+mod credentials;
 mod directory;
 mod dispatch;
 mod export;
 mod file_locks;
 mod fits;
-mod gives;
 mod handles;
 mod hash;
 mod inodes;
 mod locks;
 mod mode;
+mod multi_shard;
 mod needs;
 mod ops;
-mod reach;
+mod privileged_bits;
+mod requirements;
 mod residency;
 mod shard;
 mod state;
 mod txn;
 mod uses;
-mod who;
 mod xattr;
 
 pub use acl::{BYTES_MAX as ACL_BYTES_MAX, ENTRY_COUNT_MAX as ACL_ENTRY_COUNT_MAX};
-pub use across::{Plan, View, Want};
-pub use export::{Above, Rights};
-pub use file_locks::{FileLocks, LockAsker, LockOwner, LockWait, Woken};
+pub use export::{ParentLink, Rights};
+pub use file_locks::{EndedWait, FileLocks, LockCaller, LockOwner, LockWait};
+pub use multi_shard::{Plan, Requirement, View};
 pub use ops::LINK_COUNT_MAX;
 pub use residency::Unit;
-pub use shard::{Access, Ask, Effect, Shard, Spread};
-pub use uses::{How, Key, Use};
+pub use shard::{Access, DirectoryPlacement, Effect, MetaRequest, Shard};
+pub use uses::{AccessMode, DependencyKey, KeyAccess};
 pub use xattr::{LIST_BYTES_MAX as XATTR_LIST_BYTES_MAX, TOTAL_BYTES_MAX as XATTR_TOTAL_BYTES_MAX};
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What changes over several shards have locked here, until each of them is done or given up.
+//! Locks of transactions over several shards, held until each of them is done or aborted.
 //!
-//! Locks live in memory only: a start resolves every change that was prepared before anybody is
-//! admitted. Nobody waits while he holds one: a change that finds something locked gives up and
-//! tries again, and a request that does has nothing yet.
+//! Locks are in memory only: a start resolves every prepared transaction before clients are
+//! admitted. There is no hold and wait: a transaction that finds a lock aborts and retries, and a
+//! waiting request holds no lock.
 //!
 //! ```text
-//! whole    an inode, a name, the topology: nobody else may look at it
+//! whole    an inode, a name, the topology: no other transaction may read it
 //! entered  a directory: it must stay, its other entries may come and go
 //! ```
 
@@ -22,7 +22,7 @@ use wire::{InodeNo, ShardId};
 pub(crate) struct Locks {
     inodes: BTreeMap<InodeNo, TxnId>,
     names: BTreeMap<InodeNo, BTreeMap<Box<[u8]>, TxnId>>,
-    /// Once for each name that a change has in it.
+    /// One entry for each name that a transaction has locked in the directory.
     entered: BTreeMap<InodeNo, Vec<TxnId>>,
     topology: Option<TxnId>,
 }
@@ -32,23 +32,23 @@ impl Locks {
         self.inodes.is_empty() && self.entered.is_empty() && self.topology.is_none()
     }
 
-    /// Who else has locked an inode.
+    /// Another transaction that has locked an inode.
     pub(crate) fn inode(&self, inode: InodeNo, me: Option<TxnId>) -> Option<TxnId> {
         self.inodes.get(&inode).copied().filter(|txn| Some(*txn) != me)
     }
 
-    /// Who else has locked a name.
+    /// Another transaction that has locked a name.
     pub(crate) fn name(&self, dir: InodeNo, name: &[u8], me: Option<TxnId>) -> Option<TxnId> {
         let txn = self.names.get(&dir)?.get(name).copied();
         txn.filter(|txn| Some(*txn) != me)
     }
 
-    /// Who else needs a directory to stay.
+    /// Another transaction that needs a directory to stay.
     pub(crate) fn entered(&self, dir: InodeNo, me: Option<TxnId>) -> Option<TxnId> {
         self.entered.get(&dir)?.iter().copied().find(|txn| Some(*txn) != me)
     }
 
-    /// Who else has locked which directory lies below which.
+    /// Another transaction that has locked the topology.
     pub(crate) fn topology(&self, me: Option<TxnId>) -> Option<TxnId> {
         self.topology.filter(|txn| Some(*txn) != me)
     }
@@ -57,7 +57,7 @@ impl Locks {
         self.inodes.insert(inode, txn);
     }
 
-    /// Takes a name, and enters its directory.
+    /// Locks a name, and its directory against removal.
     pub(crate) fn take_name(&mut self, dir: InodeNo, name: &[u8], txn: TxnId) {
         self.names.entry(dir).or_default().insert(name.into(), txn);
         self.entered.entry(dir).or_default().push(txn);
@@ -67,7 +67,7 @@ impl Locks {
         self.topology = Some(txn);
     }
 
-    /// PrivilegedBits back all that a change has.
+    /// Releases all locks of a transaction.
     pub(crate) fn release(&mut self, txn: TxnId) {
         self.inodes.retain(|_, holder| *holder != txn);
         self.names.retain(|_, names| {
@@ -83,7 +83,8 @@ impl Locks {
         }
     }
 
-    /// Whom a request must wait for: what it looks at may be about to change.
+    /// The transaction that a request must wait for: it may be about to change something that the
+    /// request reads.
     pub(crate) fn blocker(
         &self,
         needs: &Needs<'_>,
@@ -116,8 +117,9 @@ impl Locks {
         })
     }
 
-    /// Who else is about to change a directory's entries and may have said so already: a change
-    /// is answered when its coordinator has decided, and other shards make their parts later.
+    /// Another shard's transaction that is about to change a directory's entries and may be
+    /// acknowledged already: the coordinator replies when it has decided, and other shards apply
+    /// their parts later.
     pub(crate) fn entered_from_afar(
         &self,
         dir: InodeNo,

@@ -1,22 +1,22 @@
-//! `Needs`: what an operation must find in memory before it is executed.
+//! `Needs`: what must be in memory before an operation is executed.
 
 use crate::state::{Body, State};
-use crate::uses::{How, Key, Use};
+use crate::uses::{AccessMode, DependencyKey, KeyAccess};
 use alloc::vec::Vec;
 use wire::{InodeNo, Name};
 
-/// Most inodes, and most entries, an operation looks at.
+/// Most inodes, and most entries, of an operation.
 const COUNT_MAX: usize = 2;
 
-/// Inodes and entries an operation looks at. What is not in memory is fetched before.
+/// The inodes and entries that an operation reads. Missing ones are fetched before it is executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs<'a> {
     inodes: [Option<InodeNo>; COUNT_MAX],
     entries: [Option<(InodeNo, Name<'a>)>; COUNT_MAX],
     listed: Option<(InodeNo, u64)>,
-    /// The reply tells of the inodes themselves, or lists them.
+    /// The reply shows the inodes' attributes or entries.
     pub(crate) shows_inodes: bool,
-    /// What the entries name goes away or gets another place.
+    /// The entries are removed or moved.
     pub(crate) removes_entries: bool,
 }
 
@@ -31,38 +31,38 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// This inode.
+    /// Adds an inode.
     pub(crate) fn inode(&mut self, inode: InodeNo) {
         let place = self.inodes.iter_mut().find(|place| place.is_none());
         assert!(place.is_some(), "an op names at most two inodes");
         place.into_iter().for_each(|place| *place = Some(inode));
     }
 
-    /// This inode, of which the reply tells what it is, or what it lists.
+    /// Adds an inode whose attributes or entries the reply shows.
     pub(crate) fn shown_inode(&mut self, inode: InodeNo) {
         self.inode(inode);
         self.shows_inodes = true;
     }
 
-    /// This entry, or that there is none, and the inode it names.
+    /// Adds an entry, or its absence, and the inode it names.
     pub(crate) fn entry(&mut self, dir: InodeNo, name: Name<'a>) {
         let place = self.entries.iter_mut().find(|place| place.is_none());
         assert!(place.is_some(), "an op names at most two entries");
         place.into_iter().for_each(|place| *place = Some((dir, name)));
     }
 
-    /// This entry; if it names a directory, that goes away or gets another place.
+    /// Adds an entry that is removed or moved.
     pub(crate) fn removed_entry(&mut self, dir: InodeNo, name: Name<'a>) {
         self.entry(dir, name);
         self.removes_entries = true;
     }
 
-    /// The next entries of this directory behind a place.
+    /// Adds the next entries of a directory behind a cookie.
     pub(crate) const fn list(&mut self, dir: InodeNo, cookie: u64) {
         self.listed = Some((dir, cookie));
     }
 
-    /// The directory whose entries are looked at, and the place that stands before them.
+    /// The directory to list, and the cookie before its next entries.
     pub(crate) fn listed(&self) -> impl Iterator<Item = (InodeNo, u64)> {
         self.listed.into_iter()
     }
@@ -77,22 +77,22 @@ impl<'a> Needs<'a> {
         self.entries.into_iter().flatten()
     }
 
-    /// What a request that changes nothing, or fails, tells of: all that it looked at.
-    pub(crate) fn reads(&self, state: &State, uses: &mut Vec<Use>) {
-        let mut reads = |key| uses.push(Use { key, how: How::Depend });
+    /// Adds the keys read by a request that changes nothing or fails: all that it looked at.
+    pub(crate) fn reads(&self, state: &State, uses: &mut Vec<KeyAccess>) {
+        let mut reads = |key| uses.push(KeyAccess { key, mode: AccessMode::Depend });
         for inode in self.inodes.into_iter().flatten() {
-            reads(Key::Inode(inode));
-            reads(Key::Exists(inode));
-            reads(Key::Entries(inode));
+            reads(DependencyKey::Inode(inode));
+            reads(DependencyKey::Exists(inode));
+            reads(DependencyKey::Entries(inode));
         }
         for (dir, name) in self.entries.into_iter().flatten() {
-            reads(Key::Name(dir, state.seed.hash_name(name.bytes())));
+            reads(DependencyKey::Name(dir, state.seed.hash_name(name.bytes())));
             if let Some(Body::Directory(entries)) = state.inode(dir).map(|known| &known.body)
                 && let Some(target) = entries.get(state.seed, name.bytes())
             {
-                reads(Key::Inode(target.inode));
+                reads(DependencyKey::Inode(target.inode));
                 // A directory's times and links, and whether it is empty.
-                reads(Key::Entries(target.inode));
+                reads(DependencyKey::Entries(target.inode));
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Which inodes and entries are in memory when not all of them may be ([`Shard::bound`]). The rest
-//! lies in the cold store, and the lane brings it when an operation needs it.
+//! Which inodes and entries are in memory under a memory limit ([`Shard::bound`]). The rows have
+//! the rest, and the lane fetches it when an operation needs it.
 //!
-//! A unit is a file's or symbolic link's inode with all that hangs on it, or one entry of a
-//! directory; that there is none is known of a unit in the same way. Directories' inodes and orphans
-//! stay in memory always, so a directory tells how many entries it has: when as many are here, all
-//! are. Invariants: what changes a unit found it in memory, or knew that there is none; a unit leaves
-//! memory only when the cold store has its last change, and had it when any read began that is still
-//! out. So what is read is older than nothing but what is in memory, and is laid under that.
+//! A unit is a file's or symbolic link's inode with its parts, or one entry of a directory; the
+//! absence of either is a unit too. Directories' inodes and orphans always stay in memory, so when
+//! as many entries are in memory as a directory's row counts, all are. Invariants: a change of a
+//! unit found it in memory, or known to be absent; a unit is evicted only when the rows have its
+//! last change, and had it when every read in flight began. So a read never returns state newer
+//! than memory, and memory takes precedence over it.
 //!
 //! ```text
 //! needs ─▶ missing ─▶ ask, fetch ─▶ in memory ─ changed ─▶ waits for `checkpointed`
@@ -25,24 +25,23 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
 use disk::rows::Range;
-use fetch::Window;
+use fetch::ListingWindow;
 use wire::{InodeNo, Name, ShardId, Transno};
 
-/// Most entries of a directory that are brought, or shown with their attributes, at once: those
-/// behind a place that a listing goes on from.
+/// Most entries of a directory that are fetched, or shown with their attributes, at once.
 pub(crate) const LISTED_COUNT_MAX: u16 = 128;
-/// More than an inode can have parts.
+/// More than the parts of any inode.
 const PART_COUNT_MAX: u32 = 1 << 16;
 
-/// What is brought at once.
+/// The unit of fetching and eviction.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Unit {
-    /// An inode that is no directory.
+    /// An inode other than a directory.
     Inode(InodeNo),
-    /// The entry of a directory that has this name.
+    /// A directory's entry of this name.
     Entry(InodeNo, Box<[u8]>),
-    /// The next entries of a directory behind a place. They are kept for those who need them
-    /// ([`Shard::pin`]) and tell what lies between them; each is also brought for itself.
+    /// The next entries of a directory behind a cookie. They are retained while pinned
+    /// ([`Shard::pin`]) and cover the cookies between them; each entry is also a unit of its own.
     Listing(InodeNo, u64),
 }
 
@@ -51,7 +50,7 @@ impl Unit {
         Self::Entry(dir, name.into())
     }
 
-    /// Its rows in the cold store; at most [`Unit::row_count_max`] of them.
+    /// Its rows; at most [`Unit::row_count_max`] of them.
     #[must_use]
     pub fn range(&self) -> Range {
         match self {
@@ -62,7 +61,7 @@ impl Unit {
         }
     }
 
-    /// How many rows are wanted.
+    /// Number of rows to read.
     #[must_use]
     pub fn row_count_max(&self) -> u32 {
         match self {
@@ -72,7 +71,7 @@ impl Unit {
         }
     }
 
-    /// Which shard has it.
+    /// Its shard.
     #[must_use]
     pub fn shard(&self) -> ShardId {
         self.number().shard()
@@ -84,37 +83,37 @@ impl Unit {
     }
 }
 
-/// What is known of a unit in memory.
+/// The state of a unit in memory.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
-    /// When the cold store has this transaction, it has all that changed.
+struct UnitState {
+    /// When the rows include this transaction, they have all changes of the unit.
     stamp: Transno,
     bytes: usize,
-    /// Since it was last looked at for eviction.
+    /// Used since the last eviction scan.
     used: bool,
 }
 
-/// What a bounded shard keeps account of.
+/// The memory accounting of a shard with a limit.
 #[derive(Debug)]
 pub(crate) struct Residency {
     bytes_max: usize,
     bytes: usize,
-    /// All there are, in memory or not.
+    /// Number of inodes, in memory or not.
     inode_count: u64,
-    /// No inode from this count on is in the cold store alone.
-    cold_below: u64,
+    /// No inode from this count on is in the rows only.
+    on_disk_below: u64,
     checkpointed: Transno,
-    /// Changes of older transactions are stamped with this one: they are recorded before it.
+    /// Changes of older transactions get this stamp: they are recorded before it.
     floor: Transno,
-    /// Inodes and entries in memory, and those that are known not to exist.
-    marks: BTreeMap<Unit, Mark>,
-    /// Where the search for what can go stands.
+    /// Units in memory, and those known to be absent.
+    units: BTreeMap<Unit, UnitState>,
+    /// The position of the eviction scan.
     hand: Option<Unit>,
     pins: BTreeMap<Unit, usize>,
-    /// What is being read, and what the cold store had for certain when that began.
-    asked: BTreeMap<Unit, Transno>,
-    /// What was brought of listings that somebody needs, by directory and place.
-    windows: BTreeMap<(InodeNo, u64), Window>,
+    /// Reads in flight, and the transaction that the rows had for certain when each began.
+    in_flight: BTreeMap<Unit, Transno>,
+    /// Fetched listings that are pinned, by directory and cookie.
+    windows: BTreeMap<(InodeNo, u64), ListingWindow>,
     needed: Vec<Unit>,
     missing: Vec<Unit>,
 }
@@ -125,59 +124,59 @@ impl Residency {
             bytes_max,
             bytes: 0,
             inode_count,
-            cold_below: 0,
+            on_disk_below: 0,
             checkpointed: Transno(0),
             floor: Transno(0),
-            marks: BTreeMap::new(),
+            units: BTreeMap::new(),
             hand: None,
             pins: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             windows: BTreeMap::new(),
             needed: Vec::new(),
             missing: Vec::new(),
         }
     }
 
-    fn put(&mut self, unit: Unit, new: Mark) {
-        let known = self.marks.get(&unit);
+    fn put(&mut self, unit: Unit, new: UnitState) {
+        let known = self.units.get(&unit);
         let stamp = known.map_or(new.stamp, |known| known.stamp.max(new.stamp));
         self.bytes = self.bytes - known.map_or(0, |known| known.bytes) + new.bytes;
-        self.marks.insert(unit, Mark { stamp, ..new });
+        self.units.insert(unit, UnitState { stamp, ..new });
     }
 
     fn take(&mut self, unit: &Unit) {
-        if let Some(known) = self.marks.remove(unit) {
+        if let Some(known) = self.units.remove(unit) {
             self.bytes -= known.bytes;
         }
     }
 
-    /// The next unit that may be looked at, all in turn; `None` behind the last.
-    fn next(&mut self) -> Option<(Unit, Mark)> {
+    /// The next unit of the eviction scan; `None` behind the last.
+    fn next(&mut self) -> Option<(Unit, UnitState)> {
         let behind = self.hand.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let (unit, mark) = self.marks.range_mut((behind, Bound::Unbounded)).next()?;
+        let (unit, state) = self.units.range_mut((behind, Bound::Unbounded)).next()?;
         self.hand = Some(unit.clone());
-        let before = *mark;
-        mark.used = false;
+        let before = *state;
+        state.used = false;
         Some((unit.clone(), before))
     }
 }
 
 impl Shard {
-    /// Keeps about this many bytes of names in memory at most, from before the first row is loaded.
-    /// Otherwise all of them.
+    /// Limits the memory for names to about this many bytes; called before the first row is loaded.
+    /// Without it all names are in memory.
     pub fn bound(&mut self, bytes_max: u64) {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let residency = Residency::new(bytes_max, self.inode_count());
         self.state.residency = Some(Box::new(residency));
     }
 
-    /// Whether only so many bytes of names are kept in memory.
+    /// Whether the memory for names is limited.
     #[must_use]
     pub const fn has_limit(&self) -> bool {
         self.state.residency.is_some()
     }
 
-    /// PrivilegedBits another limit to a shard that has one.
+    /// Changes the limit of a shard that has one.
     #[cfg(test)]
     pub(crate) fn bound_again(&mut self, bytes_max: u64) {
         if let Some(residency) = &mut self.state.residency {
@@ -185,7 +184,7 @@ impl Shard {
         }
     }
 
-    /// Bytes of names in memory, about; `None` for a shard that is not bounded.
+    /// Approximate bytes of names in memory; `None` without a limit.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let bytes = self.state.residency.as_ref()?.bytes;
@@ -195,10 +194,10 @@ impl Shard {
     /// Units in memory.
     #[cfg(test)]
     pub(crate) fn resident_count(&self) -> usize {
-        self.state.residency.as_ref().map_or(0, |residency| residency.marks.len())
+        self.state.residency.as_ref().map_or(0, |residency| residency.units.len())
     }
 
-    /// These units stay in memory, once they are there, until they are unpinned as often.
+    /// Keeps units in memory, once they are there, until they are unpinned as often.
     pub fn pin(&mut self, units: &[Unit]) {
         let Some(residency) = &mut self.state.residency else { return };
         for unit in units {

@@ -4,9 +4,9 @@ use crate::file_locks::FileLocks;
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::state::State;
-use crate::uses::Use;
+use crate::uses::KeyAccess;
 use alloc::vec::Vec;
-use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
+use disk::{Change, Changes, Creation, Fault, PreVersions, TxnId};
 use wire::{
     ClientUuid, Contents, InodeNo, Op, PrivilegedBits, Rule, Rules, ShardId, Squash, Status,
     Timestamp, Transno, Wire, Writer,
@@ -14,62 +14,62 @@ use wire::{
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// What is asked for.
+pub struct MetaRequest<'a> {
+    /// The operation.
     pub op: Op,
-    /// The request's body as it came.
+    /// The request's encoded body.
     pub body: &'a [u8],
-    /// Who asks.
+    /// The client.
     pub client: ClientUuid,
-    /// As whom he acts.
+    /// The squashing of its callers' ids.
     pub squash: Squash,
-    /// The root of what he may see, if that is not all: nothing above it is told.
-    pub top: Option<InodeNo>,
+    /// The root of its export, if limited: the directories above it are hidden.
+    pub export_root: Option<InodeNo>,
     /// The turn's time.
     pub now: Timestamp,
-    /// [`Shard::uses`] shall say what a request looked at that changes nothing.
-    pub tells_reads: bool,
+    /// Record in [`Shard::uses`] the keys that a request without changes reads.
+    pub records_reads: bool,
 }
 
-/// What came of it.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effect {
-    /// The answer.
+    /// The reply's status.
     pub status: Status,
-    /// The transaction's number; 0: nothing durable was changed, there is nothing to record.
+    /// The transaction's number; 0: nothing durable was changed, nothing is recorded.
     pub transno: Transno,
-    /// Versions of what it touched, before.
+    /// The versions before its changes.
     pub pre_versions: PreVersions,
     /// This inode has neither names nor handles any more: destroy its object once everything
-    /// recorded so far is durable, then say [`Shard::destroyed`].
+    /// recorded so far is durable, then call [`Shard::destroyed`].
     pub orphan: Option<InodeNo>,
-    /// What it has to do with a time of access.
+    /// Its effect on access times.
     pub access: Access,
-    /// Nobody writes to this file any more: ask its data shard what it keeps of it, and say
-    /// [`Shard::settle`] with this number when all of that is durable.
+    /// This file has no more writers: query its data shard, and call [`Shard::settle`] with this
+    /// number when the contents are durable.
     pub settling: Option<(InodeNo, u64)>,
-    /// A file that is being written gives this now to whoever runs it: tell its data shard before
-    /// anybody is answered.
-    pub gives: Option<(InodeNo, PrivilegedBits)>,
-    /// Who may not see everything found this inode of another shard in this directory: tell it
-    /// ([`Shard::found_at`]) before he is answered.
+    /// The privileged bits of a file open for writing changed: send them to its data shard before
+    /// any reply.
+    pub privileged_bits: Option<(InodeNo, PrivilegedBits)>,
+    /// A client of a limited export found this inode of another shard in this directory: notify
+    /// that shard ([`Shard::record_found_name`]) before the reply.
     pub found: Option<(InodeNo, InodeNo)>,
 }
 
-/// What a request has to do with a time of access.
+/// The effect of a request on access times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Nothing.
+    /// None.
     None,
-    /// It reads this directory or symbolic link: say [`Shard::accessed`].
+    /// It reads this directory or symbolic link: call [`Shard::accessed`].
     Reads(InodeNo),
-    /// It changes this file, and perhaps another one, which were read since their last change: their
-    /// data shards have to tell of the next read.
+    /// It changes this file, and possibly another one, which were read since their last change:
+    /// their data shards must report the next read.
     Ends(InodeNo, Option<InodeNo>),
 }
 
 impl Access {
-    /// This file, too, is changed.
+    /// Adds a changed file.
     #[must_use]
     pub(crate) const fn ends(self, file: InodeNo) -> Self {
         match self {
@@ -80,7 +80,7 @@ impl Access {
 }
 
 impl Effect {
-    /// An answer that changed nothing.
+    /// An outcome without changes.
     #[must_use]
     pub const fn unchanged(status: Status) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Effect {
             orphan: None,
             access: Access::None,
             settling: None,
-            gives: None,
+            privileged_bits: None,
             found: None,
         }
     }
@@ -102,35 +102,35 @@ pub struct Shard {
     pub(crate) state: State,
     pub(crate) handles: Handles,
     pub(crate) file_locks: FileLocks,
-    /// Where listings are put together.
+    /// Scratch memory for listings.
     pub(crate) scratch: Vec<u8>,
-    /// What the last request depends on and changes.
-    pub(crate) uses: Vec<Use>,
-    /// What changes over several shards have locked.
+    /// The keys that the last request depends on and changes.
+    pub(crate) uses: Vec<KeyAccess>,
+    /// Locks of transactions over several shards.
     pub(crate) locks: Locks,
-    /// Whom the last request has to wait for.
+    /// The transaction that the last request must wait for.
     pub(crate) blocker: Option<TxnId>,
-    /// Where the next directory near the root goes.
-    pub(crate) spread: Option<Spread>,
-    /// Rules that a test may have taken away.
+    /// The placement of the next directory near the root.
+    pub(crate) placement: Option<DirectoryPlacement>,
+    /// Rules that a test may have disabled.
     pub(crate) rules: Rules,
 }
 
-/// Where a new directory goes.
+/// The placement of a new directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Spread {
-    /// To this shard,
+pub struct DirectoryPlacement {
+    /// The shard,
     pub shard: ShardId,
-    /// when it lies at most this deep; the root's entries lie at depth 1. Beyond 2 is as 2: what
-    /// lies deeper does not know it.
+    /// for directories at most this deep; the root's entries are at depth 1. Values beyond 2 act as
+    /// 2: deeper levels are not tracked.
     pub depth_max: u8,
 }
 
 impl Shard {
-    /// A shard as the making of its store left it. The same arguments
-    /// give the same shard; it is not in any log.
+    /// A shard as created with its store. The same arguments give the same shard; this state is not
+    /// in any log.
     #[must_use]
-    pub fn new(shard: ShardId, made: Made) -> Self {
+    pub fn new(shard: ShardId, made: Creation) -> Self {
         Self {
             state: State::new(shard, made),
             handles: Handles::new(),
@@ -139,48 +139,48 @@ impl Shard {
             uses: Vec::new(),
             locks: Locks::default(),
             blocker: None,
-            spread: None,
+            placement: None,
             rules: Rules::default(),
         }
     }
 
-    /// So many handles at most are open here.
-    pub const fn limit_handles(&mut self, count_max: usize) {
+    /// Sets the limit of open handles.
+    pub const fn set_handle_limit(&mut self, count_max: usize) {
         self.handles.limit(count_max);
     }
 
-    /// How many handles each client has, when there is little room for more.
-    pub fn crowd_of_handles(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
-        self.handles.crowd()
+    /// The number of handles by client, when most of the limit is used.
+    pub fn crowded_handle_counts(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
+        self.handles.counts_if_crowded()
     }
 
-    /// Takes rules away, for a test that must notice.
+    /// Disables rules, for a test that must detect it.
     pub const fn plant(&mut self, rules: Rules) {
         self.rules = rules;
     }
 
-    /// Says where the next directory goes if it lies near the root; `None`: beside its parent.
-    pub const fn spread(&mut self, spread: Option<Spread>) {
-        self.spread = spread;
+    /// Sets the placement of the next directory near the root; `None`: beside its parent.
+    pub const fn set_placement(&mut self, placement: Option<DirectoryPlacement>) {
+        self.placement = placement;
     }
 
-    /// What the last request that was executed depends on and changes; for one that changed
-    /// nothing, what it looked at.
+    /// The keys that the last executed request depends on and changes; without changes, the keys it
+    /// read.
     #[must_use]
-    pub fn uses(&self) -> &[Use] {
+    pub fn uses(&self) -> &[KeyAccess] {
         &self.uses
     }
 
-    /// flock and fcntl locks of its inodes. Whoever asks for them depends on nothing that a log has.
+    /// flock and fcntl locks of its inodes. They depend on nothing in a log.
     pub fn file_locks(&mut self) -> &mut FileLocks {
         self.uses.clear();
         &mut self.file_locks
     }
 
-    /// Takes over a row of the cold store ([`disk::rows`]); rows come in the order of their keys.
+    /// Loads a row of the store ([`disk::rows`]); rows come in the order of their keys.
     ///
     /// # Errors
-    /// [`Fault`] when it does not fit those before.
+    /// [`Fault`] when it contradicts earlier rows.
     pub fn load(&mut self, row: &disk::rows::Row<'_>) -> Result<(), Fault> {
         self.state.load(row)
     }
@@ -199,33 +199,33 @@ impl Shard {
     }
 
     /// Begins boot `boot_id` (1 or more, higher at every start of the store), after all records
-    /// were redone: numbers an earlier boot may have given out and lost are left behind, and what
-    /// handles clients hold is unknown until [`Shard::end_grace`].
+    /// were redone: skips numbers that an earlier boot may have assigned and lost. The clients'
+    /// handles are unknown until [`Shard::end_grace`].
     pub fn start_boot(&mut self, boot_id: u64) {
         self.state.start_boot(boot_id);
         self.handles.forget();
         self.file_locks.start_boot(boot_id);
     }
 
-    /// Clients had their time to open again what they held: from here on a handle that is not
-    /// known does not exist. Destroy [`Shard::orphans`] now.
+    /// Ends the grace period for reopening handles: from now on an unknown handle does not exist.
+    /// Destroy [`Shard::orphans`] now.
     pub const fn end_grace(&mut self) {
         self.handles.end_grace();
     }
 
-    /// See [`Shard::spread`].
+    /// See [`Shard::set_placement`].
     #[must_use]
-    pub const fn spread_now(&self) -> Option<Spread> {
-        self.spread
+    pub const fn placement(&self) -> Option<DirectoryPlacement> {
+        self.placement
     }
 
-    /// Inodes without names and handles, in rising order; none during the grace time.
+    /// Inodes without names and handles, in rising order; none during the grace period.
     pub fn orphans(&self) -> impl Iterator<Item = InodeNo> {
         self.state.orphans.iter().copied().filter(|inode| self.handles.is_free(*inode))
     }
 
-    /// Whether an inode that was reported as an orphan still is one: it got no name since. `None`
-    /// while a change over several shards has it locked.
+    /// Whether an inode that was reported as an orphan still is one. `None` while a transaction
+    /// over several shards has it locked.
     #[must_use]
     pub fn is_orphan(&self, inode: InodeNo) -> Option<bool> {
         let is_locked = self.locks.inode(inode, None).is_some();
@@ -233,23 +233,24 @@ impl Shard {
         (!is_locked).then_some(is_free)
     }
 
-    /// The object of an orphan is gone, durably: so is the inode. Appends the changes to record.
+    /// The object of an orphan was removed durably: removes the inode. Appends the changes to
+    /// record.
     pub fn destroyed(&mut self, inode: InodeNo, changes: &mut Vec<u8>) -> Effect {
         if !self.state.orphans.contains(&inode) || !self.handles.is_free(inode) {
             return Effect::unchanged(Status::Stale);
         }
         let transno = self.state.next_transno();
-        let gone = Change::InodeRemoved { inode };
-        gone.encode(&mut Writer::new(changes));
+        let removed = Change::InodeRemoved { inode };
+        removed.encode(&mut Writer::new(changes));
         #[expect(clippy::expect_used, reason = "taking an inode away cannot fail")]
-        self.state.apply(transno, &gone).expect("an inode can always go");
+        self.state.apply(transno, &removed).expect("an inode can always go");
         self.state.transno_last = transno;
         Effect { transno, ..Effect::unchanged(Status::Ok) }
     }
 
-    /// An inode is read; its contents were last changed at `write_time`, if the data shard knows. Of
-    /// a time of access only the first after a change counts, and one a day. Appends the change to
-    /// record.
+    /// Updates an inode's atime after a read; its contents were last changed at `write_time`, if
+    /// the data shard knows. Only the first read after a change counts, and one a day. Appends the
+    /// change to record.
     pub fn accessed(
         &mut self,
         inode: InodeNo,
@@ -267,8 +268,7 @@ impl Shard {
             return Effect::unchanged(Status::Ok);
         }
         let transno = self.take_transno();
-        // Of a read right after a change, by the same clock reading, it must be seen that it came
-        // later.
+        // A read in the same clock tick as a change must have a later time.
         let atime = if now == changed { now.next() } else { now };
         let accessed = Change::Accessed { inode, atime };
         accessed.encode(&mut Writer::new(changes));
@@ -277,9 +277,8 @@ impl Shard {
         Effect { transno, ..Effect::unchanged(Status::Ok) }
     }
 
-    /// What the data shard keeps of an inode that nobody wrote to when the question `number` was
-    /// asked: its size, space and time of last change are here from now on, if nobody has opened it for writing
-    /// since. Appends the change to record.
+    /// Takes over the contents' size, space and mtime from the data shard, as of query `number`,
+    /// unless the file was opened for writing since. Appends the change to record.
     pub fn settle(
         &mut self,
         inode: InodeNo,
@@ -287,10 +286,10 @@ impl Shard {
         contents: Option<Contents>,
         changes: &mut Vec<u8>,
     ) -> Effect {
-        let asked = self.handles.answered(inode, number) || !self.rules.hold(Rule::SettleAsked);
+        let is_valid = self.handles.end_query(inode, number) || !self.rules.hold(Rule::SettleAsked);
         let row = self.state.inode(inode).map(|known| known.row);
         let settles = row.is_some_and(|row| row.size_at_data && row.nlink > 0);
-        let Some(contents) = contents.filter(|_| asked && settles) else {
+        let Some(contents) = contents.filter(|_| is_valid && settles) else {
             return Effect::unchanged(Status::Stale);
         };
         let transno = self.take_transno();
@@ -301,29 +300,29 @@ impl Shard {
         Effect { transno, ..Effect::unchanged(Status::Ok) }
     }
 
-    /// Whether a change over several shards has an inode locked: what it tells now of its times is
-    /// not the last word.
+    /// Whether a transaction over several shards has an inode locked: its times may be about to
+    /// change.
     #[must_use]
     pub fn is_locked(&self, inode: InodeNo) -> bool {
         self.locks.inode(inode, None).is_some()
     }
 
-    /// Drops all handles of a client that is gone; the orphans that result, in rising order.
-    pub fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
-        let mut inodes = self.handles.client_gone(client);
-        inodes.iter().for_each(|inode| self.state.exported.touch(*inode));
+    /// Drops all handles of a disconnected client; returns the resulting orphans, in rising order.
+    pub fn drop_client(&mut self, client: ClientUuid) -> Vec<InodeNo> {
+        let mut inodes = self.handles.drop_client(client);
+        inodes.iter().for_each(|inode| self.state.export_tracking.touch(*inode));
         inodes.retain(|inode| self.state.orphans.contains(inode) && self.handles.is_free(*inode));
         inodes
     }
 
-    /// Whether all handles this client opened here in this boot are still known. If not, it has to
+    /// Whether all handles that this client opened here in this boot are known. If not, it has to
     /// reopen them; handles of an earlier boot are never known.
     #[must_use]
-    pub fn knows_handles_of(&self, client: ClientUuid) -> bool {
-        self.handles.knows(client)
+    pub fn has_all_handles_of(&self, client: ClientUuid) -> bool {
+        self.handles.has_all_handles_of(client)
     }
 
-    /// Inodes in it.
+    /// Number of inodes.
     #[must_use]
     pub fn inode_count(&self) -> u64 {
         self.state.inode_count()
@@ -335,13 +334,13 @@ impl Shard {
         self.state.transno_last
     }
 
-    /// A number for a record of the lane's own, which changes nothing here.
+    /// A number for a record of the lane's own, without changes here.
     pub const fn take_transno(&mut self) -> Transno {
         self.state.transno_last = self.state.next_transno();
         self.state.transno_last
     }
 
-    /// Which shard it is.
+    /// The shard's id.
     #[must_use]
     pub const fn id(&self) -> ShardId {
         self.state.shard()

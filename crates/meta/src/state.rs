@@ -3,17 +3,17 @@
 //! `apply` is called by transactions and by redo alike, so both always agree.
 
 use crate::directory::{Directory, Target};
-use crate::export::Exported;
+use crate::export::ExportTracking;
 use crate::hash::Seed;
 use crate::inodes::Inodes;
 use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::{Row, ShardRow};
-use disk::{Change, Changes, Fault, InodeRow, Made, TxnChange};
+use disk::{Change, Changes, Creation, Fault, InodeRow, TxnChange};
 use wire::{FileKind, InodeNo, Name, ShardId, Transno};
 
-/// An inode and what hangs on it.
+/// An inode with its parts.
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) row: InodeRow,
@@ -21,7 +21,7 @@ pub(crate) struct Inode {
     pub(crate) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
 }
 
-/// What an inode has by its kind.
+/// The part of an inode that depends on its kind.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// Contents, with the data shards.
@@ -57,9 +57,9 @@ pub(crate) struct State {
     pub(crate) orphans: BTreeSet<InodeNo>,
     next_count: u64,
     pub(crate) transno_last: Transno,
-    /// What those are concerned with who may not see everything.
-    pub(crate) exported: Exported,
-    /// Not everything is in memory.
+    /// State for export containment.
+    pub(crate) export_tracking: ExportTracking,
+    /// The accounting under a memory limit.
     pub(crate) residency: Option<Box<Residency>>,
 }
 
@@ -68,8 +68,8 @@ impl State {
     const COUNT_EPOCH_SHIFT: u32 = 20;
     const COUNT_MAX: u64 = (1 << 48) - 1;
 
-    /// A shard as the making of its store left it: the first one has the root directory.
-    pub(crate) fn new(shard: ShardId, made: Made) -> Self {
+    /// A shard as created with its store: the first one has the root directory.
+    pub(crate) fn new(shard: ShardId, made: Creation) -> Self {
         assert!(!shard.is_data(), "names live in metadata shards");
         let seed = Seed::new(made.at_ns ^ u64::from(shard.0));
         let mut state = Self {
@@ -79,7 +79,7 @@ impl State {
             orphans: BTreeSet::new(),
             next_count: 1,
             transno_last: Transno(0),
-            exported: Exported::default(),
+            export_tracking: ExportTracking::default(),
             residency: None,
         };
         if InodeNo::ROOT.shard() == shard {
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// An entry is not in memory any more.
+    /// Removes an entry from memory.
     pub(crate) fn forget_entry(&mut self, dir: InodeNo, name: &[u8]) {
         let seed = self.seed;
         if let Some(Inode { body: Body::Directory(entries), .. }) = self.inodes.get_mut(dir) {
@@ -128,7 +128,7 @@ impl State {
         left.then(|| InodeNo::new(self.shard.index(), self.next_count))
     }
 
-    /// PrivilegedBits the next inode's number away: nobody else gets it in this boot, nor in a later one.
+    /// Reserves the next inode's number: it is never assigned again, in this boot or later.
     pub(crate) fn reserve_inode(&mut self) -> Option<InodeNo> {
         let inode = self.next_inode()?;
         self.next_count += 1;
@@ -139,11 +139,11 @@ impl State {
         Transno(self.transno_last.0 + 1)
     }
 
-    /// Leaves behind every number an earlier boot may have given out and lost: others may have
-    /// seen them. A transno's upper half is at least the boot that gave it, so the distance to
-    /// this boot bounds the number of boots of which nothing is left; each of them began two
-    /// epochs of inode counts behind the one before. A boot of which something is left need not
-    /// have left an inode: so no boot begins below the two epochs that are its own.
+    /// Skips every number that an earlier boot may have assigned and lost: clients may have seen
+    /// them. A transno's upper half is at least the boot that assigned it, so the distance to this
+    /// boot bounds the number of boots without a trace; each of them began two epochs of inode
+    /// counts behind the one before. A boot with a trace need not have left an inode: so no boot
+    /// begins below its own two epochs.
     pub(crate) fn start_boot(&mut self, boot_id: u64) {
         let epoch_last = self.transno_last.0 >> Self::EPOCH_SHIFT;
         let epoch = (epoch_last + 1).max(boot_id);
@@ -154,8 +154,8 @@ impl State {
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
     }
 
-    /// The version a change is about to replace, 0 for what does not exist; `None` for a change that
-    /// is not versioned.
+    /// The version that a change replaces, 0 for a missing object; `None` for a change without
+    /// version.
     pub(crate) fn version_before(&self, change: &Change<'_>) -> Option<Transno> {
         let row = |inode: InodeNo| self.inode(inode).map(|known| known.row.version);
         let entry = |dir: InodeNo, name: Name<'_>| match &self.inode(dir)?.body {
@@ -182,11 +182,11 @@ impl State {
         Some(version.unwrap_or(Transno(0)))
     }
 
-    /// Makes one change of transaction `transno`.
+    /// Applies one change of transaction `transno`.
     pub(crate) fn apply(&mut self, transno: Transno, change: &Change<'_>) -> Result<(), Fault> {
         let before_count = self.resident_count();
         self.make(transno, change)?;
-        self.note(transno, change, before_count);
+        self.account_for(transno, change, before_count);
         Ok(())
     }
 
@@ -194,7 +194,8 @@ impl State {
         match change {
             Change::Inode { row } => {
                 self.check_row(row)?;
-                self.exported.changes(self.inodes.get(row.inode).map(|known| &known.row), row);
+                self.export_tracking
+                    .changes(self.inodes.get(row.inode).map(|known| &known.row), row);
                 self.put_inode(row);
             }
             Change::Touch { inode, .. }
@@ -205,9 +206,9 @@ impl State {
                 let parent = row.parent;
                 row.redo(transno, change)?;
                 let moved = row.parent != parent;
-                self.exported.moved |= moved;
+                self.export_tracking.moved |= moved;
                 if matches!(change, Change::DirAttrs { .. }) {
-                    self.exported.touch(*inode);
+                    self.export_tracking.touch(*inode);
                 }
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {
@@ -224,19 +225,19 @@ impl State {
             },
             Change::Xattr { inode, name, value } => {
                 self.known(*inode)?.xattrs.insert(name.0.into(), value.0.into());
-                self.exported.touch(*inode);
+                self.export_tracking.touch(*inode);
             }
             Change::XattrRemoved { inode, name } => {
                 self.known(*inode)?.xattrs.remove(name.0);
-                self.exported.touch(*inode);
+                self.export_tracking.touch(*inode);
             }
             Change::InodeRemoved { inode } => {
                 self.inodes.remove(*inode);
                 self.orphans.remove(inode);
-                self.exported.unname(*inode);
-                self.exported.touch(*inode);
+                self.export_tracking.unname(*inode);
+                self.export_tracking.touch(*inode);
             }
-            // The lane's.
+            // For the lane.
             Change::Txn(TxnChange::Prepared { part, .. }) => self.keep_places(part.0)?,
             Change::Client(_)
             | Change::Export(_)
@@ -254,17 +255,17 @@ impl State {
         Ok(())
     }
 
-    /// Takes over what a row of the cold store says, if a start needs it in memory.
+    /// Loads a row, if a start needs it in memory.
     pub(crate) fn load(&mut self, row: &Row<'_>) -> Result<(), Fault> {
         if self.keeps(row) {
             let before_count = self.resident_count();
             self.take_row(row)?;
-            self.note_loaded(row, before_count);
+            self.account_for_loaded(row, before_count);
         }
         Ok(())
     }
 
-    /// Takes over what a row of the cold store says.
+    /// Loads a row.
     pub(crate) fn take_row(&mut self, row: &Row<'_>) -> Result<(), Fault> {
         match *row {
             Row::Inode(row) => {
@@ -285,7 +286,7 @@ impl State {
                 self.orphans.insert(inode);
             }
             Row::Shard { row, .. } => self.load_numbers(&row),
-            // The same as a listing's, or the lane's.
+            // Redundant with a listing's row, or for the lane.
             Row::Dirent { .. }
             | Row::Session { .. }
             | Row::Slot { .. }
@@ -309,7 +310,7 @@ impl State {
         self.next_count = self.next_count.max(row.next_count);
     }
 
-    /// A row from the medium must fit the shard and what is known of the inode.
+    /// Checks that a row from the medium matches the shard and the inode's kind.
     fn check_row(&self, row: &InodeRow) -> Result<(), Fault> {
         if row.inode.shard() != self.shard || row.inode.count() == 0 {
             return Err(Fault::new("redo names an inode of another shard", 0)
@@ -352,7 +353,7 @@ impl State {
         Ok(())
     }
 
-    /// The places of prepared entries are taken: nobody else gets them, whatever becomes of it.
+    /// Reserves the cookies of prepared entries, whatever becomes of them.
     fn keep_places(&mut self, part: &[u8]) -> Result<(), Fault> {
         for change in Changes::new(part) {
             if let Change::Dirent { dir, cookie, .. } = change? {
@@ -380,7 +381,7 @@ impl State {
 
 #[cfg(test)]
 impl State {
-    /// Everything durable, in one order.
+    /// Everything durable, in a fixed order.
     pub(crate) fn dump(&self) -> alloc::vec::Vec<alloc::string::String> {
         let mut lines: alloc::vec::Vec<_> = self
             .inodes
@@ -406,7 +407,7 @@ impl State {
         lines
     }
 
-    /// What is given out next.
+    /// The next numbers.
     pub(crate) const fn numbers(&self) -> (u64, Transno) {
         (self.next_count, self.transno_last)
     }

@@ -1,10 +1,9 @@
-//! A shard with its log, asked as a lane asks.
+//! A shard with its log, called as a lane calls it.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod acl;
 mod attrs;
 mod bounded;
-mod cold;
 mod directory;
 mod exports;
 mod file_locks;
@@ -13,6 +12,7 @@ mod handles;
 mod listing;
 mod model;
 mod names;
+mod non_resident;
 mod permission;
 mod random;
 mod redo;
@@ -20,7 +20,7 @@ mod rights;
 mod several;
 mod xattrs;
 
-use crate::{Ask, Effect, Shard};
+use crate::{Effect, MetaRequest, Shard};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,23 +33,20 @@ use wire::{
     Transno, Unlink, Wire,
 };
 
-/// A xorshift generator: the same seed, the same run.
-pub(crate) struct Dice(u64);
+/// A seeded PRNG: the same seed gives the same run.
+pub(crate) struct TestRng(fastrand::Rng);
 
-impl Dice {
+impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
-    pub(crate) fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.0.u64(..)
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() % u64::try_from(limit).unwrap()).unwrap()
+        self.0.usize(..limit)
     }
 
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
@@ -61,13 +58,13 @@ impl Dice {
     }
 
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.roll().to_le_bytes()[3]).collect()
+        (0..count).map(|_| self.0.u8(..)).collect()
     }
 }
 
 pub(crate) const ROOT: InodeNo = InodeNo::ROOT;
-pub(crate) const MADE: disk::Made =
-    disk::Made { at_ns: 1_000_000_000, uid: 0, gid: 0, mode: 0o755 };
+pub(crate) const MADE: disk::Creation =
+    disk::Creation { at_ns: 1_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 pub(crate) const ALICE: ClientUuid = ClientUuid([1; 16]);
 pub(crate) const BOB: ClientUuid = ClientUuid([2; 16]);
 
@@ -91,25 +88,25 @@ pub(crate) fn read_handle(id: u64) -> Handle {
     Handle { id: HandleId(id), open_for: OpenFor::Read }
 }
 
-/// A shard, what it recorded, and a clock that goes on by a second with every request.
-pub(crate) struct World {
+/// A shard, its records, and a clock that advances by a second with every request.
+pub(crate) struct Harness {
     pub(crate) shard: Shard,
     boot_id: u64,
     pub(crate) log: Vec<(Transno, Vec<u8>)>,
     pub(crate) now: Timestamp,
     pub(crate) client: ClientUuid,
     pub(crate) squash: wire::Squash,
-    pub(crate) top: Option<InodeNo>,
+    pub(crate) export_root: Option<InodeNo>,
     pub(crate) reply: Vec<u8>,
     /// Shards besides the first.
     others: Vec<Other>,
-    /// Changes over several shards so far.
+    /// Transactions over several shards so far.
     txn_count: u64,
-    /// Not everything is in memory.
-    pub(crate) cold: Option<cold::Cold>,
+    /// The row store of shards with a memory limit.
+    pub(crate) row_store: Option<non_resident::RowStore>,
 }
 
-impl World {
+impl Harness {
     pub(crate) fn new() -> Self {
         Self {
             shard: Shard::new(ShardId::meta(0), MADE),
@@ -118,11 +115,11 @@ impl World {
             now: Timestamp { secs: 100, nanos: 0 },
             client: ALICE,
             squash: wire::Squash::NONE,
-            top: None,
+            export_root: None,
             reply: Vec::new(),
             others: Vec::new(),
             txn_count: 0,
-            cold: None,
+            row_store: None,
         }
     }
 
@@ -138,19 +135,22 @@ impl World {
         body: &[u8],
     ) -> Result<Effect, wire::ProtocolError> {
         self.now.secs += 1;
-        let (client, squash, top, now) = (self.client, self.squash, self.top, self.now);
+        let (client, squash, export_root, now) =
+            (self.client, self.squash, self.export_root, self.now);
         let mut changes = Vec::new();
         self.reply.clear();
         let at = about(op, body).shard();
         if !self.others.is_empty() {
-            self.roll_spread(at);
+            self.roll_placement(at);
         }
-        let ask = Ask { op, body, client, squash, top, now, tells_reads: false };
+        let request =
+            MetaRequest { op, body, client, squash, export_root, now, records_reads: false };
         let mut reply = core::mem::take(&mut self.reply);
         let last = self.at(at).0.transno_last();
         let effect = loop {
-            let effect = self.at(at).0.execute(&ask, &mut reply, &mut changes);
-            if !effect.is_ok_and(|effect| effect.status == Status::Busy) || !self.bring(at) {
+            let effect = self.at(at).0.execute(&request, &mut reply, &mut changes);
+            if !effect.is_ok_and(|effect| effect.status == Status::Busy) || !self.fetch_missing(at)
+            {
                 break effect;
             }
         };
@@ -170,7 +170,7 @@ impl World {
             log.push((effect.transno, changes));
         }
         if effect.status == Status::CrossDevice && !self.others.is_empty() {
-            return Ok(self.across(at, &ask));
+            return Ok(self.multi_shard(at, &request));
         }
         Ok(self.complete(op, body, effect))
     }
@@ -179,7 +179,7 @@ impl World {
         self.execute(op, args).status
     }
 
-    /// Executes what must succeed and decodes its reply.
+    /// Executes a request that must succeed and decodes its reply.
     pub(crate) fn answer<'a, 's, R: Wire<'s>>(&'s mut self, op: Op, args: &impl Wire<'a>) -> R {
         assert_eq!(self.status(op, args), Status::Ok, "{op:?}");
         R::decode_all(&self.reply).unwrap()
@@ -251,12 +251,12 @@ impl World {
         self.shard.state.dump()
     }
 
-    /// A shard made from the log.
+    /// A shard redone from the log.
     pub(crate) fn redone(&self) -> Shard {
         redone(ShardId::meta(0), &self.log)
     }
 
-    /// The log alone gives this state.
+    /// Checks that the log alone gives this state.
     pub(crate) fn check_redo(&self) {
         let redone_first = self.redone();
         assert_eq!(self.dump(), redone_first.state.dump(), "redone");
@@ -279,7 +279,7 @@ impl World {
     }
 }
 
-/// A shard made from its log.
+/// A shard redone from its log.
 fn redone(shard: ShardId, log: &[(Transno, Vec<u8>)]) -> Shard {
     let mut shard = Shard::new(shard, MADE);
     for (transno, changes) in log {
@@ -288,7 +288,7 @@ fn redone(shard: ShardId, log: &[(Transno, Vec<u8>)]) -> Shard {
     shard
 }
 
-/// The log applied to rows, and everything read back, is the state that redo gives.
+/// Checks that applying the log to rows and loading them gives the same state as redo.
 fn check_rows(redone: &Shard, log: &[(Transno, Vec<u8>)]) {
     let mut rows = BTreeMap::new();
     rows::begin(MADE, &mut rows).unwrap();
@@ -322,7 +322,7 @@ fn check_rows(redone: &Shard, log: &[(Transno, Vec<u8>)]) {
     assert_eq!(entry_count, rows.keys().filter(|key| key[0] == 3).count(), "both tables");
 }
 
-/// A setattr by root that asks for nothing.
+/// A setattr by root without attributes.
 pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
     Setattr {
         caller: root(),
@@ -332,6 +332,6 @@ pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     }
 }

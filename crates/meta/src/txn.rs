@@ -5,21 +5,21 @@
 //! changed nothing (asserted).
 
 use crate::acl::{self, Acl};
-use crate::across::{Across, owner};
+use crate::credentials::{Credentials, Permissions, SET_GID, STICKY};
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::mode::NewMode;
-use crate::shard::{Access, Ask, Effect, Shard, Spread};
+use crate::multi_shard::{MultiShard, owner};
+use crate::shard::{Access, DirectoryPlacement, Effect, MetaRequest, Shard};
 use crate::state::{Body, Inode, State};
-use crate::uses::{self, How, Key, Use};
-use crate::who::{SET_GID, STICKY, Want, Who};
+use crate::uses::{self, AccessMode, DependencyKey, KeyAccess};
 use crate::xattr;
 use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
-    Attr, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, PrivilegedBits,
+    Attr, Bytes, Caller, ClientUuid, DecodeError, FileKind, Handle, InodeNo, Name, PrivilegedBits,
     ProtocolError, Reader, Rule, Squash, Status, Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
@@ -29,20 +29,20 @@ pub(crate) struct Done;
 
 impl Wire<'_> for Done {
     fn encode(&self, _to: &mut Writer<'_>) {}
-    fn decode(_from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Err(Flaw::ProtocolError(ProtocolError::Malformed))
+    fn decode(_from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Err(DecodeError::ProtocolError(ProtocolError::Malformed))
     }
 }
 
-/// What came into a directory (or went, below 0).
+/// The change of a directory's counts; negative for removals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Came {
+pub(crate) struct EntryDelta {
     pub(crate) entry_delta: i32,
-    /// Subdirectories among them.
+    /// Subdirectories among the entries.
     pub(crate) nlink_delta: i32,
 }
 
-impl Came {
+impl EntryDelta {
     pub(crate) const NOTHING: Self = Self { entry_delta: 0, nlink_delta: 0 };
     pub(crate) const FILE: Self = Self { entry_delta: 1, nlink_delta: 0 };
     pub(crate) const DIRECTORY: Self = Self { entry_delta: 1, nlink_delta: 1 };
@@ -60,7 +60,7 @@ impl Came {
     }
 }
 
-impl core::ops::Neg for Came {
+impl core::ops::Neg for EntryDelta {
     type Output = Self;
 
     fn neg(self) -> Self {
@@ -68,7 +68,7 @@ impl core::ops::Neg for Came {
     }
 }
 
-impl core::ops::Add for Came {
+impl core::ops::Add for EntryDelta {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -79,7 +79,7 @@ impl core::ops::Add for Came {
     }
 }
 
-/// One operation at work.
+/// One operation in progress.
 #[derive(Debug)]
 pub(crate) struct Txn<'s> {
     pub(crate) state: &'s mut State,
@@ -87,32 +87,36 @@ pub(crate) struct Txn<'s> {
     scratch: &'s mut Vec<u8>,
     changes: &'s mut Vec<u8>,
     changes_start: usize,
-    /// The number it gets if it changes anything.
+    /// Its number if it changes anything.
     transno: Transno,
     pub(crate) now: Timestamp,
     pub(crate) client: ClientUuid,
     squash: Squash,
-    /// See [`Ask::top`].
-    pub(crate) top: Option<InodeNo>,
+    /// See [`MetaRequest::export_root`].
+    pub(crate) export_root: Option<InodeNo>,
     pre_versions: PreVersions,
     orphan: Option<InodeNo>,
     pub(crate) access: Access,
     pub(crate) settling: Option<(InodeNo, u64)>,
-    pub(crate) gives: Option<(InodeNo, PrivilegedBits)>,
+    pub(crate) privileged_bits: Option<(InodeNo, PrivilegedBits)>,
     found: Option<(InodeNo, InodeNo)>,
-    uses: &'s mut Vec<Use>,
+    uses: &'s mut Vec<KeyAccess>,
     pub(crate) locks: &'s Locks,
     pub(crate) blocker: &'s mut Option<TxnId>,
-    pub(crate) spread: Option<Spread>,
+    pub(crate) placement: Option<DirectoryPlacement>,
     pub(crate) rules: Rules,
-    /// Of one over several shards; without it there is one.
-    pub(crate) across: Option<Across<'s>>,
-    /// Something of another shard is in the way.
-    pub(crate) crosses: bool,
+    /// Set for a transaction over several shards.
+    pub(crate) multi_shard: Option<MultiShard<'s>>,
+    /// It needs something of another shard.
+    pub(crate) needs_other_shard: bool,
 }
 
 impl<'s> Txn<'s> {
-    pub(crate) fn new(shard: &'s mut Shard, ask: &Ask<'_>, changes: &'s mut Vec<u8>) -> Self {
+    pub(crate) fn new(
+        shard: &'s mut Shard,
+        request: &MetaRequest<'_>,
+        changes: &'s mut Vec<u8>,
+    ) -> Self {
         let transno = shard.state.next_transno();
         Self {
             state: &mut shard.state,
@@ -121,23 +125,23 @@ impl<'s> Txn<'s> {
             changes_start: changes.len(),
             changes,
             transno,
-            now: ask.now,
-            client: ask.client,
-            squash: ask.squash,
-            top: ask.top,
+            now: request.now,
+            client: request.client,
+            squash: request.squash,
+            export_root: request.export_root,
             pre_versions: PreVersions::new(),
             orphan: None,
             access: Access::None,
             settling: None,
-            gives: None,
+            privileged_bits: None,
             found: None,
             uses: &mut shard.uses,
             locks: &shard.locks,
             blocker: &mut shard.blocker,
-            spread: shard.spread,
+            placement: shard.placement,
             rules: shard.rules,
-            across: None,
-            crosses: false,
+            multi_shard: None,
+            needs_other_shard: false,
         }
     }
 
@@ -146,34 +150,43 @@ impl<'s> Txn<'s> {
         let changed = self.changes.len() > self.changes_start;
         if !changed {
             let access = if status == Status::Ok { self.access } else { Access::None };
-            let Self { orphan, settling, gives, found, .. } = self;
-            return Effect { orphan, access, settling, gives, found, ..Effect::unchanged(status) };
+            let Self { orphan, settling, privileged_bits, found, .. } = self;
+            return Effect {
+                orphan,
+                access,
+                settling,
+                privileged_bits,
+                found,
+                ..Effect::unchanged(status)
+            };
         }
         assert!(status == Status::Ok, "an operation that fails changes nothing");
         self.state.transno_last = self.transno;
-        let Self { transno, pre_versions, orphan, access, settling, gives, found, .. } = self;
-        Effect { status, transno, pre_versions, orphan, access, settling, gives, found }
+        let Self {
+            transno, pre_versions, orphan, access, settling, privileged_bits, found, ..
+        } = self;
+        Effect { status, transno, pre_versions, orphan, access, settling, privileged_bits, found }
     }
 
-    // What there is.
+    // Reading.
 
-    pub(crate) const fn who<'a>(&self, caller: Caller<'a>) -> Who<'a> {
-        Who::new(caller, self.squash)
+    pub(crate) const fn credentials<'a>(&self, caller: Caller<'a>) -> Credentials<'a> {
+        Credentials::new(caller, self.squash)
     }
 
     pub(crate) fn inode(&self, inode: InodeNo) -> Result<&Inode, Status> {
         self.state.inode(inode).ok_or(Status::Stale)
     }
 
-    /// An inode's row, here or as another shard told it.
+    /// An inode's row, of this shard or from another shard's snapshot.
     pub(crate) fn row(&self, inode: InodeNo) -> Result<InodeRow, Status> {
-        if let Some(across) = self.across.as_ref().filter(|_| !self.is_here(inode)) {
-            return across.view.row(inode).ok_or(Status::Stale);
+        if let Some(multi_shard) = self.multi_shard.as_ref().filter(|_| !self.is_here(inode)) {
+            return multi_shard.view.row(inode).ok_or(Status::Stale);
         }
         self.inode(inode).map(|known| known.row)
     }
 
-    /// A directory's row, here or as another shard told it.
+    /// A directory's row, of this shard or from another shard's snapshot.
     pub(crate) fn dir_row(&self, dir: InodeNo) -> Result<InodeRow, Status> {
         let row = self.row(dir)?;
         if row.kind == FileKind::Directory { Ok(row) } else { Err(Status::NotDirectory) }
@@ -187,7 +200,7 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// The attributes of an inode of this shard that is `row` now, with what hangs on it.
+    /// The attributes of an inode of this shard with the row `row`.
     pub(crate) fn attr_of(&self, row: &InodeRow) -> Attr {
         let known = self.state.inode(row.inode);
         let capable = known.is_some_and(|known| known.xattrs.contains_key(xattr::CAPABILITY));
@@ -196,14 +209,14 @@ impl<'s> Txn<'s> {
         Attr { flags: attr.flags | flag, ..attr }
     }
 
-    /// Whoever may not see everything found an inode in a directory, under a name.
+    /// Records that a client of a limited export found an inode by name in a directory.
     pub(crate) fn found(&mut self, dir: InodeNo, target: Target) {
-        if self.top.is_none() || target.kind == FileKind::Directory {
+        if self.export_root.is_none() || target.kind == FileKind::Directory {
             return;
         }
         match self.state.inode(target.inode) {
             Some(known) if known.row.is_named_elsewhere(dir) => {
-                self.state.exported.name(target.inode, dir);
+                self.state.export_tracking.name(target.inode, dir);
             }
             Some(_) => {}
             None => self.found = Some((target.inode, dir)),
@@ -216,48 +229,61 @@ impl<'s> Txn<'s> {
         (self.scratch, self.state)
     }
 
-    // What the caller may do.
+    // Permissions.
 
-    /// Checks the permissions of an inode, here or as another shard told it.
-    pub(crate) fn permit(&self, inode: InodeNo, who: &Who<'_>, want: Want) -> Result<(), Status> {
-        let acl = match self.across.as_ref().filter(|_| !self.is_here(inode)) {
-            Some(across) => across.view.acl(inode),
+    /// Checks permissions on an inode, of this shard or from another shard's snapshot.
+    pub(crate) fn permit(
+        &self,
+        inode: InodeNo,
+        credentials: &Credentials<'_>,
+        permissions: Permissions,
+    ) -> Result<(), Status> {
+        let acl = match self.multi_shard.as_ref().filter(|_| !self.is_here(inode)) {
+            Some(multi_shard) => multi_shard.view.acl(inode),
             None => Acl::access(self.inode(inode)?),
         };
-        who.permit(&self.row(inode)?, acl, want)
+        credentials.permit(&self.row(inode)?, acl, permissions)
     }
 
-    /// Whether somebody may change a file's contents: its owner, whose client has it open for writing, or
-    /// who may write it.
-    pub(crate) fn permit_contents(&self, row: &InodeRow, who: &Who<'_>) -> Result<(), Status> {
-        if who.owns(row) || self.handles.writes(row.inode, self.client) {
+    /// Whether the caller may change a file's contents: its owner, a client with the file open for
+    /// writing, or a caller with write permission.
+    pub(crate) fn permit_contents(
+        &self,
+        row: &InodeRow,
+        credentials: &Credentials<'_>,
+    ) -> Result<(), Status> {
+        if credentials.owns(row) || self.handles.writes(row.inode, self.client) {
             return Ok(());
         }
-        self.permit(row.inode, who, Want::WRITE)
+        self.permit(row.inode, credentials, Permissions::WRITE)
     }
 
-    /// Looks a name up for somebody who must be allowed to search the directory.
+    /// Looks a name up for a caller that needs permission to search the directory.
     pub(crate) fn search(
         &self,
         dir: InodeNo,
         name: Name<'_>,
-        who: &Who<'_>,
+        credentials: &Credentials<'_>,
     ) -> Result<Option<Target>, Status> {
         self.dir_row(dir)?;
-        self.permit(dir, who, Want::EXECUTE)?;
-        if let Some(across) = self.across.as_ref().filter(|_| !self.is_here(dir)) {
-            return Ok(across.view.target(dir, name.bytes()));
+        self.permit(dir, credentials, Permissions::EXECUTE)?;
+        if let Some(multi_shard) = self.multi_shard.as_ref().filter(|_| !self.is_here(dir)) {
+            return Ok(multi_shard.view.target(dir, name.bytes()));
         }
         Ok(self.directory(dir)?.1.get(self.state.seed, name.bytes()))
     }
 
     /// Whether entries may be added to a directory.
-    pub(crate) fn permit_change(&self, dir: InodeNo, who: &Who<'_>) -> Result<(), Status> {
+    pub(crate) fn permit_change(
+        &self,
+        dir: InodeNo,
+        credentials: &Credentials<'_>,
+    ) -> Result<(), Status> {
         let row = self.dir_row(dir)?;
         if row.nlink == 0 {
             return Err(Status::NotFound);
         }
-        self.permit(dir, who, Want::CHANGE_ENTRIES)
+        self.permit(dir, credentials, Permissions::CHANGE_ENTRIES)
     }
 
     /// Whether an entry may be taken out of a directory.
@@ -265,11 +291,14 @@ impl<'s> Txn<'s> {
         &self,
         dir: InodeNo,
         target: Target,
-        who: &Who<'_>,
+        credentials: &Credentials<'_>,
     ) -> Result<(), Status> {
-        self.permit_change(dir, who)?;
+        self.permit_change(dir, credentials)?;
         let row = self.dir_row(dir)?;
-        if row.mode & STICKY != 0 && !who.owns(&row) && !who.owns(&self.row(target.inode)?) {
+        if row.mode & STICKY != 0
+            && !credentials.owns(&row)
+            && !credentials.owns(&self.row(target.inode)?)
+        {
             return Err(Status::NotPermitted);
         }
         Ok(())
@@ -280,22 +309,22 @@ impl<'s> Txn<'s> {
         if self.handles.is_full(self.client) { Err(Status::TooManyFiles) } else { Ok(()) }
     }
 
-    // What is to be.
+    // Changing.
 
-    /// The row of a new inode in a directory, not put yet.
+    /// The row of a new inode in a directory, not stored yet.
     pub(crate) fn new_inode(
         &self,
         parent: InodeNo,
         kind: FileKind,
         mode: NewMode,
-        who: &Who<'_>,
+        credentials: &Credentials<'_>,
     ) -> Result<InodeRow, Status> {
         let dir = self.dir_row(parent)?;
-        if [who.uid, who.gid].contains(&u32::MAX) {
-            return Err(Status::Invalid); // To chown(2) it is nobody.
+        if [credentials.uid, credentials.gid].contains(&u32::MAX) {
+            return Err(Status::Invalid); // Not a valid id for chown(2).
         }
-        let inode = match self.across.as_ref() {
-            Some(across) => across.view.new_inode(),
+        let inode = match self.multi_shard.as_ref() {
+            Some(multi_shard) => multi_shard.view.new_inode(),
             None => self.state.next_inode(),
         };
         let inode = inode.ok_or(Status::NoSpace)?;
@@ -303,15 +332,15 @@ impl<'s> Txn<'s> {
         let mode = mode.within(inherits);
         let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.parent = parent;
-        row.uid = who.uid;
-        row.gid = who.gid;
+        row.uid = credentials.uid;
+        row.gid = credentials.gid;
         if dir.mode & SET_GID != 0 {
             row.gid = dir.gid;
-            // A stranger may not make a program that runs with a group he is not in.
+            // A caller outside the group may not create a program that runs with it.
             let runs_as_group = mode & SET_GID != 0 && mode & 0o010 != 0;
             if kind == FileKind::Directory {
                 row.mode |= SET_GID;
-            } else if runs_as_group && !who.is_root() && !who.in_group(dir.gid)? {
+            } else if runs_as_group && !credentials.is_root() && !credentials.in_group(dir.gid)? {
                 row.mode &= !SET_GID;
             }
         }
@@ -327,7 +356,7 @@ impl<'s> Txn<'s> {
         Ok(row)
     }
 
-    /// Puts the row of a new inode, with what it inherits of its directory.
+    /// Stores the row of a new inode, with the lists it inherits from its directory.
     pub(crate) fn put_new(&mut self, parent: InodeNo, row: InodeRow) -> InodeRow {
         let row = self.put(row);
         if row.kind == FileKind::Symlink {
@@ -345,14 +374,14 @@ impl<'s> Txn<'s> {
         row
     }
 
-    /// What entries of a directory of this shard inherit: who makes one makes it where the
-    /// directory is.
+    /// The default list of a directory of this shard: entries are created at their directory's
+    /// shard.
     fn default_acl(&self, dir: InodeNo) -> Option<Acl<'_>> {
         self.state.inode(dir).and_then(Acl::default)
     }
 
-    /// Puts an inode's row, with this transaction as its version. Of a directory that exists only
-    /// the attributes are put: its counts and cookies are others' to change as well.
+    /// Stores an inode's row with this transaction as its version. For an existing directory only
+    /// the attributes: other transactions change its counts and cookies too.
     pub(crate) fn put(&mut self, row: InodeRow) -> InodeRow {
         let row = InodeRow { version: self.transno, ..row };
         let known = self.row(row.inode).ok().filter(|_| row.nlink > 0);
@@ -385,7 +414,7 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// Puts an entry; over an old one it keeps that one's place.
+    /// Stores an entry; one that replaces another keeps its cookie.
     pub(crate) fn put_entry(
         &mut self,
         dir: InodeNo,
@@ -395,8 +424,8 @@ impl<'s> Txn<'s> {
     ) {
         #[expect(clippy::expect_used, reason = "the directory was found by the checks before")]
         let dir_row = self.dir_row(dir).expect("a checked directory");
-        // Over several shards the place is given when the entry is put.
-        let next = if self.across.is_some() { 0 } else { dir_row.next_cookie };
+        // Over several shards the cookie is assigned when the entry is applied.
+        let next = if self.multi_shard.is_some() { 0 } else { dir_row.next_cookie };
         let cookie = over.map_or(next, |target| target.cookie);
         let (inode, kind, version) = (row.inode, row.kind, self.transno);
         let before = over.map_or(Transno(0), |target| target.version);
@@ -408,10 +437,10 @@ impl<'s> Txn<'s> {
         self.change(&Change::DirentRemoved { dir, name });
     }
 
-    /// A directory's entries changed: so many came, of them so many subdirectories.
-    pub(crate) fn touch(&mut self, dir: InodeNo, came: Came) {
+    /// Changes a directory's counts and times.
+    pub(crate) fn touch(&mut self, dir: InodeNo, delta: EntryDelta) {
         let (mtime, ctime) = (self.now, self.now);
-        let Came { entry_delta, nlink_delta } = came;
+        let EntryDelta { entry_delta, nlink_delta } = delta;
         self.change(&Change::Touch { inode: dir, mtime, ctime, nlink_delta, entry_delta });
     }
 
@@ -427,27 +456,27 @@ impl<'s> Txn<'s> {
         self.change(&Change::XattrRemoved { inode, name });
     }
 
-    /// This transaction depends on something besides what it changes, or needs all of it.
-    pub(crate) fn uses(&mut self, key: Key, how: How) {
-        self.uses.push(Use { key, how });
+    /// Adds a key that the transaction depends on besides its changes.
+    pub(crate) fn uses(&mut self, key: DependencyKey, mode: AccessMode) {
+        self.uses.push(KeyAccess { key, mode });
     }
 
-    /// Registers a handle; the first writer's makes "the data shards know the size" durable.
+    /// Registers a handle; the first writer's records that the data shards have the size.
     pub(crate) fn open(&mut self, row: InodeRow, handle: Handle) -> InodeRow {
         self.handles.open(row.inode, self.client, handle);
-        self.state.exported.touch(row.inode);
+        self.state.export_tracking.touch(row.inode);
         let writes = handle.open_for.writes();
         if writes && !row.size_at_data && self.rules.hold(Rule::SizeFlag) {
             return self.put(InodeRow { size_at_data: true, ..row });
         }
         if writes && self.rules.hold(Rule::SizeFlag) {
-            // Somebody else's open said so, perhaps just now.
-            self.uses(Key::Inode(row.inode), How::Durable);
+            // Another open recorded that, possibly just now.
+            self.uses(DependencyKey::Inode(row.inode), AccessMode::Durable);
         }
         row
     }
 
-    /// One name of an inode that is no directory is gone, which stood in `dir`.
+    /// Removes one name, in `dir`, of an inode other than a directory.
     pub(crate) fn unname(&mut self, row: InodeRow, dir: InodeNo) {
         assert!(row.nlink > 0, "what had a name had a link");
         let nlink = row.nlink - 1;
@@ -482,17 +511,17 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// A directory has lost its one name.
+    /// Removes a directory's only name.
     pub(crate) fn remove_directory(&mut self, row: InodeRow) {
-        // Over several shards its own looks for handles when it makes the change.
-        if self.across.is_none() && self.handles.is_free(row.inode) {
+        // Over several shards its own shard checks for handles when it applies the change.
+        if self.multi_shard.is_none() && self.handles.is_free(row.inode) {
             self.change(&Change::InodeRemoved { inode: row.inode });
         } else {
             self.put(InodeRow { nlink: 0, ctime: self.now, ..row });
         }
     }
 
-    /// Reports an inode if nothing holds it any more.
+    /// Reports an inode without names and handles as an orphan.
     pub(crate) fn check_orphan(&mut self, inode: InodeNo) {
         if self.state.orphans.contains(&inode) && self.handles.is_free(inode) {
             self.orphan = Some(inode);
@@ -500,16 +529,17 @@ impl<'s> Txn<'s> {
     }
 
     fn change(&mut self, change: &Change<'_>) {
-        let before = if self.across.is_some() { None } else { self.state.version_before(change) };
+        let before =
+            if self.multi_shard.is_some() { None } else { self.state.version_before(change) };
         self.change_from(before, change);
     }
 
-    /// Makes a change of what had this version.
+    /// Applies a change of an object that had this version.
     fn change_from(&mut self, before: Option<Transno>, change: &Change<'_>) {
-        if let Some(across) = &mut self.across {
+        if let Some(multi_shard) = &mut self.multi_shard {
             #[expect(clippy::expect_used, reason = "an operation changes inodes and entries")]
             let shard = owner(change).expect("a change of a shard");
-            let part = across.plan.parts.entry(shard).or_default();
+            let part = multi_shard.plan.parts.entry(shard).or_default();
             return change.encode(&mut Writer::new(part));
         }
         debug_assert!(before == self.state.version_before(change), "it was looked up before");

@@ -1,77 +1,77 @@
-//! What a transaction depends on and what it changes, as keys for gating replies (PROTOCOL.md §12).
+//! The keys that a transaction depends on and changes, for reply gating (PROTOCOL.md §12).
 //!
-//! Most keys follow from the changes; an operation adds by hand what it depends on beyond them.
+//! Most keys follow from the changes; an operation adds other dependencies explicitly.
 
 use crate::state::State;
 use alloc::vec::Vec;
 use disk::Change;
 use wire::InodeNo;
 
-/// Something that two transactions may both be about.
+/// An item on which transactions may conflict.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Key {
+pub enum DependencyKey {
     /// An inode's attributes, versioned.
     Inode(InodeNo),
     /// A name in a directory, by the name's hash, whether it exists or not.
     Name(InodeNo, u64),
     /// All names in a directory (PROTOCOL.md: dirany).
     Entries(InodeNo),
-    /// That an inode exists at all.
+    /// An inode's existence.
     Exists(InodeNo),
-    /// Which directory lies below which.
+    /// The directory tree's topology.
     Topology,
 }
 
-/// How a transaction uses a key.
+/// The way a transaction uses a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
-    /// It checks and changes it: depends on the last who did, and is the last from now on.
+pub enum AccessMode {
+    /// Reads and changes it: depends on the last change and becomes the last one.
     Change,
-    /// It comes to be with it: nothing to depend on.
+    /// Creates it: depends on nothing.
     Make,
-    /// It depends on it and leaves it alone.
+    /// Depends on it without changing it.
     Depend,
-    /// It is one of many who change a part of it and do not depend on each other.
+    /// Changes a part of it, like others on which it does not depend.
     Share,
-    /// It depends on all who shared it.
+    /// Depends on all that shared it.
     Whole,
-    /// What it does next must not be durable before the last change of it, whoever made it.
+    /// Later changes must not be durable before the last change of it, by any client.
     Durable,
 }
 
-/// A key and how it is used.
+/// A key and the way it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Use {
-    /// Which.
-    pub key: Key,
-    /// How.
-    pub how: How,
+pub struct KeyAccess {
+    /// The key.
+    pub key: DependencyKey,
+    /// The way.
+    pub mode: AccessMode,
 }
 
-/// Adds what follows from a change that is about to be made.
-pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>) {
-    let mut add = |key, how| uses.push(Use { key, how });
+/// Adds the keys of a change that is about to be applied.
+pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<KeyAccess>) {
+    let mut add = |key, mode| uses.push(KeyAccess { key, mode });
     match change {
         Change::Inode { row } => {
             if state.inode(row.inode).is_none() {
-                // Its number was never given to another.
-                add(Key::Inode(row.inode), How::Make);
-                add(Key::Exists(row.inode), How::Make);
+                // Its number is new.
+                add(DependencyKey::Inode(row.inode), AccessMode::Make);
+                add(DependencyKey::Exists(row.inode), AccessMode::Make);
             } else {
-                add(Key::Inode(row.inode), How::Change);
+                add(DependencyKey::Inode(row.inode), AccessMode::Change);
             }
         }
         Change::DirAttrs { inode, .. } | Change::InodeRemoved { inode } => {
-            add(Key::Inode(*inode), How::Change);
+            add(DependencyKey::Inode(*inode), AccessMode::Change);
         }
         Change::Dirent { dir, name, .. } => {
-            add(Key::Name(*dir, state.seed.hash_name(name.bytes())), How::Change);
-            add(Key::Entries(*dir), How::Share);
-            add(Key::Exists(*dir), How::Depend);
+            add(DependencyKey::Name(*dir, state.seed.hash_name(name.bytes())), AccessMode::Change);
+            add(DependencyKey::Entries(*dir), AccessMode::Share);
+            add(DependencyKey::Exists(*dir), AccessMode::Depend);
         }
         Change::DirentRemoved { dir, name } => {
-            add(Key::Name(*dir, state.seed.hash_name(name.bytes())), How::Change);
-            add(Key::Entries(*dir), How::Share);
+            add(DependencyKey::Name(*dir, state.seed.hash_name(name.bytes())), AccessMode::Change);
+            add(DependencyKey::Entries(*dir), AccessMode::Share);
         }
         Change::Touch { .. }
         | Change::Accessed { .. }

@@ -1,17 +1,17 @@
-//! Extended attributes: namespaces, who may use them, and their limits, as on Linux without a
+//! Extended attributes: namespaces, permissions, and their limits, as on Linux without a
 //! security module.
 //!
 //! ```text
 //! user.      files and directories; read and write permission; sticky directories: owner writes
 //! trusted.   root only, invisible to others
-//! security.  anybody reads, root writes; whoever may write a file may remove its capabilities
-//! system.    the two access control lists: anybody reads, the owner writes; no others
+//! security.  all read, root writes; writers of a file may remove its capabilities
+//! system.    the two access control lists: all read, the owner writes; no others
 //! all others: not supported
 //! ```
 
 use crate::acl::{self, Acl};
+use crate::credentials::{Credentials, Permissions, STICKY};
 use crate::state::Inode;
-use crate::who::{STICKY, Want, Who};
 use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
 
 /// Most bytes of names and values of one inode. Two of the longest values fit.
@@ -19,15 +19,20 @@ pub const TOTAL_BYTES_MAX: usize = 144 * 1024;
 /// Most bytes of a list of names, each ended by NUL, as on Linux.
 pub const LIST_BYTES_MAX: usize = 65_536;
 
-/// What a program may do beyond its user, by the file it is.
+/// The capabilities of an executable file.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 const USER: &[u8] = b"user.";
 const TRUSTED: &[u8] = b"trusted.";
 const SECURITY: &[u8] = b"security.";
 
-/// Checks whether `who` may read the attribute, or write it.
-pub(crate) fn permit(inode: &Inode, name: &[u8], write: bool, who: &Who<'_>) -> Result<(), Status> {
+/// Checks whether the caller may read or write the attribute.
+pub(crate) fn permit(
+    inode: &Inode,
+    name: &[u8],
+    write: bool,
+    credentials: &Credentials<'_>,
+) -> Result<(), Status> {
     if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
         return Err(Status::Range);
     }
@@ -41,14 +46,18 @@ pub(crate) fn permit(inode: &Inode, name: &[u8], write: bool, who: &Who<'_>) -> 
             return Err(hidden);
         }
         let sticky = row.kind == FileKind::Directory && row.mode & STICKY != 0;
-        if write && sticky && !who.owns(row) {
+        if write && sticky && !credentials.owns(row) {
             return Err(Status::NotPermitted);
         }
-        who.permit(row, Acl::access(inode), if write { Want::WRITE } else { Want::READ })
+        credentials.permit(
+            row,
+            Acl::access(inode),
+            if write { Permissions::WRITE } else { Permissions::READ },
+        )
     } else if name.starts_with(TRUSTED) {
-        if who.is_root() { Ok(()) } else { Err(hidden) }
+        if credentials.is_root() { Ok(()) } else { Err(hidden) }
     } else if name.starts_with(SECURITY) {
-        if who.is_root() || !write { Ok(()) } else { Err(Status::NotPermitted) }
+        if credentials.is_root() || !write { Ok(()) } else { Err(Status::NotPermitted) }
     } else if !write && [acl::ACCESS, acl::DEFAULT].contains(&name) {
         if row.kind == FileKind::Symlink { Err(Status::NotSupported) } else { Ok(()) }
     } else {
@@ -56,12 +65,12 @@ pub(crate) fn permit(inode: &Inode, name: &[u8], write: bool, who: &Who<'_>) -> 
     }
 }
 
-/// Whether `who` is shown the attribute in a list.
-pub(crate) fn is_visible(name: &[u8], who: &Who<'_>) -> bool {
-    who.is_root() || !name.starts_with(TRUSTED)
+/// Whether the caller sees the attribute in a list.
+pub(crate) fn is_visible(name: &[u8], credentials: &Credentials<'_>) -> bool {
+    credentials.is_root() || !name.starts_with(TRUSTED)
 }
 
-/// Checks the limits for an attribute that is to be set.
+/// Checks the limits for setting an attribute.
 pub(crate) fn check_space(inode: &Inode, name: &[u8], value_bytes: usize) -> Result<(), Status> {
     let (mut total_bytes, mut list_bytes) = (name.len() + value_bytes, name.len() + 1);
     for (other, value) in inode.xattrs.iter().filter(|(other, _)| ***other != *name) {

@@ -4,7 +4,7 @@
 //! a frame is allocated only after its header was found to be within the limits.
 
 use interface::CloseReason;
-use wire::{HANDSHAKE_BODY_BYTES_MAX, HEAD_BYTES, Lengths, ProtocolError};
+use wire::{HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Lengths, ProtocolError};
 
 /// Receive space of a connection before its first frame.
 const SPACE_BYTES_MIN: usize = 4096;
@@ -46,7 +46,7 @@ impl Inbox {
             }
         }
         let capacity_bytes = self.bytes.len().max(SPACE_BYTES_MIN).max(self.wanted_bytes);
-        let crowded = self.end + HEAD_BYTES > self.bytes.len();
+        let crowded = self.end + HEADER_BYTES > self.bytes.len();
         if self.start > 0 && (crowded || self.start + self.wanted_bytes > self.bytes.len()) {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -102,11 +102,11 @@ impl Inbox {
     /// Checks the front.
     pub(crate) fn cut(&mut self, admitted: bool) -> Result<Cut, CloseReason> {
         let there = &self.bytes[self.start..self.end];
-        let Some((head, _)) = there.split_first_chunk::<HEAD_BYTES>() else {
+        let Some((head, _)) = there.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(Cut::More);
         };
         let lengths = Lengths::peek(head).map_err(CloseReason::ProtocolError)?;
-        let handshake_bytes_max = HEAD_BYTES + HANDSHAKE_BODY_BYTES_MAX as usize;
+        let handshake_bytes_max = HEADER_BYTES + HANDSHAKE_BODY_BYTES_MAX as usize;
         let too_long = lengths.frame_bytes > handshake_bytes_max || lengths.bulk_bytes > 0;
         if !admitted && too_long {
             return Err(CloseReason::ProtocolError(ProtocolError::TooLong));
@@ -179,11 +179,11 @@ impl Inbox {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use wire::{Bytes, FrameKind, Head, Wire};
+    use wire::{Bytes, FrameKind, Header, Wire};
 
     fn frame(body: &[u8], kind: FrameKind) -> Vec<u8> {
         let mut out = Vec::new();
-        Head::Handshake(kind).encode(&mut out, None, |to| Bytes(body).encode(to));
+        Header::Handshake(kind).encode(&mut out, None, |to| Bytes(body).encode(to));
         out
     }
 

@@ -20,7 +20,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::feed::{Feed, LogPosition};
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
-use disk::{BatchHead, Trailer, zero_piece_count};
+use disk::{BatchHeader, Trailer, zero_piece_count};
 use interface::{Errno, Event, LogSpace, Mono, StoreEvent, Ticket};
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
@@ -236,7 +236,7 @@ impl Log {
         let batch_bytes = self.batch.len() - feed.trailer_bytes();
         let batch = &self.batch[..batch_bytes];
         #[expect(clippy::expect_used, reason = "a log with a feed is a server's")]
-        let head = BatchHead::decode(batch).expect("a lane appends whole batches");
+        let head = BatchHeader::decode(batch).expect("a lane appends whole batches");
         let trailer = Trailer {
             boot_id: head.boot_id,
             batch_no: head.batch_no,

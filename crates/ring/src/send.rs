@@ -14,7 +14,7 @@ use crate::number::{u32_of, u64_of};
 use interface::{BufId, Bulk};
 use sealed::Sealed;
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
-use wire::Head;
+use wire::Header;
 
 /// Pieces gathered into one call; the kernel accepts 1024.
 const IOVEC_COUNT_MAX: usize = 512;
@@ -125,7 +125,7 @@ impl Outbox {
     ) {
         self.push(frame, bulk, pool);
         let start = self.queued.small.len() - frame.len();
-        Head::put_sums(&mut self.queued.small[start..], bulk_crc32c);
+        Header::put_sums(&mut self.queued.small[start..], bulk_crc32c);
     }
 
     /// Bytes that the kernel has not taken.

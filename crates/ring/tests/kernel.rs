@@ -18,7 +18,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use support::{Dir, Lane, noise, read_frame, start};
-use wire::{Head, InodeNo, LaneId, Lengths, Op, Request, Status};
+use wire::{Header, InodeNo, LaneId, Lengths, Op, Request, Status};
 
 /// Of rings whose test does not choose.
 const DRIVER: DriverKind = DriverKind::Epoll;
@@ -120,7 +120,7 @@ impl Core for Forward {
                 Some(conn),
             ) => {
                 let (head, sizes) =
-                    (Head::Request(Request::of(Op::Write)), (bulk.bulk_bytes, None));
+                    (Header::Request(Request::of(Op::Write)), (bulk.bulk_bytes, None));
                 let frame = turn.arena.write(|out| head.encode(out, Some(sizes), |_| {}));
                 turn.act(NetAction::Send { conn, frame, bulk: Some(bulk) });
                 let payload = turn.arena.put(&[bulk.bulk_bytes.to_le_bytes(), [0; 4]].concat());
@@ -166,7 +166,7 @@ fn forward(way @ (driver, transport): Way) {
         while bytes.len() < 1 << 20 {
             let frame = read_frame(&mut peer).unwrap();
             let (head, bulk) = frame.split_first_chunk().unwrap();
-            assert_eq!(Head::check_sum(head), Ok(()));
+            assert_eq!(Header::check_sum(head), Ok(()));
             let found = Lengths::peek(head).unwrap().bulk_crc32c;
             assert_eq!(found, Some(wire::crc32c(bulk)), "the sender has summed it");
             bytes.extend_from_slice(bulk);

@@ -4,7 +4,7 @@
 //! reader expects, never with what a stranger sends.
 
 use crate::Fault;
-use crate::record::{HEAD_BYTES, RECORD_OVERHEAD_BYTES};
+use crate::record::{HEADER_BYTES, RECORD_OVERHEAD_BYTES};
 
 /// Receive space of a connection before its first record.
 const SPACE_BYTES_MIN: usize = 4096;
@@ -134,8 +134,8 @@ impl Inbox {
 
 /// Length of the record that begins here, once its header is complete.
 pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, Fault> {
-    let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let payload_bytes = usize::from(u16::from_be_bytes([head[3], head[4]]));
     let broken = payload_bytes > PAYLOAD_BYTES_MAX;
-    if broken { Err(Fault::Broken) } else { Ok(Some(HEAD_BYTES + payload_bytes)) }
+    if broken { Err(Fault::Broken) } else { Ok(Some(HEADER_BYTES + payload_bytes)) }
 }

@@ -19,10 +19,10 @@ use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, ExtractedSecrets
 /// Most plaintext bytes of a record.
 pub const RECORD_BYTES_MAX: usize = 1 << 14;
 /// Bytes of a record's header.
-pub(crate) const HEAD_BYTES: usize = 5;
+pub(crate) const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 /// Bytes that a record has beyond its plaintext.
-pub const RECORD_OVERHEAD_BYTES: usize = HEAD_BYTES + 1 + TAG_BYTES;
+pub const RECORD_OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
@@ -117,7 +117,7 @@ impl Keys {
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<usize, E> {
         assert!(plain_bytes <= RECORD_BYTES_MAX, "a record of {plain_bytes} bytes");
-        fill(&mut out[HEAD_BYTES..HEAD_BYTES + plain_bytes])?;
+        fill(&mut out[HEADER_BYTES..HEADER_BYTES + plain_bytes])?;
         Ok(self.close(out, plain_bytes, DATA))
     }
 
@@ -128,8 +128,8 @@ impl Keys {
         let Ok(length) = u16::try_from(payload_bytes) else { panic!("a record is short") };
         let [high, low] = length.to_be_bytes();
         let head = [DATA, 3, 3, high, low];
-        record[..HEAD_BYTES].copy_from_slice(&head);
-        let (inner, tag_space) = record[HEAD_BYTES..].split_at_mut(plain_bytes + 1);
+        record[..HEADER_BYTES].copy_from_slice(&head);
+        let (inner, tag_space) = record[HEADER_BYTES..].split_at_mut(plain_bytes + 1);
         inner[plain_bytes] = kind;
         let nonce = self.ours.next_nonce();
         let sealed = self.ours.key.seal_in_place_separate_tag(nonce, Aad::from(head), inner);
@@ -145,7 +145,7 @@ impl Keys {
             return Ok(0);
         }
         let message = [KEY_UPDATE.as_slice(), &[0]].concat();
-        out[HEAD_BYTES..HEAD_BYTES + message.len()].copy_from_slice(&message);
+        out[HEADER_BYTES..HEADER_BYTES + message.len()].copy_from_slice(&message);
         let record_bytes = self.close(out, message.len(), HANDSHAKE);
         self.ours = self.update.sent()?;
         self.left_bytes = KEY_BYTES_MAX;
@@ -159,7 +159,7 @@ impl Keys {
         record: &'a mut [u8],
         certified: bool,
     ) -> Result<Content<'a>, Fault> {
-        let Some((head, payload)) = record.split_first_chunk_mut::<HEAD_BYTES>() else {
+        let Some((head, payload)) = record.split_first_chunk_mut::<HEADER_BYTES>() else {
             return Err(Fault::Broken);
         };
         if head[..3] != [DATA, 3, 3] {
@@ -178,14 +178,14 @@ impl Keys {
         start: usize,
         certified: bool,
     ) -> Result<Content<'a>, Fault> {
-        let Some(head) = bytes[start..].first_chunk::<HEAD_BYTES>().copied() else {
+        let Some(head) = bytes[start..].first_chunk::<HEADER_BYTES>().copied() else {
             return Err(Fault::Broken);
         };
         if head[..3] != [DATA, 3, 3] {
             return Err(Fault::Broken);
         }
         let nonce = self.theirs.next_nonce();
-        let from = start + HEAD_BYTES..;
+        let from = start + HEADER_BYTES..;
         let opened = self.theirs.key.open_within(nonce, Aad::from(head), bytes, from);
         self.content(opened.map_err(|_| Fault::Broken)?, certified)
     }

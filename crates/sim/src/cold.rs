@@ -3,7 +3,7 @@
 
 use crate::number::narrow;
 use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
-use disk::{BlockSum, BlockSums, Fault, GROUP_BLOCK_COUNT, LogReader, Made, Record};
+use disk::{BlockSum, BlockSums, Creation, Fault, GROUP_BLOCK_COUNT, LogReader, Record};
 use interface::Object;
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ pub(crate) struct Cold {
 
 impl Cold {
     /// The rows of a new store.
-    pub(crate) fn begin(&mut self, made: Made) -> Result<(), Fault> {
+    pub(crate) fn begin(&mut self, made: Creation) -> Result<(), Fault> {
         begin(made, &mut self.rows).map(drop)
     }
 
@@ -94,7 +94,7 @@ impl Cold {
     pub(crate) fn restore(
         &self,
         map: Map,
-        made: Made,
+        made: Creation,
         bytes_max: Option<u64>,
     ) -> Result<Restore, Fault> {
         let mut restore = Restore::new(map, made);

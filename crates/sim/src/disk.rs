@@ -7,7 +7,7 @@
 
 use crate::dice::Dice;
 use crate::number::{narrow, wide};
-use disk::{LogHead, LogReader};
+use disk::{LogHeader, LogReader};
 use interface::Object;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FsUuid, LaneId};
@@ -222,7 +222,7 @@ impl Disk {
 
     /// A new log file of this boot.
     pub(crate) fn new_log(&mut self, fs: FsUuid, boot_id: u64, lane: u16, lane_count: u16) {
-        let head = LogHead::first(fs, boot_id, LaneId(lane), lane_count);
+        let head = LogHeader::first(fs, boot_id, LaneId(lane), lane_count);
         self.logs.push(Log { boot_id, lane, bytes: head.encode().to_vec() });
     }
 

@@ -10,7 +10,7 @@ use crate::world::{Due, Place, World};
 use interface::{CloseReason, ConnId, Event, NetEvent};
 use std::collections::BTreeMap;
 use wire::{
-    Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Head, Hello, InodeNo,
+    Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Header, Hello, InodeNo,
     LaneId, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay, ReplayDone, Reply, Request,
     Resume, SessionId, ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
 };
@@ -69,11 +69,11 @@ impl Liar {
 
     /// The server sends something to somebody else.
     pub(crate) fn overhears(&mut self, frame: &[u8]) {
-        let Ok((Head::Reply(reply), body)) = Head::decode(frame) else { return };
+        let Ok((Header::Reply(reply), body)) = Header::decode(frame) else { return };
         if reply.flags & reply_flag::TOKEN == 0 {
             return;
         }
-        let Ok((message, token)) = Head::split_token(body) else { return };
+        let Ok((message, token)) = Header::split_token(body) else { return };
         if self.stolen.len() >= KEPT_COUNT_MAX {
             self.stolen.remove(0);
         }
@@ -153,7 +153,7 @@ impl World {
 
     fn say_falsely(&mut self, conn: ConnId, link: &Link, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
-        Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
+        Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         let place = Place::Server(link.server_lane);
         self.bring(place, Coming::Frame { conn, frame, bulk: None });
     }
@@ -167,8 +167,8 @@ impl World {
     pub(crate) fn liar_hears(&mut self, conn: ConnId, frame: &[u8]) {
         let secret = self.secret.of_export(EXPORT.as_bytes(), 0);
         let Some(mut liar) = self.liar.take() else { return };
-        if let (Some(link), Ok((Head::Handshake(kind), body))) =
-            (liar.links.get_mut(&conn), Head::decode(frame))
+        if let (Some(link), Ok((Header::Handshake(kind), body))) =
+            (liar.links.get_mut(&conn), Header::decode(frame))
         {
             match kind {
                 FrameKind::Challenge => {
@@ -290,7 +290,7 @@ impl World {
             _ => liar.dice.bytes::<24>().to_vec(),
         };
         let mut frame = Vec::new();
-        Head::Request(request).encode(&mut frame, None, |to| to.put(&body));
+        Header::Request(request).encode(&mut frame, None, |to| to.put(&body));
         self.bring(Place::Server(link.server_lane), Coming::Frame { conn, frame, bulk: None });
     }
 }

@@ -148,8 +148,8 @@ impl World {
     /// A client's frame sets out, or meets a fault planted into this world.
     pub(crate) fn send_up(&mut self, conn: ConnId, parcel: Parcel) {
         let resent = matches!(
-            wire::Head::decode(&parcel.frame),
-            Ok((wire::Head::Request(request), _))
+            wire::Header::decode(&parcel.frame),
+            Ok((wire::Header::Request(request), _))
                 if request.flags & wire::request_flag::RESENT != 0
         );
         if resent && self.plan.planted == Some(Planted::LostResend) {

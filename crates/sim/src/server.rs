@@ -9,7 +9,7 @@ use crate::net::{End, Parcel};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
 use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
-use disk::{Fault, Made};
+use disk::{Creation, Fault};
 use interface::{
     Action, Bulk, Core, Errno, Event, LogSpace, NetAction, ObjectEvent, ObjectStat, PeerAction,
     PeerEvent, Point, StoreEvent, StoreSpace, Turn, Usage,
@@ -18,7 +18,7 @@ use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
 use wire::{LaneId, Map};
 
-const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
+const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 const EIO: Errno = Errno(5);
 
 /// A server lane and its part of the world.

@@ -2,12 +2,12 @@
 //! and which of them are durable. What it sees go wrong at once, it says at once.
 
 use crate::work::Tag;
-use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnChange, TxnId};
+use disk::{BATCH_HEADER_BYTES, BatchHeader, Change, Changes, Origin, Record, TxnChange, TxnId};
 use interface::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
-    Caller, FrameKind, Groups, Head, Note, Op, Reader, Reply, Request, SessionId, ShardId, Transno,
-    Welcome, Wire, Xid, reply_flag, request_flag,
+    Caller, CommitNotification, FrameKind, Groups, Header, Op, Reader, Reply, Request, SessionId,
+    ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
 /// A request's name on the wire.
@@ -84,7 +84,7 @@ impl Tap {
 
     /// A client sends a frame.
     pub(crate) fn on_request(&mut self, frame: &[u8], now_ns: u64) {
-        let Ok((Head::Request(request), body)) = Head::decode(frame) else { return };
+        let Ok((Header::Request(request), body)) = Header::decode(frame) else { return };
         let Request { session, shard, xid, op, .. } = request;
         if request.flags & request_flag::REPLAY != 0 {
             self.replayed.insert((session, shard, xid));
@@ -95,18 +95,18 @@ impl Tap {
 
     /// The server sends a frame.
     pub(crate) fn on_sent(&mut self, conn: ConnId, frame: &[u8]) {
-        match Head::decode(frame) {
-            Ok((Head::Handshake(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
+        match Header::decode(frame) {
+            Ok((Header::Handshake(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
                 Ok(welcome) => drop(self.sessions.insert(conn, welcome.session)),
                 Err(flaw) => self.breaks(format!("a welcome makes no sense: {flaw:?}")),
             },
-            Ok((Head::Reply(reply), _)) => {
+            Ok((Header::Reply(reply), _)) => {
                 self.on_reply_sent(&reply);
                 self.on_told((reply.session, reply.shard), reply.committed);
             }
-            Ok((Head::Note, body)) => {
+            Ok((Header::CommitNotification, body)) => {
                 let (Some(session), Ok(note)) =
-                    (self.sessions.get(&conn).copied(), Note::decode_all(body))
+                    (self.sessions.get(&conn).copied(), CommitNotification::decode_all(body))
                 else {
                     return self.breaks(format!("a note to nobody on {conn:?}"));
                 };
@@ -150,7 +150,7 @@ impl Tap {
 
     /// A client takes a frame in.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
-        let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
+        let Ok((Header::Reply(reply), _)) = Header::decode(frame) else { return };
         let Reply { session, shard, xid, transno, op, status, .. } = reply;
         if status != wire::Status::Ok {
             // A replay that was refused: its client has lost it, and says so.
@@ -244,8 +244,8 @@ impl Tap {
 /// The records of a batch.
 pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
     let mut records = Vec::new();
-    let Some(head) = BatchHead::decode(batch) else { return records };
-    let mut rest = batch.get(BATCH_HEAD_BYTES..).unwrap_or_default();
+    let Some(head) = BatchHeader::decode(batch) else { return records };
+    let mut rest = batch.get(BATCH_HEADER_BYTES..).unwrap_or_default();
     for _ in 0..head.record_count {
         let Ok((record, left)) = Record::decode(rest) else { break };
         records.push(record);

@@ -63,7 +63,7 @@ impl World {
             return;
         }
         let at_ns = way.arrival_ns(now_ns, delay_ns);
-        let head = wire::Head::decode(&parcel.frame).map(|(head, _)| head);
+        let head = wire::Header::decode(&parcel.frame).map(|(head, _)| head);
         way.queue.push_back(parcel);
         self.tell(|| format!("{conn:?} to {to:?} by {}: {}", at_ns / 1000, short(&head)));
         self.put(at_ns, Due::Arrive(conn, to));
@@ -170,20 +170,20 @@ impl World {
 }
 
 /// A frame in few words.
-fn short(head: &Result<wire::Head, wire::ProtocolError>) -> String {
+fn short(head: &Result<wire::Header, wire::ProtocolError>) -> String {
     match head {
-        Ok(wire::Head::Handshake(kind)) => format!("{kind:?}"),
-        Ok(wire::Head::Request(request)) => {
+        Ok(wire::Header::Handshake(kind)) => format!("{kind:?}"),
+        Ok(wire::Header::Request(request)) => {
             let wire::Request { op, shard, slot, xid, flags, transno, .. } = request;
             format!("{op:?} {shard} slot {slot} xid {} flags {flags} T {transno}", xid.0 & 0xffff)
         }
-        Ok(wire::Head::Reply(reply)) => {
+        Ok(wire::Header::Reply(reply)) => {
             let wire::Reply { op, shard, slot, xid, status, transno, committed, .. } = reply;
             let xid = xid.0 & 0xffff;
             format!("{op:?} {shard} slot {slot} xid {xid}: {status:?} T {transno} ({committed})")
         }
-        Ok(wire::Head::Note) => "Note".to_owned(),
-        Ok(wire::Head::Grant) => "Grant".to_owned(),
+        Ok(wire::Header::CommitNotification) => "CommitNotification".to_owned(),
+        Ok(wire::Header::Grant) => "Grant".to_owned(),
         Err(protocol_error) => protocol_error.text().to_owned(),
     }
 }

@@ -252,8 +252,8 @@ impl Wish {
                 Some(Call::ReadList(ReadList { inode, pieces, accesses: true }))
             }
             Self::WriteList { inode, sync, .. } => {
-                let takes = wire::ClearPrivileges::Nothing;
-                Some(Call::WriteList(WriteList { inode, pieces, bulk, sync, takes }))
+                let clears = wire::ClearPrivileges::Nothing;
+                Some(Call::WriteList(WriteList { inode, pieces, bulk, sync, clears }))
             }
             _ => None,
         }
@@ -323,7 +323,7 @@ impl Wish {
                 gid: None,
                 atime: SetTime::Keep,
                 mtime: SetTime::Keep,
-                revoke: wire::ClearPrivileges::Nothing,
+                clears: wire::ClearPrivileges::Nothing,
             }),
             Self::Resize { inode, size_bytes, open_for_write } => {
                 Call::Resize(Resize { caller, inode, size_bytes, open_for_write })
@@ -353,8 +353,8 @@ impl Wish {
                 Call::Read(wire::Read { inode, file_offset, read_bytes, accesses: true })
             }
             Self::Write { inode, file_offset, append, sync, .. } => {
-                let takes = wire::ClearPrivileges::Nothing;
-                Call::Write(Write { inode, file_offset, append, bulk, sync, takes })
+                let clears = wire::ClearPrivileges::Nothing;
+                Call::Write(Write { inode, file_offset, append, bulk, sync, clears })
             }
             Self::Getxattr { inode, name } => {
                 let name = Bytes(xattr_name(name));

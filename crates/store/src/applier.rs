@@ -15,7 +15,7 @@ use crate::logs::{self, LogName, RESERVED_BYTES_MIN};
 use crate::reserve;
 use crate::rows::{Gathering, RowStore};
 use crate::tail::{Tail, TailError};
-use disk::LogHead;
+use disk::LogHeader;
 use disk::rows::{Key, LogRow, Rows as _, ShardRow};
 use ring::feed::{Applier, Feed, LogPosition, RowReply, Segment};
 use std::io;
@@ -111,7 +111,7 @@ impl Work {
 
     /// The lanes have ended, and all durable records are in the rows: no log is needed any more.
     fn end(&self) {
-        let row = |lane: &Lane| LogRow { is_over: true, ..self.log_row(lane, &lane.tail) };
+        let row = |lane: &Lane| LogRow { is_applied: true, ..self.log_row(lane, &lane.tail) };
         let rows: Vec<_> = self
             .lanes
             .iter()
@@ -130,7 +130,7 @@ impl Work {
             segment_no_last: lane.segment_no,
             place: tail.place(),
             batch_no: tail.batch_no(),
-            is_over: false,
+            is_applied: false,
         }
     }
 
@@ -304,7 +304,7 @@ impl Work {
     fn make_segment(&mut self, index: usize) -> Result<Option<Segment>, crate::StoreError> {
         let lane_count = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
         let lane = &mut self.lanes[index];
-        let head = LogHead {
+        let head = LogHeader {
             fs: self.fs,
             boot_id: self.boot_id,
             lane: lane.feed.lane(),
@@ -313,7 +313,7 @@ impl Work {
             file_bytes: 0,
             is_first: self.is_first,
         };
-        let start_bytes = u64::try_from(disk::LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+        let start_bytes = u64::try_from(disk::LOG_HEADER_BYTES).unwrap_or(u64::MAX);
         let wanted_bytes = lane.feed.file_bytes().saturating_sub(start_bytes);
         let made = logs::make(&self.path, &head, wanted_bytes.max(RESERVED_BYTES_MIN))?;
         let segment_no = head.segment_no;
@@ -331,7 +331,7 @@ impl Work {
             crate::files::remove(&name.path(&self.path))?;
             return Ok(None);
         }
-        let logs::Made { file, start_offset, reserved_bytes } = made;
+        let logs::Creation { file, start_offset, reserved_bytes } = made;
         Ok(Some(Segment { file: OwnedFd::from(file), segment_no, start_offset, reserved_bytes }))
     }
 }
@@ -346,7 +346,7 @@ impl Lane {
     pub(crate) fn new(feed: Feed, (path, boot_id): (PathBuf, u64)) -> Self {
         let lane: LaneId = feed.lane();
         // From the beginning: the lane may have written to it already.
-        let offset = u64::try_from(disk::LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+        let offset = u64::try_from(disk::LOG_HEADER_BYTES).unwrap_or(u64::MAX);
         let tail = Tail::new(path, boot_id, lane, LogPosition { segment_no: 1, offset });
         Self { feed, tail, segment_no: 1, segment_refused: false, first_segment_no: 1 }
     }

@@ -7,7 +7,7 @@ use crate::redo_key::{self, REDO_KEY};
 use crate::rows;
 use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files, owner};
 use disk::rows::{Key, StoreRow};
-use disk::{Made, Superblock};
+use disk::{Creation, Superblock};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -142,7 +142,7 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
         fs: random_uuid(path)?,
         meta_shard_count: shape.meta_shard_count,
         data_shard_count: shape.data_shard_count,
-        made: Made {
+        creation: Creation {
             at_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
             uid: shape.root.uid,
             gid: shape.root.gid,

@@ -9,7 +9,7 @@ use crate::required_logs::{LogEnds, RequiredLogs};
 use crate::rows::RowStore;
 use crate::{LOG, Store, StoreError, StoreFault, files, reserve};
 use disk::rows::{Key, LogRow, StoreRow};
-use disk::{Fault, LOG_HEAD_BYTES, LogHead, LogPosition, LogReader, Record};
+use disk::{Fault, LOG_HEADER_BYTES, LogHeader, LogPosition, LogReader, Record};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
@@ -222,7 +222,7 @@ impl Logs<'_> {
             let fault = Fault::new("the file was cut short", file_bytes);
             return Err(damage(fault.numbers(wanted, file_bytes)));
         }
-        let head_bytes = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+        let head_bytes = u64::try_from(LOG_HEADER_BYTES).unwrap_or(u64::MAX);
         replayed.torn_count += u64::from(reader.is_torn());
         replayed.batch_count += batch_count;
         replayed.file_count += u64::from(batch_count > 0);
@@ -329,11 +329,11 @@ impl Store {
         for lane in (0..lane_count).map(LaneId) {
             let (fs, file_bytes) = (self.superblock.fs, 0);
             let head =
-                LogHead { fs, boot_id, lane, lane_count, segment_no: 1, file_bytes, is_first };
+                LogHeader { fs, boot_id, lane, lane_count, segment_no: 1, file_bytes, is_first };
             let made = make(&self.path, &head, reserve_bytes)?;
             let place = LogPosition { segment_no: 1, offset: made.start_offset };
-            let (segment_no_last, batch_no, is_over) = (1, 0, false);
-            let row = LogRow { boot_id, lane_count, segment_no_last, place, batch_no, is_over };
+            let (segment_no_last, batch_no, is_applied) = (1, 0, false);
+            let row = LogRow { boot_id, lane_count, segment_no_last, place, batch_no, is_applied };
             rows.push((Key::log(lane), row.to_bytes()));
             logs.push((made.file, made.start_offset));
         }
@@ -347,7 +347,7 @@ impl Store {
 }
 
 /// A new log file.
-pub(crate) struct Made {
+pub(crate) struct Creation {
     pub(crate) file: File,
     /// The offset of its first batch.
     pub(crate) start_offset: u64,
@@ -359,16 +359,20 @@ pub(crate) struct Made {
 pub(crate) const RESERVED_BYTES_MIN: u64 = 256 << 10;
 
 /// Makes a log file, durably. Its head has its length.
-pub(crate) fn make(path: &Path, head: &LogHead, reserve_bytes: u64) -> Result<Made, StoreError> {
-    let LogHead { boot_id, lane, segment_no, .. } = *head;
-    let start_offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+pub(crate) fn make(
+    path: &Path,
+    head: &LogHeader,
+    reserve_bytes: u64,
+) -> Result<Creation, StoreError> {
+    let LogHeader { boot_id, lane, segment_no, .. } = *head;
+    let start_offset = u64::try_from(LOG_HEADER_BYTES).unwrap_or(u64::MAX);
     let mut reserved_bytes = 0;
     let name = LogName { boot_id, lane, segment_no };
     let file = files::place_made(&name.path(path), |file| {
         reserved_bytes = reserve(file, start_offset, reserve_bytes);
-        LogHead { file_bytes: start_offset + reserved_bytes, ..*head }.encode()
+        LogHeader { file_bytes: start_offset + reserved_bytes, ..*head }.encode()
     })?;
-    Ok(Made { file, start_offset, reserved_bytes })
+    Ok(Creation { file, start_offset, reserved_bytes })
 }
 
 /// Reserves this much space, or as much as there is; returns how much.

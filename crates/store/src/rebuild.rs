@@ -9,7 +9,7 @@ use crate::logs::{LogName, Logs};
 use crate::rows::{self, FirstRows};
 use crate::{ROWS, Store, StoreError};
 use disk::rows::{Key, LogRow, StoreRow};
-use disk::{LOG_HEAD_BYTES, LogHead, LogPosition, Share};
+use disk::{LOG_HEADER_BYTES, LogHeader, LogPosition, Share};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -48,14 +48,14 @@ impl Store {
         let mut first_rows = FirstRows::new();
         first_rows.insert(Key::store().bytes().to_vec(), store_row.to_bytes());
         for (lane, segment_no_last) in &first.segments {
-            let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+            let offset = u64::try_from(LOG_HEADER_BYTES).unwrap_or(u64::MAX);
             let row = LogRow {
                 boot_id: first.boot_id,
                 lane_count: first.lane_count,
                 segment_no_last: *segment_no_last,
                 place: LogPosition { segment_no: 1, offset },
                 batch_no: 0,
-                is_over: false,
+                is_applied: false,
             };
             first_rows.insert(Key::log(*lane).bytes().to_vec(), row.to_bytes());
         }
@@ -93,11 +93,11 @@ impl Logs<'_> {
 }
 
 /// The head of a log file; `None` if it is not valid.
-fn read_head(path: &Path, log: &LogName) -> Result<Option<LogHead>, StoreError> {
+fn read_head(path: &Path, log: &LogName) -> Result<Option<LogHeader>, StoreError> {
     let path = log.path(path);
     let mut bytes = Vec::new();
-    let head_bytes = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+    let head_bytes = u64::try_from(LOG_HEADER_BYTES).unwrap_or(u64::MAX);
     let read = File::open(&path).and_then(|file| file.take(head_bytes).read_to_end(&mut bytes));
     read.map_err(|error| StoreError::io("read", &path, error))?;
-    Ok(LogHead::decode(&bytes).ok())
+    Ok(LogHeader::decode(&bytes).ok())
 }

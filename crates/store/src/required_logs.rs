@@ -8,7 +8,7 @@
 use crate::logs::LogName;
 use crate::{StoreError, StoreFault};
 use disk::rows::LogRow;
-use disk::{LOG_HEAD_BYTES, LogPosition};
+use disk::{LOG_HEADER_BYTES, LogPosition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wire::LaneId;
@@ -54,23 +54,23 @@ impl RequiredLogs {
     /// The first boot whose logs are required: all records of earlier boots are in the rows.
     #[must_use]
     pub fn first_boot_id(&self) -> u64 {
-        self.boot_id() + u64::from(self.is_over())
+        self.boot_id() + u64::from(self.is_applied())
     }
 
     /// Whether all records of that boot's logs are in the rows as well.
-    fn is_over(&self) -> bool {
-        !self.rows.is_empty() && self.rows.values().all(|row| row.is_over)
+    fn is_applied(&self) -> bool {
+        !self.rows.is_empty() && self.rows.values().all(|row| row.is_applied)
     }
 
     /// The rows when all records of the logs are in them.
     pub(crate) fn over(&self) -> impl Iterator<Item = (LaneId, LogRow)> {
-        self.rows.iter().map(|(lane, row)| (*lane, LogRow { is_over: true, ..*row }))
+        self.rows.iter().map(|(lane, row)| (*lane, LogRow { is_applied: true, ..*row }))
     }
 
     /// Checks that all required files exist.
     pub(crate) fn check_files(&self, path: &Path, logs: &[LogName]) -> Result<(), StoreError> {
         let existing: BTreeSet<&LogName> = logs.iter().collect();
-        for (lane, row) in self.rows.iter().filter(|(_, row)| !row.is_over) {
+        for (lane, row) in self.rows.iter().filter(|(_, row)| !row.is_applied) {
             for segment_no in row.place.segment_no..=row.segment_no_last {
                 let name = LogName { boot_id: row.boot_id, lane: *lane, segment_no };
                 if !existing.contains(&name) {
@@ -120,13 +120,13 @@ impl LogEnds {
             let fault = StoreFault::RolledBack { rows: self.required.boot_id(), log, what: "boot" };
             return Err(StoreError::new(&self.required.by, fault));
         }
-        for (lane, row) in self.required.rows.iter().filter(|(_, row)| !row.is_over) {
+        for (lane, row) in self.required.rows.iter().filter(|(_, row)| !row.is_applied) {
             let log = (row.boot_id, *lane);
             let Some(durable_end) = self.durable_ends.get(&log) else { continue };
             let none = || {
                 let segment_no = row.place.segment_no;
                 let name = LogName { boot_id: row.boot_id, lane: *lane, segment_no };
-                let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(0);
+                let offset = u64::try_from(LOG_HEADER_BYTES).unwrap_or(0);
                 (LogPosition { segment_no, offset }, name.path(path))
             };
             let (end, file) = self.ends.get(&log).cloned().unwrap_or_else(none);

@@ -10,7 +10,7 @@ use crate::required_logs::RequiredLogs;
 use crate::{ROWS, Store, StoreError, StoreFault, boot, files, reserve};
 use bind_lmdb::{Damage, Snapshot, Table};
 use disk::rows::{
-    Key, LogRow, Range, Row, Rows, ShardRow, StoreRow, apply, apply_what_fits, begin,
+    Key, LogRow, Range, Row, Rows, ShardRow, StoreRow, apply, apply_partially, begin,
 };
 use disk::{Fault, Record, Share, Superblock};
 use rustix::io::Errno;
@@ -45,7 +45,7 @@ pub(crate) fn create(
         files::remove(&folder.join(name))?;
     }
     let file = folder.join(bind_lmdb::FILE);
-    begin(superblock.made, &mut rows)
+    begin(superblock.creation, &mut rows)
         .map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))?;
     let made = rows.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice())));
     Table::create(&folder, made).map_err(|error| StoreError::io("make the rows", &file, error))?;
@@ -321,9 +321,9 @@ impl Gathering<'_> {
     }
 
     /// Applies the applicable changes of a record to incomplete rows; returns how many do not fit.
-    pub(crate) fn apply_what_fits(&mut self, record: &Record<'_>) -> Result<u64, Fault> {
+    pub(crate) fn apply_partially(&mut self, record: &Record<'_>) -> Result<u64, Fault> {
         let mut row = self.shard(record.shard)?;
-        let left_out_count = apply_what_fits(record, &mut row, self)?;
+        let left_out_count = apply_partially(record, &mut row, self)?;
         self.shards.insert(record.shard, row);
         Ok(left_out_count)
     }

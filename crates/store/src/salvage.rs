@@ -13,7 +13,7 @@ use crate::rows::{RowStore, error_of};
 use crate::{QUARANTINE, ROWS, SUPERBLOCK, Store, StoreError, files, owner};
 use bind_lmdb::{Age, Salvaged, Table};
 use disk::rows::{Key, LogRow, ObjectRow, Row, Rows as _, ShardRow, StoreRow, is_later};
-use disk::{BlockSum, Fault, LOG_HEAD_BYTES, LogPosition, Share};
+use disk::{BlockSum, Fault, LOG_HEADER_BYTES, LogPosition, Share};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -208,7 +208,7 @@ impl Store {
         let mut gathering = row_store.gather(Gathered::default()).map_err(io)?;
         let (mut left_out_count, mut failed) = (0, None);
         let replayed = self.replay(required.first_boot_id(), |record| {
-            left_out_count += gathering.apply_what_fits(record)?;
+            left_out_count += gathering.apply_partially(record)?;
             if gathering.is_full() {
                 match gathering.write(row_store).and_then(|rows| row_store.gather(rows)) {
                     Ok(fresh) => gathering = fresh,
@@ -253,14 +253,14 @@ impl Store {
         let boot_id = store_row.boot_id.max(logged);
         rows.push((Key::store(), StoreRow { boot_id, ..store_row }.to_bytes()));
         if logged > row_store.required_logs()?.boot_id() {
-            let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+            let offset = u64::try_from(LOG_HEADER_BYTES).unwrap_or(u64::MAX);
             let row = LogRow {
                 boot_id: logged,
                 lane_count: 1,
                 segment_no_last: 1,
                 place: LogPosition { segment_no: 1, offset },
                 batch_no: 0,
-                is_over: true,
+                is_applied: true,
             };
             rows.push((Key::log(LaneId(0)), row.to_bytes()));
         }

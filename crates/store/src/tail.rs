@@ -1,7 +1,7 @@
 //! Reading a log while its lane writes it: from the last position up to its durable end.
 
 use crate::logs::LogName;
-use disk::{BATCH_HEAD_BYTES, BatchHead, Fault, LOG_HEAD_BYTES, LogReader, Record};
+use disk::{BATCH_HEADER_BYTES, BatchHeader, Fault, LOG_HEADER_BYTES, LogReader, Record};
 use ring::feed::LogPosition;
 use std::fs::File;
 use std::io;
@@ -106,7 +106,7 @@ impl Tail {
         if is_last {
             return Err(damage(Fault::new("a durable batch is damaged", 0)));
         }
-        let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+        let offset = u64::try_from(LOG_HEADER_BYTES).unwrap_or(u64::MAX);
         self.place = LogPosition { segment_no: self.place.segment_no + 1, offset };
         self.file = None;
         Ok(())
@@ -118,10 +118,10 @@ impl Tail {
         let left_bytes = usize::try_from(left).unwrap_or(usize::MAX);
         piece.resize(left_bytes.min(PIECE_BYTES), 0);
         file.read_exact_at(piece, self.place.offset)?;
-        if piece.len() < BATCH_HEAD_BYTES {
+        if piece.len() < BATCH_HEADER_BYTES {
             return Ok(());
         }
-        let batch_bytes = BatchHead::decode(piece)
+        let batch_bytes = BatchHeader::decode(piece)
             .and_then(|head| usize::try_from(head.batch_bytes).ok())
             .unwrap_or(0);
         if batch_bytes > piece.len() && batch_bytes <= left_bytes {

@@ -56,7 +56,7 @@ fn batch(boot_id: u64, batch_no: u64, lsns: &[u64]) -> Vec<u8> {
 
 /// The log of the only lane of this boot.
 fn new_log(store: &Store) -> (fs::File, u64) {
-    let head = disk::LogHead {
+    let head = disk::LogHeader {
         fs: store.superblock().fs,
         boot_id: store.boot_id(),
         lane: LaneId(0),
@@ -236,7 +236,7 @@ fn damage_in_the_middle_refuses_and_changes_nothing() {
     });
     let good = fs::read(&log).unwrap();
     let batch_bytes = batch(1, 1, &[1]).len();
-    let second = disk::LOG_HEAD_BYTES + batch_bytes;
+    let second = disk::LOG_HEADER_BYTES + batch_bytes;
     for offset in [second, second + 30, second + batch_bytes - 9] {
         let mut bad = good.clone();
         bad[offset] ^= 0x10;

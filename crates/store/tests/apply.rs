@@ -121,7 +121,7 @@ fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     fs::copy(path.join("rows/data.mdb"), rows.join("data.mdb")).unwrap();
     let mut batch = Batch::new();
     with_record(300, |record| batch.push(record));
-    let head = disk::LogHead {
+    let head = disk::LogHeader {
         fs: store::open(&path).unwrap().superblock().fs,
         boot_id,
         lane: LaneId(0),

@@ -1,9 +1,9 @@
 //! Attributes of an inode as they travel.
 
-use crate::codec::{Fixed, Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Fixed, Reader, Wire, Writer};
 use crate::{ClearPrivileges, Contents, InodeNo, ProtocolError, Transno};
 
-/// What kind of thing an inode is; numbers are Linux's `d_type`.
+/// The kind of an inode; the numbers are Linux's `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FileKind {
@@ -38,7 +38,7 @@ impl FileKind {
         }
     }
 
-    /// The kind that the file-type bits of `st_mode` name; other bits are not looked at.
+    /// The kind that the file-type bits of `st_mode` name; other bits are ignored.
     #[must_use]
     pub const fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & 0o170_000 {
@@ -53,8 +53,8 @@ impl FileKind {
         })
     }
 
-    /// Fifo, socket or device: a name and attributes, and nothing behind them that a server has.
-    /// The kernel of whoever opens one knows what it is.
+    /// Fifo, socket or device: it has a name and attributes, and no contents at the server. The
+    /// kernel that opens one implements it.
     #[must_use]
     pub const fn is_special(self) -> bool {
         match self {
@@ -76,7 +76,7 @@ impl Wire<'_> for FileKind {
         (*self as u8).encode(to);
     }
     #[inline]
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             1 => Ok(Self::Fifo),
             2 => Ok(Self::CharDevice),
@@ -85,7 +85,7 @@ impl Wire<'_> for FileKind {
             8 => Ok(Self::File),
             10 => Ok(Self::Symlink),
             12 => Ok(Self::Socket),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -125,12 +125,12 @@ impl Wire<'_> for Timestamp {
         self.nanos.encode(to);
     }
     #[inline]
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let stamp = Self { secs: from.read()?, nanos: from.read()? };
         if stamp.nanos < 1_000_000_000 {
             Ok(stamp)
         } else {
-            Err(Flaw::ProtocolError(ProtocolError::Malformed))
+            Err(DecodeError::ProtocolError(ProtocolError::Malformed))
         }
     }
 }
@@ -140,17 +140,17 @@ impl Wire<'_> for Timestamp {
 pub struct Times {
     /// Last change of the contents, as far as the metadata shard knows.
     pub mtime: Timestamp,
-    /// When that was last set.
+    /// When `mtime` was last set.
     pub mtime_set: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
 }
 
 impl Times {
-    /// The times when the data shard's last write happened at `write_time`. The one rule that joins
-    /// what both shards know: whichever came last, the write or the setting of `mtime` (`cp -p` and
-    /// `tar` set it after their last write), says when the contents changed. A chmod in between
-    /// changes nothing of that.
+    /// The times after a last write at `write_time` according to the data shard. This one rule
+    /// merges what both shards know: of the write and the setting of `mtime` (`cp -p` and `tar` set
+    /// it after their last write) the later one gives the mtime. A chmod in between changes
+    /// nothing.
     #[must_use]
     pub fn after_write(self, write_time: Option<Timestamp>) -> Self {
         match write_time {
@@ -164,15 +164,15 @@ impl Times {
 
 /// Bits of [`Attr::flags`].
 pub mod attr_flag {
-    /// Size, blocks and write times are with the data shards: ask them ([`crate::Glimpse`]).
+    /// Size, blocks and write times are at the data shards ([`crate::Glimpse`]).
     pub const SIZE_AT_DATA: u32 = 1;
-    /// Number and kind are all that is known here: the inode is another shard's, ask that.
+    /// Only number and kind are valid: the inode belongs to another shard.
     pub const ELSEWHERE: u32 = 2;
-    /// It has `security.capability`: a write takes it away ([`ClearPrivileges`]).
+    /// It has `security.capability`; a write clears it ([`ClearPrivileges`]).
     pub const CAPABILITY: u32 = 4;
 }
 
-/// What running a file gives.
+/// The privileges that running a file grants.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PrivilegedBits {
     /// It has a set-user-id or set-group-id bit.
@@ -182,10 +182,10 @@ pub struct PrivilegedBits {
 }
 
 impl PrivilegedBits {
-    /// Of this, what somebody takes away who may not leave `takes`.
+    /// Which of these privileges a caller clears that must clear `clears`.
     #[must_use]
-    pub const fn lost_to(self, takes: ClearPrivileges) -> ClearPrivileges {
-        match takes {
+    pub const fn cleared_by(self, clears: ClearPrivileges) -> ClearPrivileges {
+        match clears {
             ClearPrivileges::All if self.set_id => ClearPrivileges::All,
             ClearPrivileges::All | ClearPrivileges::Capability if self.capability => {
                 ClearPrivileges::Capability
@@ -237,7 +237,7 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Whether a file's size is with its data shard and not in here.
+    /// Whether a file's size is at its data shard and not valid here.
     #[must_use]
     pub const fn is_size_at_data(&self) -> bool {
         matches!(self.kind, FileKind::File) && self.flags & attr_flag::SIZE_AT_DATA != 0
@@ -260,21 +260,21 @@ impl Attr {
         }
     }
 
-    /// What it gives to whoever runs it.
+    /// The privileges that running the file grants.
     #[must_use]
-    pub const fn gives(&self) -> PrivilegedBits {
+    pub const fn privileged_bits(&self) -> PrivilegedBits {
         let capability = self.flags & attr_flag::CAPABILITY != 0;
         PrivilegedBits { set_id: self.mode & 0o6000 != 0, capability }
     }
 
-    /// What a write takes away, by somebody who may not keep set-id bits or by whoever may.
+    /// Which privileges a write clears. A writer that keeps set-id bits clears capabilities only.
     #[must_use]
-    pub const fn lost_by_write(&self, keeps_set_id: bool) -> ClearPrivileges {
-        let takes = if keeps_set_id { ClearPrivileges::Capability } else { ClearPrivileges::All };
-        self.gives().lost_to(takes)
+    pub const fn cleared_by_write(&self, keeps_set_id: bool) -> ClearPrivileges {
+        let clears = if keeps_set_id { ClearPrivileges::Capability } else { ClearPrivileges::All };
+        self.privileged_bits().cleared_by(clears)
     }
 
-    /// What an entry tells of an inode of another shard.
+    /// The attributes that an entry implies of an inode of another shard.
     #[must_use]
     pub const fn elsewhere(inode: InodeNo, kind: FileKind) -> Self {
         const NEVER: Timestamp = Timestamp { secs: 0, nanos: 0 };
@@ -323,7 +323,7 @@ impl Wire<'_> for Attr {
         fields.put(self.version.0.to_le_bytes());
         fields.append(to);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let fields: [u8; ATTR_BYTES] = from.array()?;
         let from = &mut Reader::new(&fields);
         Ok(Self {

@@ -1,8 +1,7 @@
-//! CRC-32C (Castagnoli), which guards frames, bulk and log alike.
+//! CRC-32C (Castagnoli), which protects frames, bulk and the log.
 //!
-//! Asking the processor for its instructions takes the standard library. With the feature `std`,
-//! which `ring` switches on, they are used where it has them; without, a table. The sums are the
-//! same.
+//! Detecting the processor's CRC instructions needs the standard library. With the feature `std`,
+//! which `ring` enables, they are used where present; without it, a table. Both give the same sums.
 
 use core::fmt;
 
@@ -12,18 +11,18 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     sum::one(bytes)
 }
 
-/// CRC-32C of bytes that come piece by piece.
+/// Incremental CRC-32C.
 #[derive(Clone)]
 pub struct Crc32c(sum::Running);
 
 impl Crc32c {
-    /// Of nothing yet.
+    /// The sum of no bytes.
     #[must_use]
     pub fn new() -> Self {
         Self(sum::start())
     }
 
-    /// Of these bytes behind those before.
+    /// Adds bytes behind those before.
     pub fn update(&mut self, bytes: &[u8]) {
         sum::update(&mut self.0, bytes);
     }
@@ -52,7 +51,8 @@ pub(crate) fn crc32c_of_two(first: &[u8], second: &[u8]) -> u32 {
     if second.is_empty() { sum::one(first) } else { sum::two(first, second) }
 }
 
-/// CRC-32C of bytes whose first part has the sum `first`, and the `second_bytes` behind it `second`.
+/// CRC-32C of the concatenation of two byte strings with the sums `first` and `second`; the second
+/// one has `second_bytes`.
 #[must_use]
 pub fn crc32c_combined(first: u32, second: u32, second_bytes: u64) -> u32 {
     times(first, power_of_x(second_bytes.wrapping_mul(8))) ^ second
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_of_parts_make_the_sum_of_all() {
+    fn sums_of_parts_combine_to_the_sum_of_the_whole() {
         let bytes: alloc::vec::Vec<u8> =
             (0..5000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for cut in [0, 1, 7, 8, 512, 4096, 4999, 5000] {

@@ -6,10 +6,10 @@ use crate::{
 };
 use alloc::vec::Vec;
 
-/// Why a body did not decode: the peer broke the protocol, or the request deserves an errno
-/// (an over-long name is the user's mistake, not the peer's).
+/// Why a body did not decode: the peer broke the protocol, or the request gets an errno (an
+/// over-long name is the user's mistake, not the peer's).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flaw {
+pub enum DecodeError {
     /// Close the connection.
     ProtocolError(ProtocolError),
     /// Answer the request.
@@ -34,11 +34,11 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`ProtocolError::Malformed`] when fewer are left.
     #[inline]
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Flaw> {
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (head, rest) = self
             .rest
             .split_at_checked(count)
-            .ok_or(Flaw::ProtocolError(ProtocolError::Malformed))?;
+            .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))?;
         self.rest = rest;
         Ok(head)
     }
@@ -48,11 +48,11 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`ProtocolError::Malformed`] when fewer are left.
     #[inline]
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Flaw> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, rest) = self
             .rest
             .split_first_chunk::<N>()
-            .ok_or(Flaw::ProtocolError(ProtocolError::Malformed))?;
+            .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))?;
         self.rest = rest;
         Ok(*head)
     }
@@ -62,25 +62,25 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As the field's type says.
     #[inline]
-    pub fn read<T: Wire<'a>>(&mut self) -> Result<T, Flaw> {
+    pub fn read<T: Wire<'a>>(&mut self) -> Result<T, DecodeError> {
         T::decode(self)
     }
 
-    /// How many bytes are left.
+    /// Number of bytes left.
     #[must_use]
     pub const fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Ends the reading: nothing may be left.
+    /// Ends the decoding: no bytes may be left.
     ///
     /// # Errors
     /// [`ProtocolError::Malformed`] when bytes are left over.
-    pub const fn finish(self) -> Result<(), Flaw> {
+    pub const fn finish(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             Ok(())
         } else {
-            Err(Flaw::ProtocolError(ProtocolError::Malformed))
+            Err(DecodeError::ProtocolError(ProtocolError::Malformed))
         }
     }
 }
@@ -98,7 +98,7 @@ impl<'v> Writer<'v> {
         Self { out }
     }
 
-    /// Appends bytes as they are.
+    /// Appends raw bytes.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
@@ -111,7 +111,7 @@ impl<'v> Writer<'v> {
     }
 }
 
-/// Fields of known lengths, `N` bytes in all, put together before they are appended in one piece.
+/// Fields of known lengths, `N` bytes in total, assembled before they are appended in one piece.
 #[derive(Debug)]
 pub struct Fixed<const N: usize> {
     bytes: [u8; N],
@@ -119,7 +119,7 @@ pub struct Fixed<const N: usize> {
 }
 
 impl<const N: usize> Fixed<N> {
-    /// Without fields.
+    /// An empty one.
     #[must_use]
     #[inline]
     pub const fn new() -> Self {
@@ -140,7 +140,7 @@ impl<const N: usize> Fixed<N> {
         self.put(time.nanos.to_le_bytes());
     }
 
-    /// Appends them all.
+    /// Appends all fields.
     #[inline]
     pub fn append(&self, to: &mut Writer<'_>) {
         assert!(self.put_bytes == N, "all fields are there");
@@ -161,14 +161,14 @@ pub trait Wire<'a>: Sized {
     /// Reads one.
     ///
     /// # Errors
-    /// [`Flaw`] when the bytes are not one.
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw>;
+    /// [`DecodeError`] when the bytes are not one.
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError>;
 
     /// Decodes a whole body: nothing may be left over.
     ///
     /// # Errors
-    /// [`Flaw`] when the bytes are not exactly one.
-    fn decode_all(bytes: &'a [u8]) -> Result<Self, Flaw> {
+    /// [`DecodeError`] when the bytes are not exactly one.
+    fn decode_all(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let value = Self::decode(&mut reader)?;
         reader.finish()?;
@@ -191,7 +191,7 @@ macro_rules! integers {
                 to.put(&self.to_le_bytes());
             }
             #[inline]
-            fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+            fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
                 Ok(Self::from_le_bytes(from.array()?))
             }
         }
@@ -207,7 +207,7 @@ macro_rules! newtypes {
                 self.0.encode(to);
             }
             #[inline]
-            fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+            fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
                 <$inner>::decode(from).map(Self)
             }
         }
@@ -229,7 +229,7 @@ impl<const N: usize> Wire<'_> for [u8; N] {
     fn encode(&self, to: &mut Writer<'_>) {
         to.put(self);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         from.array()
     }
 }
@@ -240,11 +240,11 @@ impl Wire<'_> for bool {
         u8::from(*self).encode(to);
     }
     #[inline]
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -253,8 +253,9 @@ impl Wire<'_> for Status {
     fn encode(&self, to: &mut Writer<'_>) {
         self.number().encode(to);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Self::from_number(u16::decode(from)?).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Self::from_number(u16::decode(from)?)
+            .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))
     }
 }
 
@@ -265,12 +266,12 @@ impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
             value.encode(to);
         }
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         if bool::decode(from)? { T::decode(from).map(Some) } else { Ok(None) }
     }
 }
 
-/// A byte string with a 32-bit length in front; its limit is the frame's.
+/// A byte string preceded by a 32-bit length; the frame's limit bounds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
@@ -280,10 +281,10 @@ impl<'a> Wire<'a> for Bytes<'a> {
         bytes_count.encode(to);
         to.put(self.0);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes_count = u32::decode(from)?;
         let bytes_count = usize::try_from(bytes_count)
-            .map_err(|_| Flaw::ProtocolError(ProtocolError::Malformed))?;
+            .map_err(|_| DecodeError::ProtocolError(ProtocolError::Malformed))?;
         from.take(bytes_count).map(Self)
     }
 }
@@ -303,7 +304,7 @@ impl<'a, T: Wire<'a>> List<'a, T> {
         Self { count, bytes, item: core::marker::PhantomData }
     }
 
-    /// How many items.
+    /// Number of items.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
@@ -322,7 +323,7 @@ impl<'a, T: Wire<'a>> Wire<'a> for List<'a, T> {
         self.count.encode(to);
         to.put(self.bytes);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let count = u32::decode(from)?;
         let start = from.rest;
         for _ in 0..count {

@@ -1,11 +1,11 @@
-//! The bodies of what is asked of a file's contents, as in `message`.
+//! Message bodies of the operations on a file's contents, as in `message`.
 
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::message::message;
 use crate::{ClearPrivileges, Contents, InodeNo, ProtocolError};
 
 message! {
-    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
+    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than requested at the
     /// file's end, holes as zeros.
     Read {
         /// The file.
@@ -14,7 +14,7 @@ message! {
         file_offset: u64,
         /// This many, at most [`crate::BULK_BYTES_MAX`].
         read_bytes: u32,
-        /// It is an access, which the file's atime tells of (no O_NOATIME).
+        /// The read updates the file's atime (no O_NOATIME).
         accesses: bool,
     }
 }
@@ -23,21 +23,21 @@ message! {
     Write {
         /// The file.
         inode: InodeNo,
-        /// To here; ignored when appending.
+        /// File offset; ignored when appending.
         file_offset: u64,
-        /// At the end, wherever that is when it is executed (O_APPEND).
+        /// Append at the end of the file as it is at execution (O_APPEND).
         append: bool,
-        /// What the writer may not leave: when the file gives that, without his knowing, nothing is
-        /// written ([`crate::Status::NeedClearPrivileges`]).
-        takes: ClearPrivileges,
+        /// The privileges that this write must clear. If the file has any of them, the request
+        /// fails with [`crate::Status::NeedClearPrivileges`] and nothing is written.
+        clears: ClearPrivileges,
     }
 }
 message! {
     /// Reply of [`Write`].
     Written {
-        /// Where the bytes went.
+        /// The file offset of the bytes.
         file_offset: u64,
-        /// How many: always all of them.
+        /// Number of bytes: always all of them.
         written_bytes: u32,
     }
 }
@@ -50,14 +50,14 @@ message! {
         size_bytes: u64,
     }
 }
-/// What [`Allocate`] makes of a range.
+/// What [`Allocate`] does to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Allocation {
-    /// It has space of its own; its bytes stay, those without bytes read as zeros.
+    /// Allocates space; written bytes stay, the others read as zeros.
     Reserve = 0,
-    /// It has no space and reads as zeros; never moves the end of the file.
+    /// Deallocates the range, which reads as zeros; never changes the file size.
     Punch = 1,
-    /// It has space of its own and reads as zeros.
+    /// Allocates space and makes the range read as zeros.
     Zero = 2,
 }
 
@@ -65,12 +65,12 @@ impl Wire<'_> for Allocation {
     fn encode(&self, to: &mut Writer<'_>) {
         (*self as u8).encode(to);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(Self::Reserve),
             1 => Ok(Self::Punch),
             2 => Ok(Self::Zero),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -84,31 +84,30 @@ message! {
         file_offset: u64,
         /// This many, at least 1; the end is at most 2^63 − 1.
         range_bytes: u64,
-        /// What becomes of it.
+        /// What is done to it.
         allocation: Allocation,
-        /// The file does not become longer, whatever its size is. A [`Allocation::Punch`] always
-        /// says so.
+        /// The file size does not change. Always set with [`Allocation::Punch`].
         keep_size: bool,
         /// As of [`Write`].
-        takes: ClearPrivileges,
+        clears: ClearPrivileges,
     }
 }
 message! {
-    /// [`crate::Op::Seek`]. Reply: [`Sought`], or ENXIO at and behind the end of the file, and where
-    /// no more bytes come.
+    /// [`crate::Op::Seek`]. Reply: [`Sought`], or ENXIO at and behind the end of the file, and
+    /// where no more data follows.
     Seek {
         /// The file.
         inode: InodeNo,
         /// From here on, 0 ..= 2^63 − 1.
         file_offset: u64,
-        /// The next hole is looked for, not the next bytes. The end of a file is a hole.
+        /// Look for the next hole instead of the next data. The end of a file counts as a hole.
         hole: bool,
     }
 }
 message! {
     /// Reply of [`Seek`].
     Sought {
-        /// Where: at or behind the place from which was looked.
+        /// The offset found, at or behind the requested one.
         file_offset: u64,
     }
 }
@@ -122,7 +121,7 @@ message! {
 message! {
     /// Reply of [`Glimpse`].
     Glimpsed {
-        /// What is known there; all zero for a file never written.
+        /// The data shard's knowledge of the contents; all zero for a file never written.
         contents: Contents,
     }
 }

@@ -1,7 +1,7 @@
-//! Exports: what a client may mount, and as whom. The definition, and the two requests about
-//! definitions, which are for who administers the store.
+//! Exports: what a client may mount, and with which identity. The definition of an export, and the
+//! administrative requests about definitions.
 
-use crate::codec::{Bytes, Flaw, List, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, List, Reader, Wire, Writer};
 use crate::message::message;
 use crate::{InodeNo, ProtocolError};
 
@@ -9,11 +9,11 @@ use crate::{InodeNo, ProtocolError};
 pub const EXPORT_NAME_BYTES_MAX: usize = 64;
 /// Longest path of an export.
 pub const EXPORT_PATH_BYTES_MAX: usize = 4095;
-/// The export that is meant where none is named.
+/// The export used when none is named.
 pub const EXPORT_DEFAULT: &str = "default";
 
-/// Whether an export may be called this: letters, digits, `.`, `_` and `-`, of which the last two do
-/// not come first, so that it fits into an address and a list of options.
+/// Whether this is a valid export name: letters, digits, `.`, `_` and `-`, beginning with a letter
+/// or digit, so that it fits into an address and a list of options.
 #[must_use]
 pub fn is_export_name(name: &[u8]) -> bool {
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
@@ -21,26 +21,26 @@ pub fn is_export_name(name: &[u8]) -> bool {
     begins && name.len() <= EXPORT_NAME_BYTES_MAX && name.iter().all(fits)
 }
 
-/// Whose ids a server does not take from a client.
+/// Which users' ids are squashed: replaced by the anonymous ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
-pub enum Squashed {
-    /// Nobody's: root acts as root.
-    Nobody = 0,
+pub enum SquashedIds {
+    /// No user's: a client's root acts as root.
+    None = 0,
     /// Root's.
     Root = 1,
-    /// Everybody's.
+    /// Every user's.
     All = 2,
 }
 
-/// Whose ids a server does not take from a client, and what it takes instead.
+/// Which users' ids are squashed, and the ids that replace them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Squash {
-    /// Whose.
-    pub who: Squashed,
-    /// The owner they act as.
+    /// Which users.
+    pub ids: SquashedIds,
+    /// The uid of squashed users.
     pub anon_uid: u32,
-    /// The group they act as.
+    /// The gid of squashed users.
     pub anon_gid: u32,
 }
 
@@ -48,51 +48,51 @@ impl Squash {
     /// Uid and gid of nobody.
     pub const NOBODY: u32 = 65_534;
     /// Root acts as root.
-    pub const NONE: Self = Self { who: Squashed::Nobody, ..Self::ROOT };
+    pub const NONE: Self = Self { ids: SquashedIds::None, ..Self::ROOT };
     /// Root acts as nobody.
     pub const ROOT: Self =
-        Self { who: Squashed::Root, anon_uid: Self::NOBODY, anon_gid: Self::NOBODY };
+        Self { ids: SquashedIds::Root, anon_uid: Self::NOBODY, anon_gid: Self::NOBODY };
 
     /// Whether a client's root acts as root.
     #[must_use]
     pub const fn trusts_root(self) -> bool {
-        matches!(self.who, Squashed::Nobody)
+        matches!(self.ids, SquashedIds::None)
     }
 }
 
 impl Wire<'_> for Squash {
     fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&(self.who as u8));
+        to.write(&(self.ids as u8));
         to.write(&self.anon_uid);
         to.write(&self.anon_gid);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        let who = match u8::decode(from)? {
-            0 => Squashed::Nobody,
-            1 => Squashed::Root,
-            2 => Squashed::All,
-            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let ids = match u8::decode(from)? {
+            0 => SquashedIds::None,
+            1 => SquashedIds::Root,
+            2 => SquashedIds::All,
+            _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         };
-        Ok(Self { who, anon_uid: from.read()?, anon_gid: from.read()? })
+        Ok(Self { ids, anon_uid: from.read()?, anon_gid: from.read()? })
     }
 }
 
-/// What can be mounted.
+/// A directory that clients can mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Export<'a> {
-    /// Random, new with every definition: the export's secret follows from it.
+    /// Random, new with every definition; the export's secret is derived from it.
     pub id: u64,
-    /// Its name, as [`is_export_name`] has it.
+    /// Its name; [`is_export_name`] holds.
     pub name: Bytes<'a>,
     /// The directory that is its root.
     pub root: InodeNo,
-    /// The path of that when the export was defined; for people.
+    /// The path of that directory when the export was defined; for display.
     pub path: Bytes<'a>,
-    /// Nothing is changed through it.
+    /// Clients cannot change anything through it.
     pub read_only: bool,
-    /// As whom its clients act.
+    /// The identities of its clients.
     pub squash: Squash,
-    /// It was taken away: of the default, which is there unless this says otherwise.
+    /// The export was removed. Stored for the default export only, which exists unless removed.
     pub closed: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Wire<'a> for Export<'a> {
         to.write(&self.squash);
         to.write(&self.closed);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let export = Self {
             id: from.read()?,
             name: from.read()?,
@@ -119,54 +119,54 @@ impl<'a> Wire<'a> for Export<'a> {
         let fits = is_export_name(export.name.0)
             && export.path.0.len() <= EXPORT_PATH_BYTES_MAX
             && export.root.count() > 0;
-        if fits { Ok(export) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
+        if fits { Ok(export) } else { Err(DecodeError::ProtocolError(ProtocolError::Malformed)) }
     }
 }
 
 message! {
-    /// [`crate::Op::SetExport`]: the export is this from now on, or it is none any more. Answered
-    /// when it is durable and every lane was told. No reply body.
+    /// [`crate::Op::SetExport`]: defines or removes an export. The reply is sent when the
+    /// definition is durable and every lane has it. No reply body.
     SetExport<'a> {
-        /// With [`Export::closed`]: it is to go.
+        /// The definition; with [`Export::closed`] the export is removed.
         export: Export<'a>,
-        /// One of that name may be there already, and is replaced; its id stays.
+        /// An existing export of that name is replaced and keeps its id.
         replace: bool,
     }
 }
-/// Longest time for which one [`Freeze`] lets changes wait, in milliseconds.
+/// Longest time for which one [`Freeze`] suspends changes, in milliseconds.
 pub const FREEZE_MS_MAX: u32 = 30_000;
 
 message! {
-    /// [`crate::Op::Freeze`]: changes that come from now on wait for so long, unless it is asked again
-    /// before that. Reads are answered.
+    /// [`crate::Op::Freeze`]: suspends new changes until the lease ends or is renewed. Reads are
+    /// answered.
     Freeze {
-        /// In milliseconds, [`FREEZE_MS_MAX`] at most; 0: they wait no longer.
+        /// In milliseconds, at most [`FREEZE_MS_MAX`]; 0 ends the freeze.
         lease_ms: u32,
     }
 }
 message! {
     /// Reply of [`crate::Op::Freeze`].
     Frozen {
-        /// Changes waited before this was asked already, without a break.
+        /// Changes have been suspended without a break since an earlier request.
         held_on: bool,
-        /// Changes that had begun before and have not ended.
+        /// Changes that began before the freeze and have not ended.
         change_count: u64,
     }
 }
 message! {
     /// Reply of [`crate::Op::Exports`].
     Exports<'a> {
-        /// All that can be mounted, in the order of their names.
+        /// All exports, ordered by name.
         rows: List<'a, ExportRow<'a>>,
     }
 }
 message! {
     /// One of [`Exports`].
     ExportRow<'a> {
-        /// What it is.
+        /// The export.
         export: Export<'a>,
-        /// It stands in the store. Otherwise the server was started with it, or it is the default
-        /// that nobody has defined.
+        /// It is stored. Otherwise the server was started with it, or it is the default that was
+        /// never defined.
         stored: bool,
     }
 }

@@ -1,22 +1,22 @@
-//! Locks on files: what flock and fcntl ask for, and what the server says to that.
+//! Locks on files (flock, fcntl): requests and replies.
 //!
-//! A lock belongs to an owner: a number that the client's kernel chose, within that client. A lock
-//! that is waited for costs neither slot nor credit: the reply says that it waits, and a [`Grant`]
-//! comes unasked when it does not any more.
+//! A lock belongs to an owner: a number chosen by the client's kernel, unique within that client. A
+//! waiting lock occupies neither slot nor credit: the reply says that it waits, and the server
+//! sends a [`Grant`] when the wait ends.
 
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::message::message;
 use crate::{InodeNo, ProtocolError, Status};
 
 /// The last byte of any file, 2^63 − 1: where a lock without an end ends.
 pub const LOCK_END_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// Who made the lock: the two kinds know nothing of each other, as on Linux.
+/// The kind of a lock. The two kinds do not conflict with each other, as on Linux.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LockKind {
-    /// fcntl: of ranges; asking again for bytes one has changes them in place.
+    /// fcntl: of byte ranges; locking a held range again changes its type in place.
     Posix,
-    /// flock: of the whole file; one type is given up before the other is asked for.
+    /// flock: of the whole file; a held type is released before the other is acquired.
     Flock,
 }
 
@@ -24,22 +24,22 @@ impl Wire<'_> for LockKind {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&matches!(self, Self::Flock));
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(if bool::decode(from)? { Self::Flock } else { Self::Posix })
     }
 }
 
-/// What a lock keeps others from.
+/// Shared or exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LockType {
-    /// Shared: nobody else has a `Write` there.
+    /// Shared: no other owner has a `Write` lock there.
     Read,
-    /// Exclusive: nobody else has any there.
+    /// Exclusive: no other owner has any lock there.
     Write,
 }
 
 impl LockType {
-    /// Whether two owners cannot have these on the same byte.
+    /// Whether two owners cannot hold these on the same byte.
     #[must_use]
     pub const fn conflicts(self, other: Self) -> bool {
         matches!(self, Self::Write) || matches!(other, Self::Write)
@@ -50,7 +50,7 @@ impl Wire<'_> for LockType {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&matches!(self, Self::Write));
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(if bool::decode(from)? { Self::Write } else { Self::Read })
     }
 }
@@ -102,40 +102,41 @@ impl Wire<'_> for ByteRange {
         to.write(&self.start);
         to.write(&self.end);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (start, end) = (from.read()?, from.read()?);
-        Self::new(start, end).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
+        Self::new(start, end).ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))
     }
 }
 
 message! {
-    /// [`crate::Op::SetLock`]. Reply: [`LockSet`]; `Again` when another has it and it is not to be
-    /// waited for, `NoLocks` when there are too many.
+    /// [`crate::Op::SetLock`]. Reply: [`LockSet`]; `Again` when another owner holds a conflicting
+    /// lock and the request does not wait, `NoLocks` when there are too many.
     SetLock {
         /// The file.
         inode: InodeNo,
-        /// Of which kind.
+        /// The kind.
         kind: LockKind,
-        /// Whose, within the client.
+        /// The owner, within the client.
         owner: u64,
-        /// What it shall be; `None` gives it up.
+        /// The new lock type; `None` unlocks.
         lock: Option<LockType>,
         /// Which bytes; all for flock.
         range: ByteRange,
-        /// The process that asks, for [`GetLock`] within the same client.
+        /// The calling process, reported by [`GetLock`] within the same client.
         pid: u32,
-        /// The client's number of this wait, the same however often it is asked; 0: does not wait.
+        /// The client's number for this wait, the same in every resend; 0: does not wait.
         wait_id: u64,
-        /// The place in the queue that it had before; 0: none.
+        /// The place in the queue from an earlier reply; 0: none.
         place: u64,
     }
 }
 message! {
     /// Reply of [`SetLock`].
     LockSet {
-        /// It is done; else it waits and a [`Grant`] will come.
+        /// The lock is granted; otherwise it waits and a [`Grant`] will follow.
         granted: bool,
-        /// The place in the queue while it waits. Survives a restart when it is asked with again.
+        /// The place in the queue while it waits. A request that repeats it keeps the place over a
+        /// restart.
         place: u64,
     }
 }
@@ -144,31 +145,31 @@ message! {
     GetLock {
         /// The file.
         inode: InodeNo,
-        /// Of which kind.
+        /// The kind.
         kind: LockKind,
-        /// Who asks, within the client.
+        /// The owner, within the client.
         owner: u64,
-        /// What he would like to have.
+        /// The lock type wanted.
         lock: LockType,
-        /// Where.
+        /// The range.
         range: ByteRange,
     }
 }
 message! {
     /// Reply of [`GetLock`].
     LockFound {
-        /// The first that is in the way.
+        /// The first conflicting lock.
         found: Option<LockRow>,
     }
 }
 message! {
-    /// A lock that somebody has.
+    /// A held lock.
     LockRow {
-        /// What it is.
+        /// The lock type.
         lock: LockType,
-        /// Where.
+        /// The range.
         range: ByteRange,
-        /// The process that made it; 0 when it is another client's: its numbers mean nothing here.
+        /// The process that set it; 0 for another client's, whose process ids mean nothing here.
         pid: u32,
     }
 }
@@ -184,26 +185,26 @@ message! {
 message! {
     /// Reply of [`CancelLock`].
     LockCancelled {
-        /// It waited and does not any more. Else it was granted or refused before, and the [`Grant`]
-        /// left before this.
+        /// The wait was cancelled. Otherwise it was granted or denied before, and its [`Grant`] was
+        /// sent before this reply.
         waited: bool,
     }
 }
 message! {
-    /// [`crate::Op::Relock`]: a lock that this client has. While the server recovers it is set again;
-    /// otherwise `Again` says that it is not there any more. No reply body.
+    /// [`crate::Op::Relock`]: a lock that the client holds. A recovering server sets it again;
+    /// otherwise `Again` reports that the server does not have it. No reply body.
     Relock {
         /// The file.
         inode: InodeNo,
-        /// Of which kind.
+        /// The kind.
         kind: LockKind,
-        /// Whose, within the client.
+        /// The owner, within the client.
         owner: u64,
-        /// What it is.
+        /// The lock type.
         lock: LockType,
-        /// Where.
+        /// The range.
         range: ByteRange,
-        /// The process that made it.
+        /// The process that set it.
         pid: u32,
     }
 }
@@ -212,9 +213,9 @@ message! {
     Grant {
         /// The file.
         inode: InodeNo,
-        /// The wait that is over.
+        /// The wait that ended.
         wait_id: u64,
-        /// `Ok`: the lock is set. `Deadlock`, or another: it is not, and does not wait.
+        /// `Ok`: the lock is set. `Deadlock` or another status: it is not set and no longer waits.
         status: Status,
     }
 }

@@ -1,19 +1,19 @@
-//! [`crate::Op::Find`]: a listing of which only what fits a predicate travels.
+//! [`crate::Op::Find`]: a directory listing filtered by a predicate at the server.
 //!
-//! A predicate means the same at both ends: of an entry whose inode lies at another shard the server
-//! has the name and the kind alone, says that it is open, and the client judges it by the same code. Invariant: what
-//! [`Predicate::judge`] decides, no attributes would change.
+//! Server and client evaluate a predicate with the same code. If an entry's inode lies at another
+//! shard, the server has only name and kind and may answer [`Verdict::Undecided`]; the client
+//! decides. Invariant: attributes never change a decision of [`Predicate::evaluate`].
 
-use crate::codec::{Flaw, List, Reader, Wire, Writer};
+use crate::codec::{DecodeError, List, Reader, Wire, Writer};
 use crate::message::message;
 use crate::pattern::Pattern;
 use crate::{Attr, Caller, FileKind, InodeNo, Name, ProtocolError, Timestamp};
 
 message! {
-    /// [`crate::Op::Find`]. Reply: [`Found`]. Permission to read the directory is asked for as for
-    /// [`crate::Readdir`].
+    /// [`crate::Op::Find`]. Reply: [`Found`]. The permission to read the directory is checked as
+    /// for [`crate::Readdir`].
     Find<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         inode: InodeNo,
@@ -23,22 +23,23 @@ message! {
         listing_bytes_max: u32,
         /// With attributes.
         attrs: bool,
-        /// With all directories, also those that do not fit: what is in them may.
+        /// Include all directories, matching or not: a search descends into them.
         directories: bool,
-        /// What fits.
+        /// The filter.
         predicate: Predicate<'a>,
     }
 }
 message! {
     /// Reply of [`Find`].
     Found<'a> {
-        /// Where to go on: the last entry that was looked at, whether or not it is told.
+        /// The cookie of the last entry evaluated, included or not; the next request continues
+        /// there.
         cookie: u64,
-        /// Nothing follows.
+        /// No more entries.
         end: bool,
-        /// The caller may search the directory: look at what is in it and go down.
+        /// The caller may search the directory: read attributes of its entries and descend.
         search: bool,
-        /// In the order of their places.
+        /// Ordered by cookie.
         entries: List<'a, FoundEntry<'a>>,
     }
 }
@@ -47,26 +48,26 @@ message! {
     FoundEntry<'a> {
         /// The inode.
         inode: InodeNo,
-        /// What it is.
+        /// Its kind.
         kind: FileKind,
         /// Its name.
         name: Name<'a>,
-        /// Whether it fits.
+        /// The result of the predicate.
         verdict: Verdict,
-        /// Its attributes, when asked for and known here.
+        /// Its attributes, if requested and known at this shard.
         attr: Option<Attr>,
     }
 }
 
-/// Whether an entry fits.
+/// The result of a predicate for an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It does not; told because it is a directory.
+    /// No match; included because it is a directory.
     No,
-    /// It does.
+    /// Match.
     Yes,
-    /// Its attributes decide, and these are not known here.
-    Open,
+    /// The attributes decide, and this shard does not have them.
+    Undecided,
 }
 
 impl Wire<'_> for Verdict {
@@ -74,20 +75,20 @@ impl Wire<'_> for Verdict {
         to.write(&match self {
             Self::No => 0_u8,
             Self::Yes => 1,
-            Self::Open => 2,
+            Self::Undecided => 2,
         });
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(Self::No),
             1 => Ok(Self::Yes),
-            2 => Ok(Self::Open),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            2 => Ok(Self::Undecided),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
 
-/// Some kinds of files.
+/// A set of file kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Kinds(u16);
 
@@ -104,25 +105,25 @@ impl Kinds {
         1 << kind as u16
     }
 
-    /// These, and one more.
+    /// The set with one more kind.
     #[must_use]
     pub const fn with(self, kind: FileKind) -> Self {
         Self(self.0 | Self::bit(kind))
     }
 
-    /// These and those.
+    /// The union.
     #[must_use]
     pub const fn or(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// What is among both.
+    /// The intersection.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 & others.0)
     }
 
-    /// Whether it is among them.
+    /// Whether the set contains a kind.
     #[must_use]
     pub const fn has(self, kind: FileKind) -> bool {
         self.0 & Self::bit(kind) != 0
@@ -133,36 +134,36 @@ impl Wire<'_> for Kinds {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.0);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let bits = u16::decode(from)?;
         if bits & !Self::ALL == 0 {
             Ok(Self(bits))
         } else {
-            Err(Flaw::ProtocolError(ProtocolError::Malformed))
+            Err(DecodeError::ProtocolError(ProtocolError::Malformed))
         }
     }
 }
 
 message! {
-    /// What must hold of an entry, all of it; `None` asks nothing.
+    /// A conjunction of conditions on an entry; `None` is no condition.
     Predicate<'a> {
-        /// Its name fits.
+        /// Its name matches.
         name: Option<Pattern<'a>>,
         /// It is of one of these kinds.
         kinds: Option<Kinds>,
-        /// It has so many bytes at least.
+        /// Its minimum size.
         size_bytes_min: Option<u64>,
-        /// It has so many bytes at most.
+        /// Its maximum size.
         size_bytes_max: Option<u64>,
-        /// Its contents were changed after this.
+        /// Its mtime is later than this.
         mtime_after: Option<Timestamp>,
-        /// Its contents were changed before this.
+        /// Its mtime is earlier than this.
         mtime_before: Option<Timestamp>,
     }
 }
 
 impl Predicate<'_> {
-    /// Everything fits.
+    /// Matches everything.
     pub const ANY: Self = Self {
         name: None,
         kinds: None,
@@ -172,20 +173,20 @@ impl Predicate<'_> {
         mtime_before: None,
     };
 
-    /// What name and kind say; the steps that the name takes are counted.
+    /// The result by name and kind alone; the steps of the name match are counted.
     #[must_use]
-    pub fn judge(&self, name: &[u8], kind: FileKind, step_count: &mut usize) -> Verdict {
+    pub fn evaluate(&self, name: &[u8], kind: FileKind, step_count: &mut usize) -> Verdict {
         let kind_fits = self.kinds.is_none_or(|kinds| kinds.has(kind));
         if !kind_fits || self.name.is_some_and(|pattern| !pattern.fits(name, step_count)) {
             Verdict::No
         } else if self.asks_attr() {
-            Verdict::Open
+            Verdict::Undecided
         } else {
             Verdict::Yes
         }
     }
 
-    /// What is left open then: whether the attributes fit.
+    /// Whether the attributes match, for an undecided entry.
     #[must_use]
     pub fn fits_attr(&self, attr: &Attr) -> bool {
         self.size_bytes_min.is_none_or(|min| attr.size_bytes >= min)

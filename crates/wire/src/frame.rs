@@ -1,4 +1,4 @@
-//! The frame: a fixed head of 96 bytes, a body of small bytes, bulk bytes.
+//! The frame: a fixed header of 96 bytes, a body of small bytes, bulk bytes.
 //!
 //! ```text
 //! offset bytes field            request                      reply
@@ -8,12 +8,12 @@
 //!      6     2 op
 //!      8     4 body_bytes
 //!     12     4 bulk_bytes
-//!     16     4 head_crc32c      over head (this field as 0) and body; 0 under TLS
+//!     16     4 head_crc32c      over header (this field as 0) and body; 0 under TLS
 //!     20     4 bulk_crc32c      over the bulk; 0 without     the same; 0 if BULK_UNCHECKED
 //!                               one and under TLS
-//!     24     2 lane_hint        the lane it is for           the lane that should have been asked
+//!     24     2 lane_hint        the destination lane         the lane that owns the shard
 //!     26     2 shard
-//!     28     2 slot             0: changes nothing           as asked
+//!     28     2 slot             0: changes nothing           as in the request
 //!     30     2 flags            request_flag                 reply_flag
 //!     32     8 session
 //!     40     8 xid
@@ -25,14 +25,15 @@
 //!     80     8                  trace_id                     trace_id
 //!     88     8                  op_time_ns since 1970        op_time_ns used
 //! ```
-//! Hello, Challenge, Proof, Welcome, Refusal, Note and Grant use the same head with everything from `op` on but
-//! the lengths and checksums zero. Field meanings: PROTOCOL.md §3.
+//! Frames of other kinds use the same header with all fields from `op` on zero, except the lengths
+//! and checksums. Field meanings: PROTOCOL.md §3.
 //!
-//! Checksums guard frames that travel in plain text: who sends one there puts them in ([`Head::put_sums`]), who
-//! receives it checks them ([`Head::check_sum`]). Under TLS, whose records are proven, nobody looks at them.
+//! Checksums protect frames in plain text: the sender sets them ([`Header::put_sums`]), the
+//! receiver verifies them ([`Header::check_sum`]). Under TLS, whose records are authenticated,
+//! nobody uses them.
 
 use crate::checksum::{crc32c, crc32c_of_two};
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{
     Groups, LaneId, NAME_BYTES_MAX, Op, ProtocolError, SessionId, ShardId, Status, Transno,
     XATTR_VALUE_BYTES_MAX, Xid,
@@ -40,22 +41,22 @@ use crate::{
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Bytes of every frame's head.
-pub const HEAD_BYTES: usize = 96;
-/// Most bytes of a body: all groups that a process may have, and the longest value or two names.
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 96;
+/// Most bytes of a body: all groups of a process, and the longest value or two names.
 pub const BODY_BYTES_MAX: u32 = (256 + 64 + 8) * 1024;
 const _: () = assert!(
     Groups::COUNT_MAX * 4 + XATTR_VALUE_BYTES_MAX + 2 * NAME_BYTES_MAX + 1024
         <= BODY_BYTES_MAX as usize
 );
-/// Most bytes of a body before the secret was proven.
+/// Most bytes of a body before the client has proven the secret.
 pub const HANDSHAKE_BODY_BYTES_MAX: u32 = 1024;
 /// Most bulk bytes of a frame: one FUSE write or read.
 pub const BULK_BYTES_MAX: u32 = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"LNFS";
 const VERSION: u8 = 7;
-const HEAD_CRC_OFFSET: usize = 16;
+const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
 /// Most frames without their bulk are smaller.
@@ -63,13 +64,13 @@ const SMALL_FRAME_BYTES: usize = 256;
 
 /// Bits of [`Request::flags`].
 pub mod request_flag {
-    /// Sent before on an earlier connection; the reply was not received.
+    /// Resent: the client sent it on an earlier connection and has no reply.
     pub const RESENT: u16 = 1;
-    /// A replay: the client has the reply. The body is a [`crate::Replay`], `transno`, `slot` and
-    /// `xid` are those of the original. For a write the bytes come along.
+    /// A replay: the client has the reply. The body is a [`crate::Replay`]; `transno`, `slot` and
+    /// `xid` are those of the original. The bulk of a write is included.
     pub const REPLAY: u16 = 2;
-    /// Answer when the change is durable (O_SYNC, a synchronous mount). Bit 2 is
-    /// [`super::reply_flag::BULK_UNCHECKED`], which a request never says.
+    /// Reply when the change is durable (O_SYNC, a synchronous mount). Bit 2 is
+    /// [`super::reply_flag::BULK_UNCHECKED`], which is never set in a request.
     pub const SYNC: u16 = 8;
 }
 
@@ -79,36 +80,36 @@ pub mod reply_flag {
     pub const GATED: u16 = 1;
     /// Answered from the slot: the request had been executed before.
     pub const FROM_SLOT: u16 = 2;
-    /// The bulk behind it carries no checksum: it left without passing through the server's memory, or
-    /// under TLS. Only on a reply with bulk. [`super::Head::encode`] sets and clears it, and
-    /// [`super::Head::put_sums`] clears it.
+    /// The bulk has no checksum: it was sent without passing through the server's memory, or under
+    /// TLS. Only on a reply with bulk. [`super::Header::encode`] sets and clears it, and
+    /// [`super::Header::put_sums`] clears it.
     pub const BULK_UNCHECKED: u16 = 4;
-    /// What was changed is not durable yet: behind the reply message stands a redo token, which the
-    /// client keeps until `committed` reaches `transno`. See [`super::Head::split_token`].
+    /// The change is not durable yet: a redo token follows the reply message. The client keeps it
+    /// until `committed` reaches `transno`. See [`super::Header::split_token`].
     pub const TOKEN: u16 = 8;
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// Client: I want to talk to lane n.
+    /// Client: opens a connection to lane n.
     Hello = 1,
-    /// Server: prove that you know the secret; here is my proof.
+    /// Server: its proof of the secret, and a nonce for the client's.
     Challenge = 2,
-    /// Client: my proof.
+    /// Client: its proof.
     Proof = 3,
-    /// Server: welcome, this is my shape.
+    /// Server: accepts the client and describes itself.
     Welcome = 4,
-    /// Server: no, and why. The connection closes after it.
+    /// Server: refuses the client, with the reason. The connection closes after it.
     Refusal = 5,
     /// Client: a request.
     Request = 6,
     /// Server: its reply.
     Reply = 7,
-    /// Server, unasked: what has become durable, a [`crate::Note`].
-    Note = 8,
-    /// Server, unasked: what became of a lock that was waited for, a [`crate::Grant`].
+    /// Server, unsolicited: what has become durable, a [`crate::CommitNotification`].
+    CommitNotification = 8,
+    /// Server, unsolicited: the outcome of a lock wait, a [`crate::Grant`].
     Grant = 9,
 }
 
@@ -122,51 +123,51 @@ impl FrameKind {
             5 => Self::Refusal,
             6 => Self::Request,
             7 => Self::Reply,
-            8 => Self::Note,
+            8 => Self::CommitNotification,
             9 => Self::Grant,
             _ => return None,
         })
     }
 }
 
-/// What a receiver must know of a frame before it has all of it.
+/// The lengths that a receiver needs before it has the whole frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lengths {
     /// The kind.
     pub kind: FrameKind,
-    /// Head and body together.
+    /// Bytes of header and body.
     pub frame_bytes: usize,
     /// Bulk bytes that follow.
     pub bulk_bytes: u32,
-    /// Checksum the bulk must have in plain text. `None` only for a reply that says
+    /// The bulk's checksum in plain text. `None` only for a reply with
     /// [`reply_flag::BULK_UNCHECKED`]; 0 without bulk.
     pub bulk_crc32c: Option<u32>,
 }
 
 impl Lengths {
-    /// Reads the lengths from the first [`HEAD_BYTES`] of a frame and checks them against the
-    /// limits. The checksum is not looked at: lengths come first, memory later.
+    /// Reads the lengths from a frame's header and checks them against the limits, before memory is
+    /// allocated. The checksum is verified later.
     ///
     /// # Errors
     /// [`ProtocolError`] when this is no frame or a limit is exceeded.
-    pub fn peek(head: &[u8; HEAD_BYTES]) -> Result<Self, ProtocolError> {
+    pub fn peek(head: &[u8; HEADER_BYTES]) -> Result<Self, ProtocolError> {
         let mut reader = Reader::new(head);
         let lengths = Self::read(&mut reader);
-        lengths.map_err(|flaw| match flaw {
-            Flaw::ProtocolError(protocol_error) => protocol_error,
-            Flaw::Status(_) => ProtocolError::Malformed,
+        lengths.map_err(|error| match error {
+            DecodeError::ProtocolError(protocol_error) => protocol_error,
+            DecodeError::Status(_) => ProtocolError::Malformed,
         })
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         if reader.array()? != MAGIC {
-            return Err(Flaw::ProtocolError(ProtocolError::Magic));
+            return Err(DecodeError::ProtocolError(ProtocolError::Magic));
         }
         if u8::decode(reader)? != VERSION {
-            return Err(Flaw::ProtocolError(ProtocolError::Version));
+            return Err(DecodeError::ProtocolError(ProtocolError::Version));
         }
         let kind = FrameKind::from_number(u8::decode(reader)?)
-            .ok_or(Flaw::ProtocolError(ProtocolError::Kind))?;
+            .ok_or(DecodeError::ProtocolError(ProtocolError::Kind))?;
         let _op: u16 = reader.read()?;
         let body_bytes: u32 = reader.read()?;
         let bulk_bytes: u32 = reader.read()?;
@@ -177,7 +178,10 @@ impl Lengths {
         let _slot: u16 = reader.read()?;
         let flags: u16 = reader.read()?;
         let handshake = match kind {
-            FrameKind::Request | FrameKind::Reply | FrameKind::Note | FrameKind::Grant => false,
+            FrameKind::Request
+            | FrameKind::Reply
+            | FrameKind::CommitNotification
+            | FrameKind::Grant => false,
             FrameKind::Hello
             | FrameKind::Challenge
             | FrameKind::Proof
@@ -188,24 +192,24 @@ impl Lengths {
         let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
         let bulk_bytes_max = if bulk { BULK_BYTES_MAX } else { 0 };
         if body_bytes > body_bytes_max || bulk_bytes > bulk_bytes_max {
-            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
+            return Err(DecodeError::ProtocolError(ProtocolError::TooLong));
         }
-        let body_bytes =
-            usize::try_from(body_bytes).map_err(|_| Flaw::ProtocolError(ProtocolError::TooLong))?;
+        let body_bytes = usize::try_from(body_bytes)
+            .map_err(|_| DecodeError::ProtocolError(ProtocolError::TooLong))?;
         let unchecked = flags & reply_flag::BULK_UNCHECKED != 0;
-        // It means something in one place only, so nobody can say it by mistake anywhere else.
+        // The flag is valid in a reply with bulk only.
         if unchecked && (kind != FrameKind::Reply || bulk_bytes == 0 || bulk_crc32c != 0) {
-            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
+            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         }
         let bulk_crc32c = (!unchecked).then_some(bulk_crc32c);
-        Ok(Self { kind, frame_bytes: HEAD_BYTES + body_bytes, bulk_bytes, bulk_crc32c })
+        Ok(Self { kind, frame_bytes: HEADER_BYTES + body_bytes, bulk_bytes, bulk_crc32c })
     }
 }
 
-/// The head of a request.
+/// The header of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The operation.
     pub op: Op,
     /// The lane the client believes to own the shard.
     pub lane_hint: LaneId,
@@ -215,9 +219,9 @@ pub struct Request {
     pub slot: u16,
     /// See [`request_flag`].
     pub flags: u16,
-    /// Whose.
+    /// The session.
     pub session: SessionId,
-    /// Its number.
+    /// The request's number.
     pub xid: Xid,
     /// Every reply of this session and shard up to this xid was received.
     pub ack_xid: Xid,
@@ -225,7 +229,7 @@ pub struct Request {
     pub sack: u64,
     /// Counts this client lane's connections to this server.
     pub conn_epoch: u32,
-    /// How long the client cares, in milliseconds; 0 for ever.
+    /// How long the client waits, in milliseconds; 0 for ever.
     pub deadline_ms: u32,
     /// The original transaction number of a replay, else 0.
     pub transno: Transno,
@@ -235,12 +239,12 @@ pub struct Request {
     pub op_time_ns: u64,
 }
 
-/// The head of a reply.
+/// The header of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reply {
     /// As in the request.
     pub op: Op,
-    /// With [`Status::WrongLane`]: the lane to ask.
+    /// With [`Status::WrongLane`]: the lane that owns the shard.
     pub lane_hint: LaneId,
     /// As in the request.
     pub shard: ShardId,
@@ -252,7 +256,7 @@ pub struct Reply {
     pub session: SessionId,
     /// As in the request.
     pub xid: Xid,
-    /// The transaction it became; 0 when nothing was changed.
+    /// The transaction's number; 0 when nothing was changed.
     pub transno: Transno,
     /// Highest durable transaction of this session at this shard.
     pub committed: Transno,
@@ -266,30 +270,30 @@ pub struct Reply {
     pub boot_id: u64,
     /// As in the request.
     pub trace_id: u64,
-    /// The time the op got, nanoseconds since 1970.
+    /// The time that the server gave the op, nanoseconds since 1970.
     pub op_time_ns: u64,
 }
 
-/// A decoded head, by kind.
+/// A decoded header, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Head {
+pub enum Header {
     /// One of the handshake's frames; its message is in the body.
     Handshake(FrameKind),
     /// A request.
     Request(Request),
     /// A reply.
     Reply(Reply),
-    /// What has become durable; the [`crate::Note`] is in the body.
-    Note,
-    /// What became of a wait; the [`crate::Grant`] is in the body.
+    /// A commit notification; the [`crate::CommitNotification`] is in the body.
+    CommitNotification,
+    /// The outcome of a lock wait; the [`crate::Grant`] is in the body.
     Grant,
 }
 
-/// Bytes of the length behind a redo token.
+/// Bytes of the length field behind a redo token.
 const TOKEN_LENGTH_BYTES: usize = 4;
 
-impl Head {
-    /// Parts the body of a reply that says [`reply_flag::TOKEN`] into message and token.
+impl Header {
+    /// Splits the body of a reply with [`reply_flag::TOKEN`] into message and token.
     ///
     /// ```text
     /// message | token | 4 token_bytes
@@ -306,20 +310,20 @@ impl Head {
         Ok(rest.split_at(message_bytes))
     }
 
-    /// Writes what [`Head::split_token`] reads behind a message that was written before.
+    /// Appends a token behind a message, for [`Header::split_token`].
     pub fn put_token(to: &mut Writer<'_>, token: &[u8]) {
         to.put(token);
         to.write(&u32::try_from(token.len()).unwrap_or(u32::MAX));
     }
 
-    /// Decodes a whole frame without its bulk: returns head and body. The checksum was checked where the
-    /// frame came in.
+    /// Decodes a whole frame without its bulk into header and body. The receiving socket has
+    /// verified the checksum.
     ///
     /// # Errors
-    /// [`ProtocolError`] when anything is not as it must be.
+    /// [`ProtocolError`] when the frame is invalid.
     pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
         let (head, body) =
-            frame.split_first_chunk::<HEAD_BYTES>().ok_or(ProtocolError::Malformed)?;
+            frame.split_first_chunk::<HEADER_BYTES>().ok_or(ProtocolError::Malformed)?;
         let lengths = Lengths::peek(head)?;
         if lengths.frame_bytes != frame.len() {
             return Err(ProtocolError::Malformed);
@@ -327,7 +331,7 @@ impl Head {
         let decoded = match lengths.kind {
             FrameKind::Request => Self::request(head),
             FrameKind::Reply => Self::reply(head),
-            FrameKind::Note => Ok(Self::Note),
+            FrameKind::CommitNotification => Ok(Self::CommitNotification),
             FrameKind::Grant => Ok(Self::Grant),
             FrameKind::Hello
             | FrameKind::Challenge
@@ -337,12 +341,12 @@ impl Head {
         };
         match decoded {
             Ok(decoded) => Ok((decoded, body)),
-            Err(Flaw::ProtocolError(protocol_error)) => Err(protocol_error),
-            Err(Flaw::Status(_)) => Err(ProtocolError::Malformed),
+            Err(DecodeError::ProtocolError(protocol_error)) => Err(protocol_error),
+            Err(DecodeError::Status(_)) => Err(ProtocolError::Malformed),
         }
     }
 
-    fn request(head: &[u8; HEAD_BYTES]) -> Result<Self, Flaw> {
+    fn request(head: &[u8; HEADER_BYTES]) -> Result<Self, DecodeError> {
         let op = op_of(head)?;
         let mut from = Reader::new(&head[24..]);
         Ok(Self::Request(Request {
@@ -363,7 +367,7 @@ impl Head {
         }))
     }
 
-    fn reply(head: &[u8; HEAD_BYTES]) -> Result<Self, Flaw> {
+    fn reply(head: &[u8; HEADER_BYTES]) -> Result<Self, DecodeError> {
         let op = op_of(head)?;
         let mut from = Reader::new(&head[24..]);
         Ok(Self::Reply(Reply {
@@ -385,9 +389,10 @@ impl Head {
         }))
     }
 
-    /// Appends a whole frame without its bulk to `out`: head, then what `body` writes. The bulk's length
-    /// and, if it is known, checksum are named by the caller, who sends the bulk right behind. Of a reply
-    /// [`reply_flag::BULK_UNCHECKED`] says that it is not known. See [`Head::put_sums`].
+    /// Appends a whole frame without its bulk to `out`: the header, then what `body` writes. The
+    /// caller passes the bulk's length and, if known, its checksum, and sends the bulk right
+    /// behind. A reply whose bulk has no checksum gets [`reply_flag::BULK_UNCHECKED`]. See
+    /// [`Header::put_sums`].
     pub fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -414,8 +419,8 @@ impl Head {
                 to.write(&(FrameKind::Reply as u8));
                 to.write(&reply.op.number());
             }
-            Self::Note => {
-                to.write(&(FrameKind::Note as u8));
+            Self::CommitNotification => {
+                to.write(&(FrameKind::CommitNotification as u8));
                 to.write(&0_u16);
             }
             Self::Grant => {
@@ -428,45 +433,48 @@ impl Head {
         to.write(&0_u32); // head_crc32c
         to.write(&bulk_crc32c.unwrap_or(0));
         match self {
-            Self::Handshake(_) | Self::Note | Self::Grant => to.put(&[0; HEAD_BYTES - 24]),
+            Self::Handshake(_) | Self::CommitNotification | Self::Grant => {
+                to.put(&[0; HEADER_BYTES - 24])
+            }
             Self::Request(request) => request.put(&mut to),
             Self::Reply(reply) => reply.put(&mut to, unchecked),
         }
         body(&mut to);
         let frame = &mut out[start..];
-        let body_bytes = u32::try_from(frame.len() - HEAD_BYTES).unwrap_or(u32::MAX);
+        let body_bytes = u32::try_from(frame.len() - HEADER_BYTES).unwrap_or(u32::MAX);
         assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes was built");
         frame[8..12].copy_from_slice(&body_bytes.to_le_bytes());
     }
 
-    /// Puts checksums into a frame that [`Head::encode`] made and that leaves in plain text: that of its bulk,
-    /// if the caller knows it, and then that of head and body.
+    /// Sets the checksums of a frame that [`Header::encode`] made and that leaves in plain text:
+    /// that of its bulk, if known, and then that of header and body.
     pub fn put_sums(frame: &mut [u8], bulk_crc32c: Option<u32>) {
         if let Some(bulk_crc32c) = bulk_crc32c {
             frame[BULK_CRC_OFFSET..BULK_CRC_OFFSET + 4].copy_from_slice(&bulk_crc32c.to_le_bytes());
-            // A request never says it.
+            // Never set in a request.
             frame[FLAGS_OFFSET] &= !reply_flag::BULK_UNCHECKED.to_le_bytes()[0];
         }
-        frame[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].fill(0);
+        frame[HEADER_CRC_OFFSET..HEADER_CRC_OFFSET + 4].fill(0);
         let crc = crc32c(frame);
-        frame[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+        frame[HEADER_CRC_OFFSET..HEADER_CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Checks the checksum of a frame that came in plain text, without its bulk.
+    /// Verifies the checksum of a frame that came in plain text, without its bulk.
     ///
     /// # Errors
     /// [`ProtocolError::Checksum`] when it does not fit.
     pub fn check_sum(frame: &[u8]) -> Result<(), ProtocolError> {
-        let (head, _) = frame.split_first_chunk::<HEAD_BYTES>().ok_or(ProtocolError::Malformed)?;
+        let (head, _) =
+            frame.split_first_chunk::<HEADER_BYTES>().ok_or(ProtocolError::Malformed)?;
         let found = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
         if found == frame_crc32c(frame) { Ok(()) } else { Err(ProtocolError::Checksum) }
     }
 }
 
-/// The sum over a frame with its own field as 0.
+/// The checksum of a frame with the checksum field as 0.
 fn frame_crc32c(frame: &[u8]) -> u32 {
-    const FIELD: Range<usize> = HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4;
-    // A copy: every piece that is summed by itself costs as much as 200 bytes at once.
+    const FIELD: Range<usize> = HEADER_CRC_OFFSET..HEADER_CRC_OFFSET + 4;
+    // Copied, because each separate piece costs as much as summing 200 bytes at once.
     let mut copy = [0; SMALL_FRAME_BYTES];
     let (first, rest) = frame.split_at(frame.len().min(SMALL_FRAME_BYTES));
     let first_copy = &mut copy[..first.len()];
@@ -475,13 +483,13 @@ fn frame_crc32c(frame: &[u8]) -> u32 {
     crc32c_of_two(first_copy, rest)
 }
 
-fn op_of(head: &[u8; HEAD_BYTES]) -> Result<Op, Flaw> {
+fn op_of(head: &[u8; HEADER_BYTES]) -> Result<Op, DecodeError> {
     let number = u16::from_le_bytes([head[6], head[7]]);
-    Op::from_number(number).ok_or(Flaw::ProtocolError(ProtocolError::UnknownOp))
+    Op::from_number(number).ok_or(DecodeError::ProtocolError(ProtocolError::UnknownOp))
 }
 
 impl Request {
-    /// A request of nobody about nothing, to be completed: every number is 0.
+    /// A request with every number 0, to be completed.
     #[must_use]
     pub const fn of(op: Op) -> Self {
         Self {
@@ -520,7 +528,7 @@ impl Request {
 }
 
 impl Reply {
-    /// A reply to nobody that all went well, to be completed: every number is 0.
+    /// A successful reply with every number 0, to be completed.
     #[must_use]
     pub const fn of(op: Op) -> Self {
         Self {

@@ -1,20 +1,20 @@
-//! The handshake: Hello, Challenge, Proof, Welcome, or Refusal. Their bodies; the order and the
-//! checks are the lane's and the client's.
+//! The message bodies of the handshake: Hello, Challenge, Proof, Welcome or Refusal. Server lane
+//! and client check their order and contents.
 
-use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
 use crate::{ClientUuid, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, ProtocolError, SessionId};
 
-/// The first frame of a connection, from the client. The connection is handed to the lane it names
-/// before anything else is read.
+/// The first frame of a connection, from the client. The connection is handed over to the lane it
+/// names before anything else is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
-    /// The server lane wanted; taken modulo the server's lane count.
+    /// The server lane wanted, modulo the server's lane count.
     pub server_lane: LaneId,
     /// The mount.
     pub client: ClientUuid,
-    /// Which of its lanes.
+    /// The lane of the mount.
     pub client_lane: LaneId,
-    /// Counts this client lane's connections to this server, rising; an older one is refused.
+    /// Counts this client lane's connections to this server; rises. An older one is refused.
     pub conn_epoch: u32,
     /// Random.
     pub nonce: Nonce,
@@ -22,43 +22,43 @@ pub struct Hello<'a> {
     pub host_id: [u8; 16],
     /// From /proc/sys/kernel/random/boot_id.
     pub host_boot_id: [u8; 16],
-    /// The oldest boot that knew all this client lane had done at some shard of the server lane's, 0
-    /// if it never did anything there.
+    /// The oldest boot that had all changes of this client lane at some shard of the server lane; 0
+    /// if it never changed anything there.
     pub boot_id_last: u64,
-    /// A mount whose process has ended and whose place this one takes: what it held is free as soon
-    /// as this is said. Zeros if there is none.
+    /// A mount whose process has ended and that this one replaces: the server releases its state at
+    /// once. Zeros if there is none.
     pub predecessor: ClientUuid,
     /// The export wanted, at most 64 bytes; empty for the default one.
     pub export: Bytes<'a>,
-    /// Which secret is proven.
+    /// The credential that is proven.
     pub credential: Credential,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
-    /// Which of the secrets that are valid.
+    /// Which of the valid secrets.
     pub key_id: KeyId,
 }
 
-/// Which secret a client proves that it knows.
+/// The credential that a client proves.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u8)]
 pub enum Credential {
-    /// The store's: whoever has it may mount every export, and administer.
+    /// The store's secret: grants every export, and administration.
     #[default]
     Store = 0,
-    /// That of the export alone ([`crate::Secret::of_export`]).
+    /// The secret of one export ([`crate::Secret::of_export`]).
     Export = 1,
-    /// None: the connection's client has shown a certificate ([`crate::Secret::of_channel`]).
+    /// A certificate, which the client has shown on the connection ([`crate::Secret::of_channel`]).
     Certificate = 2,
 }
 
-/// What a client comes for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u8)]
 pub enum Purpose {
     /// To use an export.
     #[default]
     Use = 0,
-    /// To administer the store, as root of the whole file system; no export is named.
+    /// Administration of the store, as root of the whole file system; no export is named.
     Administer = 1,
 }
 
@@ -66,12 +66,12 @@ impl Wire<'_> for Credential {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&(*self as u8));
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(Self::Store),
             1 => Ok(Self::Export),
             2 => Ok(Self::Certificate),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -80,11 +80,11 @@ impl Wire<'_> for Purpose {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&(*self as u8));
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(Self::Use),
             1 => Ok(Self::Administer),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -105,7 +105,7 @@ impl<'a> Wire<'a> for Hello<'a> {
         to.write(&self.purpose);
         to.write(&self.key_id);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             server_lane: from.read()?,
             client: from.read()?,
@@ -141,7 +141,7 @@ impl Wire<'_> for Challenge {
         to.write(&self.nonce);
         to.write(&self.proof);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { fs: from.read()?, nonce: from.read()?, proof: from.read()? })
     }
 }
@@ -157,31 +157,31 @@ impl Wire<'_> for Proof {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.proof);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { proof: from.read()? })
     }
 }
 
 /// Bits of [`Welcome::flags`].
 pub mod welcome_flag {
-    /// This lane does not know the client's open handles: reopen them before anything else.
+    /// This lane has lost the client's open handles: the client reopens them before anything else.
     pub const HANDLES_UNKNOWN: u32 = 1;
     /// The client's root acts as root here (otherwise as nobody).
     pub const ROOT_TRUSTED: u32 = 2;
-    /// Nothing is changed through this export.
+    /// This export is read-only.
     pub const READ_ONLY: u32 = 4;
 }
 
-/// The server's yes.
+/// The server accepts the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// The session of this client lane.
     pub session: SessionId,
     /// The server's boot; rises by 1 with every start of the store.
     pub boot_id: u64,
-    /// Its shape.
+    /// The server's lanes and shards.
     pub map: Map,
-    /// The lane that answers.
+    /// The replying lane.
     pub lane: LaneId,
     /// Slots per session and shard.
     pub slot_count: u16,
@@ -189,9 +189,10 @@ pub struct Welcome {
     pub credits: u16,
     /// See [`welcome_flag`].
     pub flags: u32,
-    /// How long this lane's recovery may still take at most, in milliseconds; 0 when it is over.
+    /// The longest time that this lane's recovery may still take, in milliseconds; 0 when it is
+    /// over.
     pub recovery_ms: u32,
-    /// The root of what is mounted.
+    /// The root of the export.
     pub root: InodeNo,
 }
 
@@ -207,7 +208,7 @@ impl Wire<'_> for Welcome {
         to.write(&self.recovery_ms);
         to.write(&self.root);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let welcome = Self {
             session: from.read()?,
             boot_id: from.read()?,
@@ -221,12 +222,16 @@ impl Wire<'_> for Welcome {
         };
         let in_range =
             welcome.slot_count >= SLOT_COUNT_MIN && welcome.credits > 0 && welcome.root.count() > 0;
-        if in_range { Ok(welcome) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
+        if in_range {
+            Ok(welcome)
+        } else {
+            Err(DecodeError::ProtocolError(ProtocolError::Malformed))
+        }
     }
 }
 
-/// Slots of a session at least: the last one is for handles that are registered again, which may
-/// not wait for a request that waits behind them.
+/// Fewest slots of a session: the last one is reserved for reopening handles, which must not wait
+/// for a request that waits for them.
 pub const SLOT_COUNT_MIN: u16 = 2;
 
 /// Why a handshake ended.
@@ -243,21 +248,21 @@ pub enum RefusalReason {
     Busy = 4,
     /// The server is stopping.
     Stopping = 5,
-    /// This client was away for too long and others went on without it; it may come back under a
-    /// new uuid.
+    /// The client was evicted: it was away for too long and others went on without it. It may
+    /// connect under a new uuid.
     Evicted = 6,
-    /// The server speaks TLS only. Said in plain text, to whoever does.
+    /// The server accepts TLS only. Sent in plain text to a plain-text client.
     MustSeal = 7,
-    /// The server speaks no TLS. Said in plain text, to whoever does.
+    /// The server has no TLS. Sent in plain text to a TLS client.
     MustNotSeal = 8,
-    /// The client's certificate does not open what it asks for, or it has shown none.
+    /// The client's certificate does not grant the export, or it has shown none.
     NotCertified = 9,
 }
 
-/// The server's no.
+/// The server refuses the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub reason: RefusalReason,
 }
 
@@ -265,7 +270,7 @@ impl Wire<'_> for Refusal {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&(self.reason as u16));
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let reason = match u16::decode(from)? {
             1 => RefusalReason::WrongSecret,
             2 => RefusalReason::NoSuchExport,
@@ -276,7 +281,7 @@ impl Wire<'_> for Refusal {
             7 => RefusalReason::MustSeal,
             8 => RefusalReason::MustNotSeal,
             9 => RefusalReason::NotCertified,
-            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         };
         Ok(Self { reason })
     }

@@ -1,4 +1,4 @@
-//! Numbers that name things. Each is its own type, so that two of them cannot be confused.
+//! Identifiers. Each is its own type, so that two of them cannot be confused.
 
 use core::fmt;
 
@@ -70,15 +70,16 @@ impl InodeNo {
     }
 }
 
-/// A shard of the file system: unit of ownership, sequencing and logging.
-/// Bit 15 tells data shards from metadata shards, the rest is the index from 0.
+/// A shard of the file system: the unit of ownership, sequencing and logging. Bit 15 distinguishes
+/// data shards from metadata shards, the rest is the index from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ShardId(pub u16);
 
 impl ShardId {
     const DATA: u16 = 0x8000;
 
-    /// Metadata shard `index`. Bit 15 of a number from a peer is dropped: the map's limits tell.
+    /// Metadata shard `index`. Bit 15 of a number from a peer is dropped; the map's limits are
+    /// checked elsewhere.
     #[must_use]
     pub const fn meta(index: u16) -> Self {
         Self(index & !Self::DATA)
@@ -90,7 +91,7 @@ impl ShardId {
         Self(index | Self::DATA)
     }
 
-    /// Whether file contents live here.
+    /// Whether this is a data shard.
     #[must_use]
     pub const fn is_data(self) -> bool {
         self.0 & Self::DATA != 0
@@ -167,7 +168,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// In words, for a log line.
+    /// The text for a log line.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

@@ -1,44 +1,45 @@
-//! Inspections: the server's host reads the store where it lies and its output travels, for who
-//! administers. The output is a stream of bytes that this protocol does not look into.
+//! Inspections: the server's host reads its store and streams the output to an administrator. The
+//! protocol does not interpret the output.
 
 use crate::ProtocolError;
-use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
 use crate::message::message;
 
 /// Most bytes of output in one reply.
 pub const INSPECTED_BYTES_MAX: usize = 128 * 1024;
 
-/// What is to be done with a store.
+/// The kind of an inspection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inspection {
-    /// Look for what is wrong.
+    /// Check the store.
     Check {
-        /// Findings as JSON; otherwise as lines for people.
+        /// Findings as JSON; otherwise as text lines.
         json: bool,
-        /// Contents are not compared with their checksums.
+        /// Skip comparing contents with their checksums.
         skip_contents: bool,
     },
-    /// All metadata.
+    /// Dump all metadata.
     Dump,
-    /// All metadata and contents, of one moment.
+    /// Copy all metadata and contents as of one point in time.
     Backup {
-        /// How long changes of clients may wait at a time, in milliseconds.
+        /// The longest time that clients' changes may be suspended at a time, in milliseconds.
         freeze_ms_max: u64,
     },
 }
 
-/// Body of [`crate::Op::Inspect`]. An inspection belongs to the connection that it was begun on and ends
-/// with it; there is one a connection at most.
+/// Body of [`crate::Op::Inspect`]. An inspection belongs to the connection on which it began and
+/// ends with it; a connection has at most one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inspect {
     /// Begin.
     Start(Inspection),
-    /// The next bytes of output. Answered when there are some, or none come any more.
+    /// Read the next bytes of output. The reply is sent when there are some, or at the end of the
+    /// output.
     Read {
-        /// How many bytes of output were received before.
+        /// Number of output bytes received before.
         stream_offset: u64,
     },
-    /// The output asked for changes to wait, and they do.
+    /// The output requested a freeze of changes, which is in effect.
     Held,
 }
 
@@ -57,12 +58,12 @@ impl Wire<'_> for Inspection {
             }
         }
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match u8::decode(from)? {
             0 => Self::Check { json: from.read()?, skip_contents: from.read()? },
             1 => Self::Dump,
             2 => Self::Backup { freeze_ms_max: from.read()? },
-            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         })
     }
 }
@@ -81,12 +82,12 @@ impl Wire<'_> for Inspect {
             Self::Held => to.write(&2_u8),
         }
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match u8::decode(from)? {
             0 => Self::Start(from.read()?),
             1 => Self::Read { stream_offset: from.read()? },
             2 => Self::Held,
-            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         })
     }
 }
@@ -94,9 +95,10 @@ impl Wire<'_> for Inspect {
 message! {
     /// Reply of [`crate::Op::Inspect`].
     Inspected<'a> {
-        /// No output comes any more.
+        /// The end of the output.
         end: bool,
-        /// Of [`Inspect::Read`]: the next bytes, [`INSPECTED_BYTES_MAX`] at most; some, unless it is the end.
+        /// For [`Inspect::Read`]: the next bytes, at most [`INSPECTED_BYTES_MAX`]; empty only at
+        /// the end.
         bytes: Bytes<'a>,
     }
 }

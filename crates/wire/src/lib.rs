@@ -1,14 +1,16 @@
 //! `wire`: the bytes that travel between a client lane and a server lane.
 //!
 //! It owns the op table, the frame layout, every message body and the proof of the shared secret.
-//! It leaves sockets, sessions and meaning to others. Invariant: what decodes is valid, what is
-//! malformed is a [`ProtocolError`], and encoding what was decoded gives the same bytes.
+//! It leaves sockets, sessions and the meaning of operations to others. Invariant: what decodes is
+//! valid, malformed bytes are a [`ProtocolError`], and encoding a decoded message gives the same
+//! bytes.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
 mod attr;
+mod certificate_identity;
 mod checksum;
 mod codec;
 mod contents;
@@ -17,7 +19,6 @@ mod file_lock;
 mod find;
 mod frame;
 mod handshake;
-mod holder;
 mod id;
 mod inspect;
 mod list;
@@ -34,8 +35,9 @@ mod stats;
 mod status;
 
 pub use attr::{Attr, FileKind, PrivilegedBits, Times, Timestamp, attr_flag};
+pub use certificate_identity::{CertificateIdentity, GRANTS_EXPORT, GRANTS_STORE};
 pub use checksum::{Crc32c, crc32c, crc32c_combined};
-pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
+pub use codec::{Bytes, DecodeError, Fixed, List, Reader, Wire, Writer};
 pub use contents::*;
 pub use export::*;
 pub use file_lock::{
@@ -44,14 +46,13 @@ pub use file_lock::{
 };
 pub use find::{Find, Found, FoundEntry, Kinds, Predicate, Verdict};
 pub use frame::{
-    BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
-    Reply, Request, reply_flag, request_flag,
+    BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Header,
+    Lengths, Reply, Request, reply_flag, request_flag,
 };
 pub use handshake::{
     Challenge, Credential, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome,
     welcome_flag,
 };
-pub use holder::{Holder, OPENS_EXPORT, OPENS_STORE};
 pub use id::{
     ClientUuid, FsUuid, HandleId, InodeNo, LaneId, ProtocolError, SessionId, ShardId, Transno, Xid,
 };
@@ -71,5 +72,5 @@ pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;
 pub use rules::{Rule, Rules};
 pub use secrets::{KeyId, Secrets};
-pub use stats::{GateCounts, ObjectCounts, RecoveryCounts, Stats};
+pub use stats::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats};
 pub use status::Status;

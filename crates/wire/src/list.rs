@@ -4,11 +4,11 @@
 //! body: inode | pieces (count 2, then per piece file_offset 8, piece_bytes 4) | the op's own
 //! bulk: the bytes of the first piece, of the second, ...
 //! ```
-//! A piece says how much of the bulk is its own, so the bulk needs no table. Invariant of [`Pieces`]:
-//! at most [`PIECE_COUNT_MAX`], none empty, none behind [`FILE_BYTES_MAX`], and together no more than
+//! Each piece has its length, so the bulk needs no table. Invariants of [`Pieces`]: at most
+//! [`PIECE_COUNT_MAX`], none empty, none behind [`FILE_BYTES_MAX`], and together at most
 //! [`BULK_BYTES_MAX`].
 
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{BULK_BYTES_MAX, ClearPrivileges, InodeNo, ProtocolError, Status};
 use alloc::vec::Vec;
 
@@ -18,12 +18,12 @@ pub const PIECE_COUNT_MAX: usize = 256;
 /// The largest size of a file: 2^63 − 1.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Bytes of a file, by place and length.
+/// A byte range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Piece {
-    /// From here.
+    /// File offset.
     pub file_offset: u64,
-    /// This many, at least one.
+    /// Length, at least 1.
     pub piece_bytes: u32,
 }
 
@@ -37,7 +37,7 @@ impl Piece {
         self.file_offset.saturating_add(self.piece_bytes as u64)
     }
 
-    /// How many of its bytes a file of this size has.
+    /// Number of its bytes within a file of this size.
     #[must_use]
     pub fn within(&self, size_bytes: u64) -> u32 {
         let left_bytes = size_bytes.saturating_sub(self.file_offset);
@@ -50,20 +50,20 @@ impl Wire<'_> for Piece {
         to.write(&self.file_offset);
         to.write(&self.piece_bytes);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { file_offset: from.read()?, piece_bytes: from.read()? })
     }
 }
 
-/// The pieces of one request, in the order of their bytes. May be none.
+/// The pieces of one request, in the order of their bytes in the bulk. May be empty.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Pieces(Vec<Piece>);
 
 impl Pieces {
-    /// None: a write of these does nothing.
+    /// No pieces: a write of these does nothing.
     pub const NONE: Self = Self(Vec::new());
 
-    /// Bytes of the encoding of so many pieces.
+    /// Encoded bytes of `count` pieces.
     #[must_use]
     pub const fn wire_bytes(count: usize) -> usize {
         2 + count * Piece::WIRE_BYTES
@@ -72,70 +72,70 @@ impl Pieces {
     /// Checks pieces.
     ///
     /// # Errors
-    /// [`Status::TooLarge`] for one that ends behind [`FILE_BYTES_MAX`]; a [`ProtocolError`] for what nobody
-    /// may send: an empty piece, too many of them, too many bytes.
-    pub fn new(pieces: Vec<Piece>) -> Result<Self, Flaw> {
+    /// [`Status::TooLarge`] for a piece that ends behind [`FILE_BYTES_MAX`]; a [`ProtocolError`]
+    /// for an empty piece, too many pieces or too many bytes.
+    pub fn new(pieces: Vec<Piece>) -> Result<Self, DecodeError> {
         if pieces.len() > PIECE_COUNT_MAX {
-            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
+            return Err(DecodeError::ProtocolError(ProtocolError::TooLong));
         }
         let mut total_bytes = 0_u64;
         let mut fits = true;
         for piece in &pieces {
             if piece.piece_bytes == 0 {
-                return Err(Flaw::ProtocolError(ProtocolError::Malformed));
+                return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
             }
             total_bytes += u64::from(piece.piece_bytes);
             let end = piece.file_offset.checked_add(u64::from(piece.piece_bytes));
             fits &= end.is_some_and(|end| end <= FILE_BYTES_MAX);
         }
         if total_bytes > u64::from(BULK_BYTES_MAX) {
-            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
+            return Err(DecodeError::ProtocolError(ProtocolError::TooLong));
         }
-        if fits { Ok(Self(pieces)) } else { Err(Flaw::Status(Status::TooLarge)) }
+        if fits { Ok(Self(pieces)) } else { Err(DecodeError::Status(Status::TooLarge)) }
     }
 
-    /// All of them.
+    /// The pieces.
     #[must_use]
     pub fn as_slice(&self) -> &[Piece] {
         &self.0
     }
 
-    /// All of them, one after the other.
+    /// Iterates over the pieces.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Piece> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many.
+    /// Number of pieces.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Bytes of all of them, at most [`BULK_BYTES_MAX`].
+    /// Bytes of all pieces, at most [`BULK_BYTES_MAX`].
     #[must_use]
     pub fn total_bytes(&self) -> u32 {
         self.0.iter().map(|piece| piece.piece_bytes).sum()
     }
 
-    /// The first byte behind the one that ends last; 0 of none.
+    /// The end of the piece that ends last; 0 without pieces.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.0.iter().map(Piece::end).max().unwrap_or(0)
     }
 
-    /// Where the first piece is; 0 of none.
+    /// The offset of the first piece; 0 without pieces.
     #[must_use]
     pub fn first_offset(&self) -> u64 {
         self.0.first().map_or(0, |piece| piece.file_offset)
     }
 
-    /// Whether two of them share a byte. What such a write would leave there nobody could say.
+    /// Whether two pieces overlap: the result of writing them would be undefined.
     #[must_use]
     pub fn overlap(&self) -> bool {
         self.sorted().windows(2).any(|pair| pair[0].end() > pair[1].file_offset)
     }
 
-    /// In the order of their places.
+    /// The pieces ordered by offset.
     #[must_use]
     pub fn sorted(&self) -> Vec<Piece> {
         let mut sorted = self.0.clone();
@@ -143,8 +143,8 @@ impl Pieces {
         sorted
     }
 
-    /// What a file of this size has of them, in the same order; pieces of which it has nothing are
-    /// left out.
+    /// The parts of the pieces within a file of this size, in the same order; pieces behind its end
+    /// are left out.
     #[must_use]
     pub fn within(&self, size_bytes: u64) -> Self {
         let within = self.0.iter().filter_map(|piece| {
@@ -154,7 +154,7 @@ impl Pieces {
         Self(within.collect())
     }
 
-    /// The same bytes in fewer pieces: one that begins where the one before it ends is part of that.
+    /// The same bytes in fewer pieces: adjacent consecutive pieces are joined.
     #[must_use]
     pub fn joined(&self) -> Self {
         let mut joined: Vec<Piece> = Vec::with_capacity(self.0.len());
@@ -175,14 +175,14 @@ impl Wire<'_> for Pieces {
             to.write(piece);
         }
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count = usize::from(u16::decode(from)?);
-        // Before anything is allocated for them.
+        // Checked before memory is allocated.
         if count > PIECE_COUNT_MAX {
-            return Err(Flaw::ProtocolError(ProtocolError::TooLong));
+            return Err(DecodeError::ProtocolError(ProtocolError::TooLong));
         }
         if from.left() < count * Piece::WIRE_BYTES {
-            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
+            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         }
         let mut pieces = Vec::with_capacity(count);
         for _ in 0..count {
@@ -192,14 +192,13 @@ impl Wire<'_> for Pieces {
     }
 }
 
-/// [`crate::Op::ReadList`]. Reply: [`ListRead`]; the bulk has the bytes of all pieces, one behind the
-/// other, of each those that the file has: fewer than asked at its end, none behind it. Holes read as
-/// zeros. Pieces may overlap.
+/// [`crate::Op::ReadList`]. Reply: [`ListRead`]; the bulk has the bytes of all pieces one after the
+/// other, each cut at the end of the file. Holes read as zeros. Pieces may overlap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadList {
     /// The file.
     pub inode: InodeNo,
-    /// Which bytes, in which order.
+    /// The ranges, in the order of the bulk.
     pub pieces: Pieces,
     /// As of [`crate::Read`].
     pub accesses: bool,
@@ -211,15 +210,15 @@ impl Wire<'_> for ReadList {
         to.write(&self.pieces);
         to.write(&self.accesses);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { inode: from.read()?, pieces: from.read()?, accesses: from.read()? })
     }
 }
 
-/// Reply of [`ReadList`]. What the pieces got follows from it: [`Piece::within`].
+/// Reply of [`ReadList`]. The length of each piece follows from it: [`Piece::within`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListRead {
-    /// How long the file was.
+    /// The file size at the read.
     pub size_bytes: u64,
 }
 
@@ -227,32 +226,32 @@ impl Wire<'_> for ListRead {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.size_bytes);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { size_bytes: from.read()? })
     }
 }
 
-/// [`crate::Op::WriteList`]. The bytes of all pieces, one behind the other, are its bulk, which is
-/// exactly that long. Reply: [`crate::Written`], with the first piece's place and the number of bytes
-/// of all. Pieces may touch; two that overlap are [`Status::Invalid`] and nothing is written.
+/// [`crate::Op::WriteList`]. The bulk has the bytes of all pieces one after the other and nothing
+/// else. Reply: [`crate::Written`], with the first piece's offset and the number of all bytes.
+/// Pieces may be adjacent; overlapping pieces are [`Status::Invalid`] and nothing is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriteList {
     /// The file.
     pub inode: InodeNo,
-    /// Where the bytes go.
+    /// The ranges to write.
     pub pieces: Pieces,
     /// As of [`crate::Write`].
-    pub takes: ClearPrivileges,
+    pub clears: ClearPrivileges,
 }
 
 impl Wire<'_> for WriteList {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.inode);
         to.write(&self.pieces);
-        to.write(&self.takes);
+        to.write(&self.clears);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Ok(Self { inode: from.read()?, pieces: from.read()?, takes: from.read()? })
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { inode: from.read()?, pieces: from.read()?, clears: from.read()? })
     }
 }
 

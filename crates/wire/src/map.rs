@@ -1,10 +1,10 @@
-//! Where things live: shards to lanes, inodes to shards. The same arithmetic at both ends.
+//! Placement: shards to lanes, inodes to shards. Server and client compute the same.
 
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{InodeNo, LaneId, Op, ProtocolError, Route, ShardId};
 
-/// The server's shape, told in the Welcome. Shards are fixed by the store's format, lanes by the
-/// server's start.
+/// The server's lanes and shards, sent in the Welcome. The store's format fixes the shards, the
+/// server's start the lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Map {
     /// Lanes of this server, 1 or more.
@@ -30,7 +30,7 @@ impl Map {
     }
 
     /// The data shard that holds stripe `stripe_index` of an inode (finalizer of MurmurHash3 over
-    /// both numbers, so that neighbours spread).
+    /// both numbers, so that adjacent numbers spread).
     #[must_use]
     pub fn data_shard(&self, inode: InodeNo, stripe_index: u32) -> ShardId {
         let mut mix = inode.0 ^ u64::from(stripe_index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -41,7 +41,7 @@ impl Map {
         ShardId::data(u16::try_from(index).unwrap_or(0))
     }
 
-    /// The shard an op about `inode` goes to; `None` for ops that are about no inode.
+    /// The shard that executes an op on `inode`; `None` for ops without an inode.
     #[must_use]
     pub fn shard(&self, op: Op, inode: InodeNo) -> Option<ShardId> {
         match op.row().route {
@@ -58,7 +58,7 @@ impl Wire<'_> for Map {
         to.write(&self.meta_shard_count);
         to.write(&self.data_shard_count);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let map = Self {
             lane_count: from.read()?,
             meta_shard_count: from.read()?,
@@ -66,7 +66,7 @@ impl Wire<'_> for Map {
         };
         let counts = [map.lane_count, map.meta_shard_count, map.data_shard_count];
         if counts.contains(&0) || counts.iter().any(|count| *count > 0x7fff) {
-            return Err(Flaw::ProtocolError(ProtocolError::Malformed));
+            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         }
         Ok(map)
     }

@@ -1,8 +1,8 @@
-//! The bodies of requests and replies, one struct each, fields in the order they travel.
+//! The bodies of requests and replies: one struct each, fields in encoding order.
 //!
 //! A request's reply message is named beside it; ops without one have an empty reply body.
 
-use crate::codec::{Bytes, Flaw, List, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, List, Reader, Wire, Writer};
 use crate::{
     Attr, Caller, FileKind, HandleId, InodeNo, Name, ProtocolError, ShardId, Timestamp, Transno,
 };
@@ -24,7 +24,7 @@ macro_rules! message {
             fn encode(&self, to: &mut Writer<'_>) {
                 $(to.write(&self.$field);)*
             }
-            fn decode(from: &mut Reader<$life>) -> Result<Self, Flaw> {
+            fn decode(from: &mut Reader<$life>) -> Result<Self, DecodeError> {
                 Ok(Self { $($field: from.read()?,)* })
             }
         }
@@ -34,7 +34,7 @@ macro_rules! message {
             fn encode(&self, to: &mut Writer<'_>) {
                 $(to.write(&self.$field);)*
             }
-            fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+            fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
                 Ok(Self { $($field: from.read()?,)* })
             }
         }
@@ -50,16 +50,16 @@ pub use names::*;
 message! {
     /// [`crate::Op::Lookup`]. Reply: [`Entry`].
     Lookup<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         parent: InodeNo,
-        /// The name in it. `..` is asked with [`Getattr`]'s parent, not here.
+        /// The name in it. For `..` see [`Getattr`].
         name: Name<'a>,
     }
 }
 message! {
-    /// An inode's attributes: the reply of every op that makes, finds or changes one.
+    /// An inode's attributes: the reply of every op that creates, finds or changes one.
     Entry {
         /// The attributes.
         attr: Attr,
@@ -78,9 +78,9 @@ message! {
 pub enum SetTime {
     /// Leave it.
     Keep,
-    /// The server's clock. Whoever may write may do this.
+    /// The server's clock. Needs write permission.
     Now,
-    /// This time. Only the owner may.
+    /// This time. Needs ownership.
     At(Timestamp),
 }
 
@@ -95,26 +95,26 @@ impl Wire<'_> for SetTime {
             }
         }
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(Self::Keep),
             1 => Ok(Self::Now),
             2 => from.read().map(Self::At),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
 
-/// What running a file shall not give any more, because its contents change. Whoever may write it,
-/// or has it open, may say this.
+/// The privileges to clear because a file's contents change. Needs write permission or an open
+/// handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClearPrivileges {
-    /// It stays as it is.
+    /// None.
     Nothing,
     /// Its capabilities (`security.capability`).
     Capability,
-    /// Its set-user-id bit, and its set-group-id bit where the group may execute it or the caller is
-    /// not in the group, as well.
+    /// Its set-user-id bit, and its set-group-id bit where the group may execute it or the caller
+    /// is not in the group, as well as its capabilities.
     All,
 }
 
@@ -126,12 +126,12 @@ impl Wire<'_> for ClearPrivileges {
             Self::All => 2,
         });
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(Self::Nothing),
             1 => Ok(Self::Capability),
             2 => Ok(Self::All),
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Wire<'_> for ClearPrivileges {
 message! {
     /// [`crate::Op::Setattr`]. Reply: [`Entry`]. Sizes are set by [`Truncate`].
     Setattr<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// Of which inode.
         inode: InodeNo,
@@ -153,13 +153,13 @@ message! {
         atime: SetTime,
         /// New modification time.
         mtime: SetTime,
-        /// What the file loses. A new owner or group takes all of it, too.
-        revoke: ClearPrivileges,
+        /// The privileges to clear. A new owner or group clears all of them.
+        clears: ClearPrivileges,
     }
 }
 
-/// What something is opened for: what its caller must be permitted to do, and all that its handle
-/// permits. There is no open for nothing.
+/// The access mode of an open: what its caller must be permitted to do, and all that its handle
+/// permits. An open for no access does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OpenFor {
     /// Writing a file: permission w.
@@ -168,27 +168,28 @@ pub enum OpenFor {
     ReadWrite,
     /// Reading a file or listing a directory: permission r.
     Read,
-    /// Running a file: permission x. Who runs it reads its contents; of a directory it lists nothing.
+    /// Executing a file: permission x. Executing includes reading the contents; a directory cannot
+    /// be listed with it.
     Execute,
 }
 
 impl OpenFor {
-    /// Writers stand before all others.
+    /// Every mode, those that write first.
     pub const ALL: [Self; 4] = [Self::Write, Self::ReadWrite, Self::Read, Self::Execute];
 
-    /// Permission r is asked for.
+    /// Needs permission r.
     #[must_use]
     pub const fn reads(self) -> bool {
         matches!(self, Self::Read | Self::ReadWrite)
     }
 
-    /// Permission w is asked for: from the open on the size is with the data shards.
+    /// Needs permission w: from the open on the size is at the data shards.
     #[must_use]
     pub const fn writes(self) -> bool {
         matches!(self, Self::Write | Self::ReadWrite)
     }
 
-    /// Permission x is asked for.
+    /// Needs permission x.
     #[must_use]
     pub const fn executes(self) -> bool {
         matches!(self, Self::Execute)
@@ -204,13 +205,13 @@ impl Wire<'_> for OpenFor {
             Self::ReadWrite => 6,
         });
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             1 => Ok(Self::Execute),
             2 => Ok(Self::Write),
             4 => Ok(Self::Read),
             6 => Ok(Self::ReadWrite),
-            _ => Err(Flaw::Status(crate::Status::Invalid)),
+            _ => Err(DecodeError::Status(crate::Status::Invalid)),
         }
     }
 }
@@ -229,7 +230,7 @@ impl Wire<'_> for Handle {
         to.write(&self.id);
         to.write(&self.open_for);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { id: from.read()?, open_for: from.read()? })
     }
 }
@@ -237,7 +238,7 @@ impl Wire<'_> for Handle {
 message! {
     /// [`crate::Op::Create`]. Reply: [`Created`].
     Create<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         parent: InodeNo,
@@ -249,7 +250,8 @@ message! {
         umask: u32,
         /// An existing name is an error (O_EXCL).
         exclusive: bool,
-        /// The handle to open on it. Whoever makes a file may open it, whatever its mode says.
+        /// The handle to open on it. The creator may open it with any mode, whatever the permission
+        /// bits are.
         handle: Option<Handle>,
     }
 }
@@ -265,7 +267,7 @@ message! {
 message! {
     /// [`crate::Op::Mkdir`]. Reply: [`Entry`].
     Mkdir<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         parent: InodeNo,
@@ -294,7 +296,7 @@ message! {
 message! {
     /// [`crate::Op::Readdir`]. Reply: [`Listing`].
     Readdir<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         inode: InodeNo,
@@ -304,15 +306,15 @@ message! {
         listing_bytes_max: u32,
         /// With attributes.
         attrs: bool,
-        /// Through which open handle: what came into the directory since that one was read from
-        /// the start (or opened again after a restart) is left out, so that a listing ends.
+        /// The open handle of the listing: entries added since it was last read from the start (or
+        /// reopened after a restart) are left out, so that a listing ends.
         handle: Option<HandleId>,
     }
 }
 message! {
     /// One entry of a [`Listing`].
     Dirent<'a> {
-        /// Its place: rises along the directory, stays the entry's for its life.
+        /// Its cookie: rises along the directory, constant for the entry's life.
         cookie: u64,
         /// The inode.
         inode: InodeNo,
@@ -320,7 +322,7 @@ message! {
         kind: FileKind,
         /// Its name.
         name: Name<'a>,
-        /// Its attributes, when asked for.
+        /// Its attributes, if requested.
         attr: Option<Attr>,
     }
 }
@@ -329,25 +331,26 @@ message! {
     Listing<'a> {
         /// The directory's parent, for `..`.
         parent: InodeNo,
-        /// Nothing follows the last entry.
+        /// No more entries.
         end: bool,
-        /// In the order of their cookies.
+        /// Ordered by cookie.
         entries: List<'a, Dirent<'a>>,
     }
 }
 message! {
     /// [`crate::Op::Open`]. Reply: [`Entry`]. Files and directories.
     Open<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// What to open.
         inode: InodeNo,
-        /// The handle, and what for.
+        /// The handle and its mode.
         handle: Handle,
     }
 }
 
-/// What the data shards know of a file, told by the last writer's close.
+/// A data shard's knowledge of a file's contents; the last writer's close reports it to the
+/// metadata shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contents {
     /// Size in bytes.
@@ -365,14 +368,14 @@ impl Wire<'_> for Contents {
         to.write(&self.allocated_bytes);
         to.write(&self.write_time);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let contents = Self {
             size_bytes: from.read()?,
             allocated_bytes: from.read()?,
             write_time: from.read()?,
         };
         let fits = i64::try_from(contents.size_bytes).is_ok();
-        if fits { Ok(contents) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
+        if fits { Ok(contents) } else { Err(DecodeError::ProtocolError(ProtocolError::Malformed)) }
     }
 }
 
@@ -395,9 +398,9 @@ message! {
     }
 }
 message! {
-    /// [`crate::Op::Access`]. No reply body; the status tells.
+    /// [`crate::Op::Access`]. No reply body; the status is the result.
     Access<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// Of which inode.
         inode: InodeNo,
@@ -408,7 +411,7 @@ message! {
 message! {
     /// [`crate::Op::Getxattr`]. Reply: [`Value`].
     Getxattr<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// Of which inode.
         inode: InodeNo,
@@ -426,7 +429,7 @@ message! {
 message! {
     /// [`crate::Op::Setxattr`]. No reply body.
     Setxattr<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// Of which inode.
         inode: InodeNo,
@@ -441,7 +444,7 @@ message! {
 message! {
     /// [`crate::Op::Listxattr`]. Reply: [`Value`].
     Listxattr<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// Of which inode.
         inode: InodeNo,
@@ -450,7 +453,7 @@ message! {
 message! {
     /// [`crate::Op::Removexattr`]. No reply body.
     Removexattr<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// Of which inode.
         inode: InodeNo,
@@ -474,62 +477,63 @@ message! {
         free_bytes: u64,
         /// Bytes free for other than root there.
         available_bytes: u64,
-        /// Inodes in use at the lane that answers.
+        /// Inodes in use at the replying lane.
         inode_count: u64,
-        /// Inodes that could still be made, at whichever lane.
+        /// Inodes that could still be created, at any lane.
         inode_free_count: u64,
-        /// Lanes that have inodes: all of them are asked for the sum.
+        /// Lanes that have inodes: the client sums over them.
         lane_count: u16,
     }
 }
 message! {
-    /// A request with [`crate::request_flag::REPLAY`]: what the client was told, and the token that
-    /// came with it. The reply is empty.
+    /// A request with [`crate::request_flag::REPLAY`]: the reply that the client got and its token.
+    /// The reply to this is empty.
     Replay<'a> {
         /// The reply message, without the token.
         reply: Bytes<'a>,
-        /// The token, as it came.
+        /// The token.
         token: Bytes<'a>,
     }
 }
 message! {
     /// [`crate::Op::Resume`]. Reply: [`Resumed`].
     Resume {
-        /// The highest transaction of this session here that the client was told is durable.
+        /// The highest transaction of this session here that was acknowledged as durable.
         known_committed: Transno,
-        /// Replays that will come.
+        /// Number of replays that follow.
         replay_count: u32,
     }
 }
 message! {
-    /// [`crate::Op::ReplayDone`]: all replays of a session at a shard were sent. The reply is empty.
+    /// [`crate::Op::ReplayDone`]: all replays of a session at a shard were sent. The reply is
+    /// empty.
     ReplayDone {
-        /// Handles that will be registered again there; the server waits for them before it takes
-        /// a file without a name for one that nobody has open.
+        /// Number of handles that the client will reopen there; the server waits for them before it
+        /// destroys orphans.
         reopen_count: u32,
     }
 }
 message! {
-    /// What the server has of a session after a restart.
+    /// The server's state of a session after a restart.
     Resumed {
         /// Highest durable transaction of the session at this shard, 0 without any: replays up to
         /// it are not needed.
         committed: Transno,
-        /// The shard is recovering: replays are welcome. Otherwise its recovery is over, and what
-        /// is above `committed` will not be taken any more.
+        /// The shard is recovering and accepts replays. Otherwise its recovery is over, and changes
+        /// above `committed` are lost.
         recovering: bool,
     }
 }
 message! {
-    /// The body of a [`crate::FrameKind::Note`].
-    Note<'a> {
-        /// By shard.
-        rows: List<'a, NoteRow>,
+    /// The body of a [`crate::FrameKind::CommitNotification`].
+    CommitNotification<'a> {
+        /// One row a shard.
+        rows: List<'a, CommitRow>,
     }
 }
 message! {
-    /// One shard's line of a [`Note`].
-    NoteRow {
+    /// One shard's row of a [`CommitNotification`].
+    CommitRow {
         /// The shard.
         shard: ShardId,
         /// Highest durable transaction of this session there.

@@ -1,6 +1,6 @@
 //! Names of directory entries, checked once.
 
-use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
 use crate::{ProtocolError, Status};
 
 /// Longest name of a directory entry, as on Linux.
@@ -49,19 +49,19 @@ impl<'a> Wire<'a> for Name<'a> {
         bytes_count.encode(to);
         to.put(self.0);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes_count = u16::decode(from)?;
         let bytes = from.take(usize::from(bytes_count))?;
-        Self::new(bytes).map_err(Flaw::Status)
+        Self::new(bytes).map_err(DecodeError::Status)
     }
 }
 
-/// A list of group ids, or "not asked for yet" (see [`Status::NeedGroups`]).
+/// A list of group ids, or unknown (see [`Status::NeedGroups`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Groups<'a> {
     /// The client did not look them up.
     Unknown,
-    /// These, each 4 bytes little-endian.
+    /// The ids, each 4 bytes little-endian.
     Known(&'a [u8]),
 }
 
@@ -89,7 +89,7 @@ impl<'a> Wire<'a> for Groups<'a> {
             }
         }
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         match u8::decode(from)? {
             0 => Ok(Self::Unknown),
             1 => {
@@ -98,15 +98,15 @@ impl<'a> Wire<'a> for Groups<'a> {
                 if whole {
                     Ok(Self::Known(ids))
                 } else {
-                    Err(Flaw::ProtocolError(ProtocolError::Malformed))
+                    Err(DecodeError::ProtocolError(ProtocolError::Malformed))
                 }
             }
-            _ => Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         }
     }
 }
 
-/// Who asks: the ids of the process behind a request.
+/// The caller: the ids of the process behind a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller<'a> {
     /// User id.
@@ -123,7 +123,7 @@ impl<'a> Wire<'a> for Caller<'a> {
         self.gid.encode(to);
         self.groups.encode(to);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self { uid: from.read()?, gid: from.read()?, groups: from.read()? })
     }
 }

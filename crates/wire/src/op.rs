@@ -1,31 +1,32 @@
-//! The table of operations. Each operation is declared once, in a row: what follows from its number
-//! alone (decoding, dispatch, export containment, admission, recovery, statistics) is derived from
-//! the row, here or in the crate that needs it. No other list of operations is kept.
+//! The table of operations. Each operation is declared once, in a row. Decoding, dispatch, export
+//! containment, admission, recovery and statistics are derived from the row, here or in the crate
+//! that needs them. There is no other list of operations.
 //!
-//! To add an operation: a row here, its messages in `message.rs`, its two functions in
+//! To add an operation: add a row here, its messages in `message.rs`, its two functions in
 //! `meta/src/ops`, and a call in `client/src/call.rs`.
 
 use crate::{InodeNo, Wire};
 
-/// What a client may do with a request whose reply it has not got.
+/// How a client may resend a request without a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
-    /// Changes nothing: send again at will. Uses slot 0.
+    /// Changes nothing: may be repeated at will. Uses slot 0.
     Repeat,
-    /// Takes effect once: sent again under its own slot and xid, answered from the slot if done.
+    /// Takes effect once: resent under its slot and xid, and answered from the slot if already
+    /// executed.
     Once,
 }
 
-/// Which number of a request decides where it goes.
+/// What a request is routed by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     /// The metadata shard named by the inode (for names: the directory).
     Meta,
     /// The data shard that holds the inode's stripe.
     Data,
-    /// The shard that the head names, of either kind.
+    /// The shard that the header names, of either kind.
     Shard,
-    /// Any lane; it speaks of itself.
+    /// Any lane; the reply is about that lane.
     Lane,
 }
 
@@ -42,7 +43,7 @@ pub enum Executor {
     Lane,
 }
 
-/// What an operation needs to be allowed for the contents of the inode that it names.
+/// The access to the contents of its inode that an operation needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContentsAccess {
     /// Nothing.
@@ -51,7 +52,7 @@ pub enum ContentsAccess {
     Read,
     /// To change them.
     Write,
-    /// What the handle was opened for, which the request says.
+    /// The mode of its handle, which the request states.
     AsOpened,
 }
 
@@ -64,31 +65,31 @@ pub enum Changes {
     Always,
     /// If it opens a file for writing.
     IfOpenedForWriting,
-    /// If it asks for permission to write.
+    /// If it checks for write permission.
     IfWriteAsked,
-    /// The table of exports, which only a connection that administers may do.
+    /// Changes the table of exports; needs an administrative connection.
     Exports,
 }
 
-/// What an operation does to the space that the log and the objects have.
+/// The effect of an operation on log space and object space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpaceUse {
     /// Changes nothing durable.
     None,
-    /// PrivilegedBits space back, or is needed for doing so.
+    /// Frees space, or is needed to free it.
     Frees,
     /// Takes space.
     Takes,
 }
 
-/// What becomes of an operation while its server recovers.
+/// How an operation is treated while its server recovers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DuringRecovery {
     /// It waits until recovery is over.
     Waits,
     /// It is executed.
     Runs,
-    /// It is part of recovery: it registers again what the client has.
+    /// It is part of recovery: it restores the client's state at the server.
     Registers,
 }
 
@@ -144,9 +145,9 @@ pub enum ReplyBody {
 /// One row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpRow {
-    /// Lower-case name, for people.
+    /// Lower-case name, for display.
     pub name: &'static str,
-    /// Who executes it.
+    /// The part that executes it.
     pub executor: Executor,
     /// What it is routed by.
     pub route: Route,
@@ -158,19 +159,19 @@ pub struct OpRow {
     pub reply_bulk_bytes_max: u32,
     /// The body of its reply.
     pub reply: ReplyBody,
-    /// The request begins with its [`crate::Caller`].
+    /// The request's first field is its [`crate::Caller`].
     pub has_caller: bool,
-    /// What it needs of the contents of its inode.
+    /// The access to its inode's contents that it needs.
     pub contents: ContentsAccess,
-    /// Whether it changes what others see.
+    /// Whether it changes what other clients see.
     pub changes: Changes,
-    /// What it does to space.
+    /// Its effect on space.
     pub space: SpaceUse,
     /// It registers an open handle.
     pub opens: bool,
-    /// What becomes of it during recovery.
+    /// Its treatment during recovery.
     pub recovery: DuringRecovery,
-    /// Changes nothing, and is answered later than in the turn that looks at it.
+    /// Changes nothing, but its reply may come later than the turn that executes it.
     pub waits: bool,
 }
 
@@ -192,7 +193,7 @@ impl OpRow {
         waits: false,
     };
 
-    /// Looks at an inode or a name.
+    /// Reads an inode or a name.
     const LOOK: Self = Self {
         executor: Executor::Metadata,
         route: Route::Meta,
@@ -205,10 +206,10 @@ impl OpRow {
     const CHANGE: Self =
         Self { retry: Retry::Once, changes: Changes::Always, space: SpaceUse::Frees, ..Self::LOOK };
 
-    /// Makes a name, an inode or an attribute.
+    /// Creates a name, an inode or an attribute.
     const MAKE: Self = Self { space: SpaceUse::Takes, ..Self::CHANGE };
 
-    /// About a handle: closed with its client, so nobody else sees it.
+    /// Changes a handle: closed with its client, and invisible to other clients.
     const HANDLE: Self = Self {
         changes: Changes::Never,
         reply: ReplyBody::Empty,
@@ -216,10 +217,10 @@ impl OpRow {
         ..Self::CHANGE
     };
 
-    /// About locks on a file, which are in memory alone.
+    /// Locks on a file, which are in memory only.
     const LOCK: Self = Self { executor: Executor::Locks, route: Route::Meta, ..Self::DEFAULT };
 
-    /// Looks at contents.
+    /// Reads contents.
     const READ: Self = Self {
         executor: Executor::Data,
         route: Route::Data,
@@ -236,10 +237,10 @@ impl OpRow {
         ..Self::READ
     };
 
-    /// About a shard as a whole.
+    /// Concerns a shard as a whole.
     const SHARD: Self = Self { route: Route::Shard, ..Self::DEFAULT };
 
-    /// Whether a request is answered while it is looked at: it is never outstanding.
+    /// Whether a request is answered as it is executed: it is never outstanding.
     #[must_use]
     pub const fn is_answered_at_once(&self) -> bool {
         matches!(self.retry, Retry::Repeat) && !matches!(self.route, Route::Data) && !self.waits
@@ -252,19 +253,21 @@ impl OpRow {
     }
 }
 
-/// Declares the operations, by the part of a server that executes them. A row: the operation, which is
-/// also the name of its request's message; its number; the module that executes it, which is also its
-/// name for people, with `(several)` where it may take several metadata shards; the fields of its
-/// message that name inodes; a base and the columns of [`OpRow`] in which it differs from that.
+/// Declares the operations, grouped by the part of a server that executes them. A row has: the
+/// operation, whose name is also that of its request message; its number; the module that executes
+/// it, whose name is also the op's display name, with `(several)` if the op may involve several
+/// metadata shards; the message fields that name inodes; a base row and the columns of [`OpRow`]
+/// that differ from it.
 ///
-/// For each part a macro is made that calls another one with the part's operations and modules, for a
-/// dispatch that the compiler knows to be complete. (`$d` is a dollar sign, for these macros.)
+/// For each part this generates a macro that calls another one with the part's operations and
+/// modules, so that the compiler verifies a dispatch to be complete. (`$d` is a dollar sign, for
+/// these macros.)
 macro_rules! operations {
     ($d:tt $($list:ident: $executor:ident {
         $($(#[$doc:meta])* $op:ident = $number:literal, $module:ident $(($several:ident))?,
           [$($inode:ident),*], $base:ident { $($column:ident: $value:expr),* };)*
     })*) => {
-        /// What a request asks for. The number travels and is never given to another op.
+        /// The operation of a request. The encoded number is never reused.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u16)]
         pub enum Op {
@@ -305,8 +308,8 @@ macro_rules! operations {
                 }
             }
 
-            /// The inodes that a request names by their numbers. A body that does not decode names
-            /// none: the request is refused before anything is done.
+            /// The inodes that a request names by number. A body that does not decode names none:
+            /// such a request is refused before execution.
             #[must_use]
             pub fn inodes(self, body: &[u8]) -> [Option<InodeNo>; 2] {
                 match self {
@@ -357,9 +360,9 @@ metadata_operations: Metadata {
     Mkdir = 5, mkdir (several), [parent], MAKE {};
     /// A new symbolic link.
     Symlink = 6, symlink, [parent], MAKE {};
-    /// A further name for a file.
+    /// An additional name for a file.
     Link = 7, link (several), [inode, parent], MAKE {};
-    /// Remove a name of something that is no directory.
+    /// Remove a name of an inode other than a directory.
     Unlink = 8, unlink (several), [parent], CHANGE { reply: ReplyBody::Empty };
     /// Remove an empty directory.
     Rmdir = 9, rmdir (several), [parent], CHANGE { reply: ReplyBody::Empty };
@@ -373,7 +376,7 @@ metadata_operations: Metadata {
     Open = 13, open, [inode], CHANGE { changes: Changes::IfOpenedForWriting, opens: true };
     /// Close a handle and, if it was the last writer's, settle the size.
     Close = 14, close, [], HANDLE {};
-    /// Register a handle again at a server that has forgotten it.
+    /// Reopen a handle at a server that has lost it.
     Reopen = 15, reopen, [inode], HANDLE {
         contents: ContentsAccess::AsOpened,
         changes: Changes::IfOpenedForWriting,
@@ -394,17 +397,17 @@ metadata_operations: Metadata {
     Tmpfile = 22, tmpfile, [parent], MAKE { reply: ReplyBody::Created, opens: true };
     /// A new fifo, socket or device.
     Mknod = 23, mknod, [parent], MAKE {};
-    /// Entries of a directory from a cookie on, of which only those travel that fit a predicate.
+    /// Entries of a directory from a cookie on, filtered by a predicate.
     Find = 28, find, [inode], LOOK { reply: ReplyBody::Found };
 }
 lock_operations: Locks {
     /// Lock or unlock bytes of a file, or wait for it.
     SetLock = 24, set_lock, [inode], LOCK { retry: Retry::Once, reply: ReplyBody::LockSet };
-    /// Who is in the way of a lock.
+    /// The first conflicting lock.
     GetLock = 25, get_lock, [inode], LOCK { reply: ReplyBody::LockFound };
-    /// Wait for a lock no longer.
+    /// Cancel a wait for a lock.
     CancelLock = 26, cancel_lock, [inode], LOCK { reply: ReplyBody::LockCancelled };
-    /// A lock that a client has: set again at a server that has forgotten it, or looked at.
+    /// A lock that a client holds: restore it at a recovering server, or verify it.
     Relock = 27, relock, [inode], LOCK {
         retry: Retry::Once,
         recovery: DuringRecovery::Registers
@@ -421,14 +424,14 @@ data_operations: Data {
     };
     /// Set a file's size.
     Truncate = 34, truncate, [inode], WRITE {};
-    /// Size, space and time of the last write, from where the bytes are.
+    /// Size, space and time of the last write, from the data shard.
     Glimpse = 35, glimpse, [inode], READ {
         reply: ReplyBody::Glimpsed,
         contents: ContentsAccess::None
     };
-    /// Give a range of a file space, or take it away, or make it zeros.
+    /// Allocate, deallocate or zero a range of a file.
     Allocate = 36, allocate, [inode], WRITE {};
-    /// Where in a file bytes are, or where none are.
+    /// Find data or a hole in a file.
     Seek = 37, seek, [inode], READ { reply: ReplyBody::Sought };
     /// Several pieces of a file.
     ReadList = 38, read_list, [inode], READ {
@@ -450,30 +453,29 @@ lane_operations: Lane {
         recovery: DuringRecovery::Runs,
         waits: true
     };
-    /// Counters of the lane that answers.
+    /// Counters of the replying lane.
     Stats = 48, stats, [], DEFAULT {
         reply: ReplyBody::Stats,
         recovery: DuringRecovery::Runs,
         waits: true
     };
-    /// Nothing; shows that the other end lives.
+    /// Does nothing; the reply shows that the server is alive.
     Ping = 49, ping, [], DEFAULT { recovery: DuringRecovery::Runs };
-    /// Answered when everything this shard has executed or been given is durable.
+    /// Answered when everything that this shard has executed or received is durable.
     Sync = 50, sync, [], SHARD {};
-    /// After a restart: what the client knows of its session at this shard, before it replays.
+    /// After a restart: the client's state of its session at this shard, before it replays.
     Resume = 51, resume, [], SHARD { reply: ReplyBody::Resumed, recovery: DuringRecovery::Runs };
-    /// After a restart: this client lane has replayed everything it holds for this shard.
+    /// After a restart: this client lane has replayed all it retained for this shard.
     ReplayDone = 52, replay_done, [], SHARD { recovery: DuringRecovery::Runs, waits: true };
-    /// The client lane leaves: its sessions at this lane are dropped, durably.
+    /// The client lane disconnects: its sessions at this lane are removed durably.
     Goodbye = 53, goodbye, [], DEFAULT {};
-    /// Define an export, or take one away. For who administers.
+    /// Define or remove an export. Administrative.
     SetExport = 54, set_export, [], SHARD { changes: Changes::Exports };
-    /// What can be mounted. For who administers.
+    /// List the exports. Administrative.
     Exports = 55, exports, [], DEFAULT { reply: ReplyBody::Exports };
-    /// Let changes wait for a while, at the lane that is asked. For who administers.
+    /// Suspend changes at this lane for a while. Administrative.
     Freeze = 56, freeze, [], DEFAULT { reply: ReplyBody::Frozen };
-    /// Have the server's host check, dump or copy the store, and send what comes of it. For who
-    /// administers.
+    /// Have the server's host check, dump or copy the store and stream the output. Administrative.
     Inspect = 57, inspect, [], DEFAULT { reply: ReplyBody::Inspected, waits: true };
 }
 }

@@ -1,20 +1,20 @@
 //! Patterns of names, as `fnmatch` has them: `*`, `?`, `[a-z]`, `[!a-z]`, `[[:digit:]]` and `\`.
 //!
-//! What a `?` or `[...]` stands for is one character where the name is UTF-8, else one byte. A `[`
-//! without its `]` is itself. Invariant: a match takes at most as many steps as name and pattern have
-//! bytes multiplied, and says how many it took, so that a lane can put a limit to a sum of them.
+//! A `?` or `[...]` matches one character where the name is UTF-8, else one byte. A `[` without its
+//! `]` is literal. Invariant: a match takes at most as many steps as the product of the lengths of
+//! name and pattern, and reports its steps so that a lane can bound their sum.
 
-use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
 use crate::{ProtocolError, Status};
 
 /// Longest pattern.
 pub const PATTERN_BYTES_MAX: usize = 255;
 
-/// A pattern that names are held against: 1 to 255 bytes.
+/// A pattern for names: 1 to 255 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern<'a>(&'a [u8]);
 
-/// One part of a pattern, and what is behind it.
+/// One part of a pattern.
 enum Part<'a> {
     /// `*`.
     Any,
@@ -27,7 +27,7 @@ enum Part<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Checks the length; every text has a meaning.
+    /// Checks the length; every text is a valid pattern.
     ///
     /// # Errors
     /// [`Status::NameTooLong`] beyond 255 bytes, [`Status::Invalid`] when empty.
@@ -45,11 +45,12 @@ impl<'a> Pattern<'a> {
         self.0
     }
 
-    /// Whether all of `name` fits; each step that it takes is counted into `step_count`.
+    /// Whether `name` matches as a whole; each step is counted into `step_count`.
     #[must_use]
     pub fn fits(self, name: &[u8], step_count: &mut usize) -> bool {
         let (mut name, mut pattern) = (name, self.0);
-        // Where the last `*` was met: what is behind it, and what of the name is not tried yet.
+        // The backtracking point of the last `*`: the pattern behind it, and the rest of the name
+        // not tried yet.
         let mut retry: Option<(&[u8], &[u8])> = None;
         loop {
             *step_count += 1;
@@ -68,7 +69,7 @@ impl<'a> Pattern<'a> {
             } else if name.is_empty() {
                 return true;
             }
-            // It did not fit: the last `*` takes one character more.
+            // No match: the last `*` takes one more character.
             let Some((behind, taken)) = retry else { return false };
             let Some((_, rest)) = next_char(taken) else { return false };
             retry = Some((behind, rest));
@@ -100,7 +101,7 @@ fn next_part(pattern: &[u8]) -> Option<(Part<'_>, &[u8])> {
             Some(end) => (Part::Set(&rest[..end]), &rest[end + 1..]),
             None => (Part::Char(u32::from(b'[')), rest),
         },
-        // A backslash at the end is itself.
+        // A backslash at the end is literal.
         b'\\' if !rest.is_empty() => {
             let (char, rest) = next_char(rest)?;
             (Part::Char(char), rest)
@@ -112,7 +113,7 @@ fn next_part(pattern: &[u8]) -> Option<(Part<'_>, &[u8])> {
     })
 }
 
-/// Where the `]` is that ends a set; the first character of one is never that.
+/// The index of the `]` that ends a set; it is never the first character.
 fn set_end(set: &[u8]) -> Option<usize> {
     let mut at = usize::from(is_negated(set));
     let mut first = true;
@@ -131,7 +132,7 @@ fn is_negated(set: &[u8]) -> bool {
     matches!(set.first(), Some(b'!' | b'^'))
 }
 
-/// Behind the `:]` of a class whose `[:` is at `at`.
+/// The index behind the `:]` of a class whose `[:` is at `at`.
 fn class_end(set: &[u8], at: usize) -> Option<usize> {
     let name = &set[at + 2..];
     let length = name.iter().position(|byte| !byte.is_ascii_lowercase())?;
@@ -154,7 +155,7 @@ fn set_has(set: &[u8], char: u32) -> bool {
         let Some((low, behind)) = set_char(rest) else { break };
         rest = behind;
         let mut high = low;
-        // A `-` at the end is itself.
+        // A `-` at the end is literal.
         if let Some(behind) = rest.strip_prefix(b"-")
             && let Some((last, behind)) = set_char(behind)
         {
@@ -174,7 +175,7 @@ fn set_char(set: &[u8]) -> Option<(u32, &[u8])> {
     }
 }
 
-/// Of characters beyond ASCII no class knows anything.
+/// Classes contain ASCII characters only.
 fn class_has(class: &[u8], char: u32) -> bool {
     let Ok(byte) = u8::try_from(char) else { return false };
     match class {
@@ -194,7 +195,7 @@ fn class_has(class: &[u8], char: u32) -> bool {
     }
 }
 
-/// The first character, or the first byte as a number that no character has.
+/// The first character, or the first byte as a number beyond all characters.
 fn next_char(bytes: &[u8]) -> Option<(u32, &[u8])> {
     const NO_CHAR: u32 = 0x11_0000;
     let first = *bytes.first()?;
@@ -213,10 +214,10 @@ impl<'a> Wire<'a> for Pattern<'a> {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&Bytes(self.0));
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let Bytes(bytes) = from.read()?;
-        // Clients make patterns by `new`.
-        Self::new(bytes).map_err(|_| Flaw::ProtocolError(ProtocolError::Malformed))
+        // Clients create patterns with `new`.
+        Self::new(bytes).map_err(|_| DecodeError::ProtocolError(ProtocolError::Malformed))
     }
 }
 
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_take_as_much_as_it_needs() {
+    fn a_star_matches_any_number_of_characters() {
         for (pattern, name) in [
             ("*", ""),
             ("*", ".hidden"),
@@ -251,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn a_question_mark_is_a_character_or_a_byte_that_is_none() {
+    fn a_question_mark_matches_a_character_or_an_invalid_byte() {
         assert!(fits("?", "\u{e4}".as_bytes()) && fits("?x", b"\xe4x") && !fits("?", b"\xc3\x28"));
         assert!(fits("\u{e4}?", "\u{e4}\u{1f980}".as_bytes()) && !fits("?", b""));
     }
 
     #[test]
-    fn sets_have_ranges_classes_and_opposites() {
+    fn sets_have_ranges_classes_and_negation() {
         for (pattern, yes, no) in [
             ("[abc]", "b", "d"),
             ("[a-c]", "b", "d"),
@@ -279,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_itself() {
+    fn an_unterminated_set_is_literal() {
         assert!(fits("[a", b"[a") && fits("a]", b"a]") && fits("[", b"[") && fits("[]", b"[]"));
         assert!(fits("\\*", b"*") && !fits("\\*", b"x") && fits("a\\", b"a\\"));
         assert!(fits("{a,b}", b"{a,b}"), "braces are the shell's");
     }
 
     #[test]
-    fn the_worst_pattern_is_bounded() {
+    fn the_steps_of_the_worst_pattern_are_bounded() {
         for part in ["*a", "a", "[a-b]"] {
             let pattern = alloc::format!("*{}b", part.repeat(126 / part.len()));
             let name = [b'a'; 255];
@@ -301,8 +302,11 @@ mod tests {
         assert_eq!(Pattern::new(b""), Err(Status::Invalid));
         assert_eq!(Pattern::new(&[b'x'; 256]), Err(Status::NameTooLong));
         let mut body = Pattern::new(b"x").unwrap().to_bytes();
-        assert_eq!(Pattern::decode_all(&body), Pattern::new(b"x").map_err(Flaw::Status));
+        assert_eq!(Pattern::decode_all(&body), Pattern::new(b"x").map_err(DecodeError::Status));
         body = Bytes(&[b'x'; 256]).to_bytes();
-        assert_eq!(Pattern::decode_all(&body), Err(Flaw::ProtocolError(ProtocolError::Malformed)));
+        assert_eq!(
+            Pattern::decode_all(&body),
+            Err(DecodeError::ProtocolError(ProtocolError::Malformed))
+        );
     }
 }

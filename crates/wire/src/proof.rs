@@ -1,15 +1,18 @@
-//! Who we are to each other: HMAC-SHA256 over both nonces, the whole Hello and the channel, in both
+//! Mutual authentication: HMAC-SHA256 over both nonces, the whole Hello and the channel, in both
 //! directions.
 //!
 //! ```text
-//! client -> Hello { client_nonce, ..., first 8 bytes of HMAC(secret, "lanefs key id 1" | client_nonce | credential) }
-//! server -> Challenge { server_nonce, HMAC(secret, "lanefs server 1" | hello | server_nonce | channel) }
+//! client -> Hello { client_nonce, ..., key id }
+//! server -> Challenge { server_nonce,
+//!                       HMAC(secret, "lanefs server 1" | hello | server_nonce | channel) }
 //! client -> Proof { HMAC(secret, "lanefs client 1" | hello | server_nonce | channel) }
+//! key id: the first 8 bytes of HMAC(secret, "lanefs key id 1" | client_nonce | credential)
 //! ```
-//! Neither side shows a proof that the other could reuse: the label names the direction and each
-//! side's own nonce is in it. The key id tells the server which of the secrets that are valid the client
-//! holds. It differs on each connection, so it identifies no client. The channel is that of a sealed connection, so that what is proven to a man
-//! in the middle is worth nothing on any other. It proves knowledge of the secret, it does not encrypt.
+//! Neither side's proof can be reused by the other: the label names the direction and each side's
+//! own nonce is covered. The key id tells the server which of the valid secrets the client holds;
+//! it differs on each connection, so it identifies no client. The channel binds the proof to a TLS
+//! connection: a proof given to a man in the middle is invalid on any other connection. A proof
+//! shows knowledge of the secret; it does not encrypt.
 
 use crate::{Credential, KeyId};
 use core::fmt;
@@ -19,20 +22,20 @@ use sha2::Sha256;
 /// 32 random bytes, used once.
 pub type Nonce = [u8; 32];
 
-/// What a connection under TLS is called at its two ends and nowhere else (RFC 9266, `tls-exporter`).
+/// The channel binding of a TLS connection, known to its two ends only (RFC 9266, `tls-exporter`).
 pub type Channel = [u8; 32];
 
 /// The channel of every connection in plain text.
 pub const PLAIN: Channel = [0; 32];
 
-/// What a proof is about.
+/// The input of a proof.
 #[derive(Clone, Copy, Debug)]
 pub struct Proven<'a> {
     /// The body of the Hello.
     pub hello: &'a [u8],
-    /// The server's.
+    /// The server's nonce.
     pub nonce: &'a Nonce,
-    /// Of the connection.
+    /// The channel of the connection.
     pub channel: &'a Channel,
 }
 
@@ -42,7 +45,7 @@ impl Proven<'_> {
     }
 }
 
-/// The file system's shared secret, or one that follows from it. Never printed.
+/// The file system's shared secret, or one derived from it. Never printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret {
     bytes: [u8; 32],
@@ -62,19 +65,19 @@ impl Secret {
         Self { bytes, credential: Credential::Store }
     }
 
-    /// The secret of an export, as [`Self::of_export`] gave it.
+    /// The secret of an export, from the bytes of [`Self::of_export`].
     #[must_use]
     pub const fn of_one_export(bytes: [u8; 32]) -> Self {
         Self { bytes, credential: Credential::Export }
     }
 
-    /// What the holder of a certificate has instead of a secret: [`Self::on`] makes one of it.
+    /// The stand-in for a secret of a client with a certificate; [`Self::on`] makes a secret of it.
     #[must_use]
     pub const fn certified() -> Self {
         Self { bytes: [0; 32], credential: Credential::Certificate }
     }
 
-    /// The secret of a connection whose two ends have shown certificates: whoever stands in between
+    /// The secret of a connection on which both sides have shown certificates. A man in the middle
     /// has another channel.
     #[must_use]
     pub fn of_channel(channel: &Channel) -> Self {
@@ -83,7 +86,7 @@ impl Secret {
         Self { bytes, credential: Credential::Certificate }
     }
 
-    /// What is proven on this connection: the secret, or what stands for a certificate there.
+    /// The secret to prove on this connection; for a certificate the one of the channel.
     #[must_use]
     pub fn on(&self, channel: &Channel) -> Self {
         match self.credential {
@@ -92,13 +95,14 @@ impl Secret {
         }
     }
 
-    /// What it opens.
+    /// The kind of this credential.
     #[must_use]
     pub const fn credential(&self) -> Credential {
         self.credential
     }
 
-    /// Which secret a client holds, for a server that knows it; with the nonce of the client's Hello.
+    /// The id by which a server recognizes the client's secret, for the nonce of the client's
+    /// Hello.
     #[must_use]
     pub fn key_id(&self, nonce: &Nonce) -> KeyId {
         let credential = [self.credential as u8];
@@ -108,19 +112,19 @@ impl Secret {
         KeyId(u64::from_le_bytes(first))
     }
 
-    /// What the server shows.
+    /// The server's proof.
     #[must_use]
     pub fn server_proof(&self, of: Proven<'_>) -> [u8; 32] {
         self.mac(b"lanefs server 1", &of.parts()).finalize().into_bytes().into()
     }
 
-    /// What the client shows.
+    /// The client's proof.
     #[must_use]
     pub fn client_proof(&self, of: Proven<'_>) -> [u8; 32] {
         self.mac(b"lanefs client 1", &of.parts()).finalize().into_bytes().into()
     }
 
-    /// Whether `proof` is the client's; takes the same time however wrong it is.
+    /// Whether `proof` is the client's; in constant time.
     #[must_use]
     pub fn client_proven(&self, of: Proven<'_>, proof: &[u8; 32]) -> bool {
         self.mac(b"lanefs client 1", &of.parts()).verify_slice(proof).is_ok()
@@ -132,21 +136,21 @@ impl Secret {
         self.mac(b"lanefs server 1", &of.parts()).verify_slice(proof).is_ok()
     }
 
-    /// 32 bytes that nobody has seen, if this is a seed that nobody knows: each number has its own.
+    /// 32 pseudo-random bytes for each number, unpredictable if this seed is secret.
     #[must_use]
     pub fn draw(&self, number: u64) -> [u8; 32] {
         self.mac(b"lanefs draw 1", &[&number.to_le_bytes()]).finalize().into_bytes().into()
     }
 
-    /// The secret of one export, for those who may mount that and nothing else: it follows from the
-    /// store's, which this is, and the definition's id.
+    /// The secret of one export, for clients that may mount only that: derived from the store's
+    /// secret, which this is, and the definition's id.
     #[must_use]
     pub fn of_export(&self, name: &[u8], id: u64) -> Self {
         let mac = self.mac(b"lanefs export 1", &[name, &id.to_le_bytes()]);
         Self::of_one_export(mac.finalize().into_bytes().into())
     }
 
-    /// As it is kept in a file, in hexadecimal.
+    /// The file format: hexadecimal.
     #[must_use]
     pub fn to_hex(&self) -> alloc::string::String {
         use fmt::Write as _;

@@ -1,17 +1,17 @@
-//! The locked ranges of one owner of one file, as both ends keep them. Invariants: in rising order,
-//! they share no byte, and neighbours of the same type are one.
+//! The locked ranges of one owner of one file, at server and client. Invariants: they are in rising
+//! order, disjoint, and adjacent ranges of the same type are joined.
 
 use crate::{ByteRange, LockType};
 use alloc::vec::Vec;
 
-/// Ranges and what they are locked for.
+/// Ranges and their lock types.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Ranges {
     rows: Vec<(ByteRange, LockType)>,
 }
 
 impl Ranges {
-    /// None.
+    /// No ranges.
     #[must_use]
     pub const fn new() -> Self {
         Self { rows: Vec::new() }
@@ -23,7 +23,7 @@ impl Ranges {
         self.rows.is_empty()
     }
 
-    /// How many.
+    /// Number of ranges.
     #[must_use]
     pub fn count(&self) -> usize {
         self.rows.len()
@@ -34,14 +34,14 @@ impl Ranges {
         self.rows.iter().copied()
     }
 
-    /// What is locked of `range`, in rising order, cut to it.
+    /// The locked parts of `range`, in rising order.
     pub fn within(&self, range: ByteRange) -> impl Iterator<Item = (ByteRange, LockType)> + '_ {
         let first = self.rows.partition_point(|(row, _)| row.end() < range.start());
         let rows = self.rows.get(first..).unwrap_or_default().iter();
         rows.map_while(move |(row, lock)| Some((row.intersection(range)?, *lock)))
     }
 
-    /// The first range that is in the way of another owner's `lock` on `range`.
+    /// The first range that conflicts with another owner's `lock` on `range`.
     #[must_use]
     pub fn conflict(&self, range: ByteRange, lock: LockType) -> Option<(ByteRange, LockType)> {
         let first = self.rows.partition_point(|(row, _)| row.end() < range.start());
@@ -62,7 +62,7 @@ impl Ranges {
         next.is_none_or(|next| next > range.end())
     }
 
-    /// Locks or unlocks `range`, whatever was there before.
+    /// Locks or unlocks `range`, replacing its previous state.
     pub fn set(&mut self, range: ByteRange, lock: Option<LockType>) {
         let first = self.rows.partition_point(|(row, _)| row.end() < range.start());
         let last = self.rows.partition_point(|(row, _)| row.start() <= range.end());
@@ -83,7 +83,7 @@ impl Ranges {
         self.join(first.saturating_sub(1), first + count + 1);
     }
 
-    /// Makes one of neighbours of the same type, among the rows from `first` to before `end`.
+    /// Joins adjacent ranges of the same type, among the rows from `first` to before `end`.
     fn join(&mut self, first: usize, end: usize) {
         let mut at = first;
         let mut end = end.min(self.rows.len());
@@ -112,7 +112,7 @@ mod tests {
     use alloc::vec;
 
     const LOCKS: [Option<LockType>; 3] = [None, Some(LockType::Read), Some(LockType::Write)];
-    /// The bytes of the model stand for these of a file: the last one for all that follow.
+    /// The model's bytes are the file's first ones; the last one stands for all that follow.
     const BYTE_COUNT: u64 = 24;
 
     fn range(start: u64, end: u64) -> ByteRange {
@@ -120,23 +120,16 @@ mod tests {
         ByteRange::new(start, end).unwrap()
     }
 
-    fn roll(state: &mut u64) -> u64 {
-        *state ^= *state >> 12;
-        *state ^= *state << 25;
-        *state ^= *state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33
-    }
-
     #[test]
-    fn ranges_are_what_an_array_of_bytes_is() {
-        let mut dice = 7;
+    fn ranges_equal_an_array_of_bytes() {
+        let mut rng = fastrand::Rng::with_seed(7);
         for _ in 0..200 {
             let mut bytes = vec![None; 24];
             let mut ranges = Ranges::new();
             for _ in 0..60 {
-                let (one, other) = (roll(&mut dice) % BYTE_COUNT, roll(&mut dice) % BYTE_COUNT);
+                let (one, other) = (rng.u64(..) % BYTE_COUNT, rng.u64(..) % BYTE_COUNT);
                 let (start, end) = (one.min(other), one.max(other));
-                let lock = LOCKS[usize::try_from(roll(&mut dice) % 3).unwrap()];
+                let lock = LOCKS[usize::try_from(rng.u64(..) % 3).unwrap()];
                 ranges.set(range(start, end), lock);
                 for byte in start..=end {
                     bytes[usize::try_from(byte).unwrap()] = lock;
@@ -162,21 +155,21 @@ mod tests {
         for start in 0..BYTE_COUNT {
             for end in start..BYTE_COUNT {
                 let part = &bytes[usize::try_from(start).unwrap()..=usize::try_from(end).unwrap()];
-                let asked = range(start, end);
+                let range = range(start, end);
                 for lock in [LockType::Read, LockType::Write] {
-                    let in_the_way = part.iter().flatten().any(|held| held.conflicts(lock));
-                    assert_eq!(ranges.conflict(asked, lock).is_some(), in_the_way);
+                    let conflicts = part.iter().flatten().any(|held| held.conflicts(lock));
+                    assert_eq!(ranges.conflict(range, lock).is_some(), conflicts);
                     let covered = part.iter().all(|held| held.is_some_and(|held| held >= lock));
-                    assert_eq!(ranges.covers(asked, lock), covered, "{ranges:?} {asked:?}");
+                    assert_eq!(ranges.covers(range, lock), covered, "{ranges:?} {range:?}");
                 }
-                let found = ranges.within(asked).count();
+                let found = ranges.within(range).count();
                 assert_eq!(found == 0, part.iter().flatten().next().is_none());
             }
         }
     }
 
     #[test]
-    fn the_last_byte_of_all_is_a_byte() {
+    fn the_last_possible_byte_can_be_locked() {
         let mut ranges = Ranges::new();
         let last = ByteRange::new(LOCK_END_MAX, LOCK_END_MAX).unwrap();
         ranges.set(last, Some(LockType::Write));

@@ -1,6 +1,5 @@
-//! Rules of the protocol that can be taken away, one at a time, so that tests can show that each is
-//! needed and that they would notice. Only with the feature `planted`; otherwise all of them hold and
-//! cost nothing.
+//! Rules of the protocol that tests can disable one at a time, to show that each is needed and that
+//! its absence is detected. Only with the feature `planted`; otherwise all rules hold at no cost.
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident $name:literal,)*) => {
@@ -18,51 +17,52 @@ macro_rules! rules {
 }
 
 rules! {
-    /// A client's own change gates until its reply is known to be received.
+    /// A client's own change defers replies until its own reply is known to be received.
     OwnUnacked "own-unacked",
-    /// A name that was removed is a change of that name.
+    /// The removal of a name is a change of that name.
     Tombstones "tombstones",
-    /// Of a directory's entries two changes are remembered, the second by another client.
+    /// Two changes of a directory's entries are tracked, the second one by another client.
     EntriesSecond "entries-second",
-    /// A client's last change of a directory's entries is received when all before it are.
+    /// A client's last change of a directory's entries counts as received when all before it are.
     EntriesCumulative "entries-cumulative",
-    /// Making something and being in it are a change and a dependency.
+    /// Creating an inode is a change of its existence, and an entry in it depends on that.
     ExistMarks "exist-marks",
-    /// Moves of directories depend on each other; one that moves across shards locks the topology
-    /// and never goes below itself.
+    /// Moves of directories depend on each other; a move across shards locks the topology and never
+    /// moves a directory below itself.
     Topology "topology",
-    /// Replays of one client's lanes are merged by their numbers.
-    MergePeerLanes "merge-peer lanes",
-    /// What was replayed is durable before anybody is evicted and anything new is admitted. Two
-    /// phases wait for it. For names the second alone would do: the evictions' records, which it
-    /// waits for, stand behind the replays' in the log. Replayed contents come into the log later.
+    /// The replays of one client's lanes are merged by their transaction numbers.
+    MergePeerLanes "merge-peer-lanes",
+    /// Replays are durable before any client is evicted and new requests are admitted. Two phases
+    /// wait for that. For names the second alone would do: it waits for the evictions' records,
+    /// which follow the replays' in the log. Replayed contents are logged later.
     S3Flush "s3-flush",
-    /// With sharing off, another client's change gates until that client's reply is received.
+    /// With sharing off, another client's change defers replies until that client's reply is
+    /// received.
     OffUnacked "off-unacked",
-    /// That the size of a file is with its contents is durable before anybody may write to it.
+    /// The flag that a file's size is at the data shard is durable before the file may be written.
     SizeFlag "size-flag",
-    /// The size that a metadata shard takes over is one of bytes that are durable.
+    /// A metadata shard takes over the size of durable bytes only.
     SettleDurable "settle-durable",
-    /// A size that was asked for before somebody opened the file for writing is old news.
+    /// A size queried before a file was opened for writing again is discarded.
     SettleAsked "settle-asked",
-    /// A change over several shards is decided when all have prepared it durably, not before.
+    /// A transaction over several shards commits only when all of them have prepared durably.
     TwoPhaseOrder "two-phase-order",
-    /// Connections that lead to an earlier boot are closed once the next boot is known. Nobody may
-    /// ever say that they are dead, and the next boot waits for what their sessions have to say.
-    DrainPeerLanes "drain-peer lanes",
-    /// What an earlier boot answered and is read when the next boot is known is replayed like all
-    /// else: a shard's replays begin when its own connection is a new one. It comes only where
-    /// connections are not closed, so it counts only without [`Rule::DrainPeerLanes`].
+    /// Connections to an earlier boot are closed once the next boot is known. Otherwise they might
+    /// never fail, and the next boot waits for their sessions' replays.
+    DrainPeerLanes "drain-peer-lanes",
+    /// A reply of an earlier boot that is received when the next boot is known is replayed like any
+    /// other: a shard's replays begin when its own connection is a new one. Such replies come only
+    /// where connections are not closed, so this rule counts only without [`Rule::DrainPeerLanes`].
     LateReplies "late-replies",
-    /// Of a list that was lost and is brought back every piece is written.
+    /// Every piece of a lost list write is replayed.
     ListsWhole "lists-whole",
-    /// A block is compared with its checksum before it is read for the first time.
+    /// A block is verified against its checksum before it is read for the first time.
     VerifyContents "verify-contents",
-    /// A block that has left the page cache since is compared again before it is read.
+    /// A block that has left the page cache is verified again before it is read.
     VerifyEvicted "verify-evicted",
-    /// That a block has no checksum any more is durable before a byte that it covers is overwritten.
+    /// The removal of a block's checksum is durable before a covered byte is overwritten.
     OverwriteIntent "overwrite-intent",
-    /// A client is its uuid together with its credential and export.
+    /// A client is identified by its uuid together with its credential and export.
     Parties "parties",
 }
 
@@ -74,7 +74,7 @@ impl Rule {
     }
 }
 
-/// Which rules hold: all, unless a test took one away.
+/// The rules that hold: all, unless a test disabled one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rules {
     #[cfg(feature = "planted")]
@@ -83,13 +83,13 @@ pub struct Rules {
 
 #[cfg(feature = "planted")]
 impl Rules {
-    /// The same without this one.
+    /// The rules without this one.
     #[must_use]
     pub const fn without(self, rule: Rule) -> Self {
         Self { missing: self.missing | 1 << rule as u32 }
     }
 
-    /// Whether this one holds.
+    /// Whether this rule holds.
     #[must_use]
     pub const fn hold(self, rule: Rule) -> bool {
         self.missing & 1 << rule as u32 == 0
@@ -98,7 +98,7 @@ impl Rules {
 
 #[cfg(not(feature = "planted"))]
 impl Rules {
-    /// Whether this one holds: always.
+    /// Whether this rule holds: always.
     #[must_use]
     pub const fn hold(self, _: Rule) -> bool {
         true

@@ -1,10 +1,10 @@
-//! The secrets that are valid at a time: one, or two while the secret is changed.
+//! The valid secrets: one, or two during a rotation.
 
 use crate::Secret;
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer};
 
-/// Which of the valid secrets a client holds ([`Secret::key_id`]). One number, so that comparing takes
-/// the same time however wrong it is.
+/// Which of the valid secrets a client holds ([`Secret::key_id`]). One number, so that comparing
+/// takes constant time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyId(pub u64);
 
@@ -12,27 +12,27 @@ impl Wire<'_> for KeyId {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.0);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self(from.read()?))
     }
 }
 
-/// The secrets of one credential that are valid.
+/// The valid secrets of one credential.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Secrets {
-    /// What clients are given.
+    /// The secret that is handed out to clients.
     pub current: Secret,
-    /// What they were given before, as long as it has not been retired.
+    /// The one before, until it is retired.
     pub earlier: Option<Secret>,
 }
 
 impl Secrets {
-    /// All of them, the current one first.
+    /// The secrets, the current one first.
     pub fn iter(&self) -> impl Iterator<Item = &Secret> {
         core::iter::once(&self.current).chain(&self.earlier)
     }
 
-    /// Whether this one is valid.
+    /// Whether a secret is valid.
     #[must_use]
     pub fn holds(&self, secret: &Secret) -> bool {
         self.iter().any(|valid| valid == secret)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_id_tells_which_of_two_secrets_a_client_holds() {
+    fn a_key_id_identifies_one_of_two_secrets() {
         let (current, earlier) = (Secret::new([1; 32]), Secret::new([2; 32]));
         let secrets = Secrets { current, earlier: Some(earlier) };
         let nonce = [3; 32];
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_key_id_is_of_one_nonce_and_one_credential() {
-        // Fixed bytes: both ends have to come to the same.
+        // Fixed bytes: client and server must compute the same.
         let secret = Secret::new([9; 32]);
         assert_eq!(secret.key_id(&[4; 32]), KeyId(0xc437_2a24_d74d_79a4));
         assert_ne!(secret.key_id(&[4; 32]), secret.key_id(&[5; 32]));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_two_secrets_are_two() {
+    fn two_secrets_derive_two_export_secrets() {
         let (current, earlier) = (Secret::new([1; 32]), Secret::new([2; 32]));
         let of_export = |secret: &Secret| secret.of_export(b"a", 1);
         let both = Secrets { current: of_export(&current), earlier: Some(of_export(&earlier)) };

@@ -1,6 +1,6 @@
-//! The counters of a lane, as they travel.
+//! The counters of a lane as a message.
 
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::message::message;
 
 message! {
@@ -8,12 +8,12 @@ message! {
     Stats {
         /// Requests answered since the start.
         request_count: u64,
-        /// Of them, those that changed something.
+        /// Requests among them that changed something.
         change_count: u64,
         /// Batches made durable.
         batch_count: u64,
-        /// Replies that waited for a batch.
-        held_count: u64,
+        /// Replies deferred until a batch was durable.
+        deferred_count: u64,
         /// Requests answered from a slot.
         from_slot_count: u64,
         /// Turns taken.
@@ -28,8 +28,8 @@ message! {
         protocol_error_count: u64,
         /// Inodes in this lane's metadata shards.
         inode_count: u64,
-        /// Processor time of the whole process, in user space and in the kernel: every lane of a
-        /// server says the same, and so with the next two.
+        /// Processor time of the whole process, in user space and in the kernel. Like the next two
+        /// it is the same for every lane of a server.
         cpu_ns: u64,
         /// Times that a thread of the process went to sleep.
         voluntary_switch_count: u64,
@@ -39,57 +39,58 @@ message! {
         syscall_count: u64,
         /// Clock readings of this lane.
         clock_read_count: u64,
-        /// Letters from this lane to its peer lanes.
+        /// Messages from this lane to its peer lanes.
         message_out_count: u64,
-        /// Sends of this lane, each of all that a turn had for a connection.
+        /// Sends of this lane; each has all that a turn had for a connection.
         send_count: u64,
-        /// Times that this lane looked out for more work before it would have slept.
+        /// Times that this lane polled for more work before it would have slept.
         spin_count: u64,
-        /// Of them, those that found some.
+        /// Polls among them that found work.
         spin_hit_count: u64,
-        /// The longest turn of this lane behind which something waited, in nanoseconds.
+        /// The longest turn of this lane that delayed waiting work, in nanoseconds.
         turn_ns_max: u64,
-        /// Replies that waited, by reason, and what was told instead of waiting.
-        gates: GateCounts,
-        /// The recovery of this boot and what came of it.
+        /// Deferred replies by reason, redo tokens and commit notifications.
+        reply_gating: ReplyGatingCounts,
+        /// The recovery of this boot.
         recovery: RecoveryCounts,
-        /// Reads and writes of files' contents, and who did them.
+        /// Reads and writes of files' contents.
         objects: ObjectCounts,
     }
 }
 message! {
-    /// Replies and the log (PROTOCOL.md §1, §6).
+    /// Reply gating: deferred replies and the log (PROTOCOL.md §1, §6).
     #[derive(Default)]
-    GateCounts {
-        /// Waited for a change of the same client whose reply it may not have.
-        held_own_count: u64,
-        /// Waited for another client's change.
-        held_foreign_count: u64,
-        /// Waited because of what they show ([`crate::Op::Stats`]: `--share strict`).
-        held_strict_count: u64,
-        /// Waited for their own change: asked for, or of a kind that is never told before.
-        held_self_count: u64,
-        /// Looked at when batches became durable: as many as waited.
+    ReplyGatingCounts {
+        /// Deferred for a change of the same client whose reply it may not have.
+        deferred_own_count: u64,
+        /// Deferred for another client's change.
+        deferred_foreign_count: u64,
+        /// Deferred because of the data they show ([`crate::Op::Stats`]: `--share strict`).
+        deferred_strict_count: u64,
+        /// Deferred for their own change: requested, or of a kind that is never acknowledged early.
+        deferred_self_count: u64,
+        /// Deferred replies examined when batches became durable: equal to the number of deferred
+        /// ones.
         released_count: u64,
-        /// Left with a redo token.
+        /// Replies sent with a redo token.
         token_count: u64,
-        /// Notes sent.
-        note_count: u64,
+        /// Commit notifications sent.
+        commit_notification_count: u64,
     }
 }
 message! {
     /// Reads and writes of files' contents at the disk (`serve --io-engine`).
     #[derive(Default)]
     ObjectCounts {
-        /// Given to another thread of the process.
+        /// Executed by another thread of the process.
         handed_count: u64,
-        /// Threads that were started for it.
+        /// Threads started for them.
         thread_count: u64,
-        /// Most that were under way at a time, whoever did them.
+        /// Most operations in flight at a time, on any thread.
         under_way_max: u64,
-        /// The same, of one file.
+        /// Most operations in flight on one file.
         under_way_one_max: u64,
-        /// Times that contents were not as they were recorded.
+        /// Times that contents did not match what was recorded.
         damage_count: u64,
     }
 }
@@ -97,23 +98,23 @@ message! {
     /// Recovery (PROTOCOL.md §11).
     #[derive(Default)]
     RecoveryCounts {
-        /// Clients that were waited for.
+        /// Clients that the recovery waited for.
         known_count: u64,
-        /// Of them, those that came and replayed everything.
-        back_count: u64,
+        /// Clients among them that returned and replayed everything.
+        returned_count: u64,
         /// Clients evicted, in recovery or later.
         evicted_count: u64,
         /// Replays executed.
         replayed_count: u64,
-        /// Replays that were durable before.
-        already_count: u64,
-        /// Replays that did not fit.
-        unfit_count: u64,
-        /// Replays that this store never signed.
+        /// Replays of changes that were already durable.
+        already_durable_count: u64,
+        /// Replays whose versions did not match.
+        rejected_count: u64,
+        /// Replays with a token that this store never signed.
         forged_count: u64,
-        /// Clients that were told of changes as durable which are not there.
-        went_back_count: u64,
-        /// How long it took, in milliseconds.
+        /// Clients with changes that were acknowledged as durable and are missing.
+        lost_durable_count: u64,
+        /// Its duration, in milliseconds.
         recovery_ms: u64,
     }
 }

@@ -1,4 +1,4 @@
-//! The outcome of a request: 0, a Linux errno, or one of few numbers of our own from 1000 on.
+//! The outcome of a request: 0, a Linux errno, or one of a few numbers of our own from 1000 on.
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
@@ -13,7 +13,7 @@ macro_rules! statuses {
             /// Every status, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The number that travels.
+            /// The encoded number.
             #[must_use]
             pub const fn number(self) -> u16 {
                 self as u16
@@ -28,7 +28,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// In words, for people.
+            /// The text for display.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -110,16 +110,16 @@ statuses! {
     Stale = 116, "stale file handle";
     /// EDQUOT.
     Quota = 122, "disk quota exceeded";
-    /// The shard lives at another lane: the reply's lane hint says which. The request was not
-    /// looked at; send it there under a new xid.
+    /// Another lane owns the shard: the reply's lane hint names it. The request was not executed;
+    /// send it there under a new xid.
     WrongLane = 1001, "wrong lane";
-    /// Too busy: the slot was not touched, try again under a new xid; what was sent more than once
-    /// under its xid, under the same.
+    /// Too busy: the slot was not changed. Retry under a new xid; a request resent under its xid is
+    /// retried under the same one.
     RetryLater = 1002, "busy, retry later";
-    /// The answer depends on the caller's supplementary groups, which the request did not name.
-    /// Nothing was done; send it again with the groups, under a new xid.
+    /// The result depends on the caller's supplementary groups, which the request lacks. Nothing
+    /// was done; resend with the groups, under a new xid.
     NeedGroups = 1003, "supplementary groups needed";
-    /// The file gives something to whoever runs it that this change of its contents must take away
-    /// first ([`crate::ClearPrivileges`]). Nothing was done; take it away and send it again, under a new xid.
+    /// The file grants privileges that this change of its contents must clear first
+    /// ([`crate::ClearPrivileges`]). Nothing was done; clear them and resend under a new xid.
     NeedClearPrivileges = 1004, "set-id bits or capabilities must be taken away first";
 }

@@ -72,7 +72,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 gid: Some(5),
                 atime: SetTime::Now,
                 mtime: SetTime::At(Timestamp { secs: 7, nanos: 8 }),
-                revoke: wire::ClearPrivileges::All,
+                clears: wire::ClearPrivileges::All,
             }
             .to_bytes(),
             Op::Create => Create {
@@ -200,7 +200,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 inode,
                 file_offset: 1 << 41,
                 append: true,
-                takes: wire::ClearPrivileges::Nothing,
+                clears: wire::ClearPrivileges::Nothing,
             }
             .to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
@@ -214,14 +214,14 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                     range_bytes,
                     allocation,
                     keep_size,
-                    takes: wire::ClearPrivileges::Nothing,
+                    clears: wire::ClearPrivileges::Nothing,
                 }
                 .to_bytes()
             }
             Op::Seek => Seek { inode, file_offset: 1 << 43, hole: true }.to_bytes(),
             Op::ReadList => ReadList { inode, pieces: pieces(), accesses: true }.to_bytes(),
             Op::WriteList => {
-                WriteList { inode, pieces: pieces(), takes: wire::ClearPrivileges::Nothing }
+                WriteList { inode, pieces: pieces(), clears: wire::ClearPrivileges::Nothing }
                     .to_bytes()
             }
             Op::Resume => {
@@ -291,7 +291,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             request_count: 1,
             change_count: 2,
             batch_count: 3,
-            held_count: 4,
+            deferred_count: 4,
             from_slot_count: 5,
             turn_count: 6,
             read_bytes: 7,
@@ -309,24 +309,24 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             spin_count: 19,
             spin_hit_count: 20,
             turn_ns_max: 37,
-            gates: GateCounts {
-                held_own_count: 21,
-                held_foreign_count: 22,
-                held_strict_count: 23,
-                held_self_count: 24,
+            reply_gating: ReplyGatingCounts {
+                deferred_own_count: 21,
+                deferred_foreign_count: 22,
+                deferred_strict_count: 23,
+                deferred_self_count: 24,
                 released_count: 25,
                 token_count: 26,
-                note_count: 27,
+                commit_notification_count: 27,
             },
             recovery: RecoveryCounts {
                 known_count: 28,
-                back_count: 29,
+                returned_count: 29,
                 evicted_count: 30,
                 replayed_count: 31,
-                already_count: 32,
-                unfit_count: 33,
+                already_durable_count: 32,
+                rejected_count: 33,
                 forged_count: 34,
-                went_back_count: 35,
+                lost_durable_count: 35,
                 recovery_ms: 36,
             },
             objects: ObjectCounts {
@@ -357,7 +357,7 @@ fn export() -> Export<'static> {
         root: InodeNo(258),
         path: Bytes(b"/a/b"),
         read_only: true,
-        squash: Squash { who: Squashed::All, anon_uid: 1000, anon_gid: 100 },
+        squash: Squash { ids: SquashedIds::All, anon_uid: 1000, anon_gid: 100 },
         closed: false,
     }
 }
@@ -436,40 +436,45 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let challenge = Challenge { fs: FsUuid([3; 16]), nonce: [8; 32], proof: server_proof };
     let getattr = Getattr { inode: InodeNo(258) }.to_bytes();
     let mut all = BTreeMap::new();
-    let mut frame = |what: &str, head: Head, bulk, body: &[u8]| {
+    let mut frame = |what: &str, head: Header, bulk, body: &[u8]| {
         let mut bytes = Vec::new();
         head.encode(&mut bytes, bulk, |to| to.put(body));
-        Head::put_sums(&mut bytes, None);
+        Header::put_sums(&mut bytes, None);
         all.insert(format!("frame {what}"), bytes);
     };
-    frame("hello", Head::Handshake(FrameKind::Hello), None, &hello.to_bytes());
-    frame("challenge", Head::Handshake(FrameKind::Challenge), None, &challenge.to_bytes());
+    frame("hello", Header::Handshake(FrameKind::Hello), None, &hello.to_bytes());
+    frame("challenge", Header::Handshake(FrameKind::Challenge), None, &challenge.to_bytes());
     let proof = Proof { proof: client_proof };
-    frame("proof", Head::Handshake(FrameKind::Proof), None, &proof.to_bytes());
+    frame("proof", Header::Handshake(FrameKind::Proof), None, &proof.to_bytes());
     let certified = Secret::certified().on(proven.channel);
     let proof = Proof { proof: certified.client_proof(proven) };
-    frame("proof of a certificate", Head::Handshake(FrameKind::Proof), None, &proof.to_bytes());
-    frame("welcome", Head::Handshake(FrameKind::Welcome), None, &welcome.to_bytes());
-    let row = NoteRow { shard: ShardId::meta(3), committed: Transno(0x1_0000_0003) }.to_bytes();
-    frame("note", Head::Note, None, &Note { rows: List::new(1, &row) }.to_bytes());
+    frame("proof of a certificate", Header::Handshake(FrameKind::Proof), None, &proof.to_bytes());
+    frame("welcome", Header::Handshake(FrameKind::Welcome), None, &welcome.to_bytes());
+    let row = CommitRow { shard: ShardId::meta(3), committed: Transno(0x1_0000_0003) }.to_bytes();
+    frame(
+        "note",
+        Header::CommitNotification,
+        None,
+        &CommitNotification { rows: List::new(1, &row) }.to_bytes(),
+    );
     let status = Status::Ok;
     let grant = Grant { inode: InodeNo(258), wait_id: 85, status };
-    frame("grant", Head::Grant, None, &grant.to_bytes());
+    frame("grant", Header::Grant, None, &grant.to_bytes());
     let replay = Replay { reply: Bytes(b"reply"), token: Bytes(b"token") };
     let replayed = Request { flags: request_flag::REPLAY, ..request_head() };
-    frame("replay", Head::Request(replayed), None, &replay.to_bytes());
+    frame("replay", Header::Request(replayed), None, &replay.to_bytes());
     let refusal = Refusal { reason: RefusalReason::WrongSecret };
-    frame("refusal", Head::Handshake(FrameKind::Refusal), None, &refusal.to_bytes());
+    frame("refusal", Header::Handshake(FrameKind::Refusal), None, &refusal.to_bytes());
     let refusal = Refusal { reason: RefusalReason::NotCertified };
-    let head = Head::Handshake(FrameKind::Refusal);
+    let head = Header::Handshake(FrameKind::Refusal);
     frame("refusal of a certificate", head, None, &refusal.to_bytes());
-    frame("request", Head::Request(request_head()), None, &getattr);
+    frame("request", Header::Request(request_head()), None, &getattr);
     let bulk = Some((9, Some(crc32c(b"123456789"))));
-    frame("request with bulk", Head::Request(request_head()), bulk, &getattr);
-    frame("reply", Head::Reply(reply_head()), None, &Entry { attr: ATTR }.to_bytes());
+    frame("request with bulk", Header::Request(request_head()), bulk, &getattr);
+    frame("reply", Header::Reply(reply_head()), None, &Entry { attr: ATTR }.to_bytes());
     let read_reply = Reply { op: Op::Read, ..reply_head() };
-    frame("reply with bulk", Head::Reply(read_reply), bulk, &[]);
-    frame("reply with unchecked bulk", Head::Reply(read_reply), Some((9, None)), &[]);
+    frame("reply with bulk", Header::Reply(read_reply), bulk, &[]);
+    frame("reply with unchecked bulk", Header::Reply(read_reply), Some((9, None)), &[]);
     all
 }
 
@@ -498,13 +503,13 @@ fn every_frame_and_message_keeps_its_bytes() {
 #[test]
 fn frames_decode_to_what_was_encoded() {
     let frames = frames();
-    let request = Head::decode(&frames["frame request with bulk"]).unwrap();
-    assert_eq!(request.0, Head::Request(request_head()));
+    let request = Header::decode(&frames["frame request with bulk"]).unwrap();
+    assert_eq!(request.0, Header::Request(request_head()));
     let lengths = Lengths::peek(frames["frame request with bulk"].first_chunk().unwrap()).unwrap();
     assert_eq!((lengths.bulk_bytes, lengths.bulk_crc32c), (9, Some(0xe306_9283)));
-    assert_eq!(Head::decode(&frames["frame reply"]).unwrap().0, Head::Reply(reply_head()));
-    let hello = Head::decode(&frames["frame hello"]).unwrap();
-    assert_eq!(hello.0, Head::Handshake(FrameKind::Hello));
+    assert_eq!(Header::decode(&frames["frame reply"]).unwrap().0, Header::Reply(reply_head()));
+    let hello = Header::decode(&frames["frame hello"]).unwrap();
+    assert_eq!(hello.0, Header::Handshake(FrameKind::Hello));
     assert_eq!(Hello::decode_all(hello.1).unwrap().to_bytes(), hello.1);
 }
 
@@ -513,19 +518,19 @@ fn only_a_reply_with_bulk_may_be_unchecked() {
     const FLAGS_OFFSET: usize = 30;
     let flag = reply_flag::BULK_UNCHECKED;
     let frames = frames();
-    let head = |what: &str| -> [u8; HEAD_BYTES] { *frames[what].first_chunk().unwrap() };
+    let head = |what: &str| -> [u8; HEADER_BYTES] { *frames[what].first_chunk().unwrap() };
     let found = Lengths::peek(&head("frame reply with unchecked bulk")).unwrap();
     assert_eq!((found.bulk_bytes, found.bulk_crc32c), (9, None));
-    let (decoded, _) = Head::decode(&frames["frame reply with unchecked bulk"]).unwrap();
-    let Head::Reply(reply) = decoded else { panic!("a reply") };
+    let (decoded, _) = Header::decode(&frames["frame reply with unchecked bulk"]).unwrap();
+    let Header::Reply(reply) = decoded else { panic!("a reply") };
     assert_eq!(reply.flags, reply_head().flags | flag);
     let mut again = Vec::new();
     decoded.encode(&mut again, Some((9, Some(7))), |_| {});
     let found = Lengths::peek(again.first_chunk().unwrap()).unwrap();
     assert_eq!(found.bulk_crc32c, Some(7), "the flag follows the bulk that is there");
     let mut summed = frames["frame reply with unchecked bulk"].clone();
-    Head::put_sums(&mut summed, Some(crc32c(b"123456789")));
-    assert_eq!(summed, frames["frame reply with bulk"], "whoever sends it may know better");
+    Header::put_sums(&mut summed, Some(crc32c(b"123456789")));
+    assert_eq!(summed, frames["frame reply with bulk"], "the sender may set the sum");
     for what in [
         "frame hello",
         "frame request",
@@ -541,7 +546,7 @@ fn only_a_reply_with_bulk_may_be_unchecked() {
 }
 
 /// Decodes `body` as the message of the golden line `what`, and encodes it again.
-fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
+fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
     macro_rules! dispatch {
         ($($line:literal => $message:ident,)*) => {
             match what {
@@ -598,38 +603,30 @@ fn a_body_cut_short_or_prolonged_is_a_protocol_error() {
         }
         for end in 0..body.len() {
             assert!(
-                matches!(again(&what, &body[..end]), Err(Flaw::ProtocolError(_))),
+                matches!(again(&what, &body[..end]), Err(DecodeError::ProtocolError(_))),
                 "{what} to {end}"
             );
         }
         let longer = [&body[..], &[0]].concat();
         assert_eq!(
             again(&what, &longer),
-            Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
             "{what}"
         );
     }
 }
 
-/// xorshift64*: the tests' dice.
-fn roll(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-}
-
 #[test]
 fn changed_bytes_never_panic_and_what_decodes_encodes_the_same() {
     let bodies = bodies();
-    let mut dice = 0x1a2b_3c4d_u64;
+    let mut rng = fastrand::Rng::with_seed(0x1a2b_3c4d);
     for _ in 0..2_000 {
         for (what, body) in &bodies {
             let mut body = body.clone();
-            for _ in 0..=roll(&mut dice) % 3 {
+            for _ in 0..=rng.u64(..) % 3 {
                 if !body.is_empty() {
-                    let at = usize::try_from(roll(&mut dice)).unwrap() % body.len();
-                    body[at] = u8::try_from(roll(&mut dice) & 0xff).unwrap();
+                    let at = usize::try_from(rng.u64(..)).unwrap() % body.len();
+                    body[at] = u8::try_from(rng.u64(..) & 0xff).unwrap();
                 }
             }
             if let Ok(bytes) = again(what, &body) {
@@ -646,26 +643,26 @@ fn any_single_changed_byte_of_a_frame_is_noticed() {
             let mut changed = frame.clone();
             changed[at] ^= 0x20;
             assert_eq!(
-                Head::check_sum(&changed),
+                Header::check_sum(&changed),
                 Err(ProtocolError::Checksum),
                 "{what}: byte {at}"
             );
         }
-        assert_eq!(Head::check_sum(&frame), Ok(()));
-        assert!(Head::decode(&frame[..frame.len() - 1]).is_err());
+        assert_eq!(Header::check_sum(&frame), Ok(()));
+        assert!(Header::decode(&frame[..frame.len() - 1]).is_err());
     }
 }
 
 #[test]
 fn lengths_beyond_the_limits_are_refused_before_memory_is_taken() {
     let frames = frames();
-    let mut head: [u8; HEAD_BYTES] = *frames["frame request"].first_chunk().unwrap();
+    let mut head: [u8; HEADER_BYTES] = *frames["frame request"].first_chunk().unwrap();
     head[8..12].copy_from_slice(&(BODY_BYTES_MAX + 1).to_le_bytes());
     assert_eq!(Lengths::peek(&head), Err(ProtocolError::TooLong));
     head[8..12].copy_from_slice(&0_u32.to_le_bytes());
     head[12..16].copy_from_slice(&(BULK_BYTES_MAX + 1).to_le_bytes());
     assert_eq!(Lengths::peek(&head), Err(ProtocolError::TooLong));
-    let mut hello: [u8; HEAD_BYTES] = *frames["frame hello"].first_chunk().unwrap();
+    let mut hello: [u8; HEADER_BYTES] = *frames["frame hello"].first_chunk().unwrap();
     hello[12..16].copy_from_slice(&1_u32.to_le_bytes());
     assert_eq!(Lengths::peek(&hello), Err(ProtocolError::TooLong), "a handshake carries no bulk");
     hello[0] = b'X';
@@ -700,7 +697,7 @@ fn names_are_checked() {
     body.extend_from_slice(&[b'x'; 256]);
     assert_eq!(
         Lookup::decode_all(&body),
-        Err(Flaw::Status(Status::NameTooLong)),
+        Err(DecodeError::Status(Status::NameTooLong)),
         "an over-long name is the user's mistake, not a protocol error"
     );
 }

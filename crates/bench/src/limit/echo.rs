@@ -6,7 +6,7 @@ use hashbrown::HashSet;
 use interface::{Action, ConnId, Core, Event, NetAction, NetEvent, Span, Ticket, Turn, Usage};
 use ring::{Config, DriverChoice, DriverKind, Ring};
 use std::net::TcpListener;
-use wire::{Head, LaneId, Op, Stats, Wire as _};
+use wire::{Header, LaneId, Op, Stats, Wire as _};
 
 /// Where a frame's op is.
 const OP_OFFSET: usize = 6;
@@ -62,7 +62,7 @@ impl Echo {
             request_count: self.request_count,
             change_count: 0,
             batch_count: 0,
-            held_count: 0,
+            deferred_count: 0,
             from_slot_count: 0,
             turn_count: usage.turn_count,
             read_bytes: 0,
@@ -80,12 +80,12 @@ impl Echo {
             spin_count: usage.spin_count,
             turn_ns_max: usage.turn_ns_max,
             spin_hit_count: usage.spin_hit_count,
-            gates: wire::GateCounts::default(),
+            reply_gating: wire::ReplyGatingCounts::default(),
             recovery: wire::RecoveryCounts::default(),
             objects: wire::ObjectCounts::default(),
         };
         for conn in self.asking.drain(..) {
-            let head = Head::Reply(frames::reply_head(Op::Stats));
+            let head = Header::Reply(frames::reply_head(Op::Stats));
             let frame = turn.arena.write(|out| head.encode(out, None, |to| stats.encode(to)));
             turn.act(NetAction::Send { conn, frame, bulk: None });
         }

@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use wire::{Head, LaneId, Op};
+use wire::{Header, LaneId, Op};
 
 pub(super) fn run(
     listener: TcpListener,
@@ -99,7 +99,7 @@ impl Desk {
         }
         self.file.read_exact_at(&mut self.piece, offset)?;
         let bulk = ring.bulk_of(&self.piece).context("no memory for what was read")?;
-        let head = Head::Reply(frames::reply_head(Op::Read));
+        let head = Header::Reply(frames::reply_head(Op::Read));
         ring.with(|turn| {
             let lengths = Some((bulk.bulk_bytes, bulk.crc32c));
             let frame = turn.arena.write(|out| head.encode(out, lengths, |_| {}));

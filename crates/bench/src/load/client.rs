@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use interface::{ConnId, Mono, NetAction, Span, Turn};
 use std::collections::VecDeque;
 use wire::{
-    Bytes, Challenge, Channel, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Op, Proof, Proven,
-    Refusal, RefusalReason, Request, Secret, SessionId, Welcome, Wire as _,
+    Bytes, Challenge, Channel, ClientUuid, FrameKind, Header, Hello, LaneId, Map, Op, Proof,
+    Proven, Refusal, RefusalReason, Request, Secret, SessionId, Welcome, Wire as _,
 };
 
 /// How clients present themselves.
@@ -115,7 +115,7 @@ impl Client {
             turn.act(NetAction::admit(conn));
             self.state = State::Up { session: SessionId(1) };
             if matches!(handshake, Handshake::Knock) {
-                let knock = Head::Request(Request::of(Op::Ping));
+                let knock = Header::Request(Request::of(Op::Ping));
                 let frame = turn.arena.write(|out| knock.encode(out, None, |_| {}));
                 turn.act(NetAction::Send { conn, frame, bulk: None });
                 self.state = State::AwaitWelcome;
@@ -162,10 +162,10 @@ impl Client {
             Handshake::None => return Err(nonsense()),
         };
         let decoded =
-            Head::decode(turn.arena.get(frame)).map_err(|protocol_error| protocol_error.text());
+            Header::decode(turn.arena.get(frame)).map_err(|protocol_error| protocol_error.text());
         let (head, body) = decoded?;
         match (head, &self.state) {
-            (Head::Handshake(FrameKind::Challenge), State::AwaitChallenge { hello, channel }) => {
+            (Header::Handshake(FrameKind::Challenge), State::AwaitChallenge { hello, channel }) => {
                 let challenge = Challenge::decode_all(body).map_err(|_| nonsense())?;
                 let proven = Proven { hello, nonce: &challenge.nonce, channel };
                 if !secret.server_proven(proven, &challenge.proof) {
@@ -176,13 +176,13 @@ impl Client {
                 self.state = State::AwaitWelcome;
                 Ok(Heard::More)
             }
-            (Head::Handshake(FrameKind::Welcome), State::AwaitWelcome) => {
+            (Header::Handshake(FrameKind::Welcome), State::AwaitWelcome) => {
                 let welcome = Welcome::decode_all(body).map_err(|_| nonsense())?;
                 turn.act(NetAction::admit(self.conn));
                 self.state = State::Up { session: welcome.session };
                 Ok(Heard::Up)
             }
-            (Head::Handshake(FrameKind::Refusal), _) => {
+            (Header::Handshake(FrameKind::Refusal), _) => {
                 let refusal = Refusal::decode_all(body).map_err(|_| nonsense())?;
                 Err(refused(refusal.reason).to_owned())
             }
@@ -206,6 +206,7 @@ const fn refused(reason: RefusalReason) -> &'static str {
 }
 
 fn say(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
-    let frame = turn.arena.write(|out| Head::Handshake(kind).encode(out, None, |to| to.put(body)));
+    let frame =
+        turn.arena.write(|out| Header::Handshake(kind).encode(out, None, |to| to.put(body)));
     turn.act(NetAction::Send { conn, frame, bulk: None });
 }

@@ -4,7 +4,7 @@ use super::client::Client;
 use interface::{Bulk, NetAction, Turn};
 use std::fmt::Write as _;
 use wire::{
-    Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Piece, Read, ReadList,
+    Caller, Create, Getattr, Groups, Header, InodeNo, LaneId, Map, Name, Op, Piece, Read, ReadList,
     Request, Retry, SetTime, Setattr, ShardId, Wire, Write, WriteList, Xid,
 };
 
@@ -232,7 +232,7 @@ impl Work {
                     gid: None,
                     atime: SetTime::Keep,
                     mtime: SetTime::Keep,
-                    revoke: wire::ClearPrivileges::Nothing,
+                    clears: wire::ClearPrivileges::Nothing,
                 };
                 head.encode(out, None, |to| setattr.encode(to));
             }
@@ -256,7 +256,7 @@ impl Work {
                     inode,
                     file_offset: pieces.offset(number),
                     append: false,
-                    takes: wire::ClearPrivileges::Nothing,
+                    clears: wire::ClearPrivileges::Nothing,
                 };
                 let lengths = Some((bulk.bulk_bytes, bulk.crc32c));
                 head.encode(out, lengths, |to| write.encode(to));
@@ -283,7 +283,7 @@ impl Work {
 }
 
 /// A list, or the read of one of its pieces.
-fn encode_read(out: &mut Vec<u8>, head: &Head, inode: InodeNo, strided: &Strided, number: u64) {
+fn encode_read(out: &mut Vec<u8>, head: &Header, inode: InodeNo, strided: &Strided, number: u64) {
     let accesses = true;
     if strided.one_by_one {
         let (file_offset, read_bytes) = (strided.single(number), strided.piece_bytes);
@@ -297,17 +297,17 @@ fn encode_read(out: &mut Vec<u8>, head: &Head, inode: InodeNo, strided: &Strided
 /// A list, or the write of one of its pieces.
 fn encode_write(
     out: &mut Vec<u8>,
-    head: &Head,
+    head: &Header,
     (inode, bulk): (InodeNo, Bulk),
     strided: &Strided,
     number: u64,
 ) {
-    let (lengths, takes) = (Some((bulk.bulk_bytes, bulk.crc32c)), wire::ClearPrivileges::Nothing);
+    let (lengths, clears) = (Some((bulk.bulk_bytes, bulk.crc32c)), wire::ClearPrivileges::Nothing);
     if strided.one_by_one {
-        let write = Write { inode, file_offset: strided.single(number), append: false, takes };
+        let write = Write { inode, file_offset: strided.single(number), append: false, clears };
         return head.encode(out, lengths, |to| write.encode(to));
     }
-    let write = WriteList { inode, pieces: strided.pieces(number), takes };
+    let write = WriteList { inode, pieces: strided.pieces(number), clears };
     head.encode(out, lengths, |to| write.encode(to));
 }
 
@@ -318,13 +318,13 @@ pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client) {
     turn.act(NetAction::Send { conn: client.conn, frame, bulk: None });
 }
 
-fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Head {
+fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Header {
     client.asked_count += 1;
     let slot = if op.row().retry == Retry::Once { place + 1 } else { 0 };
     // What it asked before was answered, if it asks for one thing at a time: changes of its own that it
     // builds on are no reason to wait.
     let ack_xid = if client.depth() == 1 { Xid(client.asked_count - 1) } else { Xid(0) };
-    Head::Request(Request {
+    Header::Request(Request {
         ack_xid,
         lane_hint: client.server_lane,
         shard,

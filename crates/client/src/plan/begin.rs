@@ -212,7 +212,7 @@ impl Encoder<'_> {
             inode: write.inode,
             file_offset: write.file_offset,
             append: write.append,
-            takes: write.takes,
+            clears: write.clears,
         });
         let request = NewRequest::new(Plan::Direct, Op::Write, Target::Inode(write.inode));
         NewRequest { bulk: write.bulk, sync: write.sync, ..request }
@@ -225,11 +225,11 @@ impl Encoder<'_> {
     }
 
     fn write_list(&mut self, write: &crate::WriteList<'_>) -> Result<NewRequest, Status> {
-        let crate::WriteList { inode, pieces, bulk, sync, takes } = *write;
+        let crate::WriteList { inode, pieces, bulk, sync, clears } = *write;
         if bulk.map_or(0, |bulk| bulk.bulk_bytes) != pieces.total_bytes() || pieces.overlap() {
             return Err(Status::Invalid);
         }
-        self.put(&wire::WriteList { inode, pieces: pieces.clone(), takes });
+        self.put(&wire::WriteList { inode, pieces: pieces.clone(), clears });
         let request = NewRequest::new(Plan::Direct, Op::WriteList, Target::Inode(inode));
         Ok(NewRequest { bulk, sync, ..request })
     }

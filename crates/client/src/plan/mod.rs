@@ -24,8 +24,8 @@ use crate::locks::LockKey;
 use crate::{Answer, Sync};
 use interface::{Bulk, Span};
 use wire::{
-    Attr, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, ListRead, LockRow, LockSet, Op,
-    ProtocolError, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Writer, Written,
+    Attr, ByteRange, Contents, Created, DecodeError, HandleId, InodeNo, ListRead, LockRow, LockSet,
+    Op, ProtocolError, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// The state of a call that waits for a reply.
@@ -228,12 +228,12 @@ impl Body {
     /// Decodes the body of `op`'s reply. `body` is the span of `bytes` in the turn's arena.
     pub(crate) fn decode(op: Op, bytes: &[u8], body: Span) -> Result<Self, ProtocolError> {
         Self::read(op, bytes, body).map_err(|flaw| match flaw {
-            Flaw::ProtocolError(protocol_error) => protocol_error,
-            Flaw::Status(_) => ProtocolError::Malformed,
+            DecodeError::ProtocolError(protocol_error) => protocol_error,
+            DecodeError::Status(_) => ProtocolError::Malformed,
         })
     }
 
-    fn read(op: Op, bytes: &[u8], body: Span) -> Result<Self, Flaw> {
+    fn read(op: Op, bytes: &[u8], body: Span) -> Result<Self, DecodeError> {
         match op.row().reply {
             ReplyBody::Empty => empty(bytes).map(|()| Self::Empty),
             ReplyBody::Bulk => empty(bytes).map(|()| Self::Bytes(None)),
@@ -272,21 +272,25 @@ impl Body {
             }
             ReplyBody::Frozen => wire::Frozen::decode_all(bytes).map(Self::Frozen),
             // The reply to a recovery's own request, which no call makes.
-            ReplyBody::Resumed => Err(Flaw::ProtocolError(ProtocolError::Kind)),
+            ReplyBody::Resumed => Err(DecodeError::ProtocolError(ProtocolError::Kind)),
         }
     }
 }
 
 /// The last `bytes_count` bytes of a body: a byte string that is last in its message.
-fn tail(body: Span, bytes_count: usize) -> Result<Span, Flaw> {
+fn tail(body: Span, bytes_count: usize) -> Result<Span, DecodeError> {
     body.bytes_count()
         .checked_sub(bytes_count)
         .and_then(|from| body.part(from, bytes_count))
-        .ok_or(Flaw::ProtocolError(ProtocolError::Malformed))
+        .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))
 }
 
-const fn empty(bytes: &[u8]) -> Result<(), Flaw> {
-    if bytes.is_empty() { Ok(()) } else { Err(Flaw::ProtocolError(ProtocolError::Malformed)) }
+const fn empty(bytes: &[u8]) -> Result<(), DecodeError> {
+    if bytes.is_empty() {
+        Ok(())
+    } else {
+        Err(DecodeError::ProtocolError(ProtocolError::Malformed))
+    }
 }
 
 impl FollowUp {

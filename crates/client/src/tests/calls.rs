@@ -293,7 +293,7 @@ fn requests_that_would_be_protocol_errors_are_not_sent() {
         append: false,
         bulk,
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     harness.call(2, Call::Write(write));
     assert_eq!(harness.outcome(), Err(Status::Invalid));
@@ -305,7 +305,7 @@ fn requests_that_would_be_protocol_errors_are_not_sent() {
         gid: None,
         atime: wire::SetTime::Keep,
         mtime: wire::SetTime::At(Timestamp { secs: 0, nanos: 1_000_000_000 }),
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     harness.call(3, Call::Setattr(setattr));
     assert_eq!(harness.outcome(), Err(Status::Invalid));

@@ -233,7 +233,7 @@ fn mutated_frames_never_panic_and_a_call_ends_at_most_once() {
         let mut frame = Vec::new();
         let reply = harness.reply(&request);
         let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
-        wire::Head::Reply(reply).encode(&mut frame, None, |to| to.put(&entry));
+        wire::Header::Reply(reply).encode(&mut frame, None, |to| to.put(&entry));
         let at = usize::try_from(rng.u64(..frame.len() as u64)).unwrap();
         let bit = 1 << rng.u64(..8);
         frame[at] ^= bit;

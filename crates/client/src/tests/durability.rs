@@ -88,7 +88,7 @@ fn a_synchronous_write_sets_the_flag() {
             append: false,
             bulk,
             sync,
-            takes: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         };
         harness.call(1, Call::Write(write));
         harness.hang_up();

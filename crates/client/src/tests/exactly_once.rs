@@ -20,7 +20,7 @@ fn chmod(mode: u32) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -93,7 +93,7 @@ fn a_write_retains_its_bytes_until_the_reply() {
         append: false,
         bulk: Some(bytes),
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     harness.call(1, Call::Write(write));
     harness.hang_up();
@@ -243,7 +243,7 @@ fn after_a_restart_handles_are_reopened_before_anything_else() {
         append: false,
         bulk: Some(bytes),
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     harness.call(3, Call::Write(write));
     assert_eq!(harness.requests.len(), 2);

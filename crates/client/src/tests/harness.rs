@@ -10,9 +10,9 @@ use interface::{
     NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
 };
 use wire::{
-    Challenge, Channel, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note,
-    NoteRow, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, Secrets, SessionId,
-    ShardId, Status, Transno, Welcome, Wire, Writer,
+    Challenge, Channel, ClientUuid, CommitNotification, CommitRow, FrameKind, FsUuid, Header,
+    Hello, LaneId, List, Map, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret,
+    Secrets, SessionId, ShardId, Status, Transno, Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -229,7 +229,7 @@ impl Harness {
     pub(super) fn send(&mut self, conn: ConnId, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
         let mut frame = Vec::new();
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-        Head::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
+        Header::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
         self.frame(conn, frame, bulk);
     }
 
@@ -246,7 +246,7 @@ impl Harness {
             ..self.reply(request)
         };
         let mut tokened = body.to_vec();
-        Head::put_token(&mut Writer::new(&mut tokened), &token_of(transno));
+        Header::put_token(&mut Writer::new(&mut tokened), &token_of(transno));
         self.send(request.conn, reply, &tokened, None);
     }
 
@@ -264,13 +264,13 @@ impl Harness {
     pub(super) fn note_on(&mut self, conn: ConnId, rows: &[(ShardId, u64)]) {
         let mut encoded = Vec::new();
         for (shard, committed) in rows {
-            let row = NoteRow { shard: *shard, committed: Transno(*committed) };
+            let row = CommitRow { shard: *shard, committed: Transno(*committed) };
             row.encode(&mut Writer::new(&mut encoded));
         }
         let rows = List::new(u32::try_from(rows.len()).unwrap(), &encoded);
         let mut frame = Vec::new();
-        let note = Note { rows }.to_bytes();
-        Head::Note.encode(&mut frame, None, |to| to.put(&note));
+        let note = CommitNotification { rows }.to_bytes();
+        Header::CommitNotification.encode(&mut frame, None, |to| to.put(&note));
         self.frame(conn, frame, None);
     }
 
@@ -390,9 +390,9 @@ impl Harness {
     }
 
     fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
-        let (head, body) = Head::decode(frame).expect("a client sends valid frames");
+        let (head, body) = Header::decode(frame).expect("a client sends valid frames");
         match head {
-            Head::Handshake(FrameKind::Hello) => {
+            Header::Handshake(FrameKind::Hello) => {
                 let hello = Hello::decode_all(body).unwrap();
                 let lane = LaneId(hello.server_lane.0 % self.shape.map.lane_count);
                 self.hellos.push((hello.server_lane, hello.conn_epoch));
@@ -405,7 +405,7 @@ impl Harness {
                 let challenge = Challenge { fs: self.shape.fs, nonce, proof };
                 self.send_handshake(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
-            Head::Handshake(FrameKind::Proof) => {
+            Header::Handshake(FrameKind::Proof) => {
                 let (_, hello, lane) =
                     self.conns.iter().find(|(known, ..)| *known == conn).unwrap().clone();
                 let proof = wire::Proof::decode_all(body).unwrap().proof;
@@ -431,15 +431,15 @@ impl Harness {
                 };
                 self.send_handshake(conn, FrameKind::Welcome, &welcome.to_bytes());
             }
-            Head::Request(head) if self.answers_recovery && head.op == Op::Resume => {
+            Header::Request(head) if self.answers_recovery && head.op == Op::Resume => {
                 let known = wire::Resume::decode_all(body).unwrap().known_committed;
                 let resumed = Resumed { committed: known, recovering: true };
                 self.reply_at_once(conn, head, &resumed.to_bytes());
             }
-            Head::Request(head) if self.answers_recovery && head.op == Op::ReplayDone => {
+            Header::Request(head) if self.answers_recovery && head.op == Op::ReplayDone => {
                 self.reply_at_once(conn, head, &[]);
             }
-            Head::Request(head) => {
+            Header::Request(head) => {
                 self.requests.push_back(ReceivedRequest { conn, head, body: body.to_vec(), bulk });
             }
             other => panic!("a client does not send {other:?}"),
@@ -449,13 +449,13 @@ impl Harness {
     fn reply_at_once(&mut self, conn: ConnId, head: Request, body: &[u8]) {
         let reply = self.reply(&ReceivedRequest { conn, head, body: Vec::new(), bulk: None });
         let mut frame = Vec::new();
-        Head::Reply(reply).encode(&mut frame, None, |to| to.put(body));
+        Header::Reply(reply).encode(&mut frame, None, |to| to.put(body));
         self.inputs.push_back(Input::Frame(conn, frame, None));
     }
 
     fn send_handshake(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
-        Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
+        Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         self.inputs.push_back(Input::Frame(conn, frame, None));
     }
 

@@ -20,7 +20,7 @@ fn write() -> Call<'static> {
         append: false,
         bulk,
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -137,7 +137,7 @@ fn an_abandoned_write_is_resent_without_bytes() {
         inode: FILE,
         file_offset: 0,
         append: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     assert_eq!(wire::Write::decode_all(&again.body), Ok(nothing));
     harness.answer(&again, &Written { file_offset: 8, written_bytes: 4096 }.to_bytes());

@@ -21,7 +21,7 @@ fn write(pieces: &Pieces, bulk_bytes: u32) -> Call<'_> {
         pieces,
         bulk,
         sync: false,
-        takes: ClearPrivileges::Nothing,
+        clears: ClearPrivileges::Nothing,
     })
 }
 
@@ -37,7 +37,7 @@ fn a_list_is_one_request_and_comes_back_with_its_bytes() {
     harness.call(1, write(&pieces, 15));
     let request = harness.take();
     assert_eq!((request.head.op, request.bulk), (Op::WriteList, Some(bulk(7, 15))));
-    let wanted = wire::WriteList { inode: FILE, pieces, takes: ClearPrivileges::Nothing };
+    let wanted = wire::WriteList { inode: FILE, pieces, clears: ClearPrivileges::Nothing };
     assert_eq!(wire::WriteList::decode_all(&request.body), Ok(wanted));
     harness.token(&request, 5, &written(15));
     let answer = Written { file_offset: 90, written_bytes: 15 };
@@ -103,7 +103,7 @@ fn an_abandoned_list_is_resent_without_pieces() {
     assert_eq!((again.head.op, again.head.flags), (Op::WriteList, request_flag::RESENT));
     assert_eq!(again.bulk, None);
     let nothing =
-        wire::WriteList { inode: FILE, pieces: Pieces::NONE, takes: ClearPrivileges::Nothing };
+        wire::WriteList { inode: FILE, pieces: Pieces::NONE, clears: ClearPrivileges::Nothing };
     assert_eq!(wire::WriteList::decode_all(&again.body), Ok(nothing));
     // It had been executed: its bytes are retained for a replay.
     harness.token(&again, 5, &written(15));

@@ -5,7 +5,7 @@ use crate::{Answer, Call, Report, SetLock};
 use alloc::vec::Vec;
 use interface::{Event, LockAsk, Mail, PeerEvent};
 use wire::{
-    ByteRange, CancelLock, Grant, HandleId, Head, InodeNo, LaneId, LockCancelled, LockKind,
+    ByteRange, CancelLock, Grant, HandleId, Header, InodeNo, LaneId, LockCancelled, LockKind,
     LockSet, LockType, Op, Relock, Reply, Status, Wire, reply_flag,
 };
 
@@ -70,7 +70,7 @@ fn wait(harness: &mut Harness, id: u64, set: SetLock) -> (ReceivedRequest, u64) 
 fn grant(harness: &mut Harness, on: &ReceivedRequest, wait_id: u64, status: Status) {
     let mut frame = Vec::new();
     let inode = file(harness);
-    Head::Grant.encode(&mut frame, None, |to| to.write(&Grant { inode, wait_id, status }));
+    Header::Grant.encode(&mut frame, None, |to| to.write(&Grant { inode, wait_id, status }));
     harness.frame(on.conn, frame, None);
 }
 

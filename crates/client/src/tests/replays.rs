@@ -19,7 +19,7 @@ pub(super) fn chmod(inode: InodeNo) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn write(buf: u32, bulk_bytes: u32) -> Call<'static> {
         append: false,
         bulk,
         sync: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     })
 }
 
@@ -345,7 +345,7 @@ fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
     harness.close(lost.conn);
     let reply = Reply { flags: wire::reply_flag::TOKEN, transno: Transno(5), ..reply };
     let mut body = entry();
-    wire::Head::put_token(&mut wire::Writer::new(&mut body), b"token");
+    wire::Header::put_token(&mut wire::Writer::new(&mut body), b"token");
     harness.send(late.conn, reply, &body, None);
     harness.close(late.conn);
     let ours = |request: &&ReceivedRequest| {

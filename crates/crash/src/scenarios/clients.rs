@@ -98,7 +98,7 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     // One that must come may take its time.
     let given = if share == "off" { PATIENCE } else { SILENCE };
     let answered = hear.recv_timeout(given).is_ok();
-    let gates: Vec<_> = first.stats()?.iter().map(|stats| stats.gates).collect();
+    let gates: Vec<_> = first.stats()?.iter().map(|stats| stats.reply_gating).collect();
     let gates = format!("{gates:?}");
     if answered {
         first.rename(Path::new("/chain/b"), Path::new("/chain/c"))?;

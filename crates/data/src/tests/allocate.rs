@@ -3,22 +3,22 @@
 use super::*;
 use wire::{Allocate, Allocation, Seek};
 
-impl World {
+impl Harness {
     fn allocate(&mut self, range: (u64, u64), allocation: Allocation, keep_size: bool) -> Token {
         let (file_offset, range_bytes) = range;
-        let ask = Allocate {
+        let request = Allocate {
             inode: FILE,
             file_offset,
             range_bytes,
             allocation,
             keep_size,
-            takes: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         };
-        self.ask(Op::Allocate, &ask, None)
+        self.request(Op::Allocate, &request, None)
     }
 
     fn seek(&mut self, file_offset: u64, hole: bool) -> Token {
-        self.ask(Op::Seek, &Seek { inode: FILE, file_offset, hole }, None)
+        self.request(Op::Seek, &Seek { inode: FILE, file_offset, hole }, None)
     }
 }
 
@@ -47,9 +47,9 @@ fn allocations_are_recorded_with_the_size_behind_them() {
         ((90, 20), Allocation::Zero, false, 110),
         ((90, 20), Allocation::Zero, true, 100),
     ] {
-        let mut world = World::with_file(100);
-        let asked = world.allocate(range, allocation, keep_size);
-        let action = world.take();
+        let mut harness = Harness::with_file(100);
+        let asked = harness.allocate(range, allocation, keep_size);
+        let action = harness.take();
         let [
             Action::Object(ObjectAction::Allocate {
                 object_offset,
@@ -63,11 +63,11 @@ fn allocations_are_recorded_with_the_size_behind_them() {
             panic!("{action:?}")
         };
         assert_eq!(((object_offset, range_bytes), of, kept), (range, allocation, keep_size));
-        world.done(&action[0]);
-        world.settle();
-        let sync = world.one();
-        world.done(&sync);
-        let outcomes = world.outcomes();
+        harness.done(&action[0]);
+        harness.settle();
+        let sync = harness.one();
+        harness.done(&sync);
+        let outcomes = harness.outcomes();
         let [Outcome::Changed { token, change, answer: Answer::Empty, .. }] = &outcomes[..] else {
             panic!("{outcomes:?}")
         };
@@ -81,29 +81,29 @@ fn allocations_are_recorded_with_the_size_behind_them() {
     }
 }
 
-/// A write that comes later is not in the object before the record of the hole is durable: otherwise
-/// it might come back after a crash before the hole is asked for again.
+/// A later write is not in the object before the record of the hole is durable: otherwise it might
+/// be replayed after a crash before the client resends the hole.
 #[test]
-fn what_comes_after_a_hole_waits_for_its_record() {
-    let mut world = World::with_file(100);
-    world.write(0, 10);
-    let write = world.one();
-    world.allocate((0, 50), Allocation::Punch, true);
-    assert!(world.take().is_empty(), "what runs is not overtaken");
-    world.done(&write);
-    let punch = world.one();
-    let read = world.read(0, 10);
-    world.write(5, 10);
-    assert!(world.take().is_empty(), "alone");
-    world.done(&punch);
+fn changes_after_a_punched_hole_wait_for_its_record() {
+    let mut harness = Harness::with_file(100);
+    harness.write(0, 10);
+    let write = harness.one();
+    harness.allocate((0, 50), Allocation::Punch, true);
+    assert!(harness.take().is_empty(), "running operations are not overtaken");
+    harness.done(&write);
+    let punch = harness.one();
+    let read = harness.read(0, 10);
+    harness.write(5, 10);
+    assert!(harness.take().is_empty(), "alone");
+    harness.done(&punch);
     assert!(
-        matches!(world.one(), Action::Object(ObjectAction::Read { .. })),
+        matches!(harness.one(), Action::Object(ObjectAction::Read { .. })),
         "readers need not wait for records"
     );
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    let changes: Vec<Change<'_>> = world
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    let changes: Vec<Change<'_>> = harness
         .outcomes()
         .iter()
         .map(|outcome| match outcome {
@@ -116,32 +116,32 @@ fn what_comes_after_a_hole_waits_for_its_record() {
     };
     assert_eq!(changes[0], written(0, 10, 77, WALL_NS));
     assert!(write_time_ns > WALL_NS, "later than the write before it");
-    assert!(world.take().is_empty(), "its record is not durable");
-    world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 5, .. })));
+    assert!(harness.take().is_empty(), "its record is not durable");
+    harness.with(|shards, turn| shards.on_logged(turn, FILE));
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { object_offset: 5, .. })));
     let _ = read;
 }
 
 #[test]
 fn an_allocation_that_failed_half_way_leaves_no_size() {
-    let mut world = World::with_file(100);
-    let token = world.allocate((50, 1000), Allocation::Reserve, false);
-    let allocate = world.one();
-    world.fail(&allocate, 28);
-    assert_eq!(world.outcomes(), [refused(token, Status::NoSpace)]);
-    world.read(0, 1000);
-    world.stat(Some(700));
-    let cut = world.one();
+    let mut harness = Harness::with_file(100);
+    let token = harness.allocate((50, 1000), Allocation::Reserve, false);
+    let allocate = harness.one();
+    harness.fail(&allocate, 28);
+    assert_eq!(harness.outcomes(), [refused(token, Status::NoSpace)]);
+    harness.read(0, 1000);
+    harness.stat(Some(700));
+    let cut = harness.one();
     assert!(
         matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
         "{cut:?}"
     );
-    world.done(&cut);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })));
+    harness.done(&cut);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })));
 }
 
 #[test]
-fn allocations_that_cannot_be_are_refused() {
+fn invalid_allocations_are_refused() {
     let max = i64::MAX.unsigned_abs();
     for (range, allocation, keep_size, status) in [
         ((max - 9, 10), Allocation::Reserve, true, Status::TooLarge),
@@ -150,53 +150,55 @@ fn allocations_that_cannot_be_are_refused() {
         ((0, 10), Allocation::Punch, false, Status::Invalid),
     ] {
         let range = if status == Status::TooLarge { (range.0 + 1, range.1) } else { range };
-        let mut world = World::with_file(100);
-        let token = world.allocate(range, allocation, keep_size);
-        assert_eq!(world.outcomes(), [refused(token, status)]);
-        assert!(world.take().is_empty());
+        let mut harness = Harness::with_file(100);
+        let token = harness.allocate(range, allocation, keep_size);
+        assert_eq!(harness.outcomes(), [refused(token, status)]);
+        assert!(harness.take().is_empty());
     }
 }
 
 #[test]
-fn places_are_looked_for_in_the_object_and_never_behind_its_end() {
-    let mut world = World::with_file(100);
+fn seeks_look_in_the_object_and_never_behind_its_end() {
+    let mut harness = Harness::with_file(100);
     for offset in [100, 101, u64::MAX] {
-        let token = world.seek(offset, true);
-        assert_eq!(world.outcomes(), [refused(token, Status::NoDevice)]);
+        let token = harness.seek(offset, true);
+        assert_eq!(harness.outcomes(), [refused(token, Status::NoDevice)]);
     }
     for (hole, found) in [(true, Some(100)), (false, Some(64)), (false, None)] {
-        let token = world.seek(60, hole);
-        let seek = world.one();
+        let token = harness.seek(60, hole);
+        let seek = harness.one();
         let Action::Object(ObjectAction::Seek { ticket, object_offset: 60, hole: of, .. }) = seek
         else {
             panic!("{seek:?}")
         };
         assert_eq!(of, hole);
-        world.with(|shards, turn| shards.on_sought(turn, ticket, Ok(found)));
+        harness.with(|shards, turn| shards.on_sought(turn, ticket, Ok(found)));
         let expected = match found {
             Some(place) => answered(token, Answer::Sought(place)),
             None => refused(token, Status::NoDevice),
         };
-        assert_eq!(world.outcomes(), [expected]);
+        assert_eq!(harness.outcomes(), [expected]);
     }
-    assert!(world.shards.is_idle());
+    assert!(harness.shards.is_idle());
 }
 
-/// What another client wrote and may lose is told of, like in a read.
+/// Another client's unstable write is reported, as in a read.
 #[test]
-fn a_place_shows_what_is_not_durable() {
-    let mut world = World::with_file(100);
-    world.write(50, 10);
-    let write = world.one();
-    world.done(&write);
-    let Some(Outcome::Written { transno, .. }) = world.shards.outcome() else { panic!("a write") };
-    let ask = Seek { inode: FILE, file_offset: 0, hole: false }.to_bytes();
+fn a_seek_reports_the_unstable_change_it_shows() {
+    let mut harness = Harness::with_file(100);
+    harness.write(50, 10);
+    let write = harness.one();
+    harness.done(&write);
+    let Some(Outcome::Written { transno, .. }) = harness.shards.outcome() else {
+        panic!("a write")
+    };
+    let request = Seek { inode: FILE, file_offset: 0, hole: false }.to_bytes();
     let (token, shard) = (Token(99), MAP.data_shard(FILE, 0));
     let client = ClientUuid([2; 16]);
-    let ask = Ask { token, op: Op::Seek, shard, body: &ask, bulk: None, client };
-    world.with(|shards, turn| shards.ask(turn, &ask)).unwrap();
-    let seek = ticket(&world.one());
-    world.with(|shards, turn| shards.on_sought(turn, seek, Ok(Some(0))));
+    let request = DataRequest { token, op: Op::Seek, shard, body: &request, bulk: None, client };
+    harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
+    let seek = ticket(&harness.one());
+    harness.with(|shards, turn| shards.on_sought(turn, seek, Ok(Some(0))));
     let result = Ok(Answer::Sought(0));
-    assert_eq!(world.outcomes(), [Outcome::Answered { token, result, shown: transno }]);
+    assert_eq!(harness.outcomes(), [Outcome::Answered { token, result, shown: transno }]);
 }

@@ -1,4 +1,4 @@
-//! Blocks that were compared and have left the page cache since.
+//! Verified blocks that have left the page cache since.
 
 use super::*;
 use disk::{BLOCK_BYTES, BlockSum, BlockSums};
@@ -10,20 +10,20 @@ const SUMS: [BlockSum; 2] = [
     BlockSum { crc32c: 2, covered_bytes: BLOCK_BYTES },
 ];
 
-impl World {
-    /// A file of two blocks whose checksums are those of an earlier boot, and that was looked at.
+impl Harness {
+    /// An examined file of two blocks with checksums of an earlier boot.
     fn of_two_blocks() -> Self {
         let sums = BlockSums(SUMS.into());
         let known = ContentsChange::Sums { inode: FILE, first_block: 0, sums };
-        let mut world =
+        let mut harness =
             Self::new(&[(FILE, truncated(2 * BLOCK, 5)), (FILE, Change::Contents(known))]);
-        world.glimpse();
-        world.stat(Some(2 * BLOCK));
-        world.outcomes();
-        world
+        harness.glimpse();
+        harness.stat(Some(2 * BLOCK));
+        harness.outcomes();
+        harness
     }
 
-    /// The checksums of these blocks were asked for, and they are these.
+    /// Expects a request for the checksums of these blocks and completes it.
     fn compared(&mut self, blocks: &[(u64, BlockSum)], from_disk: bool) {
         let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = self.one() else {
             panic!("no checksums")
@@ -37,7 +37,7 @@ impl World {
         self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), from_disk)));
     }
 
-    /// The object is read, wherever its bytes are or from the page cache alone.
+    /// Expects a read, from anywhere or from the page cache only.
     fn reads(&mut self, cached_alone: bool) -> Action {
         let action = self.one();
         let Action::Object(ObjectAction::Read { only_cached, .. }) = action else {
@@ -62,141 +62,141 @@ impl World {
         self.with(|shards, turn| shards.on_uncached(turn, ticket));
     }
 
-    /// Both blocks are compared and read.
+    /// Both blocks were verified and read.
     fn with_both_read() -> Self {
-        let mut world = Self::of_two_blocks();
-        world.read(0, 2 * BLOCK_BYTES);
-        world.compared(&[(0, SUMS[0]), (1, SUMS[1])], true);
-        let read = world.reads(false);
-        world.answers(&read);
-        assert_eq!(world.outcomes().len(), 1);
-        world
+        let mut harness = Self::of_two_blocks();
+        harness.read(0, 2 * BLOCK_BYTES);
+        harness.compared(&[(0, SUMS[0]), (1, SUMS[1])], true);
+        let read = harness.reads(false);
+        harness.answers(&read);
+        assert_eq!(harness.outcomes().len(), 1);
+        harness
     }
 }
 
 #[test]
 fn a_block_that_left_the_page_cache_is_compared_again_before_it_is_read() {
-    let mut world = World::with_both_read();
-    let token = world.read(0, 20);
-    let read = world.reads(true);
-    world.misses(&read);
+    let mut harness = Harness::with_both_read();
+    let token = harness.read(0, 20);
+    let read = harness.reads(true);
+    harness.misses(&read);
     let changed = BlockSum { crc32c: 9, ..SUMS[0] };
-    world.compared(&[(0, changed)], true);
-    let outcomes = world.outcomes();
+    harness.compared(&[(0, changed)], true);
+    let outcomes = harness.outcomes();
     let failed = Outcome::Answered { token, result: Err(Status::Io), shown: Transno(0) };
     assert!(matches!(outcomes[0], Outcome::Damaged { object_offset: 0, .. }), "{outcomes:?}");
     assert_eq!(outcomes[1..], [failed]);
-    assert!(world.take().is_empty() && world.shards.is_idle());
+    assert!(harness.take().is_empty() && harness.shards.is_idle());
 }
 
 #[test]
-fn what_is_in_the_page_cache_is_read_without_being_compared_again() {
-    let mut world = World::with_both_read();
+fn cached_blocks_are_read_without_another_comparison() {
+    let mut harness = Harness::with_both_read();
     for _ in 0..2 {
-        world.read(BLOCK, 20);
-        let read = world.reads(true);
-        world.answers(&read);
-        assert_eq!(world.outcomes().len(), 1);
+        harness.read(BLOCK, 20);
+        let read = harness.reads(true);
+        harness.answers(&read);
+        assert_eq!(harness.outcomes().len(), 1);
     }
 }
 
-/// The kernel reads around what it is asked for.
+/// The kernel reads ahead.
 #[test]
 fn when_a_block_has_left_the_page_cache_none_of_the_object_is_taken_for_verified() {
-    let mut world = World::with_both_read();
-    world.read(0, 20);
-    let read = world.reads(true);
-    world.misses(&read);
-    world.compared(&[(0, SUMS[0])], true);
-    let read = world.reads(false);
-    world.answers(&read);
-    world.outcomes();
-    world.read(BLOCK, 20);
-    world.compared(&[(1, SUMS[1])], false);
-    world.reads(false);
+    let mut harness = Harness::with_both_read();
+    harness.read(0, 20);
+    let read = harness.reads(true);
+    harness.misses(&read);
+    harness.compared(&[(0, SUMS[0])], true);
+    let read = harness.reads(false);
+    harness.answers(&read);
+    harness.outcomes();
+    harness.read(BLOCK, 20);
+    harness.compared(&[(1, SUMS[1])], false);
+    harness.reads(false);
 }
 
 #[test]
 fn a_read_that_needs_one_block_compared_has_all_its_blocks_compared() {
-    let mut world = World::of_two_blocks();
-    world.read(0, 20);
-    world.compared(&[(0, SUMS[0])], false);
-    let read = world.reads(false);
-    world.answers(&read);
-    world.outcomes();
-    world.read(BLOCK - 10, 20);
-    world.compared(&[(0, SUMS[0]), (1, SUMS[1])], false);
-    world.reads(false);
+    let mut harness = Harness::of_two_blocks();
+    harness.read(0, 20);
+    harness.compared(&[(0, SUMS[0])], false);
+    let read = harness.reads(false);
+    harness.answers(&read);
+    harness.outcomes();
+    harness.read(BLOCK - 10, 20);
+    harness.compared(&[(0, SUMS[0]), (1, SUMS[1])], false);
+    harness.reads(false);
 }
 
 #[test]
 fn a_comparison_that_came_from_the_disk_leaves_its_own_blocks_verified_alone() {
     for from_disk in [false, true] {
-        let mut world = World::of_two_blocks();
+        let mut harness = Harness::of_two_blocks();
         for block in [0, 1] {
-            world.read(block * BLOCK, 20);
+            harness.read(block * BLOCK, 20);
             let index = usize::try_from(block).unwrap();
-            world.compared(&[(block, SUMS[index])], from_disk);
-            let read = world.reads(false);
-            world.answers(&read);
+            harness.compared(&[(block, SUMS[index])], from_disk);
+            let read = harness.reads(false);
+            harness.answers(&read);
         }
-        world.outcomes();
-        world.read(BLOCK, 20);
-        let read = world.reads(true);
-        world.answers(&read);
-        world.read(0, 20);
+        harness.outcomes();
+        harness.read(BLOCK, 20);
+        let read = harness.reads(true);
+        harness.answers(&read);
+        harness.read(0, 20);
         if from_disk {
-            world.compared(&[(0, SUMS[0])], false);
+            harness.compared(&[(0, SUMS[0])], false);
         }
-        world.reads(!from_disk);
+        harness.reads(!from_disk);
     }
 }
 
-/// It may have found what another read has just brought from the disk.
+/// It may have returned bytes that another read has just brought from the disk.
 #[test]
-fn a_read_from_the_page_cache_that_another_one_missed_meanwhile_begins_again() {
-    let mut world = World::with_both_read();
-    world.read(0, 20);
-    let first = world.reads(true);
-    world.read(BLOCK, 20);
-    let second = world.reads(true);
-    world.misses(&second);
-    world.compared(&[(1, SUMS[1])], true);
-    let again = world.reads(false);
-    world.answers(&again);
-    world.outcomes();
-    world.answers(&first);
+fn a_cached_read_begins_again_after_a_concurrent_miss() {
+    let mut harness = Harness::with_both_read();
+    harness.read(0, 20);
+    let first = harness.reads(true);
+    harness.read(BLOCK, 20);
+    let second = harness.reads(true);
+    harness.misses(&second);
+    harness.compared(&[(1, SUMS[1])], true);
+    let cached = harness.reads(false);
+    harness.answers(&cached);
+    harness.outcomes();
+    harness.answers(&first);
     assert!(matches!(
-        world.take()[..],
+        harness.take()[..],
         [Action::Release { .. }, Action::Object(ObjectAction::Sums { .. })]
     ));
 }
 
 #[test]
 fn after_ten_minutes_a_block_is_compared_again_wherever_it_is() {
-    let mut world = World::with_both_read();
-    world.now.mono = world.now.mono.after_ms(599_000);
-    world.read(0, 20);
-    let read = world.reads(true);
-    world.answers(&read);
-    world.now.mono = world.now.mono.after_ms(1_000);
-    world.read(0, 20);
-    world.compared(&[(0, SUMS[0])], false);
-    world.reads(false);
+    let mut harness = Harness::with_both_read();
+    harness.now.mono = harness.now.mono.after_ms(599_000);
+    harness.read(0, 20);
+    let read = harness.reads(true);
+    harness.answers(&read);
+    harness.now.mono = harness.now.mono.after_ms(1_000);
+    harness.read(0, 20);
+    harness.compared(&[(0, SUMS[0])], false);
+    harness.reads(false);
 }
 
 #[test]
 fn a_list_whose_bytes_left_the_page_cache_has_its_blocks_compared_again() {
-    let mut world = World::with_both_read();
-    let token = world.read_list(&[(0, 10), (BLOCK, 10)]);
-    let action = world.one();
+    let mut harness = Harness::with_both_read();
+    let token = harness.read_list(&[(0, 10), (BLOCK, 10)]);
+    let action = harness.one();
     let Action::Object(ObjectAction::ReadList { ticket, only_cached: true, .. }) = action else {
         panic!("{action:?}")
     };
-    world.with(|shards, turn| shards.on_uncached(turn, ticket));
-    world.compared(&[(0, SUMS[0]), (1, BlockSum { crc32c: 9, ..SUMS[1] })], true);
+    harness.with(|shards, turn| shards.on_uncached(turn, ticket));
+    harness.compared(&[(0, SUMS[0]), (1, BlockSum { crc32c: 9, ..SUMS[1] })], true);
     let failed = Outcome::Answered { token, result: Err(Status::Io), shown: Transno(0) };
-    assert!(world.outcomes().contains(&failed));
+    assert!(harness.outcomes().contains(&failed));
 }
 
 #[test]
@@ -204,21 +204,21 @@ fn a_block_that_is_appended_to_while_it_is_compared_is_compared_again() {
     let first = BlockSum { crc32c: 1, covered_bytes: 100 };
     let sums = BlockSums(Vec::from([first]));
     let known = ContentsChange::Sums { inode: FILE, first_block: 0, sums };
-    let mut world = World::new(&[(FILE, truncated(100, 5)), (FILE, Change::Contents(known))]);
-    world.glimpse();
-    world.stat(Some(100));
-    world.append(5);
-    let append = world.one();
-    world.done(&append);
-    world.settle();
-    let sync = world.one();
-    world.read(0, 20);
-    let asked = world.one();
-    world.done(&sync);
-    world.outcomes();
-    world.actions.push(asked);
-    world.compared(&[(0, BlockSum { crc32c: 9, ..first })], true);
+    let mut harness = Harness::new(&[(FILE, truncated(100, 5)), (FILE, Change::Contents(known))]);
+    harness.glimpse();
+    harness.stat(Some(100));
+    harness.append(5);
+    let append = harness.one();
+    harness.done(&append);
+    harness.settle();
+    let sync = harness.one();
+    harness.read(0, 20);
+    let asked = harness.one();
+    harness.done(&sync);
+    harness.outcomes();
+    harness.actions.push(asked);
+    harness.compared(&[(0, BlockSum { crc32c: 9, ..first })], true);
     let crc32c = wire::crc32c_combined(1, 77, 5);
-    world.compared(&[(0, BlockSum { crc32c, covered_bytes: 105 })], false);
-    world.reads(false);
+    harness.compared(&[(0, BlockSum { crc32c, covered_bytes: 105 })], false);
+    harness.reads(false);
 }

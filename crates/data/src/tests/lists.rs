@@ -1,7 +1,8 @@
-//! Lists of pieces: one change, alone at its object; and what a reader of several places gets.
+//! Lists of pieces: a list write is one change, alone at its object; a list read covers several
+//! ranges.
 
 use super::*;
-use crate::Lost;
+use crate::LostWrite;
 use wire::{ClearPrivileges, FILE_BYTES_MAX, Piece, Pieces, ReadList, WriteList};
 
 fn pieces(all: &[(u64, u32)]) -> Pieces {
@@ -13,13 +14,13 @@ fn list(all: &[(u64, u32)], write_time_ns: u64) -> ContentsChange {
     ContentsChange::WriteList { inode: FILE, pieces: pieces(all), crc32c: 77, write_time_ns }
 }
 
-impl World {
+impl Harness {
     fn write_list(&mut self, all: &[(u64, u32)]) -> Token {
         let pieces = pieces(all);
         let bulk = (pieces.count() > 0).then(|| self.bulk(pieces.total_bytes()));
-        self.ask(
+        self.request(
             Op::WriteList,
-            &WriteList { inode: FILE, pieces, takes: ClearPrivileges::Nothing },
+            &WriteList { inode: FILE, pieces, clears: ClearPrivileges::Nothing },
             bulk,
         )
     }
@@ -32,12 +33,13 @@ impl World {
         let body = ReadList { inode: FILE, pieces: pieces(all), accesses: false }.to_bytes();
         self.token_count += 1;
         let (token, shard) = (Token(self.token_count), MAP.data_shard(FILE, 0));
-        let ask = Ask { token, op: Op::ReadList, shard, body: &body, bulk: None, client };
-        self.with(|shards, turn| shards.ask(turn, &ask)).unwrap();
+        let request =
+            DataRequest { token, op: Op::ReadList, shard, body: &body, bulk: None, client };
+        self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token
     }
 
-    /// The writes asked for: where, from where in which buffer, how many bytes.
+    /// The write actions: offset, start in the buffer, number of bytes.
     fn writes(&mut self) -> (Vec<Action>, Vec<(u64, u32, u32)>) {
         let mut actions = self.take();
         let bufs = released(&actions);
@@ -71,8 +73,8 @@ impl World {
         core::iter::from_fn(|| self.shards.outcome()).collect()
     }
 
-    /// What a write that has just got into its object builds on.
-    fn depends(&mut self) -> Depends {
+    /// The dependencies of a write that was just applied.
+    fn depends(&mut self) -> Dependencies {
         match &self.all_outcomes()[..] {
             [Outcome::Written { depends, .. }] => *depends,
             other => panic!("{other:?}"),
@@ -81,89 +83,92 @@ impl World {
 }
 
 #[test]
-fn a_list_is_one_change_when_its_last_piece_is_there() {
-    let mut world = World::with_file(100);
+fn a_list_is_one_change_when_its_last_piece_is_written() {
+    let mut harness = Harness::with_file(100);
     let all = [(50, 10), (0, 5), (5, 5), (200, 1)];
-    let token = world.write_list(&all);
-    let (writes, places) = world.writes();
-    assert_eq!(places, [(50, 0, 10), (0, 10, 10), (200, 20, 1)], "neighbours are one");
+    let token = harness.write_list(&all);
+    let (writes, places) = harness.writes();
+    assert_eq!(places, [(50, 0, 10), (0, 10, 10), (200, 20, 1)], "adjacent pieces are joined");
     for write in [2, 0] {
-        world.done(&writes[write]);
-        assert!(world.all_outcomes().is_empty(), "not all of it is there");
+        harness.done(&writes[write]);
+        assert!(harness.all_outcomes().is_empty(), "not all of it is there");
     }
-    world.done(&writes[1]);
+    harness.done(&writes[1]);
     let change = Change::Contents(list(&all, WALL_NS));
     let (shard, transno) = (MAP.data_shard(FILE, 0), Transno((1 << 32) + 1));
     let answer = Answer::Written(Written { file_offset: 50, written_bytes: 21 });
-    let told = world.all_outcomes();
+    let told = harness.all_outcomes();
     let wanted = Outcome::Written {
         token,
         shard,
         transno,
         change: change.clone(),
         answer,
-        depends: Depends::default(),
+        depends: Dependencies::default(),
     };
     assert_eq!(told, [wanted]);
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    let outcomes = world.all_outcomes();
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    let outcomes = harness.all_outcomes();
     assert_eq!(outcomes, [Outcome::Changed { token, shard, transno, change, answer, sums: None }]);
-    let contents = world.shards.known(FILE, false).unwrap();
+    let contents = harness.shards.known(FILE, false).unwrap();
     assert_eq!(contents.size_bytes, 201);
-    assert_eq!(world.shards.written_bytes(), 21);
+    assert_eq!(harness.shards.written_bytes(), 21);
 }
 
 #[test]
 fn a_list_is_alone_at_its_object() {
-    let mut world = World::with_file(100);
-    world.write(0, 10);
-    let running = world.one();
-    world.write_list(&[(0, 1), (50, 1)]);
-    let read = world.read(0, 10);
-    world.append(5);
-    world.truncate(7);
-    assert!(world.take().is_empty(), "it waits for what runs, and the rest waits for it");
-    world.done(&running);
-    let (writes, _) = world.writes();
-    assert_eq!(writes.len(), 2);
-    world.done(&writes[0]);
-    assert!(world.take().is_empty(), "nobody sees half a list");
-    world.done(&writes[1]);
-    let action = world.one();
-    assert!(matches!(action, Action::Object(ObjectAction::Read { .. })));
-    let bulk = world.bulk(10);
-    world.on_read(&action, Some(bulk));
-    assert!(world.outcomes().contains(&answered(read, Answer::Bytes(Some(bulk)))));
+    let mut harness = Harness::with_file(100);
+    harness.write(0, 10);
+    let running = harness.one();
+    harness.write_list(&[(0, 1), (50, 1)]);
+    let read = harness.read(0, 10);
+    harness.append(5);
+    harness.truncate(7);
     assert!(
-        matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 100, .. })),
+        harness.take().is_empty(),
+        "it waits for running operations, and later ones wait for it"
+    );
+    harness.done(&running);
+    let (writes, _) = harness.writes();
+    assert_eq!(writes.len(), 2);
+    harness.done(&writes[0]);
+    assert!(harness.take().is_empty(), "no reader sees half a list");
+    harness.done(&writes[1]);
+    let action = harness.one();
+    assert!(matches!(action, Action::Object(ObjectAction::Read { .. })));
+    let bulk = harness.bulk(10);
+    harness.on_read(&action, Some(bulk));
+    assert!(harness.outcomes().contains(&answered(read, Answer::Bytes(Some(bulk)))));
+    assert!(
+        matches!(harness.one(), Action::Object(ObjectAction::Write { object_offset: 100, .. })),
         "the append"
     );
 }
 
 #[test]
 fn appends_and_cuts_find_the_size_that_a_list_left() {
-    let mut world = World::with_file(100);
-    world.write_list(&[(300, 50), (0, 1)]);
-    world.append(7);
-    world.truncate(120);
-    let (writes, _) = world.writes();
-    writes.iter().for_each(|write| world.done(write));
-    let append = world.one();
+    let mut harness = Harness::with_file(100);
+    harness.write_list(&[(300, 50), (0, 1)]);
+    harness.append(7);
+    harness.truncate(120);
+    let (writes, _) = harness.writes();
+    writes.iter().for_each(|write| harness.done(write));
+    let append = harness.one();
     assert!(matches!(append, Action::Object(ObjectAction::Write { object_offset: 350, .. })));
-    world.done(&append);
-    let cut = world.one();
+    harness.done(&append);
+    let cut = harness.one();
     assert!(matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 120, .. })));
-    world.done(&cut);
-    world.outcomes();
-    world.read_list(&[(100, 50), (300, 50)]);
-    let read = world.one();
-    assert_eq!(world.pieces_read(&read), pieces(&[(100, 20)]));
+    harness.done(&cut);
+    harness.outcomes();
+    harness.read_list(&[(100, 50), (300, 50)]);
+    let read = harness.one();
+    assert_eq!(harness.pieces_read(&read), pieces(&[(100, 20)]));
 }
 
 #[test]
-fn a_list_builds_on_what_its_pieces_touch_and_on_nothing_between_them() {
+fn a_list_depends_on_its_pieces_and_not_on_the_gaps() {
     const OTHER: ClientUuid = ClientUuid([2; 16]);
     let first = Transno((1 << 32) + 1);
     for (all, foreign) in [
@@ -174,71 +179,71 @@ fn a_list_builds_on_what_its_pieces_touch_and_on_nothing_between_them() {
         (&[(0, 51), (70, 1)], 1),
         (&[(10, 10), (0, 10), (55, 1), (70, 1)], 1),
     ] {
-        let mut world = World::with_file(100);
-        world.write(50, 10);
-        let write = world.one();
-        world.done(&write);
-        world.all_outcomes();
-        let token = world.ask_list_of(OTHER, all);
-        let action = world.one();
-        let bulk = world.bulk(pieces(all).total_bytes());
-        world.on_read(&action, Some(bulk));
+        let mut harness = Harness::with_file(100);
+        harness.write(50, 10);
+        let write = harness.one();
+        harness.done(&write);
+        harness.all_outcomes();
+        let token = harness.ask_list_of(OTHER, all);
+        let action = harness.one();
+        let bulk = harness.bulk(pieces(all).total_bytes());
+        harness.on_read(&action, Some(bulk));
         let shown = Transno(first.0 * foreign);
         let answer = Answer::List { bulk: Some(bulk), size_bytes: 100 };
         assert_eq!(
-            world.all_outcomes(),
+            harness.all_outcomes(),
             [Outcome::Answered { token, result: Ok(answer), shown }],
             "{all:?}"
         );
-        world.write_list(all);
-        let (writes, _) = world.writes();
-        writes.iter().for_each(|write| world.done(write));
+        harness.write_list(all);
+        let (writes, _) = harness.writes();
+        writes.iter().for_each(|write| harness.done(write));
         let own = Transno(first.0 * foreign);
-        assert_eq!(world.depends(), Depends { own, foreign: Transno(0) }, "{all:?}");
+        assert_eq!(harness.depends(), Dependencies { own, foreign: Transno(0) }, "{all:?}");
     }
 }
 
 #[test]
-fn later_changes_build_on_every_piece_of_a_list() {
+fn later_changes_depend_on_every_piece_of_a_list() {
     let first = Transno((1 << 32) + 1);
     for (place, own) in [((9, 3), 1), ((20, 5), 0), ((95, 2), 1), ((31, 1), 0), ((30, 1), 1)] {
-        let mut world = World::with_file(100);
-        world.write_list(&[(90, 10), (0, 10), (30, 1)]);
-        let (writes, _) = world.writes();
-        writes.iter().for_each(|write| world.done(write));
-        world.all_outcomes();
-        world.write(place.0, place.1);
-        let write = world.one();
-        world.done(&write);
+        let mut harness = Harness::with_file(100);
+        harness.write_list(&[(90, 10), (0, 10), (30, 1)]);
+        let (writes, _) = harness.writes();
+        writes.iter().for_each(|write| harness.done(write));
+        harness.all_outcomes();
+        harness.write(place.0, place.1);
+        let write = harness.one();
+        harness.done(&write);
         let own = Transno(first.0 * own);
-        assert_eq!(world.depends(), Depends { own, foreign: Transno(0) }, "{place:?}");
+        assert_eq!(harness.depends(), Dependencies { own, foreign: Transno(0) }, "{place:?}");
     }
-    // An append builds on what made the file longer, be it a list.
-    let mut world = World::with_file(10);
-    world.write_list(&[(90, 10), (0, 10)]);
-    let (writes, _) = world.writes();
-    writes.iter().for_each(|write| world.done(write));
-    world.all_outcomes();
-    world.append(1);
-    let write = world.one();
-    world.done(&write);
-    assert_eq!(world.depends().own, first);
+    // An append depends on changes that extended the file, including lists.
+    let mut harness = Harness::with_file(10);
+    harness.write_list(&[(90, 10), (0, 10)]);
+    let (writes, _) = harness.writes();
+    writes.iter().for_each(|write| harness.done(write));
+    harness.all_outcomes();
+    harness.append(1);
+    let write = harness.one();
+    harness.done(&write);
+    assert_eq!(harness.depends().own, first);
 }
 
 #[test]
 fn a_list_that_fails_in_one_piece_fails() {
-    let mut world = World::with_file(100);
-    let token = world.write_list(&[(0, 10), (200, 10), (400, 10)]);
-    let (writes, _) = world.writes();
-    world.fail(&writes[1], 28);
-    assert!(world.all_outcomes().is_empty(), "the others run");
-    world.done(&writes[0]);
-    world.done(&writes[2]);
-    assert_eq!(world.all_outcomes(), [refused(token, Status::NoSpace)]);
-    assert_eq!(world.shards.known(FILE, false), None, "what it has is not known");
-    world.read(0, 1000);
-    world.stat(Some(410));
-    let cut = world.one();
+    let mut harness = Harness::with_file(100);
+    let token = harness.write_list(&[(0, 10), (200, 10), (400, 10)]);
+    let (writes, _) = harness.writes();
+    harness.fail(&writes[1], 28);
+    assert!(harness.all_outcomes().is_empty(), "the others run");
+    harness.done(&writes[0]);
+    harness.done(&writes[2]);
+    assert_eq!(harness.all_outcomes(), [refused(token, Status::NoSpace)]);
+    assert_eq!(harness.shards.known(FILE, false), None, "its contents are unknown");
+    harness.read(0, 1000);
+    harness.stat(Some(410));
+    let cut = harness.one();
     assert!(
         matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
         "{cut:?}"
@@ -246,29 +251,29 @@ fn a_list_that_fails_in_one_piece_fails() {
 }
 
 #[test]
-fn a_lost_list_comes_back_whole_with_its_number_and_time() {
-    let mut world = World::new(&[]);
-    let bulk = world.bulk(15);
+fn a_lost_list_is_replayed_whole_with_its_number_and_time() {
+    let mut harness = Harness::new(&[]);
+    let bulk = harness.bulk(15);
     let (token, transno) = (Token(9), Transno(9));
     let all = [(50, 10), (0, 5)];
     let change = list(&all, 7);
-    world.with(|shards, turn| {
+    harness.with(|shards, turn| {
         let change = change.clone();
-        shards.replay(turn, Lost { token, transno, change, bulk, client: CLIENT });
+        shards.replay(turn, LostWrite { token, transno, change, bulk, client: CLIENT });
     });
-    let later = world.write(52, 2);
-    world.stat(None);
-    let (writes, places) = world.writes();
+    let later = harness.write(52, 2);
+    harness.stat(None);
+    let (writes, places) = harness.writes();
     assert_eq!(places, [(50, 0, 10), (0, 10, 5)]);
-    world.done(&writes[0]);
-    assert!(world.take().is_empty(), "alone");
-    world.done(&writes[1]);
-    let write = world.one();
-    world.done(&write);
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    let outcomes = world.outcomes();
+    harness.done(&writes[0]);
+    assert!(harness.take().is_empty(), "alone");
+    harness.done(&writes[1]);
+    let write = harness.one();
+    harness.done(&write);
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    let outcomes = harness.outcomes();
     let [
         Outcome::Changed { transno: old, change: recorded, .. },
         Outcome::Changed { token: second, .. },
@@ -281,73 +286,73 @@ fn a_lost_list_comes_back_whole_with_its_number_and_time() {
 }
 
 #[test]
-fn readers_get_what_the_file_has_of_each_piece() {
-    let mut world = World::with_file(100);
-    let token = world.read_list(&[(90, 20), (100, 5), (0, 10), (10, 5), (5, 10)]);
-    let action = world.one();
-    assert_eq!(world.pieces_read(&action), pieces(&[(90, 10), (0, 15), (5, 10)]));
-    let bulk = world.bulk(35);
-    world.on_read(&action, Some(bulk));
+fn a_list_read_is_cut_at_the_file_size() {
+    let mut harness = Harness::with_file(100);
+    let token = harness.read_list(&[(90, 20), (100, 5), (0, 10), (10, 5), (5, 10)]);
+    let action = harness.one();
+    assert_eq!(harness.pieces_read(&action), pieces(&[(90, 10), (0, 15), (5, 10)]));
+    let bulk = harness.bulk(35);
+    harness.on_read(&action, Some(bulk));
     let answer = Answer::List { bulk: Some(bulk), size_bytes: 100 };
-    assert_eq!(world.outcomes(), [answered(token, answer)]);
+    assert_eq!(harness.outcomes(), [answered(token, answer)]);
     assert_eq!(answer.buf(), Some(bulk.buf));
-    assert_eq!(world.shards.read_bytes(), 35);
-    let token = world.read_list(&[(100, 5), (1 << 40, 1)]);
-    assert!(world.take().is_empty(), "there is nothing to be read");
+    assert_eq!(harness.shards.read_bytes(), 35);
+    let token = harness.read_list(&[(100, 5), (1 << 40, 1)]);
+    assert!(harness.take().is_empty(), "there is nothing to be read");
     let answer = Answer::List { bulk: None, size_bytes: 100 };
-    assert_eq!(world.outcomes(), [answered(token, answer)]);
-    let token = world.read_list(&[(0, 10)]);
-    let action = world.one();
-    let short = world.bulk(9);
-    world.on_read(&action, Some(short));
-    assert_eq!(world.outcomes(), [refused(token, Status::Io)], "fewer than the object had");
-    assert_eq!(released(&world.take()), [short.buf.0]);
+    assert_eq!(harness.outcomes(), [answered(token, answer)]);
+    let token = harness.read_list(&[(0, 10)]);
+    let action = harness.one();
+    let short = harness.bulk(9);
+    harness.on_read(&action, Some(short));
+    assert_eq!(harness.outcomes(), [refused(token, Status::Io)], "fewer than the object had");
+    assert_eq!(released(&harness.take()), [short.buf.0]);
 }
 
 #[test]
-fn what_is_no_list_is_refused_and_its_buffer_given_back() {
-    let mut world = World::with_file(100);
+fn an_invalid_list_is_refused_and_its_buffer_released() {
+    let mut harness = Harness::with_file(100);
     let shard = MAP.data_shard(FILE, 0);
     let body = |all: &[(u64, u32)]| {
-        WriteList { inode: FILE, pieces: pieces(all), takes: ClearPrivileges::Nothing }.to_bytes()
+        WriteList { inode: FILE, pieces: pieces(all), clears: ClearPrivileges::Nothing }.to_bytes()
     };
     for bulk_bytes in [14, 16] {
-        let bulk = world.bulk(bulk_bytes);
-        let tried = world.try_ask(Op::WriteList, shard, &body(&[(0, 10), (20, 5)]), Some(bulk));
+        let bulk = harness.bulk(bulk_bytes);
+        let tried = harness.try_ask(Op::WriteList, shard, &body(&[(0, 10), (20, 5)]), Some(bulk));
         assert_eq!(tried, Err(ProtocolError::Malformed), "{bulk_bytes} bytes for 15");
-        assert_eq!(released(&world.take()), [bulk.buf.0]);
+        assert_eq!(released(&harness.take()), [bulk.buf.0]);
     }
-    let tried = world.try_ask(Op::WriteList, shard, &body(&[(0, 10)]), None);
+    let tried = harness.try_ask(Op::WriteList, shard, &body(&[(0, 10)]), None);
     assert_eq!(tried, Err(ProtocolError::Malformed));
-    let bulk = world.bulk(15);
+    let bulk = harness.bulk(15);
     let overlapping = body(&[(0, 10), (9, 5)]);
-    let token = world.try_ask(Op::WriteList, shard, &overlapping, Some(bulk)).unwrap();
-    assert_eq!(world.outcomes(), [refused(token, Status::Invalid)]);
-    assert_eq!(released(&world.take()), [bulk.buf.0]);
-    // Behind the greatest size, by hand: such pieces cannot be made.
+    let token = harness.try_ask(Op::WriteList, shard, &overlapping, Some(bulk)).unwrap();
+    assert_eq!(harness.outcomes(), [refused(token, Status::Invalid)]);
+    assert_eq!(released(&harness.take()), [bulk.buf.0]);
+    // Behind the largest size, encoded by hand: such pieces cannot be constructed.
     let mut beyond = body(&[(0, 10)]);
     beyond[10..18].copy_from_slice(&(FILE_BYTES_MAX - 9).to_le_bytes());
-    let bulk = world.bulk(10);
-    let token = world.try_ask(Op::WriteList, shard, &beyond, Some(bulk)).unwrap();
-    assert_eq!(world.outcomes(), [refused(token, Status::TooLarge)]);
-    assert_eq!(released(&world.take()), [bulk.buf.0]);
-    let token = world.write_list(&[]);
+    let bulk = harness.bulk(10);
+    let token = harness.try_ask(Op::WriteList, shard, &beyond, Some(bulk)).unwrap();
+    assert_eq!(harness.outcomes(), [refused(token, Status::TooLarge)]);
+    assert_eq!(released(&harness.take()), [bulk.buf.0]);
+    let token = harness.write_list(&[]);
     let answer = Answer::Written(Written { file_offset: 0, written_bytes: 0 });
-    assert_eq!(world.outcomes(), [answered(token, answer)], "a list of nothing does nothing");
-    assert!(world.take().is_empty());
+    assert_eq!(harness.outcomes(), [answered(token, answer)], "a list of nothing does nothing");
+    assert!(harness.take().is_empty());
 }
 
 #[test]
-fn behind_a_fence_no_list_is_written() {
-    let mut world = World::with_file(100);
-    let running = world.write_list(&[(0, 1), (5, 1)]);
-    let (writes, _) = world.writes();
-    let waiting = world.write_list(&[(0, 1)]);
-    world.with(Shards::fence);
-    assert_eq!(world.outcomes(), [refused(waiting, Status::Io)]);
-    writes.iter().for_each(|write| world.done(write));
-    assert_eq!(world.outcomes(), [refused(running, Status::Io)]);
-    assert_eq!(released(&world.take()), [2], "of the one that waited");
-    let late = world.write_list(&[(0, 1)]);
-    assert_eq!(world.outcomes(), [refused(late, Status::Io)]);
+fn a_fenced_shard_writes_no_list() {
+    let mut harness = Harness::with_file(100);
+    let running = harness.write_list(&[(0, 1), (5, 1)]);
+    let (writes, _) = harness.writes();
+    let waiting = harness.write_list(&[(0, 1)]);
+    harness.with(Shards::fence);
+    assert_eq!(harness.outcomes(), [refused(waiting, Status::Io)]);
+    writes.iter().for_each(|write| harness.done(write));
+    assert_eq!(harness.outcomes(), [refused(running, Status::Io)]);
+    assert_eq!(released(&harness.take()), [2], "of the one that waited");
+    let late = harness.write_list(&[(0, 1)]);
+    assert_eq!(harness.outcomes(), [refused(late, Status::Io)]);
 }

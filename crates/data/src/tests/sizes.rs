@@ -1,16 +1,16 @@
-//! Sizes for somebody who makes them durable elsewhere.
+//! Sizes for a caller that makes them durable elsewhere.
 
 use super::*;
 
-impl World {
+impl Harness {
     pub(super) fn durable_glimpse(&mut self) -> Token {
         self.token_count += 1;
         let token = Token(self.token_count);
-        self.with(|shards, turn| shards.ask_size(turn, token, FILE));
+        self.with(|shards, turn| shards.query_durable_size(turn, token, FILE));
         token
     }
 
-    /// A write that is in the object; its number.
+    /// A write that was applied; its number.
     fn write_early(&mut self, file_offset: u64, bytes: u32) -> Transno {
         self.write(file_offset, bytes);
         let write = self.one();
@@ -18,8 +18,8 @@ impl World {
         self.shards.transno_last(MAP.data_shard(FILE, 0))
     }
 
-    /// The one answer of a glimpse: until when it waits, and the size.
-    fn told(&mut self, of: Token) -> (Transno, u64) {
+    /// The only outcome of a glimpse: the transaction it waits for, and the size.
+    fn size_reply(&mut self, of: Token) -> (Transno, u64) {
         let outcomes = self.outcomes();
         let [Outcome::Sized { token, shard, until, contents }] = outcomes[..] else {
             panic!("{outcomes:?}")
@@ -29,51 +29,51 @@ impl World {
     }
 }
 
-/// Of a file that was just made nobody has to look for contents.
+/// The contents of a new file are known without a query.
 #[test]
-fn what_was_made_is_empty() {
-    let mut world = World::new(&[]);
-    world.shards.made(FILE);
-    let token = world.durable_glimpse();
-    assert!(world.take().is_empty(), "nothing is looked for");
-    assert_eq!(world.told(token), (Transno(0), 0));
-    world.append(7);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Write { object_offset: 0, .. })));
+fn a_new_file_is_empty() {
+    let mut harness = Harness::new(&[]);
+    harness.shards.made(FILE);
+    let token = harness.durable_glimpse();
+    assert!(harness.take().is_empty(), "no query");
+    assert_eq!(harness.size_reply(token), (Transno(0), 0));
+    harness.append(7);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { object_offset: 0, .. })));
 }
 
-/// What was never written has no object, and nobody asks the disk to remove it.
+/// A file never written has no object to remove from the disk.
 #[test]
-fn what_was_made_and_never_written_is_gone_at_once() {
-    let mut world = World::new(&[]);
-    world.shards.made(FILE);
-    world.read(0, 4096);
-    assert_eq!(world.outcomes().len(), 1, "read without a look");
-    world.with(|shards, turn| shards.remove(turn, FILE));
-    assert!(world.take().is_empty(), "nothing is removed from the disk");
-    assert_eq!(world.outcomes(), [Outcome::Removed { inode: FILE, result: Ok(()) }]);
+fn a_file_never_written_is_removed_at_once() {
+    let mut harness = Harness::new(&[]);
+    harness.shards.made(FILE);
+    harness.read(0, 4096);
+    assert_eq!(harness.outcomes().len(), 1, "read without a look");
+    harness.with(|shards, turn| shards.remove(turn, FILE));
+    assert!(harness.take().is_empty(), "nothing is removed from the disk");
+    assert_eq!(harness.outcomes(), [Outcome::Removed { inode: FILE, result: Ok(()) }]);
 }
 
-/// A write may have made the object, be it one that failed.
+/// A write may have created the object, even a failed one.
 #[test]
-fn what_was_written_is_removed_from_the_disk() {
+fn a_written_object_is_removed_from_the_disk() {
     for fails in [false, true] {
-        let mut world = World::new(&[]);
-        world.shards.made(FILE);
-        world.append(7);
-        let write = world.one();
+        let mut harness = Harness::new(&[]);
+        harness.shards.made(FILE);
+        harness.append(7);
+        let write = harness.one();
         if fails {
-            world.fail(&write, 5);
+            harness.fail(&write, 5);
         } else {
-            world.done(&write);
+            harness.done(&write);
         }
-        world.settle();
-        for sync in world.take() {
-            world.done(&sync);
+        harness.settle();
+        for sync in harness.take() {
+            harness.done(&sync);
         }
-        world.outcomes();
-        world.with(|shards, turn| shards.remove(turn, FILE));
+        harness.outcomes();
+        harness.with(|shards, turn| shards.remove(turn, FILE));
         assert!(
-            matches!(world.one(), Action::Object(ObjectAction::Remove { .. })),
+            matches!(harness.one(), Action::Object(ObjectAction::Remove { .. })),
             "fails: {fails}"
         );
     }
@@ -98,35 +98,35 @@ fn an_object_made_in_this_boot_keeps_its_size_when_the_cache_forgets_it() {
 
 #[test]
 fn a_durable_size_waits_for_the_last_write_in_it() {
-    let mut world = World::with_file(100);
+    let mut harness = Harness::with_file(100);
     let shard = MAP.data_shard(FILE, 0);
-    let token = world.durable_glimpse();
-    assert_eq!(world.told(token), (Transno(0), 100), "nothing to wait for");
-    let first = world.write_early(100, 50);
-    let token = world.durable_glimpse();
-    world.stat(Some(150));
-    assert_eq!(world.told(token), (first, 150));
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    world.outcomes();
-    let token = world.durable_glimpse();
-    assert_eq!(world.told(token), (first, 150), "synced, but its record is not durable");
-    world.shards.on_durable(shard, first);
-    let token = world.durable_glimpse();
-    assert_eq!(world.told(token), (Transno(0), 150));
+    let token = harness.durable_glimpse();
+    assert_eq!(harness.size_reply(token), (Transno(0), 100), "nothing to wait for");
+    let first = harness.write_early(100, 50);
+    let token = harness.durable_glimpse();
+    harness.stat(Some(150));
+    assert_eq!(harness.size_reply(token), (first, 150));
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    harness.outcomes();
+    let token = harness.durable_glimpse();
+    assert_eq!(harness.size_reply(token), (first, 150), "synced, but its record is not durable");
+    harness.shards.on_durable(shard, first);
+    let token = harness.durable_glimpse();
+    assert_eq!(harness.size_reply(token), (Transno(0), 150));
 }
 
-/// A write that is answered while the world is asked is in the answer, one after that is not.
+/// A write acknowledged during the query is in the reply, a later one is not.
 #[test]
-fn later_writes_keep_no_size_waiting() {
-    let mut world = World::with_file(100);
-    world.write_early(100, 50);
-    let token = world.durable_glimpse();
-    let asked = ticket(&world.one());
-    let second = world.write_early(150, 50);
-    world.on_stat(asked, Some(150));
-    let third = world.write_early(200, 50);
+fn later_writes_do_not_delay_a_size() {
+    let mut harness = Harness::with_file(100);
+    harness.write_early(100, 50);
+    let token = harness.durable_glimpse();
+    let asked = ticket(&harness.one());
+    let second = harness.write_early(150, 50);
+    harness.on_stat(asked, Some(150));
+    let third = harness.write_early(200, 50);
     assert!(third > second);
-    assert_eq!(world.told(token), (second, 200));
+    assert_eq!(harness.size_reply(token), (second, 200));
 }

@@ -1,4 +1,4 @@
-//! Checksums of blocks: when they are recorded, taken away and compared.
+//! Checksums of blocks: when they are recorded, removed and verified.
 
 use super::*;
 use crate::Damage;
@@ -14,17 +14,17 @@ fn sums(first_block: u64, sums: &[BlockSum]) -> ContentsChange {
     ContentsChange::Sums { inode: FILE, first_block, sums: BlockSums(sums.into()) }
 }
 
-impl World {
-    /// A file of two blocks, the second of 100 bytes, whose checksums are those of an earlier boot.
+impl Harness {
+    /// A file of two blocks, the second of 100 bytes, with checksums of an earlier boot.
     fn with_sums() -> Self {
         let known = sums(0, &[sum(1, BLOCK_BYTES), sum(2, 100)]);
         let recorded = [(FILE, truncated(BLOCK + 100, 5)), (FILE, Change::Contents(known))];
-        let mut world = Self::new(&recorded);
-        world.holds_intents = true;
-        world
+        let mut harness = Self::new(&recorded);
+        harness.holds_intents = true;
+        harness
     }
 
-    /// The checksums that were asked for are these; the ranges that were asked for.
+    /// Completes the computation of checksums; returns the requested ranges.
     fn summed(&mut self, found: &[BlockSum]) -> Vec<(u64, u32)> {
         let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = self.one() else {
             panic!("no checksums")
@@ -37,7 +37,7 @@ impl World {
         ranges.iter().map(|range| (range.object_offset, range.range_bytes)).collect()
     }
 
-    /// What a change is recorded with when it is synced.
+    /// The checksums recorded with a synced change.
     fn bound(&mut self) -> Option<ContentsChange> {
         match self.finish() {
             Outcome::Changed { sums, .. } => sums,
@@ -45,39 +45,39 @@ impl World {
         }
     }
 
-    fn notes(&mut self) -> Vec<ContentsChange> {
-        let notes = self.outcomes().into_iter().map(|outcome| match outcome {
-            Outcome::Noted { change: Change::Contents(change), .. } => change,
+    fn records(&mut self) -> Vec<ContentsChange> {
+        let records = self.outcomes().into_iter().map(|outcome| match outcome {
+            Outcome::Record { change: Change::Contents(change), .. } => change,
             other => panic!("{other:?}"),
         });
-        notes.collect()
+        records.collect()
     }
 }
 
 #[test]
 fn a_write_from_a_blocks_beginning_and_what_is_appended_is_recorded_with_its_checksum() {
-    let mut world = World::new(&[]);
-    world.shards.made(FILE);
-    world.write(0, 10);
-    assert_eq!(world.bound(), Some(sums(0, &[sum(77, 10)])));
-    world.append(5);
+    let mut harness = Harness::new(&[]);
+    harness.shards.made(FILE);
+    harness.write(0, 10);
+    assert_eq!(harness.bound(), Some(sums(0, &[sum(77, 10)])));
+    harness.append(5);
     let both = wire::crc32c_combined(77, 77, 5);
-    assert_eq!(world.bound(), Some(sums(0, &[sum(both, 15)])));
+    assert_eq!(harness.bound(), Some(sums(0, &[sum(both, 15)])));
 }
 
 #[test]
 fn a_checksum_is_recorded_with_the_last_write_that_it_covers() {
-    let mut world = World::new(&[]);
-    world.shards.made(FILE);
+    let mut harness = Harness::new(&[]);
+    harness.shards.made(FILE);
     for _ in 0..2 {
-        world.append(10);
-        let write = world.one();
-        world.done(&write);
+        harness.append(10);
+        let write = harness.one();
+        harness.done(&write);
     }
-    world.settle();
-    let sync = world.one();
-    world.done(&sync);
-    let recorded = world.outcomes().into_iter().map(|outcome| match outcome {
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    let recorded = harness.outcomes().into_iter().map(|outcome| match outcome {
         Outcome::Changed { sums, .. } => sums,
         other => panic!("{other:?}"),
     });
@@ -86,17 +86,17 @@ fn a_checksum_is_recorded_with_the_last_write_that_it_covers() {
 }
 
 #[test]
-fn what_overwrites_what_is_not_recorded_leaves_the_block_without_a_checksum() {
-    let mut world = World::new(&[]);
-    world.shards.made(FILE);
-    world.write(0, 10);
-    let first = world.one();
-    world.done(&first);
-    world.write(5, 10);
-    assert_eq!(world.bound_after(1), [None, None], "of both nothing is known");
+fn overwriting_an_unrecorded_write_leaves_the_block_without_a_checksum() {
+    let mut harness = Harness::new(&[]);
+    harness.shards.made(FILE);
+    harness.write(0, 10);
+    let first = harness.one();
+    harness.done(&first);
+    harness.write(5, 10);
+    assert_eq!(harness.bound_after(1), [None, None], "of both nothing is known");
 }
 
-impl World {
+impl Harness {
     fn bound_after(&mut self, count: usize) -> Vec<Option<ContentsChange>> {
         let writes = self.take();
         let writes: Vec<Action> = writes
@@ -118,188 +118,189 @@ impl World {
 
 #[test]
 fn writes_that_run_side_by_side_over_one_byte_give_no_checksum() {
-    let mut world = World::new(&[]);
-    world.shards.made(FILE);
-    world.write(0, 10);
-    world.write(5, 10);
-    assert_eq!(world.bound_after(2), [None, None]);
+    let mut harness = Harness::new(&[]);
+    harness.shards.made(FILE);
+    harness.write(0, 10);
+    harness.write(5, 10);
+    assert_eq!(harness.bound_after(2), [None, None]);
 }
 
 #[test]
 fn checksums_are_taken_away_durably_before_a_covered_byte_is_overwritten() {
-    let mut world = World::with_sums();
-    world.write(0, BLOCK_BYTES);
+    let mut harness = Harness::with_sums();
+    harness.write(0, BLOCK_BYTES);
     let found = BLOCK + 100;
-    world.stat(Some(found));
-    assert!(world.take().is_empty(), "not written");
-    let gone = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: 1024 };
-    assert_eq!(world.notes(), [gone]);
-    world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert_eq!(world.bound(), None, "not while the region is open");
-    world.write(0, BLOCK_BYTES);
+    harness.stat(Some(found));
+    assert!(harness.take().is_empty(), "not written");
+    let removed = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: 1024 };
+    assert_eq!(harness.records(), [removed]);
+    harness.with(|shards, turn| shards.on_logged(turn, FILE));
+    assert_eq!(harness.bound(), None, "not while the region is open");
+    harness.write(0, BLOCK_BYTES);
     assert!(
-        matches!(world.take()[0], Action::Object(ObjectAction::Write { .. })),
+        matches!(harness.take()[0], Action::Object(ObjectAction::Write { .. })),
         "once for a region"
     );
 }
 
 #[test]
 fn an_append_takes_no_checksum_away() {
-    let mut world = World::with_sums();
-    world.append(5);
+    let mut harness = Harness::with_sums();
+    harness.append(5);
     let found = BLOCK + 100;
-    world.stat(Some(found));
+    harness.stat(Some(found));
     let longer = sum(wire::crc32c_combined(2, 77, 5), 105);
-    assert_eq!(world.bound(), Some(sums(1, &[longer])));
+    assert_eq!(harness.bound(), Some(sums(1, &[longer])));
 }
 
-/// The block's beginning was not compared, only continued.
+/// The block's prefix was not verified, only extended.
 #[test]
 fn a_block_that_was_appended_to_is_compared_before_it_is_read() {
-    let mut world = World::with_sums();
-    world.append(5);
-    world.stat(Some(BLOCK + 100));
-    world.bound();
-    world.read(BLOCK, 20);
+    let mut harness = Harness::with_sums();
+    harness.append(5);
+    harness.stat(Some(BLOCK + 100));
+    harness.bound();
+    harness.read(BLOCK, 20);
     let longer = sum(wire::crc32c_combined(2, 77, 5), 105);
-    assert_eq!(world.summed(&[longer]), [(BLOCK, 105)]);
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Read { .. })));
+    assert_eq!(harness.summed(&[longer]), [(BLOCK, 105)]);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Read { .. })));
 }
 
 #[test]
 fn a_block_of_which_a_part_is_overwritten_is_compared_first() {
     let found = BLOCK + 100;
     for is_same in [true, false] {
-        let mut world = World::with_sums();
-        let token = world.write(7, 10);
-        world.stat(Some(found));
+        let mut harness = Harness::with_sums();
+        let token = harness.write(7, 10);
+        harness.stat(Some(found));
         let crc32c = if is_same { 1 } else { 9 };
-        assert_eq!(world.summed(&[sum(crc32c, BLOCK_BYTES)]), [(0, BLOCK_BYTES)]);
-        let outcomes = world.outcomes();
+        assert_eq!(harness.summed(&[sum(crc32c, BLOCK_BYTES)]), [(0, BLOCK_BYTES)]);
+        let outcomes = harness.outcomes();
         if is_same {
-            assert!(matches!(outcomes[..], [Outcome::Noted { .. }]), "{outcomes:?}");
+            assert!(matches!(outcomes[..], [Outcome::Record { .. }]), "{outcomes:?}");
             continue;
         }
         let refused = Outcome::Answered { token, result: Err(Status::Io), shown: Transno(0) };
         assert!(outcomes.contains(&refused), "{outcomes:?}");
-        assert!(world.take().iter().all(|action| matches!(action, Action::Release { .. })));
+        assert!(harness.take().iter().all(|action| matches!(action, Action::Release { .. })));
     }
 }
 
 #[test]
 fn a_truncation_takes_the_checksums_behind_it_away_first() {
-    let mut world = World::with_sums();
-    world.truncate(BLOCK);
-    world.stat(Some(BLOCK + 100));
-    assert!(world.take().is_empty(), "not cut");
-    let [ContentsChange::SumsRemoved { from_block: 1, until_block, .. }] = world.notes()[..] else {
+    let mut harness = Harness::with_sums();
+    harness.truncate(BLOCK);
+    harness.stat(Some(BLOCK + 100));
+    assert!(harness.take().is_empty(), "not cut");
+    let [ContentsChange::SumsRemoved { from_block: 1, until_block, .. }] = harness.records()[..]
+    else {
         panic!("the second block's")
     };
     assert!(until_block > 1 << 40, "to the end: {until_block}");
-    world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::Object(ObjectAction::Truncate { .. })));
+    harness.with(|shards, turn| shards.on_logged(turn, FILE));
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Truncate { .. })));
 }
 
 #[test]
 fn touched_blocks_get_checksums_when_the_object_is_quiet() {
-    let mut world = World::with_sums();
-    world.write(0, BLOCK_BYTES);
-    world.stat(Some(BLOCK + 100));
-    assert_eq!(world.log_intents(), 1);
-    world.finish();
-    world.settle();
+    let mut harness = Harness::with_sums();
+    harness.write(0, BLOCK_BYTES);
+    harness.stat(Some(BLOCK + 100));
+    assert_eq!(harness.log_intents(), 1);
+    harness.finish();
+    harness.settle();
     let shard = MAP.data_shard(FILE, 0);
-    let last = world.shards.transno_last(shard);
-    world.shards.on_durable(shard, last);
-    assert!(world.take().is_empty(), "it was written a moment ago");
-    world.now.mono = world.now.mono.after_ms(7_000);
-    world.settle();
-    assert_eq!(world.summed(&[sum(8, BLOCK_BYTES)]), [(0, BLOCK_BYTES)]);
+    let last = harness.shards.transno_last(shard);
+    harness.shards.on_durable(shard, last);
+    assert!(harness.take().is_empty(), "it was written a moment ago");
+    harness.now.mono = harness.now.mono.after_ms(7_000);
+    harness.settle();
+    assert_eq!(harness.summed(&[sum(8, BLOCK_BYTES)]), [(0, BLOCK_BYTES)]);
     let all = sums(0, &[sum(8, BLOCK_BYTES), sum(2, 100)]);
-    assert_eq!(world.notes(), [all], "with what the region had");
-    world.now.mono = world.now.mono.after_ms(7_000);
-    world.settle();
-    assert!(world.take().is_empty() && world.shards.is_idle());
+    assert_eq!(harness.records(), [all], "with the earlier checksums of the region");
+    harness.now.mono = harness.now.mono.after_ms(7_000);
+    harness.settle();
+    assert!(harness.take().is_empty() && harness.shards.is_idle());
 }
 
-/// Only bytes behind the first ones were written, out of order.
+/// Only bytes behind the prefix were written, out of order.
 #[test]
-fn what_a_block_had_is_compared_before_it_gets_another_checksum() {
+fn covered_bytes_are_verified_before_a_block_gets_another_checksum() {
     for is_same in [true, false] {
-        let mut world = World::with_sums();
-        world.write(BLOCK + 110, 10);
-        world.stat(Some(BLOCK + 100));
-        world.finish();
+        let mut harness = Harness::with_sums();
+        harness.write(BLOCK + 110, 10);
+        harness.stat(Some(BLOCK + 100));
+        harness.finish();
         let shard = MAP.data_shard(FILE, 0);
-        let last = world.shards.transno_last(shard);
-        world.shards.on_durable(shard, last);
-        world.settle();
-        world.now.mono = world.now.mono.after_ms(7_000);
-        world.settle();
+        let last = harness.shards.transno_last(shard);
+        harness.shards.on_durable(shard, last);
+        harness.settle();
+        harness.now.mono = harness.now.mono.after_ms(7_000);
+        harness.settle();
         let had = sum(if is_same { 2 } else { 3 }, 100);
-        let ranges = world.summed(&[sum(8, 120), had]);
+        let ranges = harness.summed(&[sum(8, 120), had]);
         assert_eq!(ranges, [(BLOCK, 120), (BLOCK, 100)]);
-        let outcomes = world.outcomes();
+        let outcomes = harness.outcomes();
         let damaged = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Damaged { .. }));
         assert_eq!(damaged, !is_same, "{outcomes:?}");
         let renewed = Change::Contents(sums(1, &[sum(8, 120)]));
         let recorded = outcomes
             .iter()
-            .any(|outcome| matches!(outcome, Outcome::Noted { change, .. } if *change == renewed));
+            .any(|outcome| matches!(outcome, Outcome::Record { change, .. } if *change == renewed));
         assert_eq!(recorded, is_same, "{outcomes:?}");
     }
 }
 
 #[test]
-fn what_is_written_while_it_is_summed_gets_no_checksum_of_that() {
-    let mut world = World::with_sums();
-    world.write(0, BLOCK_BYTES);
-    world.stat(Some(BLOCK + 100));
-    assert_eq!(world.log_intents(), 1);
-    world.finish();
+fn a_block_written_during_summing_gets_no_checksum_from_it() {
+    let mut harness = Harness::with_sums();
+    harness.write(0, BLOCK_BYTES);
+    harness.stat(Some(BLOCK + 100));
+    assert_eq!(harness.log_intents(), 1);
+    harness.finish();
     let shard = MAP.data_shard(FILE, 0);
-    let last = world.shards.transno_last(shard);
-    world.shards.on_durable(shard, last);
-    world.settle();
-    world.now.mono = world.now.mono.after_ms(7_000);
-    world.settle();
-    let asked = world.one();
-    world.write(3, 4);
-    let write = world.one();
-    world.actions.push(asked);
-    world.summed(&[sum(8, BLOCK_BYTES)]);
-    assert!(world.outcomes().is_empty(), "nothing is recorded");
-    world.done(&write);
+    let last = harness.shards.transno_last(shard);
+    harness.shards.on_durable(shard, last);
+    harness.settle();
+    harness.now.mono = harness.now.mono.after_ms(7_000);
+    harness.settle();
+    let asked = harness.one();
+    harness.write(3, 4);
+    let write = harness.one();
+    harness.actions.push(asked);
+    harness.summed(&[sum(8, BLOCK_BYTES)]);
+    assert!(harness.outcomes().is_empty(), "nothing is recorded");
+    harness.done(&write);
 }
 
 #[test]
 fn a_block_is_compared_before_it_is_read_for_the_first_time() {
-    let mut world = World::with_sums();
-    world.read(BLOCK - 10, 20);
-    world.stat(Some(BLOCK + 100));
+    let mut harness = Harness::with_sums();
+    harness.read(BLOCK - 10, 20);
+    harness.stat(Some(BLOCK + 100));
     let both = [sum(1, BLOCK_BYTES), sum(2, 100)];
-    assert_eq!(world.summed(&both), [(0, BLOCK_BYTES), (BLOCK, 100)]);
+    assert_eq!(harness.summed(&both), [(0, BLOCK_BYTES), (BLOCK, 100)]);
     for _ in 0..2 {
-        let action = world.one();
+        let action = harness.one();
         assert!(matches!(action, Action::Object(ObjectAction::Read { .. })), "{action:?}");
-        let bulk = world.bulk(20);
-        world.on_read(&action, Some(bulk));
-        assert_eq!(world.outcomes().len(), 1);
-        world.read(BLOCK - 10, 20);
+        let bulk = harness.bulk(20);
+        harness.on_read(&action, Some(bulk));
+        assert_eq!(harness.outcomes().len(), 1);
+        harness.read(BLOCK - 10, 20);
     }
 }
 
 #[test]
 fn a_block_that_was_changed_gives_eio_and_is_reported_once_a_minute() {
-    let mut world = World::with_sums();
+    let mut harness = Harness::with_sums();
     let mut reports = Vec::new();
     for round in 0..3 {
-        let token = world.read(0, 20);
+        let token = harness.read(0, 20);
         if round == 0 {
-            world.stat(Some(BLOCK + 100));
+            harness.stat(Some(BLOCK + 100));
         }
-        world.summed(&[sum(3, BLOCK_BYTES)]);
-        let outcomes = world.outcomes();
+        harness.summed(&[sum(3, BLOCK_BYTES)]);
+        let outcomes = harness.outcomes();
         let [Outcome::Damaged { object_offset: 0, damage, is_new, .. }, answer] = &outcomes[..]
         else {
             panic!("{outcomes:?}")
@@ -308,7 +309,7 @@ fn a_block_that_was_changed_gives_eio_and_is_reported_once_a_minute() {
         let failed = Outcome::Answered { token, result: Err(Status::Io), shown: Transno(0) };
         assert_eq!(*answer, failed);
         reports.push(*is_new);
-        world.now.mono = world.now.mono.after_ms(35_000);
+        harness.now.mono = harness.now.mono.after_ms(35_000);
     }
     assert_eq!(reports, [true, false, true]);
 }
@@ -316,10 +317,10 @@ fn a_block_that_was_changed_gives_eio_and_is_reported_once_a_minute() {
 #[test]
 fn a_file_that_is_missing_keeps_its_size_and_cannot_be_read() {
     for found in [None, Some(70)] {
-        let mut world = World::with_sums();
-        world.glimpse();
-        world.stat(found);
-        let outcomes = world.outcomes();
+        let mut harness = Harness::with_sums();
+        harness.glimpse();
+        harness.stat(found);
+        let outcomes = harness.outcomes();
         let damage = match found {
             None => Damage::Missing,
             Some(_) => Damage::Short { found_bytes: 70 },
@@ -332,25 +333,25 @@ fn a_file_that_is_missing_keeps_its_size_and_cannot_be_read() {
             panic!("{outcomes:?}")
         };
         assert_eq!(contents.size_bytes, BLOCK + 100);
-        let token = world.read(BLOCK, 20);
-        world.summed(&[BlockSum::NONE]);
+        let token = harness.read(BLOCK, 20);
+        harness.summed(&[BlockSum::NONE]);
         let failed = Outcome::Answered { token, result: Err(Status::Io), shown: Transno(0) };
-        assert!(world.outcomes().contains(&failed));
+        assert!(harness.outcomes().contains(&failed));
     }
 }
 
 #[test]
 fn a_file_that_was_cut_before_that_was_recorded_is_only_shorter() {
-    let gone = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: u64::MAX };
+    let removed = ContentsChange::SumsRemoved { inode: FILE, from_block: 0, until_block: u64::MAX };
     let known = sums(0, &[sum(1, BLOCK_BYTES), sum(2, 100)]);
-    let mut world = World::new(&[
+    let mut harness = Harness::new(&[
         (FILE, truncated(BLOCK + 100, 5)),
         (FILE, Change::Contents(known)),
-        (FILE, Change::Contents(gone)),
+        (FILE, Change::Contents(removed)),
     ]);
-    world.glimpse();
-    world.stat(Some(70));
-    let outcomes = world.outcomes();
+    harness.glimpse();
+    harness.stat(Some(70));
+    let outcomes = harness.outcomes();
     let no_damage = outcomes.iter().all(|outcome| !matches!(outcome, Outcome::Damaged { .. }));
     assert!(no_damage, "{outcomes:?}");
 }

@@ -1,12 +1,12 @@
-//! When contents were changed: what was recorded says it, never the object's file.
+//! Times of changes: they come from the records, never from the object's file.
 
 use super::*;
 
 const THEN_NS: u64 = WALL_NS - 1_000_000_000;
 
-impl World {
-    /// The time that a glimpse tells; what is there has so many bytes.
-    fn told_time(&mut self, size_bytes: u64) -> Option<Timestamp> {
+impl Harness {
+    /// The time of a glimpse of an object of this size.
+    fn reported_time(&mut self, size_bytes: u64) -> Option<Timestamp> {
         let token = self.glimpse();
         if !self.actions.is_empty() {
             self.stat(Some(size_bytes));
@@ -21,7 +21,7 @@ impl World {
         contents.write_time
     }
 
-    /// Others push the file out of the cache.
+    /// Other objects evict the file from the cache.
     fn forget(&mut self) {
         for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
             let body = Glimpse { inode }.to_bytes();
@@ -45,79 +45,81 @@ fn after_a_start_the_time_is_that_of_the_last_record() {
         (vec![(FILE, written(0, 100, 0, 7)), (FILE, truncate.clone())], 50, 9),
         (vec![(FILE, truncate), (FILE, written(0, 5, 0, 8))], 50, 9),
     ] {
-        let mut world = World::new(&recorded);
-        assert_eq!(world.told_time(size_bytes), then(time_ns));
-        let mut world = World::new(&recorded);
-        let token = world.glimpse();
-        world.stat(Some(size_bytes + 10));
-        let cut = world.one();
-        world.done(&cut);
-        world.stat(Some(size_bytes));
+        let mut harness = Harness::new(&recorded);
+        assert_eq!(harness.reported_time(size_bytes), then(time_ns));
+        let mut harness = Harness::new(&recorded);
+        let token = harness.glimpse();
+        harness.stat(Some(size_bytes + 10));
+        let cut = harness.one();
+        harness.done(&cut);
+        harness.stat(Some(size_bytes));
         let contents = Contents { size_bytes, allocated_bytes: 4096, write_time: then(time_ns) };
-        assert_eq!(world.outcomes(), [answered(token, Answer::Glimpsed(contents))], "cut");
+        assert_eq!(harness.outcomes(), [answered(token, Answer::Glimpsed(contents))], "cut");
     }
 }
 
 #[test]
-fn what_is_not_in_the_cache_keeps_its_time() {
-    let mut world = World::sized(&[(FILE, written(0, 10, 0, THEN_NS))], 1);
-    assert_eq!(world.told_time(10), then(THEN_NS));
-    world.forget();
-    assert_eq!(world.told_time(10), then(THEN_NS));
-    world.write(0, 10);
-    world.finish();
-    world.shards.on_durable(MAP.data_shard(FILE, 0), Transno(u64::MAX));
-    world.forget();
-    world.now.wall_ns += 1000;
-    assert_eq!(world.told_time(10), then(WALL_NS));
+fn an_object_evicted_from_the_cache_keeps_its_time() {
+    let mut harness = Harness::sized(&[(FILE, written(0, 10, 0, THEN_NS))], 1);
+    assert_eq!(harness.reported_time(10), then(THEN_NS));
+    harness.forget();
+    assert_eq!(harness.reported_time(10), then(THEN_NS));
+    harness.write(0, 10);
+    harness.finish();
+    harness.shards.on_durable(MAP.data_shard(FILE, 0), Transno(u64::MAX));
+    harness.forget();
+    harness.now.wall_ns += 1000;
+    assert_eq!(harness.reported_time(10), then(WALL_NS));
 }
 
-/// A replay has the time it got then, and is recorded with it; so has the next start.
+/// A replay keeps its original time and is recorded with it; the next start has it too.
 #[test]
-fn a_lost_write_comes_back_with_its_time() {
-    let mut world = World::new(&[]);
-    let bulk = world.bulk(3);
+fn a_lost_write_is_replayed_with_its_time() {
+    let mut harness = Harness::new(&[]);
+    let bulk = harness.bulk(3);
     let Change::Contents(change) = written(0, 3, 77, THEN_NS) else { panic!("a write") };
     let (token, transno) = (Token(9), Transno(9));
-    let lost = Lost { token, transno, change, bulk, client: CLIENT };
-    world.with(|shards, turn| shards.replay(turn, lost));
-    world.stat(None);
-    let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
+    let lost = LostWrite { token, transno, change, bulk, client: CLIENT };
+    harness.with(|shards, turn| shards.replay(turn, lost));
+    harness.stat(None);
+    let Outcome::Changed { change, .. } = harness.finish() else { panic!("recorded") };
     assert_eq!(change, written(0, 3, 77, THEN_NS));
-    assert_eq!(world.told_time(3), then(THEN_NS));
-    let mut world = World::new(&[(FILE, change)]);
-    assert_eq!(world.told_time(3), then(THEN_NS));
+    assert_eq!(harness.reported_time(3), then(THEN_NS));
+    let mut harness = Harness::new(&[(FILE, change)]);
+    assert_eq!(harness.reported_time(3), then(THEN_NS));
 }
 
 #[test]
-fn a_size_that_is_noted_leaves_the_time() {
-    let mut world = World::new(&[(FILE, written(0, 100, 0, THEN_NS))]);
-    world.glimpse();
-    world.stat(Some(60));
-    let noted = world.outcomes();
+fn a_recorded_size_keeps_the_time() {
+    let mut harness = Harness::new(&[(FILE, written(0, 100, 0, THEN_NS))]);
+    harness.glimpse();
+    harness.stat(Some(60));
+    let without_access = harness.outcomes();
     let change = truncated(60, THEN_NS);
     assert!(
-        noted
+        without_access
             .iter()
-            .any(|it| matches!(it, Outcome::Noted { change: found, .. } if *found == change)),
-        "{noted:?}"
+            .any(|it| matches!(it, Outcome::Record { change: found, .. } if *found == change)),
+        "{without_access:?}"
     );
 }
 
-/// Two changes at one time: the later one is later.
+/// Two changes in one clock tick get different times.
 #[test]
 fn every_change_has_a_later_time_and_is_recorded_with_it() {
-    let mut world = World::with_file(100);
+    let mut harness = Harness::with_file(100);
     for number in 0..3 {
-        world.write(0, 1);
-        let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
+        harness.write(0, 1);
+        let Outcome::Changed { change, .. } = harness.finish() else { panic!("recorded") };
         assert_eq!(change, written(0, 1, 77, WALL_NS + number));
     }
-    world.truncate(0);
-    let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
+    harness.truncate(0);
+    let Outcome::Changed { change, .. } = harness.finish() else { panic!("recorded") };
     assert_eq!(change, truncated(0, WALL_NS + 3));
-    world.with(|shards, turn| shards.on_logged(turn, FILE));
-    world.truncate(0);
-    let Outcome::Changed { change, .. } = world.finish() else { panic!("also nothing to nothing") };
+    harness.with(|shards, turn| shards.on_logged(turn, FILE));
+    harness.truncate(0);
+    let Outcome::Changed { change, .. } = harness.finish() else {
+        panic!("also nothing to nothing")
+    };
     assert_eq!(change, truncated(0, WALL_NS + 4));
 }

@@ -1,42 +1,43 @@
-//! What a record says of clients and their sessions: tags 13 to 17 and 27.
+//! Changes of clients and their sessions: tags 13 to 17 and 27.
 
-use wire::{ClientUuid, Flaw, Reader, SessionId, Writer};
+use wire::{ClientUuid, DecodeError, Reader, SessionId, Writer};
 
-/// An effect on what a lane knows of its clients.
+/// A change of a lane's clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientChange {
-    /// A session has left this shard in order: its slots are forgotten.
+    /// A session ended regularly: its slots are dropped.
     SessionRemoved {
         /// Which.
         session: SessionId,
     },
-    /// A session has been away for long and has nothing to replay here: the next recovery does not
-    /// wait for it. Its slots stay; its next record names it again.
+    /// A session has been disconnected for long and has nothing to replay here: the next recovery
+    /// does not wait for it. Its slots stay; its next record reopens it.
     SessionAway {
         /// Which.
         session: SessionId,
     },
-    /// A client was evicted: it never comes back under this uuid (PROTOCOL.md §16).
+    /// A client was evicted: this uuid is never accepted again (PROTOCOL.md §16).
     Evicted {
         /// Which.
         client: ClientUuid,
-        /// The boot that did it.
+        /// The evicting boot.
         boot_id: u64,
     },
-    /// A replay of this client did not fit; it will be evicted when the recovery ends.
+    /// A version check of this client's replays failed; the client is evicted when the recovery
+    /// ends.
     VbrFailed {
         /// Which.
         client: ClientUuid,
     },
-    /// A client that was evicted is not remembered any more, only that one of this boot was.
+    /// An evicted client is forgotten, except that a client of this boot was evicted.
     EvictionOver {
         /// Which.
         client: ClientUuid,
-        /// The boot that evicted it.
+        /// The evicting boot.
         boot_id: u64,
     },
-    /// A recovery of this shard has come to its end: whoever had lost something by a number below
-    /// this record's has brought it back by now, or never will (PROTOCOL.md §11).
+    /// A recovery of this shard has ended: lost changes with numbers below this record's have been
+    /// replayed by now, or never will be (PROTOCOL.md §11).
     Recovered,
 }
 
@@ -64,8 +65,11 @@ impl ClientChange {
         }
     }
 
-    /// `None` for a tag that is none of these.
-    pub(super) fn decode_fields(tag: u8, from: &mut Reader<'_>) -> Result<Option<Self>, Flaw> {
+    /// `None` for another tag.
+    pub(super) fn decode_fields(
+        tag: u8,
+        from: &mut Reader<'_>,
+    ) -> Result<Option<Self>, DecodeError> {
         Ok(Some(match tag {
             13 => Self::SessionRemoved { session: from.read()? },
             14 => Self::SessionAway { session: from.read()? },

@@ -1,37 +1,36 @@
-//! What a record says of the contents of a file: tags 9 to 11 and 36 to 39.
+//! Changes of the contents of a file: tags 9 to 11 and 36 to 39.
 
 use crate::BlockSums;
-use wire::{Allocation, Flaw, InodeNo, Pieces, Reader, Writer};
+use wire::{Allocation, DecodeError, InodeNo, Pieces, Reader, Writer};
 
-/// An effect at a data shard.
+/// A change at a data shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContentsChange {
-    /// These bytes are in the object. The bytes themselves were durable before the record.
+    /// Bytes were written to the object. They were durable before the record.
     Write {
         /// The file.
         inode: InodeNo,
-        /// From here.
+        /// Offset.
         object_offset: u64,
-        /// This many.
+        /// Length.
         write_bytes: u32,
         /// Their CRC-32C.
         crc32c: u32,
         /// When, in nanoseconds since 1970.
         write_time_ns: u64,
     },
-    /// These bytes are in the object, in several places. The bytes themselves were durable before
-    /// the record.
+    /// Bytes were written to several ranges of the object. They were durable before the record.
     WriteList {
         /// The file.
         inode: InodeNo,
-        /// Where, in the order of the bytes; no two share a byte.
+        /// The ranges, in the order of the bytes; disjoint.
         pieces: Pieces,
-        /// The CRC-32C of all bytes, one piece's behind the other's.
+        /// The CRC-32C of the bytes of all pieces.
         crc32c: u32,
         /// When, in nanoseconds since 1970.
         write_time_ns: u64,
     },
-    /// The object has this size.
+    /// The object was truncated or extended.
     Truncate {
         /// The file.
         inode: InodeNo,
@@ -40,48 +39,49 @@ pub enum ContentsChange {
         /// When the contents were last changed, in nanoseconds since 1970; 0: never.
         write_time_ns: u64,
     },
-    /// A range of the object has space, or none, or zeros; that was durable before the record.
+    /// A range of the object was allocated, deallocated or zeroed. That was durable before the
+    /// record.
     Allocate {
         /// The file.
         inode: InodeNo,
-        /// From here.
+        /// Offset.
         object_offset: u64,
-        /// This many.
+        /// Length.
         range_bytes: u64,
-        /// What became of it.
+        /// What was done to the range.
         allocation: Allocation,
-        /// The object's size behind it.
+        /// The object's size afterwards.
         size_bytes: u64,
         /// When, in nanoseconds since 1970.
         write_time_ns: u64,
     },
-    /// There is no such object.
+    /// The object was removed.
     ObjectRemoved {
         /// The file.
         inode: InodeNo,
     },
-    /// Blocks have these checksums. What they cover was durable before the record.
+    /// Sets checksums of blocks. The covered bytes were durable before the record.
     Sums {
         /// The file.
         inode: InodeNo,
         /// The first block.
         first_block: u64,
-        /// Of it and those behind it; a block without one here keeps what it has.
+        /// The checksums from that block on; an empty one leaves the block's checksum as it is.
         sums: BlockSums,
     },
-    /// Blocks have no checksums from here on: what they covered may change.
+    /// Removes checksums of blocks: the covered bytes may change.
     SumsRemoved {
         /// The file.
         inode: InodeNo,
         /// The first block.
         from_block: u64,
-        /// Behind the last.
+        /// The block behind the last.
         until_block: u64,
     },
 }
 
 impl ContentsChange {
-    /// Of which file.
+    /// The file.
     #[must_use]
     pub const fn inode(&self) -> InodeNo {
         match self {
@@ -95,8 +95,8 @@ impl ContentsChange {
         }
     }
 
-    /// Whether other changes of the object wait until its record is durable: what it takes away could
-    /// not be told from what came later, or what it announces has not begun.
+    /// Whether other changes of the object wait until this record is durable: bytes that it removes
+    /// could not be told from later ones, or the overwrite that it announces must not begin before.
     #[must_use]
     pub const fn fences(&self) -> bool {
         match self {
@@ -169,8 +169,11 @@ impl ContentsChange {
         }
     }
 
-    /// `None` for a tag that is none of these.
-    pub(super) fn decode_fields(tag: u8, from: &mut Reader<'_>) -> Result<Option<Self>, Flaw> {
+    /// `None` for another tag.
+    pub(super) fn decode_fields(
+        tag: u8,
+        from: &mut Reader<'_>,
+    ) -> Result<Option<Self>, DecodeError> {
         Ok(Some(match tag {
             9 => Self::Write {
                 inode: from.read()?,

@@ -1,14 +1,14 @@
-//! What a record says of what can be mounted: tags 25 and 26.
+//! Changes of the exports: tags 25 and 26.
 
-use wire::{Bytes, Export, Flaw, Reader, Writer};
+use wire::{Bytes, DecodeError, Export, Reader, Writer};
 
-/// An effect on what can be mounted.
+/// A change of the exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExportChange<'a> {
-    /// The export of this name is this.
+    /// Sets the export of its name.
     Put(Export<'a>),
-    /// There is no export of this name.
-    Gone {
+    /// Removes the export of this name.
+    Removed {
         /// Its name.
         name: Bytes<'a>,
     },
@@ -18,22 +18,25 @@ impl<'a> ExportChange<'a> {
     pub(super) const fn tag(&self) -> u8 {
         match self {
             Self::Put(_) => 25,
-            Self::Gone { .. } => 26,
+            Self::Removed { .. } => 26,
         }
     }
 
     pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
         match self {
             Self::Put(export) => to.write(export),
-            Self::Gone { name } => to.write(name),
+            Self::Removed { name } => to.write(name),
         }
     }
 
-    /// `None` for a tag that is none of these.
-    pub(super) fn decode_fields(tag: u8, from: &mut Reader<'a>) -> Result<Option<Self>, Flaw> {
+    /// `None` for another tag.
+    pub(super) fn decode_fields(
+        tag: u8,
+        from: &mut Reader<'a>,
+    ) -> Result<Option<Self>, DecodeError> {
         Ok(Some(match tag {
             25 => Self::Put(from.read()?),
-            26 => Self::Gone { name: from.read()? },
+            26 => Self::Removed { name: from.read()? },
             _ => return Ok(None),
         }))
     }

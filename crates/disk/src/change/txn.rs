@@ -1,38 +1,38 @@
-//! What a record says of changes over several shards: tags 20 to 24.
+//! Transactions over several shards: tags 20 to 24.
 
 use crate::TxnId;
-use wire::{Bytes, Flaw, List, Reader, ShardId, Writer};
+use wire::{Bytes, DecodeError, List, Reader, ShardId, Writer};
 
-/// A step of a change over several shards.
+/// A step of a transaction over several shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxnChange<'a> {
-    /// This shard will make its part if the coordinator says so, and keeps what that needs until it
-    /// knows.
+    /// This shard has prepared its part and holds what the part needs until the coordinator's
+    /// decision.
     Prepared {
         /// Which.
         txn: TxnId,
-        /// The part: changes without versions and with cookie 0 for a new place. Both are given
-        /// when it is made.
+        /// The part: changes without versions, and with cookie 0 for a new entry. Versions and
+        /// cookies are assigned when it is applied.
         part: Bytes<'a>,
     },
-    /// Coordinator: it happens. Its own part stands in this record.
+    /// Coordinator: the transaction is committed. The coordinator's own part is in this record.
     Decided {
         /// Which.
         txn: TxnId,
         /// The other shards that prepared.
         shards: List<'a, ShardId>,
     },
-    /// The part that was prepared is made: it stands in this record.
+    /// The prepared part is applied: its changes are in this record.
     Done {
-        /// Of which.
+        /// The transaction.
         txn: TxnId,
     },
-    /// The part that was prepared will not be made.
+    /// The prepared part is dropped.
     Aborted {
-        /// Of which.
+        /// The transaction.
         txn: TxnId,
     },
-    /// Coordinator: all shards have made their part, durably.
+    /// Coordinator: all shards have applied their parts durably.
     Forgotten {
         /// Which.
         txn: TxnId,
@@ -64,8 +64,11 @@ impl<'a> TxnChange<'a> {
         }
     }
 
-    /// `None` for a tag that is none of these.
-    pub(super) fn decode_fields(tag: u8, from: &mut Reader<'a>) -> Result<Option<Self>, Flaw> {
+    /// `None` for another tag.
+    pub(super) fn decode_fields(
+        tag: u8,
+        from: &mut Reader<'a>,
+    ) -> Result<Option<Self>, DecodeError> {
         Ok(Some(match tag {
             20 => Self::Prepared { txn: from.read()?, part: from.read()? },
             21 => Self::Decided { txn: from.read()?, shards: from.read()? },

@@ -1,21 +1,20 @@
-//! What a record does to rows: the same as redoing it does to a shard in memory.
+//! Applies records to rows, with the same result as redoing them on a shard in memory.
 
 use super::blocks;
 use super::row::{DirentRow, ObjectRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
 use crate::{
-    Change, Changes, ClientChange, ContentsChange, ExportChange, Fault, InodeRow, Made, Origin,
+    Change, Changes, ClientChange, ContentsChange, Creation, ExportChange, Fault, InodeRow, Origin,
     Record, TxnChange, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo, Name, SessionId, ShardId, Transno, Wire, Writer};
 
-/// Puts the rows of a store as its making left it: the root directory, if it is not there. Says
-/// whether it was missing.
+/// Creates the rows of a new store: the root directory, if missing. Returns whether it was missing.
 ///
 /// # Errors
 /// [`Fault`] when the medium fails.
-pub fn begin(made: Made, rows: &mut impl Rows) -> Result<bool, Fault> {
+pub fn begin(made: Creation, rows: &mut impl Rows) -> Result<bool, Fault> {
     let shard = Key::shard(InodeNo::ROOT.shard());
     if rows.get(shard.bytes())?.is_some() {
         return Ok(false);
@@ -27,12 +26,12 @@ pub fn begin(made: Made, rows: &mut impl Rows) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Applies a record, unless the rows have it already; says whether they had not. `shard` is the row
-/// of the record's shard: the caller puts it when a number of records were applied.
+/// Applies a record, unless the rows already have it; returns whether it was applied. `shard` is
+/// the row of the record's shard, which the caller stores after a number of records.
 ///
 /// # Errors
-/// [`Fault`] when records are missing in between, the record does not follow from what the rows
-/// have, or the medium fails.
+/// [`Fault`] when records in between are missing, the record contradicts the rows, or the medium
+/// fails.
 pub fn apply(
     record: &Record<'_>,
     shard: &mut ShardRow,
@@ -57,12 +56,12 @@ pub fn apply(
     Ok(true)
 }
 
-/// Applies what fits of a record to rows that are not whole, unless they have it already; how many of its
-/// changes do not fit. Records that are missing before it are passed over.
+/// Salvage: applies the applicable changes of a record to incomplete rows, unless they already have
+/// it; returns the number of inapplicable changes. Missing earlier records are ignored.
 ///
 /// # Errors
 /// [`Fault`] when the record does not decode.
-pub fn apply_what_fits(
+pub fn apply_partially(
     record: &Record<'_>,
     shard: &mut ShardRow,
     rows: &mut impl Rows,
@@ -88,7 +87,7 @@ struct Applying<'a, R> {
     rows: &'a mut R,
     /// Scratch.
     value: Vec<u8>,
-    /// The directory that this record changed last; its row is still to be put.
+    /// The directory that this record changed last; its row is not stored yet.
     dir: Option<InodeRow>,
 }
 
@@ -205,7 +204,7 @@ impl<R: Rows> Applying<'_, R> {
                     self.put(&key, export);
                 }
             }
-            ExportChange::Gone { name } => {
+            ExportChange::Removed { name } => {
                 if let Some(key) = Key::export(name.0) {
                     self.rows.delete(key.bytes());
                 }
@@ -225,7 +224,7 @@ impl<R: Rows> Applying<'_, R> {
         Ok(())
     }
 
-    /// Keeps a part, and the places of its entries from everybody else.
+    /// Stores a prepared part and reserves the cookies of its entries.
     fn prepare(&mut self, txn: TxnId, part: &[u8]) -> Result<(), Fault> {
         self.of_names()?;
         for change in Changes::new(part) {
@@ -243,9 +242,9 @@ impl<R: Rows> Applying<'_, R> {
         Ok(())
     }
 
-    /// A directory's row is another one from here on. Most records change one directory, and that
-    /// more than once: it is put when the next one is changed, or all of the inode's rows are looked
-    /// at, or the record ends.
+    /// Changes a directory's row in memory. Most records change one directory several times: the
+    /// row is stored when another directory is changed, when all rows of the inode are read, or at
+    /// the record's end.
     fn change_dir(&mut self, row: InodeRow) {
         if self.dir.is_none_or(|dir| dir.inode != row.inode) {
             self.put_dir();
@@ -259,7 +258,7 @@ impl<R: Rows> Applying<'_, R> {
         }
     }
 
-    /// Names live in metadata shards.
+    /// Fails at a data shard: names live in metadata shards.
     fn of_names(&self) -> Result<(), Fault> {
         let wrong = || Fault::new("a metadata change at a data shard", 0);
         if self.id().is_data() { Err(wrong()) } else { Ok(()) }
@@ -305,7 +304,7 @@ impl<R: Rows> Applying<'_, R> {
                 .numbers(u64::from(self.id().0), inode.0));
         }
         self.put_dir();
-        // What has a new number was never there.
+        // An inode with a new number has no rows.
         let is_new = count >= self.shard.next_count;
         let known: Option<InodeRow> = if is_new { None } else { self.read(&Key::inode(inode))? };
         match (known.map(|known| known.nlink == 0), row.nlink == 0) {
@@ -343,7 +342,7 @@ impl<R: Rows> Applying<'_, R> {
         }
         let key = Key::dirent(dir, name);
         if behind > dir_row.next_cookie {
-            // A place that was never given is given to a name that is not there.
+            // An unused cookie is assigned to a new name only.
             dir_row.next_cookie = behind;
             self.change_dir(dir_row);
         } else {
@@ -359,7 +358,7 @@ impl<R: Rows> Applying<'_, R> {
         Ok(())
     }
 
-    /// The reply record goes into its slot.
+    /// Stores the reply record in its slot.
     fn remember(&mut self) -> Result<(), Fault> {
         let Origin::Session { session, slot, xid, op, status, reply, opened } = self.record.origin
         else {
@@ -411,8 +410,8 @@ fn wrong_kind(inode: InodeNo) -> Fault {
 }
 
 impl InodeRow {
-    /// Redoes a [`Change::Touch`], [`Change::DirAttrs`], [`Change::Accessed`] or [`Change::Settled`] of
-    /// transaction `transno` on the row of its inode; other changes leave it as it is.
+    /// Redoes a [`Change::Touch`], [`Change::DirAttrs`], [`Change::Accessed`] or
+    /// [`Change::Settled`] of transaction `transno` on its inode's row; ignores other changes.
     ///
     /// # Errors
     /// [`Fault`] when a count falls below 0 or the inode is no directory.

@@ -1,15 +1,15 @@
-//! Rows with the checksums of an object's blocks: in groups of [`GROUP_BLOCK_COUNT`] blocks. The
-//! checksum of the first block lies in the object's own row, so that a small file has one row.
+//! Rows with the checksums of an object's blocks, in groups of [`GROUP_BLOCK_COUNT`] blocks. The
+//! checksum of the first block is in the object's own row, so that a small file has one row.
 
 use super::{Key, Range, Rows};
 use crate::{BlockSum, BlockSums, Fault, GROUP_BLOCK_COUNT};
 use alloc::vec::Vec;
 use wire::{InodeNo, ShardId, Wire};
 
-/// Whose blocks.
+/// An object.
 type Of = (ShardId, InodeNo);
 
-/// Puts the checksums of blocks that follow each other; the first block's is left out.
+/// Stores the checksums of consecutive blocks, except the first block's.
 pub(super) fn put(
     rows: &mut impl Rows,
     of: Of,
@@ -36,7 +36,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Takes the checksums of blocks away; the first block's is left out.
+/// Removes the checksums of blocks, except the first block's.
 pub(super) fn take(
     rows: &mut impl Rows,
     of: Of,
@@ -63,7 +63,7 @@ pub(super) fn take(
     rows.delete_range(&Range::sums(of.0, of.1, whole_groups))
 }
 
-/// The group of a block, and where in it.
+/// The group of a block and its index in it.
 fn place(block: u64) -> (u64, usize) {
     (block / GROUP_BLOCK_COUNT, index_of(block % GROUP_BLOCK_COUNT))
 }

@@ -3,7 +3,7 @@
 use crate::TxnId;
 use wire::{ClientUuid, InodeNo, LaneId, SessionId, ShardId, XATTR_NAME_BYTES_MAX};
 
-/// First bytes of keys. The numbers stay; new tables come behind.
+/// First bytes of keys. The numbers are fixed; new tables come behind.
 pub(super) mod table {
     pub(crate) const INODE: u8 = 1;
     pub(crate) const DIRENT: u8 = 2;
@@ -25,7 +25,7 @@ pub(super) mod table {
     pub(crate) const BEHIND: u8 = 18;
 }
 
-/// What the rows of a table are, for people, by the first byte of their keys.
+/// The display name of a table, by the first byte of its keys.
 #[must_use]
 pub const fn table_name(table: u8) -> &'static str {
     match table {
@@ -57,7 +57,7 @@ pub(super) mod part {
     pub(crate) const XATTR: u8 = 2;
 }
 
-/// A key; built without asking for memory.
+/// A key; built without allocating.
 #[derive(Clone, Copy)]
 pub struct Key {
     bytes: [u8; Self::BYTES_MAX],
@@ -68,7 +68,7 @@ impl Key {
     /// Longest key; a name or the name of an attribute is the longest part.
     pub const BYTES_MAX: usize = 1 + 8 + 1 + XATTR_NAME_BYTES_MAX;
 
-    /// Of parts that follow each other; built where it will lie, because it is large.
+    /// A key of consecutive parts; constructed in place, because it is large.
     #[inline]
     fn of(table: u8, parts: &[&[u8]]) -> Self {
         let mut key = Self { bytes: [0; Self::BYTES_MAX], key_bytes: 1 };
@@ -92,7 +92,7 @@ impl Key {
         Self::of(table, &[&number.to_be_bytes()])
     }
 
-    /// As the medium has it.
+    /// The encoded key.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.key_bytes]
@@ -104,13 +104,13 @@ impl Key {
         Self::of(table::INODE, &[&inode.0.to_be_bytes(), &[part::ROW]])
     }
 
-    /// Where a symbolic link points.
+    /// A symbolic link's target.
     #[must_use]
     pub fn target(inode: InodeNo) -> Self {
         Self::of(table::INODE, &[&inode.0.to_be_bytes(), &[part::TARGET]])
     }
 
-    /// An extended attribute. A name beyond its limit has no row: `None`.
+    /// An extended attribute. `None` for a name beyond its limit, which has no row.
     #[must_use]
     pub fn xattr(inode: InodeNo, name: &[u8]) -> Option<Self> {
         let fits = name.len() <= XATTR_NAME_BYTES_MAX;
@@ -123,13 +123,13 @@ impl Key {
         Self::of(table::DIRENT, &[&dir.0.to_be_bytes(), name.bytes()])
     }
 
-    /// An entry by its place.
+    /// An entry by its cookie.
     #[must_use]
     pub fn listing(dir: InodeNo, cookie: u64) -> Self {
         Self::of(table::LISTING, &[&dir.0.to_be_bytes(), &cookie.to_be_bytes()])
     }
 
-    /// That an inode has no name.
+    /// An orphan.
     #[must_use]
     pub fn orphan(inode: InodeNo) -> Self {
         Self::numbered(table::ORPHAN, inode.0)
@@ -150,7 +150,7 @@ impl Key {
         )
     }
 
-    /// How far a shard is.
+    /// A shard's own row.
     #[must_use]
     pub fn shard(shard: ShardId) -> Self {
         Self::of(table::SHARD, &[&shard.0.to_be_bytes()])
@@ -169,56 +169,56 @@ impl Key {
         Self::of(table::SUMS, &[&shard, &inode, &group.to_be_bytes()])
     }
 
-    /// That a client was evicted.
+    /// An evicted client.
     #[must_use]
     pub fn evicted(client: ClientUuid) -> Self {
         Self::of(table::EVICTED, &[&client.0])
     }
 
-    /// Up to which boot clients were evicted that are not remembered one by one.
+    /// The last boot of evicted clients that are not remembered individually.
     #[must_use]
     pub const fn evicted_last() -> Self {
         Self::new(table::EVICTED)
     }
 
-    /// Up to which transaction a shard's clients have brought back what was lost.
+    /// The last transaction of a shard up to which lost changes have been replayed.
     #[must_use]
     pub fn recovered(shard: ShardId) -> Self {
         Self::of(table::RECOVERED, &[&shard.0.to_be_bytes()])
     }
 
-    /// That a replay of a client's did not fit.
+    /// A client whose replay failed a version check.
     #[must_use]
     pub fn vbr_failed(client: ClientUuid) -> Self {
         Self::of(table::VBR_FAILED, &[&client.0])
     }
 
-    /// The store's own.
+    /// The store's own row.
     #[must_use]
     pub const fn store() -> Self {
         Self::new(table::STORE)
     }
 
-    /// What there must be of a lane's log.
+    /// The required extent of a lane's log.
     #[must_use]
     pub fn log(lane: LaneId) -> Self {
         Self::of(table::LOG, &[&lane.0.to_be_bytes()])
     }
 
-    /// A part that a shard has prepared.
+    /// A prepared part of a transaction.
     #[must_use]
     pub fn prepared(shard: ShardId, txn: TxnId) -> Self {
         let (coordinator, number) = (txn.coordinator.0.to_be_bytes(), txn.number.to_be_bytes());
         Self::of(table::PREPARED, &[&shard.0.to_be_bytes(), &coordinator, &number])
     }
 
-    /// What can be mounted under a name. A name beyond its limit has no row: `None`.
+    /// An export. `None` for a name beyond its limit, which has no row.
     #[must_use]
     pub fn export(name: &[u8]) -> Option<Self> {
         (name.len() <= wire::EXPORT_NAME_BYTES_MAX).then(|| Self::of(table::EXPORT, &[name]))
     }
 
-    /// A change over several shards that was decided.
+    /// A committed transaction over several shards.
     #[must_use]
     pub fn decided(txn: TxnId) -> Self {
         Self::of(table::DECIDED, &[&txn.coordinator.0.to_be_bytes(), &txn.number.to_be_bytes()])
@@ -231,17 +231,17 @@ impl core::fmt::Debug for Key {
     }
 }
 
-/// Keys from one on up to another, which is not in it.
+/// A half-open range of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     /// The first.
     pub from: Key,
-    /// Behind the last.
+    /// The end, exclusive.
     pub until: Key,
 }
 
 impl Range {
-    /// Whether a key is in it.
+    /// Whether the range contains a key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.from.bytes() <= key && key < self.until.bytes()
@@ -255,13 +255,13 @@ impl Range {
         Self { from: Key::numbered(table, number), until }
     }
 
-    /// An inode with all that hangs on it.
+    /// An inode with all its parts.
     #[must_use]
     pub fn inode(inode: InodeNo) -> Self {
         Self::numbered(table::INODE, inode.0)
     }
 
-    /// All inodes with all that hangs on them.
+    /// All inodes with all their parts.
     #[must_use]
     pub const fn inodes() -> Self {
         Self { from: Key::new(table::INODE), until: Key::new(table::DIRENT) }
@@ -271,7 +271,7 @@ impl Range {
     #[must_use]
     pub fn dirent(dir: InodeNo, name: wire::Name<'_>) -> Self {
         let from = Key::dirent(dir, name);
-        // No key lies between one and the same with a zero behind it.
+        // No key lies between a key and that key followed by a zero.
         let until = Key::of(table::DIRENT, &[&dir.0.to_be_bytes(), name.bytes(), &[0]]);
         Self { from, until }
     }
@@ -282,7 +282,7 @@ impl Range {
         Self::numbered(table::DIRENT, dir.0)
     }
 
-    /// A directory's entries behind a cookie, in the order of their places.
+    /// A directory's entries behind a cookie, ordered by cookie.
     #[must_use]
     pub fn listing(dir: InodeNo, cookie: u64) -> Self {
         let Self { until, .. } = Self::numbered(table::LISTING, dir.0);
@@ -302,26 +302,26 @@ impl Range {
         Self { from: Key::new(table::DIRENT), until: Key::new(table::LISTING) }
     }
 
-    /// All entries by their places, directory by directory.
+    /// All entries by cookie, directory by directory.
     #[must_use]
     pub const fn all_listings() -> Self {
         Self { from: Key::new(table::LISTING), until: Key::new(table::ORPHAN) }
     }
 
-    /// What there must be of the logs.
+    /// The required extents of the logs.
     #[must_use]
     pub const fn logs() -> Self {
         Self { from: Key::new(table::LOG), until: Key::new(table::LOG + 1) }
     }
 
-    /// The checksums of an object's blocks, from a group on up to another, which is not in it.
+    /// The checksums of an object's blocks, from a group on up to another, exclusive.
     #[must_use]
     pub fn sums(shard: ShardId, inode: InodeNo, groups: core::ops::Range<u64>) -> Self {
         let from = Key::sums(shard, inode, groups.start);
         Self { from, until: Key::sums(shard, inode, groups.end) }
     }
 
-    /// What a start needs: everything but inodes and entries.
+    /// The rows that a start needs: all but inodes and entries.
     #[must_use]
     pub fn start() -> Self {
         Self { from: Key::new(table::ORPHAN), until: Key::new(table::BEHIND) }
@@ -347,5 +347,5 @@ impl Range {
     }
 }
 
-// With a zero behind it as well.
+// A key with a zero appended fits as well.
 const _: () = assert!(wire::NAME_BYTES_MAX <= XATTR_NAME_BYTES_MAX);

@@ -1,8 +1,8 @@
-//! Which of two values of one key was written later, as far as rows say.
+//! Which of two values of one key was written later, as far as the rows show.
 
 use super::row::Row;
 
-/// Whether a value was written after another one of the same key. Where rows do not say, it was not.
+/// Whether a value was written after another one of the same key; false if undecidable.
 #[must_use]
 pub fn is_later(key: &[u8], value: &[u8], other: &[u8]) -> bool {
     match (age(key, value), age(key, other)) {
@@ -12,8 +12,8 @@ pub fn is_later(key: &[u8], value: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// Numbers that do not fall from one value of a key to the next, the most telling one first; `None`
-/// of what is no row.
+/// Numbers that never decrease from one value of a key to the next, the most significant one first;
+/// `None` for an invalid row.
 fn age(key: &[u8], value: &[u8]) -> Option<[u64; 3]> {
     Some(match Row::decode(key, value).ok()? {
         Row::Inode(row) => [row.version.0.max(row.touched.0), row.next_cookie, row.size_bytes],
@@ -23,7 +23,7 @@ fn age(key: &[u8], value: &[u8]) -> Option<[u64; 3]> {
         Row::Object { row, .. } => [row.write_time_ns, row.size_bytes, 0],
         Row::Recovered { transno, .. } | Row::Prepared { transno, .. } => [transno.0, 0, 0],
         Row::Store(row) => [row.boot_id, row.first_boot_id, 0],
-        Row::Log { row, .. } => [row.boot_id, row.batch_no, u64::from(row.is_over)],
+        Row::Log { row, .. } => [row.boot_id, row.batch_no, u64::from(row.is_applied)],
         Row::Evicted { boot_id, .. } | Row::EvictedLast { boot_id } => [boot_id, 0, 0],
         Row::Target { .. }
         | Row::Xattr { .. }

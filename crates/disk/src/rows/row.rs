@@ -1,4 +1,4 @@
-//! What rows say: keys and values as typed facts.
+//! Typed rows: decoded keys and values.
 
 use super::key::{part, table};
 use crate::{
@@ -7,50 +7,50 @@ use crate::{
 };
 use alloc::vec::Vec;
 use wire::{
-    Attr, Bytes, ClientUuid, Export, FileKind, Flaw, FsUuid, InodeNo, LaneId, List, Name, Op,
-    ProtocolError, Reader, SessionId, ShardId, Status, Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, DecodeError, Export, FileKind, FsUuid, InodeNo, LaneId, List, Name,
+    Op, ProtocolError, Reader, SessionId, ShardId, Status, Transno, Wire, Writer, Xid,
 };
 
-/// How far a shard's log was applied, and what its next numbers follow from.
+/// How far a shard's log was applied, and the bases of its next numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ShardRow {
-    /// The last record that was applied.
+    /// The LSN of the last applied record.
     pub lsn: u64,
-    /// The highest transaction of all that were.
+    /// The highest applied transaction.
     pub transno: Transno,
-    /// A metadata shard's: above the count of every inode that ever was.
+    /// A metadata shard's: higher than the count of every inode that ever existed.
     pub next_count: u64,
-    /// A metadata shard's: inodes.
+    /// A metadata shard's: number of inodes.
     pub inode_count: u64,
 }
 
-/// What stands under a name.
+/// A directory entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirentRow {
-    /// Place in listings.
+    /// The cookie.
     pub cookie: u64,
-    /// What it names.
+    /// The inode.
     pub inode: InodeNo,
-    /// What that is.
+    /// The inode's kind.
     pub kind: FileKind,
     /// Transaction of its last change.
     pub version: Transno,
 }
 
-/// What a data shard's object is.
+/// A data shard's object.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ObjectRow {
     /// Its size.
     pub size_bytes: u64,
     /// When it was last changed, in nanoseconds since 1970; 0: never.
     pub write_time_ns: u64,
-    /// The checksum of its first block; of the others there are rows.
+    /// The checksum of its first block; the others have rows of their own.
     pub first_sum: BlockSum,
 }
 
 impl ObjectRow {
-    /// Redoes a write, truncation or allocation of this object, or what becomes of its first block's
-    /// checksum. Times never go back: replays of several clients come in any order.
+    /// Redoes a write, truncation or allocation of this object, or a change of its first block's
+    /// checksum. Times never go back, because replays of several clients come in any order.
     pub fn redo(&mut self, change: &ContentsChange) {
         if let ContentsChange::WriteList { pieces, write_time_ns, .. } = change {
             self.size_bytes = self.size_bytes.max(pieces.end());
@@ -85,50 +85,50 @@ impl ObjectRow {
     }
 }
 
-/// What the last request of a slot came to.
+/// The last request of a slot and its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotRow<'a> {
-    /// Its number.
+    /// The xid.
     pub xid: Xid,
-    /// What it asked for.
+    /// The operation.
     pub op: Op,
-    /// What it was told.
+    /// The reply's status.
     pub status: Status,
-    /// Its transaction.
+    /// The transaction.
     pub transno: Transno,
     /// The reply's body.
     pub reply: &'a [u8],
 }
 
-/// Of the whole store.
+/// The store's own row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreRow {
-    /// Which file system.
+    /// The file system.
     pub fs: FsUuid,
     /// The last boot that used these rows. Every log is of this boot or an earlier one; otherwise
     /// the rows are an old copy.
     pub boot_id: u64,
-    /// The boot that made the first logs, 0 if none has: no record is older.
+    /// The boot that created the first logs, 0 if none has: no record is older.
     pub first_boot_id: u64,
-    /// The weakest sharing mode since a recovery was completed last; none before the first one.
+    /// The weakest sharing mode since the last completed recovery; none before the first one.
     pub share: Option<Share>,
 }
 
-/// What there must be of a lane's log: of the last boot that made logs.
+/// The required extent of a lane's log in the last boot that created logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRow {
-    /// Which boot.
+    /// The boot.
     pub boot_id: u64,
-    /// How many lanes it had.
+    /// Its number of lanes.
     pub lane_count: u16,
-    /// The last of the lane's files that was made: it and those from `place` on must be there.
+    /// The last segment created: it and those from `place` on must exist.
     pub segment_no_last: u32,
-    /// Up to here the rows have it. It was durable up to here at least.
+    /// The rows have the log up to here, so it was durable at least up to here.
     pub place: LogPosition,
-    /// The last batch before that place, 0 before the first.
+    /// The last batch before `place`, 0 before the first.
     pub batch_no: u64,
-    /// The server stopped, and the rows have all of it: none of it is needed any more.
-    pub is_over: bool,
+    /// The server stopped and the rows have all of the log: it is not needed any more.
+    pub is_applied: bool,
 }
 
 /// One row.
@@ -137,13 +137,13 @@ pub struct LogRow {
 pub enum Row<'a> {
     /// An inode.
     Inode(InodeRow),
-    /// Where a symbolic link points.
+    /// A symbolic link's target.
     Target { inode: InodeNo, target: &'a [u8] },
     /// An extended attribute.
     Xattr { inode: InodeNo, name: &'a [u8], value: &'a [u8] },
     /// An entry by its name.
     Dirent { dir: InodeNo, name: Name<'a>, row: DirentRow },
-    /// An entry by its place.
+    /// An entry by its cookie.
     Listing { dir: InodeNo, name: Name<'a>, row: DirentRow },
     /// An inode without a name.
     Orphan { inode: InodeNo },
@@ -151,35 +151,35 @@ pub enum Row<'a> {
     Session { shard: ShardId, session: SessionId, row: SessionRow, away: bool },
     /// A slot.
     Slot { shard: ShardId, session: SessionId, slot: u16, row: SlotRow<'a> },
-    /// How far a shard is.
+    /// A shard's own row.
     Shard { shard: ShardId, row: ShardRow },
     /// An object.
     Object { shard: ShardId, inode: InodeNo, row: ObjectRow },
-    /// Checksums of a group of an object's blocks, encoded [`BlockSums`]; that of its first block is in
-    /// its own row.
+    /// Checksums of a group of an object's blocks, encoded [`BlockSums`]; that of its first block
+    /// is in the object's row.
     Sums { shard: ShardId, inode: InodeNo, group: u64, sums: &'a [u8] },
-    /// A client that was evicted, and by which boot.
+    /// An evicted client and the evicting boot.
     Evicted { client: ClientUuid, boot_id: u64 },
-    /// Up to this boot clients were evicted that are not remembered one by one.
+    /// The last boot of evicted clients that are not remembered individually.
     EvictedLast { boot_id: u64 },
-    /// Up to this transaction nothing is brought back to a shard any more.
+    /// Lost changes up to this transaction are not replayed to a shard any more.
     Recovered { shard: ShardId, transno: Transno },
-    /// A client whose replay did not fit.
+    /// A client whose replay failed a version check.
     VbrFailed { client: ClientUuid },
-    /// The store's own.
+    /// The store's own row.
     Store(StoreRow),
-    /// What there must be of a lane's log.
+    /// The required extent of a lane's log.
     Log { lane: LaneId, row: LogRow },
-    /// A part of a change over several shards, prepared by this transaction.
+    /// A part of a transaction over several shards, prepared by this transaction number.
     Prepared { shard: ShardId, txn: TxnId, transno: Transno, part: &'a [u8] },
-    /// A change over several shards that was decided and is not forgotten.
+    /// A committed transaction over several shards that is not forgotten.
     Decided { txn: TxnId, shards: List<'a, ShardId> },
-    /// What can be mounted.
+    /// An export.
     Export(Export<'a>),
 }
 
 impl<'a> Row<'a> {
-    /// What a key and its value say.
+    /// Decodes a key and its value.
     ///
     /// # Errors
     /// [`Fault`] when that is no row.
@@ -191,7 +191,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Reads numbers off a key.
+/// Decodes numbers of a key.
 struct Number<'a>(&'a [u8]);
 
 impl<'a> Number<'a> {
@@ -316,13 +316,13 @@ fn read_listing(cookie: u64, value: &[u8]) -> Option<(DirentRow, Name<'_>)> {
 }
 
 impl DirentRow {
-    /// All that an entry tells of an inode of another shard.
+    /// The attributes that an entry implies of an inode of another shard.
     #[must_use]
     pub const fn elsewhere(&self) -> Attr {
         Attr::elsewhere(self.inode, self.kind)
     }
 
-    /// The value under its place.
+    /// The value of its listing row.
     pub fn encode_listing(&self, name: Name<'_>, out: &mut Vec<u8>) {
         let mut to = Writer::new(out);
         to.write(&self.inode);
@@ -340,7 +340,7 @@ impl Wire<'_> for DirentRow {
         to.write(&self.version);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             cookie: from.read()?,
             inode: from.read()?,
@@ -357,7 +357,7 @@ impl Wire<'_> for ObjectRow {
         to.write(&self.first_sum);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { size_bytes: from.read()?, write_time_ns: from.read()?, first_sum: from.read()? })
     }
 }
@@ -370,7 +370,7 @@ impl Wire<'_> for ShardRow {
         to.write(&self.inode_count);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             lsn: from.read()?,
             transno: from.read()?,
@@ -388,12 +388,13 @@ impl Wire<'_> for StoreRow {
         to.write(&self.share.map_or(0, Share::number));
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (fs, boot_id, first_boot_id) = (from.read()?, from.read()?, from.read()?);
         let share = match from.read()? {
             0_u8 => None,
             number => Some(
-                Share::from_number(number).ok_or(Flaw::ProtocolError(ProtocolError::Malformed))?,
+                Share::from_number(number)
+                    .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))?,
             ),
         };
         Ok(Self { fs, boot_id, first_boot_id, share })
@@ -408,17 +409,17 @@ impl Wire<'_> for LogRow {
         to.write(&self.place.segment_no);
         to.write(&self.place.offset);
         to.write(&self.batch_no);
-        to.write(&self.is_over);
+        to.write(&self.is_applied);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             boot_id: from.read()?,
             lane_count: from.read()?,
             segment_no_last: from.read()?,
             place: LogPosition { segment_no: from.read()?, offset: from.read()? },
             batch_no: from.read()?,
-            is_over: from.read()?,
+            is_applied: from.read()?,
         })
     }
 }
@@ -434,7 +435,7 @@ impl<'a> SlotRow<'a> {
         to.write(&Bytes(self.reply));
     }
 
-    /// The request's number alone.
+    /// Decodes the xid only.
     pub(super) fn xid(value: &[u8]) -> Option<Xid> {
         Reader::new(value).read().ok()
     }

@@ -1,9 +1,9 @@
-//! The bytes on the medium are what they were when the format was fixed.
+//! The layouts on the medium have not changed since the format was fixed.
 
 use super::{changes, session_record};
 use crate::{
-    Batch, BatchHead, Fault, LogHead, LogPosition, Made, Origin, PreVersions, Record, Superblock,
-    Trailer,
+    Batch, BatchHeader, Creation, Fault, LogHeader, LogPosition, Origin, PreVersions, Record,
+    Superblock, Trailer,
 };
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -19,12 +19,12 @@ fn hex(bytes: &[u8]) -> String {
 
 fn superblock() -> Superblock {
     let fs = FsUuid([0xF5; 16]);
-    let made = Made { at_ns: 0x0102_0304, uid: 1000, gid: 100, mode: 0o1777 };
-    Superblock { fs, meta_shard_count: 64, data_shard_count: 32, made }
+    let creation = Creation { at_ns: 0x0102_0304, uid: 1000, gid: 100, mode: 0o1777 };
+    Superblock { fs, meta_shard_count: 64, data_shard_count: 32, creation }
 }
 
-fn log_head() -> LogHead {
-    LogHead {
+fn log_head() -> LogHeader {
+    LogHeader {
         fs: FsUuid([0xF5; 16]),
         boot_id: 3,
         lane: LaneId(1),
@@ -89,18 +89,18 @@ fn log_head_bytes() {
         "4c414e4546534c47060000004a256aa4f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000004000000000100000000000000"
     );
-    assert_eq!(LogHead::decode(&bytes), Ok(log_head()));
+    assert_eq!(LogHeader::decode(&bytes), Ok(log_head()));
     for index in 0..bytes.len() {
         let mut damaged = bytes;
         damaged[index] ^= 1;
-        assert!(LogHead::decode(&damaged).is_err(), "byte {index}");
+        assert!(LogHeader::decode(&damaged).is_err(), "byte {index}");
     }
-    assert!(LogHead::decode(&bytes[..63]).is_err());
+    assert!(LogHeader::decode(&bytes[..63]).is_err());
 }
 
 #[test]
 fn batch_head_bytes() {
-    let head = BatchHead {
+    let head = BatchHeader {
         boot_id: 3,
         batch_no: 7,
         batch_bytes: 0x0128,
@@ -113,11 +113,11 @@ fn batch_head_bytes() {
         "4c414e4546534254030000000000000007000000000000002801000002000000ddccbbaae4d8\
          7e08"
     );
-    assert_eq!(BatchHead::decode(&bytes), Some(head));
+    assert_eq!(BatchHeader::decode(&bytes), Some(head));
     for index in 0..bytes.len() {
         let mut damaged = bytes;
         damaged[index] ^= 1;
-        assert_eq!(BatchHead::decode(&damaged), None, "byte {index}");
+        assert_eq!(BatchHeader::decode(&damaged), None, "byte {index}");
     }
 }
 
@@ -229,7 +229,7 @@ fn record_bytes() {
 }
 
 #[test]
-fn a_record_says_what_is_wrong_with_it() {
+fn a_damaged_record_names_its_fault() {
     let mut bytes = Vec::new();
     session_record(9, b"").encode(&mut bytes);
     bytes[4] = 1;
@@ -249,13 +249,13 @@ fn a_sealed_batch_is_padded_and_the_builder_is_empty_again() {
     assert_eq!(out.len(), announced_bytes);
     assert_eq!(out.len() % 8, 0);
     assert!(batch.is_empty());
-    let head = BatchHead::decode(&out).unwrap();
+    let head = BatchHeader::decode(&out).unwrap();
     assert_eq!(usize::try_from(head.batch_bytes).unwrap(), out.len());
     assert_eq!(head.payload_crc32c, wire::crc32c(&out[40..]));
 }
 
 #[test]
-fn no_more_than_five_versions_are_kept() {
+fn at_most_five_versions_are_retained() {
     let mut versions = PreVersions::new();
     (1..=6).for_each(|number| versions.push(Transno(number)));
     assert_eq!(versions.as_slice(), [1, 2, 3, 4, 5].map(Transno));

@@ -1,18 +1,18 @@
-//! A log file: where it ends, and what is damage.
+//! Log files: finding the end, and damage.
 
-use super::{Dice, changes, session_record};
+use super::{TestRng, changes, session_record};
 use crate::{
-    BATCH_HEAD_BYTES, Batch, BatchHead, Changes, Fault, LOG_HEAD_BYTES, LogHead, LogPosition,
-    LogReader, Trailer, zero_piece_count,
+    BATCH_HEADER_BYTES, Batch, BatchHeader, Changes, Fault, LOG_HEADER_BYTES, LogHeader,
+    LogPosition, LogReader, Trailer, zero_piece_count,
 };
 use alloc::vec::Vec;
 use wire::{FsUuid, LaneId, Wire};
 
 const BOOT_ID: u64 = 3;
 
-/// A log of batches with so many records each, and where each batch ends.
+/// A log of batches with these record counts, and the end of each batch.
 fn log(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
-    let head = LogHead {
+    let head = LogHeader {
         fs: FsUuid([1; 16]),
         boot_id: BOOT_ID,
         lane: LaneId(0),
@@ -36,12 +36,12 @@ fn log(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
     (file, ends)
 }
 
-/// The same as a server writes it, with a trailer behind each batch.
+/// The same with a trailer behind each batch, as a server writes it.
 fn log_with_trailers(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
     let (bare, _) = log(record_counts);
-    let mut file = Vec::from(&bare[..LOG_HEAD_BYTES]);
-    let (mut rest, mut ends) = (&bare[LOG_HEAD_BYTES..], Vec::new());
-    while let Some(head) = BatchHead::decode(rest) {
+    let mut file = Vec::from(&bare[..LOG_HEADER_BYTES]);
+    let (mut rest, mut ends) = (&bare[LOG_HEADER_BYTES..], Vec::new());
+    while let Some(head) = BatchHeader::decode(rest) {
         let (batch, behind) = rest.split_at(usize::try_from(head.batch_bytes).unwrap());
         let offset = bytes_count(file.len());
         file.extend_from_slice(batch);
@@ -60,7 +60,7 @@ fn log_with_trailers(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
     (file, ends)
 }
 
-/// Lsns read, where reading ended, and the fault if that was the end.
+/// The LSNs read, where reading ended, and the fault, if any.
 fn read(file: &[u8]) -> (Vec<u64>, u64, Option<Fault>) {
     let (_, mut reader) = LogReader::new(file).unwrap();
     let (mut lsns, mut fault) = (Vec::new(), None);
@@ -94,8 +94,8 @@ fn all_batches_are_read_and_the_reserved_tail_is_the_end() {
 #[test]
 fn an_empty_log_ends_behind_its_head() {
     let (file, _) = log(&[]);
-    assert_eq!(read(&file), (Vec::new(), bytes_count(LOG_HEAD_BYTES), None));
-    assert!(LogReader::new(&file[..LOG_HEAD_BYTES - 1]).is_err());
+    assert_eq!(read(&file), (Vec::new(), bytes_count(LOG_HEADER_BYTES), None));
+    assert!(LogReader::new(&file[..LOG_HEADER_BYTES - 1]).is_err());
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_torn_tail_is_cut_wherever_it_is_torn() {
         while let Some(batch) = reader.next_batch().unwrap() {
             record_count += batch.records().count();
         }
-        // Cut within the padding nothing was lost: the zeros are the padding.
+        // A cut within the padding loses nothing: the reserved zeros are the padding.
         let whole = torn[..ends[2]] == file[..];
         assert_eq!(record_count, if whole { 5 } else { 4 }, "cut at {cut}");
         let valid = if whole { ends[2] } else { ends[1] };
@@ -123,18 +123,18 @@ fn a_torn_tail_is_cut_wherever_it_is_torn() {
 fn a_torn_tail_written_out_of_order_is_cut() {
     let (file, ends) = log(&[2, 9]);
     let mut torn = file;
-    torn[ends[0]..ends[0] + BATCH_HEAD_BYTES].fill(0);
+    torn[ends[0]..ends[0] + BATCH_HEADER_BYTES].fill(0);
     assert_eq!(read(&torn), ((1..=2).collect(), bytes_count(ends[0]), None));
 }
 
 #[test]
 fn damage_in_front_of_a_later_batch_is_a_fault_and_says_where() {
     let (file, ends) = log(&[2, 1, 2]);
-    for index in LOG_HEAD_BYTES..ends[1] {
+    for index in LOG_HEADER_BYTES..ends[1] {
         let mut damaged = file.clone();
         damaged[index] ^= 4;
         let (lsns, valid_bytes, fault) = read(&damaged);
-        let start = if index < ends[0] { LOG_HEAD_BYTES } else { ends[0] };
+        let start = if index < ends[0] { LOG_HEADER_BYTES } else { ends[0] };
         let fault = fault.unwrap();
         assert_eq!(fault.offset, bytes_count(start), "byte {index}");
         assert_eq!(valid_bytes, bytes_count(start), "byte {index}");
@@ -172,7 +172,7 @@ fn a_flipped_bit_in_the_last_batch_with_a_trailer_is_a_fault() {
 }
 
 #[test]
-fn a_last_batch_that_lacks_sectors_is_left_out_trailer_or_not() {
+fn a_last_batch_with_missing_sectors_is_dropped_trailer_or_not() {
     let (file, ends) = log_with_trailers(&[1, 40]);
     let start = ends[0].next_multiple_of(512);
     for sector in (start..ends[1] - Trailer::bytes_count(1)).step_by(512) {
@@ -184,7 +184,7 @@ fn a_last_batch_that_lacks_sectors_is_left_out_trailer_or_not() {
 }
 
 #[test]
-fn the_last_trailer_says_how_long_the_file_was() {
+fn the_last_trailer_has_the_file_length() {
     let (file, ends) = log_with_trailers(&[1, 1]);
     let (_, mut reader) = LogReader::new(&file).unwrap();
     while reader.next_batch().unwrap().is_some() {}
@@ -215,13 +215,13 @@ fn a_missing_batch_is_damage() {
 }
 
 #[test]
-fn what_a_client_wrote_into_a_torn_batch_is_not_taken_for_a_later_one() {
+fn client_bytes_in_a_torn_batch_are_not_taken_for_a_later_batch() {
     let (mut file, ends) = log(&[1]);
     let mut forged = Vec::new();
     let mut batch = Batch::new();
     batch.push(&session_record(9, b""));
     batch.seal(BOOT_ID, 3, &mut forged);
-    // All alignments: the forged head stands somewhere at a multiple of 8.
+    // All alignments: the forged header lies at a multiple of 8 somewhere.
     let mut changes = Vec::new();
     for shift in 0..8 {
         changes.resize(changes.len() + shift, 7);
@@ -235,7 +235,7 @@ fn what_a_client_wrote_into_a_torn_batch_is_not_taken_for_a_later_one() {
 }
 
 #[test]
-fn changes_come_back_as_they_were_and_stop_at_a_fault() {
+fn changes_decode_and_stop_at_a_fault() {
     let mut bytes = Vec::new();
     for change in changes() {
         change.encode(&mut wire::Writer::new(&mut bytes));
@@ -253,11 +253,11 @@ fn changes_come_back_as_they_were_and_stop_at_a_fault() {
 #[test]
 fn random_logs_are_read_as_written() {
     for seed in 1..200 {
-        let mut dice = Dice::new(seed);
-        let counts: Vec<u64> = (0..dice.below(9)).map(|_| 1 + dice.roll() % 5).collect();
+        let mut rng = TestRng::new(seed);
+        let counts: Vec<u64> = (0..rng.below(9)).map(|_| 1 + rng.next_u64() % 5).collect();
         let (mut file, ends) = log(&counts);
-        let end = ends.last().copied().unwrap_or(LOG_HEAD_BYTES);
-        let tail = dice.below(100);
+        let end = ends.last().copied().unwrap_or(LOG_HEADER_BYTES);
+        let tail = rng.below(100);
         file.resize(file.len() + tail, 0);
         let all = (1..=counts.iter().sum()).collect();
         assert_eq!(read(&file), (all, bytes_count(end), None), "seed {seed}");

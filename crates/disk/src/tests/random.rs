@@ -1,7 +1,7 @@
-//! No bytes whatever make a decoder panic, and what decodes encodes to the same bytes.
+//! No bytes make a decoder panic, and what decodes encodes to the same bytes.
 
-use super::{Dice, changes, session_record};
-use crate::{Batch, Change, Changes, LogHead, LogReader, Record, Superblock};
+use super::{TestRng, changes, session_record};
+use crate::{Batch, Change, Changes, LogHeader, LogReader, Record, Superblock};
 use alloc::vec::Vec;
 use wire::{FsUuid, LaneId, Reader, Wire};
 
@@ -21,16 +21,16 @@ fn decode_everything(bytes: &[u8]) -> usize {
     decoded_count + Changes::new(bytes).filter(Result::is_ok).count()
 }
 
-fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
-    for _ in 0..=dice.below(4) {
-        let index = dice.below(bytes.len());
-        match dice.below(4) {
-            0 => bytes[index] = dice.bytes(1)[0],
-            1 => bytes[index] ^= 1 << dice.below(8),
+fn mutate(rng: &mut TestRng, bytes: &mut Vec<u8>) {
+    for _ in 0..=rng.below(4) {
+        let index = rng.below(bytes.len());
+        match rng.below(4) {
+            0 => bytes[index] = rng.bytes(1)[0],
+            1 => bytes[index] ^= 1 << rng.below(8),
             2 => bytes.truncate(index.max(1)),
             _ => {
-                let inserted = dice.below(9);
-                let inserted = dice.bytes(inserted);
+                let inserted = rng.below(9);
+                let inserted = rng.bytes(inserted);
                 bytes.splice(index..index, inserted);
             }
         }
@@ -39,10 +39,10 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 
 #[test]
 fn random_bytes() {
-    let mut dice = Dice::new(1);
+    let mut rng = TestRng::new(1);
     for _ in 0..20_000 {
-        let count = dice.below(300);
-        let mut bytes = dice.bytes(count);
+        let count = rng.below(300);
+        let mut bytes = rng.bytes(count);
         if let Some(tag) = bytes.first_mut() {
             *tag %= 40;
         }
@@ -50,7 +50,7 @@ fn random_bytes() {
     }
 }
 
-const HEAD: LogHead = LogHead {
+const HEAD: LogHeader = LogHeader {
     fs: FsUuid([1; 16]),
     boot_id: 3,
     lane: LaneId(0),
@@ -62,7 +62,7 @@ const HEAD: LogHead = LogHead {
 
 #[test]
 fn mutated_layouts() {
-    let mut dice = Dice::new(2);
+    let mut rng = TestRng::new(2);
     let mut encoded_changes = Vec::new();
     for change in changes() {
         change.encode(&mut wire::Writer::new(&mut encoded_changes));
@@ -79,7 +79,7 @@ fn mutated_layouts() {
     for _ in 0..4000 {
         for original in [&encoded_changes, &record, &log] {
             let mut bytes = original.clone();
-            mutate(&mut dice, &mut bytes);
+            mutate(&mut rng, &mut bytes);
             decoded_count += decode_everything(&bytes);
         }
     }
@@ -88,12 +88,12 @@ fn mutated_layouts() {
 
 #[test]
 fn changes_that_decode_encode_to_the_same_bytes() {
-    let mut dice = Dice::new(3);
+    let mut rng = TestRng::new(3);
     let mut decoded_count = 0;
     for _ in 0..20_000 {
         let originals = changes();
-        let mut bytes = originals[dice.below(originals.len())].to_bytes();
-        mutate(&mut dice, &mut bytes);
+        let mut bytes = originals[rng.below(originals.len())].to_bytes();
+        mutate(&mut rng, &mut bytes);
         let mut reader = Reader::new(&bytes);
         if let Ok(change) = Change::decode(&mut reader) {
             assert_eq!(change.to_bytes(), bytes[..bytes.len() - reader.left()]);
@@ -105,16 +105,16 @@ fn changes_that_decode_encode_to_the_same_bytes() {
 
 #[test]
 fn a_mutated_record_in_a_good_batch_is_a_fault_or_a_record() {
-    let mut dice = Dice::new(4);
+    let mut rng = TestRng::new(4);
     let mut record = Vec::new();
     session_record(7, b"changes").encode(&mut record);
     let (mut fault_count, mut record_count) = (0, 0);
     for _ in 0..5000 {
         let mut payload = record.clone();
-        mutate(&mut dice, &mut payload);
+        mutate(&mut rng, &mut payload);
         payload.resize(payload.len().next_multiple_of(8), 0);
         let mut file = Vec::from(HEAD.encode());
-        let batch_head = crate::BatchHead {
+        let batch_head = crate::BatchHeader {
             boot_id: 3,
             batch_no: 1,
             batch_bytes: u32::try_from(40 + payload.len()).unwrap(),

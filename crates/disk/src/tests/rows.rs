@@ -1,10 +1,10 @@
-//! Rows: sessions, slots, objects and clients as records leave them. (Names are compared with a
-//! shard in memory where that is.)
+//! Rows: sessions, slots, objects and clients after records. (`meta` compares rows of names with a
+//! shard in memory.)
 
 use super::{row, session_record};
 use crate::rows::{Key, ObjectRow, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
 use crate::{
-    BlockSum, BlockSums, Change, ClientChange, ContentsChange, Fault, GROUP_BLOCK_COUNT, Made,
+    BlockSum, BlockSums, Change, ClientChange, ContentsChange, Creation, Fault, GROUP_BLOCK_COUNT,
     Origin, PreVersions, Record,
 };
 use alloc::collections::BTreeMap;
@@ -13,7 +13,7 @@ use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Transno, 
 
 const SHARD: ShardId = ShardId::data(3);
 
-/// Rows, and how far one shard is.
+/// Rows and one shard's own row.
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -58,7 +58,7 @@ fn a_record_is_applied_once_and_none_may_be_missing() {
 }
 
 #[test]
-fn objects_have_the_size_and_time_that_was_written() {
+fn objects_have_the_written_size_and_time() {
     let mut table = Table::default();
     let (inode, crc32c) = (InodeNo(2), 0);
     let write = |object_offset, write_bytes, write_time_ns| {
@@ -96,14 +96,14 @@ fn objects_have_the_size_and_time_that_was_written() {
 }
 
 #[test]
-fn blocks_have_the_checksums_that_were_recorded_last() {
+fn blocks_have_the_last_recorded_checksums() {
     let mut table = Table::default();
     let inode = InodeNo(2);
     let sum = |number: u32| BlockSum { crc32c: number, covered_bytes: 100 };
     let sums = |first_block, sums: &[BlockSum]| {
         Change::Contents(ContentsChange::Sums { inode, first_block, sums: BlockSums(sums.into()) })
     };
-    let gone = |from_block, until_block| {
+    let removed = |from_block, until_block| {
         Change::Contents(ContentsChange::SumsRemoved { inode, from_block, until_block })
     };
     let found = |table: &Table| {
@@ -124,11 +124,11 @@ fn blocks_have_the_checksums_that_were_recorded_last() {
     assert_eq!((table.all().len(), found(&table)), (1, [(0, sum(1))].to_vec()), "one row");
     table.change(SHARD, &[sums(62, &[sum(2), BlockSum::NONE, sum(3), sum(4)])]).unwrap();
     assert_eq!(found(&table), [(0, sum(1)), (62, sum(2)), (64, sum(3)), (65, sum(4))]);
-    table.change(SHARD, &[sums(64, &[BlockSum::NONE, sum(5)]), gone(1, 65)]).unwrap();
+    table.change(SHARD, &[sums(64, &[BlockSum::NONE, sum(5)]), removed(1, 65)]).unwrap();
     assert_eq!(found(&table), [(0, sum(1)), (65, sum(5))]);
-    table.change(SHARD, &[sums(200, &[sum(6)]), gone(65, u64::MAX)]).unwrap();
+    table.change(SHARD, &[sums(200, &[sum(6)]), removed(65, u64::MAX)]).unwrap();
     assert_eq!((table.all().len(), found(&table)), (1, [(0, sum(1))].to_vec()));
-    table.change(SHARD, &[sums(1, &[sum(7)]), gone(0, 1)]).unwrap();
+    table.change(SHARD, &[sums(1, &[sum(7)]), removed(0, 1)]).unwrap();
     assert_eq!(found(&table), [(1, sum(7))]);
     table.change(SHARD, &[sums(1 << 40, &[sum(8)])]).unwrap();
     table.change(SHARD, &[Change::Contents(ContentsChange::ObjectRemoved { inode })]).unwrap();
@@ -136,12 +136,12 @@ fn blocks_have_the_checksums_that_were_recorded_last() {
 }
 
 #[test]
-fn slots_keep_the_latest_reply_and_sessions_go_with_theirs() {
+fn slots_keep_the_latest_reply_and_are_removed_with_their_session() {
     let mut table = Table::default();
     let (shard, session) = (ShardId::meta(5), SessionId(0x1122_3344_5566_7788));
     table.apply(&session_record(1, &[])).unwrap();
     let Origin::Session { opened: Some(who), .. } = session_record(1, &[]).origin else {
-        unreachable!("it says who it is")
+        unreachable!("the first record has the identity")
     };
     let slot = |xid, lsn: u64| Row::Slot {
         shard,
@@ -178,7 +178,7 @@ fn slots_keep_the_latest_reply_and_sessions_go_with_theirs() {
 }
 
 #[test]
-fn evicted_clients_are_known() {
+fn evicted_clients_are_remembered() {
     let mut table = Table::default();
     let clients = [1, 2].map(|byte| ClientUuid([byte; 16]));
     for client in clients {
@@ -201,7 +201,7 @@ fn evicted_clients_are_known() {
 }
 
 #[test]
-fn a_shard_remembers_which_recovery_was_its_last() {
+fn a_shard_remembers_its_last_recovery() {
     let mut table = Table::default();
     for _ in 0..2 {
         table.change(SHARD, &[Change::Client(ClientChange::Recovered)]).unwrap();
@@ -213,10 +213,16 @@ fn a_shard_remembers_which_recovery_was_its_last() {
 }
 
 #[test]
-fn keys_and_values_are_what_they_were() {
+fn golden_keys_and_values() {
     let mut table = Table::default();
-    assert_eq!(begin(Made { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows), Ok(true));
-    assert_eq!(begin(Made { at_ns: 6, uid: 3, gid: 4, mode: 0o755 }, &mut table.rows), Ok(false));
+    assert_eq!(
+        begin(Creation { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows),
+        Ok(true)
+    );
+    assert_eq!(
+        begin(Creation { at_ns: 6, uid: 3, gid: 4, mode: 0o755 }, &mut table.rows),
+        Ok(false)
+    );
     let keys: Vec<&[u8]> = table.rows.keys().map(Vec::as_slice).collect();
     assert_eq!(keys, [&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0][..], &[7, 0, 0]]);
     let name = wire::Name::new(b"ab").unwrap();
@@ -230,9 +236,9 @@ fn keys_and_values_are_what_they_were() {
 }
 
 #[test]
-fn what_is_no_row_is_a_fault() {
+fn an_invalid_row_is_a_fault() {
     let mut table = Table::default();
-    begin(Made { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows).unwrap();
+    begin(Creation { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows).unwrap();
     table.apply(&session_record(1, &[])).unwrap();
     for (key, value) in &table.rows {
         assert!(Row::decode(key, value).is_ok());

@@ -229,7 +229,7 @@ fn setattr_sets_the_named_attributes() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     let at = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
     let cases = [
@@ -323,12 +323,12 @@ fn files_are_opened_read_written_and_closed() {
         harness.kernel_bytes(Some(3), bytes, Some(data));
         let received = harness.take();
         // The kernel did not forbid the writer to retain set-id bits; the second is of a mapping.
-        let takes = if write_flags == 0 {
+        let clears = if write_flags == 0 {
             wire::ClearPrivileges::Capability
         } else {
             wire::ClearPrivileges::Nothing
         };
-        let wanted = Write { inode: FILE, file_offset: 600, append, takes };
+        let wanted = Write { inode: FILE, file_offset: 600, append, clears };
         assert_eq!(Write::decode_all(&received.body), Ok(wanted));
         assert_eq!(received.bulk, Some(data));
         let written = Written { file_offset: 600, written_bytes: 100 };

@@ -34,8 +34,8 @@ fn ranges_are_allocated_according_to_the_mode() {
         let mut harness = Harness::new();
         send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, mode));
         let received = harness.take();
-        let takes = wire::ClearPrivileges::All;
-        let wanted = Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+        let clears = wire::ClearPrivileges::All;
+        let wanted = Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
         assert_eq!(received.head.op, Op::Allocate);
         assert_eq!(Allocate::decode_all(&received.body), Ok(wanted));
         harness.answer(&received, &[]);
@@ -58,7 +58,7 @@ fn an_allocation_clears_set_id_bits_first() {
     let received = harness.take();
     assert_eq!(received.head.op, Op::Setattr);
     let setattr = wire::Setattr::decode_all(&received.body).unwrap();
-    assert_eq!((setattr.inode, setattr.revoke), (FILE, wire::ClearPrivileges::All));
+    assert_eq!((setattr.inode, setattr.clears), (FILE, wire::ClearPrivileges::All));
     harness.answer(
         &received,
         &wire::Entry { attr: super::attr(FILE, wire::FileKind::File) }.to_bytes(),
@@ -77,7 +77,7 @@ fn refused_once(
     let received = harness.take();
     assert_eq!(received.head.op, Op::Setattr);
     let setattr = wire::Setattr::decode_all(&received.body).unwrap();
-    assert_eq!((setattr.inode, setattr.revoke), (inode, wire::ClearPrivileges::All));
+    assert_eq!((setattr.inode, setattr.clears), (inode, wire::ClearPrivileges::All));
     harness.answer(
         &received,
         &wire::Entry { attr: super::attr(inode, wire::FileKind::File) }.to_bytes(),
@@ -91,7 +91,7 @@ fn a_refused_change_clears_set_id_bits_and_is_sent_again() {
     send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, 0));
     let received = harness.take();
     let again = refused_once(&mut harness, FILE, &received);
-    assert_eq!(Allocate::decode_all(&again.body).unwrap().takes, wire::ClearPrivileges::Nothing);
+    assert_eq!(Allocate::decode_all(&again.body).unwrap().clears, wire::ClearPrivileges::Nothing);
     harness.answer(&again, &[]);
     assert_eq!(harness.reply(), ok(7, Vec::new()));
 
@@ -103,7 +103,7 @@ fn a_refused_change_clears_set_id_bits_and_is_sent_again() {
     assert_eq!((read.head.op, &harness.released[..]), (Op::Read, &[BufId(8)][..]));
     harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = harness.take();
-    assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::ClearPrivileges::Nothing);
+    assert_eq!(Write::decode_all(&write.body).unwrap().clears, wire::ClearPrivileges::Nothing);
     harness.answer(&write, &Written { file_offset: 70, written_bytes: 100 }.to_bytes());
     assert_eq!(harness.reply(), ok(7, u32s(&[100, 0])));
 
@@ -113,13 +113,13 @@ fn a_refused_change_clears_set_id_bits_and_is_sent_again() {
     let data = bulk(Some(2));
     harness.kernel_bytes(Some(3), request(Opcode::Write as u32, 7, FILE, &args), Some(data));
     let write = harness.take();
-    assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::ClearPrivileges::All);
+    assert_eq!(Write::decode_all(&write.body).unwrap().clears, wire::ClearPrivileges::All);
     let again = refused_once(&mut harness, FILE, &write);
     let wanted = Write {
         inode: FILE,
         file_offset: 600,
         append: false,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     assert_eq!((Write::decode_all(&again.body), again.bulk), (Ok(wanted), Some(data)));
 }
@@ -159,8 +159,8 @@ fn a_copy_reads_and_writes() {
     let read = copy(&mut harness, 1 << 40);
     harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = harness.take();
-    let takes = wire::ClearPrivileges::All;
-    let wanted = Write { inode: OTHER, file_offset: 70, append: false, takes };
+    let clears = wire::ClearPrivileges::All;
+    let wanted = Write { inode: OTHER, file_offset: 70, append: false, clears };
     assert_eq!(Write::decode_all(&write.body), Ok(wanted));
     assert_eq!(write.bulk, Some(bulk(Some(77))));
     assert!(harness.released.is_empty(), "the write may have to be sent again");

@@ -11,8 +11,8 @@ use interface::{
     Turn,
 };
 use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, PLAIN, Proven,
-    Reply, Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
+    Challenge, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneId, Map, Op, PLAIN,
+    Proven, Reply, Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
 };
 
 const SESSION: SessionId = SessionId(77);
@@ -220,7 +220,7 @@ impl Harness {
         let flags = wire::reply_flag::TOKEN;
         let reply = Reply { flags, transno: Transno(transno), ..reply(received) };
         let mut tokened = body.to_vec();
-        Head::put_token(&mut Writer::new(&mut tokened), b"token");
+        Header::put_token(&mut Writer::new(&mut tokened), b"token");
         self.frame(received, reply, &tokened, None);
         self.run();
     }
@@ -228,7 +228,7 @@ impl Harness {
     fn frame(&mut self, received: &ReceivedRequest, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
         let mut frame = Vec::new();
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-        Head::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
+        Header::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
         self.inputs.push_back(Input::Frame(received.conn, frame, bulk));
     }
 
@@ -347,15 +347,15 @@ impl Harness {
     /// The server announces the end of a wait.
     pub(super) fn grant(&mut self, received: &ReceivedRequest, grant: wire::Grant) {
         let mut frame = Vec::new();
-        Head::Grant.encode(&mut frame, None, |to| to.write(&grant));
+        Header::Grant.encode(&mut frame, None, |to| to.write(&grant));
         self.inputs.push_back(Input::Frame(received.conn, frame, None));
         self.run();
     }
 
     fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
-        let (head, body) = Head::decode(frame).expect("a client sends valid frames");
+        let (head, body) = Header::decode(frame).expect("a client sends valid frames");
         match head {
-            Head::Handshake(FrameKind::Hello) => {
+            Header::Handshake(FrameKind::Hello) => {
                 Hello::decode_all(body).unwrap();
                 let nonce = [5; 32];
                 let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
@@ -363,7 +363,7 @@ impl Harness {
                 let challenge = Challenge { fs: FsUuid([9; 16]), nonce, proof };
                 self.send_handshake(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
-            Head::Handshake(FrameKind::Proof) => {
+            Header::Handshake(FrameKind::Proof) => {
                 let welcome = Welcome {
                     session: SESSION,
                     boot_id: 1,
@@ -377,12 +377,12 @@ impl Harness {
                 };
                 self.send_handshake(conn, FrameKind::Welcome, &welcome.to_bytes());
             }
-            Head::Request(head) if head.op == Op::Goodbye => {
+            Header::Request(head) if head.op == Op::Goodbye => {
                 self.goodbye_count += 1;
                 let received = ReceivedRequest { conn, head, body: Vec::new(), bulk: None };
                 self.frame(&received, reply(&received), &[], None);
             }
-            Head::Request(head) => {
+            Header::Request(head) => {
                 self.requests.push_back(ReceivedRequest { conn, head, body: body.to_vec(), bulk });
             }
             other => panic!("a client does not send {other:?}"),
@@ -391,7 +391,7 @@ impl Harness {
 
     fn send_handshake(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
         let mut frame = Vec::new();
-        Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
+        Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         self.inputs.push_back(Input::Frame(conn, frame, None));
     }
 }

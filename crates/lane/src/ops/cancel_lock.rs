@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
 use interface::Turn;
-use wire::{CancelLock, HEAD_BYTES, LockCancelled, ProtocolError, Wire};
+use wire::{CancelLock, HEADER_BYTES, LockCancelled, ProtocolError, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
@@ -12,7 +12,7 @@ pub(crate) fn execute(
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
     let shard = arrived.request.shard;
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let CancelLock { inode, wait_id } = decoded(body, shard, |ask: &CancelLock| ask.inode)?;
     let waited = lane.locks_of(shard).cancel(arrived.open.client, inode, wait_id);
     lane.answer(turn, arrived, &LockCancelled { waited }.to_bytes());

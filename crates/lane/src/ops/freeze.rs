@@ -4,14 +4,14 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
 use interface::Turn;
-use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEAD_BYTES, ProtocolError, Status, Wire};
+use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEADER_BYTES, ProtocolError, Status, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let asked = Asked::from(arrived.request);
     if !arrived.open.binding.administers || lease_ms > FREEZE_MS_MAX {

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
 use interface::Turn;
-use wire::{GetLock, HEAD_BYTES, LockFound, ProtocolError, Wire};
+use wire::{GetLock, HEADER_BYTES, LockFound, ProtocolError, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
@@ -12,7 +12,7 @@ pub(crate) fn execute(
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
     let shard = arrived.request.shard;
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let ask: GetLock = decoded(body, shard, |ask: &GetLock| ask.inode)?;
     let found = lane.locks_of(shard).get(arrived.open.client, &ask);
     lane.answer(turn, arrived, &LockFound { found }.to_bytes());

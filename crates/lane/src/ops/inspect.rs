@@ -4,14 +4,14 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
 use interface::{StoreAction, Turn};
-use wire::{HEAD_BYTES, Inspect, ProtocolError, Status, Wire};
+use wire::{HEADER_BYTES, Inspect, ProtocolError, Status, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let ask = Inspect::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
     if !arrived.open.binding.administers {

@@ -20,7 +20,7 @@ mod sync;
 use crate::Lane;
 use crate::dispatch::Arrived;
 use interface::Turn;
-use wire::{HEAD_BYTES, Op, ProtocolError};
+use wire::{HEADER_BYTES, Op, ProtocolError};
 
 impl Lane {
     /// Executes an operation of the lane or of a shard's locks.
@@ -52,7 +52,7 @@ impl Lane {
 
 /// Checks that a request has no body.
 fn no_body(turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<(), ProtocolError> {
-    if turn.arena.get(arrived.frame).len() == HEAD_BYTES {
+    if turn.arena.get(arrived.frame).len() == HEADER_BYTES {
         Ok(())
     } else {
         Err(ProtocolError::Malformed)

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
 use interface::Turn;
-use wire::{HEAD_BYTES, ProtocolError, Relock, Status};
+use wire::{HEADER_BYTES, ProtocolError, Relock, Status};
 
 pub(crate) fn execute(
     lane: &mut Lane,
@@ -15,7 +15,7 @@ pub(crate) fn execute(
         return Ok(());
     }
     let shard = arrived.request.shard;
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let relock: Relock = decoded(body, shard, |relock: &Relock| relock.inode)?;
     lane.reply.clear();
     lane.changes.clear();

@@ -6,14 +6,14 @@ use crate::outbox::Asked;
 use crate::recovery::Phase;
 use crate::session::SlotTable;
 use interface::Turn;
-use wire::{HEAD_BYTES, ProtocolError, ReplayDone, Wire};
+use wire::{HEADER_BYTES, ProtocolError, ReplayDone, Wire};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let done = ReplayDone::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
     let table = lane.slots.get(&(asked.shard, asked.session));

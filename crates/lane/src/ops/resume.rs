@@ -4,14 +4,14 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
 use interface::Turn;
-use wire::{HEAD_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
+use wire::{HEADER_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let resume = Resume::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let (shard, session) = (arrived.request.shard, arrived.request.session);
     let committed = lane.session_committed(shard, session);

@@ -6,14 +6,14 @@ use crate::gate::{Gate, Reason};
 use crate::outbox::{Asked, Said};
 use alloc::vec::Vec;
 use interface::Turn;
-use wire::{HEAD_BYTES, ProtocolError, SetExport, ShardId, Status, Wire, request_flag};
+use wire::{HEADER_BYTES, ProtocolError, SetExport, ShardId, Status, Wire, request_flag};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
+    let body = turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec();
     let ask = SetExport::decode_all(&body).map_err(|_| ProtocolError::Malformed)?;
     let resent = arrived.request.flags & request_flag::RESENT != 0;
     let status = match lane.judge_export(arrived, &ask, resent) {

@@ -6,8 +6,8 @@ use crate::dispatch::Arrived;
 use crate::file_locks::decoded;
 use alloc::vec::Vec;
 use interface::Turn;
-use meta::{LockAsker, LockOwner};
-use wire::{HEAD_BYTES, LockKind, LockSet, ProtocolError, SetLock, Status, Writer};
+use meta::{LockCaller, LockOwner};
+use wire::{HEADER_BYTES, LockKind, LockSet, ProtocolError, SetLock, Status, Writer};
 
 pub(crate) fn execute(
     lane: &mut Lane,
@@ -18,14 +18,14 @@ pub(crate) fn execute(
         return Ok(());
     }
     let (shard, client) = (arrived.request.shard, arrived.open.client);
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let ask: SetLock = decoded(body, shard, |ask: &SetLock| ask.inode)?;
     lane.reply.clear();
     lane.changes.clear();
     let mut woken = Vec::new();
     let since_ns = lane.wait_begins_ns(turn);
     lane.give_up_forsaken(shard, client, &ask, &mut woken);
-    let asker = LockAsker { client, session: arrived.request.session, now_ns: since_ns };
+    let asker = LockCaller { client, session: arrived.request.session, now_ns: since_ns };
     let result = lane.locks_of(shard).set(asker, &ask, &mut woken);
     if let Ok(set) = &result {
         Writer::new(&mut lane.reply).write(set);

@@ -6,7 +6,7 @@ use crate::outbox::Said;
 use crate::waiting::Waiting;
 use data::Token;
 use interface::{Errno, StoreAction, StoreSpace, Ticket, Turn};
-use wire::{HEAD_BYTES, Op, ProtocolError, Space, Status, Wire, Writer};
+use wire::{HEADER_BYTES, Op, ProtocolError, Space, Status, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
 const INODE_BYTES: u64 = 4096;
@@ -16,7 +16,7 @@ pub(crate) fn execute(
     turn: &mut Turn<'_>,
     arrived: &Arrived<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     wire::Statfs::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let Token(number) = lane.wait(arrived);
     turn.act(StoreAction::Space { ticket: Ticket(crate::lane::SPACE_TICKET | number) });

@@ -129,7 +129,7 @@ impl Loading {
 
     /// All its rows were taken over.
     pub fn fetched(&mut self, unit: &Unit) {
-        self.meta(unit).fetched(unit);
+        self.meta(unit).finish_fetch(unit);
     }
 
     fn meta(&mut self, unit: &Unit) -> &mut meta::Shard {

@@ -205,7 +205,7 @@ impl Run {
                     inode: self.log,
                     file_offset: 0,
                     append: true,
-                    takes: wire::ClearPrivileges::Nothing,
+                    clears: wire::ClearPrivileges::Nothing,
                 };
                 (Op::Write, write.to_bytes(), Some(bytes.clone()))
             }
@@ -382,7 +382,7 @@ impl Run {
         }
     }
 
-    fn on_note(&mut self, index: usize, rows: &[wire::NoteRow]) {
+    fn on_note(&mut self, index: usize, rows: &[wire::CommitRow]) {
         for row in rows {
             self.clients[index].parts.get_mut(&row.shard).unwrap().told(row.committed.0);
         }

@@ -81,7 +81,8 @@ impl Client {
         let got = self.ask(toy, Op::Create, parent, &create);
         assert_eq!(got.head.status, Status::Ok);
         let inode = Created::decode_all(&got.body).unwrap().attr.inode;
-        let write = Write { inode, file_offset: 0, append: false, takes: ClearPrivileges::Nothing };
+        let write =
+            Write { inode, file_offset: 0, append: false, clears: ClearPrivileges::Nothing };
         assert_eq!(self.status(toy, Op::Write, inode, &write), Status::Ok);
         inode
     }
@@ -189,7 +190,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
     let (read_name, new_name) = (name("f"), name("new"));
     let handle = Handle { id: HandleId(9), open_for: OpenFor::ReadWrite };
     let (mode, umask) = (0o666, 0);
-    let takes = ClearPrivileges::Nothing;
+    let clears = ClearPrivileges::Nothing;
     let range = ByteRange::new(0, 1).unwrap();
     let at_dir = |body| Some((dir, body));
     let at_file = |body| Some((file, body));
@@ -220,9 +221,9 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Rename => Some((own, rename((own, "f"), (dir, "f")).to_bytes())),
         Op::Getattr => at_file(Getattr { inode }.to_bytes()),
         Op::Setattr => {
-            let (atime, mtime, revoke) = (SetTime::Now, SetTime::Now, ClearPrivileges::All);
+            let (atime, mtime, clears) = (SetTime::Now, SetTime::Now, ClearPrivileges::All);
             let (mode, uid, gid) = (Some(0o777), None, None);
-            at_file(Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }.to_bytes())
+            at_file(Setattr { caller, inode, mode, uid, gid, atime, mtime, clears }.to_bytes())
         }
         Op::Readlink => at_file(Readlink { inode }.to_bytes()),
         Op::Readdir => at_dir(readdir(dir).to_bytes()),
@@ -263,20 +264,20 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Read => {
             at_file(Read { inode, file_offset: 0, read_bytes: 9, accesses: true }.to_bytes())
         }
-        Op::Write => at_file(Write { inode, file_offset: 0, append: false, takes }.to_bytes()),
+        Op::Write => at_file(Write { inode, file_offset: 0, append: false, clears }.to_bytes()),
         Op::Truncate => at_file(Truncate { inode, size_bytes: 0 }.to_bytes()),
         Op::Glimpse => at_file(Glimpse { inode }.to_bytes()),
         Op::Allocate => {
             let (file_offset, range_bytes, keep_size) = (0, 1, true);
             let allocation = Allocation::Punch;
-            let ask = Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+            let ask = Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
             at_file(ask.to_bytes())
         }
         Op::ReadList => {
             let pieces = one_piece();
             at_file(ReadList { inode, pieces, accesses: true }.to_bytes())
         }
-        Op::WriteList => at_file(WriteList { inode, pieces: one_piece(), takes }.to_bytes()),
+        Op::WriteList => at_file(WriteList { inode, pieces: one_piece(), clears }.to_bytes()),
         Op::Seek => at_file(Seek { inode, file_offset: 0, hole: true }.to_bytes()),
         // They name no inode that anything is done with.
         Op::Close
@@ -413,7 +414,7 @@ fn contents_are_for_those_whom_the_server_lets_have_them() {
         let readable = scene.owner.file(toy, inside, "readable", 0o644);
         let read = |inode| Read { inode, file_offset: 0, read_bytes: 9, accesses: false };
         let write =
-            |inode| Write { inode, file_offset: 0, append: true, takes: ClearPrivileges::Nothing };
+            |inode| Write { inode, file_offset: 0, append: true, clears: ClearPrivileges::Nothing };
         let statuses = |bound: &mut Client, toy: &mut Toy| {
             [
                 bound.status(toy, Op::Read, private, &read(private)),
@@ -429,10 +430,10 @@ fn contents_are_for_those_whom_the_server_lets_have_them() {
         let reopen = Reopen { inode: private, handle };
         assert_eq!(bound.status(toy, Op::Reopen, private, &reopen), Status::Stale);
         // A mode that changes is another one from then on.
-        let (atime, mtime, revoke) = (SetTime::Keep, SetTime::Keep, ClearPrivileges::Nothing);
+        let (atime, mtime, clears) = (SetTime::Keep, SetTime::Keep, ClearPrivileges::Nothing);
         let (mode, uid, gid) = (Some(0o666), None, None);
         let (caller, inode) = (ROOT, private);
-        let chmod = Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke };
+        let chmod = Setattr { caller, inode, mode, uid, gid, atime, mtime, clears };
         assert_eq!(scene.owner.status(toy, Op::Setattr, private, &chmod), Status::Ok);
         let expected = [Status::Ok, Status::Ok, Status::Ok, Status::Access];
         assert_eq!(statuses(&mut bound, toy), expected);

@@ -5,7 +5,7 @@ use super::peer::{Got, Peer, Who, got};
 use crate::toy::Toy;
 use alloc::vec::Vec;
 use wire::{
-    ByteRange, CancelLock, Grant, Head, InodeNo, LaneId, LockCancelled, LockKind, LockSet,
+    ByteRange, CancelLock, Grant, Header, InodeNo, LaneId, LockCancelled, LockKind, LockSet,
     LockType, Op, Relock, Request, SetLock, ShardId, Status, Wire, request_flag,
 };
 
@@ -68,12 +68,12 @@ impl Client {
     fn look(&mut self, toy: &mut Toy) {
         for peer in &self.peers {
             for arrived in toy.take(peer.conn) {
-                match Head::decode(&arrived.frame).unwrap() {
-                    (Head::Grant, body) => {
+                match Header::decode(&arrived.frame).unwrap() {
+                    (Header::Grant, body) => {
                         let Grant { wait_id, status, .. } = Grant::decode_all(body).unwrap();
                         self.grants.push((wait_id, status));
                     }
-                    (Head::Reply(_), _) => self.replies.push(got(arrived)),
+                    (Header::Reply(_), _) => self.replies.push(got(arrived)),
                     _ => {}
                 }
             }

@@ -55,12 +55,12 @@ impl Rig {
     }
 
     fn held(&self) -> [u64; 4] {
-        let gates = self.toy.counters(0).gates;
+        let gates = self.toy.counters(0).reply_gating;
         [
-            gates.held_own_count,
-            gates.held_foreign_count,
-            gates.held_strict_count,
-            gates.held_self_count,
+            gates.deferred_own_count,
+            gates.deferred_foreign_count,
+            gates.deferred_strict_count,
+            gates.deferred_self_count,
         ]
     }
 
@@ -73,7 +73,7 @@ impl Rig {
         assert_eq!(got.head.status, Status::Ok);
         assert!(got.head.flags & reply_flag::GATED != 0);
         let counters = self.toy.counters(0);
-        assert_eq!(counters.gates.released_count, counters.held_count);
+        assert_eq!(counters.reply_gating.released_count, counters.deferred_count);
         got
     }
 }
@@ -84,8 +84,8 @@ fn within(parent: InodeNo, text: &str) -> wire::Create<'_> {
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    let (uid, gid, revoke) = (None, None, wire::ClearPrivileges::Nothing);
-    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
+    let (uid, gid, clears) = (None, None, wire::ClearPrivileges::Nothing);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, clears }
 }
 
 fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {
@@ -107,8 +107,8 @@ fn creates_in_one_directory_wait_for_nobody() {
             }
         }
         let after = rig.toy.counters(0);
-        assert_eq!(after.held_count, before.held_count);
-        assert_eq!(after.gates.token_count, before.gates.token_count + 48);
+        assert_eq!(after.deferred_count, before.deferred_count);
+        assert_eq!(after.reply_gating.token_count, before.reply_gating.token_count + 48);
         rig.toy.run();
         let batches = rig.toy.counters(0).batch_count - before.batch_count;
         assert_eq!(batches, 2, "the one that was in flight and one for all the rest");
@@ -378,7 +378,7 @@ fn what_is_durable_is_noted_to_those_who_ask_for_nothing_more() {
     }
     assert!(rig.toy.take(rig.peers[0].conn).is_empty());
     assert_eq!(rig.toy.wake_count, wake_count, "an idle server stays idle");
-    assert_eq!(rig.toy.counters(0).gates.note_count, 1);
+    assert_eq!(rig.toy.counters(0).reply_gating.commit_notification_count, 1);
 }
 
 /// What was executed and is not durable is not told twice: it waits.

@@ -67,14 +67,14 @@ impl Rig {
     }
 
     fn list_body(&self, all: &[(u64, u32)]) -> Vec<u8> {
-        let takes = ClearPrivileges::Nothing;
-        WriteList { inode: self.inode, pieces: pieces(all), takes }.to_bytes()
+        let clears = ClearPrivileges::Nothing;
+        WriteList { inode: self.inode, pieces: pieces(all), clears }.to_bytes()
     }
 
     fn write(&mut self, who: usize, slot: u16, offset: Option<u64>, bytes: &[u8]) -> Option<Got> {
         let (inode, file_offset) = (self.inode, offset.unwrap_or(0));
-        let (append, takes) = (offset.is_none(), ClearPrivileges::Nothing);
-        let body = Write { inode, file_offset, append, takes }.to_bytes();
+        let (append, clears) = (offset.is_none(), ClearPrivileges::Nothing);
+        let body = Write { inode, file_offset, append, clears }.to_bytes();
         self.ask(who, (Op::Write, slot), &body, bytes).1
     }
 
@@ -92,7 +92,7 @@ impl Rig {
     }
 
     fn held_foreign(&self) -> u64 {
-        self.toy.counters(0).gates.held_foreign_count
+        self.toy.counters(0).reply_gating.deferred_foreign_count
     }
 
     /// The server loses what is not durable; the first client is back and brings `kept`, whose bytes

@@ -4,7 +4,7 @@ use crate::toy::{Arrived, Toy};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
-    Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Head, Hello, InodeNo, LaneId, Name,
+    Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Header, Hello, InodeNo, LaneId, Name,
     Op, PLAIN, Proof, Proven, Refusal, Reply, Request, Secret, SessionId, ShardId, Status, Transno,
     Welcome, Wire, Xid,
 };
@@ -69,14 +69,14 @@ impl Who {
 
 pub(crate) fn handshake(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
-    Head::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
+    Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
     frame
 }
 
 /// The last handshake frame in an inbox.
 pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
-    let (head, body) = Head::decode(&arrived.last().unwrap().frame).unwrap();
-    let Head::Handshake(kind) = head else { panic!("{head:?} is no handshake") };
+    let (head, body) = Header::decode(&arrived.last().unwrap().frame).unwrap();
+    let Header::Handshake(kind) = head else { panic!("{head:?} is no handshake") };
     (kind, body.to_vec())
 }
 
@@ -225,21 +225,22 @@ pub(crate) fn create(text: &str) -> wire::Create<'_> {
 pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u8> {
     let mut frame = Vec::new();
     let lengths = bulk.map(|bulk| (bulk.len() as u32, Some(wire::crc32c(bulk))));
-    Head::Request(*head).encode(&mut frame, lengths, |to| to.put(body));
+    Header::Request(*head).encode(&mut frame, lengths, |to| to.put(body));
     frame
 }
 
 pub(crate) fn got(arrived: Arrived) -> Got {
-    let (head, body) = Head::decode(&arrived.frame).unwrap();
-    let Head::Reply(head) = head else { panic!("{head:?} is no reply") };
+    let (head, body) = Header::decode(&arrived.frame).unwrap();
+    let Header::Reply(head) = head else { panic!("{head:?} is no reply") };
     let token = head.flags & wire::reply_flag::TOKEN != 0;
-    let (body, token) = if token { Head::split_token(body).unwrap() } else { (body, &[][..]) };
+    let (body, token) = if token { Header::split_token(body).unwrap() } else { (body, &[][..]) };
     Got { head, body: body.to_vec(), bulk: arrived.bulk, token: token.to_vec() }
 }
 
 /// What a note says.
-pub(crate) fn noted(arrived: &Arrived) -> Option<Vec<wire::NoteRow>> {
-    let (head, body) = Head::decode(&arrived.frame).unwrap();
-    let note = (head == Head::Note).then(|| wire::Note::decode_all(body).unwrap());
+pub(crate) fn noted(arrived: &Arrived) -> Option<Vec<wire::CommitRow>> {
+    let (head, body) = Header::decode(&arrived.frame).unwrap();
+    let note = (head == Header::CommitNotification)
+        .then(|| wire::CommitNotification::decode_all(body).unwrap());
     note.map(|note| note.rows.iter().collect())
 }

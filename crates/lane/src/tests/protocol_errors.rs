@@ -88,7 +88,7 @@ fn frames_are_checked() {
             inode: InodeNo(2),
             file_offset: 0,
             append: false,
-            takes: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         };
         culprit.send(toy, &head, &write.to_bytes(), Some(b"bulk"));
     });

@@ -168,8 +168,8 @@ fn rename<'a>(from: &'a str, to: &'a str) -> Rename<'a> {
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    let (uid, gid, revoke) = (None, None, wire::ClearPrivileges::Nothing);
-    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
+    let (uid, gid, clears) = (None, None, wire::ClearPrivileges::Nothing);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, clears }
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn what_was_lost_comes_back_once() {
         }
     }
     rig.done(0);
-    assert_eq!((rig.counts().replayed_count, rig.counts().already_count), (16, 16));
+    assert_eq!((rig.counts().replayed_count, rig.counts().already_durable_count), (16, 16));
     assert_eq!(rig.names().len(), 17);
     // A resend of what was replayed is answered from the slot, with the same bytes.
     let Kept { head, got } = rig.kept[0][15].clone();
@@ -216,7 +216,7 @@ fn exchanges_and_whiteouts_come_back() {
     rig.ask(0, (Op::Rename, 6), &rename("a", "d")).unwrap();
     rig.kill();
     rig.come_back(0);
-    assert_eq!((rig.counts().unfit_count, rig.counts().replayed_count), (0, 6));
+    assert_eq!((rig.counts().rejected_count, rig.counts().replayed_count), (0, 6));
     assert_eq!(rig.names(), ["b", "c", "d", "warm0"].map(String::from).into());
 }
 
@@ -242,8 +242,8 @@ fn a_second_death_in_the_middle_loses_nothing() {
             rig.kill();
             rig.come_back(0);
             let expected = if durable { replayed as u64 } else { 0 };
-            assert_eq!(rig.counts().already_count, expected);
-            assert_eq!(rig.counts().unfit_count, 0);
+            assert_eq!(rig.counts().already_durable_count, expected);
+            assert_eq!(rig.counts().rejected_count, 0);
             assert_eq!(rig.names().len(), 9);
         }
     }
@@ -272,8 +272,8 @@ fn a_missing_client_takes_nothing_of_others_with_it() {
     rig.toy.run();
     assert_eq!(visitor.replies(&mut rig.toy).len(), 1, "what came early was kept");
     let counts = rig.counts();
-    assert_eq!((counts.known_count, counts.back_count, counts.evicted_count), (2, 1, 1));
-    assert_eq!((counts.replayed_count, counts.unfit_count), (3, 0));
+    assert_eq!((counts.known_count, counts.returned_count, counts.evicted_count), (2, 1, 1));
+    assert_eq!((counts.replayed_count, counts.rejected_count), (3, 0));
     let names = rig.names();
     assert!(!names.contains("lost") && names.contains("kept") && names.contains("kept too"));
     // The evicted one is never let in again, also after a restart; under another name it is.
@@ -301,7 +301,7 @@ fn whoever_stands_at_the_door_of_a_sleeping_server_is_heard() {
     assert_eq!(rig.counts().evicted_count, 0);
     rig.toy.pass_ms(2_500);
     rig.toy.run();
-    assert_eq!((rig.counts().back_count, rig.counts().evicted_count), (1, 1));
+    assert_eq!((rig.counts().returned_count, rig.counts().evicted_count), (1, 1));
     assert!(rig.names().contains("a"));
 }
 
@@ -316,7 +316,7 @@ fn two_clients_replay_in_either_order() {
         rig.kill();
         rig.come_back(first);
         rig.come_back(1 - first);
-        assert_eq!((rig.counts().replayed_count, rig.counts().unfit_count), (4, 0));
+        assert_eq!((rig.counts().replayed_count, rig.counts().rejected_count), (4, 0));
         assert_eq!(rig.names().len(), 5);
     }
 }
@@ -332,7 +332,7 @@ fn a_chain_of_changes_survives_a_missing_link() {
         rig.land(1);
         assert!(rig.ask(0, (Op::Rename, 2), &rename("x", "a")).is_none());
         rig.land(0);
-        assert_eq!(rig.toy.counters(0).gates.held_foreign_count, 2);
+        assert_eq!(rig.toy.counters(0).reply_gating.deferred_foreign_count, 2);
         rig.kill();
         for who in [1, 0].into_iter().filter(|who| missing != Some(*who)) {
             rig.come_back(who);
@@ -343,7 +343,7 @@ fn a_chain_of_changes_survives_a_missing_link() {
         // The last rename is the first client's; the rest waited until it was durable.
         assert_eq!(names.contains("a"), missing != Some(0), "{missing:?}");
         assert_eq!(names.contains("x"), missing == Some(0), "{missing:?}");
-        assert_eq!(rig.counts().unfit_count, 0);
+        assert_eq!(rig.counts().rejected_count, 0);
     }
 }
 
@@ -361,7 +361,7 @@ fn sharing_off_loses_what_depends_on_the_missing() {
     rig.toy.pass_ms(10_000);
     rig.toy.run();
     let counts = rig.counts();
-    assert_eq!((counts.unfit_count, counts.evicted_count), (1, 2));
+    assert_eq!((counts.rejected_count, counts.evicted_count), (1, 2));
     let refused = greet(&mut rig.toy, &Who { conn_epoch: 9, ..Who::new(2) }).1;
     assert!(refused.is_err());
 }
@@ -388,8 +388,8 @@ fn sister_lanes_replay_in_the_order_of_their_changes() {
     rig.done(0);
     assert_eq!(rig.replies(1).len(), 1);
     rig.done(1);
-    assert_eq!((rig.counts().replayed_count, rig.counts().unfit_count), (3, 0));
-    assert_eq!(rig.counts().back_count, 1);
+    assert_eq!((rig.counts().replayed_count, rig.counts().rejected_count), (3, 0));
+    assert_eq!(rig.counts().returned_count, 1);
 }
 
 /// S27.
@@ -681,7 +681,10 @@ fn replays_behind_a_broken_log_are_not_given_up() {
     assert!(rig.names().contains("a"));
     // What a failed append left on the disk is there or not.
     let counts = rig.counts();
-    assert_eq!((counts.replayed_count + counts.already_count, counts.evicted_count), (1, 0));
+    assert_eq!(
+        (counts.replayed_count + counts.already_durable_count, counts.evicted_count),
+        (1, 0)
+    );
 }
 
 /// S21: what was told durable is gone.
@@ -696,6 +699,6 @@ fn a_store_that_went_back_is_noticed() {
     let body = Resume { known_committed, replay_count: 0 }.to_bytes();
     peer.send(&mut rig.toy, &head, &body, None);
     rig.toy.run();
-    assert_eq!(rig.counts().went_back_count, 1);
+    assert_eq!(rig.counts().lost_durable_count, 1);
     assert!(rig.toy.lines.last().unwrap().contains("lost what it said it had"));
 }

@@ -177,11 +177,11 @@ fn what_anybody_may_claim_is_no_alarm() {
     let mut peer = Peer::new(&mut toy, &user(0));
     let line_count = toy.lines.len();
     (0..1000).for_each(|_| claim(&mut toy, &mut peer));
-    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.went_back_count), (0, 0));
+    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.lost_durable_count), (0, 0));
     // Not even of a session that is known, in the boot that it began in.
     peer.create(&mut toy, "a");
     (0..1000).for_each(|_| claim(&mut toy, &mut peer));
-    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.went_back_count), (0, 0));
+    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.lost_durable_count), (0, 0));
     assert!(toy.lines.len() <= line_count + 2, "{:?}", toy.lines);
 }
 
@@ -196,7 +196,7 @@ fn a_session_that_the_log_knew_is_believed_once() {
         let mut peer = Peer::new(&mut toy, &Who { conn_epoch, ..user(0) });
         (0..100).for_each(|_| claim(&mut toy, &mut peer));
     }
-    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.went_back_count), (1, 1));
+    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.lost_durable_count), (1, 1));
 }
 
 #[test]

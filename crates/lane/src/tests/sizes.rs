@@ -46,7 +46,7 @@ impl Rig {
             inode: *inode,
             file_offset,
             append: false,
-            takes: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         };
         let got = writer.ask_data(toy, (Op::Write, 2, *inode), &body, Some(bytes));
         assert_eq!(got.head.status, Status::Ok);
@@ -175,7 +175,10 @@ fn a_close_hurries_nobody_and_a_sync_does() {
     rig.close();
     let closed = rig.toy.counters(0);
     assert_eq!(closed.batch_count, before.batch_count);
-    assert_eq!(closed.gates.held_self_count, before.gates.held_self_count, "the close is answered");
+    assert_eq!(
+        closed.reply_gating.deferred_self_count, before.reply_gating.deferred_self_count,
+        "the close is answered"
+    );
     assert_eq!(rig.sync().head.status, Status::Ok);
     assert_eq!(rig.settled(), Some(11));
 }
@@ -212,7 +215,7 @@ fn names_and_contents_of_different_lanes_settle_by_mail() {
     // A session's first change waits for its record.
     for file_offset in [0, 5] {
         let body =
-            Write { inode, file_offset, append: false, takes: wire::ClearPrivileges::Nothing };
+            Write { inode, file_offset, append: false, clears: wire::ClearPrivileges::Nothing };
         let got = peers[1].ask_data(&mut toy, (Op::Write, 2, inode), &body, Some(b"12345"));
         assert_eq!(got.head.status, Status::Ok);
     }
@@ -243,7 +246,7 @@ fn attributes_are_complete_where_the_contents_are_known() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     rig.write(10, b"ab");
     assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 12));

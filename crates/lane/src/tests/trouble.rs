@@ -13,7 +13,8 @@ fn unlink(text: &str) -> Unlink<'_> {
 }
 
 fn write(peer: &mut Peer, toy: &mut Toy, inode: InodeNo, bytes: &[u8]) -> Status {
-    let body = Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing };
+    let body =
+        Write { inode, file_offset: 0, append: true, clears: wire::ClearPrivileges::Nothing };
     peer.ask_data(toy, (Op::Write, 1, inode), &body, Some(bytes)).head.status
 }
 
@@ -36,7 +37,7 @@ fn bytes_come_back() {
     let inode = peers[0].create(&mut toy, "a");
     let data = &mut peers[usize::from(toy.map.lane(toy.map.data_shard(inode, 0)).0)];
     let body =
-        Write { inode, file_offset: 3, append: false, takes: wire::ClearPrivileges::Nothing };
+        Write { inode, file_offset: 3, append: false, clears: wire::ClearPrivileges::Nothing };
     let got = data.ask_data(&mut toy, (Op::Write, 1, inode), &body, Some(b"hello"));
     assert_eq!(got.head.status, Status::Ok);
     assert_eq!(got.head.flags, reply_flag::GATED);
@@ -94,8 +95,9 @@ fn what_was_answered_and_lost_to_a_broken_log_is_not_answered_again() {
     toy.failing.push((Kind::Log, Errno(5)));
     let asked = [peer.head(Op::Create, InodeNo::ROOT.shard(), 1), peer.head(Op::Write, shard, 2)];
     let bytes = Some(&b"bytes"[..]);
-    let body = Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing }
-        .to_bytes();
+    let body =
+        Write { inode, file_offset: 0, append: true, clears: wire::ClearPrivileges::Nothing }
+            .to_bytes();
     peer.send(&mut toy, &asked[0], &create("a").to_bytes(), None);
     peer.send(&mut toy, &asked[1], &body, bytes);
     toy.run_turns_only(0);
@@ -135,7 +137,7 @@ fn a_batch_that_ends_behind_the_fence_changes_nothing() {
         toy.run_turns_only(0);
         toy.failing.push((Kind::Sync, Errno(5)));
         let body =
-            Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing }
+            Write { inode, file_offset: 0, append: true, clears: wire::ClearPrivileges::Nothing }
                 .to_bytes();
         let written = peer.head(Op::Write, toy.map.data_shard(inode, 0), 1);
         let written = wire::Request { flags, ..written };
@@ -202,8 +204,9 @@ fn what_is_sent_again_to_a_log_that_is_only_too_long_is_done_once_when_there_is_
     let inode = peer.create(&mut toy, "a");
     let made = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     let written = peer.head(Op::Write, toy.map.data_shard(inode, 0), 2);
-    let body = Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing }
-        .to_bytes();
+    let body =
+        Write { inode, file_offset: 0, append: true, clears: wire::ClearPrivileges::Nothing }
+            .to_bytes();
     let body = body.as_slice();
     let again = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
     let resent = [made, written].map(|head| wire::Request {
@@ -349,7 +352,7 @@ fn a_replay_that_cannot_be_written_is_not_given_up() {
     assert_eq!(write(&mut peer, &mut toy, inode, b"warm"), Status::Ok);
     let head = peer.head(Op::Write, shard, 2);
     let body =
-        Write { inode, file_offset: 4, append: false, takes: wire::ClearPrivileges::Nothing }
+        Write { inode, file_offset: 4, append: false, clears: wire::ClearPrivileges::Nothing }
             .to_bytes();
     peer.send(&mut toy, &head, &body, Some(b"lost"));
     toy.run_turns_only(0);
@@ -383,7 +386,7 @@ fn a_replay_that_cannot_be_written_is_not_given_up() {
         let replies = peer.replies(&mut toy);
         let replayed = replies.iter().find(|got| got.head.op == Op::Write).unwrap().head;
         assert_eq!(replayed.status, Status::Ok);
-        assert_eq!(toy.counters(0).recovery.unfit_count, 0);
+        assert_eq!(toy.counters(0).recovery.rejected_count, 0);
         if fails {
             assert!(replayed.committed < got.head.transno, "its client keeps it");
             let body = Read { inode, file_offset: 0, read_bytes: 100, accesses: true };
@@ -530,7 +533,7 @@ fn space_and_counters_are_told() {
     assert_eq!(space.available_bytes, 1 << 38);
     let got = peer.ask(&mut toy, Op::Stats, 0, &[0_u8; 0]);
     let stats = wire::Stats::decode_all(&got.body).unwrap();
-    assert_eq!((stats.change_count, stats.batch_count, stats.held_count), (1, 1, 1));
+    assert_eq!((stats.change_count, stats.batch_count, stats.deferred_count), (1, 1, 1));
     assert_eq!(stats.inode_count, space.inode_count);
     assert_eq!(stats, wire::Stats { request_count: stats.request_count, ..toy.counters(0) });
     assert_eq!((stats.turn_count, stats.cpu_ns, stats.spin_hit_count), (104, 101, 110));

@@ -50,7 +50,7 @@ impl Rig {
             inode,
             file_offset: offset.unwrap_or(0),
             append: offset.is_none(),
-            takes: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         };
         let peer = &mut self.peers[who];
         let mut head = peer.head(Op::Write, self.shard, slot);
@@ -75,7 +75,7 @@ impl Rig {
 
     fn held(&self) -> (u64, u64) {
         let counters = self.toy.counters(0);
-        (counters.gates.held_own_count, counters.gates.held_foreign_count)
+        (counters.reply_gating.deferred_own_count, counters.reply_gating.deferred_foreign_count)
     }
 }
 
@@ -147,7 +147,7 @@ fn a_hole_is_durable_before_it_is_answered_and_made_once() {
         range_bytes: 4,
         allocation,
         keep_size,
-        takes: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     let asked = (Op::Allocate, 3, rig.inode);
     let got = rig.peers[0].ask_data(&mut rig.toy, asked, &body, None);

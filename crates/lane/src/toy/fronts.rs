@@ -2,7 +2,7 @@
 
 use super::{Coming, Toy};
 use interface::ConnId;
-use wire::{Bytes, Channel, Holder, Wire as _};
+use wire::{Bytes, CertificateIdentity, Channel, Wire as _};
 
 impl Toy {
     /// The lane that accepted it, or that it was handed to; not the one to which it is relayed.
@@ -19,8 +19,8 @@ impl Toy {
     /// The same of one that has shown a certificate.
     pub(crate) fn certify(&mut self, conn: ConnId, channel: Channel, (key, uri): (u8, &str)) {
         let lane = self.lane_of(conn);
-        let opens = Holder::lines([uri].into_iter());
-        let holder = Holder { key: [key; 32], opens: Bytes(&opens) }.to_bytes();
+        let opens = CertificateIdentity::grant_lines([uri].into_iter());
+        let holder = CertificateIdentity { key: [key; 32], grants: Bytes(&opens) }.to_bytes();
         self.places[lane].coming.push(Coming::Sealed { conn, channel, holder: Some(holder) });
     }
 }

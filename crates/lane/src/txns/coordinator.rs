@@ -15,7 +15,7 @@ use disk::{Change, TxnChange, TxnId};
 use interface::{Action, Point, Turn};
 use meta::Effect;
 use wire::{
-    Bytes, HEAD_BYTES, List, Op, Rule, ShardId, Status, Timestamp, Transno, Wire as _, Writer,
+    Bytes, HEADER_BYTES, List, Op, Rule, ShardId, Status, Timestamp, Transno, Wire as _, Writer,
 };
 
 /// The longest pause before another try, as a power of two of milliseconds.
@@ -37,10 +37,10 @@ impl Lane {
             held,
             xid: request.xid,
             op: request.op,
-            body: turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec(),
+            body: turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec(),
             client: arrived.open.client,
             squash: arrived.open.binding.squash,
-            spread: self.metas[index].spread_now(),
+            spread: self.metas[index].placement(),
             view: meta::View::default(),
             step: Step::Looking,
             touched: BTreeSet::new(),
@@ -69,20 +69,20 @@ impl Lane {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Looking;
         let index = usize::from(txn.coordinator.index() / self.config.map.lane_count);
-        let ask = meta::Ask {
+        let ask = meta::MetaRequest {
             op: running.op,
             body: &running.body,
             client: running.client,
             squash: running.squash,
-            top: None,
+            export_root: None,
             now: Timestamp::from_ns(turn.now.wall_ns),
-            tells_reads: self.config.limits.share == Share::Strict,
+            records_reads: self.config.limits.share == Share::Strict,
         };
         let mut plan = core::mem::take(&mut self.txns.plan);
-        self.metas[index].spread(running.spread);
+        self.metas[index].set_placement(running.spread);
         let outcome = self.metas[index].plan(&ask, txn, &running.view, &mut plan);
         match outcome {
-            Ok(Status::CrossDevice) => self.ask_all(turn, txn, &plan.wants),
+            Ok(Status::CrossDevice) => self.ask_all(turn, txn, &plan.requirements),
             Ok(Status::Busy) if self.is_stuck(txn.coordinator) => {
                 self.end_across(turn, txn, Status::Io, &[]);
             }
@@ -98,7 +98,7 @@ impl Lane {
         self.txns.plan = plan;
     }
 
-    fn ask_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, wants: &[meta::Want]) {
+    fn ask_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, wants: &[meta::Requirement]) {
         let mut by_shard: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
         for want in wants {
             let list = by_shard.entry(want.shard()).or_default();

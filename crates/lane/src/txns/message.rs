@@ -15,7 +15,7 @@
 //! The first byte tells these letters from others: 0x20 ..= 0x27.
 
 use disk::TxnId;
-use wire::{Bytes, Flaw, ProtocolError, Reader, ShardId, Status, Wire, Writer};
+use wire::{Bytes, DecodeError, ProtocolError, Reader, ShardId, Status, Wire, Writer};
 
 /// The first byte of the first kind.
 const FIRST: u8 = 0x20;
@@ -89,7 +89,7 @@ impl<'a> Wire<'a> for Letter<'a> {
         }
     }
 
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let kind = u8::decode(from)?.wrapping_sub(FIRST);
         let (txn, shard) = (from.read()?, from.read()?);
         let words = match kind {
@@ -103,7 +103,7 @@ impl<'a> Wire<'a> for Letter<'a> {
             5 => Words::Done { inode_count: from.read()? },
             6 => Words::Abort,
             7 => Words::InDoubt,
-            _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
+            _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         };
         Ok(Self { txn, shard, words })
     }

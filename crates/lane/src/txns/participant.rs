@@ -74,7 +74,7 @@ impl Lane {
         }
         self.txns.parts.entry((shard, txn)).or_default();
         let index = self.meta_index(shard);
-        match self.metas[index].look(txn, wants, told) {
+        match self.metas[index].lock_and_read(txn, wants, told) {
             Ok(Ok(())) => Status::Ok,
             Ok(Err(holder)) if self.txns.is_in_doubt(holder) => Status::Io,
             Ok(Err(_)) => Status::Busy,
@@ -144,7 +144,7 @@ impl Lane {
                 let done = Change::Txn(TxnChange::Done { txn });
                 #[expect(clippy::expect_used, reason = "what was prepared was checked and locked")]
                 let effect = self.metas[index]
-                    .carry_out((prepared_by, &part), &done, &mut changes)
+                    .apply_part((prepared_by, &part), &done, &mut changes)
                     .expect("a prepared part is made");
                 self.record_own(shard, effect.transno, &changes);
                 self.changes = changes;

@@ -2,7 +2,7 @@
 //! is known to be much fuller than the next.
 
 use crate::Lane;
-use meta::Spread;
+use meta::DirectoryPlacement;
 use wire::ShardId;
 
 /// A shard is passed over when it has more inodes than this and twice those of the next.
@@ -10,7 +10,7 @@ const FULLER_COUNT_MIN: u64 = 64;
 
 impl Lane {
     /// Where the next directory goes if it lies near the root.
-    pub(crate) fn next_place(&mut self) -> Option<Spread> {
+    pub(crate) fn next_place(&mut self) -> Option<DirectoryPlacement> {
         let depth_max = self.config.limits.spread_depth;
         let shard_count = self.config.map.meta_shard_count;
         if depth_max == 0 || shard_count == 1 {
@@ -27,7 +27,7 @@ impl Lane {
         let (first, second) = (shard(turn), shard(turn + 1));
         let (first_count, second_count) = (self.known_count(first), self.known_count(second));
         let fuller = first_count > FULLER_COUNT_MIN && first_count / 2 > second_count;
-        Some(Spread { shard: if fuller { second } else { first }, depth_max })
+        Some(DirectoryPlacement { shard: if fuller { second } else { first }, depth_max })
     }
 
     /// Inodes of a shard as far as known.

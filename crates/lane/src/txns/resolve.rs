@@ -64,7 +64,7 @@ impl InDoubt {
                 let done = Change::Txn(TxnChange::Done { txn });
                 #[expect(clippy::expect_used, reason = "its shard has checked and prepared it")]
                 let effect = meta
-                    .carry_out((prepared_by, &part), &done, &mut changes)
+                    .apply_part((prepared_by, &part), &done, &mut changes)
                     .expect("a prepared part is made");
                 effect.transno
             } else {

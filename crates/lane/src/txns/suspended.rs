@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use disk::TxnId;
 use interface::{ConnId, Turn};
 use meta::Unit;
-use wire::{Head, Request, Retry, ShardId, Status};
+use wire::{Header, Request, Retry, ShardId, Status};
 
 /// A request that waits.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Lane {
     /// What a request waits for does not come.
     pub(crate) fn fail_one(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         let SuspendedRequest { conn, frame, pins, .. } = suspended;
-        let Ok((Head::Request(request), _)) = Head::decode(&frame) else { return };
+        let Ok((Header::Request(request), _)) = Header::decode(&frame) else { return };
         let Request { shard, session, slot, .. } = request;
         let index = self.meta_index(shard);
         self.metas[index].unpin(&pins);
@@ -96,7 +96,7 @@ impl Lane {
         if self.stopping {
             return; // It will be sent again to the next boot.
         }
-        let Ok((Head::Request(request), _)) = Head::decode(&suspended.frame) else { return };
+        let Ok((Header::Request(request), _)) = Header::decode(&suspended.frame) else { return };
         let index = self.meta_index(request.shard);
         self.take_up_pinned(turn, &suspended, &request);
         self.metas[index].unpin(&suspended.pins);

@@ -162,10 +162,10 @@ fn of_expression<'a>(
 
 /// Whether an entry fits, by what is known of it.
 pub(super) fn fits(predicate: &Predicate<'_>, entry: &Entry<'_>) -> bool {
-    match predicate.judge(entry.url.name(), entry.kind, &mut 0) {
+    match predicate.evaluate(entry.url.name(), entry.kind, &mut 0) {
         Verdict::No => false,
         Verdict::Yes => true,
-        Verdict::Open => entry.attr.is_some_and(|attr| predicate.fits_attr(attr)),
+        Verdict::Undecided => entry.attr.is_some_and(|attr| predicate.fits_attr(attr)),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::info;
-use wire::{GateCounts, ObjectCounts, RecoveryCounts};
+use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts};
 
 /// What the server did within a second.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -270,7 +270,7 @@ fn sum(lanes: &[Stats]) -> Stats {
         request_count: sum(|lane| lane.request_count),
         change_count: sum(|lane| lane.change_count),
         batch_count: sum(|lane| lane.batch_count),
-        held_count: sum(|lane| lane.held_count),
+        deferred_count: sum(|lane| lane.deferred_count),
         from_slot_count: sum(|lane| lane.from_slot_count),
         turn_count: sum(|lane| lane.turn_count),
         read_bytes: sum(|lane| lane.read_bytes),
@@ -288,7 +288,7 @@ fn sum(lanes: &[Stats]) -> Stats {
         spin_count: sum(|lane| lane.spin_count),
         spin_hit_count: sum(|lane| lane.spin_hit_count),
         turn_ns_max: lanes.iter().map(|lane| lane.turn_ns_max).max().unwrap_or(0),
-        gates: gates(lanes),
+        reply_gating: gates(lanes),
         recovery: recovery(lanes),
         objects: objects(lanes),
     }
@@ -308,16 +308,18 @@ fn objects(lanes: &[Stats]) -> ObjectCounts {
     }
 }
 
-fn gates(lanes: &[Stats]) -> GateCounts {
-    let sum = |field: fn(&GateCounts) -> u64| lanes.iter().map(|lane| field(&lane.gates)).sum();
-    GateCounts {
-        held_own_count: sum(|gates| gates.held_own_count),
-        held_foreign_count: sum(|gates| gates.held_foreign_count),
-        held_strict_count: sum(|gates| gates.held_strict_count),
-        held_self_count: sum(|gates| gates.held_self_count),
+fn gates(lanes: &[Stats]) -> ReplyGatingCounts {
+    let sum = |field: fn(&ReplyGatingCounts) -> u64| {
+        lanes.iter().map(|lane| field(&lane.reply_gating)).sum()
+    };
+    ReplyGatingCounts {
+        deferred_own_count: sum(|gates| gates.deferred_own_count),
+        deferred_foreign_count: sum(|gates| gates.deferred_foreign_count),
+        deferred_strict_count: sum(|gates| gates.deferred_strict_count),
+        deferred_self_count: sum(|gates| gates.deferred_self_count),
         released_count: sum(|gates| gates.released_count),
         token_count: sum(|gates| gates.token_count),
-        note_count: sum(|gates| gates.note_count),
+        commit_notification_count: sum(|gates| gates.commit_notification_count),
     }
 }
 
@@ -327,13 +329,13 @@ fn recovery(lanes: &[Stats]) -> RecoveryCounts {
     let sum = |field: fn(&RecoveryCounts) -> u64| each().map(|lane| field(&lane)).sum();
     RecoveryCounts {
         known_count: sum(|lane| lane.known_count),
-        back_count: sum(|lane| lane.back_count),
+        returned_count: sum(|lane| lane.returned_count),
         evicted_count: sum(|lane| lane.evicted_count),
         replayed_count: sum(|lane| lane.replayed_count),
-        already_count: sum(|lane| lane.already_count),
-        unfit_count: sum(|lane| lane.unfit_count),
+        already_durable_count: sum(|lane| lane.already_durable_count),
+        rejected_count: sum(|lane| lane.rejected_count),
         forged_count: sum(|lane| lane.forged_count),
-        went_back_count: sum(|lane| lane.went_back_count),
+        lost_durable_count: sum(|lane| lane.lost_durable_count),
         recovery_ms: each().map(|lane| lane.recovery_ms).max().unwrap_or(0),
     }
 }

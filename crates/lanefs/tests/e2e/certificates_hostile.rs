@@ -9,7 +9,7 @@ use seal::{Certificates, Client, HandshakeProgress, Pem, Seal};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use wire::{ClientUuid, Credential, FrameKind, Head, Refusal, RefusalReason, Wire as _};
+use wire::{ClientUuid, Credential, FrameKind, Header, Refusal, RefusalReason, Wire as _};
 
 const CLIENT: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ClientAuth;
 const SERVER: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ServerAuth;
@@ -238,7 +238,7 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
     stream.write_all(&said).unwrap();
     let hello = hello(Credential::Certificate, ("up", 0), ClientUuid([1; 16]));
     let mut frame = Vec::new();
-    Head::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| to.write(&hello));
+    Header::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| to.write(&hello));
     let mut record = vec![0; frame.len() + seal::RECORD_OVERHEAD_BYTES];
     let fill = |to: &mut [u8]| {
         to.copy_from_slice(&frame);
@@ -253,7 +253,7 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
         seal.received(piece.len());
     }
     let Some(seal::Content::Bytes(answer)) = seal.open().unwrap() else { panic!("no answer") };
-    let (head, body) = Head::decode(answer).unwrap();
-    assert_eq!(head, Head::Handshake(FrameKind::Refusal));
+    let (head, body) = Header::decode(answer).unwrap();
+    assert_eq!(head, Header::Handshake(FrameKind::Refusal));
     assert_eq!(Refusal::decode_all(body).unwrap().reason, RefusalReason::NotCertified);
 }

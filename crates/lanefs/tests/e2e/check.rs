@@ -464,7 +464,7 @@ fn damage_in_a_log_is_told_and_not_repaired() {
     });
     let log = log.unwrap();
     let mut bytes = fs::read(&log).unwrap();
-    bytes[disk::LOG_HEAD_BYTES + disk::BATCH_HEAD_BYTES + 3] ^= 0x40;
+    bytes[disk::LOG_HEADER_BYTES + disk::BATCH_HEADER_BYTES + 3] ^= 0x40;
     fs::write(&log, bytes).unwrap();
     let (code, found) = check(&stage, &store, &[]);
     assert_eq!(code, 8, "{found:?}");

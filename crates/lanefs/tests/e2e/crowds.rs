@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use wire::{
-    ClientUuid, Credential, FrameKind, Head, InodeNo, Op, Read, Reply, Secret, Status, Wire as _,
+    ClientUuid, Credential, FrameKind, Header, InodeNo, Op, Read, Reply, Secret, Status, Wire as _,
 };
 
 /// A client that is nobody else.
@@ -57,7 +57,7 @@ fn ten_thousand_idle_clients_are_held() {
         let shard = raw.map.data_shard(InodeNo::ROOT, 0);
         raw.send(Op::Ping, shard, |_| {});
         let (answer, _) = raw.frame();
-        assert!(matches!(answer, Head::Reply(Reply { status: Status::Ok, .. })), "{answer:?}");
+        assert!(matches!(answer, Header::Reply(Reply { status: Status::Ok, .. })), "{answer:?}");
     }
     drop(crowd);
     work(&up, 11);

@@ -160,8 +160,8 @@ fn request(raw: &mut Raw, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
     let mut frame = Vec::new();
     let sum = crc32c(&bulk) ^ u32::from(dice.one_in(16));
     let summed = (!bulk.is_empty()).then_some((bulk.len() as u32, Some(sum)));
-    Head::Request(asked).encode(&mut frame, summed, |to| to.put(&body));
-    Head::put_sums(&mut frame, None);
+    Header::Request(asked).encode(&mut frame, summed, |to| to.put(&body));
+    Header::put_sums(&mut frame, None);
     frame.extend(bulk);
     if dice.one_in(32) {
         let place = dice.below(frame.len());
@@ -210,8 +210,8 @@ fn fumble(address: &str, said: &Hello<'_>, dice: &mut Dice) {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut frame = Vec::new();
     let kind = if dice.one_in(4) { FrameKind::Proof } else { FrameKind::Hello };
-    Head::Handshake(kind).encode(&mut frame, None, |to| to.write(said));
-    Head::put_sums(&mut frame, None);
+    Header::Handshake(kind).encode(&mut frame, None, |to| to.write(said));
+    Header::put_sums(&mut frame, None);
     let place = dice.below(frame.len());
     frame[place] ^= 1 << (dice.throw() % 8);
     stream.write_all(&frame).ok();

@@ -95,7 +95,7 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     let after = volume.stats().unwrap();
     let risen = |field: fn(&Stats) -> u64| sum(&after, field) - sum(&before, field);
     assert_eq!(risen(|lane| lane.message_out_count), 0, "hops");
-    assert_eq!(risen(|lane| lane.held_count), 0, "nothing waits for the log");
+    assert_eq!(risen(|lane| lane.deferred_count), 0, "nothing waits for the log");
     assert!(risen(|lane| lane.request_count) >= ASKED_COUNT);
     let turn_count = risen(|lane| lane.turn_count);
     let read_count = risen(|lane| lane.clock_read_count);

@@ -46,23 +46,23 @@ pub(crate) fn greet<'a>(
     message: &impl Wire<'a>,
 ) -> Result<()> {
     let mut frame = Vec::new();
-    Head::Handshake(kind).encode(&mut frame, None, |to| to.write(message));
-    Head::put_sums(&mut frame, None);
+    Header::Handshake(kind).encode(&mut frame, None, |to| to.write(message));
+    Header::put_sums(&mut frame, None);
     stream.write_all(&frame)
 }
 
 /// The next frame: its head, body and bulk. An error when the connection has ended.
-pub(crate) fn take(stream: &mut TcpStream) -> Result<(Head, Vec<u8>, Vec<u8>)> {
-    let mut head = [0; HEAD_BYTES];
+pub(crate) fn take(stream: &mut TcpStream) -> Result<(Header, Vec<u8>, Vec<u8>)> {
+    let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head)?;
     let lengths = Lengths::peek(&head).unwrap();
     let mut frame = head.to_vec();
     frame.resize(lengths.frame_bytes, 0);
-    stream.read_exact(&mut frame[HEAD_BYTES..])?;
+    stream.read_exact(&mut frame[HEADER_BYTES..])?;
     let mut bulk = vec![0; usize::try_from(lengths.bulk_bytes).unwrap()];
     stream.read_exact(&mut bulk)?;
-    assert_eq!(Head::check_sum(&frame), Ok(()));
-    let (head, body) = Head::decode(&frame).unwrap();
+    assert_eq!(Header::check_sum(&frame), Ok(()));
+    let (head, body) = Header::decode(&frame).unwrap();
     Ok((head, body.to_vec(), bulk))
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn refused(address: &str, secret: &Secret, hello: &Hello<'_>) -> Refu
 /// The body of the next frame, which is of this kind.
 fn handshake(stream: &mut TcpStream, wanted: FrameKind) -> Vec<u8> {
     let (head, body, _) = take(stream).unwrap();
-    assert_eq!(head, Head::Handshake(wanted));
+    assert_eq!(head, Header::Handshake(wanted));
     body
 }
 
@@ -145,21 +145,21 @@ impl Raw {
     /// The body of the next frame of the handshake, which is of this kind or says no.
     fn greeted(&mut self, wanted: FrameKind) -> std::result::Result<Vec<u8>, RefusalReason> {
         let (head, body) = self.frame();
-        if head == Head::Handshake(FrameKind::Refusal) {
+        if head == Header::Handshake(FrameKind::Refusal) {
             return Err(Refusal::decode_all(&body).unwrap().reason);
         }
-        assert_eq!(head, Head::Handshake(wanted));
+        assert_eq!(head, Header::Handshake(wanted));
         Ok(body)
     }
 
     /// The next frame: its head and body. Bulk behind it is read and dropped.
-    pub(crate) fn frame(&mut self) -> (Head, Vec<u8>) {
+    pub(crate) fn frame(&mut self) -> (Header, Vec<u8>) {
         let (head, body, _) = self.take().unwrap();
         (head, body)
     }
 
     /// The next frame: its head, body and bulk. An error when the connection has ended.
-    pub(crate) fn take(&mut self) -> Result<(Head, Vec<u8>, Vec<u8>)> {
+    pub(crate) fn take(&mut self) -> Result<(Header, Vec<u8>, Vec<u8>)> {
         take(&mut self.stream)
     }
 
@@ -199,8 +199,8 @@ impl Raw {
     ) -> Result<()> {
         let mut frame = Vec::new();
         let summed = (u32::try_from(bulk.len()).unwrap(), Some(crc32c(bulk)));
-        Head::Request(request).encode(&mut frame, (!bulk.is_empty()).then_some(summed), encode);
-        Head::put_sums(&mut frame, None);
+        Header::Request(request).encode(&mut frame, (!bulk.is_empty()).then_some(summed), encode);
+        Header::put_sums(&mut frame, None);
         frame.extend_from_slice(bulk);
         self.stream.write_all(&frame)
     }
@@ -227,14 +227,14 @@ impl Raw {
     pub(crate) fn answer_to(&mut self, xid: Xid) -> Result<Answer> {
         loop {
             let (head, body, bulk) = self.take()?;
-            let Head::Reply(reply) = head else { continue };
+            let Header::Reply(reply) = head else { continue };
             if reply.xid != xid {
                 continue;
             }
             let (message, token) = if reply.flags & reply_flag::TOKEN == 0 {
                 (body, Vec::new())
             } else {
-                let (message, token) = Head::split_token(&body).unwrap();
+                let (message, token) = Header::split_token(&body).unwrap();
                 (message.to_vec(), token.to_vec())
             };
             return Ok(Answer { reply, message, token, bulk });

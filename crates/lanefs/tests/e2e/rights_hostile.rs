@@ -62,7 +62,8 @@ impl Bound {
     }
 
     fn write(&mut self, inode: InodeNo) -> Status {
-        let write = Write { inode, file_offset: 0, append: false, takes: ClearPrivileges::Nothing };
+        let write =
+            Write { inode, file_offset: 0, append: false, clears: ClearPrivileges::Nothing };
         self.ask(Op::Write, inode, &write, SECRET).reply.status
     }
 

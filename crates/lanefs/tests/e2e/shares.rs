@@ -21,11 +21,11 @@ fn export(stage: &Stage, server: &Server, name: &str, more: &[&str]) -> Secret {
 /// A write of a MiB to a file.
 fn write_to(raw: &mut Raw, inode: InodeNo, bulk: &[u8]) -> (Request, Write, Vec<u8>) {
     let request = raw.request(Op::Write, raw.map.data_shard(inode, 0));
-    let write = Write { inode, file_offset: 0, append: false, takes: ClearPrivileges::Nothing };
+    let write = Write { inode, file_offset: 0, append: false, clears: ClearPrivileges::Nothing };
     let mut frame = Vec::new();
     let summed = (u32::try_from(bulk.len()).unwrap(), Some(crc32c(bulk)));
-    Head::Request(request).encode(&mut frame, Some(summed), |to| write.encode(to));
-    Head::put_sums(&mut frame, None);
+    Header::Request(request).encode(&mut frame, Some(summed), |to| write.encode(to));
+    Header::put_sums(&mut frame, None);
     frame.extend_from_slice(bulk);
     (request, write, frame)
 }
@@ -95,7 +95,8 @@ fn a_write_where_one_may_only_read_is_answered() {
     let mut raw = Raw::new(&server.address, &secret, ("ro", 0), ClientUuid([7; 16]));
     for bulk_bytes in [1, 4096, 100_000, 1 << 20] {
         let at = raw.map.data_shard(inode, 0);
-        let write = Write { inode, file_offset: 0, append: false, takes: ClearPrivileges::Nothing };
+        let write =
+            Write { inode, file_offset: 0, append: false, clears: ClearPrivileges::Nothing };
         let answer = raw.answer(Op::Write, at, &write, &vec![8; bulk_bytes]);
         assert_eq!(answer.reply.status, Status::ReadOnly, "{bulk_bytes} bytes");
         let read = Read { inode, file_offset: 0, read_bytes: 100, accesses: false };
@@ -106,7 +107,7 @@ fn a_write_where_one_may_only_read_is_answered() {
     let add = ["export", "add", address, "ro", "/ro", "--squash", "none", "--replace"];
     must(&mut stage.lanefs(add));
     let at = raw.map.data_shard(inode, 0);
-    let write = Write { inode, file_offset: 0, append: false, takes: ClearPrivileges::Nothing };
+    let write = Write { inode, file_offset: 0, append: false, clears: ClearPrivileges::Nothing };
     let given_up = Instant::now() + PATIENCE;
     while raw.answer(Op::Write, at, &write, b"more").reply.status != Status::Ok {
         assert!(Instant::now() < given_up, "it may never write");
@@ -180,10 +181,10 @@ fn a_refused_allocation_leaves_no_space_taken() {
         for (allocation, keep_size) in
             [(Allocation::Reserve, false), (Allocation::Reserve, true), (Allocation::Zero, true)]
         {
-            let takes = ClearPrivileges::Nothing;
+            let clears = ClearPrivileges::Nothing;
             let file_offset = 1 << 20;
             let allocate =
-                Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+                Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
             let status = raw.ask(Op::Allocate, at, &allocate);
             // Where the end must stay and is in another file, there is nowhere to be.
             assert!(

@@ -368,7 +368,7 @@ for n in range(30):
         got = open(here, 'rb').read()
         assert got == new * 10000, (n, got[:20])
     else:
-        # Made anew by the other side while it is mapped; the next mapping shows it.
+        # Creation anew by the other side while it is mapped; the next mapping shows it.
         f = open(here, 'r+b'); f.write(new * 10000); f.close()
     os.close(fd)
     here, there = there, here

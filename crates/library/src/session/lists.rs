@@ -8,7 +8,7 @@
 use super::{Session, broken, refused};
 use crate::{Error, File};
 use client::{Answer, Call};
-use wire::{BULK_BYTES_MAX, FILE_BYTES_MAX, Flaw, PIECE_COUNT_MAX, Piece, Pieces, Status};
+use wire::{BULK_BYTES_MAX, DecodeError, FILE_BYTES_MAX, PIECE_COUNT_MAX, Piece, Pieces, Status};
 
 /// The most exchanges of one list in flight.
 const EXCHANGE_COUNT_MAX: usize = 16;
@@ -74,7 +74,7 @@ struct Exchange {
 }
 
 /// Splits pieces into exchanges within the limits.
-fn exchanges_of(pieces: &[Piece]) -> Result<Vec<Exchange>, Flaw> {
+fn exchanges_of(pieces: &[Piece]) -> Result<Vec<Exchange>, DecodeError> {
     let mut exchanges = Vec::new();
     let (mut parts, mut owners, mut space_bytes) = (Vec::new(), Vec::new(), BULK_BYTES_MAX);
     for (owner, piece) in pieces.iter().enumerate() {
@@ -115,17 +115,17 @@ fn check_write(pieces: &[Piece], bytes: &[u8]) -> Result<(), Status> {
     if overlap { Err(Status::Invalid) } else { Ok(()) }
 }
 
-const fn status_of(flaw: Flaw) -> Status {
-    match flaw {
-        Flaw::Status(status) => status,
-        Flaw::ProtocolError(_) => Status::Invalid,
+const fn status_of(error: DecodeError) -> Status {
+    match error {
+        DecodeError::Status(status) => status,
+        DecodeError::ProtocolError(_) => Status::Invalid,
     }
 }
 
 impl Session {
     /// Reads the pieces of a list.
     pub(crate) async fn read_list(&self, file: &File, pieces: &[Piece]) -> Result<ListRead, Error> {
-        let failed = |flaw| refused("read", &file.path, status_of(flaw));
+        let failed = |error| refused("read", &file.path, status_of(error));
         let exchanges = exchanges_of(pieces).map_err(failed)?;
         let mut read = ListRead { bytes: Vec::new(), piece_bytes: vec![0; pieces.len()] };
         // A piece that ended early has ended, even if the file is longer by now.
@@ -174,7 +174,7 @@ impl Session {
     ) -> Result<(), Error> {
         let failed = |status| refused("write", &file.path, status);
         check_write(pieces, bytes).map_err(failed)?;
-        let exchanges = exchanges_of(pieces).map_err(|flaw| failed(status_of(flaw)))?;
+        let exchanges = exchanges_of(pieces).map_err(|error| failed(status_of(error)))?;
         let mut rest = bytes;
         for group in exchanges.chunks(EXCHANGE_COUNT_MAX) {
             let mut begun = Vec::with_capacity(group.len());
@@ -194,7 +194,7 @@ impl Session {
                     pieces: &exchange.pieces,
                     bulk: Some(bulk),
                     sync: false,
-                    takes: wire::ClearPrivileges::Nothing,
+                    clears: wire::ClearPrivileges::Nothing,
                 });
                 begun.push((self.begin(&call).await, bulk));
             }

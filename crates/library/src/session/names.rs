@@ -96,7 +96,7 @@ impl Session {
             gid: set.gid,
             atime: set.atime,
             mtime: set.mtime,
-            revoke: wire::ClearPrivileges::Nothing,
+            clears: wire::ClearPrivileges::Nothing,
         });
         self.call("setattr", path, &call).await?.entry().ok_or_else(|| broken("setattr", path))
     }

@@ -105,7 +105,7 @@ impl Session {
                 Verdict::No => Fit::No,
                 Verdict::Yes if wanted.attrs && !found.search => Fit::Denied,
                 Verdict::Yes => Fit::Yes,
-                Verdict::Open => Fit::Denied,
+                Verdict::Undecided => Fit::Denied,
             };
             let name = OsString::from_vec(entry.name.bytes().to_vec());
             let (inode, kind, attr) = (entry.inode, entry.kind, entry.attr);

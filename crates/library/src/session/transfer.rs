@@ -89,7 +89,7 @@ impl Session {
                     append: false,
                     bulk: Some(bulk),
                     sync: false,
-                    takes: wire::ClearPrivileges::Nothing,
+                    clears: wire::ClearPrivileges::Nothing,
                 });
                 begun.push((self.begin(&call).await, bulk));
             }

@@ -1,8 +1,8 @@
 //! `Access`: whether the caller may read, write or execute.
 
+use crate::credentials::Permissions;
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
-use crate::who::Want;
 use wire::{Access, Status};
 
 pub(crate) fn needs(args: &Access<'_>, needs: &mut Needs<'_>) {
@@ -10,8 +10,8 @@ pub(crate) fn needs(args: &Access<'_>, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Access<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
-    let want = Want::from_mask(args.mask).ok_or(Status::Invalid)?;
-    let who = txn.who(args.caller);
-    txn.permit(args.inode, &who, want)?;
+    let permissions = Permissions::from_mask(args.mask).ok_or(Status::Invalid)?;
+    let credentials = txn.credentials(args.caller);
+    txn.permit(args.inode, &credentials, permissions)?;
     Ok(Done)
 }

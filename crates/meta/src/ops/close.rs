@@ -1,6 +1,6 @@
-//! `Close`: drops a handle. After the last writer's the data shard is asked for the size, which it
-//! tells when all that was written is durable ([`crate::Shard::settle`]): else a size could outlive
-//! the bytes it speaks of.
+//! `Close`: drops a handle. After the last writer's the data shard is queried for the size and
+//! replies when all written bytes are durable ([`crate::Shard::settle`]): otherwise a size could
+//! survive a crash that its bytes do not.
 
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
@@ -12,13 +12,13 @@ pub(crate) fn needs(args: &Close, needs: &mut Needs<'_>) {
 
 pub(crate) fn execute(args: &Close, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let last = txn.handles.close(args.inode, txn.client, args.handle);
-    txn.look_at_gives(args.inode);
-    txn.state.exported.touch(args.inode);
+    txn.refresh_privileged_bits(args.inode);
+    txn.state.export_tracking.touch(args.inode);
     let Ok(row) = txn.row(args.inode) else {
-        return Ok(Done); // Gone is as closed as can be.
+        return Ok(Done); // The inode was removed.
     };
     if last && row.size_at_data && row.nlink > 0 {
-        txn.settling = Some((args.inode, txn.handles.ask(args.inode)));
+        txn.settling = Some((args.inode, txn.handles.begin_query(args.inode)));
     }
     txn.check_orphan(args.inode);
     Ok(Done)

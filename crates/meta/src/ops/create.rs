@@ -1,10 +1,10 @@
 //! `Create`: a new regular file, or an existing one opened, as `open` with O_CREAT does.
 
+use crate::credentials::{Credentials, Permissions};
 use crate::directory::Target;
 use crate::mode::NewMode;
 use crate::needs::Needs;
-use crate::txn::{Came, Txn};
-use crate::who::{Want, Who};
+use crate::txn::{EntryDelta, Txn};
 use disk::InodeRow;
 use wire::{Create, Created, FileKind, Rule, Status};
 
@@ -14,20 +14,20 @@ pub(crate) fn needs<'a>(args: &Create<'a>, needs: &mut Needs<'a>) {
 }
 
 pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, Status> {
-    let who = txn.who(args.caller);
-    if let Some(target) = txn.search(args.parent, args.name, &who)? {
-        return open_existing(args, target, &who, txn);
+    let credentials = txn.credentials(args.caller);
+    if let Some(target) = txn.search(args.parent, args.name, &credentials)? {
+        return open_existing(args, target, &credentials, txn);
     }
-    txn.permit_change(args.parent, &who)?;
+    txn.permit_change(args.parent, &credentials)?;
     txn.permit_handle()?;
     let mode = NewMode { mode: args.mode & 0o7777, umask: args.umask };
-    let row = txn.new_inode(args.parent, FileKind::File, mode, &who)?;
-    // Whoever makes a file may open it for whatever he likes, whatever its mode says.
+    let row = txn.new_inode(args.parent, FileKind::File, mode, &credentials)?;
+    // The creator of a file may open it in any mode, whatever its permission bits are.
     let writes = args.handle.is_some_and(|handle| handle.open_for.writes());
     let size_at_data = writes && txn.rules.hold(Rule::SizeFlag);
     let row = txn.put_new(args.parent, InodeRow { size_at_data, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
-    txn.touch(args.parent, Came::FILE);
+    txn.touch(args.parent, EntryDelta::FILE);
     let row = match args.handle {
         Some(handle) => txn.open(row, handle),
         None => row,
@@ -38,7 +38,7 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
 fn open_existing(
     args: &Create<'_>,
     target: Target,
-    who: &Who<'_>,
+    credentials: &Credentials<'_>,
     txn: &mut Txn<'_>,
 ) -> Result<Created, Status> {
     if args.exclusive {
@@ -47,7 +47,8 @@ fn open_existing(
     match target.kind {
         FileKind::Directory => return Err(Status::IsDirectory),
         FileKind::Symlink => return Err(Status::Loop),
-        // It came since the name was looked up: looked up again, it is opened as what it is.
+        // The name is new since the client's lookup: after another lookup the client opens it by
+        // its kind.
         FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
             return Err(Status::Stale);
         }
@@ -55,12 +56,13 @@ fn open_existing(
     }
     txn.found(args.parent, target);
     if !txn.is_here(target.inode) {
-        // Its own shard opens it, and knows who may.
+        // Its own shard opens it and checks the permission.
         return Ok(Created { attr: target.elsewhere(), made: false });
     }
     let row = txn.row(target.inode)?;
-    let want = args.handle.map_or(Want::NOTHING, |handle| Want::to_open(handle.open_for));
-    txn.permit(target.inode, who, want)?;
+    let permissions =
+        args.handle.map_or(Permissions::NOTHING, |handle| Permissions::to_open(handle.open_for));
+    txn.permit(target.inode, credentials, permissions)?;
     txn.permit_handle()?;
     let row = match args.handle {
         Some(handle) => txn.open(row, handle),

@@ -1,4 +1,4 @@
-//! `Getattr`: attributes of an inode. Whoever got at its number may see them.
+//! `Getattr`: attributes of an inode. Needs no permission besides the inode's number.
 
 use crate::needs::Needs;
 use crate::txn::Txn;

@@ -10,9 +10,9 @@ pub(crate) fn needs(args: &Getxattr<'_>, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute<'t>(args: &Getxattr<'_>, txn: &'t mut Txn<'_>) -> Result<Value<'t>, Status> {
-    let who = txn.who(args.caller);
+    let credentials = txn.credentials(args.caller);
     let inode = txn.inode(args.inode)?;
-    xattr::permit(inode, args.name.0, false, &who)?;
+    xattr::permit(inode, args.name.0, false, &credentials)?;
     let value = inode.xattrs.get(args.name.0).ok_or(Status::NoData)?;
     Ok(Value { value: Bytes(value) })
 }

@@ -1,9 +1,9 @@
-//! `Link`: a further name for something that is no directory, or the first for a file that was made
-//! without one and is open.
+//! `Link`: an additional name for an inode other than a directory, or the first name for an open
+//! file that was created without one.
 
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
-use crate::txn::{Came, Txn};
+use crate::txn::{EntryDelta, Txn};
 use disk::InodeRow;
 use wire::{Entry, FileKind, InodeNo, Link, Status};
 
@@ -14,19 +14,19 @@ pub(crate) fn needs<'a>(args: &Link<'a>, needs: &mut Needs<'a>) {
 }
 
 pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
-    let who = txn.who(args.caller);
-    if txn.search(args.parent, args.name, &who)?.is_some() {
+    let credentials = txn.credentials(args.caller);
+    if txn.search(args.parent, args.name, &credentials)?.is_some() {
         return Err(Status::Exists);
     }
-    txn.permit_change(args.parent, &who)?;
-    txn.reach_entry(args.parent, args.name);
-    txn.reach(args.inode);
-    txn.reached()?;
+    txn.permit_change(args.parent, &credentials)?;
+    txn.require_entry(args.parent, args.name);
+    txn.require_inode(args.inode);
+    txn.requirements_met()?;
     let row = txn.row(args.inode)?;
     if row.kind == FileKind::Directory {
         return Err(Status::NotPermitted);
     }
-    // What another shard tells it tells as it is open there.
+    // A snapshot of another shard is valid for an open inode only.
     let is_open = !txn.is_here(args.inode) || !txn.handles.is_free(args.inode);
     if row.nlink == 0 && !(row.linkable && is_open) {
         return Err(Status::NotFound);
@@ -39,6 +39,6 @@ pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     let (nlink, ctime) = (row.nlink + 1, txn.now);
     let row = txn.put(InodeRow { nlink, parent, linkable: false, ctime, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
-    txn.touch(args.parent, Came::FILE);
+    txn.touch(args.parent, EntryDelta::FILE);
     Ok(Entry { attr: row.attr() })
 }

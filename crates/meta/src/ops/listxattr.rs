@@ -1,4 +1,4 @@
-//! `Listxattr`: the names of the extended attributes the caller may know of.
+//! `Listxattr`: the names of the extended attributes that are visible to the caller.
 
 use crate::needs::Needs;
 use crate::txn::Txn;
@@ -10,10 +10,10 @@ pub(crate) fn needs(args: &Listxattr<'_>, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute<'t>(args: &Listxattr<'_>, txn: &'t mut Txn<'_>) -> Result<Value<'t>, Status> {
-    let who = txn.who(args.caller);
+    let credentials = txn.credentials(args.caller);
     let (names, state) = txn.scratch();
     let inode = state.inode(args.inode).ok_or(Status::Stale)?;
-    for name in inode.xattrs.keys().filter(|name| xattr::is_visible(name, &who)) {
+    for name in inode.xattrs.keys().filter(|name| xattr::is_visible(name, &credentials)) {
         names.extend_from_slice(name);
         names.push(0);
     }

@@ -10,8 +10,8 @@ pub(crate) fn needs<'a>(args: &Lookup<'a>, needs: &mut Needs<'a>) {
 }
 
 pub(crate) fn execute(args: &Lookup<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
-    let who = txn.who(args.caller);
-    let target = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
+    let credentials = txn.credentials(args.caller);
+    let target = txn.search(args.parent, args.name, &credentials)?.ok_or(Status::NotFound)?;
     txn.found(args.parent, target);
     if !txn.is_here(target.inode) {
         return Ok(Entry { attr: target.elsewhere() });

@@ -1,4 +1,4 @@
-//! The operations, one file each: `needs` names what must be in memory, `execute` does it.
+//! The operations, one file each: `needs` names what must be in memory, `execute` executes it.
 
 pub(crate) mod access;
 pub(crate) mod close;

@@ -1,9 +1,9 @@
 //! `Open`: checks permission and registers the handle.
 
+use crate::credentials::Permissions;
 use crate::needs::Needs;
 use crate::txn::Txn;
-use crate::uses::{How, Key};
-use crate::who::Want;
+use crate::uses::{AccessMode, DependencyKey};
 use wire::{Entry, FileKind, Open, Status};
 
 pub(crate) fn needs(args: &Open<'_>, needs: &mut Needs<'_>) {
@@ -11,7 +11,7 @@ pub(crate) fn needs(args: &Open<'_>, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
-    let who = txn.who(args.caller);
+    let credentials = txn.credentials(args.caller);
     let row = txn.row(args.inode)?;
     match row.kind {
         FileKind::Symlink => return Err(Status::Loop),
@@ -24,9 +24,9 @@ pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     if row.nlink == 0 && txn.handles.is_free(args.inode) {
         return Err(Status::Stale); // It is being destroyed.
     }
-    txn.permit(args.inode, &who, Want::to_open(args.handle.open_for))?;
+    txn.permit(args.inode, &credentials, Permissions::to_open(args.handle.open_for))?;
     txn.permit_handle()?;
-    txn.uses(Key::Exists(args.inode), How::Depend);
+    txn.uses(DependencyKey::Exists(args.inode), AccessMode::Depend);
     let row = txn.open(row, args.handle);
     Ok(Entry { attr: txn.attr_of(&row) })
 }

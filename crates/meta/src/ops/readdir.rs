@@ -1,6 +1,7 @@
-//! `Readdir`: entries of a directory behind a cookie. A cookie stays its entry's for life, so a
-//! listing in pieces misses nothing that was there all the time and shows nothing twice.
+//! `Readdir`: entries of a directory behind a cookie. An entry keeps its cookie for life, so a
+//! listing in pieces misses no entry that exists all the time and shows none twice.
 
+use crate::credentials::{Credentials, Permissions};
 use crate::directory::Target;
 use crate::locks::Locks;
 use crate::needs::Needs;
@@ -8,17 +9,16 @@ use crate::residency::{LISTED_COUNT_MAX, Unit};
 use crate::shard::Access;
 use crate::state::State;
 use crate::txn::Txn;
-use crate::who::{Want, Who};
 use alloc::vec::Vec;
 use disk::InodeRow;
 use wire::{Attr, Dirent, FileKind, InodeNo, List, Listing, Name, Readdir, Status, Writer};
 
 /// Bytes of a listing before its entries.
-const LISTING_HEAD_BYTES: usize = 8 + 1 + 4;
+const LISTING_HEADER_BYTES: usize = 8 + 1 + 4;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
-/// Bytes that entries may take in a reply of so many, of which others take some.
+/// Bytes for entries in a reply of at most `listing_bytes_max` with this header.
 pub(super) fn space_bytes(listing_bytes_max: u32, head_bytes: usize) -> usize {
     let reply_bytes = listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
     usize::try_from(reply_bytes).unwrap_or(0) - head_bytes
@@ -30,11 +30,12 @@ pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Listing<'t>, Status> {
-    let who = txn.who(args.caller);
+    let credentials = txn.credentials(args.caller);
     let InodeRow { parent, next_cookie, .. } = *txn.directory(args.inode)?.0;
-    permit(args.inode, &who, txn)?;
-    let attrs = args.attrs && may_search(txn.permit(args.inode, &who, Want::EXECUTE))?;
-    let space_bytes = space_bytes(args.listing_bytes_max, LISTING_HEAD_BYTES);
+    permit(args.inode, &credentials, txn)?;
+    let attrs =
+        args.attrs && may_search(txn.permit(args.inode, &credentials, Permissions::EXECUTE))?;
+    let space_bytes = space_bytes(args.listing_bytes_max, LISTING_HEADER_BYTES);
     let ends = args.handle.and_then(|handle| {
         txn.handles.list((args.inode, txn.client, handle), args.cookie, next_cookie)
     });
@@ -42,53 +43,57 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     let cookie = begin(args.inode, args.cookie, ends_before, txn)?;
     let piece = Piece { dir: args.inode, cookie, ends_before, space_bytes, attrs };
     if attrs {
-        bring_shown(&piece, txn)?;
+        fetch_shown(&piece, txn)?;
     }
     txn.access = Access::Reads(args.inode);
-    let (locks, top) = (txn.locks, txn.top);
+    let (locks, export_root) = (txn.locks, txn.export_root);
     let mut named = Vec::new();
     let (out, state) = txn.scratch();
     let (count, end) = list(&piece, state, out, |target| {
         let known = if is_free(target, locks, state) { state.inode(target.inode) } else { None };
         let known = known.map(|known| &known.row)?;
-        if top.is_some() && known.is_named_elsewhere(args.inode) {
+        if export_root.is_some() && known.is_named_elsewhere(args.inode) {
             named.push(known.inode);
         }
         Some(known.attr())
     });
-    named.into_iter().for_each(|inode| state.exported.name(inode, args.inode));
-    let parent = if top == Some(args.inode) { args.inode } else { parent };
+    named.into_iter().for_each(|inode| state.export_tracking.name(inode, args.inode));
+    let parent = if export_root == Some(args.inode) { args.inode } else { parent };
     Ok(Listing { parent, end, entries: List::new(count, out) })
 }
 
 /// Whether the caller may list a directory.
-pub(super) fn permit(dir: InodeNo, who: &Who<'_>, txn: &Txn<'_>) -> Result<(), Status> {
-    // Permission was checked by the open, if there was one, and may have changed since.
+pub(super) fn permit(
+    dir: InodeNo,
+    credentials: &Credentials<'_>,
+    txn: &Txn<'_>,
+) -> Result<(), Status> {
+    // The open checked the permission, if there was one, and it may have changed since.
     if txn.handles.reads(dir, txn.client) {
         return Ok(());
     }
-    txn.permit(dir, who, Want::READ)
+    txn.permit(dir, credentials, Permissions::READ)
 }
 
-/// What is listed.
+/// The part of a directory to list.
 struct Piece {
     dir: InodeNo,
     cookie: u64,
-    /// Entries from this cookie on are not among it.
+    /// Entries from this cookie on are left out.
     ends_before: u64,
     space_bytes: usize,
     attrs: bool,
 }
 
-/// The place to go on from. Behind the one that was asked for there may be nothing for a while, where
-/// all that was brought has gone since.
+/// The cookie to continue from. Behind the requested one there may be no entries for a while, if
+/// all fetched ones were removed since.
 pub(super) fn begin(
     dir: InodeNo,
-    asked: u64,
+    requested: u64,
     ends_before: u64,
     txn: &mut Txn<'_>,
 ) -> Result<u64, Status> {
-    let mut cookie = asked;
+    let mut cookie = requested;
     loop {
         if cookie.saturating_add(1) >= ends_before {
             return Ok(cookie);
@@ -105,8 +110,8 @@ pub(super) fn begin(
     }
 }
 
-/// What is shown with its attributes must be in memory.
-fn bring_shown(piece: &Piece, txn: &mut Txn<'_>) -> Result<(), Status> {
+/// Entries shown with attributes must be in memory.
+fn fetch_shown(piece: &Piece, txn: &mut Txn<'_>) -> Result<(), Status> {
     let locks = txn.locks;
     let mut shown = Vec::new();
     let (out, state) = txn.scratch();
@@ -123,7 +128,7 @@ fn bring_shown(piece: &Piece, txn: &mut Txn<'_>) -> Result<(), Status> {
     if txn.state.has_all() { Ok(()) } else { Err(Status::Busy) }
 }
 
-/// Without permission to search there are names, but no attributes.
+/// Without permission to search a listing has names, but no attributes.
 pub(super) const fn may_search(permitted: Result<(), Status>) -> Result<bool, Status> {
     match permitted {
         Ok(()) => Ok(true),
@@ -132,7 +137,7 @@ pub(super) const fn may_search(permitted: Result<(), Status>) -> Result<bool, St
     }
 }
 
-/// Encodes entries while they fit, with attributes if these are wanted and there are some; how many,
+/// Encodes entries while they fit, with attributes if wanted and available; returns their number
 /// and whether that was all.
 fn list(
     piece: &Piece,
@@ -168,8 +173,8 @@ fn list(
     (count, until >= piece.ends_before - 1)
 }
 
-/// Whether an inode's attributes can be told: it is here, and no change over several shards has
-/// locked it.
+/// Whether an inode's attributes can be shown: it is of this shard, and no transaction over several
+/// shards has locked it.
 pub(super) fn is_free(target: &Target, locks: &Locks, state: &State) -> bool {
     let here = state.shard();
     let entered = locks.entered_from_afar(target.inode, here, None);

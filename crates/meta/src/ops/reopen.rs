@@ -1,9 +1,9 @@
-//! `Reopen`: registers a handle that was opened before, without asking for permission again: who had it
-//! may have lost the permission since. Through an export the lane has asked [`crate::Rights`] before.
+//! `Reopen`: registers a handle that was opened before, without checking permission again, which
+//! the caller may have lost since. For an export the lane has checked [`crate::Rights`] before.
 
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
-use crate::uses::{How, Key};
+use crate::uses::{AccessMode, DependencyKey};
 use wire::{FileKind, Reopen, Status};
 
 pub(crate) fn needs(args: &Reopen, needs: &mut Needs<'_>) {
@@ -28,9 +28,9 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
         return Err(Status::Stale); // It is being destroyed.
     }
     txn.permit_handle()?;
-    txn.uses(Key::Exists(args.inode), How::Depend);
+    txn.uses(DependencyKey::Exists(args.inode), AccessMode::Depend);
     txn.open(row, args.handle);
     txn.handles.open(args.inode, txn.client, args.handle);
-    txn.look_at_gives(args.inode);
+    txn.refresh_privileged_bits(args.inode);
     Ok(Done)
 }

@@ -1,8 +1,8 @@
-//! `Rmdir`: takes away an empty directory.
+//! `Rmdir`: removes an empty directory.
 
 use crate::needs::Needs;
-use crate::txn::{Came, Done, Txn};
-use crate::uses::{How, Key};
+use crate::txn::{Done, EntryDelta, Txn};
+use crate::uses::{AccessMode, DependencyKey};
 use wire::{FileKind, Rmdir, Status};
 
 pub(crate) fn needs<'a>(args: &Rmdir<'a>, needs: &mut Needs<'a>) {
@@ -11,12 +11,12 @@ pub(crate) fn needs<'a>(args: &Rmdir<'a>, needs: &mut Needs<'a>) {
 }
 
 pub(crate) fn execute(args: &Rmdir<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
-    let who = txn.who(args.caller);
-    let target = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
-    txn.reach_entry(args.parent, args.name);
-    txn.reach(target.inode);
-    txn.reached()?;
-    txn.permit_remove(args.parent, target, &who)?;
+    let credentials = txn.credentials(args.caller);
+    let target = txn.search(args.parent, args.name, &credentials)?.ok_or(Status::NotFound)?;
+    txn.require_entry(args.parent, args.name);
+    txn.require_inode(target.inode);
+    txn.requirements_met()?;
+    txn.permit_remove(args.parent, target, &credentials)?;
     if target.kind != FileKind::Directory {
         return Err(Status::NotDirectory);
     }
@@ -25,8 +25,8 @@ pub(crate) fn execute(args: &Rmdir<'_>, txn: &mut Txn<'_>) -> Result<Done, Statu
         return Err(Status::NotEmpty);
     }
     txn.drop_entry(args.parent, args.name);
-    txn.touch(args.parent, -Came::DIRECTORY);
-    txn.uses(Key::Entries(row.inode), How::Whole);
+    txn.touch(args.parent, -EntryDelta::DIRECTORY);
+    txn.uses(DependencyKey::Entries(row.inode), AccessMode::Whole);
     txn.remove_directory(row);
     Ok(Done)
 }

@@ -1,9 +1,9 @@
-//! `Setattr`: mode, owner, group and times. Sizes are the data shards'.
+//! `Setattr`: mode, owner, group and times. Sizes are set at the data shards.
 
 use crate::acl::{self, Acl};
+use crate::credentials::{Credentials, Permissions, SET_GID, SET_UID};
 use crate::needs::Needs;
 use crate::txn::Txn;
-use crate::who::{SET_GID, SET_UID, Want, Who};
 use crate::xattr;
 use disk::InodeRow;
 use wire::{Bytes, ClearPrivileges, Entry, FileKind, SetTime, Setattr, Status};
@@ -13,17 +13,17 @@ pub(crate) fn needs(args: &Setattr<'_>, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
-    let who = txn.who(args.caller);
+    let credentials = txn.credentials(args.caller);
     let old = txn.row(args.inode)?;
     let mut row = old;
-    set_owner(args, &old, &who, &mut row)?;
-    set_mode(args, &old, &who, &mut row)?;
-    let times = set_times(args, &old, &who, txn, &mut row)?;
-    let capable = revoke(args, &old, &who, txn, &mut row)?;
+    set_owner(args, &old, &credentials, &mut row)?;
+    set_mode(args, &old, &credentials, &mut row)?;
+    let times = set_times(args, &old, &credentials, txn, &mut row)?;
+    let capable = clears(args, &old, &credentials, txn, &mut row)?;
     let set = args.mode.is_some() || args.uid.is_some() || args.gid.is_some() || times;
-    let asked = set || capable || row.mode != old.mode;
-    if !asked {
-        txn.look_at_gives(args.inode);
+    let requested = set || capable || row.mode != old.mode;
+    if !requested {
+        txn.refresh_privileged_bits(args.inode);
         return Ok(Entry { attr: old.attr() });
     }
     row.ctime = txn.now;
@@ -40,15 +40,15 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
         row.mtime_set = txn.now;
     }
     let attr = txn.put(row).attr();
-    txn.look_at_gives(args.inode);
+    txn.refresh_privileged_bits(args.inode);
     Ok(Entry { attr })
 }
 
-/// Root gives to whom it likes; the owner may change the group to one he is in.
+/// Root may change owner and group; the owner may change the group to one of its groups.
 fn set_owner(
     args: &Setattr<'_>,
     old: &InodeRow,
-    who: &Who<'_>,
+    credentials: &Credentials<'_>,
     row: &mut InodeRow,
 ) -> Result<(), Status> {
     if args.uid.is_none() && args.gid.is_none() {
@@ -59,47 +59,49 @@ fn set_owner(
     if uid == u32::MAX || gid == u32::MAX {
         return Err(Status::Invalid);
     }
-    if !who.is_root() {
-        let keeps_owner = who.uid == old.uid && uid == old.uid;
-        if !keeps_owner || (gid != old.gid && !who.in_group(gid)?) {
+    if !credentials.is_root() {
+        let keeps_owner = credentials.uid == old.uid && uid == old.uid;
+        if !keeps_owner || (gid != old.gid && !credentials.in_group(gid)?) {
             return Err(Status::NotPermitted);
         }
     }
     (row.uid, row.gid) = (uid, gid);
-    // A program never runs with the rights of an owner who did not allow it: Linux takes the bits
-    // away whoever changes the owner.
+    // Linux clears the bits on a change of owner, so that a program never runs with the rights of
+    // an owner that did not allow it.
     if old.kind != FileKind::Directory {
-        row.mode = without_set_id(old, who)?;
+        row.mode = without_set_id(old, credentials)?;
     }
     Ok(())
 }
 
-/// Without x for the group, set-gid is not about running, and those in the group may leave it.
-fn without_set_id(old: &InodeRow, who: &Who<'_>) -> Result<u32, Status> {
+/// Without x for the group, set-gid does not concern execution, and members of the group may keep
+/// it.
+fn without_set_id(old: &InodeRow, credentials: &Credentials<'_>) -> Result<u32, Status> {
     let mode = old.mode & !SET_UID;
     let runs = mode & 0o010 != 0;
-    let drops = mode & SET_GID != 0 && (runs || !(who.is_root() || who.in_group(old.gid)?));
+    let drops = mode & SET_GID != 0
+        && (runs || !(credentials.is_root() || credentials.in_group(old.gid)?));
     Ok(if drops { mode & !SET_GID } else { mode })
 }
 
-/// Takes away what a file with other contents, or another owner, must not give. Whether that is its
-/// capabilities, too.
-fn revoke(
+/// Clears the privileges that a change of contents or owner must clear. Returns whether
+/// capabilities are among them.
+fn clears(
     args: &Setattr<'_>,
     old: &InodeRow,
-    who: &Who<'_>,
+    credentials: &Credentials<'_>,
     txn: &Txn<'_>,
     row: &mut InodeRow,
 ) -> Result<bool, Status> {
     let given = args.uid.is_some() || args.gid.is_some();
-    if args.revoke == ClearPrivileges::Nothing && !given {
+    if args.clears == ClearPrivileges::Nothing && !given {
         return Ok(false);
     }
     if !given {
-        txn.permit_contents(old, who)?;
+        txn.permit_contents(old, credentials)?;
     }
-    if args.revoke == ClearPrivileges::All && old.kind == FileKind::File {
-        row.mode = without_set_id(row, who)?;
+    if args.clears == ClearPrivileges::All && old.kind == FileKind::File {
+        row.mode = without_set_id(row, credentials)?;
     }
     Ok(txn.inode(old.inode)?.xattrs.contains_key(xattr::CAPABILITY))
 }
@@ -107,7 +109,7 @@ fn revoke(
 fn set_mode(
     args: &Setattr<'_>,
     old: &InodeRow,
-    who: &Who<'_>,
+    credentials: &Credentials<'_>,
     row: &mut InodeRow,
 ) -> Result<(), Status> {
     let Some(mode) = args.mode else {
@@ -116,45 +118,45 @@ fn set_mode(
     if old.kind == FileKind::Symlink {
         return Err(Status::NotSupported);
     }
-    if !who.owns(old) {
+    if !credentials.owns(old) {
         return Err(Status::NotPermitted);
     }
     row.mode = mode & 0o7777;
-    if mode & SET_GID != 0 && !who.is_root() && !who.in_group(row.gid)? {
+    if mode & SET_GID != 0 && !credentials.is_root() && !credentials.in_group(row.gid)? {
         row.mode &= !SET_GID;
     }
     Ok(())
 }
 
-/// Whether any time was asked to be set. The owner sets any time; who may write, both to the
-/// present.
+/// Sets times; returns whether any was requested. The owner sets any time; a caller with write
+/// permission sets both to the present.
 fn set_times(
     args: &Setattr<'_>,
     old: &InodeRow,
-    who: &Who<'_>,
+    credentials: &Credentials<'_>,
     txn: &Txn<'_>,
     row: &mut InodeRow,
 ) -> Result<bool, Status> {
-    let mut asked = false;
+    let mut requested = false;
     for (set, time) in [(args.atime, &mut row.atime), (args.mtime, &mut row.mtime)] {
         match set {
             SetTime::Keep => {}
             SetTime::Now => {
-                if !who.owns(old) {
+                if !credentials.owns(old) {
                     if (args.atime, args.mtime) != (SetTime::Now, SetTime::Now) {
                         return Err(Status::NotPermitted);
                     }
-                    txn.permit(old.inode, who, Want::WRITE)?;
+                    txn.permit(old.inode, credentials, Permissions::WRITE)?;
                 }
-                (asked, *time) = (true, txn.now);
+                (requested, *time) = (true, txn.now);
             }
             SetTime::At(at) => {
-                if !who.owns(old) {
+                if !credentials.owns(old) {
                     return Err(Status::NotPermitted);
                 }
-                (asked, *time) = (true, at);
+                (requested, *time) = (true, at);
             }
         }
     }
-    Ok(asked)
+    Ok(requested)
 }

@@ -1,9 +1,9 @@
 //! `Setxattr`: sets an extended attribute.
 
 use crate::acl::{self, Acl};
+use crate::credentials::{Credentials, SET_GID};
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
-use crate::who::{SET_GID, Who};
 use crate::xattr;
 use disk::InodeRow;
 use wire::{Bytes, FileKind, InodeNo, Setxattr, Status, XATTR_VALUE_BYTES_MAX};
@@ -18,7 +18,7 @@ pub(crate) fn needs(args: &Setxattr<'_>, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
-    let who = txn.who(args.caller);
+    let credentials = txn.credentials(args.caller);
     let inode = txn.inode(args.inode)?;
     let name = args.name.0;
     if args.flags & !(CREATE | REPLACE) != 0 {
@@ -29,9 +29,9 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     }
     if let Some(list) = List::named(name) {
         let value = args.value.0;
-        return set_list(args.inode, list, Acl::verify(value)?, &who, txn);
+        return set_list(args.inode, list, Acl::verify(value)?, &credentials, txn);
     }
-    xattr::permit(inode, name, true, &who)?;
+    xattr::permit(inode, name, true, &credentials)?;
     let exists = inode.xattrs.contains_key(name);
     if exists && args.flags & CREATE != 0 {
         return Err(Status::Exists);
@@ -43,7 +43,7 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     let row = inode.row;
     txn.put_xattr(args.inode, args.name, args.value);
     txn.put(InodeRow { ctime: txn.now, ..row });
-    txn.look_at_gives(args.inode);
+    txn.refresh_privileged_bits(args.inode);
     Ok(Done)
 }
 
@@ -71,12 +71,12 @@ impl List {
     }
 }
 
-/// Sets an access control list, or takes it away. The flags of an attribute say nothing about it.
+/// Sets or removes an access control list. The flags of an attribute do not apply.
 pub(super) fn set_list(
     number: InodeNo,
     list: List,
     acl: Option<Acl<'_>>,
-    who: &Who<'_>,
+    credentials: &Credentials<'_>,
     txn: &mut Txn<'_>,
 ) -> Result<Done, Status> {
     let inode = txn.inode(number)?;
@@ -88,19 +88,19 @@ pub(super) fn set_list(
     if list == List::Default && row.kind != FileKind::Directory {
         return if acl.is_some() { Err(Status::Access) } else { Ok(Done) };
     }
-    if !who.owns(&row) {
+    if !credentials.owns(&row) {
         return Err(Status::NotPermitted);
     }
     let value = acl.map(Acl::normal);
     if let Some(value) = &value {
         xattr::check_space(inode, list.name().0, value.len())?;
     }
-    // Without a mask or names it is the mode, and nothing else.
+    // A list without a mask or named entries is stored as the mode only.
     let mut keeps = acl.is_some();
     if let (List::Access, Some(acl)) = (list, acl) {
         row.mode = row.mode & !0o777 | acl.permissions();
         keeps = !acl.is_mode();
-        if row.mode & SET_GID != 0 && !who.is_root() && !who.in_group(row.gid)? {
+        if row.mode & SET_GID != 0 && !credentials.is_root() && !credentials.in_group(row.gid)? {
             row.mode &= !SET_GID;
         }
     }

@@ -1,8 +1,8 @@
-//! `Unlink`: takes away a name of something that is no directory, and with the last name, when
-//! nobody has it open, the thing.
+//! `Unlink`: removes a name of an inode other than a directory, and with the last name, if it is
+//! not open, the inode.
 
 use crate::needs::Needs;
-use crate::txn::{Came, Done, Txn};
+use crate::txn::{Done, EntryDelta, Txn};
 use wire::{FileKind, Status, Unlink};
 
 pub(crate) fn needs<'a>(args: &Unlink<'a>, needs: &mut Needs<'a>) {
@@ -11,18 +11,18 @@ pub(crate) fn needs<'a>(args: &Unlink<'a>, needs: &mut Needs<'a>) {
 }
 
 pub(crate) fn execute(args: &Unlink<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
-    let who = txn.who(args.caller);
-    let target = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
-    txn.reach_entry(args.parent, args.name);
-    txn.reach(target.inode);
-    txn.reached()?;
-    txn.permit_remove(args.parent, target, &who)?;
+    let credentials = txn.credentials(args.caller);
+    let target = txn.search(args.parent, args.name, &credentials)?.ok_or(Status::NotFound)?;
+    txn.require_entry(args.parent, args.name);
+    txn.require_inode(target.inode);
+    txn.requirements_met()?;
+    txn.permit_remove(args.parent, target, &credentials)?;
     if target.kind == FileKind::Directory {
         return Err(Status::IsDirectory);
     }
     let row = txn.row(target.inode)?;
     txn.drop_entry(args.parent, args.name);
-    txn.touch(args.parent, -Came::FILE);
+    txn.touch(args.parent, -EntryDelta::FILE);
     txn.unname(row, args.parent);
     Ok(Done)
 }

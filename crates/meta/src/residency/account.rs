@@ -1,59 +1,65 @@
-//! What is in memory, and since which transaction the cold store need not have it: noted with every
-//! change, and with every row that a start loads.
+//! Accounts for units in memory and the transaction that the rows must include before eviction,
+//! with every change and every row that a start loads.
 
-use super::{Mark, Unit};
+use super::{Unit, UnitState};
 use crate::directory::Directory;
 use crate::state::{Body, Inode, State};
 use disk::Change;
 use disk::rows::Row;
 use wire::{FileKind, InodeNo, Transno};
 
-/// What a unit takes to be known of.
-const MARK_BYTES: usize = size_of::<(Unit, Mark)>() * 3 / 2;
-/// What an inode takes besides itself: its place in a page.
-const INODE_BYTES: usize = size_of::<Inode>() + MARK_BYTES + 64;
+/// Memory for a unit's state.
+const UNIT_STATE_BYTES: usize = size_of::<(Unit, UnitState)>() * 3 / 2;
+/// Memory of an inode, with its place in a page.
+const INODE_BYTES: usize = size_of::<Inode>() + UNIT_STATE_BYTES + 64;
 const DIRECTORY_BYTES: usize = INODE_BYTES + size_of::<Directory>();
-/// A piece of memory by itself, such as a name or a target, beside its bytes.
+/// Allocation overhead of a name or target.
 const PIECE_BYTES: usize = 16;
-/// An attribute, beside its bytes.
+/// Memory of an attribute besides its bytes.
 const XATTR_BYTES: usize = 64;
 
 impl State {
-    /// Inodes, in memory or not.
+    /// Number of inodes, in memory or not.
     pub(crate) fn inode_count(&self) -> u64 {
         let resident = u64::try_from(self.resident_count()).unwrap_or(u64::MAX);
         self.residency.as_ref().map_or(resident, |residency| residency.inode_count)
     }
 
-    /// Notes what a change of transaction `transno` did to units; before there were so many inodes.
-    pub(crate) fn note(&mut self, transno: Transno, change: &Change<'_>, before_count: usize) {
+    /// Accounts for a change of transaction `transno`; `before_count` is the number of inodes
+    /// before it.
+    pub(crate) fn account_for(
+        &mut self,
+        transno: Transno,
+        change: &Change<'_>,
+        before_count: usize,
+    ) {
         let after_count = self.resident_count();
         let Some(residency) = &mut self.residency else { return };
         let stamp = transno.max(residency.floor);
-        let came = after_count > before_count;
-        residency.inode_count += u64::from(came);
+        let is_new = after_count > before_count;
+        residency.inode_count += u64::from(is_new);
         residency.inode_count -= u64::from(after_count < before_count);
         match change {
             Change::Inode { row } if row.kind == FileKind::Directory => {
                 residency.take(&Unit::Inode(row.inode));
-                residency.bytes += if came { DIRECTORY_BYTES } else { 0 };
+                residency.bytes += if is_new { DIRECTORY_BYTES } else { 0 };
             }
-            Change::Inode { row } => self.mark_inode(row.inode, stamp),
+            Change::Inode { row } => self.account_inode(row.inode, stamp),
             Change::Symlink { inode, .. }
             | Change::Accessed { inode, .. }
             | Change::Settled { inode, .. }
             | Change::Xattr { inode, .. }
-            | Change::XattrRemoved { inode, .. } => self.mark_inode(*inode, stamp),
+            | Change::XattrRemoved { inode, .. } => self.account_inode(*inode, stamp),
             Change::Dirent { dir, name, .. } | Change::DirentRemoved { dir, name } => {
-                self.mark_entry(*dir, name.bytes(), (stamp, true));
+                self.account_entry(*dir, name.bytes(), (stamp, true));
             }
             Change::InodeRemoved { inode } => {
                 let unit = Unit::Inode(*inode);
-                let is_file = residency.marks.contains_key(&unit);
+                let is_file = residency.units.contains_key(&unit);
                 if after_count < before_count && !is_file {
                     residency.bytes -= DIRECTORY_BYTES;
                 }
-                residency.put(unit, Mark { stamp, bytes: MARK_BYTES, used: false });
+                residency.put(unit, UnitState { stamp, bytes: UNIT_STATE_BYTES, used: false });
             }
             Change::Touch { .. }
             | Change::DirAttrs { .. }
@@ -64,8 +70,8 @@ impl State {
         }
     }
 
-    /// Takes an inode into account, or that there is none; a directory is no unit.
-    pub(super) fn mark_inode(&mut self, inode: InodeNo, stamp: Transno) {
+    /// Accounts for an inode or its absence; a directory is no unit.
+    pub(super) fn account_inode(&mut self, inode: InodeNo, stamp: Transno) {
         let body_bytes = |known: &Inode| {
             let target_bytes = match &known.body {
                 Body::Directory(_) => return None,
@@ -76,26 +82,32 @@ impl State {
             let xattr_bytes = xattrs.map(|(name, value)| XATTR_BYTES + name.len() + value.len());
             Some(INODE_BYTES + target_bytes + xattr_bytes.sum::<usize>())
         };
-        let Some(bytes) = self.inode(inode).map_or(Some(MARK_BYTES), body_bytes) else { return };
+        let Some(bytes) = self.inode(inode).map_or(Some(UNIT_STATE_BYTES), body_bytes) else {
+            return;
+        };
         if let Some(residency) = &mut self.residency {
-            residency.put(Unit::Inode(inode), Mark { stamp, bytes, used: true });
+            residency.put(Unit::Inode(inode), UnitState { stamp, bytes, used: true });
         }
     }
 
-    /// Takes an entry into account, or that there is none. What was not asked for goes first.
-    pub(super) fn mark_entry(&mut self, dir: InodeNo, name: &[u8], (stamp, used): (Transno, bool)) {
+    /// Accounts for an entry or its absence. An entry that was not requested is evicted first.
+    pub(super) fn account_entry(
+        &mut self,
+        dir: InodeNo,
+        name: &[u8],
+        (stamp, used): (Transno, bool),
+    ) {
         let Some((_, entries)) = self.entries(dir) else { return };
         let is_there = entries.get(self.seed, name).is_some();
         let name_bytes = PIECE_BYTES + name.len();
         let there_bytes = if is_there { Directory::ENTRY_BYTES + name_bytes } else { 0 };
-        let bytes = MARK_BYTES + name_bytes + there_bytes;
+        let bytes = UNIT_STATE_BYTES + name_bytes + there_bytes;
         if let Some(residency) = &mut self.residency {
-            residency.put(Unit::entry(dir, name), Mark { stamp, bytes, used });
+            residency.put(Unit::entry(dir, name), UnitState { stamp, bytes, used });
         }
     }
 
-    /// Whether a start takes this row of the cold store into memory. Inodes come before what hangs
-    /// on them.
+    /// Whether a start loads this row into memory. Inodes come before their parts.
     pub(crate) fn keeps(&self, row: &Row<'_>) -> bool {
         if self.residency.is_none() {
             return true;
@@ -122,21 +134,21 @@ impl State {
         }
     }
 
-    /// Takes a row that a start has loaded into account.
-    pub(crate) fn note_loaded(&mut self, row: &Row<'_>, before_count: usize) {
-        let came = self.resident_count() > before_count;
+    /// Accounts for a row that a start has loaded.
+    pub(crate) fn account_for_loaded(&mut self, row: &Row<'_>, before_count: usize) {
+        let is_new = self.resident_count() > before_count;
         let Some(residency) = &mut self.residency else { return };
         match *row {
             Row::Inode(row) if row.kind == FileKind::Directory => {
-                residency.bytes += if came { DIRECTORY_BYTES } else { 0 };
+                residency.bytes += if is_new { DIRECTORY_BYTES } else { 0 };
             }
-            Row::Inode(row) => self.mark_inode(row.inode, Transno(0)),
+            Row::Inode(row) => self.account_inode(row.inode, Transno(0)),
             Row::Target { inode, .. } | Row::Xattr { inode, .. } => {
-                self.mark_inode(inode, Transno(0));
+                self.account_inode(inode, Transno(0));
             }
             Row::Shard { row, .. } => {
                 residency.inode_count = row.inode_count;
-                residency.cold_below = row.next_count;
+                residency.on_disk_below = row.next_count;
             }
             Row::Listing { .. }
             | Row::Dirent { .. }

@@ -1,23 +1,23 @@
-//! What leaves memory, and when: a unit at a time, those first that were not used for long.
+//! Eviction: one unit at a time, least recently used first.
 
 use super::Unit;
 use crate::shard::Shard;
 use crate::state::State;
 use wire::Transno;
 
-/// Looks in a row that come to nothing, because the cold store is behind or all is in use; then
-/// it is for another time.
-const VAIN_COUNT_MAX: usize = 128;
+/// Consecutive units that cannot be evicted, because the rows lack changes or the units are in use,
+/// after which a scan stops.
+const FAILED_COUNT_MAX: usize = 128;
 
 impl State {
-    /// Lets a unit go that the cold store has.
+    /// Evicts a unit that the rows have.
     fn evict(&mut self, unit: &Unit) {
         match unit {
             Unit::Inode(inode) => {
                 let there = self.inode(*inode).is_some();
                 self.remove_inode(*inode);
                 if let Some(residency) = self.residency.as_mut().filter(|_| there) {
-                    residency.cold_below = residency.cold_below.max(inode.count() + 1);
+                    residency.on_disk_below = residency.on_disk_below.max(inode.count() + 1);
                 }
             }
             Unit::Entry(dir, name) => self.forget_entry(*dir, name),
@@ -30,36 +30,36 @@ impl State {
 }
 
 impl Shard {
-    /// The cold store has everything up to this transaction.
+    /// The rows have everything up to this transaction.
     pub fn checkpointed(&mut self, transno: Transno) {
         if let Some(residency) = &mut self.state.residency {
             residency.checkpointed = residency.checkpointed.max(transno);
         }
     }
 
-    /// Lets units go that were not used for the longest while there are too many, and looks at so
-    /// many at most. Each comes and goes by itself: that is all the work there is.
+    /// Evicts the least recently used units while the memory exceeds the limit; scans at most
+    /// `count_max` units. Each unit is evicted by itself, so the work is bounded.
     pub fn shrink(&mut self, count_max: usize) {
         let Some(residency) = &self.state.residency else { return };
         if residency.bytes <= residency.bytes_max {
             return;
         }
-        let (settled, mut vain_count) = (residency.settled(), 0);
+        let (settled, mut failed_count) = (residency.settled(), 0);
         for _ in 0..count_max {
             let Some(residency) = &mut self.state.residency else { return };
-            if residency.bytes <= residency.bytes_max || vain_count >= VAIN_COUNT_MAX {
+            if residency.bytes <= residency.bytes_max || failed_count >= FAILED_COUNT_MAX {
                 return;
             }
-            let Some((unit, mark)) = residency.next() else { return };
-            if mark.used {
+            let Some((unit, unit_state)) = residency.next() else { return };
+            if unit_state.used {
                 continue;
             }
-            let stays = mark.stamp > settled || residency.pins.contains_key(&unit);
+            let stays = unit_state.stamp > settled || residency.pins.contains_key(&unit);
             if stays || self.is_in_use(&unit) {
-                vain_count += 1;
+                failed_count += 1;
             } else {
                 self.state.evict(&unit);
-                vain_count = 0;
+                failed_count = 0;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the cold store had is laid under what is in memory.
+//! Merges fetched rows under the state in memory.
 
 use super::{LISTED_COUNT_MAX, Residency, Unit};
 use crate::directory::Target;
@@ -10,19 +10,19 @@ use disk::Fault;
 use disk::rows::Row;
 use wire::{InodeNo, Name, Transno};
 
-/// The next entries of a directory behind a place, as the cold store had them: those that changed
+/// The next entries of a directory behind a cookie, as the rows had them: entries that changed
 /// since are in memory.
 #[derive(Debug)]
-pub(super) struct Window {
-    /// What the cold store had for certain by then.
+pub(super) struct ListingWindow {
+    /// The transaction that the rows had for certain by then.
     floor: Transno,
     rows: Vec<(Box<[u8]>, Target)>,
-    /// The last place of which it tells.
+    /// The last cookie that it covers.
     until: u64,
     bytes: usize,
 }
 
-impl Window {
+impl ListingWindow {
     fn new(floor: Transno, rows: &[Row<'_>]) -> Self {
         let mut window = Self { floor, rows: Vec::new(), until: u64::MAX, bytes: 0 };
         for row in rows {
@@ -38,14 +38,14 @@ impl Window {
 }
 
 impl Residency {
-    /// A unit that the cold store had by this transaction is in whatever comes of reads that are out.
+    /// A unit that the rows had by this transaction is in the results of all reads in flight.
     pub(super) fn settled(&self) -> Transno {
         let windows = self.windows.values().map(|window| window.floor);
-        let floors = self.asked.values().copied().chain(windows);
+        let floors = self.in_flight.values().copied().chain(windows);
         floors.fold(self.checkpointed, Transno::min)
     }
 
-    fn open_window(&mut self, unit: &Unit, window: Window) {
+    fn open_window(&mut self, unit: &Unit, window: ListingWindow) {
         if let Unit::Listing(dir, cookie) = unit
             && self.pins.contains_key(unit)
         {
@@ -65,8 +65,8 @@ impl Residency {
 }
 
 impl State {
-    /// The entries of a directory behind a place, in the order of their places, and the last place
-    /// up to which these are all that there are.
+    /// The entries of a directory behind a cookie, ordered by cookie, and the last cookie up to
+    /// which they are complete.
     pub(crate) fn listed(
         &self,
         dir: InodeNo,
@@ -81,14 +81,14 @@ impl State {
         };
         let here = self.entries(dir).map(|(_, entries)| entries.after(cookie));
         let here = here.into_iter().flatten().take_while(move |(_, at)| at.cookie <= until);
-        let unknown = move |row: &&(Box<[u8]>, Target)| !self.knows(dir, &row.0);
+        let unknown = move |row: &&(Box<[u8]>, Target)| !self.is_entry_known(dir, &row.0);
         let (mut rows, mut here) = (rows.iter().filter(unknown).peekable(), here.peekable());
         let merged = core::iter::from_fn(move || {
-            let is_cold = match (rows.peek(), here.peek()) {
+            let from_rows = match (rows.peek(), here.peek()) {
                 (Some((_, row)), Some((_, target))) => row.cookie < target.cookie,
                 (row, _) => row.is_some(),
             };
-            if is_cold { rows.next().map(|(name, row)| (&**name, *row)) } else { here.next() }
+            if from_rows { rows.next().map(|(name, row)| (&**name, *row)) } else { here.next() }
         });
         (merged, until)
     }
@@ -114,64 +114,64 @@ impl State {
         self.take_row(row)
     }
 
-    /// Lays an entry under what is known of its name.
+    /// Adds a fetched entry unless its name is known in memory.
     fn lay(
         &mut self,
         dir: InodeNo,
         name: Name<'_>,
         (target, used): (Target, bool),
     ) -> Result<(), Fault> {
-        if self.knows(dir, name.bytes()) {
+        if self.is_entry_known(dir, name.bytes()) {
             return Ok(());
         }
         self.put_entry(dir, name, target)?;
-        self.mark_entry(dir, name.bytes(), (Transno(0), used));
+        self.account_entry(dir, name.bytes(), (Transno(0), used));
         Ok(())
     }
 
     fn fetched(&mut self, unit: &Unit) {
         match unit {
-            Unit::Inode(inode) => self.mark_inode(*inode, Transno(0)),
-            Unit::Entry(dir, name) => self.mark_entry(*dir, name, (Transno(0), true)),
+            Unit::Inode(inode) => self.account_inode(*inode, Transno(0)),
+            Unit::Entry(dir, name) => self.account_entry(*dir, name, (Transno(0), true)),
             Unit::Listing(..) => {}
         }
     }
 }
 
 impl Shard {
-    /// A read of this unit begins, the only one that is out.
-    pub fn ask(&mut self, unit: &Unit) {
+    /// Begins the only read of this unit in flight.
+    pub fn begin_fetch(&mut self, unit: &Unit) {
         let Some(residency) = &mut self.state.residency else { return };
-        let before = residency.asked.insert(unit.clone(), residency.checkpointed);
+        let before = residency.in_flight.insert(unit.clone(), residency.checkpointed);
         assert!(before.is_none(), "a unit is read once at a time");
     }
 
-    /// The read has failed.
-    pub fn give_up(&mut self, unit: &Unit) {
+    /// Ends a failed read.
+    pub fn fetch_failed(&mut self, unit: &Unit) {
         if let Some(residency) = &mut self.state.residency {
-            residency.asked.remove(unit);
+            residency.in_flight.remove(unit);
         }
     }
 
-    /// The read has come to these rows, in the order of their keys; of what has come to be in memory
-    /// meanwhile they tell nothing.
+    /// Ends a read with these rows, in the order of their keys; units that are in memory meanwhile
+    /// take precedence.
     ///
     /// # Errors
     /// [`Fault`] when they are not its rows.
     pub fn fetch(&mut self, unit: &Unit, rows: &[Row<'_>]) -> Result<(), Fault> {
         let Some(residency) = &mut self.state.residency else { return Ok(()) };
-        let Some(floor) = residency.asked.remove(unit) else { return Ok(()) };
+        let Some(floor) = residency.in_flight.remove(unit) else { return Ok(()) };
         if !self.state.is_resident(unit) {
             rows.iter().try_for_each(|row| self.state.fetch(unit, row))?;
             self.state.fetched(unit);
             if let Some(residency) = &mut self.state.residency {
-                residency.open_window(unit, Window::new(floor, rows));
+                residency.open_window(unit, ListingWindow::new(floor, rows));
             }
         }
         Ok(())
     }
 
-    /// Takes over one row of a unit that is missing, while nobody else is at work.
+    /// Loads one row of a missing unit, at a start without other work.
     ///
     /// # Errors
     /// [`Fault`] when it is not its row.
@@ -179,8 +179,8 @@ impl Shard {
         self.state.fetch(unit, row)
     }
 
-    /// All rows of a unit were taken over; there may have been none.
-    pub fn fetched(&mut self, unit: &Unit) {
+    /// All rows of a unit, possibly none, were loaded.
+    pub fn finish_fetch(&mut self, unit: &Unit) {
         self.state.fetched(unit);
     }
 }

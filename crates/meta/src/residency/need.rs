@@ -1,7 +1,7 @@
-//! What an operation needs, and what of it is not in memory.
+//! The units that an operation needs, and those missing in memory.
 
 use super::Unit;
-use crate::across::Want;
+use crate::multi_shard::Requirement;
 use crate::needs::Needs;
 use crate::shard::Shard;
 use crate::state::State;
@@ -9,7 +9,7 @@ use disk::{Change, Changes};
 use wire::{FileKind, InodeNo, Reader};
 
 impl State {
-    /// From here on an operation needs what [`State::need`] says.
+    /// Begins an operation whose units [`State::need`] adds.
     pub(crate) fn begin_needs(&mut self) {
         if let Some(residency) = &mut self.residency {
             residency.needed.clear();
@@ -17,15 +17,15 @@ impl State {
         }
     }
 
-    /// An operation needs this unit.
+    /// Adds a unit that the operation needs.
     pub(crate) fn need(&mut self, unit: Unit) {
         if self.residency.is_none() || unit.shard() != self.shard() {
             return;
         }
         let resident = self.is_resident(&unit);
         let Some(residency) = &mut self.residency else { return };
-        if let Some(mark) = residency.marks.get_mut(&unit) {
-            mark.used = true;
+        if let Some(unit_state) = residency.units.get_mut(&unit) {
+            unit_state.used = true;
         }
         if !resident && !residency.missing.contains(&unit) {
             residency.missing.push(unit.clone());
@@ -33,7 +33,7 @@ impl State {
         residency.needed.push(unit);
     }
 
-    /// An operation needs an entry and what it names.
+    /// Adds an entry and the inode it names.
     fn need_entry(&mut self, dir: InodeNo, name: &[u8]) {
         self.need(Unit::Inode(dir));
         self.need(Unit::entry(dir, name));
@@ -44,7 +44,7 @@ impl State {
         }
     }
 
-    /// An operation puts an entry at a place that it was told: whose that is must be known.
+    /// Adds the owner of a cookie that the operation assigns to an entry.
     fn need_place(&mut self, dir: InodeNo, name: &[u8], cookie: u64) {
         let its_own = self.entries(dir).and_then(|(_, entries)| entries.get(self.seed, name));
         if its_own.is_none_or(|target| target.cookie != cookie) {
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Whether all that was needed is in memory.
+    /// Whether all needed units are in memory.
     pub(crate) fn has_all(&self) -> bool {
         self.residency.as_ref().is_none_or(|residency| residency.missing.is_empty())
     }
@@ -62,10 +62,10 @@ impl State {
         match unit {
             Unit::Inode(inode) => {
                 self.inode(*inode).is_some()
-                    || inode.count() >= residency.cold_below
-                    || residency.marks.contains_key(unit)
+                    || inode.count() >= residency.on_disk_below
+                    || residency.units.contains_key(unit)
             }
-            Unit::Entry(dir, name) => self.is_whole(*dir) || self.knows(*dir, name),
+            Unit::Entry(dir, name) => self.is_whole(*dir) || self.is_entry_known(*dir, name),
             Unit::Listing(dir, cookie) => {
                 let next = cookie.saturating_add(1);
                 let is_last = self.entries(*dir).is_some_and(|(row, _)| row.next_cookie <= next);
@@ -74,41 +74,41 @@ impl State {
         }
     }
 
-    /// Whether all entries that a directory has are in memory; what is none has none.
+    /// Whether all entries of a directory are in memory; true for a missing directory.
     pub(super) fn is_whole(&self, dir: InodeNo) -> bool {
         self.entries(dir).is_none_or(|(row, entries)| {
             u64::try_from(entries.count()).is_ok_and(|count| count == row.entry_count)
         })
     }
 
-    /// Whether an entry is in memory, or it is known that there is none, by itself.
-    pub(super) fn knows(&self, dir: InodeNo, name: &[u8]) -> bool {
+    /// Whether an entry is in memory or known to be absent, by its own unit.
+    pub(super) fn is_entry_known(&self, dir: InodeNo, name: &[u8]) -> bool {
         let here = self.entries(dir).and_then(|(_, entries)| entries.get(self.seed, name));
         let Some(residency) = &self.residency else { return true };
-        here.is_some() || residency.marks.contains_key(&Unit::entry(dir, name))
+        here.is_some() || residency.units.contains_key(&Unit::entry(dir, name))
     }
 }
 
 impl Shard {
-    /// What the last request that was answered `Busy` without a [`Shard::blocker`] has to wait for.
+    /// The units that the last request answered `Busy` without a [`Shard::blocker`] must wait for.
     #[must_use]
     pub fn missing(&self) -> &[Unit] {
         self.state.residency.as_ref().map_or(&[], |residency| residency.missing.as_slice())
     }
 
-    /// All that the last request needed, as far as it is known without what is missing.
+    /// All units that the last request needed, as far as known without the missing ones.
     #[must_use]
     pub fn needed(&self) -> &[Unit] {
         self.state.residency.as_ref().map_or(&[], |residency| residency.needed.as_slice())
     }
 
-    /// Whether a unit is in memory, or known not to exist.
+    /// Whether a unit is in memory or known to be absent.
     #[must_use]
     pub fn is_resident(&self, unit: &Unit) -> bool {
         self.state.is_resident(unit)
     }
 
-    /// Whether everything needed is in memory; otherwise [`Shard::missing`] says what is not.
+    /// Whether everything needed is in memory; otherwise [`Shard::missing`] has the rest.
     pub(crate) fn has(&mut self, needs: &Needs<'_>) -> bool {
         if self.state.residency.is_none() {
             return true;
@@ -120,34 +120,34 @@ impl Shard {
         self.state.has_all()
     }
 
-    /// The same for what a coordinator wants.
-    pub(crate) fn has_wanted(&mut self, wants: &[u8]) -> Result<bool, wire::Flaw> {
+    /// The same for a coordinator's requirements.
+    pub(crate) fn has_required(&mut self, requirements: &[u8]) -> Result<bool, wire::DecodeError> {
         if self.state.residency.is_none() {
             return Ok(true);
         }
         self.state.begin_needs();
-        let mut from = Reader::new(wants);
+        let mut from = Reader::new(requirements);
         while from.left() > 0 {
             match from.read()? {
-                Want::Inode(inode) => self.state.need(Unit::Inode(inode)),
-                Want::Entry(dir, name) => {
+                Requirement::Inode(inode) => self.state.need(Unit::Inode(inode)),
+                Requirement::Entry(dir, name) => {
                     self.state.need(Unit::Inode(dir));
                     self.state.need(Unit::Entry(dir, name));
                 }
-                Want::New(_) | Want::Topology | Want::Above { .. } => {}
+                Requirement::New(_) | Requirement::Topology | Requirement::Ancestor { .. } => {}
             }
         }
         Ok(self.state.has_all())
     }
 
-    /// The same for the changes of a record that is going to be made; what is none needs nothing.
+    /// The same for the changes of a record to be applied; invalid changes need nothing.
     pub fn has_changed(&mut self, changes: &[u8]) -> bool {
         self.state.begin_needs();
         self.need_changed(changes, |_, _, _, _| {});
         self.state.has_all()
     }
 
-    /// The same for a record of which [`Shard::fits`] shall say whether it can be made.
+    /// The same for a record to be checked by [`Shard::fits`].
     pub fn has_to_fit(&mut self, changes: &[u8]) -> bool {
         self.state.begin_needs();
         self.need_changed(changes, State::need_place);

@@ -1,6 +1,6 @@
-//! Access control lists: what they grant, what they have to do with the mode, who inherits them.
+//! Access control lists: permissions, interaction with the mode, inheritance.
 
-use super::{ROOT, World, name, root, setattr, user};
+use super::{Harness, ROOT, name, root, setattr, user};
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use alloc::vec::Vec;
 use wire::{
@@ -31,18 +31,24 @@ fn list(entries: &[((u16, u32), u16)]) -> Vec<u8> {
     bytes
 }
 
-fn set(world: &mut World, caller: Caller<'_>, inode: InodeNo, name: &[u8], value: &[u8]) -> Status {
+fn set(
+    harness: &mut Harness,
+    caller: Caller<'_>,
+    inode: InodeNo,
+    name: &[u8],
+    value: &[u8],
+) -> Status {
     let args = Setxattr { caller, inode, name: Bytes(name), value: Bytes(value), flags: 0 };
-    world.status(Op::Setxattr, &args)
+    harness.status(Op::Setxattr, &args)
 }
 
-fn remove(world: &mut World, inode: InodeNo, name: &[u8]) -> Status {
-    world.status(Op::Removexattr, &Removexattr { caller: root(), inode, name: Bytes(name) })
+fn remove(harness: &mut Harness, inode: InodeNo, name: &[u8]) -> Status {
+    harness.status(Op::Removexattr, &Removexattr { caller: root(), inode, name: Bytes(name) })
 }
 
-fn get(world: &mut World, inode: InodeNo, name: &[u8]) -> Option<Vec<u8>> {
-    match world.status(Op::Getxattr, &Getxattr { caller: user(9, 9), inode, name: Bytes(name) }) {
-        Status::Ok => Some(Value::decode_all(&world.reply).unwrap().value.0.into()),
+fn get(harness: &mut Harness, inode: InodeNo, name: &[u8]) -> Option<Vec<u8>> {
+    match harness.status(Op::Getxattr, &Getxattr { caller: user(9, 9), inode, name: Bytes(name) }) {
+        Status::Ok => Some(Value::decode_all(&harness.reply).unwrap().value.0.into()),
         status => {
             assert_eq!(status, Status::NoData);
             None
@@ -50,25 +56,25 @@ fn get(world: &mut World, inode: InodeNo, name: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-fn access(world: &mut World, caller: Caller<'_>, inode: InodeNo, mask: u32) -> Status {
-    world.status(Op::Access, &Access { caller, inode, mask })
+fn access(harness: &mut Harness, caller: Caller<'_>, inode: InodeNo, mask: u32) -> Status {
+    harness.status(Op::Access, &Access { caller, inode, mask })
 }
 
-/// What of rwx the caller has.
-fn granted(world: &mut World, caller: Caller<'_>, inode: InodeNo) -> u32 {
-    let one = |bit: u32, world: &mut World| match access(world, caller, inode, bit) {
+/// The permissions that the caller has.
+fn granted(harness: &mut Harness, caller: Caller<'_>, inode: InodeNo) -> u32 {
+    let one = |bit: u32, harness: &mut Harness| match access(harness, caller, inode, bit) {
         Status::Ok => bit,
         Status::Access => 0,
         other => panic!("{other:?}"),
     };
-    one(4, world) | one(2, world) | one(1, world)
+    one(4, harness) | one(2, harness) | one(1, harness)
 }
 
 #[test]
-fn the_first_class_that_knows_the_caller_decides() {
-    let mut world = World::new();
-    let file = world.file(ROOT, "f", 0o644);
-    world.set(file, 0o600, 5, 6);
+fn the_first_class_that_contains_the_caller_decides() {
+    let mut harness = Harness::new();
+    let file = harness.file(ROOT, "f", 0o644);
+    harness.set(file, 0o600, 5, 6);
     let acl = list(&[
         (OWNER, 6),
         (named(7), 7),
@@ -79,61 +85,69 @@ fn the_first_class_that_knows_the_caller_decides() {
         (MASK, 6),
         (OTHERS, 1),
     ]);
-    assert_eq!(set(&mut world, user(5, 5), file, ACCESS, &acl), Status::Ok);
-    assert_eq!(world.attr(file).mode, 0o661, "the mask is the group's bits");
-    assert_eq!(granted(&mut world, user(5, 5), file), 6);
-    assert_eq!(granted(&mut world, user(7, 99), file), 6, "less than named, by the mask");
-    assert_eq!(granted(&mut world, user(8, 21), file), 0, "a user's own entry goes before groups");
-    assert_eq!(granted(&mut world, user(9, 6), file), 4);
-    assert_eq!(granted(&mut world, user(9, 20), file), 2);
+    assert_eq!(set(&mut harness, user(5, 5), file, ACCESS, &acl), Status::Ok);
+    assert_eq!(harness.attr(file).mode, 0o661, "the mask is the group's bits");
+    assert_eq!(granted(&mut harness, user(5, 5), file), 6);
+    assert_eq!(granted(&mut harness, user(7, 99), file), 6, "less than named, by the mask");
+    assert_eq!(
+        granted(&mut harness, user(8, 21), file),
+        0,
+        "a user's own entry goes before groups"
+    );
+    assert_eq!(granted(&mut harness, user(9, 6), file), 4);
+    assert_eq!(granted(&mut harness, user(9, 20), file), 2);
     let both = [20_u32.to_le_bytes(), 21_u32.to_le_bytes()].concat();
     let member = Caller { uid: 9, gid: 9, groups: Groups::Known(&both) };
-    assert_eq!(access(&mut world, member, file, 4), Status::Ok);
-    assert_eq!(access(&mut world, member, file, 2), Status::Ok);
-    assert_eq!(access(&mut world, member, file, 6), Status::Access, "no group has both");
-    assert_eq!(access(&mut world, member, file, 1), Status::Access, "the others' x is not theirs");
-    assert_eq!(granted(&mut world, user(9, 9), file), 1);
+    assert_eq!(access(&mut harness, member, file, 4), Status::Ok);
+    assert_eq!(access(&mut harness, member, file, 2), Status::Ok);
+    assert_eq!(access(&mut harness, member, file, 6), Status::Access, "no group has both");
+    assert_eq!(
+        access(&mut harness, member, file, 1),
+        Status::Access,
+        "the others' x is not theirs"
+    );
+    assert_eq!(granted(&mut harness, user(9, 9), file), 1);
     let unknown = Caller { uid: 9, gid: 9, groups: Groups::Unknown };
-    assert_eq!(access(&mut world, unknown, file, 1), Status::NeedGroups);
+    assert_eq!(access(&mut harness, unknown, file, 1), Status::NeedGroups);
     let unknown = Caller { uid: 7, ..unknown };
-    assert_eq!(access(&mut world, unknown, file, 4), Status::Ok, "whatever groups a user has");
-    world.check_redo();
+    assert_eq!(access(&mut harness, unknown, file, 4), Status::Ok, "whatever groups a user has");
+    harness.check_redo();
 }
 
 #[test]
-fn mode_and_list_stay_one() {
-    let mut world = World::new();
-    let file = world.file(ROOT, "f", 0o644);
+fn mode_and_list_stay_consistent() {
+    let mut harness = Harness::new();
+    let file = harness.file(ROOT, "f", 0o644);
     let acl = list(&[(OWNER, 6), (named(7), 7), (FILE_GROUP, 4), (MASK, 7), (OTHERS, 0)]);
-    assert_eq!(set(&mut world, root(), file, ACCESS, &acl), Status::Ok);
-    assert_eq!(world.attr(file).mode, 0o670);
+    assert_eq!(set(&mut harness, root(), file, ACCESS, &acl), Status::Ok);
+    assert_eq!(harness.attr(file).mode, 0o670);
     let chmod = Setattr { mode: Some(0o4751), ..setattr(file) };
-    assert_eq!(world.status(Op::Setattr, &chmod), Status::Ok);
+    assert_eq!(harness.status(Op::Setattr, &chmod), Status::Ok);
     let after = list(&[(OWNER, 7), (named(7), 7), (FILE_GROUP, 4), (MASK, 5), (OTHERS, 1)]);
-    assert_eq!(get(&mut world, file, ACCESS), Some(after));
-    assert_eq!(granted(&mut world, user(7, 7), file), 5);
-    assert_eq!(remove(&mut world, file, ACCESS), Status::Ok);
-    assert_eq!(world.attr(file).mode, 0o4751, "as Linux leaves it");
-    assert_eq!(remove(&mut world, file, ACCESS), Status::Ok);
+    assert_eq!(get(&mut harness, file, ACCESS), Some(after));
+    assert_eq!(granted(&mut harness, user(7, 7), file), 5);
+    assert_eq!(remove(&mut harness, file, ACCESS), Status::Ok);
+    assert_eq!(harness.attr(file).mode, 0o4751, "as Linux leaves it");
+    assert_eq!(remove(&mut harness, file, ACCESS), Status::Ok);
     let plain = list(&[(OWNER, 6), (FILE_GROUP, 4), (OTHERS, 0)]);
-    assert_eq!(set(&mut world, root(), file, ACCESS, &plain), Status::Ok);
-    assert_eq!((world.attr(file).mode, get(&mut world, file, ACCESS)), (0o4640, None));
+    assert_eq!(set(&mut harness, root(), file, ACCESS, &plain), Status::Ok);
+    assert_eq!((harness.attr(file).mode, get(&mut harness, file, ACCESS)), (0o4640, None));
     let masked = list(&[((1, 77), 6), ((4, 77), 4), ((16, 77), 2), ((32, 77), 0)]);
-    assert_eq!(set(&mut world, root(), file, ACCESS, &masked), Status::Ok);
+    assert_eq!(set(&mut harness, root(), file, ACCESS, &masked), Status::Ok);
     let normal = list(&[(OWNER, 6), (FILE_GROUP, 4), (MASK, 2), (OTHERS, 0)]);
-    assert_eq!((world.attr(file).mode, get(&mut world, file, ACCESS)), (0o4620, Some(normal)));
-    assert_eq!(set(&mut world, root(), file, ACCESS, &plain), Status::Ok);
-    assert_eq!(get(&mut world, file, ACCESS), None, "the mode says all of it");
-    world.check_redo();
+    assert_eq!((harness.attr(file).mode, get(&mut harness, file, ACCESS)), (0o4620, Some(normal)));
+    assert_eq!(set(&mut harness, root(), file, ACCESS, &plain), Status::Ok);
+    assert_eq!(get(&mut harness, file, ACCESS), None, "the mode says all of it");
+    harness.check_redo();
 }
 
 #[test]
-fn a_default_list_stands_for_the_umask() {
-    let mut world = World::new();
-    let dir = world.mkdir(ROOT, "d", 0o777);
+fn a_default_list_replaces_the_umask() {
+    let mut harness = Harness::new();
+    let dir = harness.mkdir(ROOT, "d", 0o777);
     let entries = [(OWNER, 7), (named(7), 6), (FILE_GROUP, 5), (MASK, 7), (OTHERS, 4)];
-    assert_eq!(set(&mut world, root(), dir, DEFAULT, &list(&entries)), Status::Ok);
-    let attr = world.attr(dir);
+    assert_eq!(set(&mut harness, root(), dir, DEFAULT, &list(&entries)), Status::Ok);
+    let attr = harness.attr(dir);
     assert_eq!(attr.mode, 0o777, "it says nothing about the directory itself");
     let (exclusive, handle) = (true, None);
     let (mode, umask) = (0o2666, 0o077);
@@ -146,54 +160,54 @@ fn a_default_list_stands_for_the_umask() {
         exclusive,
         handle,
     };
-    let file = world.answer::<Created>(Op::Create, &args("f")).attr;
+    let file = harness.answer::<Created>(Op::Create, &args("f")).attr;
     assert_eq!(file.mode, 0o2664);
     let of_file = list(&[(OWNER, 6), (named(7), 6), (FILE_GROUP, 5), (MASK, 6), (OTHERS, 4)]);
-    assert_eq!(get(&mut world, file.inode, ACCESS), Some(of_file));
-    assert_eq!(get(&mut world, file.inode, DEFAULT), None);
+    assert_eq!(get(&mut harness, file.inode, ACCESS), Some(of_file));
+    assert_eq!(get(&mut harness, file.inode, DEFAULT), None);
     let mkdir = Mkdir { caller: root(), parent: dir, name: name("e"), mode: 0o770, umask };
-    let below = world.answer::<Entry>(Op::Mkdir, &mkdir).attr;
+    let below = harness.answer::<Entry>(Op::Mkdir, &mkdir).attr;
     assert_eq!(below.mode, 0o770);
-    assert_eq!(get(&mut world, below.inode, DEFAULT), Some(list(&entries)));
+    assert_eq!(get(&mut harness, below.inode, DEFAULT), Some(list(&entries)));
     let of_dir = list(&[(OWNER, 7), (named(7), 6), (FILE_GROUP, 5), (MASK, 7), (OTHERS, 0)]);
-    assert_eq!(get(&mut world, below.inode, ACCESS), Some(of_dir));
-    let link = world.symlink(dir, "l", b"x");
-    assert_eq!(world.attr(link).mode, 0o777);
+    assert_eq!(get(&mut harness, below.inode, ACCESS), Some(of_dir));
+    let link = harness.symlink(dir, "l", b"x");
+    assert_eq!(harness.attr(link).mode, 0o777);
     let listed = Listxattr { caller: root(), inode: link };
-    assert!(world.answer::<Value<'_>>(Op::Listxattr, &listed).value.0.is_empty());
-    world.check_redo();
+    assert!(harness.answer::<Value<'_>>(Op::Listxattr, &listed).value.0.is_empty());
+    harness.check_redo();
 
     let plain = list(&[(OWNER, 7), (FILE_GROUP, 5), (OTHERS, 4)]);
-    assert_eq!(set(&mut world, root(), dir, DEFAULT, &plain), Status::Ok);
-    let file = world.answer::<Created>(Op::Create, &args("g")).attr;
-    assert_eq!((file.mode, get(&mut world, file.inode, ACCESS)), (0o2644, None));
-    assert_eq!(remove(&mut world, dir, DEFAULT), Status::Ok);
-    assert_eq!(world.answer::<Created>(Op::Create, &args("h")).attr.mode, 0o2600);
-    world.check_redo();
+    assert_eq!(set(&mut harness, root(), dir, DEFAULT, &plain), Status::Ok);
+    let file = harness.answer::<Created>(Op::Create, &args("g")).attr;
+    assert_eq!((file.mode, get(&mut harness, file.inode, ACCESS)), (0o2644, None));
+    assert_eq!(remove(&mut harness, dir, DEFAULT), Status::Ok);
+    assert_eq!(harness.answer::<Created>(Op::Create, &args("h")).attr.mode, 0o2600);
+    harness.check_redo();
 }
 
 #[test]
-fn lists_are_the_owner_s_and_not_for_everything() {
-    let mut world = World::new();
-    let (file, dir) = (world.file(ROOT, "f", 0o644), world.mkdir(ROOT, "d", 0o755));
-    let link = world.symlink(ROOT, "l", b"x");
-    world.set(file, 0o2666, 5, 6);
+fn only_owners_set_lists_and_symlinks_have_none() {
+    let mut harness = Harness::new();
+    let (file, dir) = (harness.file(ROOT, "f", 0o644), harness.mkdir(ROOT, "d", 0o755));
+    let link = harness.symlink(ROOT, "l", b"x");
+    harness.set(file, 0o2666, 5, 6);
     let acl = list(&[(OWNER, 6), (named(7), 7), (FILE_GROUP, 4), (MASK, 7), (OTHERS, 0)]);
-    assert_eq!(set(&mut world, user(7, 6), file, ACCESS, &acl), Status::NotPermitted);
-    assert_eq!(set(&mut world, root(), link, ACCESS, &acl), Status::NotSupported);
-    assert_eq!(set(&mut world, root(), file, DEFAULT, &acl), Status::Access);
-    assert_eq!(remove(&mut world, file, DEFAULT), Status::Ok);
-    assert_eq!(set(&mut world, user(5, 5), file, ACCESS, &acl), Status::Ok);
-    assert_eq!(world.attr(file).mode, 0o670, "not his group, so not its set-gid bit");
+    assert_eq!(set(&mut harness, user(7, 6), file, ACCESS, &acl), Status::NotPermitted);
+    assert_eq!(set(&mut harness, root(), link, ACCESS, &acl), Status::NotSupported);
+    assert_eq!(set(&mut harness, root(), file, DEFAULT, &acl), Status::Access);
+    assert_eq!(remove(&mut harness, file, DEFAULT), Status::Ok);
+    assert_eq!(set(&mut harness, user(5, 5), file, ACCESS, &acl), Status::Ok);
+    assert_eq!(harness.attr(file).mode, 0o670, "not his group, so not its set-gid bit");
     let sparse = [&acl[..4], &[]].concat();
-    assert_eq!(set(&mut world, root(), file, ACCESS, &sparse), Status::Ok);
-    assert_eq!(get(&mut world, file, ACCESS), None, "no entries: no list");
-    assert_eq!(set(&mut world, root(), dir, ACCESS, &acl), Status::Ok);
-    world.check_redo();
+    assert_eq!(set(&mut harness, root(), file, ACCESS, &sparse), Status::Ok);
+    assert_eq!(get(&mut harness, file, ACCESS), None, "no entries: no list");
+    assert_eq!(set(&mut harness, root(), dir, ACCESS, &acl), Status::Ok);
+    harness.check_redo();
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn an_invalid_list_is_refused() {
     let good = [(OWNER, 6), (named(7), 7), (FILE_GROUP, 4), (MASK, 7), (OTHERS, 0)];
     assert!(Acl::verify(&list(&good)).unwrap().is_some());
     let without = |tag: (u16, u32)| {

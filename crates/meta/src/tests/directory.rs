@@ -1,6 +1,6 @@
-//! A directory by itself: found by name whatever its size, numbers of slots used again.
+//! A directory by itself: lookups at any size, reuse of slots.
 
-use super::{Dice, ROOT};
+use super::{ROOT, TestRng};
 use crate::directory::{Directory, Target};
 use crate::hash::Seed;
 use alloc::collections::BTreeMap;
@@ -13,15 +13,15 @@ fn target(cookie: u64) -> Target {
 }
 
 #[test]
-fn names_come_and_go_as_in_a_sorted_map() {
-    let (mut dice, seed) = (Dice::new(3), Seed::new(9));
+fn entries_match_a_sorted_map() {
+    let (mut rng, seed) = (TestRng::new(3), Seed::new(9));
     let (mut directory, mut model) = (Directory::default(), BTreeMap::<String, u64>::new());
     let mut cookie = 0;
     // Grows beyond what one table holds, shrinks to nothing, and grows again.
     for (rounds, percent) in [(20_000, 90), (40_000, 20), (12_000, 95)] {
         for _ in 0..rounds {
-            let text = alloc::format!("{}", dice.below(30_000));
-            if dice.chance(percent) {
+            let text = alloc::format!("{}", rng.below(30_000));
+            if rng.chance(percent) {
                 cookie += 1;
                 assert!(directory.put(seed, text.as_bytes(), target(cookie)));
                 model.insert(text, cookie);
@@ -44,7 +44,7 @@ fn names_come_and_go_as_in_a_sorted_map() {
 }
 
 #[test]
-fn one_place_is_not_for_two_names() {
+fn a_cookie_belongs_to_one_name() {
     let (mut directory, seed) = (Directory::default(), Seed::new(1));
     assert!(directory.put(seed, b"a", target(5)));
     assert!(!directory.put(seed, b"b", target(5)));

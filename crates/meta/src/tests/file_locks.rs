@@ -1,6 +1,6 @@
-//! Locks on files: what they mean, against a model that knows only bytes.
+//! Locks on files, against a model of single bytes.
 
-use crate::file_locks::{FileLocks, LockAsker, Woken};
+use crate::file_locks::{EndedWait, FileLocks, LockCaller};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::{
@@ -12,32 +12,32 @@ const FILE: InodeNo = InodeNo(9);
 const READ: Option<LockType> = Some(LockType::Read);
 const WRITE: Option<LockType> = Some(LockType::Write);
 
-fn asker(client: u8) -> LockAsker {
+fn caller(client: u8) -> LockCaller {
     let session = SessionId(u64::from(client) + 100);
-    LockAsker { client: ClientUuid([client; 16]), session, now_ns: 0 }
+    LockCaller { client: ClientUuid([client; 16]), session, now_ns: 0 }
 }
 
-fn ask(owner: u64, lock: Option<LockType>, range: ByteRange) -> SetLock {
+fn request(owner: u64, lock: Option<LockType>, range: ByteRange) -> SetLock {
     let (kind, pid) = (LockKind::Posix, 1000);
     SetLock { inode: FILE, kind, owner, lock, range, pid, wait_id: 0, place: 0 }
 }
 
 fn flock(owner: u64, lock: Option<LockType>) -> SetLock {
-    SetLock { kind: LockKind::Flock, ..ask(owner, lock, ByteRange::ALL) }
+    SetLock { kind: LockKind::Flock, ..request(owner, lock, ByteRange::ALL) }
 }
 
-fn waits(wait_id: u64, ask: SetLock) -> SetLock {
-    SetLock { wait_id, ..ask }
+fn waits(wait_id: u64, request: SetLock) -> SetLock {
+    SetLock { wait_id, ..request }
 }
 
 fn range(start: u64, end: u64) -> ByteRange {
     ByteRange::new(start, end).unwrap()
 }
 
-/// Locks, and what was granted late, as (client, wait).
+/// Locks, and late grants as (client, wait).
 struct Rig {
     locks: FileLocks,
-    woken: Vec<Woken>,
+    woken: Vec<EndedWait>,
 }
 
 impl Rig {
@@ -46,8 +46,8 @@ impl Rig {
     }
 
     /// True: granted; false: waits.
-    fn set(&mut self, client: u8, ask: SetLock) -> Result<bool, Status> {
-        self.locks.set(asker(client), &ask, &mut self.woken).map(|set| set.granted)
+    fn set(&mut self, client: u8, request: SetLock) -> Result<bool, Status> {
+        self.locks.set(caller(client), &request, &mut self.woken).map(|set| set.granted)
     }
 
     fn woken(&mut self) -> Vec<(u64, u64)> {
@@ -57,23 +57,23 @@ impl Rig {
 }
 
 #[test]
-fn readers_share_writers_do_not_and_nobody_is_in_his_own_way() {
+fn readers_share_writers_exclude_and_an_owner_never_conflicts_with_itself() {
     let mut rig = Rig::new();
     for (owner, client) in [(1, 1), (2, 1), (1, 2)] {
-        assert_eq!(rig.set(client, ask(owner, READ, range(0, 9))), Ok(true));
+        assert_eq!(rig.set(client, request(owner, READ, range(0, 9))), Ok(true));
     }
-    assert_eq!(rig.set(1, ask(1, WRITE, range(0, 9))), Err(Status::Again), "others read there");
-    assert_eq!(rig.set(2, ask(1, None, ByteRange::ALL)), Ok(true));
-    assert_eq!(rig.set(1, ask(2, None, range(0, 4))), Ok(true));
-    assert_eq!(rig.set(1, ask(1, WRITE, range(0, 4))), Ok(true), "an upgrade of a part");
-    assert_eq!(rig.set(1, ask(1, WRITE, range(0, 5))), Err(Status::Again));
-    assert_eq!(rig.set(2, ask(7, READ, range(5, 5))), Ok(true), "what was not upgraded");
-    assert_eq!(rig.set(2, ask(7, READ, range(4, 5))), Err(Status::Again));
+    assert_eq!(rig.set(1, request(1, WRITE, range(0, 9))), Err(Status::Again), "others read there");
+    assert_eq!(rig.set(2, request(1, None, ByteRange::ALL)), Ok(true));
+    assert_eq!(rig.set(1, request(2, None, range(0, 4))), Ok(true));
+    assert_eq!(rig.set(1, request(1, WRITE, range(0, 4))), Ok(true), "an upgrade of a part");
+    assert_eq!(rig.set(1, request(1, WRITE, range(0, 5))), Err(Status::Again));
+    assert_eq!(rig.set(2, request(7, READ, range(5, 5))), Ok(true), "not upgraded");
+    assert_eq!(rig.set(2, request(7, READ, range(4, 5))), Err(Status::Again));
     assert_eq!(rig.set(2, flock(7, WRITE)), Ok(true), "flock does not know of fcntl");
 }
 
 #[test]
-fn flock_gives_up_one_type_before_it_asks_for_the_other() {
+fn flock_releases_one_type_before_it_acquires_the_other() {
     let mut rig = Rig::new();
     assert_eq!(rig.set(1, flock(1, READ)), Ok(true));
     assert_eq!(rig.set(2, flock(2, READ)), Ok(true));
@@ -86,37 +86,37 @@ fn flock_gives_up_one_type_before_it_asks_for_the_other() {
 }
 
 #[test]
-fn who_waits_is_let_in_in_order_and_as_many_as_may() {
+fn waiters_are_granted_in_order_and_as_many_as_possible() {
     let mut rig = Rig::new();
-    assert_eq!(rig.set(1, ask(1, WRITE, ByteRange::ALL)), Ok(true));
-    assert_eq!(rig.set(2, waits(1, ask(2, WRITE, range(0, 4)))), Ok(false));
-    assert_eq!(rig.set(2, waits(2, ask(3, READ, range(3, 8)))), Ok(false));
-    assert_eq!(rig.set(3, waits(3, ask(4, READ, range(4, 9)))), Ok(false));
-    assert_eq!(rig.set(1, ask(1, None, range(5, LOCK_END_MAX))), Ok(true));
+    assert_eq!(rig.set(1, request(1, WRITE, ByteRange::ALL)), Ok(true));
+    assert_eq!(rig.set(2, waits(1, request(2, WRITE, range(0, 4)))), Ok(false));
+    assert_eq!(rig.set(2, waits(2, request(3, READ, range(3, 8)))), Ok(false));
+    assert_eq!(rig.set(3, waits(3, request(4, READ, range(4, 9)))), Ok(false));
+    assert_eq!(rig.set(1, request(1, None, range(5, LOCK_END_MAX))), Ok(true));
     assert_eq!(rig.woken(), []);
-    assert_eq!(rig.set(1, ask(1, None, range(0, 4))), Ok(true));
+    assert_eq!(rig.set(1, request(1, None, range(0, 4))), Ok(true));
     assert_eq!(rig.woken(), [(2, 1)], "the first keeps the others waiting");
-    assert!(rig.locks.cancel(asker(2).client, FILE, 2));
-    assert!(!rig.locks.cancel(asker(2).client, FILE, 2), "once");
-    rig.locks.client_gone(asker(2).client, &mut rig.woken);
-    assert_eq!(rig.woken(), [(3, 3)], "and not the one who gave up");
+    assert!(rig.locks.cancel(caller(2).client, FILE, 2));
+    assert!(!rig.locks.cancel(caller(2).client, FILE, 2), "once");
+    rig.locks.drop_client(caller(2).client, &mut rig.woken);
+    assert_eq!(rig.woken(), [(3, 3)], "and not the cancelled one");
 }
 
 #[test]
 fn the_same_wait_again_is_one_wait_and_keeps_its_place() {
     let mut rig = Rig::new();
     rig.locks.start_boot(1);
-    assert_eq!(rig.set(1, ask(1, WRITE, ByteRange::ALL)), Ok(true));
+    assert_eq!(rig.set(1, request(1, WRITE, ByteRange::ALL)), Ok(true));
     let mut places = Vec::new();
     for client in [2, 3, 2] {
         let again = SetLock { place: places.first().copied().unwrap_or(0), ..flock(1, None) };
         let place = if client == 2 { again.place } else { 0 };
-        let wait = SetLock { place, ..waits(1, ask(1, WRITE, ByteRange::ALL)) };
-        let set = rig.locks.set(asker(client), &wait, &mut rig.woken).unwrap();
+        let wait = SetLock { place, ..waits(1, request(1, WRITE, ByteRange::ALL)) };
+        let set = rig.locks.set(caller(client), &wait, &mut rig.woken).unwrap();
         places.push(set.place);
     }
     assert_eq!((places[0], places.len()), (places[2], 3));
-    // The next boot, the other way round.
+    // The next boot, in the other order.
     rig.locks.start_boot(2);
     let relock = Relock {
         inode: FILE,
@@ -126,80 +126,80 @@ fn the_same_wait_again_is_one_wait_and_keeps_its_place() {
         range: ByteRange::ALL,
         pid: 1,
     };
-    assert!(rig.locks.relock(asker(1).client, &relock, true));
-    assert!(!rig.locks.relock(asker(2).client, &relock, true), "it is another's");
+    assert!(rig.locks.relock(caller(1).client, &relock, true));
+    assert!(!rig.locks.relock(caller(2).client, &relock, true), "it is another's");
     for (client, place) in [(3, places[1]), (4, 0), (2, places[0])] {
-        let wait = SetLock { place, ..waits(1, ask(1, WRITE, ByteRange::ALL)) };
+        let wait = SetLock { place, ..waits(1, request(1, WRITE, ByteRange::ALL)) };
         assert_eq!(rig.set(client, wait), Ok(false));
     }
     for (client, next) in [(1, 2), (2, 3), (3, 4)] {
-        assert!(rig.locks.relock(asker(client).client, &relock, false), "it has it");
-        assert_eq!(rig.set(client, ask(1, None, ByteRange::ALL)), Ok(true));
-        assert!(!rig.locks.relock(asker(client).client, &relock, false));
+        assert!(rig.locks.relock(caller(client).client, &relock, false), "it has it");
+        assert_eq!(rig.set(client, request(1, None, ByteRange::ALL)), Ok(true));
+        assert!(!rig.locks.relock(caller(client).client, &relock, false));
         assert_eq!(rig.woken(), [(next, 1)]);
     }
 }
 
 #[test]
-fn get_says_the_first_in_the_way_and_the_process_only_to_its_own() {
+fn get_returns_the_first_conflict_and_its_process_to_the_same_client_only() {
     let mut rig = Rig::new();
     let get =
         |owner, lock, range| GetLock { inode: FILE, kind: LockKind::Posix, owner, lock, range };
-    rig.set(1, ask(1, WRITE, range(10, 19))).unwrap();
-    rig.set(2, ask(1, READ, range(30, 39))).unwrap();
+    rig.set(1, request(1, WRITE, range(10, 19))).unwrap();
+    rig.set(2, request(1, READ, range(30, 39))).unwrap();
     let all = get(2, LockType::Write, ByteRange::ALL);
-    let found = rig.locks.get(asker(1).client, &all).unwrap();
+    let found = rig.locks.get(caller(1).client, &all).unwrap();
     assert_eq!((found.lock, found.range, found.pid), (LockType::Write, range(10, 19), 1000));
-    assert_eq!(rig.locks.get(asker(2).client, &all).unwrap().pid, 0);
-    rig.set(1, SetLock { pid: 0, ..ask(1, None, range(15, 19)) }).unwrap();
-    let found = rig.locks.get(asker(1).client, &all).unwrap();
+    assert_eq!(rig.locks.get(caller(2).client, &all).unwrap().pid, 0);
+    rig.set(1, SetLock { pid: 0, ..request(1, None, range(15, 19)) }).unwrap();
+    let found = rig.locks.get(caller(1).client, &all).unwrap();
     assert_eq!(
         (found.range, found.pid),
         (range(10, 14), 1000),
-        "who unlocked a part is known still"
+        "the process of a partly unlocked range is still known"
     );
     let own = get(1, LockType::Write, range(0, 29));
-    assert_eq!(rig.locks.get(asker(1).client, &own), None);
+    assert_eq!(rig.locks.get(caller(1).client, &own), None);
     let reads = get(3, LockType::Read, range(20, 99));
-    assert_eq!(rig.locks.get(asker(1).client, &reads), None);
+    assert_eq!(rig.locks.get(caller(1).client, &reads), None);
 }
 
 #[test]
-fn too_many_are_refused_and_what_is_given_back_counts_again() {
+fn too_many_locks_are_refused_and_released_ones_count_no_more() {
     let mut rig = Rig::new();
     let mut taken = 0;
-    while rig.set(1, ask(1, WRITE, range(2 * taken, 2 * taken))).is_ok() {
+    while rig.set(1, request(1, WRITE, range(2 * taken, 2 * taken))).is_ok() {
         taken += 1;
     }
     assert_eq!(usize::try_from(taken).unwrap(), FileLocks::RANGE_COUNT_MAX - 1);
-    let one_more = ask(2, READ, range(1, 1));
+    let one_more = request(2, READ, range(1, 1));
     assert_eq!(rig.set(1, one_more), Err(Status::NoLocks));
     assert_eq!(rig.set(2, one_more), Ok(true), "another client has its own");
-    assert_eq!(rig.set(1, ask(1, None, range(0, 10))), Ok(true), "an unlock never fails");
+    assert_eq!(rig.set(1, request(1, None, range(0, 10))), Ok(true), "an unlock never fails");
     assert_eq!(rig.set(1, one_more), Ok(true));
-    rig.set(1, ask(1, None, ByteRange::ALL)).unwrap();
-    rig.set(1, ask(2, None, ByteRange::ALL)).unwrap();
-    assert!(!rig.locks.knows(asker(1).client));
+    rig.set(1, request(1, None, ByteRange::ALL)).unwrap();
+    rig.set(1, request(2, None, ByteRange::ALL)).unwrap();
+    assert!(!rig.locks.has_client(caller(1).client));
 }
 
 #[test]
-fn what_waits_for_whom_is_known() {
+fn the_wait_graph_is_reported() {
     let mut rig = Rig::new();
-    rig.set(1, ask(1, WRITE, range(0, 9))).unwrap();
-    rig.set(2, ask(2, READ, range(10, 19))).unwrap();
-    rig.set(3, waits(4, ask(3, WRITE, range(5, 15)))).unwrap();
+    rig.set(1, request(1, WRITE, range(0, 9))).unwrap();
+    rig.set(2, request(2, READ, range(10, 19))).unwrap();
+    rig.set(3, waits(4, request(3, WRITE, range(5, 15)))).unwrap();
     rig.set(3, waits(5, flock(3, WRITE))).unwrap();
-    let me = crate::LockOwner { client: asker(3).client, owner: 3 };
+    let me = crate::LockOwner { client: caller(3).client, owner: 3 };
     let found = rig.locks.waits_of(me);
     assert_eq!(found.len(), 1, "flock is not looked at");
     assert_eq!((found[0].wait_id, found[0].blockers.len()), (4, 2));
-    assert!(rig.locks.is_in_the_way(asker(2).client) && !rig.locks.is_in_the_way(me.client));
+    assert!(rig.locks.blocks_others(caller(2).client) && !rig.locks.blocks_others(me.client));
     let denied = rig.locks.deny(me.client, FILE, 4).unwrap();
     assert_eq!((denied.status, denied.wait_id), (Status::Deadlock, 4));
-    assert!(rig.locks.waits_of(me).is_empty() && !rig.locks.is_in_the_way(asker(1).client));
+    assert!(rig.locks.waits_of(me).is_empty() && !rig.locks.blocks_others(caller(1).client));
 }
 
-/// Who has what of each byte, and who waits, in order.
+/// The lock of each byte, and the waiters in order.
 #[derive(Default)]
 struct Model {
     bytes: BTreeMap<(u8, u64), [Option<LockType>; 8]>,
@@ -207,20 +207,20 @@ struct Model {
 }
 
 impl Model {
-    fn blocked(&self, client: u8, ask: &SetLock) -> bool {
-        let Some(lock) = ask.lock else { return false };
+    fn blocked(&self, client: u8, request: &SetLock) -> bool {
+        let Some(lock) = request.lock else { return false };
         self.bytes.iter().any(|(owner, bytes)| {
-            *owner != (client, ask.owner)
-                && (ask.range.start()..=ask.range.end()).any(|byte| {
+            *owner != (client, request.owner)
+                && (request.range.start()..=request.range.end()).any(|byte| {
                     bytes[usize::try_from(byte).unwrap()].is_some_and(|held| held.conflicts(lock))
                 })
         })
     }
 
-    fn put(&mut self, client: u8, ask: &SetLock) {
-        let bytes = self.bytes.entry((client, ask.owner)).or_default();
-        for byte in ask.range.start()..=ask.range.end() {
-            bytes[usize::try_from(byte).unwrap()] = ask.lock;
+    fn put(&mut self, client: u8, request: &SetLock) {
+        let bytes = self.bytes.entry((client, request.owner)).or_default();
+        for byte in request.range.start()..=request.range.end() {
+            bytes[usize::try_from(byte).unwrap()] = request.lock;
         }
     }
 
@@ -229,14 +229,14 @@ impl Model {
         loop {
             let mut granted = false;
             let mut at = 0;
-            while let Some((client, ask)) = self.queue.get(at).copied() {
-                if self.blocked(client, &ask) {
+            while let Some((client, request)) = self.queue.get(at).copied() {
+                if self.blocked(client, &request) {
                     at += 1;
                     continue;
                 }
                 self.queue.remove(at);
-                self.put(client, &ask);
-                woken.push((u64::from(client), ask.wait_id));
+                self.put(client, &request);
+                woken.push((u64::from(client), request.wait_id));
                 granted = true;
             }
             if !granted {
@@ -247,38 +247,38 @@ impl Model {
 }
 
 #[test]
-fn random_locks_are_those_of_the_model() {
-    let mut dice = crate::tests::Dice::new(41);
+fn random_locks_match_the_model() {
+    let mut rng = crate::tests::TestRng::new(41);
     for _ in 0..300 {
         let (mut rig, mut model) = (Rig::new(), Model::default());
         let mut wait_id = 0;
         for _ in 0..120 {
-            let client = u8::try_from(1 + dice.below(3)).unwrap();
-            let (one, other) = (dice.roll() >> 20 & 7, dice.roll() >> 20 & 7);
+            let client = u8::try_from(1 + rng.below(3)).unwrap();
+            let (one, other) = (rng.next_u64() >> 20 & 7, rng.next_u64() >> 20 & 7);
             let range = range(one.min(other), one.max(other));
-            let lock = [None, READ, WRITE][dice.below(3)];
-            let mut ask = ask(dice.roll() >> 20 & 1, lock, range);
-            if dice.below(40) == 0 {
-                rig.locks.client_gone(asker(client).client, &mut rig.woken);
+            let lock = [None, READ, WRITE][rng.below(3)];
+            let mut request = request(rng.next_u64() >> 20 & 1, lock, range);
+            if rng.below(40) == 0 {
+                rig.locks.drop_client(caller(client).client, &mut rig.woken);
                 model.bytes.retain(|(owner, _), _| *owner != client);
                 model.queue.retain(|(waiter, _)| *waiter != client);
                 assert_eq!(rig.woken(), model.wake());
                 continue;
             }
-            if dice.below(2) == 0 {
+            if rng.below(2) == 0 {
                 wait_id += 1;
-                ask.wait_id = wait_id;
+                request.wait_id = wait_id;
             }
-            let blocked = model.blocked(client, &ask);
-            let expected = match (blocked, ask.wait_id) {
+            let blocked = model.blocked(client, &request);
+            let expected = match (blocked, request.wait_id) {
                 (false, _) => Ok(true),
                 (true, 0) => Err(Status::Again),
                 (true, _) => Ok(false),
             };
-            assert_eq!(rig.set(client, ask), expected);
+            assert_eq!(rig.set(client, request), expected);
             match expected {
-                Ok(true) => model.put(client, &ask),
-                Ok(false) => model.queue.push((client, ask)),
+                Ok(true) => model.put(client, &request),
+                Ok(false) => model.queue.push((client, request)),
                 Err(_) => {}
             }
             assert_eq!(rig.woken(), model.wake());

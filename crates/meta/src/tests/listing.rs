@@ -1,6 +1,6 @@
 //! Readdir: complete, without doubles, stable under change, in pieces of any size.
 
-use super::{ALICE, BOB, Dice, ROOT, World, name, read_handle, root, setattr, user};
+use super::{ALICE, BOB, Harness, ROOT, TestRng, name, read_handle, root, setattr, user};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,11 +14,11 @@ fn args(inode: InodeNo, cookie: u64, listing_bytes_max: u32) -> Readdir<'static>
 }
 
 /// One piece: its names, the cookie to go on from, and whether it was the last.
-fn piece(world: &mut World, args: &Readdir<'_>) -> (Vec<String>, u64, bool) {
-    assert_eq!(world.status(Op::Readdir, args), Status::Ok);
+fn piece(harness: &mut Harness, args: &Readdir<'_>) -> (Vec<String>, u64, bool) {
+    assert_eq!(harness.status(Op::Readdir, args), Status::Ok);
     let reply_bytes_max = usize::try_from(args.listing_bytes_max.max(512)).unwrap();
-    assert!(world.reply.len() <= reply_bytes_max);
-    let listing = Listing::decode_all(&world.reply).unwrap();
+    assert!(harness.reply.len() <= reply_bytes_max);
+    let listing = Listing::decode_all(&harness.reply).unwrap();
     let mut cookie = args.cookie;
     let mut names = Vec::new();
     for entry in listing.entries.iter() {
@@ -30,10 +30,10 @@ fn piece(world: &mut World, args: &Readdir<'_>) -> (Vec<String>, u64, bool) {
     (names, cookie, listing.end)
 }
 
-fn all(world: &mut World, inode: InodeNo, listing_bytes_max: u32) -> Vec<String> {
+fn all(harness: &mut Harness, inode: InodeNo, listing_bytes_max: u32) -> Vec<String> {
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
-        let (more, last, end) = piece(world, &args(inode, cookie, listing_bytes_max));
+        let (more, last, end) = piece(harness, &args(inode, cookie, listing_bytes_max));
         names.extend(more);
         cookie = last;
         if end {
@@ -44,67 +44,67 @@ fn all(world: &mut World, inode: InodeNo, listing_bytes_max: u32) -> Vec<String>
 
 #[test]
 fn a_listing_comes_in_pieces_that_fit() {
-    let mut world = World::new();
-    let dir = world.mkdir(ROOT, "d", 0o755);
-    assert_eq!(all(&mut world, dir, 512), Vec::<String>::new());
+    let mut harness = Harness::new();
+    let dir = harness.mkdir(ROOT, "d", 0o755);
+    assert_eq!(all(&mut harness, dir, 512), Vec::<String>::new());
     let names: Vec<String> = (0..300).map(|no| alloc::format!("{no:0>255}")).collect();
     for text in &names {
-        world.file(dir, text, 0o644);
+        harness.file(dir, text, 0o644);
     }
     for listing_bytes_max in [0, 512, 700, 4096, 131_072, u32::MAX] {
-        assert_eq!(all(&mut world, dir, listing_bytes_max), names);
+        assert_eq!(all(&mut harness, dir, listing_bytes_max), names);
     }
-    assert_eq!(world.status(Op::Readdir, &args(InodeNo(9999), 0, 512)), Status::Stale);
-    let file = world.file(ROOT, "f", 0o644);
-    assert_eq!(world.status(Op::Readdir, &args(file, 0, 512)), Status::NotDirectory);
+    assert_eq!(harness.status(Op::Readdir, &args(InodeNo(9999), 0, 512)), Status::Stale);
+    let file = harness.file(ROOT, "f", 0o644);
+    assert_eq!(harness.status(Op::Readdir, &args(file, 0, 512)), Status::NotDirectory);
 }
 
 #[test]
-fn attributes_come_along_when_asked_for() {
-    let mut world = World::new();
-    let dir = world.mkdir(ROOT, "d", 0o755);
-    let (file, below) = (world.file(dir, "f", 0o640), world.mkdir(dir, "e", 0o700));
+fn attributes_are_listed_if_requested() {
+    let mut harness = Harness::new();
+    let dir = harness.mkdir(ROOT, "d", 0o755);
+    let (file, below) = (harness.file(dir, "f", 0o640), harness.mkdir(dir, "e", 0o700));
     let plus = Readdir { attrs: true, ..args(dir, 0, 512) };
-    let listing: Listing<'_> = world.answer(Op::Readdir, &plus);
+    let listing: Listing<'_> = harness.answer(Op::Readdir, &plus);
     assert_eq!((listing.parent, listing.end), (ROOT, true));
     let found: Vec<_> = listing.entries.iter().map(|entry| entry.attr.unwrap()).collect();
     assert_eq!((found[0].inode, found[0].mode, found[1].inode), (file, 0o640, below));
     // Without x on the directory there are names only.
-    world.set(dir, 0o744, 0, 0);
+    harness.set(dir, 0o744, 0, 0);
     let stranger = Readdir { caller: user(5, 5), ..plus };
-    let listing: Listing<'_> = world.answer(Op::Readdir, &stranger);
+    let listing: Listing<'_> = harness.answer(Op::Readdir, &stranger);
     assert!(listing.entries.iter().all(|entry| entry.attr.is_none()));
     assert_eq!(listing.entries.count(), 2);
-    world.set(dir, 0o754, 0, 6);
+    harness.set(dir, 0o754, 0, 6);
     let unknown = Caller { uid: 5, gid: 5, groups: Groups::Unknown };
     let in_doubt = Readdir { caller: unknown, ..plus };
-    assert_eq!(world.status(Op::Readdir, &in_doubt), Status::NeedGroups);
+    assert_eq!(harness.status(Op::Readdir, &in_doubt), Status::NeedGroups);
 }
 
 #[test]
-fn whoever_has_it_open_goes_on_reading() {
-    let mut world = World::new();
-    let dir = world.mkdir(ROOT, "d", 0o755);
-    assert_eq!(world.open(dir, read_handle(1)), Status::Ok);
-    world.set(dir, 0o700, 0, 0);
+fn a_client_with_a_handle_continues_listing_without_permission() {
+    let mut harness = Harness::new();
+    let dir = harness.mkdir(ROOT, "d", 0o755);
+    assert_eq!(harness.open(dir, read_handle(1)), Status::Ok);
+    harness.set(dir, 0o700, 0, 0);
     let stranger = Readdir { caller: user(5, 5), ..args(dir, 0, 512) };
-    assert_eq!(world.status(Op::Readdir, &stranger), Status::Ok);
-    world.client = BOB;
-    assert_eq!(world.status(Op::Readdir, &stranger), Status::Access);
-    world.client = ALICE;
+    assert_eq!(harness.status(Op::Readdir, &stranger), Status::Ok);
+    harness.client = BOB;
+    assert_eq!(harness.status(Op::Readdir, &stranger), Status::Access);
+    harness.client = ALICE;
     let close = Close { inode: dir, handle: HandleId(1) };
-    assert_eq!(world.status(Op::Close, &close), Status::Ok);
-    assert_eq!(world.status(Op::Readdir, &stranger), Status::Access);
+    assert_eq!(harness.status(Op::Close, &close), Status::Ok);
+    assert_eq!(harness.status(Op::Readdir, &stranger), Status::Access);
     let open_again = Setattr { mode: Some(0o704), ..setattr(dir) };
-    assert_eq!(world.status(Op::Setattr, &open_again), Status::Ok);
-    assert_eq!(world.status(Op::Readdir, &stranger), Status::Ok);
+    assert_eq!(harness.status(Op::Setattr, &open_again), Status::Ok);
+    assert_eq!(harness.status(Op::Readdir, &stranger), Status::Ok);
 }
 
 #[test]
-fn a_replaced_entry_keeps_its_place_and_a_renamed_one_gets_a_new_one() {
-    let mut world = World::new();
+fn a_replaced_entry_keeps_its_cookie_and_a_renamed_one_gets_a_new_one() {
+    let mut harness = Harness::new();
     for text in ["a", "b", "c"] {
-        world.file(ROOT, text, 0o644);
+        harness.file(ROOT, text, 0o644);
     }
     let rename = |from, to| Rename {
         caller: root(),
@@ -114,18 +114,19 @@ fn a_replaced_entry_keeps_its_place_and_a_renamed_one_gets_a_new_one() {
         new_name: name(to),
         how: RenameHow::Replace,
     };
-    assert_eq!(world.status(Op::Rename, &rename("c", "a")), Status::Ok);
-    assert_eq!(all(&mut world, ROOT, 512), ["a", "b"]);
-    assert_eq!(world.status(Op::Rename, &rename("a", "z")), Status::Ok);
-    assert_eq!(all(&mut world, ROOT, 512), ["b", "z"]);
-    world.check_redo();
+    assert_eq!(harness.status(Op::Rename, &rename("c", "a")), Status::Ok);
+    assert_eq!(all(&mut harness, ROOT, 512), ["a", "b"]);
+    assert_eq!(harness.status(Op::Rename, &rename("a", "z")), Status::Ok);
+    assert_eq!(all(&mut harness, ROOT, 512), ["b", "z"]);
+    harness.check_redo();
 }
 
-/// Renames every name of a listing away and back, piece by piece, until it ends; what it showed.
-fn list_renaming(world: &mut World, args: &Readdir<'_>) -> Vec<String> {
+/// Renames every name of a listing away and back, piece by piece, until it ends; returns the names
+/// listed.
+fn list_renaming(harness: &mut Harness, args: &Readdir<'_>) -> Vec<String> {
     let (mut seen, mut cookie) = (Vec::new(), args.cookie);
     loop {
-        let (names, last, end) = piece(world, &Readdir { cookie, ..*args });
+        let (names, last, end) = piece(harness, &Readdir { cookie, ..*args });
         cookie = last;
         for text in names {
             for (from, to) in [(text.as_str(), "away"), ("away", text.as_str())] {
@@ -137,7 +138,7 @@ fn list_renaming(world: &mut World, args: &Readdir<'_>) -> Vec<String> {
                     new_name: name(to),
                     how: RenameHow::Replace,
                 };
-                assert_eq!(world.status(Op::Rename, &rename), Status::Ok);
+                assert_eq!(harness.status(Op::Rename, &rename), Status::Ok);
             }
             seen.push(text);
         }
@@ -149,52 +150,52 @@ fn list_renaming(world: &mut World, args: &Readdir<'_>) -> Vec<String> {
 
 #[test]
 fn a_listing_ends_though_every_name_is_renamed_away_and_back() {
-    let mut world = World::new();
+    let mut harness = Harness::new();
     let names: Vec<String> = (0..200).map(|no| alloc::format!("{no:0>60}")).collect();
     for text in &names {
-        world.file(ROOT, text, 0o644);
+        harness.file(ROOT, text, 0o644);
     }
     let sorted = |mut seen: Vec<String>| {
         seen.sort();
         seen
     };
-    assert_eq!(world.open(ROOT, read_handle(1)), Status::Ok);
+    assert_eq!(harness.open(ROOT, read_handle(1)), Status::Ok);
     let through = Readdir { handle: Some(HandleId(1)), ..args(ROOT, 0, 512) };
-    assert_eq!(sorted(list_renaming(&mut world, &through)), names);
-    // From the start again it is everything again, with what came meanwhile.
-    world.file(ROOT, "new", 0o644);
-    let again = sorted(list_renaming(&mut world, &through));
+    assert_eq!(sorted(list_renaming(&mut harness, &through)), names);
+    // A listing from the start has everything, with the new entries.
+    harness.file(ROOT, "new", 0o644);
+    let again = sorted(list_renaming(&mut harness, &through));
     assert_eq!((again.len(), again.last().unwrap().as_str()), (201, "new"));
-    // In the middle the server forgets; the client opens its handle again, and what is left ends.
-    let (shown, cookie, _) = piece(&mut world, &through);
-    world.restart();
+    // The server restarts in the middle; the client reopens its handle, and the rest ends.
+    let (shown, cookie, _) = piece(&mut harness, &through);
+    harness.restart();
     let reopen = Reopen { inode: ROOT, handle: read_handle(1) };
-    assert_eq!(world.status(Op::Reopen, &reopen), Status::Ok);
-    let rest = list_renaming(&mut world, &Readdir { cookie, ..through });
+    assert_eq!(harness.status(Op::Reopen, &reopen), Status::Ok);
+    let rest = list_renaming(&mut harness, &Readdir { cookie, ..through });
     assert_eq!(rest.len(), 201 - shown.len());
     // A handle that is closed bounds nothing.
     let close = Close { inode: ROOT, handle: HandleId(1) };
-    assert_eq!(world.status(Op::Close, &close), Status::Ok);
-    world.file(ROOT, "last", 0o644);
-    let unbound = piece(&mut world, &Readdir { listing_bytes_max: 65_536, ..through });
+    assert_eq!(harness.status(Op::Close, &close), Status::Ok);
+    harness.file(ROOT, "last", 0o644);
+    let unbound = piece(&mut harness, &Readdir { listing_bytes_max: 65_536, ..through });
     assert_eq!(unbound.0.last().unwrap(), "last");
 }
 
 #[test]
-fn two_hundred_thousand_entries_are_listed_while_others_come_and_go() {
+fn two_hundred_thousand_entries_are_listed_while_others_change() {
     const STAYING_COUNT: usize = 200_000;
-    let mut world = World::new();
-    let mut dice = Dice::new(17);
+    let mut harness = Harness::new();
+    let mut rng = TestRng::new(17);
     for no in 0..STAYING_COUNT {
-        world.file(ROOT, &alloc::format!("stays {no}"), 0o644);
+        harness.file(ROOT, &alloc::format!("stays {no}"), 0o644);
         if no % 40 == 0 {
-            world.file(ROOT, &alloc::format!("goes {no}"), 0o644);
+            harness.file(ROOT, &alloc::format!("goes {no}"), 0o644);
         }
     }
-    world.log.clear();
+    harness.log.clear();
     let (mut seen, mut cookie, mut come) = (BTreeSet::new(), 0, 0);
     loop {
-        let (names, last, end) = piece(&mut world, &args(ROOT, cookie, 8192));
+        let (names, last, end) = piece(&mut harness, &args(ROOT, cookie, 8192));
         cookie = last;
         for text in names {
             assert!(seen.insert(text), "listed twice");
@@ -203,12 +204,12 @@ fn two_hundred_thousand_entries_are_listed_while_others_come_and_go() {
             break;
         }
         for _ in 0..3 {
-            let no = dice.below(STAYING_COUNT / 40) * 40;
-            let status = world.unlink(ROOT, &alloc::format!("goes {no}")).status;
+            let no = rng.below(STAYING_COUNT / 40) * 40;
+            let status = harness.unlink(ROOT, &alloc::format!("goes {no}")).status;
             assert!(matches!(status, Status::Ok | Status::NotFound));
             if come < 2000 {
                 come += 1;
-                world.file(ROOT, &alloc::format!("comes {come}"), 0o644);
+                harness.file(ROOT, &alloc::format!("comes {come}"), 0o644);
             }
         }
     }

@@ -1,10 +1,10 @@
-//! A naive file system that knows nothing of logs, cookies or hashes.
+//! A naive file system without logs, cookies or hashes.
 
+mod containing;
 mod run;
 mod search;
-mod ways;
 
-use super::{ALICE, ROOT, World};
+use super::{ALICE, Harness, ROOT};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,8 +24,7 @@ struct Node {
     mtime: Timestamp,
     /// When a file's mtime was last set.
     set: Timestamp,
-    /// What writers that closed had seen, since nobody had it open for writing.
-    /// Nobody has opened it for writing since its data shard was asked for its size.
+    /// What closed writers had seen, since the last state without writers.
     asked: bool,
     ctime: Timestamp,
     parent: InodeNo,
@@ -38,11 +37,11 @@ struct Node {
 
 type Outcome = Result<(), Status>;
 
-/// The naive file system, and who asks it.
+/// The naive file system, and its caller.
 struct Model {
     nodes: BTreeMap<InodeNo, Node>,
     open: BTreeSet<(InodeNo, bool, ClientUuid, u64)>,
-    /// Nodes nobody can reach any more: the world is told to destroy them.
+    /// Unreachable nodes: the shards must destroy them.
     orphans: BTreeSet<InodeNo>,
     uid: u32,
     gid: u32,
@@ -50,7 +49,7 @@ struct Model {
     now: Timestamp,
 }
 
-/// The permission bits that an open asks for.
+/// The permission bits that an open needs.
 const fn bits_of(open_for: OpenFor) -> u32 {
     match open_for {
         OpenFor::Execute => 1,
@@ -61,8 +60,8 @@ const fn bits_of(open_for: OpenFor) -> u32 {
 }
 
 impl Model {
-    fn new(world: &mut World) -> Self {
-        let attr = world.attr(ROOT);
+    fn new(harness: &mut Harness) -> Self {
+        let attr = harness.attr(ROOT);
         let mut model = Self {
             nodes: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -249,7 +248,7 @@ impl Model {
         true
     }
 
-    /// What moved, and what stood under the new name.
+    /// The moved inode, and the replaced one.
     fn rename(
         &mut self,
         from: (InodeNo, &str),
@@ -370,7 +369,7 @@ impl Model {
         self.at(inode).asked &= !writes;
     }
 
-    /// Whether the data shard is asked for the size.
+    /// Whether the data shard is queried for the size.
     fn close(&mut self, inode: InodeNo, id: u64) -> bool {
         self.open.remove(&(inode, false, self.client, id));
         let was_writer = self.open.remove(&(inode, true, self.client, id));
@@ -386,7 +385,7 @@ impl Model {
         asks
     }
 
-    /// The data shard answers the last question. Whether that is of use.
+    /// The data shard replies to the last query. Returns whether that is valid.
     fn settle(&mut self, inode: InodeNo, contents: Contents) -> bool {
         let Some(node) = self.nodes.get_mut(&inode) else { return false };
         let settles = core::mem::take(&mut node.asked) && node.nlink > 0;

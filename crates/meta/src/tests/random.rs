@@ -1,6 +1,6 @@
-//! No body whatever makes a shard panic, or leaves a change behind that redo does not know.
+//! No body makes a shard panic, or leaves a change that redo does not know.
 
-use super::{ALICE, BOB, Dice, ROOT, World, name, read_handle, root, user, write_handle};
+use super::{ALICE, BOB, Harness, ROOT, TestRng, name, read_handle, root, user, write_handle};
 use alloc::vec::Vec;
 use wire::{
     Access, Bytes, Caller, Close, Create, FileKind, Find, Getattr, Getxattr, Groups, HandleId,
@@ -33,7 +33,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         gid: Some(2),
         atime: SetTime::Now,
         mtime: at,
-        revoke: wire::ClearPrivileges::Nothing,
+        clears: wire::ClearPrivileges::Nothing,
     };
     let rename =
         Rename { caller, parent, name, new_parent: ROOT, new_name: name, how: RenameHow::Replace };
@@ -94,20 +94,20 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
     ]
 }
 
-fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
-    for _ in 0..dice.below(4) {
-        let index = dice.below(bytes.len());
-        match dice.below(8) {
+fn mutate(rng: &mut TestRng, bytes: &mut Vec<u8>) {
+    for _ in 0..rng.below(4) {
+        let index = rng.below(bytes.len());
+        match rng.below(8) {
             0 => bytes.truncate(index.max(1)),
             1 => {
-                let inserted = dice.below(9);
-                let inserted = dice.bytes(inserted);
+                let inserted = rng.below(9);
+                let inserted = rng.bytes(inserted);
                 bytes.splice(index..index, inserted);
             }
-            2 | 3 => bytes[index] ^= 1 << dice.below(8),
+            2 | 3 => bytes[index] ^= 1 << rng.below(8),
             // Small numbers: other inodes, other names, other cases.
-            4 | 5 => bytes[index] = dice.bytes(1)[0] % 8,
-            _ => bytes[index] = dice.bytes(1)[0],
+            4 | 5 => bytes[index] = rng.bytes(1)[0] % 8,
+            _ => bytes[index] = rng.bytes(1)[0],
         }
     }
 }
@@ -116,48 +116,48 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 fn mutated_bodies() {
     let originals = bodies();
     for seed in 1..6 {
-        let (mut world, mut dice) = (World::new(), Dice::new(seed));
+        let (mut harness, mut rng) = (Harness::new(), TestRng::new(seed));
         let (mut ok_count, mut protocol_error_count) = (0, 0);
         for _ in 0..8000 {
-            world.client = dice.pick(&[ALICE, BOB]);
-            world.squash = if dice.chance(80) { wire::Squash::NONE } else { wire::Squash::ROOT };
-            let (op, mut body) = originals[dice.below(originals.len())].clone();
-            mutate(&mut dice, &mut body);
-            match world.execute_bytes(op, &body) {
+            harness.client = rng.pick(&[ALICE, BOB]);
+            harness.squash = if rng.chance(80) { wire::Squash::NONE } else { wire::Squash::ROOT };
+            let (op, mut body) = originals[rng.below(originals.len())].clone();
+            mutate(&mut rng, &mut body);
+            match harness.execute_bytes(op, &body) {
                 Ok(effect) => ok_count += usize::from(effect.status == Status::Ok),
                 Err(_) => protocol_error_count += 1,
             }
         }
         assert!(ok_count > 500 && protocol_error_count > 1000, "{ok_count} {protocol_error_count}");
-        world.check_redo();
+        harness.check_redo();
     }
 }
 
 #[test]
 fn random_bodies() {
-    let (mut world, mut dice) = (World::new(), Dice::new(1));
+    let (mut harness, mut rng) = (Harness::new(), TestRng::new(1));
     let mut protocol_error_count = 0;
     for _ in 0..20_000 {
-        let op = dice.pick(Op::ALL);
-        let count = dice.below(80);
-        let body = dice.bytes(count);
-        protocol_error_count += usize::from(world.execute_bytes(op, &body).is_err());
+        let op = rng.pick(Op::ALL);
+        let count = rng.below(80);
+        let body = rng.bytes(count);
+        protocol_error_count += usize::from(harness.execute_bytes(op, &body).is_err());
     }
     assert!(protocol_error_count > 9_000, "{protocol_error_count}");
-    world.check_redo();
+    harness.check_redo();
 }
 
 #[test]
-fn ops_of_others_are_refused() {
-    let mut world = World::new();
+fn ops_of_other_executors_are_refused() {
+    let mut harness = Harness::new();
     for op in [Op::Statfs, Op::Read, Op::Write, Op::Truncate, Op::Glimpse, Op::Stats, Op::Ping] {
-        assert_eq!(world.execute_bytes(op, &[]).unwrap().status, Status::NotImplemented);
+        assert_eq!(harness.execute_bytes(op, &[]).unwrap().status, Status::NotImplemented);
     }
 }
 
 #[test]
-fn a_name_that_is_the_users_mistake_is_answered() {
-    let mut world = World::new();
+fn an_invalid_name_gets_an_errno() {
+    let mut harness = Harness::new();
     let mut body = Vec::new();
     root().encode(&mut wire::Writer::new(&mut body));
     ROOT.encode(&mut wire::Writer::new(&mut body));
@@ -166,7 +166,7 @@ fn a_name_that_is_the_users_mistake_is_answered() {
         let mut body = body.clone();
         body.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
         body.extend_from_slice(text);
-        assert_eq!(world.execute_bytes(Op::Lookup, &body).unwrap().status, status);
-        assert_eq!(world.execute_bytes(Op::Unlink, &body).unwrap().status, status);
+        assert_eq!(harness.execute_bytes(Op::Lookup, &body).unwrap().status, status);
+        assert_eq!(harness.execute_bytes(Op::Unlink, &body).unwrap().status, status);
     }
 }

@@ -1,6 +1,6 @@
-//! Redo: what is wrong in a log is a fault, not a panic and not a guess.
+//! Redo: an error in a log is a fault, not a panic and not a guess.
 
-use super::{MADE, ROOT, World, name};
+use super::{Harness, MADE, ROOT, name};
 use crate::Shard;
 use disk::{Change, ContentsChange, InodeRow};
 use wire::{Bytes, FileKind, InodeNo, ShardId, Timestamp, Transno, Wire};
@@ -16,7 +16,7 @@ fn redo(changes: &[Change<'_>]) -> Result<Shard, disk::Fault> {
 }
 
 #[test]
-fn changes_of_what_does_not_exist_are_faults() {
+fn changes_of_missing_objects_are_faults() {
     let (inode, name) = (InodeNo(9), name("x"));
     let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
     let entry = |dir, cookie, text| Change::Dirent {
@@ -82,11 +82,11 @@ fn changes_of_what_does_not_exist_are_faults() {
 }
 
 #[test]
-fn going_twice_is_as_going_once() {
+fn removing_twice_equals_once() {
     let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
-    let gone = Change::InodeRemoved { inode: InodeNo(2) };
+    let removed = Change::InodeRemoved { inode: InodeNo(2) };
     let nameless = Change::DirentRemoved { dir: ROOT, name: name("x") };
-    let shard = redo(&[file, gone.clone(), gone, nameless]).unwrap();
+    let shard = redo(&[file, removed.clone(), removed, nameless]).unwrap();
     assert_eq!(shard.inode_count(), 1);
 }
 
@@ -126,10 +126,10 @@ fn changes_of_a_directory_commute() {
 }
 
 #[test]
-fn inode_numbers_of_redone_inodes_are_not_given_again() {
+fn inode_numbers_of_redone_inodes_are_not_reused() {
     let row = InodeRow { nlink: 0, ..InodeRow::new(InodeNo(40), FileKind::File, 0, NOW) };
-    let mut world = World::new();
-    world.shard =
+    let mut harness = Harness::new();
+    harness.shard =
         redo(&[Change::Inode { row }, Change::InodeRemoved { inode: row.inode }]).unwrap();
-    assert_eq!(world.file(ROOT, "f", 0o644), InodeNo(41));
+    assert_eq!(harness.file(ROOT, "f", 0o644), InodeNo(41));
 }

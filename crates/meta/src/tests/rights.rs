@@ -1,16 +1,16 @@
-//! Rights of handles: each operation that takes or uses one, for every purpose, mode and caller, as a
-//! model of permissions that knows nothing of the code says.
+//! Rights of handles: each operation that opens or uses a handle, for every mode, permission bits
+//! and caller, against an independent model of permissions.
 
-use super::{ALICE, BOB, ROOT, World, name, root, setattr};
+use super::{ALICE, BOB, Harness, ROOT, name, root, setattr};
 use crate::Rights;
 use alloc::vec::Vec;
 use wire::{
     Bytes, Caller, ClearPrivileges, Close, Create, FileKind, Find, Groups, Handle, HandleId,
     InodeNo, Mkdir, Mknod, Op, Open, OpenFor, Predicate, Readdir, Reopen, Setattr, Setxattr,
-    Squash, Squashed, Status, Symlink, Tmpfile,
+    Squash, SquashedIds, Status, Symlink, Tmpfile,
 };
 
-/// A caller as it is written down: user, group, and the groups besides.
+/// A caller: user, group, and supplementary groups.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     uid: u32,
@@ -33,9 +33,9 @@ const CLAIMS: [Claim; 10] = [
 
 const SQUASHES: [Squash; 4] = [
     Squash::NONE,
-    Squash { who: Squashed::Root, anon_uid: 99, anon_gid: 98 },
-    Squash { who: Squashed::All, anon_uid: 99, anon_gid: 98 },
-    Squash { who: Squashed::All, anon_uid: 5, anon_gid: 6 },
+    Squash { ids: SquashedIds::Root, anon_uid: 99, anon_gid: 98 },
+    Squash { ids: SquashedIds::All, anon_uid: 99, anon_gid: 98 },
+    Squash { ids: SquashedIds::All, anon_uid: 5, anon_gid: 6 },
 ];
 
 /// A tag, an id and permissions.
@@ -50,7 +50,7 @@ const MASK: u16 = 16;
 const OTHERS: u16 = 32;
 
 const LISTS: [Entries; 3] = [
-    // More in the mask than anybody has.
+    // The mask has more than any entry.
     &[(OWNER, ANY, 6), (FILE_GROUP, ANY, 0), (MASK, ANY, 7), (OTHERS, ANY, 0)],
     &[
         (OWNER, ANY, 7),
@@ -67,7 +67,7 @@ const LISTS: [Entries; 3] = [
 
 /// An inode as the model knows it.
 #[derive(Clone, Copy)]
-struct Thing {
+struct ModelInode {
     kind: FileKind,
     mode: u32,
     uid: u32,
@@ -75,16 +75,16 @@ struct Thing {
     list: Option<Entries>,
 }
 
-/// Who a caller is to the server.
+/// A caller's ids after squashing.
 fn squashed(claim: Claim, squash: Squash) -> (u32, Vec<u32>) {
-    let Squash { who, anon_uid, anon_gid } = squash;
-    let replaced = who == Squashed::All || (who == Squashed::Root && claim.uid == 0);
+    let Squash { ids, anon_uid, anon_gid } = squash;
+    let replaced = ids == SquashedIds::All || (ids == SquashedIds::Root && claim.uid == 0);
     if replaced {
         return (anon_uid, Vec::from([anon_gid]));
     }
     let mut groups = Vec::from([claim.gid]);
     groups.extend(claim.groups);
-    if who == Squashed::Root {
+    if ids == SquashedIds::Root {
         if claim.gid == 0 {
             groups[0] = anon_gid;
         }
@@ -93,7 +93,7 @@ fn squashed(claim: Claim, squash: Squash) -> (u32, Vec<u32>) {
     (claim.uid, groups)
 }
 
-impl Thing {
+impl ModelInode {
     fn owned_by(&self, uid: u32) -> bool {
         uid == 0 || uid == self.uid
     }
@@ -130,7 +130,8 @@ impl Thing {
         of(OTHERS).any(|entry| all(entry.2.into()))
     }
 
-    /// What the mightiest of all callers can open it for; an owner can change the mode first.
+    /// The modes in which the most privileged caller can open it; an owner can change the
+    /// permission bits first.
     fn rights(&self, squash: Squash) -> Rights {
         let mut rights = Rights::default();
         for claim in CLAIMS {
@@ -152,9 +153,9 @@ const fn bits(open_for: OpenFor) -> u32 {
     }
 }
 
-fn with_caller<R>(claim: Claim, ask: impl FnOnce(Caller<'_>) -> R) -> R {
+fn with_caller<R>(claim: Claim, request: impl FnOnce(Caller<'_>) -> R) -> R {
     let groups: Vec<u8> = claim.groups.iter().flat_map(|gid| gid.to_le_bytes()).collect();
-    ask(Caller { uid: claim.uid, gid: claim.gid, groups: Groups::Known(&groups) })
+    request(Caller { uid: claim.uid, gid: claim.gid, groups: Groups::Known(&groups) })
 }
 
 fn readdir(caller: Caller<'_>, inode: InodeNo) -> Readdir<'_> {
@@ -167,56 +168,62 @@ fn find(caller: Caller<'_>, inode: InodeNo) -> Find<'_> {
     Find { caller, inode, cookie: 0, listing_bytes_max: 512, attrs, directories, predicate }
 }
 
-fn revoke(caller: Caller<'_>, inode: InodeNo) -> Setattr<'_> {
-    Setattr { caller, revoke: ClearPrivileges::Capability, ..setattr(inode) }
+fn clears(caller: Caller<'_>, inode: InodeNo) -> Setattr<'_> {
+    Setattr { caller, clears: ClearPrivileges::Capability, ..setattr(inode) }
 }
 
-/// Nobody to every thing here but a directory's or file's own mode for all others.
+/// Nobody to every model here but a directory's or file's own mode for all others.
 const STRANGER: Claim = Claim { uid: 77, gid: 77, groups: &[] };
 
 const FILE: &str = "file";
 const DIR: &str = "dir";
 
-/// A file and a directory that have this owner.
-fn scene(owner: (u32, u32)) -> (World, [(InodeNo, FileKind); 2]) {
-    let mut world = World::new();
-    let file = world.file(ROOT, FILE, 0o644);
-    let dir = world.mkdir(ROOT, DIR, 0o755);
+/// A file and a directory with this owner.
+fn scene(owner: (u32, u32)) -> (Harness, [(InodeNo, FileKind); 2]) {
+    let mut harness = Harness::new();
+    let file = harness.file(ROOT, FILE, 0o644);
+    let dir = harness.mkdir(ROOT, DIR, 0o755);
     for inode in [file, dir] {
-        world.set(inode, 0, owner.0, owner.1);
+        harness.set(inode, 0, owner.0, owner.1);
     }
-    (world, [(file, FileKind::File), (dir, FileKind::Directory)])
+    (harness, [(file, FileKind::File), (dir, FileKind::Directory)])
 }
 
-/// Opens, and does through the handle all that one may be used for; then closes it.
-fn check_open(world: &mut World, inode: InodeNo, thing: &Thing, claim: Claim, open_for: OpenFor) {
-    let squash = world.squash;
+/// Opens, uses the handle for every operation it may permit, and closes it.
+fn check_open(
+    harness: &mut Harness,
+    inode: InodeNo,
+    model: &ModelInode,
+    claim: Claim,
+    open_for: OpenFor,
+) {
+    let squash = harness.squash;
     let handle = Handle { id: HandleId(1), open_for };
     let opened = with_caller(claim, |caller| {
         let open = Open { caller, inode, handle };
-        if thing.kind == FileKind::File {
-            // An existing file: as if it was opened, for whom the directory is open.
+        if model.kind == FileKind::File {
+            // Create opens an existing file for a caller with access to the directory.
             let (parent, name, exclusive, handle) = (ROOT, name(FILE), false, Some(handle));
             let create = Create { caller, parent, name, mode: 0o777, umask: 0, exclusive, handle };
-            let created = world.status(Op::Create, &create);
-            world.status(Op::Close, &Close { inode, handle: HandleId(1) });
-            assert_eq!(created, world.status(Op::Open, &open), "{claim:?}");
+            let created = harness.status(Op::Create, &create);
+            harness.status(Op::Close, &Close { inode, handle: HandleId(1) });
+            assert_eq!(created, harness.status(Op::Open, &open), "{claim:?}");
             created
         } else {
-            world.status(Op::Open, &open)
+            harness.status(Op::Open, &open)
         }
     });
-    let what = alloc::format!("{open_for:?} {:o} {claim:?} {squash:?}", thing.mode);
-    let expected = if thing.kind == FileKind::Directory && open_for.writes() {
+    let what = alloc::format!("{open_for:?} {:o} {claim:?} {squash:?}", model.mode);
+    let expected = if model.kind == FileKind::Directory && open_for.writes() {
         Status::IsDirectory
-    } else if thing.permits(claim, squash, bits(open_for)) {
+    } else if model.permits(claim, squash, bits(open_for)) {
         Status::Ok
     } else {
         Status::Access
     };
     assert_eq!(opened, expected, "{what}");
     let held = |permits: bool| permits && expected == Status::Ok;
-    let handles = &world.shard.handles;
+    let handles = &harness.shard.handles;
     assert_eq!(handles.has_open(inode, ALICE), expected == Status::Ok, "{what}");
     assert_eq!(handles.reads(inode, ALICE), held(bits(open_for) & 4 != 0), "{what}");
     assert_eq!(handles.writes(inode, ALICE), held(bits(open_for) & 2 != 0), "{what}");
@@ -224,36 +231,36 @@ fn check_open(world: &mut World, inode: InodeNo, thing: &Thing, claim: Claim, op
     for open_for in OpenFor::ALL {
         assert!(!handles.has_open(inode, BOB), "{what} {open_for:?}");
     }
-    // What somebody has done who may nothing by himself, it was the handle that permitted it.
+    // The caller has no permission by itself, so the handle permitted it.
     let may = |granted: bool| if granted { Status::Ok } else { Status::Access };
     with_caller(STRANGER, |caller| {
-        let by_mode = |want| thing.permits(STRANGER, squash, want);
-        let owns = thing.owned_by(squashed(STRANGER, squash).0);
-        if thing.kind == FileKind::Directory {
+        let by_mode = |want| model.permits(STRANGER, squash, want);
+        let owns = model.owned_by(squashed(STRANGER, squash).0);
+        if model.kind == FileKind::Directory {
             let lists = may(held(open_for.reads()) || by_mode(4));
-            assert_eq!(world.status(Op::Readdir, &readdir(caller, inode)), lists, "{what}");
-            assert_eq!(world.status(Op::Find, &find(caller, inode)), lists, "{what}");
+            assert_eq!(harness.status(Op::Readdir, &readdir(caller, inode)), lists, "{what}");
+            assert_eq!(harness.status(Op::Find, &find(caller, inode)), lists, "{what}");
         } else {
             let changes = may(owns || held(open_for.writes()) || by_mode(2));
-            assert_eq!(world.status(Op::Setattr, &revoke(caller, inode)), changes, "{what}");
+            assert_eq!(harness.status(Op::Setattr, &clears(caller, inode)), changes, "{what}");
         }
     });
-    let everybody = thing.rights(squash);
-    let rights = world.shard.rights(inode, ALICE, squash);
+    let everybody = model.rights(squash);
+    let rights = harness.shard.rights(inode, ALICE, squash);
     assert_eq!(rights.read, everybody.read || held(open_for.reads()), "{what}");
     assert_eq!(rights.write, everybody.write || held(open_for.writes()), "{what}");
     assert_eq!(rights.execute, everybody.execute || held(open_for.executes()), "{what}");
-    assert_eq!(world.shard.rights(inode, BOB, squash), everybody, "{what}");
-    world.status(Op::Close, &Close { inode, handle: HandleId(1) });
-    assert!(!world.shard.handles.has_any(inode), "{what}");
+    assert_eq!(harness.shard.rights(inode, BOB, squash), everybody, "{what}");
+    harness.status(Op::Close, &Close { inode, handle: HandleId(1) });
+    assert!(!harness.shard.handles.has_any(inode), "{what}");
 }
 
-fn check_all(world: &mut World, inode: InodeNo, thing: &Thing) {
+fn check_all(harness: &mut Harness, inode: InodeNo, model: &ModelInode) {
     for squash in SQUASHES {
-        world.squash = squash;
+        harness.squash = squash;
         for claim in CLAIMS {
             for open_for in OpenFor::ALL {
-                check_open(world, inode, thing, claim, open_for);
+                check_open(harness, inode, model, claim, open_for);
             }
         }
     }
@@ -262,16 +269,16 @@ fn check_all(world: &mut World, inode: InodeNo, thing: &Thing) {
 #[test]
 fn a_handle_permits_what_its_open_was_permitted_and_no_more() {
     for owner in [(0, 0), (5, 6), (0, 6)] {
-        let (mut world, things) = scene(owner);
+        let (mut harness, things) = scene(owner);
         for (inode, kind) in things {
             // Each class with every bit, and the other two with the opposite.
             for (class, bits) in (0..24).map(|number| (number / 8, number % 8)) {
                 let shift = 3 * class;
                 let mode = (0o111 * (7 - bits)) & !(7 << shift) | bits << shift;
-                world.squash = Squash::NONE;
-                world.set(inode, mode, owner.0, owner.1);
-                let thing = Thing { kind, mode, uid: owner.0, gid: owner.1, list: None };
-                check_all(&mut world, inode, &thing);
+                harness.squash = Squash::NONE;
+                harness.set(inode, mode, owner.0, owner.1);
+                let model = ModelInode { kind, mode, uid: owner.0, gid: owner.1, list: None };
+                check_all(&mut harness, inode, &model);
             }
         }
     }
@@ -281,7 +288,7 @@ fn a_handle_permits_what_its_open_was_permitted_and_no_more() {
 fn a_handle_permits_what_the_access_list_permits() {
     for owner in [(0, 0), (5, 6), (0, 6)] {
         for list in LISTS {
-            let (mut world, things) = scene(owner);
+            let (mut harness, things) = scene(owner);
             for (inode, kind) in things {
                 let mut value = 2_u32.to_le_bytes().to_vec();
                 for (tag, id, bits) in list {
@@ -292,11 +299,11 @@ fn a_handle_permits_what_the_access_list_permits() {
                 let name = Bytes(b"system.posix_acl_access");
                 let value = Bytes(&value);
                 let set = Setxattr { caller: root(), inode, name, value, flags: 0 };
-                assert_eq!(world.status(Op::Setxattr, &set), Status::Ok);
-                let mode = world.attr(inode).mode;
-                let thing = Thing { kind, mode, uid: owner.0, gid: owner.1, list: Some(list) };
-                check_all(&mut world, inode, &thing);
-                world.squash = Squash::NONE;
+                assert_eq!(harness.status(Op::Setxattr, &set), Status::Ok);
+                let mode = harness.attr(inode).mode;
+                let model = ModelInode { kind, mode, uid: owner.0, gid: owner.1, list: Some(list) };
+                check_all(&mut harness, inode, &model);
+                harness.squash = Squash::NONE;
             }
         }
     }
@@ -304,7 +311,7 @@ fn a_handle_permits_what_the_access_list_permits() {
 
 #[test]
 fn an_open_for_nothing_is_refused() {
-    let (mut world, things) = scene((0, 0));
+    let (mut harness, things) = scene((0, 0));
     for (inode, _) in things {
         let handle = Handle { id: HandleId(1), open_for: OpenFor::Read };
         with_caller(STRANGER, |caller| {
@@ -315,20 +322,20 @@ fn an_open_for_nothing_is_refused() {
             for (op, mut body) in bodies {
                 for nothing in [0, 3, 5, 7, 8, 255] {
                     *body.last_mut().unwrap() = nothing;
-                    let effect = world.execute_bytes(op, &body).unwrap();
+                    let effect = harness.execute_bytes(op, &body).unwrap();
                     assert_eq!(effect.status, Status::Invalid, "{op:?} {nothing}");
                 }
             }
-            assert_eq!(world.status(Op::Readdir, &readdir(caller, things[1].0)), Status::Access);
+            assert_eq!(harness.status(Op::Readdir, &readdir(caller, things[1].0)), Status::Access);
         });
-        assert!(!world.shard.handles.has_any(inode));
+        assert!(!harness.shard.handles.has_any(inode));
     }
 }
 
 #[test]
-fn whoever_makes_a_file_may_open_it_for_anything_and_has_that_alone() {
-    let mut world = World::new();
-    let dir = world.mkdir(ROOT, DIR, 0o777);
+fn a_creator_may_open_its_file_in_any_mode_and_has_that_mode_only() {
+    let mut harness = Harness::new();
+    let dir = harness.mkdir(ROOT, DIR, 0o777);
     let claim = Claim { uid: 5, gid: 6, groups: &[] };
     for (number, open_for) in (1..).zip(OpenFor::ALL) {
         let handle = Handle { id: HandleId(number), open_for };
@@ -337,14 +344,14 @@ fn whoever_makes_a_file_may_open_it_for_anything_and_has_that_alone() {
             let (mode, umask, exclusive) = (0, 0, true);
             let (parent, name, handle) = (dir, name(&text), Some(handle));
             let create = Create { caller, parent, name, mode, umask, exclusive, handle };
-            let created: wire::Created = world.answer(Op::Create, &create);
+            let created: wire::Created = harness.answer(Op::Create, &create);
             let handle = Handle { id: HandleId(number + 10), open_for };
             let tmpfile = Tmpfile { caller, parent, mode, umask, linkable: true, handle };
-            let nameless: wire::Created = world.answer(Op::Tmpfile, &tmpfile);
+            let nameless: wire::Created = harness.answer(Op::Tmpfile, &tmpfile);
             [created.attr.inode, nameless.attr.inode]
         });
         for inode in made {
-            let handles = &world.shard.handles;
+            let handles = &harness.shard.handles;
             assert_eq!(handles.reads(inode, ALICE), open_for.reads());
             assert_eq!(handles.writes(inode, ALICE), open_for.writes());
             assert_eq!(handles.executes(inode, ALICE), open_for.executes());
@@ -353,22 +360,22 @@ fn whoever_makes_a_file_may_open_it_for_anything_and_has_that_alone() {
 }
 
 #[test]
-fn a_reopened_handle_permits_what_it_says_to_have_been_opened_for() {
+fn a_reopened_handle_permits_its_stated_mode() {
     for open_for in OpenFor::ALL {
-        let (mut world, things) = scene((0, 0));
-        world.restart();
+        let (mut harness, things) = scene((0, 0));
+        harness.restart();
         for (inode, kind) in things {
             let handle = Handle { id: HandleId(1), open_for };
-            let reopened = world.status(Op::Reopen, &Reopen { inode, handle });
+            let reopened = harness.status(Op::Reopen, &Reopen { inode, handle });
             let refused = kind == FileKind::Directory && open_for.writes();
             assert_eq!(reopened, if refused { Status::Invalid } else { Status::Ok });
-            let handles = &world.shard.handles;
+            let handles = &harness.shard.handles;
             assert_eq!(handles.reads(inode, ALICE), !refused && open_for.reads());
             assert_eq!(handles.writes(inode, ALICE), !refused && open_for.writes());
             assert_eq!(handles.executes(inode, ALICE), !refused && open_for.executes());
         }
         let listed = with_caller(STRANGER, |caller| {
-            world.status(Op::Readdir, &readdir(caller, things[1].0))
+            harness.status(Op::Readdir, &readdir(caller, things[1].0))
         });
         let expected = if open_for == OpenFor::Read { Status::Ok } else { Status::Access };
         assert_eq!(listed, expected, "{open_for:?}");
@@ -376,28 +383,28 @@ fn a_reopened_handle_permits_what_it_says_to_have_been_opened_for() {
 }
 
 #[test]
-fn nothing_is_made_for_an_owner_that_chown_would_refuse() {
-    let mut world = World::new();
-    let dir = world.mkdir(ROOT, DIR, 0o777);
+fn no_inode_is_created_for_an_owner_that_chown_would_refuse() {
+    let mut harness = Harness::new();
+    let dir = harness.mkdir(ROOT, DIR, 0o777);
     let handle = Handle { id: HandleId(1), open_for: OpenFor::ReadWrite };
     for (uid, gid) in [(u32::MAX, 5), (5, u32::MAX), (u32::MAX, u32::MAX)] {
         let caller = Caller { uid, gid, groups: Groups::Known(&[]) };
         let (parent, name, mode, umask) = (dir, name("new"), 0o666, 0);
         let (kind, rdev, exclusive) = (FileKind::Fifo, 0, true);
         let statuses = [
-            world.status(
+            harness.status(
                 Op::Create,
                 &Create { caller, parent, name, mode, umask, exclusive, handle: Some(handle) },
             ),
-            world.status(Op::Mkdir, &Mkdir { caller, parent, name, mode, umask }),
-            world.status(Op::Mknod, &Mknod { caller, parent, name, kind, mode, umask, rdev }),
-            world.status(Op::Symlink, &Symlink { caller, parent, name, target: Bytes(b"x") }),
-            world.status(
+            harness.status(Op::Mkdir, &Mkdir { caller, parent, name, mode, umask }),
+            harness.status(Op::Mknod, &Mknod { caller, parent, name, kind, mode, umask, rdev }),
+            harness.status(Op::Symlink, &Symlink { caller, parent, name, target: Bytes(b"x") }),
+            harness.status(
                 Op::Tmpfile,
                 &Tmpfile { caller, parent, mode, umask, linkable: true, handle },
             ),
         ];
         assert_eq!(statuses, [Status::Invalid; 5], "{uid} {gid}");
     }
-    assert_eq!(world.lookup(dir, "new"), None);
+    assert_eq!(harness.lookup(dir, "new"), None);
 }

@@ -1,8 +1,8 @@
-//! Several shards as one world: requests find theirs, and what takes more than one is planned,
-//! prepared and carried out as lanes do it, without anything in between.
+//! Several shards: requests are routed, and transactions over several shards are planned, prepared
+//! and applied as lanes do it, without concurrency.
 
-use super::{MADE, World};
-use crate::{Ask, Effect, Plan, Shard, Spread, View, Want};
+use super::{Harness, MADE};
+use crate::{DirectoryPlacement, Effect, MetaRequest, Plan, Requirement, Shard, View};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
@@ -12,7 +12,7 @@ use wire::{
     Setxattr, ShardId, Status, Symlink, Tmpfile, Transno, Unlink, Wire, Writer, attr_flag,
 };
 
-/// A shard besides the first, and what it recorded.
+/// A shard besides the first, and its records.
 pub(crate) struct Other {
     pub(crate) shard: Shard,
     pub(crate) log: Vec<(Transno, Vec<u8>)>,
@@ -53,8 +53,8 @@ pub(super) fn about(op: Op, body: &[u8]) -> InodeNo {
     }
 }
 
-impl World {
-    /// A world of so many shards.
+impl Harness {
+    /// This number of shards.
     pub(crate) fn of_shards(count: u16) -> Self {
         let other =
             |index| Other { shard: Shard::new(ShardId::meta(index), MADE), log: Vec::new() };
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// How many operations took several shards, or found that they failed.
+    /// Number of operations over several shards, also failed ones.
     pub(crate) const fn txn_count(&self) -> u64 {
         self.txn_count
     }
@@ -78,41 +78,44 @@ impl World {
         u16::try_from(self.others.len() + 1).unwrap()
     }
 
-    /// Says where the next directory goes.
-    pub(super) fn roll_spread(&mut self, at: ShardId) {
+    /// Sets the placement of the next directory.
+    pub(super) fn roll_placement(&mut self, at: ShardId) {
         let shard = ShardId::meta(u16::try_from(self.now.secs).unwrap_or(0) % self.shard_count());
-        self.at(at).0.spread(Some(Spread { shard, depth_max: 2 }));
+        self.at(at).0.set_placement(Some(DirectoryPlacement { shard, depth_max: 2 }));
     }
 
-    /// Does what takes several shards.
-    pub(super) fn across(&mut self, at: ShardId, ask: &Ask<'_>) -> Effect {
+    /// Executes a transaction over several shards.
+    pub(super) fn multi_shard(&mut self, at: ShardId, request: &MetaRequest<'_>) -> Effect {
         self.txn_count += 1;
         let txn = TxnId { coordinator: at, number: self.txn_count };
         let (mut view, mut plan) = (View::default(), Plan::default());
         let mut touched = BTreeSet::new();
         let status = loop {
-            let before = plan.wants.clone();
-            let status = self.at(at).0.plan(ask, txn, &view, &mut plan).unwrap();
-            if status == Status::Busy && self.bring(at) {
+            let before = plan.requirements.clone();
+            let status = self.at(at).0.plan(request, txn, &view, &mut plan).unwrap();
+            if status == Status::Busy && self.fetch_missing(at) {
                 continue;
             }
             if status != Status::CrossDevice {
                 break status;
             }
-            assert!(!plan.wants.is_empty() && plan.wants != before, "it gets further");
-            for want in &plan.wants {
+            assert!(
+                !plan.requirements.is_empty() && plan.requirements != before,
+                "it gets further"
+            );
+            for want in &plan.requirements {
                 if want.shard().index() >= self.shard_count() {
                     self.release_all(txn);
                     return Effect::unchanged(Status::Stale);
                 }
                 touched.insert(want.shard());
-                self.look(txn, want, &mut view);
+                self.lock_and_read(txn, want, &mut view);
             }
         };
         let mut effect = Effect::unchanged(status);
         if status == Status::Ok {
             self.reply.extend_from_slice(&plan.reply);
-            self.carry_out(txn, &plan, &mut effect);
+            self.apply_parts(txn, &plan, &mut effect);
         } else {
             assert!(plan.parts.is_empty(), "what fails changes nothing");
         }
@@ -121,12 +124,12 @@ impl World {
         effect
     }
 
-    fn look(&mut self, txn: TxnId, want: &Want, view: &mut View) {
+    fn lock_and_read(&mut self, txn: TxnId, want: &Requirement, view: &mut View) {
         let mut seen = Vec::new();
         loop {
             let (shard, _) = self.at(want.shard());
-            let looked = shard.look(txn, &want.to_bytes(), &mut seen).unwrap();
-            if looked.is_ok() || !self.bring(want.shard()) {
+            let looked = shard.lock_and_read(txn, &want.to_bytes(), &mut seen).unwrap();
+            if looked.is_ok() || !self.fetch_missing(want.shard()) {
                 assert_eq!(looked, Ok(()), "nobody else is there");
                 break;
             }
@@ -135,8 +138,8 @@ impl World {
         view.add(&seen).unwrap();
     }
 
-    /// Prepares everywhere, decides, and makes every part.
-    fn carry_out(&mut self, txn: TxnId, plan: &Plan, effect: &mut Effect) {
+    /// Prepares everywhere, decides, and applies every part.
+    fn apply_parts(&mut self, txn: TxnId, plan: &Plan, effect: &mut Effect) {
         let mut prepared = Vec::new();
         let others = plan.parts.iter().filter(|(shard, _)| **shard != txn.coordinator);
         for (id, part) in others {
@@ -156,7 +159,7 @@ impl World {
             let mut changes = Vec::new();
             let (shard, log) = self.at(id);
             let made = shard
-                .carry_out((by, &part), &Change::Txn(TxnChange::Done { txn }), &mut changes)
+                .apply_part((by, &part), &Change::Txn(TxnChange::Done { txn }), &mut changes)
                 .unwrap();
             log.push((made.transno, changes));
             effect.orphan = effect.orphan.or(made.orphan);
@@ -171,7 +174,7 @@ impl World {
         }
     }
 
-    /// Asks another shard for what an entry does not tell, as a client does.
+    /// Queries another shard for attributes that an entry lacks, as a client does.
     pub(super) fn complete(&mut self, op: Op, body: &[u8], effect: Effect) -> Effect {
         if effect.status != Status::Ok || self.others.is_empty() {
             return effect;

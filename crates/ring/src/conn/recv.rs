@@ -12,7 +12,7 @@ use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
 use interface::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};
-use wire::{FrameKind, Head, Lengths, ProtocolError};
+use wire::{FrameKind, Header, Lengths, ProtocolError};
 
 /// Minimum rest of a bulk that is worth receive calls of the lane's own.
 pub(super) const OWN_BYTES_MIN: usize = 64 * 1024;
@@ -219,7 +219,7 @@ impl Conns {
         self.conn(index).unfinished = None;
         let conn = self.conn(index);
         let frame = conn.inbox.front(lengths.frame_bytes);
-        let head_fits = conn.seal.is_some() || Head::check_sum(frame).is_ok();
+        let head_fits = conn.seal.is_some() || Header::check_sum(frame).is_ok();
         let sent = conn.sum_of(&lengths);
         let fits = |(_, summed): &(BufId, Summed)| sent.is_none() || sent == summed.crc32c;
         let bulk_fits = summed.as_ref().is_none_or(fits);

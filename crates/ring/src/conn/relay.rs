@@ -24,7 +24,7 @@ use interface::{
     BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, NetEvent, Span, mac_of,
 };
 use std::collections::VecDeque;
-use wire::{Head, ProtocolError};
+use wire::{Header, ProtocolError};
 
 /// From so many bytes on that the executing core has not applied, the proxy lane cuts no more
 /// frames.
@@ -363,7 +363,7 @@ impl Conns {
         bytes.extend_from_slice(frame);
         let relay = &self.conn(index).relay;
         if matches!(relay, Some(Relay::Executor(end)) if !end.sealed) {
-            Head::put_sums(&mut bytes, bulk.and_then(|bulk| tools.sum_of(bulk, false)));
+            Header::put_sums(&mut bytes, bulk.and_then(|bulk| tools.sum_of(bulk, false)));
         }
         if bulk.is_none_or(|bulk| tools.pool.append(bulk, &mut bytes)) {
             self.send_to_proxy(index, ToProxy::Reply(bytes.into_boxed_slice()));

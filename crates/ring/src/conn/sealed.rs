@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wire::{
-    Bytes, Channel, FrameKind, Head, Holder, ProtocolError, Refusal, RefusalReason, Wire as _,
+    Bytes, CertificateIdentity, Channel, FrameKind, Header, ProtocolError, Refusal, RefusalReason,
+    Wire as _,
 };
 
 /// First byte of a handshake record.
@@ -193,7 +194,7 @@ impl Conns {
     fn send_plain_refusal(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
         let mut frame = Vec::new();
         let refusal = Refusal { reason };
-        Head::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
+        Header::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
         tools.counters.refused_count += 1;
         let conn = self.conn(index);
         conn.seal = None;
@@ -263,7 +264,7 @@ impl Conns {
 /// What a core is told of a connection under TLS.
 pub(crate) struct Sealed {
     pub(super) channel: Channel,
-    /// An encoded [`Holder`], if the peer has presented a certificate.
+    /// An encoded [`CertificateIdentity`], if the peer has presented a certificate.
     pub(super) holder: Option<Vec<u8>>,
 }
 
@@ -271,8 +272,8 @@ impl Sealed {
     /// `None` before the handshake is complete.
     pub(super) fn of(seal: &Seal) -> Option<Self> {
         let holder = seal.peer().map(|peer| {
-            let opens = Holder::lines(peer.uris.iter().map(String::as_str));
-            Holder { key: peer.key, opens: Bytes(&opens) }.to_bytes()
+            let opens = CertificateIdentity::grant_lines(peer.uris.iter().map(String::as_str));
+            CertificateIdentity { key: peer.key, grants: Bytes(&opens) }.to_bytes()
         });
         Some(Self { channel: seal.channel_binding()?, holder })
     }

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-use wire::{FrameKind, Head, Wire as _};
+use wire::{FrameKind, Header, Wire as _};
 
 /// How long an event may take before a test fails; no test waits for it.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
@@ -108,8 +108,9 @@ fn on_both(test: &str, lane_count: u16, run: impl Fn(&mut [Lane], SocketAddr)) {
 
 fn hello() -> Vec<u8> {
     let mut frame = Vec::new();
-    Head::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(b"hi").encode(to));
-    Head::put_sums(&mut frame, None);
+    Header::Handshake(FrameKind::Hello)
+        .encode(&mut frame, None, |to| wire::Bytes(b"hi").encode(to));
+    Header::put_sums(&mut frame, None);
     frame
 }
 

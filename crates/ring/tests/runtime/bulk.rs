@@ -21,7 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use wire::{
-    HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Reply, Request, SessionId, ShardId, Status,
+    HEADER_BYTES, Header, InodeNo, LaneId, Lengths, Op, Reply, Request, SessionId, ShardId, Status,
     Transno, Wire, Writer, Xid, reply_flag,
 };
 
@@ -82,7 +82,7 @@ impl ObjectServer {
     fn reply(&mut self, turn: &mut Turn<'_>, ticket: Ticket, bulk: Option<interface::Bulk>) {
         let (conn, xid, op) = self.pending.remove(&ticket.0).unwrap();
         self.reply_count += 1;
-        let head = Head::Reply(Reply {
+        let head = Header::Reply(Reply {
             op,
             lane_hint: LaneId(0),
             shard: ShardId::data(0),
@@ -119,8 +119,8 @@ impl Core for ObjectServer {
         match event {
             Event::Net(NetEvent::Frame { conn, frame, .. }) => {
                 let bytes = turn.arena.get(frame).to_vec();
-                match Head::decode(&bytes).unwrap() {
-                    (Head::Request(request), body) => self.on_request(turn, conn, &request, body),
+                match Header::decode(&bytes).unwrap() {
+                    (Header::Request(request), body) => self.on_request(turn, conn, &request, body),
                     (_, _) => {
                         turn.act(NetAction::admit(conn));
                         turn.act(NetAction::Send { conn, frame, bulk: None });
@@ -247,10 +247,10 @@ fn small_buffer_client(server: &Server) -> TcpStream {
 fn request(op: Op, xid: u64, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let (session, shard) = (SessionId(1), ShardId::data(0));
     let plain = Request::of(op);
-    let head = Head::Request(Request { session, shard, xid: Xid(xid), conn_epoch: 1, ..plain });
+    let head = Header::Request(Request { session, shard, xid: Xid(xid), conn_epoch: 1, ..plain });
     let mut out = Vec::new();
     head.encode(&mut out, None, body);
-    Head::put_sums(&mut out, None);
+    Header::put_sums(&mut out, None);
     out
 }
 
@@ -277,9 +277,9 @@ impl ReceivedReply {
 
 /// A reply; if it has a bulk checksum, it is verified.
 fn received_reply(bytes: &[u8]) -> ReceivedReply {
-    let lengths = Lengths::peek(bytes.first_chunk::<HEAD_BYTES>().unwrap()).unwrap();
+    let lengths = Lengths::peek(bytes.first_chunk::<HEADER_BYTES>().unwrap()).unwrap();
     let (frame, bulk) = bytes.split_at(lengths.frame_bytes);
-    let Head::Reply(reply) = Head::decode(frame).unwrap().0 else { panic!("a reply") };
+    let Header::Reply(reply) = Header::decode(frame).unwrap().0 else { panic!("a reply") };
     if let Some(crc32c) = lengths.bulk_crc32c.filter(|_| !bulk.is_empty()) {
         assert_eq!(wire::crc32c(bulk), crc32c);
     }

@@ -167,7 +167,7 @@ fn a_plain_text_frame_gets_a_plain_refusal_where_certificates_are_required() {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     std::io::Write::write_all(&mut stream, &frame(1, b"")).unwrap();
     let answer = read_frame(&mut stream).unwrap();
-    let (_, body) = wire::Head::decode(&answer).unwrap();
+    let (_, body) = wire::Header::decode(&answer).unwrap();
     let refusal = <wire::Refusal as wire::Wire>::decode_all(body).unwrap();
     assert_eq!(refusal.reason, wire::RefusalReason::MustSeal);
     server.stop();

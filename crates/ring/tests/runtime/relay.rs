@@ -14,7 +14,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
-use wire::{HEAD_BYTES, LaneId, ProtocolError};
+use wire::{HEADER_BYTES, LaneId, ProtocolError};
 
 /// The executing lane.
 const EXECUTOR: LaneId = LaneId(1);
@@ -692,7 +692,7 @@ fn bulk_in_a_file_crosses_lanes_as_bytes() {
         let mut found = vec![0; expected.len()];
         stream.read_exact(&mut found).unwrap();
         assert!(found == expected, "the bytes of the file");
-        assert!(found.len() > HEAD_BYTES);
+        assert!(found.len() > HEADER_BYTES);
     });
     while !reading.is_finished() {
         (0..2).for_each(|lane| rings.turn(lane));

@@ -8,7 +8,7 @@ use ring::{Ring, Sealing};
 use seal::{Content, Seal};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use wire::{FrameKind, Head, LaneId, ProtocolError, Refusal, RefusalReason, Wire as _};
+use wire::{FrameKind, Header, LaneId, ProtocolError, Refusal, RefusalReason, Wire as _};
 
 fn client(server: SocketAddr, sealing: Sealing) -> (Ring, Recorder) {
     let mut config = ring_config(LaneId(0));
@@ -227,9 +227,9 @@ fn a_client_that_mixes_up_tls_and_plain_text_gets_only_a_refusal() {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(&said).unwrap();
         let answer = read_frame(&mut stream).unwrap();
-        assert_eq!(Head::check_sum(&answer), Ok(()));
-        let (head, body) = Head::decode(&answer).unwrap();
-        assert_eq!(head, Head::Handshake(FrameKind::Refusal));
+        assert_eq!(Header::check_sum(&answer), Ok(()));
+        let (head, body) = Header::decode(&answer).unwrap();
+        assert_eq!(head, Header::Handshake(FrameKind::Refusal));
         assert_eq!(Refusal::decode_all(body).unwrap().reason, reason);
         assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
         let counters = server.stop();

@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{
-    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Request, SessionId, Wire,
-    Xid,
+    FrameKind, Getattr, HEADER_BYTES, Header, InodeNo, LaneId, Lengths, Op, Request, SessionId,
+    Wire, Xid,
 };
 
 /// A core that is one closure.
@@ -243,8 +243,8 @@ pub fn frame(xid: u64, bulk: &[u8]) -> Vec<u8> {
     let lengths = (u32::try_from(bulk.len()).unwrap(), Some(wire::crc32c(bulk)));
     let lengths = if bulk.is_empty() { None } else { Some(lengths) };
     let body = Getattr { inode: InodeNo(xid) };
-    Head::Request(request).encode(&mut frame, lengths, |to| body.encode(to));
-    Head::put_sums(&mut frame, None);
+    Header::Request(request).encode(&mut frame, lengths, |to| body.encode(to));
+    Header::put_sums(&mut frame, None);
     frame.extend_from_slice(bulk);
     frame
 }
@@ -252,19 +252,19 @@ pub fn frame(xid: u64, bulk: &[u8]) -> Vec<u8> {
 /// A handshake frame.
 pub fn hello(body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
-    Head::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(body).encode(to));
-    Head::put_sums(&mut frame, None);
+    Header::Handshake(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(body).encode(to));
+    Header::put_sums(&mut frame, None);
     frame
 }
 
 /// Reads one frame with its bulk.
 pub fn read_frame(from: &mut impl std::io::Read) -> std::io::Result<Vec<u8>> {
-    let mut head = [0; HEAD_BYTES];
+    let mut head = [0; HEADER_BYTES];
     from.read_exact(&mut head)?;
     let lengths = Lengths::peek(&head).unwrap();
     let mut frame = head.to_vec();
     frame.resize(lengths.frame_bytes + lengths.bulk_bytes as usize, 0);
-    from.read_exact(&mut frame[HEAD_BYTES..])?;
+    from.read_exact(&mut frame[HEADER_BYTES..])?;
     Ok(frame)
 }
 

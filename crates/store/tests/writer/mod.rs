@@ -61,7 +61,7 @@ pub(crate) fn with_record<T>(lsn: u64, take: impl FnOnce(&Record<'_>) -> T) -> T
 /// The expected rows after so many records.
 pub(crate) fn expected(store: &Store, lsn_last: u64) -> Table {
     let mut table = Table::new();
-    rows::begin(store.superblock().made, &mut table).unwrap();
+    rows::begin(store.superblock().creation, &mut table).unwrap();
     let mut shard = ShardRow::decode_all(
         Rows::get(&table, Key::shard(SHARD).bytes()).unwrap().unwrap().as_ref(),
     )

@@ -1,4 +1,4 @@
-//! Lists: what may be one, and that nothing else is.
+//! Lists: valid and invalid pieces.
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers out of a seed")]
 use super::*;
@@ -8,11 +8,11 @@ fn piece(file_offset: u64, piece_bytes: u32) -> Piece {
     Piece { file_offset, piece_bytes }
 }
 
-fn pieces(all: &[(u64, u32)]) -> Result<Pieces, Flaw> {
+fn pieces(all: &[(u64, u32)]) -> Result<Pieces, DecodeError> {
     Pieces::new(all.iter().map(|(at, bytes)| piece(*at, *bytes)).collect())
 }
 
-/// The encoding of anything that says it is pieces, whether it may be or not.
+/// The encoding of pieces, valid or not, with this count.
 fn raw(count: u16, all: &[Piece]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut to = Writer::new(&mut bytes);
@@ -23,29 +23,24 @@ fn raw(count: u16, all: &[Piece]) -> Vec<u8> {
     bytes
 }
 
-/// A number out of a seed, and the next seed.
-fn dice(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 24
-}
-
-const TOO_LONG: Flaw = Flaw::ProtocolError(ProtocolError::TooLong);
-const MALFORMED: Flaw = Flaw::ProtocolError(ProtocolError::Malformed);
+const TOO_LONG: DecodeError = DecodeError::ProtocolError(ProtocolError::TooLong);
+const MALFORMED: DecodeError = DecodeError::ProtocolError(ProtocolError::Malformed);
 
 #[test]
-fn what_is_encoded_is_decoded() {
-    let mut seed = 1;
+fn encoded_pieces_decode() {
+    let mut rng = fastrand::Rng::with_seed(1);
     for round in 0..2000 {
         let count =
-            dice(&mut seed) as usize % if round % 10 == 0 { PIECE_COUNT_MAX + 1 } else { 8 };
-        let all: Vec<_> =
-            (0..count).map(|_| piece(dice(&mut seed), 1 + dice(&mut seed) as u32 % 4096)).collect();
+            rng.u64(..1 << 40) as usize % if round % 10 == 0 { PIECE_COUNT_MAX + 1 } else { 8 };
+        let all: Vec<_> = (0..count)
+            .map(|_| piece(rng.u64(..1 << 40), 1 + rng.u64(..1 << 40) as u32 % 4096))
+            .collect();
         let pieces = Pieces::new(all).unwrap();
-        let (inode, accesses) = (InodeNo(dice(&mut seed)), round % 2 == 0);
+        let (inode, accesses) = (InodeNo(rng.u64(..1 << 40)), round % 2 == 0);
         let read = ReadList { inode, pieces: pieces.clone(), accesses };
         assert_eq!(ReadList::decode_all(&read.to_bytes()), Ok(read.clone()));
         assert_eq!(pieces.to_bytes().len(), Pieces::wire_bytes(count));
-        let write = WriteList { inode, pieces, takes: ClearPrivileges::Nothing };
+        let write = WriteList { inode, pieces, clears: ClearPrivileges::Nothing };
         let bytes = write.to_bytes();
         assert_eq!(WriteList::decode_all(&bytes), Ok(write));
         for end in 0..bytes.len() {
@@ -55,14 +50,15 @@ fn what_is_encoded_is_decoded() {
 }
 
 #[test]
-fn no_bytes_whatever_make_pieces_that_may_not_be() {
-    let mut seed = 7;
+fn no_bytes_decode_to_invalid_pieces() {
+    let mut rng = fastrand::Rng::with_seed(7);
     for _ in 0..20_000 {
-        let count = dice(&mut seed) as u16 % 12;
+        let count = rng.u64(..1 << 40) as u16 % 12;
         let mut bytes = raw(count, &[]);
-        for _ in 0..dice(&mut seed) % 130 {
-            // Small numbers, so that some are sound.
-            let byte = if dice(&mut seed).is_multiple_of(4) { dice(&mut seed) as u8 } else { 0 };
+        for _ in 0..rng.u64(..1 << 40) % 130 {
+            // Small numbers, so that some lists are valid.
+            let byte =
+                if rng.u64(..1 << 40).is_multiple_of(4) { rng.u64(..1 << 40) as u8 } else { 0 };
             bytes.push(byte);
         }
         if let Ok(pieces) = Pieces::decode_all(&bytes) {
@@ -91,13 +87,13 @@ fn every_wrong_length_is_refused() {
     assert_eq!(pieces(&[(0, BULK_BYTES_MAX), (5, 1)]), Err(TOO_LONG));
     assert_eq!(pieces(&[(0, u32::MAX), (0, u32::MAX)]), Err(TOO_LONG), "no sum runs over");
     assert!(pieces(&[(FILE_BYTES_MAX - 1, 1)]).is_ok());
-    let large = Err(Flaw::Status(Status::TooLarge));
+    let large = Err(DecodeError::Status(Status::TooLarge));
     assert_eq!(pieces(&[(0, 1), (FILE_BYTES_MAX, 1)]), large);
     assert_eq!(pieces(&[(u64::MAX, 1)]), large);
 }
 
 #[test]
-fn who_shares_a_byte_overlaps() {
+fn pieces_that_share_a_byte_overlap() {
     assert!(!pieces(&[(10, 10), (0, 10), (20, 1)]).unwrap().overlap(), "they touch");
     assert!(pieces(&[(10, 10), (0, 11)]).unwrap().overlap());
     assert!(pieces(&[(5, 1), (0, 100)]).unwrap().overlap(), "one within the other");
@@ -106,7 +102,7 @@ fn who_shares_a_byte_overlaps() {
 }
 
 #[test]
-fn a_file_has_what_lies_in_it() {
+fn pieces_are_cut_at_the_file_size() {
     let all = pieces(&[(90, 20), (0, 10), (100, 5), (99, 1)]).unwrap();
     assert_eq!(all.within(100), pieces(&[(90, 10), (0, 10), (99, 1)]).unwrap());
     assert_eq!(all.within(0), Pieces::NONE);
@@ -116,7 +112,7 @@ fn a_file_has_what_lies_in_it() {
 }
 
 #[test]
-fn neighbours_are_joined_in_their_order() {
+fn adjacent_pieces_are_joined_in_order() {
     let all = pieces(&[(0, 4), (4, 4), (8, 1), (0, 2), (20, 2)]).unwrap();
     assert_eq!(all.joined(), pieces(&[(0, 9), (0, 2), (20, 2)]).unwrap());
     assert_eq!(all.joined().total_bytes(), all.total_bytes());

@@ -1,12 +1,12 @@
-//! What makes, moves and takes away names, but for [`super::Create`] and [`super::Mkdir`].
+//! Operations that create, move and remove names, except [`super::Create`] and [`super::Mkdir`].
 
-use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
 use crate::{Caller, FileKind, Handle, InodeNo, Name, Status};
 
 message! {
     /// [`crate::Op::Symlink`]. Reply: [`crate::Entry`].
     Symlink<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         parent: InodeNo,
@@ -19,43 +19,43 @@ message! {
 message! {
     /// [`crate::Op::Tmpfile`]. Reply: [`crate::Created`].
     Tmpfile<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
-        /// A directory that it could have a name in: its shard and what it passes on.
+        /// A directory that determines its shard and what it inherits.
         parent: InodeNo,
         /// Permission bits.
         mode: u32,
-        /// Of these, the ones the caller's process leaves out.
+        /// The caller's umask.
         umask: u32,
-        /// It may get a name later.
+        /// It may be linked later.
         linkable: bool,
-        /// The handle to open on it; when the last is closed, it goes.
+        /// The handle to open on it; the file is destroyed with its last handle.
         handle: Handle,
     }
 }
 message! {
     /// [`crate::Op::Mknod`]. Reply: [`crate::Entry`].
     Mknod<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         parent: InodeNo,
         /// The new name.
         name: Name<'a>,
-        /// What it is to be: fifo, socket or device.
+        /// The kind: fifo, socket or device.
         kind: FileKind,
         /// Permission bits.
         mode: u32,
-        /// Of these, the ones the caller's process leaves out.
+        /// The caller's umask.
         umask: u32,
-        /// A device's number, as in [`crate::Attr::rdev`]; not looked at otherwise.
+        /// A device's number, as in [`crate::Attr::rdev`]; ignored for other kinds.
         rdev: u32,
     }
 }
 message! {
     /// [`crate::Op::Link`]. Reply: [`crate::Entry`]. Routed by `parent`.
     Link<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The file that gets a further name.
         inode: InodeNo,
@@ -68,7 +68,7 @@ message! {
 message! {
     /// [`crate::Op::Unlink`]. No reply body.
     Unlink<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory.
         parent: InodeNo,
@@ -79,7 +79,7 @@ message! {
 message! {
     /// [`crate::Op::Rmdir`]. No reply body.
     Rmdir<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
         /// The directory that holds it.
         parent: InodeNo,
@@ -87,20 +87,20 @@ message! {
         name: Name<'a>,
     }
 }
-/// What a rename does with the old name and with what stands under the new one. The number that
-/// travels is Linux's flags of `renameat2`.
+/// What a rename does to the old name and to an existing target. The encoded number is Linux's
+/// flags of `renameat2`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RenameHow {
-    /// The old name goes; what stood under the new one is replaced.
+    /// Removes the old name and replaces an existing target.
     Replace = 0,
-    /// The old name goes; an existing target is an error (RENAME_NOREPLACE).
+    /// Removes the old name; an existing target is an error (RENAME_NOREPLACE).
     NoReplace = 1,
-    /// Each name gets what the other had (RENAME_EXCHANGE).
+    /// Exchanges both names (RENAME_EXCHANGE).
     Exchange = 2,
-    /// As `Replace`, and a whiteout comes under the old name (RENAME_WHITEOUT).
+    /// As `Replace`, and leaves a whiteout under the old name (RENAME_WHITEOUT).
     Whiteout = 4,
-    /// As `NoReplace`, and a whiteout comes under the old name.
+    /// As `NoReplace`, and leaves a whiteout under the old name.
     WhiteoutNoReplace = 5,
 }
 
@@ -108,7 +108,7 @@ impl RenameHow {
     /// From Linux's flags.
     ///
     /// # Errors
-    /// [`Status::Invalid`] for flags that do not go together or that there are none of.
+    /// [`Status::Invalid`] for unknown or incompatible flags.
     pub const fn from_flags(flags: u32) -> Result<Self, Status> {
         match flags {
             0 => Ok(Self::Replace),
@@ -126,7 +126,7 @@ impl RenameHow {
         matches!(self, Self::NoReplace | Self::WhiteoutNoReplace)
     }
 
-    /// A whiteout comes under the old name.
+    /// Leaves a whiteout under the old name.
     #[must_use]
     pub const fn leaves_whiteout(self) -> bool {
         matches!(self, Self::Whiteout | Self::WhiteoutNoReplace)
@@ -137,30 +137,31 @@ impl Wire<'_> for RenameHow {
     fn encode(&self, to: &mut Writer<'_>) {
         (*self as u8).encode(to);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Self::from_flags(u8::decode(from)?.into()).map_err(Flaw::Status)
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Self::from_flags(u8::decode(from)?.into()).map_err(DecodeError::Status)
     }
 }
 
 message! {
     /// [`crate::Op::Rename`]. Reply: [`Renamed`]. Routed by `parent`.
     Rename<'a> {
-        /// Who asks.
+        /// The caller.
         caller: Caller<'a>,
-        /// The directory now.
+        /// The old directory.
         parent: InodeNo,
-        /// The name now.
+        /// The old name.
         name: Name<'a>,
-        /// The directory then.
+        /// The new directory.
         new_parent: InodeNo,
-        /// The name then.
+        /// The new name.
         new_name: Name<'a>,
-        /// What becomes of both names.
+        /// The kind of rename.
         how: RenameHow,
     }
 }
 message! {
-    /// Reply of [`Rename`]: which directories it moved. A mount's kernel keeps where directories lie.
+    /// Reply of [`Rename`]: the directories that it moved. A mount's kernel tracks where
+    /// directories lie.
     Renamed {
         /// The inode under the new name, if it is a directory.
         moved: Option<InodeNo>,

@@ -1,7 +1,7 @@
-//! Random operations: each goes as in the naive file system, and so does all that is left.
+//! Random operations: results and final state match the naive file system.
 
-use super::{Model, Node, Outcome, bits_of, search, ways};
-use crate::tests::{ALICE, BOB, Dice, ROOT, World, root, setattr};
+use super::{Model, Node, Outcome, bits_of, containing, search};
+use crate::tests::{ALICE, BOB, Harness, ROOT, TestRng, root, setattr};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,33 +12,33 @@ use wire::{
     Status, Symlink, Target, Timestamp, Tmpfile, Transno, Unlink, Value, Wire, attr_flag,
 };
 
-/// With more names than this most things happen in one directory.
+/// With more names than this most operations are in one directory.
 const CROWD_COUNT: usize = 100;
 
-/// What a run is made of, rolled anew for each.
+/// The parameters and state of a run.
 struct Run {
-    world: World,
+    harness: Harness,
     model: Model,
-    dice: Dice,
+    rng: TestRng,
     names: Vec<String>,
     ok_count: usize,
-    /// Questions about sizes that no data shard has answered.
+    /// Size queries without a reply.
     questions: Vec<(InodeNo, u64)>,
     /// Numbers seen, dead ones too.
     inodes: Vec<InodeNo>,
 }
 
 impl Run {
-    fn new(seed: u64, mut world: World) -> Self {
-        let mut dice = Dice::new(seed);
-        world.set(ROOT, 0o1777, 0, 0);
-        let mut model = Model::new(&mut world);
-        model.at(ROOT).ctime = world.attr(ROOT).ctime;
-        let names = (0..2 + dice.below(12)).map(|no| alloc::format!("n{no}")).collect();
+    fn new(seed: u64, mut harness: Harness) -> Self {
+        let mut rng = TestRng::new(seed);
+        harness.set(ROOT, 0o1777, 0, 0);
+        let mut model = Model::new(&mut harness);
+        model.at(ROOT).ctime = harness.attr(ROOT).ctime;
+        let names = (0..2 + rng.below(12)).map(|no| alloc::format!("n{no}")).collect();
         Self {
-            world,
+            harness,
             model,
-            dice,
+            rng,
             names,
             ok_count: 0,
             questions: Vec::new(),
@@ -47,11 +47,11 @@ impl Run {
     }
 
     fn inode(&mut self) -> InodeNo {
-        self.dice.pick(&self.inodes)
+        self.rng.pick(&self.inodes)
     }
 
     fn name(&mut self) -> String {
-        let index = self.dice.below(self.names.len());
+        let index = self.rng.below(self.names.len());
         self.names[index].clone()
     }
 
@@ -60,16 +60,16 @@ impl Run {
         let inode = self.inode();
         let is_directory =
             self.model.nodes.get(&inode).is_some_and(|node| node.kind == FileKind::Directory);
-        let crowded = self.names.len() > CROWD_COUNT && self.dice.chance(70);
-        if (is_directory || self.dice.chance(10)) && !crowded { inode } else { ROOT }
+        let crowded = self.names.len() > CROWD_COUNT && self.rng.chance(70);
+        if (is_directory || self.rng.chance(10)) && !crowded { inode } else { ROOT }
     }
 
     fn mode(&mut self) -> u32 {
-        let mode = self.dice.pick(&[0o777, 0o755, 0o700, 0o770, 0o1777, 0o2775, 0o644, 0o6751]);
-        if self.dice.chance(10) { u32::try_from(self.dice.below(0o10_000)).unwrap() } else { mode }
+        let mode = self.rng.pick(&[0o777, 0o755, 0o700, 0o770, 0o1777, 0o2775, 0o644, 0o6751]);
+        if self.rng.chance(10) { u32::try_from(self.rng.below(0o10_000)).unwrap() } else { mode }
     }
 
-    /// Executes the op; it must go as the model says. Returns whether it was done.
+    /// Executes the op; its status must match the model's. Returns whether it succeeded.
     fn expect<'a>(&mut self, op: Op, args: &impl Wire<'a>, expected: Outcome) -> bool {
         self.expect_effect(op, args, expected).status == Status::Ok
     }
@@ -80,7 +80,7 @@ impl Run {
         args: &impl Wire<'a>,
         expected: Outcome,
     ) -> crate::Effect {
-        let effect = self.world.execute(op, args);
+        let effect = self.harness.execute(op, args);
         let status = expected.err().unwrap_or(Status::Ok);
         assert_eq!(effect.status, status, "{op:?}");
         self.ok_count += usize::from(status == Status::Ok);
@@ -91,18 +91,18 @@ impl Run {
     }
 
     fn step(&mut self) {
-        let uid = self.dice.pick(&[0, 0, 1, 2]);
+        let uid = self.rng.pick(&[0, 0, 1, 2]);
         let caller = Caller { uid, gid: uid, groups: Groups::Known(&[]) };
         (self.model.uid, self.model.gid) = (uid, uid);
-        self.model.client = self.dice.pick(&[ALICE, BOB]);
-        self.world.client = self.model.client;
-        self.model.now = Timestamp { secs: self.world.now.secs + 1, nanos: 0 };
-        match self.dice.below(16) {
+        self.model.client = self.rng.pick(&[ALICE, BOB]);
+        self.harness.client = self.model.client;
+        self.model.now = Timestamp { secs: self.harness.now.secs + 1, nanos: 0 };
+        match self.rng.below(16) {
             0..=2 => self.create(caller),
             3 | 4 => self.mkdir(caller),
-            5 if self.dice.chance(50) => self.mknod(caller),
+            5 if self.rng.chance(50) => self.mknod(caller),
             5 => self.symlink(caller),
-            6 if self.dice.chance(30) => self.tmpfile(caller),
+            6 if self.rng.chance(30) => self.tmpfile(caller),
             6 => self.link(caller),
             7 => self.unlink(caller),
             8 => self.rmdir(caller),
@@ -113,17 +113,17 @@ impl Run {
             14 => self.set_xattr(caller),
             _ => self.look(caller),
         }
-        if self.dice.chance(10) {
+        if self.rng.chance(10) {
             self.destroy();
         }
-        if self.dice.chance(15) {
+        if self.rng.chance(15) {
             self.settle();
         }
-        if self.world.cold.is_some() {
+        if self.harness.row_store.is_some() {
             let inode = self.inodes[self.inodes.len() / 2];
-            self.world.stray(inode);
-            self.world.churn();
-            if self.dice.chance(3) {
+            self.harness.request_unneeded(inode);
+            self.harness.churn();
+            if self.rng.chance(3) {
                 let dir = self.dir();
                 self.list(dir);
             }
@@ -133,8 +133,8 @@ impl Run {
     fn create(&mut self, caller: Caller<'_>) {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
         let handle = self.handle();
-        let handle = self.dice.chance(50).then_some(handle);
-        let exclusive = self.dice.chance(50);
+        let handle = self.rng.chance(50).then_some(handle);
+        let exclusive = self.rng.chance(50);
         let expected = self.model.find(parent, &text).and_then(|found| match found {
             None => self.model.may_add(parent).map(|()| None),
             Some(_) if exclusive => Err(Status::Exists),
@@ -154,7 +154,7 @@ impl Run {
         if !self.expect(Op::Create, &args, expected.map(|_| ())) {
             return;
         }
-        let created = Created::decode_all(&self.world.reply).unwrap();
+        let created = Created::decode_all(&self.harness.reply).unwrap();
         let inode = created.attr.inode;
         assert_eq!(created.made, expected == Ok(None));
         if created.made {
@@ -180,7 +180,7 @@ impl Run {
         let expected = self.model.check_new(parent, &text);
         let name = Name::new(text.as_bytes()).unwrap();
         if self.expect(Op::Mkdir, &Mkdir { caller, parent, name, mode, umask: 0 }, expected) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::Directory, mode & 0o1777, parent);
             self.model.enter(parent, &text, attr.inode);
             self.model.at(parent).nlink += 1;
@@ -194,7 +194,7 @@ impl Run {
         let expected = self.model.check_new(parent, &text);
         let (name, target) = (Name::new(text.as_bytes()).unwrap(), Bytes(b"some/where"));
         if self.expect(Op::Symlink, &Symlink { caller, parent, name, target }, expected) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::Symlink, 0o777, parent);
             self.model.at(attr.inode).target = target.0.into();
             self.model.at(attr.inode).size_bytes = 10;
@@ -205,8 +205,8 @@ impl Run {
 
     fn mknod(&mut self, caller: Caller<'_>) {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
-        let kind = self.dice.pick(&[FileKind::Fifo, FileKind::Socket, FileKind::CharDevice]);
-        let (umask, rdev) = (self.dice.pick(&[0, 0o22]), self.dice.pick(&[0, 0x0103]));
+        let kind = self.rng.pick(&[FileKind::Fifo, FileKind::Socket, FileKind::CharDevice]);
+        let (umask, rdev) = (self.rng.pick(&[0, 0o22]), self.rng.pick(&[0, 0x0103]));
         let expected = self.model.check_new(parent, &text).and_then(|()| {
             let is_device = kind == FileKind::CharDevice && rdev != 0;
             if is_device && caller.uid != 0 { Err(Status::NotPermitted) } else { Ok(()) }
@@ -214,7 +214,7 @@ impl Run {
         let name = Name::new(text.as_bytes()).unwrap();
         let args = Mknod { caller, parent, name, kind, mode, umask, rdev };
         if self.expect(Op::Mknod, &args, expected) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, kind, mode & !umask, parent);
             let (uid, gid) = (self.model.uid, self.model.gid);
             let node = self.model.at(attr.inode);
@@ -229,7 +229,7 @@ impl Run {
     }
 
     fn tmpfile(&mut self, caller: Caller<'_>) {
-        let (parent, mode, linkable) = (self.dir(), self.mode(), self.dice.chance(80));
+        let (parent, mode, linkable) = (self.dir(), self.mode(), self.rng.chance(80));
         let handle = self.handle();
         let expected = match self.model.node(parent) {
             Ok(node) if node.kind != FileKind::Directory => Err(Status::NotDirectory),
@@ -238,7 +238,7 @@ impl Run {
         };
         let args = Tmpfile { caller, parent, mode, umask: 0, linkable, handle };
         if self.expect(Op::Tmpfile, &args, expected) {
-            let attr = Created::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Created::decode_all(&self.harness.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::File, mode, parent);
             let (uid, gid) = (self.model.uid, self.model.gid);
             let node = self.model.at(attr.inode);
@@ -280,7 +280,7 @@ impl Run {
     fn rename(&mut self, caller: Caller<'_>) {
         let (parent, from) = (self.dir(), self.name());
         let (new_parent, to) = (self.dir(), self.name());
-        let how = self.dice.pick(&[
+        let how = self.rng.pick(&[
             RenameHow::Replace,
             RenameHow::Replace,
             RenameHow::NoReplace,
@@ -298,7 +298,7 @@ impl Run {
         let moved = expected.is_ok_and(|(source, victim)| victim != Some(source));
         if moved {
             let looked = Lookup { caller: root(), parent, name };
-            let attr = self.world.answer::<Entry>(Op::Lookup, &looked).attr;
+            let attr = self.harness.answer::<Entry>(Op::Lookup, &looked).attr;
             self.model.add(attr.inode, FileKind::CharDevice, 0, parent);
             self.model.enter(parent, &from, attr.inode);
             self.inodes.push(attr.inode);
@@ -307,12 +307,12 @@ impl Run {
 
     fn chmod(&mut self, caller: Caller<'_>) {
         let (inode, mode) = (self.inode(), self.mode());
-        if self.dice.chance(50) {
+        if self.rng.chance(50) {
             let expected = self.model.chmod(inode, mode);
             let args = Setattr { caller, mode: Some(mode), ..setattr(inode) };
             self.expect(Op::Setattr, &args, expected);
         } else {
-            let (uid, gid) = (self.dice.pick(&[0, 1, 2]), self.dice.pick(&[0, 1, 2]));
+            let (uid, gid) = (self.rng.pick(&[0, 1, 2]), self.rng.pick(&[0, 1, 2]));
             let expected = self.model.chown(inode, uid, gid);
             let args = Setattr { caller, uid: Some(uid), gid: Some(gid), ..setattr(inode) };
             self.expect(Op::Setattr, &args, expected);
@@ -326,8 +326,8 @@ impl Run {
     }
 
     fn handle(&mut self) -> Handle {
-        let id = HandleId(self.dice.roll() % 4);
-        Handle { id, open_for: self.dice.pick(&OpenFor::ALL) }
+        let id = HandleId(self.rng.next_u64() % 4);
+        Handle { id, open_for: self.rng.pick(&OpenFor::ALL) }
     }
 
     fn close(&mut self) {
@@ -335,8 +335,8 @@ impl Run {
         if open.is_empty() {
             return;
         }
-        let (inode, _, client, id) = self.dice.pick(&open);
-        (self.model.client, self.world.client) = (client, client);
+        let (inode, _, client, id) = self.rng.pick(&open);
+        (self.model.client, self.harness.client) = (client, client);
         let asks = self.model.close(inode, id);
         let args = Close { inode, handle: HandleId(id) };
         let effect = self.expect_effect(Op::Close, &args, Ok(()));
@@ -344,25 +344,25 @@ impl Run {
         self.questions.extend(effect.settling);
     }
 
-    /// A data shard answers a question, the last one about its inode or an older one.
+    /// A data shard replies to a query, the last one about its inode or an older one.
     fn settle(&mut self) {
         if self.questions.is_empty() {
             return;
         }
-        let index = self.dice.below(self.questions.len());
+        let index = self.rng.below(self.questions.len());
         let (inode, number) = self.questions.swap_remove(index);
         let is_last = self.questions.iter().all(|(of, later)| *of != inode || *later < number);
-        let secs = self.world.now.secs - i64::try_from(self.dice.below(9)).unwrap();
+        let secs = self.harness.now.secs - i64::try_from(self.rng.below(9)).unwrap();
         let contents = Contents {
-            size_bytes: self.dice.roll() >> 1,
+            size_bytes: self.rng.next_u64() >> 1,
             allocated_bytes: 0,
-            write_time: self.dice.chance(80).then_some(Timestamp { secs, nanos: 0 }),
+            write_time: self.rng.chance(80).then_some(Timestamp { secs, nanos: 0 }),
         };
-        // What is not in memory is not settled.
-        self.world.status(Op::Getattr, &Getattr { inode });
+        // An inode outside memory is not settled.
+        self.harness.status(Op::Getattr, &Getattr { inode });
         let settles = is_last && self.model.settle(inode, contents);
         let mut changes = Vec::new();
-        let (shard, log) = self.world.at(inode.shard());
+        let (shard, log) = self.harness.at(inode.shard());
         let effect = shard.settle(inode, number, Some(contents), &mut changes);
         assert_eq!(effect.transno > Transno(0), settles, "{inode}");
         if settles {
@@ -372,10 +372,10 @@ impl Run {
 
     fn set_xattr(&mut self, caller: Caller<'_>) {
         let (inode, now) = (self.inode(), self.model.now);
-        let key = self.dice.pick(&[&b"user.a"[..], b"user.b"]);
+        let key = self.rng.pick(&[&b"user.a"[..], b"user.b"]);
         let permitted = self.model.may_set_xattr(inode);
-        if self.dice.chance(60) {
-            let value = self.dice.bytes(5);
+        if self.rng.chance(60) {
+            let value = self.rng.bytes(5);
             let args = Setxattr { caller, inode, name: Bytes(key), value: Bytes(&value), flags: 0 };
             if self.expect(Op::Setxattr, &args, permitted) {
                 self.model.at(inode).xattrs.insert(key.into(), value);
@@ -399,7 +399,7 @@ impl Run {
         let found = self.model.find(parent, &text).and_then(|inode| inode.ok_or(Status::NotFound));
         let name = Name::new(text.as_bytes()).unwrap();
         if self.expect(Op::Lookup, &Lookup { caller, parent, name }, found.map(|_| ())) {
-            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            let attr = Entry::decode_all(&self.harness.reply).unwrap().attr;
             assert_eq!(Ok(attr.inode), found);
             check_attr(&attr, &self.model.nodes[&attr.inode]);
         }
@@ -409,38 +409,38 @@ impl Run {
     fn list(&mut self, dir: InodeNo) {
         let Some(node) = self.model.nodes.get(&dir) else { return };
         if node.kind == FileKind::Directory {
-            check_listing(&mut self.world, &mut self.dice, dir, node);
+            check_listing(&mut self.harness, &mut self.rng, dir, node);
         }
     }
 
-    /// The objects of orphans go.
+    /// Destroys the objects of orphans.
     fn destroy(&mut self) {
-        let found: BTreeSet<_> = self.world.orphans();
+        let found: BTreeSet<_> = self.harness.orphans();
         assert_eq!(found, self.model.orphans);
         for inode in core::mem::take(&mut self.model.orphans) {
             let mut changes = Vec::new();
-            let (shard, log) = self.world.at(inode.shard());
+            let (shard, log) = self.harness.at(inode.shard());
             let effect = shard.destroyed(inode, &mut changes);
             log.push((effect.transno, changes));
             self.model.nodes.remove(&inode).unwrap();
         }
     }
 
-    /// Everything the model knows, the shard knows alike, and nothing else.
+    /// Checks that the shard has the model's state and nothing else.
     fn check(&mut self) {
-        let world = &mut self.world;
-        assert_eq!(world.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
+        let harness = &mut self.harness;
+        assert_eq!(harness.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
         for inode in &self.inodes {
             let Some(node) = self.model.nodes.get(inode) else {
                 let args = Getattr { inode: *inode };
-                assert_eq!(world.status(Op::Getattr, &args), Status::Stale);
+                assert_eq!(harness.status(Op::Getattr, &args), Status::Stale);
                 continue;
             };
-            check_attr(&world.attr(*inode), node);
-            ways::check(world, &self.model.nodes, *inode, node);
-            check_node(world, &mut self.dice, *inode, node);
+            check_attr(&harness.attr(*inode), node);
+            containing::check(harness, &self.model.nodes, *inode, node);
+            check_node(harness, &mut self.rng, *inode, node);
             if node.kind == FileKind::Directory {
-                search::check(world, &mut self.dice, &self.model.nodes, *inode);
+                search::check(harness, &mut self.rng, &self.model.nodes, *inode);
             }
         }
     }
@@ -456,15 +456,15 @@ fn check_attr(attr: &Attr, node: &Node) {
     assert_eq!((attr.mtime, attr.ctime), (node.mtime, node.ctime), "times of {}", attr.inode);
 }
 
-/// A listing in pieces has every entry once, with the attributes of what is here.
-fn check_listing(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node) {
-    let (caller, attrs, mut cookie) = (root(), dice.chance(70), 0);
-    let listing_bytes_max = dice.pick(&[512, 4096, 131_072]);
+/// A listing in pieces has every entry once, with the attributes of inodes of this shard.
+fn check_listing(harness: &mut Harness, rng: &mut TestRng, inode: InodeNo, node: &Node) {
+    let (caller, attrs, mut cookie) = (root(), rng.chance(70), 0);
+    let listing_bytes_max = rng.pick(&[512, 4096, 131_072]);
     let mut found = BTreeMap::new();
     loop {
         let handle = None;
         let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
-        let listing: Listing<'_> = world.answer(Op::Readdir, &args);
+        let listing: Listing<'_> = harness.answer(Op::Readdir, &args);
         assert_eq!(listing.parent, node.parent);
         for entry in listing.entries.iter() {
             assert!(entry.cookie > cookie);
@@ -480,96 +480,95 @@ fn check_listing(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node
             break;
         }
         assert_ne!(listing.entries.count(), 0, "every piece but the last goes on");
-        if world.cold.is_some() {
-            world.churn();
+        if harness.row_store.is_some() {
+            harness.churn();
         }
     }
     assert_eq!(found, node.entries);
 }
 
-fn check_node(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node) {
+fn check_node(harness: &mut Harness, rng: &mut TestRng, inode: InodeNo, node: &Node) {
     let caller = root();
     match node.kind {
         FileKind::Directory => {
-            check_listing(world, dice, inode, node);
+            check_listing(harness, rng, inode, node);
         }
         FileKind::Symlink => {
-            let target: Target<'_> = world.answer(Op::Readlink, &Readlink { inode });
+            let target: Target<'_> = harness.answer(Op::Readlink, &Readlink { inode });
             assert_eq!(target.target.0, node.target);
         }
         _ => {}
     }
     let names: Vec<u8> =
         node.xattrs.keys().flat_map(|name| name.iter().copied().chain([0])).collect();
-    let list: Value<'_> = world.answer(Op::Listxattr, &Listxattr { caller, inode });
+    let list: Value<'_> = harness.answer(Op::Listxattr, &Listxattr { caller, inode });
     assert_eq!(list.value.0, names);
     for (name, value) in &node.xattrs {
         let args = Getxattr { caller, inode, name: Bytes(name) };
-        let found: Value<'_> = world.answer(Op::Getxattr, &args);
+        let found: Value<'_> = harness.answer(Op::Getxattr, &args);
         assert_eq!(found.value.0, value);
     }
 }
 
 fn go(seed: u64, shard_count: u16) -> u64 {
-    let mut run = Run::new(seed, World::of_shards(shard_count));
-    let step_count = 50 + run.dice.below(400);
+    let mut run = Run::new(seed, Harness::of_shards(shard_count));
+    let step_count = 50 + run.rng.below(400);
     for _ in 0..step_count {
         run.step();
     }
     run.check();
-    run.world.check_redo();
+    run.harness.check_redo();
     assert!(run.ok_count > step_count / 10, "seed {seed} did nothing");
-    run.world.txn_count()
+    run.harness.txn_count()
 }
 
 #[test]
-fn random_operations_go_as_in_a_naive_file_system() {
+fn random_operations_match_a_naive_file_system() {
     assert_eq!((1..=300).map(|seed| go(seed, 1)).sum::<u64>(), 0);
 }
 
 #[test]
-fn over_several_shards_they_go_as_in_one() {
+fn random_operations_over_several_shards_match_too() {
     let shard_count = |seed| 2 + u16::try_from(seed % 5).unwrap();
     let txn_count: u64 = (1..=300).map(|seed| go(seed, shard_count(seed))).sum();
     assert!(txn_count > 5_000, "{txn_count} operations took several shards");
 }
 
-/// A run with so many bytes of memory a shard; the most it had, and how often the store was asked.
-/// In every eighth one directory alone takes more than that.
-fn go_cold(seed: u64, shard_count: u16, bytes_max: u64) -> (u64, usize) {
-    let mut run = Run::new(seed, World::with_cold(seed, shard_count, bytes_max));
-    let mut step_count = 50 + run.dice.below(400);
+/// A run with this memory limit a shard; returns the most memory used, and the number of fetches.
+fn go_with_limit(seed: u64, shard_count: u16, bytes_max: u64) -> (u64, usize) {
+    let mut run = Run::new(seed, Harness::with_row_store(seed, shard_count, bytes_max));
+    let mut step_count = 50 + run.rng.below(400);
     if seed.is_multiple_of(8) {
         run.names = (0..300).map(|no| alloc::format!("n{no}")).collect();
         step_count += 400;
         let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
         for _ in 0..200 {
             (run.model.uid, run.model.gid) = (0, 0);
-            run.model.now = Timestamp { secs: run.world.now.secs + 1, nanos: 0 };
+            run.model.now = Timestamp { secs: run.harness.now.secs + 1, nanos: 0 };
             run.create(caller);
-            run.world.churn();
+            run.harness.churn();
         }
     }
     for _ in 0..step_count {
         run.step();
     }
     run.check();
-    run.world.start_cold();
+    run.harness.start_from_rows();
     run.check();
-    let cold = run.world.cold.as_ref().unwrap();
+    let cold = run.harness.row_store.as_ref().unwrap();
     let outcome = (cold.peak_bytes, cold.answer_count);
-    run.world.warm_up();
-    run.world.check_redo();
+    run.harness.fetch_all();
+    run.harness.check_redo();
     outcome
 }
 
 #[test]
-fn with_a_tenth_of_the_memory_they_go_as_with_all_of_it() {
+fn random_operations_with_a_tenth_of_the_memory_match_too() {
     let (mut whole_bytes, mut tenth_bytes, mut asked_count) = (0, 0, 0);
     for seed in 1..=200 {
         let shard_count = 1 + u16::try_from(seed % 3).unwrap();
-        let (peak_bytes, unasked_count) = go_cold(seed, shard_count, u64::MAX);
-        let (small_bytes, count) = go_cold(seed, shard_count, peak_bytes / 10);
+        let (peak_bytes, unasked_count) = go_with_limit(seed, shard_count, u64::MAX);
+        let (small_bytes, count) = go_with_limit(seed, shard_count, peak_bytes / 10);
         whole_bytes += peak_bytes;
         tenth_bytes += small_bytes;
         asked_count += count - unasked_count.min(count);

@@ -1,14 +1,14 @@
-//! Searches of a directory find what the naive file system has, in pieces of any size.
+//! Searches of a directory match the naive file system, in pieces of any size.
 
 use super::Node;
-use crate::tests::{Dice, World, root};
+use crate::tests::{Harness, TestRng, root};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use wire::{
     FileKind, Find, Found, InodeNo, Kinds, Op, Pattern, Predicate, Timestamp, Verdict, attr_flag,
 };
 
-/// A pattern, and what it means to somebody who has not read any of its code.
+/// A pattern, and an independent implementation of its meaning.
 type Meant = (&'static str, fn(&str) -> bool);
 
 const PATTERNS: [Meant; 5] = [
@@ -19,27 +19,27 @@ const PATTERNS: [Meant; 5] = [
     ("n", |name| name == "n"),
 ];
 
-/// What is looked for.
+/// A search.
 struct Search {
     pattern: Option<Meant>,
     directories_only: bool,
     size_bytes_max: Option<u64>,
     mtime_after: Option<Timestamp>,
-    /// All directories are told of.
+    /// Include all directories.
     down: bool,
 }
 
 impl Search {
-    fn roll(dice: &mut Dice) -> Self {
+    fn random(rng: &mut TestRng) -> Self {
         Self {
-            pattern: dice.chance(70).then(|| dice.pick(&PATTERNS)),
-            directories_only: dice.chance(20),
-            size_bytes_max: dice.chance(30).then(|| u64::try_from(dice.below(3)).unwrap()),
-            mtime_after: dice.chance(30).then(|| {
-                let secs = 100 + i64::try_from(dice.below(500)).unwrap();
+            pattern: rng.chance(70).then(|| rng.pick(&PATTERNS)),
+            directories_only: rng.chance(20),
+            size_bytes_max: rng.chance(30).then(|| u64::try_from(rng.below(3)).unwrap()),
+            mtime_after: rng.chance(30).then(|| {
+                let secs = 100 + i64::try_from(rng.below(500)).unwrap();
                 Timestamp { secs, nanos: 0 }
             }),
-            down: dice.chance(50),
+            down: rng.chance(50),
         }
     }
 
@@ -50,7 +50,7 @@ impl Search {
         Predicate { name, kinds, size_bytes_max, mtime_after, ..Predicate::ANY }
     }
 
-    /// What a directory's shard has to say of an entry.
+    /// The expected verdict of a directory's shard for an entry.
     fn verdict(&self, name: &str, node: &Node, known: bool) -> Verdict {
         let directory = node.kind == FileKind::Directory;
         let kind_fits = directory || !self.directories_only;
@@ -61,7 +61,7 @@ impl Search {
             return Verdict::Yes;
         }
         if !known {
-            return Verdict::Open;
+            return Verdict::Undecided;
         }
         let size_fits = self.size_bytes_max.is_none_or(|max| node.size_bytes <= max);
         let time_fits = self.mtime_after.is_none_or(|after| node.mtime > after);
@@ -70,13 +70,13 @@ impl Search {
 }
 
 pub(super) fn check(
-    world: &mut World,
-    dice: &mut Dice,
+    harness: &mut Harness,
+    rng: &mut TestRng,
     nodes: &BTreeMap<InodeNo, Node>,
     dir: InodeNo,
 ) {
-    let search = Search::roll(dice);
-    let attrs = dice.chance(50);
+    let search = Search::random(rng);
+    let attrs = rng.chance(50);
     let mut expected = BTreeMap::new();
     for (name, inode) in &nodes[&dir].entries {
         let node = &nodes[inode];
@@ -91,14 +91,14 @@ pub(super) fn check(
         caller: root(),
         inode: dir,
         cookie: 0,
-        listing_bytes_max: dice.pick(&[512, 4096, 131_072]),
+        listing_bytes_max: rng.pick(&[512, 4096, 131_072]),
         attrs,
         directories: search.down,
         predicate: search.predicate(),
     };
     let mut told = BTreeMap::new();
     loop {
-        let found: Found<'_> = world.answer(Op::Find, &args);
+        let found: Found<'_> = harness.answer(Op::Find, &args);
         for entry in found.entries.iter() {
             let name = String::from_utf8(entry.name.bytes().into()).unwrap();
             if let Some(attr) = entry.attr {
@@ -106,15 +106,15 @@ pub(super) fn check(
                 assert_eq!(attr.flags & attr_flag::SIZE_AT_DATA, 0);
             }
             let row = (entry.inode, entry.kind, entry.verdict, entry.attr.is_some());
-            assert_eq!(told.insert(name, row), None, "told twice");
+            assert_eq!(told.insert(name, row), None, "listed twice");
         }
         if found.end {
             break;
         }
         assert!(found.cookie > args.cookie, "every piece goes on");
         args.cookie = found.cookie;
-        if world.cold.is_some() {
-            world.churn();
+        if harness.row_store.is_some() {
+            harness.churn();
         }
     }
     assert_eq!(told, expected);

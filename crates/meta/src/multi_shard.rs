@@ -1,11 +1,13 @@
-//! Changes over several shards: what the coordinator wants to know and to have locked, what they tell it, their parts.
+//! Transactions over several shards: the coordinator's requirements, the participants'
+//! observations, and the parts.
 //!
-//! The coordinator executes the operation as if all was its own, against a [`View`] of what other shards told; what
-//! is missing it asks for and executes again: the checks are those of every request. What comes out is parted by shard.
+//! The coordinator executes the operation as if all inodes were its own, against a [`View`] of
+//! other shards' state. It requests what is missing, and executes the operation again: the checks
+//! are those of every request. The resulting changes are split by shard.
 //!
 //! ```text
-//! plan ─▶ wants ─▶ look (locks, tells) ─▶ View ─▶ plan ─▶ … ─▶ a failure, or parts
-//!                            parts ─▶ prepared, decided ─▶ carry_out, release
+//! plan ─▶ requirements ─▶ lock_and_read ─▶ View ─▶ plan ─▶ … ─▶ a failure, or parts
+//!                            parts ─▶ prepared, decided ─▶ apply_part, release
 //! ```
 
 use crate::acl::Acl;
@@ -14,47 +16,47 @@ use crate::dispatch::decoded;
 use crate::hash::Seed;
 use crate::locks::Locks;
 use crate::ops;
-use crate::shard::{Ask, Effect, Shard};
+use crate::shard::{Effect, MetaRequest, Shard};
 use crate::state::{Body, Inode, State};
 use crate::txn::Txn;
-use crate::uses::{self, How, Key, Use};
+use crate::uses::{self, AccessMode, DependencyKey, KeyAccess};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, InodeRow, TxnChange, TxnId};
 use wire::{
-    Bytes, FileKind, Flaw, InodeNo, Op, ProtocolError, Reader, ShardId, Status, Transno, Wire,
-    Writer,
+    Bytes, DecodeError, FileKind, InodeNo, Op, ProtocolError, Reader, ShardId, Status, Transno,
+    Wire, Writer,
 };
 
 mod codec;
 
-/// Something the coordinator has to know, and needs unchanged until the end.
+/// State that the coordinator must read and needs unchanged until the end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Want {
-    /// All of an inode.
+pub enum Requirement {
+    /// An inode.
     Inode(InodeNo),
-    /// A name, and its directory to stay.
+    /// A name in a directory; the directory must not be removed.
     Entry(InodeNo, Box<[u8]>),
-    /// A number for a new inode of this shard.
+    /// A new inode number of this shard.
     New(ShardId),
-    /// Which directory lies below which.
+    /// The directory tree's topology.
     Topology,
-    /// Whether `inode` is `dir` or above it.
-    Above {
-        /// The lower one.
+    /// Whether `inode` is `dir` or an ancestor of it.
+    Ancestor {
+        /// The descendant.
         dir: InodeNo,
-        /// The upper one.
+        /// The ancestor.
         inode: InodeNo,
     },
 }
 
-impl Want {
-    /// The shard that knows.
+impl Requirement {
+    /// The shard that has the state.
     #[must_use]
     pub fn shard(&self) -> ShardId {
         match self {
-            Self::Inode(inode) | Self::Entry(inode, _) | Self::Above { dir: inode, .. } => {
+            Self::Inode(inode) | Self::Entry(inode, _) | Self::Ancestor { dir: inode, .. } => {
                 inode.shard()
             }
             Self::New(shard) => *shard,
@@ -62,163 +64,169 @@ impl Want {
         }
     }
 
-    /// What the answer tells of.
-    fn reads(&self, seed: Seed, uses: &mut Vec<Use>) {
-        let mut reads = |key| uses.push(Use { key, how: How::Depend });
+    /// Adds the keys that the observation depends on.
+    fn reads(&self, seed: Seed, uses: &mut Vec<KeyAccess>) {
+        let mut reads = |key| uses.push(KeyAccess { key, mode: AccessMode::Depend });
         match self {
             Self::Inode(inode) => {
-                reads(Key::Inode(*inode));
-                reads(Key::Exists(*inode));
-                reads(Key::Entries(*inode));
+                reads(DependencyKey::Inode(*inode));
+                reads(DependencyKey::Exists(*inode));
+                reads(DependencyKey::Entries(*inode));
             }
             Self::Entry(dir, name) => {
-                reads(Key::Inode(*dir));
-                reads(Key::Exists(*dir));
-                reads(Key::Name(*dir, seed.hash_name(name)));
+                reads(DependencyKey::Inode(*dir));
+                reads(DependencyKey::Exists(*dir));
+                reads(DependencyKey::Name(*dir, seed.hash_name(name)));
             }
-            Self::Above { .. } => reads(Key::Topology),
+            Self::Ancestor { .. } => reads(DependencyKey::Topology),
             Self::New(_) | Self::Topology => {}
         }
     }
 }
 
-/// How far up a shard could look.
+/// The result of a search for an ancestor within one shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Climbed {
+pub(crate) enum AncestorSearch {
     /// The inode was found.
     Found,
-    /// The root, or a directory that was removed.
+    /// The search ended at the root or a removed directory.
     Top,
-    /// This directory is another shard's.
-    Left(InodeNo),
+    /// The search continues at this directory of another shard.
+    LeftShard(InodeNo),
 }
 
-/// An inode as its shard tells it.
+/// An inode's state as sent by its shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
+pub(crate) struct InodeSnapshot {
     row: InodeRow,
     /// Its access control list; empty for none.
     acl: Box<[u8]>,
 }
 
-impl Told {
+impl InodeSnapshot {
     fn of(inode: &Inode) -> Self {
         let acl = Acl::access(inode).map_or(&[][..], Acl::bytes).into();
         Self { row: inode.row, acl }
     }
 }
 
-/// What a shard tells.
+/// An observation: a shard's response to a requirement.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
-    Inode(InodeNo, Option<Told>),
-    Entry { dir: InodeNo, name: Box<[u8]>, told: Option<Told>, target: Option<Target> },
+pub(crate) enum Observed {
+    Inode(InodeNo, Option<InodeSnapshot>),
+    Entry { dir: InodeNo, name: Box<[u8]>, snapshot: Option<InodeSnapshot>, target: Option<Target> },
     New(ShardId, Option<InodeNo>),
     Topology,
-    Above { dir: InodeNo, inode: InodeNo, climbed: Climbed },
+    Ancestor { dir: InodeNo, inode: InodeNo, search: AncestorSearch },
 }
 
-/// All that shards have told the coordinator so far.
+/// The observations that the coordinator has so far.
 #[derive(Clone, Default, Debug)]
 pub struct View {
-    seen: Vec<Seen>,
+    observed: Vec<Observed>,
 }
 
 impl View {
-    /// Adds what [`Shard::look`] said.
+    /// Adds the encoded observations of [`Shard::lock_and_read`].
     ///
     /// # Errors
-    /// [`Flaw`] when that is nothing a shard says.
-    pub fn add(&mut self, told: &[u8]) -> Result<(), Flaw> {
-        let mut from = Reader::new(told);
+    /// [`DecodeError`] when they are invalid.
+    pub fn add(&mut self, snapshot: &[u8]) -> Result<(), DecodeError> {
+        let mut from = Reader::new(snapshot);
         while from.left() > 0 {
-            self.seen.push(from.read()?);
+            self.observed.push(from.read()?);
         }
         Ok(())
     }
 
-    pub(crate) fn has(&self, want: &Want) -> bool {
-        self.seen.iter().any(|seen| match (seen, want) {
-            (Seen::Inode(inode, _), Want::Inode(wanted)) => inode == wanted,
-            (Seen::Entry { dir, name, .. }, Want::Entry(wanted, text)) => {
-                dir == wanted && name == text
+    pub(crate) fn has(&self, requirement: &Requirement) -> bool {
+        self.observed.iter().any(|observed| match (observed, requirement) {
+            (Observed::Inode(inode, _), Requirement::Inode(required)) => inode == required,
+            (Observed::Entry { dir, name, .. }, Requirement::Entry(required, text)) => {
+                dir == required && name == text
             }
-            (Seen::New(shard, _), Want::New(wanted)) => shard == wanted,
-            (Seen::Topology, Want::Topology) => true,
-            (Seen::Above { dir, inode, .. }, Want::Above { dir: lower, inode: upper }) => {
-                dir == lower && inode == upper
-            }
+            (Observed::New(shard, _), Requirement::New(required)) => shard == required,
+            (Observed::Topology, Requirement::Topology) => true,
+            (
+                Observed::Ancestor { dir, inode, .. },
+                Requirement::Ancestor { dir: lower, inode: upper },
+            ) => dir == lower && inode == upper,
             _ => false,
         })
     }
 
-    /// An inode's row, or a directory's that was asked for a name.
-    pub(crate) fn row(&self, wanted: InodeNo) -> Option<InodeRow> {
-        self.told(wanted).map(|told| told.row)
+    /// An inode's row, also that of a directory observed with a name.
+    pub(crate) fn row(&self, required: InodeNo) -> Option<InodeRow> {
+        self.snapshot(required).map(|snapshot| snapshot.row)
     }
 
     /// Its access control list.
-    pub(crate) fn acl(&self, wanted: InodeNo) -> Option<Acl<'_>> {
-        self.told(wanted).and_then(|told| Acl::from_checked(&told.acl))
+    pub(crate) fn acl(&self, required: InodeNo) -> Option<Acl<'_>> {
+        self.snapshot(required).and_then(|snapshot| Acl::from_checked(&snapshot.acl))
     }
 
-    fn told(&self, wanted: InodeNo) -> Option<&Told> {
-        self.seen.iter().find_map(|seen| match seen {
-            Seen::Inode(inode, told) if *inode == wanted => told.as_ref(),
-            Seen::Entry { dir, told, .. } if *dir == wanted => told.as_ref(),
-            Seen::Inode(..)
-            | Seen::Entry { .. }
-            | Seen::New(..)
-            | Seen::Topology
-            | Seen::Above { .. } => None,
+    fn snapshot(&self, required: InodeNo) -> Option<&InodeSnapshot> {
+        self.observed.iter().find_map(|observed| match observed {
+            Observed::Inode(inode, snapshot) if *inode == required => snapshot.as_ref(),
+            Observed::Entry { dir, snapshot, .. } if *dir == required => snapshot.as_ref(),
+            Observed::Inode(..)
+            | Observed::Entry { .. }
+            | Observed::New(..)
+            | Observed::Topology
+            | Observed::Ancestor { .. } => None,
         })
     }
 
-    pub(crate) fn target(&self, wanted: InodeNo, text: &[u8]) -> Option<Target> {
-        self.seen.iter().find_map(|seen| match seen {
-            Seen::Entry { dir, name, target, .. } if *dir == wanted && **name == *text => *target,
-            Seen::Inode(..)
-            | Seen::Entry { .. }
-            | Seen::New(..)
-            | Seen::Topology
-            | Seen::Above { .. } => None,
+    pub(crate) fn target(&self, required: InodeNo, text: &[u8]) -> Option<Target> {
+        self.observed.iter().find_map(|observed| match observed {
+            Observed::Entry { dir, name, target, .. } if *dir == required && **name == *text => {
+                *target
+            }
+            Observed::Inode(..)
+            | Observed::Entry { .. }
+            | Observed::New(..)
+            | Observed::Topology
+            | Observed::Ancestor { .. } => None,
         })
     }
 
     pub(crate) fn new_inode(&self) -> Option<InodeNo> {
-        self.seen.iter().find_map(|seen| match seen {
-            Seen::New(_, inode) => *inode,
-            Seen::Inode(..) | Seen::Entry { .. } | Seen::Topology | Seen::Above { .. } => None,
+        self.observed.iter().find_map(|observed| match observed {
+            Observed::New(_, inode) => *inode,
+            Observed::Inode(..)
+            | Observed::Entry { .. }
+            | Observed::Topology
+            | Observed::Ancestor { .. } => None,
         })
     }
 
-    pub(crate) fn climbed(&self, lower: InodeNo, upper: InodeNo) -> Option<Climbed> {
-        self.seen.iter().find_map(|seen| match seen {
-            Seen::Above { dir, inode, climbed } if (*dir, *inode) == (lower, upper) => {
-                Some(*climbed)
+    pub(crate) fn search(&self, lower: InodeNo, upper: InodeNo) -> Option<AncestorSearch> {
+        self.observed.iter().find_map(|observed| match observed {
+            Observed::Ancestor { dir, inode, search } if (*dir, *inode) == (lower, upper) => {
+                Some(*search)
             }
-            Seen::Inode(..)
-            | Seen::Entry { .. }
-            | Seen::New(..)
-            | Seen::Topology
-            | Seen::Above { .. } => None,
+            Observed::Inode(..)
+            | Observed::Entry { .. }
+            | Observed::New(..)
+            | Observed::Topology
+            | Observed::Ancestor { .. } => None,
         })
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Default, Debug)]
 pub struct Plan {
-    /// What is missing; when there is something, nothing else counts.
-    pub wants: Vec<Want>,
+    /// The missing requirements; if there are any, nothing else counts.
+    pub requirements: Vec<Requirement>,
     /// The reply's body.
     pub reply: Vec<u8>,
-    /// The changes, by shard.
+    /// The changes by shard.
     pub parts: BTreeMap<ShardId, Vec<u8>>,
 }
 
 impl Plan {
-    /// The files among the inodes that it changes.
+    /// The files among the changed inodes.
     pub fn files(&self) -> impl Iterator<Item = InodeNo> {
         let changes = self.parts.values().flat_map(|part| Changes::new(part));
         changes.filter_map(|change| match change {
@@ -228,30 +236,30 @@ impl Plan {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.wants.clear();
+        self.requirements.clear();
         self.reply.clear();
         self.parts.clear();
     }
 }
 
-/// What a transaction over several shards works with.
+/// The coordinator's state of a transaction over several shards.
 #[derive(Debug)]
-pub(crate) struct Across<'s> {
+pub(crate) struct MultiShard<'s> {
     pub(crate) txn: TxnId,
     pub(crate) view: &'s View,
     pub(crate) plan: &'s mut Plan,
 }
 
 impl Shard {
-    /// Executes a request that takes several shards as far as `view` goes: `CrossDevice` with
-    /// wants, `Busy` when something here is locked by another or [`Shard::missing`], or its outcome
-    /// with the changes it takes. Nothing is changed yet.
+    /// Executes a request over several shards as far as `view` goes. Returns `CrossDevice` with
+    /// requirements, `Busy` when another transaction has locked something here or a unit is
+    /// [`Shard::missing`], or the final status with the changes. Nothing is changed yet.
     ///
     /// # Errors
-    /// [`ProtocolError`] when the body is not what the op has.
+    /// [`ProtocolError`] when the body is not valid for the op.
     pub fn plan(
         &mut self,
-        ask: &Ask<'_>,
+        request: &MetaRequest<'_>,
         txn: TxnId,
         view: &View,
         plan: &mut Plan,
@@ -259,7 +267,7 @@ impl Shard {
         plan.clear();
         macro_rules! attempt {
             ($op:ident) => {{
-                let args = match decoded(ask.body) {
+                let args = match decoded(request.body) {
                     Ok(args) => args,
                     Err(refused) => return refused,
                 };
@@ -274,12 +282,12 @@ impl Shard {
                     return Ok(Status::Busy);
                 }
                 self.uses.clear();
-                if ask.tells_reads {
+                if request.records_reads {
                     needs.reads(&self.state, &mut self.uses);
                 }
                 let (mut changes, mut reply) = (Vec::new(), Vec::new());
-                let mut at_work = Txn::new(self, ask, &mut changes);
-                at_work.across = Some(Across { txn, view, plan: &mut *plan });
+                let mut at_work = Txn::new(self, request, &mut changes);
+                at_work.multi_shard = Some(MultiShard { txn, view, plan: &mut *plan });
                 let executed = ops::$op::execute(&args, &mut at_work);
                 let failed = executed.map(|answer| Writer::new(&mut reply).write(&answer)).err();
                 plan.reply = reply;
@@ -288,65 +296,70 @@ impl Shard {
         }
         macro_rules! dispatch {
             ($($op:ident $module:ident $(($several:ident))?;)*) => {
-                match ask.op {
+                match request.op {
                     $(Op::$op => dispatch!(@one $module $($several)?),)*
                     // Executed by another part of the server.
                     _ => Ok(Status::NotImplemented),
                 }
             };
-            // About one inode, or an entry and what it names: one shard's.
+            // One inode, or an entry and its inode: one shard.
             (@one $module:ident) => { Ok(Status::NotImplemented) };
             (@one $module:ident several) => { attempt!($module) };
         }
         wire::metadata_operations!(dispatch)
     }
 
-    /// Locks what a coordinator wants for `txn` and appends to `seen` what there is. `Busy` when another has
-    /// locked any of it; then nothing more is locked, but what was stays. The same, named `txn` itself, when any
-    /// of it is [`Shard::missing`]. What it tells of is in [`Shard::uses`].
+    /// Locks a coordinator's requirements for `txn` and appends the observations to `observed`.
+    /// Returns the holder when another transaction has locked any of them; then no more locks are
+    /// taken and earlier ones stay. Returns `txn` itself when a unit is [`Shard::missing`].
+    /// [`Shard::uses`] has the keys observed.
     ///
     /// # Errors
-    /// [`Flaw`] when `wants` is not what a coordinator sends.
-    pub fn look(
+    /// [`DecodeError`] when the requirements are invalid.
+    pub fn lock_and_read(
         &mut self,
         txn: TxnId,
-        wants: &[u8],
-        seen: &mut Vec<u8>,
-    ) -> Result<Result<(), TxnId>, Flaw> {
-        if !self.has_wanted(wants)? {
+        requirements: &[u8],
+        observed: &mut Vec<u8>,
+    ) -> Result<Result<(), TxnId>, DecodeError> {
+        if !self.has_required(requirements)? {
             return Ok(Err(txn));
         }
         self.uses.clear();
-        let mut from = Reader::new(wants);
+        let mut from = Reader::new(requirements);
         while from.left() > 0 {
-            let want: Want = from.read()?;
-            want.reads(self.state.seed, &mut self.uses);
-            match self.look_at(txn, want) {
-                Ok(found) => found.encode(&mut Writer::new(seen)),
+            let requirement: Requirement = from.read()?;
+            requirement.reads(self.state.seed, &mut self.uses);
+            match self.lock_and_read_one(txn, requirement) {
+                Ok(found) => found.encode(&mut Writer::new(observed)),
                 Err(holder) => return Ok(Err(holder)),
             }
         }
         Ok(Ok(()))
     }
 
-    fn look_at(&mut self, txn: TxnId, want: Want) -> Result<Seen, TxnId> {
+    fn lock_and_read_one(
+        &mut self,
+        txn: TxnId,
+        requirement: Requirement,
+    ) -> Result<Observed, TxnId> {
         let me = Some(txn);
         let free = |holder: Option<TxnId>| holder.map_or(Ok(()), Err);
-        match want {
-            Want::Inode(inode) => {
+        match requirement {
+            Requirement::Inode(inode) => {
                 free(self.locks.inode(inode, me).or_else(|| self.locks.entered(inode, me)))?;
-                let mut told = self.state.inode(inode).map(Told::of);
-                if let Some(told) = &mut told {
-                    // Once nobody has it open, it goes.
-                    told.row.linkable &= !self.handles.is_free(inode);
+                let mut snapshot = self.state.inode(inode).map(InodeSnapshot::of);
+                if let Some(snapshot) = &mut snapshot {
+                    // It is destroyed when no handle is left.
+                    snapshot.row.linkable &= !self.handles.is_free(inode);
                 }
                 self.locks.take_inode(inode, txn);
-                // Whoever does this is answered before it is made here.
-                self.state.exported.touch(inode);
-                self.state.exported.moved |= self.state.is_directory(inode);
-                Ok(Seen::Inode(inode, told))
+                // The coordinator replies before the change is applied here.
+                self.state.export_tracking.touch(inode);
+                self.state.export_tracking.moved |= self.state.is_directory(inode);
+                Ok(Observed::Inode(inode, snapshot))
             }
-            Want::Entry(dir, name) => {
+            Requirement::Entry(dir, name) => {
                 free(self.locks.inode(dir, me).or_else(|| self.locks.name(dir, &name, me)))?;
                 self.locks.take_name(dir, &name, txn);
                 let known = self.state.inode(dir);
@@ -354,26 +367,26 @@ impl Shard {
                     Some(Body::Directory(entries)) => entries.get(self.state.seed, &name),
                     Some(Body::File | Body::Symlink(_) | Body::Special) | None => None,
                 };
-                Ok(Seen::Entry { dir, name, told: known.map(Told::of), target })
+                Ok(Observed::Entry { dir, name, snapshot: known.map(InodeSnapshot::of), target })
             }
-            Want::New(shard) => Ok(Seen::New(shard, self.state.reserve_inode())),
-            Want::Topology => {
+            Requirement::New(shard) => Ok(Observed::New(shard, self.state.reserve_inode())),
+            Requirement::Topology => {
                 free(self.locks.topology(me))?;
                 self.locks.take_topology(txn);
-                Ok(Seen::Topology)
+                Ok(Observed::Topology)
             }
-            Want::Above { dir, inode } => {
-                let climbed = climb(&self.state, &self.locks, (dir, inode), me)?;
-                Ok(Seen::Above { dir, inode, climbed })
+            Requirement::Ancestor { dir, inode } => {
+                let search = search_ancestors(&self.state, &self.locks, (dir, inode), me)?;
+                Ok(Observed::Ancestor { dir, inode, search })
             }
         }
     }
 
-    /// Prepares a part of a change over several shards: gives it its version, which is this
-    /// transaction's, and its places. Appends the change to record; the part is in it.
+    /// Prepares a part of a transaction over several shards: assigns this transaction's number as
+    /// its version, and its cookies. Appends the change to record, which contains the part.
     ///
     /// # Errors
-    /// [`Fault`] when the part is none.
+    /// [`Fault`] when the part is invalid.
     pub fn prepare(
         &mut self,
         txn: TxnId,
@@ -389,12 +402,12 @@ impl Shard {
         Ok(Effect { transno, ..Effect::unchanged(Status::Ok) })
     }
 
-    /// Makes a part that was prepared by that transaction. Appends the changes to record; `first`
-    /// stands before them.
+    /// Applies a part that was prepared by that transaction. Appends the changes to record, `first`
+    /// before the others.
     ///
     /// # Errors
-    /// [`Fault`] when the part is none.
-    pub fn carry_out(
+    /// [`Fault`] when the part is invalid.
+    pub fn apply_part(
         &mut self,
         (prepared_by, part): (Transno, &[u8]),
         first: &Change<'_>,
@@ -404,10 +417,10 @@ impl Shard {
         self.make(part, (prepared_by, transno), Some(first), changes)
     }
 
-    /// Makes the coordinator's own part, which nobody prepared.
+    /// Applies the coordinator's own part, which is not prepared.
     ///
     /// # Errors
-    /// [`Fault`] when the part is none.
+    /// [`Fault`] when the part is invalid.
     pub fn decide(
         &mut self,
         part: &[u8],
@@ -433,7 +446,7 @@ impl Shard {
             first.encode(&mut Writer::new(changes));
         }
         for change in Changes::new(part) {
-            let change = self.made_now(change?, prepared_by);
+            let change = self.as_applied_now(change?, prepared_by);
             if let Some(version) = self.state.version_before(&change) {
                 effect.pre_versions.push(version);
             }
@@ -450,12 +463,12 @@ impl Shard {
         Ok(effect)
     }
 
-    /// A prepared change as it is made: a directory without name and handle goes, and a time that
-    /// somebody brought meanwhile stays.
-    fn made_now<'c>(&self, change: Change<'c>, prepared_by: Transno) -> Change<'c> {
+    /// A prepared change as applied: a directory without name and handle is removed, and an mtime
+    /// that is later than the preparation stays.
+    fn as_applied_now<'c>(&self, change: Change<'c>, prepared_by: Transno) -> Change<'c> {
         if let Change::Inode { row } = change {
-            let gone = row.kind == FileKind::Directory && row.nlink == 0;
-            if gone && self.handles.is_free(row.inode) {
+            let is_removed = row.kind == FileKind::Directory && row.nlink == 0;
+            if is_removed && self.handles.is_free(row.inode) {
                 return Change::InodeRemoved { inode: row.inode };
             }
         }
@@ -468,7 +481,7 @@ impl Shard {
         change
     }
 
-    /// PrivilegedBits the changes of a part their version, and new entries their places.
+    /// Assigns the version of a part's changes, and the cookies of new entries.
     fn stamp(&self, part: &[u8], version: Transno, out: &mut Vec<u8>) -> Result<(), Fault> {
         for change in Changes::new(part) {
             let mut stamped = change?;
@@ -499,25 +512,25 @@ impl Shard {
         Ok(())
     }
 
-    /// PrivilegedBits back all that `txn` has locked here.
+    /// Releases all locks of `txn` here.
     pub fn release(&mut self, txn: TxnId) {
         self.locks.release(txn);
     }
 
-    /// Whether nothing is locked.
+    /// Whether there are no locks.
     #[must_use]
     pub fn is_unlocked(&self) -> bool {
         self.locks.is_empty()
     }
 
-    /// Whom the last request that was answered `Busy` has to wait for.
+    /// The transaction that the last request answered `Busy` must wait for.
     #[must_use]
     pub const fn blocker(&self) -> Option<TxnId> {
         self.blocker
     }
 }
 
-/// The shard that a change is about.
+/// The shard that a change belongs to.
 pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
     match change {
         Change::Inode { row } => Some(row.inode.shard()),
@@ -534,28 +547,28 @@ pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
     }
 }
 
-/// Looks for `inode` from `dir` upwards, as far as this shard goes. A directory that is about to be
-/// moved is waited for.
-pub(crate) fn climb(
+/// Searches `inode` from `dir` upwards within this shard. Fails with the lock holder at a directory
+/// that is about to be moved.
+pub(crate) fn search_ancestors(
     state: &State,
     locks: &Locks,
     (dir, inode): (InodeNo, InodeNo),
     me: Option<TxnId>,
-) -> Result<Climbed, TxnId> {
+) -> Result<AncestorSearch, TxnId> {
     let mut at = dir;
     loop {
         if at == inode {
-            return Ok(Climbed::Found);
+            return Ok(AncestorSearch::Found);
         }
         if at.shard() != state.shard() {
-            return Ok(Climbed::Left(at));
+            return Ok(AncestorSearch::LeftShard(at));
         }
         if let Some(holder) = locks.inode(at, me) {
             return Err(holder);
         }
         match state.inode(at) {
             Some(known) if known.row.parent != at => at = known.row.parent,
-            Some(_) | None => return Ok(Climbed::Top),
+            Some(_) | None => return Ok(AncestorSearch::Top),
         }
     }
 }

@@ -1,37 +1,37 @@
-//! Who holds a certificate that was checked, and what it opens: the URIs among its alternative names
-//! say so.
+//! The identity of a verified certificate and what it grants, by the URIs among its alternative
+//! names.
 //!
 //! ```text
 //! lanefs:store          what the store's secret opens
 //! lanefs:export/NAME    that export, and nothing else
 //! ```
 
-use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
 use crate::{EXPORT_DEFAULT, Hello, Purpose};
 use alloc::vec::Vec;
 
-/// Opens every export, and administers.
-pub const OPENS_STORE: &str = "lanefs:store";
-/// Before an export's name: opens that.
-pub const OPENS_EXPORT: &str = "lanefs:export/";
+/// Grants every export, and administration.
+pub const GRANTS_STORE: &str = "lanefs:store";
+/// Prefix of an export's name: grants that export.
+pub const GRANTS_EXPORT: &str = "lanefs:export/";
 
-/// The holder of a certificate.
+/// The identity of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Holder<'a> {
-    /// SHA-256 of the certificate's SubjectPublicKeyInfo: renewed with the same key, it is the same
-    /// holder's.
+pub struct CertificateIdentity<'a> {
+    /// SHA-256 of the certificate's SubjectPublicKeyInfo. A certificate renewed with the same key
+    /// keeps its identity.
     pub key: [u8; 32],
-    /// What it opens, a line each, as [`Self::lines`] makes them.
-    pub opens: Bytes<'a>,
+    /// The grants, one a line, as [`Self::grant_lines`] makes them.
+    pub grants: Bytes<'a>,
 }
 
-impl Holder<'_> {
-    /// What a certificate with these URIs opens.
+impl CertificateIdentity<'_> {
+    /// The grants of a certificate with these URIs.
     #[must_use]
-    pub fn lines<'u>(uris: impl Iterator<Item = &'u str>) -> Vec<u8> {
+    pub fn grant_lines<'u>(uris: impl Iterator<Item = &'u str>) -> Vec<u8> {
         let mut lines = Vec::new();
         let ours = |uri: &&str| {
-            let known = *uri == OPENS_STORE || uri.starts_with(OPENS_EXPORT);
+            let known = *uri == GRANTS_STORE || uri.starts_with(GRANTS_EXPORT);
             known && uri.bytes().all(|byte| byte.is_ascii_graphic())
         };
         for uri in uris.filter(ours) {
@@ -41,33 +41,33 @@ impl Holder<'_> {
         lines
     }
 
-    /// Whether the certificate opens what the store's secret opens.
+    /// Whether the certificate grants what the store's secret grants.
     #[must_use]
-    pub fn opens_store(&self) -> bool {
-        self.opens.0.split(|byte| *byte == b'\n').any(|line| line == OPENS_STORE.as_bytes())
+    pub fn grants_store(&self) -> bool {
+        self.grants.0.split(|byte| *byte == b'\n').any(|line| line == GRANTS_STORE.as_bytes())
     }
 
-    /// Whether the certificate opens what its holder asks for.
+    /// Whether the certificate grants what a Hello asks for.
     #[must_use]
-    pub fn opens(&self, hello: &Hello<'_>) -> bool {
+    pub fn grants(&self, hello: &Hello<'_>) -> bool {
         let name =
             if hello.export.0.is_empty() { EXPORT_DEFAULT.as_bytes() } else { hello.export.0 };
         let opens_export = self
-            .opens
+            .grants
             .0
             .split(|byte| *byte == b'\n')
-            .any(|line| line.strip_prefix(OPENS_EXPORT.as_bytes()) == Some(name));
-        self.opens_store() || (hello.purpose == Purpose::Use && opens_export)
+            .any(|line| line.strip_prefix(GRANTS_EXPORT.as_bytes()) == Some(name));
+        self.grants_store() || (hello.purpose == Purpose::Use && opens_export)
     }
 }
 
-impl<'a> Wire<'a> for Holder<'a> {
+impl<'a> Wire<'a> for CertificateIdentity<'a> {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.key);
-        to.write(&self.opens);
+        to.write(&self.grants);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        Ok(Self { key: from.read()?, opens: from.read()? })
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self { key: from.read()?, grants: from.read()? })
     }
 }
 
@@ -96,18 +96,18 @@ mod tests {
 
     #[track_caller]
     fn opens(uris: &[&str], exports: &[&str], administers: bool) {
-        let lines = Holder::lines(uris.iter().copied());
-        let holder = Holder { key: [0; 32], opens: Bytes(&lines) };
+        let lines = CertificateIdentity::grant_lines(uris.iter().copied());
+        let identity = CertificateIdentity { key: [0; 32], grants: Bytes(&lines) };
         for export in ["", "default", "a", "ab", "a\nb"] {
-            let found = holder.opens(&hello(export, Purpose::Use));
+            let found = identity.grants(&hello(export, Purpose::Use));
             assert_eq!(found, exports.contains(&export), "{uris:?}, {export:?}");
-            let found = holder.opens(&hello(export, Purpose::Administer));
+            let found = identity.grants(&hello(export, Purpose::Administer));
             assert_eq!(found, administers, "{uris:?}, {export:?}");
         }
     }
 
     #[test]
-    fn a_certificate_opens_what_it_names_and_nothing_else() {
+    fn a_certificate_grants_what_it_names_and_nothing_else() {
         opens(&["lanefs:store"], &["", "default", "a", "ab", "a\nb"], true);
         opens(&["lanefs:export/a"], &["a"], false);
         opens(
@@ -133,9 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_survives_its_bytes() {
-        let lines = Holder::lines(["lanefs:store", "lanefs:export/a"].into_iter());
-        let holder = Holder { key: [7; 32], opens: Bytes(&lines) };
-        assert_eq!(Holder::decode_all(&holder.to_bytes()), Ok(holder));
+    fn an_encoded_identity_decodes() {
+        let lines =
+            CertificateIdentity::grant_lines(["lanefs:store", "lanefs:export/a"].into_iter());
+        let identity = CertificateIdentity { key: [7; 32], grants: Bytes(&lines) };
+        assert_eq!(CertificateIdentity::decode_all(&identity.to_bytes()), Ok(identity));
     }
 }

@@ -1,8 +1,9 @@
-//! Who asks, and what he may do: the classes of POSIX, with groups that may not be known yet.
+//! The caller's credentials and permission checks: the classes of POSIX, with groups that may be
+//! unknown yet.
 
 use crate::acl::Acl;
 use disk::InodeRow;
-use wire::{Caller, FileKind, Groups, OpenFor, Squash, Squashed, Status};
+use wire::{Caller, FileKind, Groups, OpenFor, Squash, SquashedIds, Status};
 
 /// Set user id on execution.
 pub(crate) const SET_UID: u32 = 0o4000;
@@ -11,11 +12,11 @@ pub(crate) const SET_GID: u32 = 0o2000;
 /// On a directory: only owners remove entries.
 pub(crate) const STICKY: u32 = 0o1000;
 
-/// Permissions wanted, as the bits of one class.
+/// Requested permissions, as the bits of one class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Want(u32);
+pub(crate) struct Permissions(u32);
 
-impl Want {
+impl Permissions {
     pub(crate) const NOTHING: Self = Self(0);
     pub(crate) const READ: Self = Self(4);
     pub(crate) const WRITE: Self = Self(2);
@@ -28,12 +29,12 @@ impl Want {
         if mask & !7 == 0 { Some(Self(mask)) } else { None }
     }
 
-    /// Whether these bits have all of it.
+    /// Whether these bits include all of them.
     pub(crate) const fn within(self, bits: u32) -> bool {
         bits & self.0 == self.0
     }
 
-    /// What an open asks for.
+    /// The permissions for an open.
     pub(crate) const fn to_open(open_for: OpenFor) -> Self {
         match open_for {
             OpenFor::Read => Self::READ,
@@ -44,25 +45,25 @@ impl Want {
     }
 }
 
-/// A caller after squashing: what is checked against.
+/// A caller after squashing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Who<'a> {
+pub(crate) struct Credentials<'a> {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     groups: Groups<'a>,
     squash: Squash,
 }
 
-impl<'a> Who<'a> {
+impl<'a> Credentials<'a> {
     pub(crate) const fn new(caller: Caller<'a>, squash: Squash) -> Self {
         let Caller { uid, gid, groups } = caller;
-        match squash.who {
-            Squashed::Nobody => Self { uid, gid, groups, squash },
-            Squashed::Root if uid != 0 => {
+        match squash.ids {
+            SquashedIds::None => Self { uid, gid, groups, squash },
+            SquashedIds::Root if uid != 0 => {
                 let gid = if gid == 0 { squash.anon_gid } else { gid };
                 Self { uid, gid, groups, squash }
             }
-            Squashed::Root | Squashed::All => {
+            SquashedIds::Root | SquashedIds::All => {
                 let Squash { anon_uid, anon_gid, .. } = squash;
                 Self { uid: anon_uid, gid: anon_gid, groups: Groups::Known(&[]), squash }
             }
@@ -80,7 +81,7 @@ impl<'a> Who<'a> {
     /// Whether the caller is in a group.
     ///
     /// # Errors
-    /// `NeedGroups` when only the supplementary groups tell.
+    /// `NeedGroups` when that depends on unknown supplementary groups.
     pub(crate) fn in_group(&self, gid: u32) -> Result<bool, Status> {
         if self.gid == gid {
             return Ok(true);
@@ -94,24 +95,24 @@ impl<'a> Who<'a> {
     /// Checks the permission bits, and the access control list if there is one.
     ///
     /// # Errors
-    /// `Access` when not granted; `NeedGroups` when the group's bits and the others' differ in the
-    /// answer and it is not known which class the caller is of. (The group may have less.)
+    /// `Access` when not granted; `NeedGroups` when the result differs between the group's bits and
+    /// the others' and the caller's class is unknown. (The group may have less.)
     pub(crate) fn permit(
         &self,
         row: &InodeRow,
         acl: Option<Acl<'_>>,
-        want: Want,
+        permissions: Permissions,
     ) -> Result<(), Status> {
-        let granted = |shift: u32| want.within(row.mode >> shift);
-        // Linux, other than POSIX 1003.1e, looks at no list whose mask grants nothing.
+        let granted = |shift: u32| permissions.within(row.mode >> shift);
+        // Linux, unlike POSIX 1003.1e, ignores a list whose mask grants nothing.
         let acl = acl.filter(|_| row.mode & 0o070 != 0);
         let permitted = if self.is_root() {
-            let executes = want.0 & Want::EXECUTE.0 != 0;
+            let executes = permissions.0 & Permissions::EXECUTE.0 != 0;
             !executes || row.kind == FileKind::Directory || row.mode & 0o111 != 0
         } else if self.uid == row.uid {
             granted(6)
         } else if let Some(acl) = acl {
-            acl.grants(row, self, want)?
+            acl.grants(row, self, permissions)?
         } else if granted(3) == granted(0) {
             granted(0)
         } else if self.in_group(row.gid)? {

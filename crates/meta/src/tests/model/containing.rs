@@ -1,24 +1,25 @@
-//! What an inode is known to lie in: the model knows, too.
+//! The known directories of an inode match the model.
 
 use super::Node;
-use crate::Above;
-use crate::tests::World;
+use crate::ParentLink;
+use crate::tests::Harness;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo};
 
-/// A directory that a shard leads to from an inode has that inode.
+/// A known directory of an inode contains that inode.
 pub(super) fn check(
-    world: &mut World,
+    harness: &mut Harness,
     nodes: &BTreeMap<InodeNo, Node>,
     inode: InodeNo,
     node: &Node,
 ) {
-    let shard = &*world.at(inode.shard()).0;
-    let ways: Vec<InodeNo> = shard.ways_up(inode).collect();
+    let shard = &*harness.at(inode.shard()).0;
+    let ways: Vec<InodeNo> = shard.containing_directories(inode).collect();
     if node.kind == FileKind::Directory {
         assert_eq!(ways, [inode]);
-        let above = if node.parent == inode { Above::Top } else { Above::Parent(node.parent) };
+        let above =
+            if node.parent == inode { ParentLink::Top } else { ParentLink::Parent(node.parent) };
         assert_eq!(shard.above(inode), above, "{inode}");
         return;
     }

@@ -1,7 +1,7 @@
-//! Shards that have little of their state in memory, over a cold store that takes the log over when
-//! it likes and answers late, in any order, in small pieces.
+//! Shards with little of their state in memory, over a row store that applies the log with random
+//! delay and replies late, in any order, in small pieces.
 
-use super::{Dice, MADE, World};
+use super::{Harness, MADE, TestRng};
 use crate::{Shard, Unit};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,28 +11,28 @@ use wire::{InodeNo, ShardId, Transno, Wire};
 
 type KeyValue = (Vec<u8>, Vec<u8>);
 
-struct Asked {
+struct FetchInFlight {
     at: ShardId,
     unit: Unit,
     found: Option<Vec<KeyValue>>,
 }
 
-/// The cold store of all shards.
-pub(crate) struct Cold {
+/// The row store of all shards.
+pub(crate) struct RowStore {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     shards: Vec<ShardRow>,
-    /// Questions without an answer yet; some were looked up when they were asked.
-    asked: Vec<Asked>,
-    /// What the operation at work needs.
+    /// Fetches in flight; some have read their rows already.
+    asked: Vec<FetchInFlight>,
+    /// The units of the current operation.
     held: Option<(ShardId, Vec<Unit>)>,
-    dice: Dice,
+    rng: TestRng,
     pub(crate) answer_count: usize,
     pub(crate) row_count: usize,
     pub(crate) bytes_max: u64,
     pub(crate) peak_bytes: u64,
 }
 
-impl Cold {
+impl RowStore {
     fn new(seed: u64, shard_count: u16, bytes_max: u64) -> Self {
         let mut rows = BTreeMap::new();
         rows::begin(MADE, &mut rows).unwrap();
@@ -41,13 +41,13 @@ impl Cold {
             usize::from(shard_count)
         ];
         (shards[0].next_count, shards[0].inode_count) = (2, 1);
-        let (asked, dice) = (Vec::new(), Dice::new(seed));
+        let (asked, rng) = (Vec::new(), TestRng::new(seed));
         let (answer_count, row_count, peak_bytes) = (0, 0, 0);
         let held = None;
-        Self { rows, shards, asked, held, dice, answer_count, row_count, bytes_max, peak_bytes }
+        Self { rows, shards, asked, held, rng, answer_count, row_count, bytes_max, peak_bytes }
     }
 
-    /// Takes over so many records at most; the last transaction.
+    /// Applies at most so many records; returns the last transaction.
     fn apply(&mut self, id: ShardId, log: &[(Transno, Vec<u8>)], count: usize) -> Transno {
         let row = &mut self.shards[usize::from(id.index())];
         let done = usize::try_from(row.lsn).unwrap();
@@ -75,24 +75,24 @@ impl Cold {
     }
 }
 
-impl World {
-    /// A world of shards with so many bytes each.
-    pub(crate) fn with_cold(seed: u64, shard_count: u16, bytes_max: u64) -> Self {
-        let mut world = Self::of_shards(shard_count);
-        world.cold = Some(Cold::new(seed, shard_count, bytes_max));
+impl Harness {
+    /// Shards with this memory limit each.
+    pub(crate) fn with_row_store(seed: u64, shard_count: u16, bytes_max: u64) -> Self {
+        let mut harness = Self::of_shards(shard_count);
+        harness.row_store = Some(RowStore::new(seed, shard_count, bytes_max));
         for index in 0..shard_count {
-            world.at(ShardId::meta(index)).0.bound(bytes_max);
+            harness.at(ShardId::meta(index)).0.bound(bytes_max);
         }
-        world
+        harness
     }
 
     fn ids(&self) -> Vec<ShardId> {
-        let count = self.cold.as_ref().map_or(0, |cold| cold.shards.len());
+        let count = self.row_store.as_ref().map_or(0, |row_store| row_store.shards.len());
         (0..count).map(|index| ShardId::meta(u16::try_from(index).unwrap())).collect()
     }
 
-    /// Brings what the last operation at a shard misses; whether that was anything.
-    pub(crate) fn bring(&mut self, at: ShardId) -> bool {
+    /// Fetches what the last operation at a shard misses; returns whether that was anything.
+    pub(crate) fn fetch_missing(&mut self, at: ShardId) -> bool {
         let (shard, _) = self.at(at);
         let (mut missing, needed) = (shard.missing().to_vec(), shard.needed().to_vec());
         if missing.is_empty() {
@@ -101,80 +101,82 @@ impl World {
         shard.pin(&needed);
         self.let_go();
         for unit in &missing {
-            self.ask(at, unit);
+            self.request(at, unit);
         }
         while let Some(unit) = missing.last() {
-            if self.cold.as_ref().unwrap().is_asked(at, unit) {
+            if self.row_store.as_ref().unwrap().is_asked(at, unit) {
                 self.answer_any();
                 self.churn();
             } else {
                 missing.pop();
             }
         }
-        self.cold.as_mut().unwrap().held = Some((at, needed));
+        self.row_store.as_mut().unwrap().held = Some((at, needed));
         true
     }
 
-    /// The operation at work has ended.
+    /// The current operation has ended.
     pub(crate) fn let_go(&mut self) {
-        if let Some((at, needed)) = self.cold.as_mut().and_then(|cold| cold.held.take()) {
+        if let Some((at, needed)) =
+            self.row_store.as_mut().and_then(|row_store| row_store.held.take())
+        {
             self.at(at).0.unpin(&needed);
         }
     }
 
-    fn ask(&mut self, at: ShardId, unit: &Unit) {
-        let cold = self.cold.as_mut().unwrap();
-        if !cold.is_asked(at, unit) {
-            let found = cold.dice.chance(50).then(|| cold.read_unit(unit));
-            cold.asked.push(Asked { at, unit: unit.clone(), found });
-            self.at(at).0.ask(unit);
+    fn request(&mut self, at: ShardId, unit: &Unit) {
+        let row_store = self.row_store.as_mut().unwrap();
+        if !row_store.is_asked(at, unit) {
+            let found = row_store.rng.chance(50).then(|| row_store.read_unit(unit));
+            row_store.asked.push(FetchInFlight { at, unit: unit.clone(), found });
+            self.at(at).0.begin_fetch(unit);
         }
     }
 
-    /// Answers any question.
+    /// Completes a random fetch.
     fn answer_any(&mut self) {
-        let mut cold = self.cold.take().unwrap();
-        let index = cold.dice.below(cold.asked.len());
-        let Asked { at, unit, found } = cold.asked.swap_remove(index);
-        cold.answer_count += 1;
-        let found = found.unwrap_or_else(|| cold.read_unit(&unit));
+        let mut row_store = self.row_store.take().unwrap();
+        let index = row_store.rng.below(row_store.asked.len());
+        let FetchInFlight { at, unit, found } = row_store.asked.swap_remove(index);
+        row_store.answer_count += 1;
+        let found = found.unwrap_or_else(|| row_store.read_unit(&unit));
         let rows = found.iter().map(|(key, value)| Row::decode(key, value).unwrap());
         let rows: Vec<Row<'_>> = rows.collect();
-        cold.row_count += rows.len();
+        row_store.row_count += rows.len();
         self.at(at).0.fetch(&unit, &rows).unwrap();
-        self.cold = Some(cold);
+        self.row_store = Some(row_store);
     }
 
-    /// The store goes on a little, says so or not, and what can go goes.
+    /// The row store applies some records, with or without a notification, and units are evicted.
     pub(crate) fn churn(&mut self) {
         for at in self.ids() {
-            let mut cold = self.cold.take().unwrap();
+            let mut row_store = self.row_store.take().unwrap();
             let (shard, log) = self.at(at);
-            let count = cold.dice.below(6);
-            let transno = cold.apply(at, log, count);
-            if cold.dice.chance(60) {
+            let count = row_store.rng.below(6);
+            let transno = row_store.apply(at, log, count);
+            if row_store.rng.chance(60) {
                 shard.checkpointed(transno);
             }
-            let count = cold.dice.below(30);
+            let count = row_store.rng.below(30);
             shard.shrink(count);
-            cold.peak_bytes = cold.peak_bytes.max(shard.resident_bytes().unwrap());
-            self.cold = Some(cold);
+            row_store.peak_bytes = row_store.peak_bytes.max(shard.resident_bytes().unwrap());
+            self.row_store = Some(row_store);
         }
     }
 
-    /// Somebody asks for something nobody needs, and some late answer comes.
-    pub(crate) fn stray(&mut self, inode: InodeNo) {
-        let dice = &mut self.cold.as_mut().unwrap().dice;
-        let unit = match dice.below(3) {
+    /// Fetches a unit without need, and completes some fetch.
+    pub(crate) fn request_unneeded(&mut self, inode: InodeNo) {
+        let rng = &mut self.row_store.as_mut().unwrap().rng;
+        let unit = match rng.below(3) {
             0 => Unit::Inode(inode),
-            1 => Unit::Entry(inode, alloc::format!("n{}", dice.below(20)).into_bytes().into()),
-            _ => Unit::Listing(inode, dice.roll() % 100),
+            1 => Unit::Entry(inode, alloc::format!("n{}", rng.below(20)).into_bytes().into()),
+            _ => Unit::Listing(inode, rng.next_u64() % 100),
         };
-        let answers = dice.chance(30);
+        let answers = rng.chance(30);
         if self.misses(&unit) {
-            self.ask(inode.shard(), &unit);
+            self.request(inode.shard(), &unit);
         }
-        if answers && !self.cold.as_ref().unwrap().asked.is_empty() {
+        if answers && !self.row_store.as_ref().unwrap().asked.is_empty() {
             self.answer_any();
         }
     }
@@ -187,25 +189,25 @@ impl World {
     }
 
     pub(crate) fn all_applied(&mut self) {
-        let mut cold = self.cold.take().unwrap();
-        for index in 0..cold.shards.len() {
+        let mut row_store = self.row_store.take().unwrap();
+        for index in 0..row_store.shards.len() {
             let at = ShardId::meta(u16::try_from(index).unwrap());
             let (shard, log) = self.at(at);
-            shard.checkpointed(cold.apply(at, log, usize::MAX));
+            shard.checkpointed(row_store.apply(at, log, usize::MAX));
         }
-        self.cold = Some(cold);
+        self.row_store = Some(row_store);
     }
 
-    /// Starts all shards from the cold store, with as little in memory as can be.
-    pub(crate) fn start_cold(&mut self) {
+    /// Starts all shards from the row store, with as little in memory as possible.
+    pub(crate) fn start_from_rows(&mut self) {
         self.all_applied();
-        let mut cold = self.cold.take().unwrap();
-        cold.asked.clear();
-        for index in 0..cold.shards.len() {
+        let mut row_store = self.row_store.take().unwrap();
+        row_store.asked.clear();
+        for index in 0..row_store.shards.len() {
             let at = ShardId::meta(u16::try_from(index).unwrap());
             let mut fresh = Shard::new(at, MADE);
-            fresh.bound(cold.bytes_max);
-            for (key, value) in &cold.rows {
+            fresh.bound(row_store.bytes_max);
+            for (key, value) in &row_store.rows {
                 let row = Row::decode(key, value).unwrap();
                 let of = match row {
                     Row::Inode(row) => row.inode.shard(),
@@ -223,19 +225,19 @@ impl World {
             assert_eq!(fresh.inode_count(), shard.inode_count());
             *shard = fresh;
         }
-        self.cold = Some(cold);
+        self.row_store = Some(row_store);
     }
 
-    /// Brings everything into memory that is not.
-    pub(crate) fn warm_up(&mut self) {
+    /// Fetches everything into memory.
+    pub(crate) fn fetch_all(&mut self) {
         self.all_applied();
-        while !self.cold.as_ref().unwrap().asked.is_empty() {
+        while !self.row_store.as_ref().unwrap().asked.is_empty() {
             self.answer_any();
         }
         for at in self.ids() {
             self.at(at).0.bound_again(u64::MAX);
         }
-        let keys: Vec<KeyValue> = self.cold.as_ref().unwrap().read(&Range::all(), usize::MAX);
+        let keys: Vec<KeyValue> = self.row_store.as_ref().unwrap().read(&Range::all(), usize::MAX);
         for (key, value) in keys {
             let unit = match Row::decode(&key, &value).unwrap() {
                 Row::Inode(row) => Unit::Inode(row.inode),
@@ -243,7 +245,7 @@ impl World {
                 _ => continue,
             };
             if self.misses(&unit) {
-                self.ask(unit.shard(), &unit);
+                self.request(unit.shard(), &unit);
                 self.answer_any();
             }
         }
