@@ -18,7 +18,7 @@ use crate::{Answer, Call, CallId};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{Action, ConnId, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent, Turn};
+use interface::{Action, ConnId, Event, LaneMessage, Mono, NetEvent, PeerAction, PeerEvent, Turn};
 use wire::{
     BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
     RefusalReason, Reopen, Rules, Secrets, SessionId, Status, Writer,
@@ -134,7 +134,7 @@ pub struct Client {
     pub(crate) kept: Kept,
     pub(crate) peer_lanes: PeerLanes,
     /// For single peer lanes, at the end of the turn.
-    pub(crate) questions: Vec<(LaneId, Mail)>,
+    pub(crate) questions: Vec<(LaneId, LaneMessage)>,
     /// Something was lost that nobody who asked for everything was told of.
     pub(crate) lost_untold: bool,
     pub(crate) reports: Vec<Report>,
@@ -311,10 +311,10 @@ impl Client {
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Mail { from, mail }) => self.on_mail(turn, from, mail),
+            Event::Peer(PeerEvent::Message { from, message }) => self.on_mail(turn, from, message),
             Event::Secrets(found) => self.on_secrets(turn, found),
             // A server's and a mount's own.
-            Event::Peer(PeerEvent::Letter { .. })
+            Event::Peer(PeerEvent::Encoded { .. })
             | Event::Store(_)
             | Event::Object(_)
             | Event::Kernel(_)
@@ -438,7 +438,7 @@ impl Client {
     pub fn release(&mut self, turn: &mut Turn<'_>, handle: HandleId) {
         let lane = handle_lane(handle);
         if lane != self.config.lane {
-            turn.act(PeerAction::Mail { to: lane, mail: Mail::Release { handle } });
+            turn.act(PeerAction::Message { to: lane, message: LaneMessage::Release { handle } });
             return;
         }
         self.close_unasked(handle);

@@ -12,7 +12,7 @@ use crate::lane::{MountLane, call_id};
 use crate::pending::Wait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Action, KernelAction, Mail, Mono, Ticket, Turn};
+use interface::{Action, KernelAction, LaneMessage, Mono, Ticket, Turn};
 
 /// How long a request may go on after a signal before its process is looked at.
 const FIRST_LOOK_MS: u64 = 20;
@@ -66,7 +66,7 @@ impl MountLane {
         let Some(pending_id) = self.pendings.by_unique(unique) else {
             self.interrupts.remember(unique);
             if tell_peer_lanes {
-                self.tell_peer_lanes(turn, Mail::Interrupt { unique });
+                self.tell_peer_lanes(turn, LaneMessage::Interrupt { unique });
             }
             return;
         };

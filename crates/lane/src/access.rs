@@ -11,7 +11,7 @@
 //! What is not in memory, or would take the log's last room, is left alone.
 
 use crate::Lane;
-use interface::{Mail, Turn};
+use interface::{LaneMessage, Turn};
 use meta::Access;
 use wire::{InodeNo, PrivilegedBits, Timestamp};
 
@@ -31,7 +31,7 @@ impl Lane {
 
     /// A file changed otherwise than in its contents.
     pub(crate) fn tell_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        self.mail(turn, self.data_lane(inode), Mail::Changed { inode });
+        self.message(turn, self.data_lane(inode), LaneMessage::Changed { inode });
     }
 
     /// What a file that is being written gives is told to its data shard before the answer leaves,
@@ -42,13 +42,13 @@ impl Lane {
         inode: InodeNo,
         gives: PrivilegedBits,
     ) {
-        self.mail(turn, self.data_lane(inode), Mail::PrivilegedBits { inode, gives });
+        self.message(turn, self.data_lane(inode), LaneMessage::PrivilegedBits { inode, gives });
     }
 
     /// A data shard of this lane tells of a read.
     pub(crate) fn on_accessed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, write_time_ns: u64) {
         let to = self.config.map.lane(inode.shard());
-        self.mail(turn, to, Mail::Accessed { inode, write_time_ns });
+        self.message(turn, to, LaneMessage::Accessed { inode, write_time_ns });
     }
 
     /// An inode of this lane is read.

@@ -20,7 +20,7 @@ use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
 use hashbrown::HashMap;
 use interface::{
-    Action, Bulk, ConnId, Errno, LogSpace, Mono, NO_MAC, Say, StoreAction, Ticket, Turn,
+    Action, Bulk, ConnId, Errno, LogLevel, LogSpace, Mono, NO_MAC, StoreAction, Ticket, Turn,
 };
 use meta::Woken;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
@@ -136,7 +136,7 @@ impl Commit {
             open: Wave::new(seed),
             flying: Wave::new(seed),
             // Until the world says otherwise, an append that fails is what tells.
-            room: LogSpace { space_bytes: u64::MAX, is_behind: false },
+            room: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
             shards: by_shard,
             seed,
         }
@@ -155,8 +155,8 @@ impl Commit {
     }
 
     /// Whether there would be more room, were the log not so long.
-    pub(crate) const fn is_behind(&self) -> bool {
-        self.room.is_behind
+    pub(crate) const fn awaits_checkpoint(&self) -> bool {
+        self.room.awaits_checkpoint
     }
 
     /// What the log takes beyond what is in flight and open.
@@ -453,7 +453,7 @@ impl Lane {
             errno.status().text(),
             errno.0
         );
-        self.say(turn, Say::Alarm, &line);
+        self.say(turn, LogLevel::Alarm, &line);
         self.data.fence(turn);
         self.fence_txns(turn);
         self.on_outcomes(turn);

@@ -7,7 +7,7 @@ use crate::keys::KeyNo;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use interface::{Action, ConnId, Mono, NetAction, Party, Say, Turn};
+use interface::{Action, ConnId, LogLevel, Mono, NetAction, Party, Turn};
 use wire::{
     Channel, ClientUuid, Hello, Holder, Map, Nonce, ProtocolError, Request, Retry, Route, Secret,
     SessionId, Wire as _,
@@ -173,8 +173,8 @@ impl Lane {
     }
 
     /// A line for people.
-    pub(crate) fn say(&self, turn: &mut Turn<'_>, say: Say, line: &str) {
+    pub(crate) fn say(&self, turn: &mut Turn<'_>, level: LogLevel, line: &str) {
         let line = turn.arena.put(format!("lane {}: {line}", self.config.lane).as_bytes());
-        turn.act(Action::Log { say, line });
+        turn.act(Action::Log { level, line });
     }
 }

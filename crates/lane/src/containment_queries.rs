@@ -4,17 +4,17 @@
 
 use crate::Lane;
 use core::ops::Range;
-use interface::{ContainmentMessage, ContainmentQuery as Question, Mail, Turn};
+use interface::{ContainmentMessage, ContainmentQuery as Question, LaneMessage, Turn};
 use wire::{ClientUuid, InodeNo, LaneId, Squash};
 
 impl Lane {
     pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
         if self.scope.asked_below.insert((top, dir)) {
             let (by, to) = (self.config.lane, self.config.map.lane(dir.shard()));
-            self.mail(
+            self.message(
                 turn,
                 to,
-                Mail::Containment(ContainmentMessage::Ask(Question::Below { by, top, dir })),
+                LaneMessage::Containment(ContainmentMessage::Ask(Question::Below { by, top, dir })),
             );
         }
     }
@@ -30,12 +30,16 @@ impl Lane {
             let (by, to) = (self.config.lane, self.config.map.lane(inode.shard()));
             let number = self.scope.number;
             let ask = Question::Use { by, inode, client, top, squash, number };
-            self.mail(turn, to, Mail::Containment(ContainmentMessage::Ask(ask)));
+            self.message(turn, to, LaneMessage::Containment(ContainmentMessage::Ask(ask)));
         }
     }
 
-    pub(crate) fn on_containment_message(&mut self, turn: &mut Turn<'_>, mail: ContainmentMessage) {
-        match mail {
+    pub(crate) fn on_containment_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        message: ContainmentMessage,
+    ) {
+        match message {
             ContainmentMessage::Ask(question) => {
                 self.scope.questions.push(question);
                 self.answer_questions(turn);
@@ -77,7 +81,7 @@ impl Lane {
         let questions = core::mem::take(&mut self.scope.questions);
         for question in questions {
             match self.answer_to(turn, question) {
-                Some((to, answer)) => self.mail(turn, to, Mail::Containment(answer)),
+                Some((to, answer)) => self.message(turn, to, LaneMessage::Containment(answer)),
                 None => self.scope.questions.push(question),
             }
         }
@@ -109,7 +113,11 @@ impl Lane {
             && self.config.map.has(inode.shard())
         {
             let to = self.config.map.lane(inode.shard());
-            self.mail(turn, to, Mail::Containment(ContainmentMessage::Found { inode, dir }));
+            self.message(
+                turn,
+                to,
+                LaneMessage::Containment(ContainmentMessage::Found { inode, dir }),
+            );
         }
     }
 
@@ -130,10 +138,10 @@ impl Lane {
         }
     }
 
-    fn tell_lanes(&mut self, turn: &mut Turn<'_>, mail: ContainmentMessage) {
+    fn tell_lanes(&mut self, turn: &mut Turn<'_>, message: ContainmentMessage) {
         for lane in (0..self.config.map.lane_count).map(LaneId) {
             if lane != self.config.lane {
-                self.mail(turn, lane, Mail::Containment(mail));
+                self.message(turn, lane, LaneMessage::Containment(message));
             }
         }
     }

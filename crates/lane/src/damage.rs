@@ -17,7 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use data::Damage;
 use disk::rows::{Key, Range, Row};
-use interface::{Errno, Mono, Object, Say, Span, StoreAction, Ticket, Turn};
+use interface::{Errno, LogLevel, Mono, Object, Span, StoreAction, Ticket, Turn};
 use wire::InodeNo;
 
 /// Questions to the cold store for a path.
@@ -181,7 +181,7 @@ impl Lane {
             "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the whole block \
              again or restore the file, and look at the disk."
         );
-        self.say(turn, Say::Alarm, &line);
+        self.say(turn, LogLevel::Alarm, &line);
     }
 }
 

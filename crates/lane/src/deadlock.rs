@@ -141,7 +141,7 @@ impl Lane {
                     to.write(&(hops_left - 1));
                     to.write(&rows);
                 });
-                turn.act(PeerAction::Letter { to: lane, body });
+                turn.act(PeerAction::Encoded { to: lane, body });
             }
         }
     }
@@ -161,7 +161,7 @@ impl Lane {
             to.write(&CIRCLE_LETTER);
             to.write(search);
         });
-        turn.act(PeerAction::Letter { to: search.lane, body });
+        turn.act(PeerAction::Encoded { to: search.lane, body });
     }
 
     fn end_circle(&mut self, turn: &mut Turn<'_>, search: Search) {

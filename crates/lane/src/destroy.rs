@@ -11,7 +11,7 @@ use crate::Lane;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
-use interface::{Mail, Mono, Say, Turn};
+use interface::{LaneMessage, LogLevel, Mono, Turn};
 use wire::{InodeNo, Status};
 
 /// What is being destroyed.
@@ -58,7 +58,7 @@ impl Lane {
                 }
             }
             self.destroys.running_count += 1;
-            self.mail(turn, self.data_lane(inode), Mail::DestroyObject { inode });
+            self.message(turn, self.data_lane(inode), LaneMessage::DestroyObject { inode });
         }
     }
 
@@ -85,7 +85,7 @@ impl Lane {
         if let Err(status) = result {
             let text = status.text();
             let line = format!("the contents of removed inode {inode} cannot be freed: {text}");
-            self.say(turn, Say::Warning, &line);
+            self.say(turn, LogLevel::Warning, &line);
             self.destroys.failed.push(inode);
             let retry_at = turn.now.mono.after_ms(RETRY_MS);
             self.destroys.retry_at.get_or_insert(retry_at);
@@ -102,7 +102,7 @@ impl Lane {
     /// An object is gone, and so are all records that would make it again.
     pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let to = self.config.map.lane(inode.shard());
-        self.mail(turn, to, Mail::ObjectDestroyed { inode });
+        self.message(turn, to, LaneMessage::ObjectDestroyed { inode });
     }
 
     /// The object of an orphan of this lane is gone: so is the inode.

@@ -9,7 +9,7 @@ use crate::Lane;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use interface::{PeerAction, Say, Turn};
+use interface::{LogLevel, PeerAction, Turn};
 use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Wire as _, Writer};
 
 /// The first byte of a letter between lanes that tells of an eviction; the uuid follows.
@@ -36,7 +36,7 @@ impl Lane {
         }
         self.slots.retain(|(_, session), _| !sessions.contains(session));
         self.drop_handles(turn, client);
-        self.say(turn, Say::Warning, &format!("client {client} was evicted"));
+        self.say(turn, LogLevel::Warning, &format!("client {client} was evicted"));
         self.recovery.evicting.insert(client);
         if tells {
             self.recovery.telling.insert(client);
@@ -68,7 +68,7 @@ impl Lane {
                         out.push(EVICTED_LETTER);
                         client.encode(&mut Writer::new(out));
                     });
-                    turn.act(PeerAction::Letter { to: LaneId(lane), body });
+                    turn.act(PeerAction::Encoded { to: LaneId(lane), body });
                 }
             }
         }

@@ -91,7 +91,7 @@ impl Lane {
                     out.push(EXPORT_LETTER);
                     recorded.encode(&mut Writer::new(out));
                 });
-                turn.act(PeerAction::Letter { to: LaneId(lane), body });
+                turn.act(PeerAction::Encoded { to: LaneId(lane), body });
             }
         }
         self.take_export(turn, change);

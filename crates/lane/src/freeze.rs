@@ -11,7 +11,7 @@ use crate::dispatch::Arrived;
 use crate::recovery::Early;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Action, ConnId, Mono, Say, Turn};
+use interface::{Action, ConnId, LogLevel, Mono, Turn};
 
 /// Whether changes wait, and which.
 #[derive(Default, Debug)]
@@ -52,7 +52,11 @@ impl Lane {
     /// Ends the freeze when its lease is over.
     pub(crate) fn settle_freeze(&mut self, turn: &mut Turn<'_>) {
         if self.freeze.until.is_some_and(|until| until <= turn.now.mono) {
-            self.say(turn, Say::Warning, "a freeze was not ended by who began it; changes go on");
+            self.say(
+                turn,
+                LogLevel::Warning,
+                "a freeze was not ended by who began it; changes go on",
+            );
             self.thaw(turn);
         }
     }

@@ -80,7 +80,7 @@ impl Lane {
                 Ok(Pass::HandOver(lane)) => {
                     turn.act(NetAction::HandOver { conn, lane, hello: frame });
                 }
-                Ok(Pass::Relay(lane)) => turn.act(NetAction::Relay { conn, lane, hello: frame }),
+                Ok(Pass::Relay(lane)) => turn.act(NetAction::Proxy { conn, lane, hello: frame }),
                 Err(protocol_error) => self.protocol_error(turn, conn, protocol_error),
             };
         }

@@ -13,7 +13,7 @@ use crate::export::Defined;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use interface::{ConnId, Party, Say, Turn};
+use interface::{ConnId, LogLevel, Party, Turn};
 use wire::{ClientUuid, Credential, Hello, Secret, Secrets};
 
 /// The number of a secret of the store: counts the secrets of this start.
@@ -98,7 +98,7 @@ impl Lane {
         if !over.is_empty() {
             let count = over.len();
             let line = format!("connections closed because their secret was retired: {count}");
-            self.say(turn, Say::Warning, &line);
+            self.say(turn, LogLevel::Warning, &line);
         }
         over.into_iter().for_each(|conn| self.close(turn, conn));
     }

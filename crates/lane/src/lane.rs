@@ -30,8 +30,8 @@ use alloc::vec::Vec;
 use data::Seed;
 use hashbrown::{HashMap, HashSet};
 use interface::{
-    Action, Bulk, CloseReason, ConnId, Core, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent,
-    Span, StoreEvent, Turn,
+    Action, Bulk, CloseReason, ConnId, Core, Event, LaneMessage, Mono, NetEvent, PeerAction,
+    PeerEvent, Span, StoreEvent, Turn,
 };
 use wire::{
     ClientUuid, InodeNo, LaneId, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
@@ -306,43 +306,45 @@ impl Lane {
     }
 
     /// Tells a lane something, this one at once.
-    pub(crate) fn mail(&mut self, turn: &mut Turn<'_>, to: LaneId, mail: Mail) {
+    pub(crate) fn message(&mut self, turn: &mut Turn<'_>, to: LaneId, message: LaneMessage) {
         if to == self.config.lane {
-            self.on_mail(turn, mail);
+            self.on_mail(turn, message);
         } else {
-            turn.act(PeerAction::Mail { to, mail });
+            turn.act(PeerAction::Message { to, message });
         }
     }
 
-    fn on_mail(&mut self, turn: &mut Turn<'_>, mail: Mail) {
-        match mail {
-            Mail::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
-            Mail::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
-            Mail::Accessed { inode, write_time_ns } => {
+    fn on_mail(&mut self, turn: &mut Turn<'_>, message: LaneMessage) {
+        match message {
+            LaneMessage::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
+            LaneMessage::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
+            LaneMessage::Accessed { inode, write_time_ns } => {
                 self.note_access(turn, inode, write_time_ns);
             }
-            Mail::Changed { inode } => self.data.forget_access(inode),
-            Mail::Settle { inode, number } => self.ask_size(turn, Sizing { inode, number }),
-            Mail::Settled { inode, number, contents } => {
+            LaneMessage::Changed { inode } => self.data.forget_access(inode),
+            LaneMessage::QueryContents { inode, number } => {
+                self.ask_size(turn, Sizing { inode, number })
+            }
+            LaneMessage::DurableContents { inode, number, contents } => {
                 self.note_size(Sizing { inode, number }, contents);
             }
-            Mail::PrivilegedBits { inode, gives } => self.data.set_gives(inode, gives),
-            Mail::Containment(mail) => self.on_containment_message(turn, mail),
+            LaneMessage::PrivilegedBits { inode, gives } => self.data.set_gives(inode, gives),
+            LaneMessage::Containment(message) => self.on_containment_message(turn, message),
             // A mount's own.
-            Mail::Interrupt { .. }
-            | Mail::Release { .. }
-            | Mail::Unmounted
-            | Mail::Moved { .. }
-            | Mail::Lost { .. }
-            | Mail::Evicted { .. }
-            | Mail::IsLost { .. }
-            | Mail::WasLost { .. }
-            | Mail::Lock { .. }
-            | Mail::LockDone { .. }
-            | Mail::LockInterrupt { .. }
-            | Mail::LockRelease { .. }
-            | Mail::LocksAt { .. }
-            | Mail::LocksSeen { .. } => {}
+            LaneMessage::Interrupt { .. }
+            | LaneMessage::Release { .. }
+            | LaneMessage::Unmounted
+            | LaneMessage::Moved { .. }
+            | LaneMessage::Lost { .. }
+            | LaneMessage::Evicted { .. }
+            | LaneMessage::QueryLoss { .. }
+            | LaneMessage::LossReply { .. }
+            | LaneMessage::Lock { .. }
+            | LaneMessage::LockDone { .. }
+            | LaneMessage::LockInterrupt { .. }
+            | LaneMessage::LockRelease { .. }
+            | LaneMessage::LocksPresent { .. }
+            | LaneMessage::LocksPresentSeen { .. } => {}
         }
     }
 
@@ -403,8 +405,8 @@ impl Core for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Mail { mail, .. }) => self.on_mail(turn, mail),
-            Event::Peer(PeerEvent::Letter { body, .. }) => self.on_letter(turn, body),
+            Event::Peer(PeerEvent::Message { message, .. }) => self.on_mail(turn, message),
+            Event::Peer(PeerEvent::Encoded { body, .. }) => self.on_letter(turn, body),
             Event::Store(event) => self.on_store(turn, event),
             Event::Object(event) => {
                 self.data.on_object(turn, event);

@@ -4,7 +4,7 @@
 use crate::Lane;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use interface::{BadCertificate, Mono, Party, Say, Turn};
+use interface::{BadCertificate, LogLevel, Mono, Party, Turn};
 
 /// A limit that somebody may run against.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -80,7 +80,7 @@ impl Lane {
     /// A limit was met by a party; `what` happened.
     pub(crate) fn met(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
         let Some(count) = self.met.meet(by, turn.now.mono) else { return };
-        let say = if by.0 == Limit::Lost { Say::Alarm } else { Say::Warning };
+        let say = if by.0 == Limit::Lost { LogLevel::Alarm } else { LogLevel::Warning };
         let line = format!("{what} (number {count} on this lane)");
         self.say(turn, say, &line);
     }

@@ -28,7 +28,7 @@ impl Lane {
     /// Whether a request that finds no room shall come again soon: the medium has room, and the log
     /// will have it when its records are applied to the rows.
     pub(crate) fn comes_again(&self, refusal: Status) -> bool {
-        refusal == Status::NoSpace && self.commit.is_behind()
+        refusal == Status::NoSpace && self.commit.awaits_checkpoint()
     }
 
     /// Whether the server may record something of its own.

@@ -13,7 +13,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::rows::Row;
 use disk::{Fault, Record};
-use interface::{Errno, Mono, Say, Span, StoreAction, Ticket, Turn};
+use interface::{Errno, LogLevel, Mono, Span, StoreAction, Ticket, Turn};
 use meta::Unit;
 use wire::{SessionId, ShardId, Transno, Wire};
 
@@ -176,7 +176,7 @@ impl Lane {
             Err(text) => {
                 self.metas[index].give_up(&unit);
                 let line = format!("names cannot be read back from the store: {text}");
-                self.say(turn, Say::Alarm, &line);
+                self.say(turn, LogLevel::Alarm, &line);
                 wait.suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));
                 self.cold.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }

@@ -18,7 +18,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
-use interface::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn, mac_of};
+use interface::{Action, Bulk, ConnId, ContentsMac, LogLevel, Mono, ProtocolPoint, Turn, mac_of};
 use wire::{ClientUuid, InodeNo, Op, Rule, SessionId, ShardId, Status, Transno};
 
 /// How far it is.
@@ -249,7 +249,7 @@ impl Lane {
             if !durable && self.config.rules.hold(Rule::S3Flush) && !self.fenced {
                 return;
             }
-            turn.act(Action::Point(Point::ReplaysDurable));
+            turn.act(Action::Point(ProtocolPoint::ReplaysDurable));
             self.record_evictions(turn);
             self.record_recovered();
             self.on_outcomes(turn);
@@ -276,11 +276,11 @@ impl Lane {
         let now = turn.now.mono;
         (self.recovery.began_at, self.recovery.progress_at) = (Some(now), now);
         self.recovery.looked_at = now;
-        turn.act(Action::Point(Point::RecoveryBegun));
+        turn.act(Action::Point(ProtocolPoint::RecoveryBegun));
         let known_count = u64::try_from(self.recovery.waited.len()).unwrap_or(u64::MAX);
         self.stats.recovery.known_count = known_count;
         let line = format!("recovery: waiting for {known_count} clients");
-        self.say(turn, Say::Info, &line);
+        self.say(turn, LogLevel::Info, &line);
         // Some of their changes are lost for certain, and they were told so or could not be.
         for client in core::mem::take(&mut self.recovery.failed) {
             self.evict(turn, client, true);
@@ -301,7 +301,7 @@ impl Lane {
         for (client, waited) in missing.iter().take(LINE_COUNT_MAX) {
             let host = hex(&waited.host_id);
             let line = format!("recovery waits for client {client} of host {host}");
-            self.say(turn, Say::Info, &line);
+            self.say(turn, LogLevel::Info, &line);
         }
     }
 
@@ -387,7 +387,7 @@ impl Lane {
         if waited.left_count == 0 {
             self.recovery.waited.remove(&client);
             self.stats.recovery.back_count += 1;
-            turn.act(Action::Point(Point::ReplayDone));
+            turn.act(Action::Point(ProtocolPoint::ReplayDone));
         }
     }
 
@@ -448,7 +448,7 @@ impl Lane {
              back, {evicted_count} evicted; {replayed_count} changes replayed, {already_count} \
              were durable, {unfit_count} did not fit"
         );
-        self.say(turn, Say::Info, &line);
+        self.say(turn, LogLevel::Info, &line);
         self.note_replayed(turn);
         self.recovery.told = true;
         self.end_writing(turn);
@@ -456,7 +456,7 @@ impl Lane {
         if !self.fenced {
             turn.act(Action::Recovered);
         }
-        turn.act(Action::Point(Point::RecoveryEnded));
+        turn.act(Action::Point(ProtocolPoint::RecoveryEnded));
         // Handles first: whoever has a file open keeps it.
         self.run_reopens(turn);
         self.end_grace();

@@ -9,7 +9,7 @@ use crate::recovery::{Phase, Replay};
 use crate::session::{Done, SlotTable, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
-use interface::{Action, ContentsMac, Point, Turn, mac_of};
+use interface::{Action, ContentsMac, ProtocolPoint, Turn, mac_of};
 use wire::{ClientUuid, HEAD_BYTES, Op, ProtocolError, SessionId, ShardId, Status, Transno, Wire};
 
 impl Lane {
@@ -161,7 +161,7 @@ impl Lane {
         };
         self.answer_replay(turn, &replay, status);
         self.release_bulk(turn, &replay);
-        turn.act(Action::Point(Point::Replayed));
+        turn.act(Action::Point(ProtocolPoint::Replayed));
     }
 
     /// Redoes and records it.

@@ -57,18 +57,19 @@ impl Lane {
                 shares.add(open.party, 1);
             }
         });
-        let Some(greediest) = shares.gives_way(party, 1) else {
+        let Some(largest_holder) = shares.yielding_party(party, 1) else {
             let line = format!("a client was refused: there are {count_max} connections already");
             self.met(turn, (Limit::Connections, party), &line);
             return false;
         };
-        let of_party = |conn: &Conn| matches!(conn, Conn::Open(open) if open.party == greediest);
+        let of_party =
+            |conn: &Conn| matches!(conn, Conn::Open(open) if open.party == largest_holder);
         let held = self.conns.iter().filter(|(_, conn)| of_party(conn));
         let Some(newest) = held.map(|(conn, _)| *conn).max() else { return false };
         let line = format!(
             "there are {count_max} connections already: the newest was closed of those who hold most"
         );
-        self.met(turn, (Limit::Connections, greediest), &line);
+        self.met(turn, (Limit::Connections, largest_holder), &line);
         self.close(turn, newest);
         true
     }
@@ -86,8 +87,8 @@ impl Lane {
         if fits && self.sessions.len() < count_max {
             return true;
         }
-        let greediest = shares.gives_way(party, 1).filter(|_| fits);
-        let Some(oldest) = self.forgettable(turn.now.mono, (party, greediest)) else {
+        let largest_holder = shares.yielding_party(party, 1).filter(|_| fits);
+        let Some(oldest) = self.forgettable(turn.now.mono, (party, largest_holder)) else {
             let line = format!(
                 "a client was refused: of {count_max} sessions those with its credential have \
                  {} and need all of them",
@@ -104,10 +105,10 @@ impl Lane {
 
     /// Of the sessions of two parties the one that nobody has used for longest, if it can go.
     fn forgettable(&self, now: Mono, of: (Party, Option<Party>)) -> Option<SessionId> {
-        let (own, greediest) = of;
+        let (own, largest_holder) = of;
         let may_go = |id: SessionId, session: &Session| {
             let mine = session.party == own;
-            let asked = mine || Some(session.party) == greediest;
+            let asked = mine || Some(session.party) == largest_holder;
             let abandoned = mine && session.left_at.after_ms(ABANDONED_MS) <= now;
             asked && session.conn.is_none() && self.owes_nothing(id, session, abandoned)
         };

@@ -13,7 +13,7 @@
 use crate::Lane;
 use crate::unstable::Waiter;
 use data::Token;
-use interface::{Mail, Turn};
+use interface::{LaneMessage, Turn};
 use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
 
 /// What a metadata shard asked.
@@ -40,7 +40,7 @@ impl Lane {
     /// Nobody writes to an inode of this lane any more.
     pub(crate) fn on_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let Sizing { inode, number } = sizing;
-        self.mail(turn, self.data_lane(inode), Mail::Settle { inode, number });
+        self.message(turn, self.data_lane(inode), LaneMessage::QueryContents { inode, number });
     }
 
     /// A metadata shard wants to know what a data shard of this lane keeps.
@@ -85,7 +85,7 @@ impl Lane {
     ) {
         let Sizing { inode, number } = sizing;
         let to = self.config.map.lane(inode.shard());
-        self.mail(turn, to, Mail::Settled { inode, number, contents });
+        self.message(turn, to, LaneMessage::DurableContents { inode, number, contents });
     }
 
     /// The size of an inode of this lane is known.

@@ -59,10 +59,10 @@ impl Lane {
             gates: self.stats.gates,
             recovery: self.stats.recovery,
             objects: ObjectCounts {
-                handed_count: usage.object_handed_count,
+                handed_count: usage.object_offloaded_count,
                 thread_count: usage.object_thread_count,
-                under_way_max: usage.object_under_way_max.into(),
-                under_way_one_max: usage.object_under_way_one_max.into(),
+                under_way_max: usage.object_in_flight_max.into(),
+                under_way_one_max: usage.object_in_flight_one_max.into(),
                 damage_count: self.stats.damage_count,
             },
         }

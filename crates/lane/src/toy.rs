@@ -15,9 +15,9 @@ use disk::{LogHead, LogReader, Made};
 use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
 use interface::{
-    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LogSpace, Mail, Mono, NetAction,
-    NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, Point, StoreAction, StoreEvent,
-    Ticket, Turn,
+    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LaneMessage, LogSpace, Mono, NetAction,
+    NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, ProtocolPoint, StoreAction,
+    StoreEvent, Ticket, Turn,
 };
 use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, Status};
 
@@ -89,7 +89,7 @@ pub(crate) struct Toy {
     /// The next actions of these kinds fail so.
     pub(crate) failing: Vec<(Kind, Errno)>,
     /// What room there is, is less than the medium has.
-    pub(crate) is_behind: bool,
+    pub(crate) awaits_checkpoint: bool,
     /// Bytes of log every lane may still write.
     pub(crate) space_bytes: u64,
     pub(crate) handed_over_count: usize,
@@ -106,9 +106,9 @@ pub(crate) struct Toy {
     pub(crate) evicted_count_max: usize,
     recovered_count: u16,
     /// How often each place in the protocol was passed.
-    pub(crate) points: BTreeMap<Point, usize>,
+    pub(crate) points: BTreeMap<ProtocolPoint, usize>,
     /// The server dies when it passes this place for so many times.
-    pub(crate) dies_at: Option<(Point, usize)>,
+    pub(crate) dies_at: Option<(ProtocolPoint, usize)>,
     places: Vec<Place>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -144,7 +144,7 @@ impl Toy {
             inspects: Vec::new(),
             failing: Vec::new(),
             space_bytes: u64::MAX,
-            is_behind: false,
+            awaits_checkpoint: false,
             handed_over_count: 0,
             affinity: Affinity::default(),
             wake_count: 0,
@@ -369,7 +369,7 @@ impl Toy {
             place.space_bytes = space_bytes;
             place.coming.push(Coming::Plain(Event::Store(StoreEvent::LogSpace(LogSpace {
                 space_bytes,
-                is_behind: self.is_behind,
+                awaits_checkpoint: self.awaits_checkpoint,
             }))));
         }
     }
@@ -453,7 +453,7 @@ impl Toy {
                     })
                 }
                 Coming::Letter { from, body } => {
-                    Event::Peer(PeerEvent::Letter { from, body: arena.put(&body) })
+                    Event::Peer(PeerEvent::Encoded { from, body: arena.put(&body) })
                 }
                 Coming::Rows { ticket, rows } => {
                     Event::Store(StoreEvent::Rows { ticket, result: Ok(arena.put(&rows)) })
@@ -490,7 +490,7 @@ impl Toy {
     }
 
     /// Whether the server dies at this place.
-    fn passes(&mut self, point: Point) -> bool {
+    fn passes(&mut self, point: ProtocolPoint) -> bool {
         *self.points.entry(point).or_default() += 1;
         match &mut self.dies_at {
             Some((place, count)) if *place == point => {
@@ -519,7 +519,7 @@ impl Toy {
                 self.peers.get_mut(&conn).unwrap().closed = true;
             }
             Action::Net(NetAction::HandOver { conn, lane, hello })
-            | Action::Net(NetAction::Relay { conn, lane, hello }) => {
+            | Action::Net(NetAction::Proxy { conn, lane, hello }) => {
                 let hello = place.arena.get(hello).to_vec();
                 let peer = self.peers.get_mut(&conn).unwrap();
                 peer.lane = usize::from(lane.0);
@@ -529,8 +529,8 @@ impl Toy {
                 }
                 self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
             }
-            Action::Peer(PeerAction::Mail { to, mail }) => self.mail(index, to, mail),
-            Action::Peer(PeerAction::Letter { to, body }) => {
+            Action::Peer(PeerAction::Message { to, message }) => self.message(index, to, message),
+            Action::Peer(PeerAction::Encoded { to, body }) => {
                 assert!(body.bytes_count() <= interface::LANE_MESSAGE_BYTES_MAX);
                 let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
                 self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
@@ -563,12 +563,12 @@ impl Toy {
         }
     }
 
-    fn mail(&mut self, index: usize, to: LaneId, mail: Mail) {
+    fn message(&mut self, index: usize, to: LaneId, message: LaneMessage) {
         assert_ne!(usize::from(to.0), index, "nobody writes to himself");
         let from = LaneId(index as u16);
         self.places[usize::from(to.0)]
             .coming
-            .push(Coming::Plain(Event::Peer(PeerEvent::Mail { from, mail })));
+            .push(Coming::Plain(Event::Peer(PeerEvent::Message { from, message })));
     }
 }
 

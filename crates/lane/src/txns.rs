@@ -209,7 +209,7 @@ impl Lane {
             return;
         }
         let body = turn.arena.write(|out| letter.encode(&mut wire::Writer::new(out)));
-        turn.act(PeerAction::Letter { to, body });
+        turn.act(PeerAction::Encoded { to, body });
     }
 
     /// A peer lane wrote.

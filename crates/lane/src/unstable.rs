@@ -18,7 +18,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use data::{Answer, Depends, Lost, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
-use interface::{Action, Point, Turn};
+use interface::{Action, ProtocolPoint, Turn};
 use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
 /// What waits until a transaction of a data shard is durable.
@@ -55,7 +55,7 @@ impl Lane {
             let committed = self.committed(asked.shard, asked.session);
             let said = Said { committed, transno, ..Said::plain(Status::Ok, &[]) };
             self.send(turn, conn, &asked, &said);
-            return turn.act(Action::Point(Point::Replayed));
+            return turn.act(Action::Point(ProtocolPoint::Replayed));
         }
         let Some(waiting) = self.pending.get(written.token.0).copied() else { return };
         let asked = waiting.asked;

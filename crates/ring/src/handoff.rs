@@ -9,7 +9,7 @@
 //! ```
 
 use crate::mailbox::{Letter, Mesh, Post};
-use interface::Mail;
+use interface::LaneMessage;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -167,7 +167,7 @@ impl End {
             Way::Mailbox(post) => {
                 let other = 1 - usize::from(post.lane().0);
                 for item in items {
-                    post.send(other, Letter::Mail(Mail::Interrupt { unique: *item }));
+                    post.send(other, Letter::Mail(LaneMessage::Interrupt { unique: *item }));
                 }
                 assert!(!post.is_waiting(), "{ITEM_COUNT_MAX} items are under way");
                 post.wake_readers();
@@ -193,7 +193,7 @@ impl End {
                 }
                 Way::Mailbox(post) => {
                     post.read(ITEM_COUNT_MAX, |_, letter| match letter {
-                        Letter::Mail(Mail::Interrupt { unique }) => items.push(unique),
+                        Letter::Mail(LaneMessage::Interrupt { unique }) => items.push(unique),
                         Letter::Mail(_)
                         | Letter::Words(_)
                         | Letter::Socket { .. }

@@ -1,12 +1,12 @@
-//! Buffers that a core has named itself (`Action::Keep`): copies of bulk that outlive its owner.
+//! Buffers that a core has named itself (`Action::Retain`): copies of bulk that outlive its owner.
 //!
 //! The memory is the pool's; here stands which buffer a name means. A copy does not count against
 //! the pool's limit: it must not fail, and the core bounds it. A buffer that is mostly filled by
 //! the bulk, and is nobody's for reuse, is held instead of being copied. Invariant: a name means
-//! one buffer until it is released, and every name below [`interface::CORE_BUFS`] means itself.
+//! one buffer until it is released, and every name below [`interface::CORE_BUF_ID_MIN`] means itself.
 
 use crate::buffer::Pool;
-use interface::{BufId, Bulk, CORE_BUFS};
+use interface::{BufId, Bulk, CORE_BUF_ID_MIN};
 use std::collections::HashMap;
 
 /// What a name means.
@@ -26,7 +26,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Copies `bulk` into a buffer that is called `as_buf`.
     pub(crate) fn keep(&mut self, as_buf: BufId, bulk: Bulk, pool: &mut Pool) {
-        assert!(as_buf.0 >= CORE_BUFS, "{as_buf:?} is not a core's name");
+        assert!(as_buf.0 >= CORE_BUF_ID_MIN, "{as_buf:?} is not a core's name");
         let bulk = self.meant(bulk);
         let (buf, start) = pool.keep(bulk.buf, bulk.start, bulk.bulk_bytes as usize);
         let before = self.bufs.insert(as_buf, Copied { buf, start });
@@ -35,7 +35,7 @@ impl Kept {
 
     /// The piece that a bulk means.
     pub(crate) fn meant(&self, bulk: Bulk) -> Bulk {
-        if bulk.buf.0 < CORE_BUFS {
+        if bulk.buf.0 < CORE_BUF_ID_MIN {
             return bulk;
         }
         let Some(copied) = self.bufs.get(&bulk.buf) else { panic!("{:?} was released", bulk.buf) };
@@ -44,7 +44,7 @@ impl Kept {
 
     /// The buffer that a name meant until now.
     pub(crate) fn end(&mut self, buf: BufId) -> BufId {
-        if buf.0 < CORE_BUFS {
+        if buf.0 < CORE_BUF_ID_MIN {
             return buf;
         }
         let Some(copied) = self.bufs.remove(&buf) else { panic!("{buf:?} was released twice") };
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use interface::NO_MAC;
 
-    const NAME: BufId = BufId(CORE_BUFS);
+    const NAME: BufId = BufId(CORE_BUF_ID_MIN);
 
     fn filled(pool: &mut Pool, bytes: &[u8]) -> Bulk {
         let buf = pool.take(bytes.len()).unwrap();
@@ -108,12 +108,12 @@ mod tests {
         let mut kept = Kept::default();
         for number in 0..16 {
             let bulk = filled(&mut pool, &[1; 1 << 20]);
-            kept.keep(BufId(CORE_BUFS + number), bulk, &mut pool);
+            kept.keep(BufId(CORE_BUF_ID_MIN + number), bulk, &mut pool);
             pool.release(bulk.buf);
             assert_eq!(pool.used_bytes(), 0);
         }
         for number in 0..16 {
-            let buf = kept.end(BufId(CORE_BUFS + number));
+            let buf = kept.end(BufId(CORE_BUF_ID_MIN + number));
             pool.release(buf);
         }
         assert_eq!(pool.used_bytes(), 0);

@@ -6,7 +6,7 @@
 //! flag and looks once more, the writer writes and looks at the flag, both in one total order.
 
 use crate::conn::{Said, Told};
-use interface::{ConnId, Mail};
+use interface::{ConnId, LaneMessage};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use seal::Seal;
@@ -30,7 +30,7 @@ const fn queue_count(lane_count: usize) -> usize {
 /// What goes from lane to lane.
 pub(crate) enum Letter {
     /// From core to core.
-    Mail(Mail),
+    Mail(LaneMessage),
     /// From core to core, more than fits a mail.
     Words(Box<[u8]>),
     /// A connection, its TLS, and the only frame that was read from it.

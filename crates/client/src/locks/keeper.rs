@@ -4,14 +4,14 @@ use super::{Asker, Entry, For, LockKey, PATIENCE_MS, Task, WATCHED_COUNT_MAX, Wh
 use crate::client::Client;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use interface::{LockAsk, Mail, Turn};
+use interface::{LaneMessage, LockRequest, Turn};
 use wire::{ByteRange, Grant, HandleId, InodeNo, LaneId, LockKind, SetLock, Status};
 
 impl Client {
-    pub(crate) fn on_lock_ask(&mut self, turn: &Turn<'_>, asker: Asker, ask: LockAsk) {
+    pub(crate) fn on_lock_ask(&mut self, turn: &Turn<'_>, asker: Asker, ask: LockRequest) {
         let (mut lock, handle, what) = match ask {
-            LockAsk::Set { lock, handle } => (lock, handle, What::Set),
-            LockAsk::Flush { inode, owner } => {
+            LockRequest::Set { lock, handle } => (lock, handle, What::Set),
+            LockRequest::Flush { inode, owner } => {
                 let key = LockKey { inode, kind: LockKind::Posix, owner };
                 match self.locks.entries.get(&key) {
                     Some(entry) if !entry.is_idle() => {
@@ -137,7 +137,7 @@ impl Client {
         if lane == self.config.lane {
             self.on_lock_done(job, result);
         } else {
-            self.questions.push((lane, Mail::LockDone { job, result }));
+            self.questions.push((lane, LaneMessage::LockDone { job, result }));
         }
     }
 
@@ -182,7 +182,7 @@ impl Client {
     fn tell_watch(&mut self, inode: InodeNo, some: bool) {
         for lane in (0..self.config.lane_count).map(LaneId) {
             if lane != self.config.lane {
-                self.questions.push((lane, Mail::LocksAt { inode, some }));
+                self.questions.push((lane, LaneMessage::LocksPresent { inode, present: some }));
             }
         }
     }

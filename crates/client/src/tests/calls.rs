@@ -4,7 +4,7 @@ use super::rig::Rig;
 use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Create, Open, Resize};
 use alloc::vec::Vec;
-use interface::{Event, Mail, PeerEvent};
+use interface::{Event, LaneMessage, PeerEvent};
 use wire::{
     Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpse, Glimpsed, Groups, HandleId,
     LaneId, Name, Op, OpenFor, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
@@ -157,10 +157,13 @@ fn a_sisters_handle_is_closed_by_the_sister() {
     let foreign = HandleId((9 << 48) | 1);
     rig.call(1, Call::Close(foreign));
     assert_eq!(rig.outcome(), Ok(Answer::Done));
-    assert_eq!(rig.mails, [(LaneId(9), Mail::Release { handle: foreign })]);
+    assert_eq!(rig.mails, [(LaneId(9), LaneMessage::Release { handle: foreign })]);
     assert!(rig.asked.is_empty());
     let handle = open(&mut rig, false);
-    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Release { handle } }));
+    rig.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(1),
+        message: LaneMessage::Release { handle },
+    }));
     let close = rig.take();
     assert_eq!(close.head.op, Op::Close);
     rig.answer(&close, &[]);

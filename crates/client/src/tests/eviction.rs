@@ -6,7 +6,7 @@ use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Client, Create, Open, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{Event, Mail, PeerEvent};
+use interface::{Event, LaneMessage, PeerEvent};
 use wire::{
     ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, OpenFor, RefusalReason, Status,
     Transno, Wire, request_flag,
@@ -108,7 +108,10 @@ fn opened(rig: &mut Rig, id: u64) -> HandleId {
 fn every_holder_is_told_once_of_what_a_sister_lost() {
     let mut rig = Rig::new(1);
     let early = [opened(&mut rig, 1), opened(&mut rig, 2)];
-    let lost = Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } });
+    let lost = Event::Peer(PeerEvent::Message {
+        from: LaneId(1),
+        message: LaneMessage::Lost { inode: FILE },
+    });
     rig.event(lost);
     for handle in early {
         assert_eq!(sync(&mut rig, 3, through(handle)), Err(Status::Io));
@@ -119,9 +122,9 @@ fn every_holder_is_told_once_of_what_a_sister_lost() {
     // A peer lane has the fsync of a handle that was opened here.
     rig.event(lost);
     for expected in [true, false] {
-        let mail = Mail::IsLost { handle: late, job: 77 };
-        rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail }));
-        let answer = Mail::WasLost { job: 77, lost: expected };
+        let message = LaneMessage::QueryLoss { handle: late, job: 77 };
+        rig.event(Event::Peer(PeerEvent::Message { from: LaneId(2), message }));
+        let answer = LaneMessage::LossReply { job: 77, lost: expected };
         assert_eq!(rig.mails.pop(), Some((LaneId(2), answer)));
     }
     assert_eq!(sync(&mut rig, 7, through(late)), Ok(Answer::Done), "told through the peer lane");
@@ -133,16 +136,21 @@ fn the_lane_that_opened_a_file_says_whether_its_holder_was_told() {
     let foreign = HandleId(1 << 48 | 5);
     assert_eq!(sync(&mut rig, 1, through(foreign)), Ok(Answer::Done));
     assert_eq!(rig.mails, [], "nobody is asked while nothing is lost");
-    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail: Mail::Lost { inode: FILE } }));
+    rig.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(2),
+        message: LaneMessage::Lost { inode: FILE },
+    }));
     for (id, lost) in [(2, true), (3, false)] {
         rig.call(id, through(foreign));
         let asked = [rig.take(), rig.take()];
         asked.iter().for_each(|asked| rig.answer(asked, &[]));
         assert!(rig.answers().is_empty(), "the other lane knows");
-        let Some((LaneId(1), Mail::IsLost { handle, job })) = rig.mails.pop() else { panic!() };
+        let Some((LaneId(1), LaneMessage::QueryLoss { handle, job })) = rig.mails.pop() else {
+            panic!()
+        };
         assert_eq!(handle, foreign);
-        let mail = Mail::WasLost { job, lost };
-        rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail }));
+        let message = LaneMessage::LossReply { job, lost };
+        rig.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
         assert_eq!(rig.outcome(), if lost { Err(Status::Io) } else { Ok(Answer::Done) });
     }
 }
@@ -158,10 +166,10 @@ fn sisters_come_to_the_new_uuid_together() {
     assert_gone(&mut rig);
     rig.shape.refuse = None;
     for lane in (0..3).map(LaneId) {
-        let to: Vec<Mail> =
-            rig.mails.iter().filter(|(to, _)| *to == lane).map(|(_, mail)| *mail).collect();
-        let lost = Mail::Lost { inode: FILE };
-        assert_eq!(to, [lost, lost, Mail::Evicted { count: 1 }]);
+        let to: Vec<LaneMessage> =
+            rig.mails.iter().filter(|(to, _)| *to == lane).map(|(_, message)| *message).collect();
+        let lost = LaneMessage::Lost { inode: FILE };
+        assert_eq!(to, [lost, lost, LaneMessage::Evicted { count: 1 }]);
     }
     rig.call(4, SYNC);
     rig.wait_ms(10_000);
@@ -169,8 +177,11 @@ fn sisters_come_to_the_new_uuid_together() {
     rig.wait_ms(10_000);
     for lane in (0..3).map(LaneId) {
         assert!(rig.asked.is_empty(), "{lane} is not known to follow");
-        assert_eq!(rig.wake_at, None, "only its mail wakes");
-        rig.event(Event::Peer(PeerEvent::Mail { from: lane, mail: Mail::Evicted { count: 1 } }));
+        assert_eq!(rig.wake_at, None, "only its message wakes");
+        rig.event(Event::Peer(PeerEvent::Message {
+            from: lane,
+            message: LaneMessage::Evicted { count: 1 },
+        }));
     }
     rig.wait_ms(10_000);
     assert_eq!(rig.asked.len(), 2);
@@ -178,17 +189,21 @@ fn sisters_come_to_the_new_uuid_together() {
     // A peer lane that hears of it first is evicted by that.
     let mut peer_lane = Rig::new(1);
     changed(&mut peer_lane, 1, 5);
-    peer_lane
-        .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } }));
+    peer_lane.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(0),
+        message: LaneMessage::Evicted { count: 1 },
+    }));
     assert_eq!(peer_lane.client.counters().lost_count, 1);
-    peer_lane
-        .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 2 } }));
+    peer_lane.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(0),
+        message: LaneMessage::Evicted { count: 2 },
+    }));
     assert_eq!(
         peer_lane.client.take_reports().len(),
         1,
         "one that loses nothing has nothing to say"
     );
-    assert!(peer_lane.mails.contains(&(LaneId(1), Mail::Lost { inode: FILE })));
+    assert!(peer_lane.mails.contains(&(LaneId(1), LaneMessage::Lost { inode: FILE })));
 }
 
 /// A file that was made, and lost with its name.
@@ -206,7 +221,10 @@ fn who_made_a_file_is_told_that_it_is_lost() {
     rig.token(&asked, 9, &created.to_bytes());
     let Ok(Answer::Created { handle: Some(handle), .. }) = rig.outcome() else { panic!() };
     rig.shape.flags = wire::welcome_flag::HANDLES_UNKNOWN;
-    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } }));
+    rig.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(0),
+        message: LaneMessage::Evicted { count: 1 },
+    }));
     rig.wait_ms(1_000);
     let reopen = rig.take();
     assert_eq!(reopen.head.op, Op::Reopen);
@@ -286,8 +304,11 @@ fn what_is_closed_behind_a_refusal_waits_for_nobody() {
     rig.call(2, chmod(FILE));
     rig.wait_ms(1_000);
     assert_eq!(rig.client.refusal(), Some(Refused::WrongSecret));
-    let mail = interface::Mail::Release { handle };
-    rig.event(interface::Event::Peer(interface::PeerEvent::Mail { from: wire::LaneId(1), mail }));
+    let message = interface::LaneMessage::Release { handle };
+    rig.event(interface::Event::Peer(interface::PeerEvent::Message {
+        from: wire::LaneId(1),
+        message,
+    }));
     assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
 }
 

@@ -3,7 +3,7 @@
 use super::rig::{Asked, Rig};
 use crate::{Answer, Call, Report, SetLock};
 use alloc::vec::Vec;
-use interface::{Event, LockAsk, Mail, PeerEvent};
+use interface::{Event, LaneMessage, LockRequest, PeerEvent};
 use wire::{
     ByteRange, CancelLock, Grant, HandleId, Head, InodeNo, LaneId, LockCancelled, LockKind,
     LockSet, LockType, Op, Relock, Reply, Status, Wire, reply_flag,
@@ -138,7 +138,7 @@ fn a_lock_that_went_to_another_is_reported_and_fails_the_next_fsync() {
     rig.fail(&again, Status::Again);
     let inode = file(&rig);
     assert_eq!(rig.client.take_reports(), [Report::LockLost { inode }]);
-    assert!(rig.mails.iter().any(|(_, mail)| *mail == Mail::Lost { inode }));
+    assert!(rig.mails.iter().any(|(_, message)| *message == LaneMessage::Lost { inode }));
     let sync = crate::Sync { inode, contents: false, handle: None };
     rig.call(2, Call::Sync(sync));
     let asked = rig.take();
@@ -327,18 +327,22 @@ fn a_sister_asks_the_keeper_and_is_told() {
     let (from, job) = (LaneId(1), 55);
     let SetLock { inode, kind, owner, lock, range, pid, handle, .. } = set(&rig, 9, WRITE, (0, 9));
     let lock = wire::SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 };
-    let mail = Mail::Lock { job, ask: LockAsk::Set { lock, handle } };
-    rig.event(Event::Peer(PeerEvent::Mail { from, mail }));
+    let message = LaneMessage::Lock { job, request: LockRequest::Set { lock, handle } };
+    rig.event(Event::Peer(PeerEvent::Message { from, message }));
     let asked = rig.take();
     reply(&mut rig, &asked, true);
-    assert!(rig.mails.contains(&(from, Mail::LockDone { job, result: Ok(()) })));
+    assert!(rig.mails.contains(&(from, LaneMessage::LockDone { job, result: Ok(()) })));
     for peer_lane in [0, 1, 2] {
-        let told = (LaneId(peer_lane), Mail::LocksAt { inode, some: true });
-        assert_eq!(rig.mails.iter().filter(|mail| **mail == told).count(), 1, "tell me of closes");
+        let told = (LaneId(peer_lane), LaneMessage::LocksPresent { inode, present: true });
+        assert_eq!(
+            rig.mails.iter().filter(|message| **message == told).count(),
+            1,
+            "tell me of closes"
+        );
     }
     rig.mails.clear();
-    let mail = Mail::LockRelease { inode, handle };
-    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail }));
+    let message = LaneMessage::LockRelease { inode, handle };
+    rig.event(Event::Peer(PeerEvent::Message { from: LaneId(2), message }));
     let asked = rig.take();
     assert_eq!(wire::SetLock::decode_all(&asked.body).unwrap().lock, None);
     reply(&mut rig, &asked, true);
@@ -348,13 +352,16 @@ fn a_sister_asks_the_keeper_and_is_told() {
     let inode = files.find(|inode| rig.client.keeper_of(*inode) == LaneId(0)).unwrap();
     let set = SetLock { inode, wait: true, ..set(&rig, 9, WRITE, (0, 9)) };
     rig.call(9, Call::SetLock(set));
-    let (to, mail) = rig.mails.remove(0);
-    let Mail::Lock { job, .. } = mail else { panic!("{mail:?}") };
+    let (to, message) = rig.mails.remove(0);
+    let LaneMessage::Lock { job, .. } = message else { panic!("{message:?}") };
     assert_eq!(to, LaneId(0));
     rig.interrupt(9);
-    assert_eq!(rig.mails, [(to, Mail::LockInterrupt { job })]);
+    assert_eq!(rig.mails, [(to, LaneMessage::LockInterrupt { job })]);
     let result = Err(Status::Interrupted);
-    rig.event(Event::Peer(PeerEvent::Mail { from: to, mail: Mail::LockDone { job, result } }));
+    rig.event(Event::Peer(PeerEvent::Message {
+        from: to,
+        message: LaneMessage::LockDone { job, result },
+    }));
     assert_eq!(rig.outcome(), Err(Status::Interrupted));
 }
 

@@ -6,8 +6,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
 use interface::{
-    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, NO_MAC, NetAction,
-    NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
+    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, LaneMessage, Mono, NO_MAC,
+    NetAction, NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
 };
 use wire::{
     Challenge, Channel, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note,
@@ -73,7 +73,7 @@ pub(super) struct Rig {
     pub(super) released: Vec<BufId>,
     /// Copies that the client keeps, with what was copied.
     pub(super) kept: BTreeMap<u32, Bulk>,
-    pub(super) mails: Vec<(LaneId, Mail)>,
+    pub(super) mails: Vec<(LaneId, LaneMessage)>,
     /// Peer lanes that hear of an eviction are evicted too.
     pub(super) peer_lanes_follow: bool,
     /// What the secret file has, and how often it was read. `None`: it cannot be read.
@@ -358,28 +358,28 @@ impl Rig {
                 self.conns.retain(|(known, ..)| *known != conn);
                 self.asked.retain(|asked| asked.conn != conn);
             }
-            Action::Peer(PeerAction::Mail { to, mail }) => {
-                self.mails.push((to, mail));
-                if let Mail::LocksAt { inode, some: true } = mail {
-                    let mail = Mail::LocksSeen { inode };
-                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Mail {
+            Action::Peer(PeerAction::Message { to, message }) => {
+                self.mails.push((to, message));
+                if let LaneMessage::LocksPresent { inode, present: true } = message {
+                    let message = LaneMessage::LocksPresentSeen { inode };
+                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Message {
                         from: to,
-                        mail,
+                        message,
                     })));
                 }
-                if self.peer_lanes_follow && matches!(mail, Mail::Evicted { .. }) {
-                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Mail {
+                if self.peer_lanes_follow && matches!(message, LaneMessage::Evicted { .. }) {
+                    self.happenings.push_back(Happening::Event(Event::Peer(PeerEvent::Message {
                         from: to,
-                        mail,
+                        message,
                     })));
                 }
             }
-            Action::Keep { as_buf, bulk } => {
-                assert!(as_buf.0 >= interface::CORE_BUFS);
+            Action::Retain { as_buf, bulk } => {
+                assert!(as_buf.0 >= interface::CORE_BUF_ID_MIN);
                 let before = self.kept.insert(as_buf.0, bulk);
                 assert_eq!(before, None, "a name is used once at a time");
             }
-            Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {
+            Action::Release { buf } if buf.0 >= interface::CORE_BUF_ID_MIN => {
                 assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
             }
             Action::Release { buf } => self.released.push(buf),

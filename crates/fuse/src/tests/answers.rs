@@ -5,7 +5,7 @@ use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{BufId, Bulk, Event, KernelSlot, Mail, NO_MAC, PeerEvent};
+use interface::{BufId, Bulk, Event, KernelSlot, LaneMessage, NO_MAC, PeerEvent};
 use wire::{
     Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
     LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, Renamed, SetTime,
@@ -364,7 +364,10 @@ fn fsync_waits_for_every_shard_of_the_file() {
 fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_knows_of_a_loss() {
     let mut rig = Rig::new();
     let handle = HandleId(2 << 48 | 9);
-    rig.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } }));
+    rig.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(1),
+        message: LaneMessage::Lost { inode: FILE },
+    }));
     for lost in [true, false] {
         rig.ask(Opcode::Fsync, 4, FILE, &u64s(&[handle.0, 0]));
         for _ in 0..2 {
@@ -372,11 +375,13 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_knows_of_a_loss()
             rig.answer(&asked, &[]);
         }
         assert!(rig.replied.is_empty());
-        let Some((LaneId(2), Mail::IsLost { handle: of, job })) = rig.mails.pop() else { panic!() };
+        let Some((LaneId(2), LaneMessage::QueryLoss { handle: of, job })) = rig.mails.pop() else {
+            panic!()
+        };
         assert_eq!(of, handle);
-        rig.event(Event::Peer(PeerEvent::Mail {
+        rig.event(Event::Peer(PeerEvent::Message {
             from: LaneId(2),
-            mail: Mail::WasLost { job, lost },
+            message: LaneMessage::LossReply { job, lost },
         }));
         let expected = if lost { (4, Status::Io) } else { (4, Status::Ok) };
         let reply = rig.reply();

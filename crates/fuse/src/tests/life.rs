@@ -5,7 +5,7 @@ use super::std::collections::BTreeMap;
 use super::{DIRECTORY, Dice, FILE, attr};
 use crate::abi::{Opcode, init_flag};
 use alloc::vec::Vec;
-use interface::{Event, KernelEvent, Mail, Mono, PeerEvent, Process, Say};
+use interface::{Event, KernelEvent, LaneMessage, LogLevel, Mono, PeerEvent, Process};
 use wire::{
     Attr, Bytes, Contents, Created, Entry, FileKind, Glimpsed, Groups, InodeNo, LaneId, List,
     Listing, Lookup, Op, Space, Status, Target, Value, Wire, Written, attr_flag,
@@ -73,7 +73,7 @@ fn an_old_kernel_is_refused_and_told_why() {
     init(&mut rig, 30, 0);
     assert_eq!(rig.status(), Status::Protocol);
     assert_eq!(rig.said.len(), 1);
-    assert_eq!(rig.said[0].0, Say::Alarm);
+    assert_eq!(rig.said[0].0, LogLevel::Alarm);
 }
 
 #[test]
@@ -196,22 +196,22 @@ fn over_io_uring_who_waits_long_is_looked_at_without_being_told() {
 fn an_interrupt_of_a_sisters_request_is_sent_on() {
     let mut rig = Rig::new();
     interrupt(&mut rig, 8);
-    let mail = Mail::Interrupt { unique: 8 };
-    assert_eq!(rig.mails, [(LaneId(1), mail), (LaneId(2), mail)]);
+    let message = LaneMessage::Interrupt { unique: 8 };
+    assert_eq!(rig.mails, [(LaneId(1), message), (LaneId(2), message)]);
     rig.mails.clear();
     rig.listening = false;
     rig.ask(Opcode::Unlink, 10, DIRECTORY, b"a\0");
-    rig.event(Event::Peer(PeerEvent::Mail {
+    rig.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        mail: Mail::Interrupt { unique: 10 },
+        message: LaneMessage::Interrupt { unique: 10 },
     }));
     rig.wait_ms(20);
     assert_eq!(rig.status(), Status::Interrupted);
-    rig.event(Event::Peer(PeerEvent::Mail {
+    rig.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        mail: Mail::Interrupt { unique: 12 },
+        message: LaneMessage::Interrupt { unique: 12 },
     }));
-    assert!(rig.mails.is_empty(), "mail is not sent round");
+    assert!(rig.mails.is_empty(), "message is not sent round");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_sisters_file_is_released_by_the_sister() {
     let handle = wire::HandleId((2 << 48) | 9);
     rig.ask(Opcode::Release, 7, FILE, &u64s(&[handle.0, 0, 0]));
     assert_eq!(rig.reply().status, Status::Ok);
-    assert_eq!(rig.mails, [(LaneId(2), Mail::Release { handle })]);
+    assert_eq!(rig.mails, [(LaneId(2), LaneMessage::Release { handle })]);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_server_that_stays_away_does_not_keep_the_end_for_ever() {
     rig.wait_ms(1_000);
     assert_eq!((rig.stopped_count, rig.goodbye_count), (1, 0));
     let (say, line) = rig.said.last().unwrap();
-    assert_eq!(*say, Say::Alarm);
+    assert_eq!(*say, LogLevel::Alarm);
     assert!(line.ends_with(b"may be lost"), "{line:?}");
 }
 
@@ -307,7 +307,7 @@ fn what_is_lost_is_said() {
     let asked = rig.take();
     rig.fail(&asked, Status::Io);
     assert_eq!(rig.stopped_count, 1);
-    assert!(rig.said.iter().any(|(say, _)| *say == Say::Alarm));
+    assert!(rig.said.iter().any(|(say, _)| *say == LogLevel::Alarm));
 }
 
 #[test]
@@ -348,11 +348,17 @@ fn when_the_kernel_goes_all_lanes_end_and_nothing_is_answered() {
     rig.listening = false;
     rig.ask(Opcode::Lookup, 7, DIRECTORY, b"a\0");
     rig.event(Event::Kernel(KernelEvent::Unmounted));
-    assert_eq!(rig.mails, [(LaneId(1), Mail::Unmounted), (LaneId(2), Mail::Unmounted)]);
+    assert_eq!(
+        rig.mails,
+        [(LaneId(1), LaneMessage::Unmounted), (LaneId(2), LaneMessage::Unmounted)]
+    );
     assert_eq!(rig.stopped_count, 1);
     assert!(rig.replied.is_empty());
     let mut peer_lane = Rig::new();
-    peer_lane.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Unmounted }));
+    peer_lane.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(1),
+        message: LaneMessage::Unmounted,
+    }));
     assert_eq!(peer_lane.stopped_count, 1);
     assert!(peer_lane.mails.is_empty());
 }
@@ -392,7 +398,7 @@ fn people_are_told_when_the_server_goes_and_comes() {
     rig.listening = true;
     rig.wait_ms(1_000);
     let said: Vec<_> = rig.said.iter().map(|(say, _)| *say).collect();
-    assert_eq!(said, [Say::Warning, Say::Info]);
+    assert_eq!(said, [LogLevel::Warning, LogLevel::Info]);
 }
 
 /// A reply that a server could give.

@@ -5,7 +5,7 @@ use super::FILE;
 use super::rig::{Rig, u32s, u64s};
 use crate::abi::Opcode;
 use alloc::vec::Vec;
-use interface::{Event, LockAsk, Mail, PeerEvent};
+use interface::{Event, LaneMessage, LockRequest, PeerEvent};
 use wire::{
     ByteRange, Grant, HandleId, InodeNo, LaneId, LockFound, LockKind, LockRow, LockSet, LockType,
     Op, SetLock, Status, Wire,
@@ -154,19 +154,19 @@ fn a_close_asks_nobody_but_where_something_is_locked() {
     // A peer lane that keeps another file's locks wants to hear of its closes.
     rig.mails.clear();
     let keeper = rig.lane.client().keeper_of(other);
-    rig.event(Event::Peer(PeerEvent::Mail {
+    rig.event(Event::Peer(PeerEvent::Message {
         from: keeper,
-        mail: Mail::LocksAt { inode: other, some: true },
+        message: LaneMessage::LocksPresent { inode: other, present: true },
     }));
-    assert_eq!(rig.mails, [(keeper, Mail::LocksSeen { inode: other })]);
+    assert_eq!(rig.mails, [(keeper, LaneMessage::LocksPresentSeen { inode: other })]);
     rig.ask(Opcode::Flush, 12, other, &u64s(&[5, 0, 9]));
-    let (to, mail) = rig.mails[1];
-    let Mail::Lock { job, ask } = mail else { panic!("{mail:?}") };
-    assert_eq!((to, ask), (keeper, LockAsk::Flush { inode: other, owner: 9 }));
+    let (to, message) = rig.mails[1];
+    let LaneMessage::Lock { job, request: ask } = message else { panic!("{message:?}") };
+    assert_eq!((to, ask), (keeper, LockRequest::Flush { inode: other, owner: 9 }));
     rig.reply();
-    rig.event(Event::Peer(PeerEvent::Mail {
+    rig.event(Event::Peer(PeerEvent::Message {
         from: keeper,
-        mail: Mail::LockDone { job, result: Ok(()) },
+        message: LaneMessage::LockDone { job, result: Ok(()) },
     }));
     assert!(rig.replied.is_empty(), "once");
 }
@@ -194,14 +194,14 @@ fn the_last_close_gives_up_what_was_locked_through_it() {
     }
     assert_eq!(kinds, [LockKind::Posix, LockKind::Flock]);
     let keeper = rig.lane.client().keeper_of(other);
-    rig.event(Event::Peer(PeerEvent::Mail {
+    rig.event(Event::Peer(PeerEvent::Message {
         from: keeper,
-        mail: Mail::LocksAt { inode: other, some: true },
+        message: LaneMessage::LocksPresent { inode: other, present: true },
     }));
     rig.mails.clear();
     rig.ask(Opcode::Release, 11, other, &u64s(&[5, 0, 0]));
     let handle = HandleId(5);
-    assert_eq!(rig.mails, [(keeper, Mail::LockRelease { inode: other, handle })]);
+    assert_eq!(rig.mails, [(keeper, LaneMessage::LockRelease { inode: other, handle })]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::rig::{Rig, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec::Vec;
-use interface::{Event, Mail, PeerEvent};
+use interface::{Event, LaneMessage, PeerEvent};
 use wire::{
     Dirent, Entry, FileKind, InodeNo, LaneId, List, Listing, Lookup, Mkdir, Name, Op, Rename,
     Renamed, Status, Wire,
@@ -106,12 +106,12 @@ fn what_the_kernel_renames_keeps_its_node_at_all_lanes() {
     assert!(rig.mails.is_empty(), "files have one node everywhere");
 
     rename(&mut rig, 1, to, Renamed { moved: Some(MOVED), exchanged: None });
-    let mail = Mail::Moved { node, parent: to };
-    assert_eq!(rig.mails, [(LaneId(1), mail), (LaneId(2), mail)]);
+    let message = LaneMessage::Moved { node, parent: to };
+    assert_eq!(rig.mails, [(LaneId(1), message), (LaneId(2), message)]);
     assert_eq!(lookup(&mut rig, to, MOVED), node);
     let mut peer_lane = Rig::new();
     assert_ne!(lookup(&mut peer_lane, to, MOVED), node);
-    peer_lane.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail }));
+    peer_lane.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
     assert_eq!(lookup(&mut peer_lane, to, MOVED), node);
     assert!(peer_lane.mails.is_empty(), "what was heard is not told again");
 }

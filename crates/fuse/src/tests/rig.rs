@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use client::Client;
 use interface::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Core, Errno, Event, KernelAction, KernelEvent,
-    KernelSlot, Mail, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent, Process, Say, Ticket,
-    Turn,
+    KernelSlot, LaneMessage, LogLevel, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent,
+    Process, Ticket, Turn,
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, PLAIN, Proven,
@@ -48,13 +48,13 @@ pub(super) struct Rig {
     pub(super) asked: VecDeque<Asked>,
     pub(super) replied: Vec<Replied>,
     pub(super) released: Vec<BufId>,
-    pub(super) mails: Vec<(LaneId, Mail)>,
+    pub(super) mails: Vec<(LaneId, LaneMessage)>,
     pub(super) groups_wanted: Vec<(Ticket, Process)>,
     /// Whose signals were asked for.
     pub(super) looked_at: Vec<u32>,
     /// What is answered to that.
     pub(super) caller_ends: bool,
-    pub(super) said: Vec<(Say, Vec<u8>)>,
+    pub(super) said: Vec<(LogLevel, Vec<u8>)>,
     /// Peer lanes answer at once whether a handle's holder was told of a loss.
     pub(super) peer_lanes_know: bool,
     pub(super) stopped_count: u32,
@@ -292,18 +292,18 @@ impl Rig {
                 self.receive(conn, arena.get(frame), bulk)
             }
             Action::Net(NetAction::Close { conn }) => self.conns.retain(|known| *known != conn),
-            Action::Peer(PeerAction::Mail { to, mail }) => {
-                self.answer_mail(to, mail);
-                self.mails.push((to, mail));
+            Action::Peer(PeerAction::Message { to, message }) => {
+                self.answer_mail(to, message);
+                self.mails.push((to, message));
             }
-            Action::Keep { .. } => {}
-            Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {}
+            Action::Retain { .. } => {}
+            Action::Release { buf } if buf.0 >= interface::CORE_BUF_ID_MIN => {}
             Action::Release { buf } => self.released.push(buf),
             Action::Kernel(KernelAction::Reply { slot, status, payload, bulk }) => {
                 let payload = arena.get(payload).to_vec();
                 self.replied.push(Replied { slot, status, payload, bulk });
             }
-            Action::Kernel(KernelAction::CallerGroups { ticket, who }) => {
+            Action::Kernel(KernelAction::CallerGroups { ticket, process: who }) => {
                 self.groups_wanted.push((ticket, who))
             }
             Action::Kernel(KernelAction::CallerSignals { ticket, pid }) => {
@@ -312,7 +312,7 @@ impl Rig {
                     Event::Kernel(KernelEvent::CallerSignals { ticket, ends: self.caller_ends });
                 self.happenings.push_back(Happening::Event(event));
             }
-            Action::Log { say, line } => self.said.push((say, arena.get(line).to_vec())),
+            Action::Log { level, line } => self.said.push((level, arena.get(line).to_vec())),
             Action::Stopped => self.stopped_count += 1,
             Action::WakeAt { .. } | Action::Net(NetAction::Admit { .. }) => {}
             other => panic!("a mount has no use for {other:?}"),
@@ -320,15 +320,19 @@ impl Rig {
     }
 
     /// Peer lanes that keep locks grant everything, and hear of everything.
-    fn answer_mail(&mut self, from: LaneId, mail: Mail) {
-        let answer = match mail {
-            Mail::Lock { job, .. } => Mail::LockDone { job, result: Ok(()) },
-            Mail::LocksAt { inode, some: true } => Mail::LocksSeen { inode },
-            Mail::IsLost { job, .. } if self.peer_lanes_know => Mail::WasLost { job, lost: false },
+    fn answer_mail(&mut self, from: LaneId, message: LaneMessage) {
+        let answer = match message {
+            LaneMessage::Lock { job, .. } => LaneMessage::LockDone { job, result: Ok(()) },
+            LaneMessage::LocksPresent { inode, present: true } => {
+                LaneMessage::LocksPresentSeen { inode }
+            }
+            LaneMessage::QueryLoss { job, .. } if self.peer_lanes_know => {
+                LaneMessage::LossReply { job, lost: false }
+            }
             _ => return,
         };
         self.happenings
-            .push_back(Happening::Event(Event::Peer(PeerEvent::Mail { from, mail: answer })));
+            .push_back(Happening::Event(Event::Peer(PeerEvent::Message { from, message: answer })));
     }
 
     /// The server says what became of a wait.

@@ -38,7 +38,8 @@ impl Lane {
         let status = match result {
             Ok(space) => {
                 // Where nothing new is taken any more, nothing is there to be taken.
-                let is_full = self.space_for(Op::Create).is_err() && !self.commit.is_behind();
+                let is_full =
+                    self.space_for(Op::Create).is_err() && !self.commit.awaits_checkpoint();
                 let available_bytes = if is_full { 0 } else { space.available_bytes };
                 // A file that was written to is one under the store as well.
                 let file_count = space.available_file_count.unwrap_or(u64::MAX);

@@ -9,7 +9,7 @@ mod strict;
 use crate::toy::{Dice, Kind, Toy};
 use alloc::string::String;
 use alloc::vec::Vec;
-use interface::{Errno, Point};
+use interface::{Errno, ProtocolPoint};
 use model::{Act, Model};
 use mount::Mount;
 use wire::{FileKind, InodeNo, Map, RenameHow, Status};
@@ -184,12 +184,12 @@ fn furnished(toy: &mut Toy, mount: &mut Mount) -> (InodeNo, InodeNo) {
 #[test]
 fn a_rename_is_whole_or_not_at_all_wherever_the_server_dies() {
     let points = [
-        Point::TxnBegun,
-        Point::TxnPrepared,
-        Point::TxnDeciding,
-        Point::TxnDecided,
-        Point::TxnDone,
-        Point::TxnForgotten,
+        ProtocolPoint::TxnBegun,
+        ProtocolPoint::TxnPrepared,
+        ProtocolPoint::TxnDeciding,
+        ProtocolPoint::TxnDecided,
+        ProtocolPoint::TxnDone,
+        ProtocolPoint::TxnForgotten,
     ];
     for lane_count in 1..=4 {
         for point in points {
@@ -205,7 +205,7 @@ fn a_rename_is_whole_or_not_at_all_wherever_the_server_dies() {
 }
 
 /// Renames `from/f` to `to/g` while the server dies; in an exchange `f` is a directory.
-fn rename_and_die(seed: u64, lane_count: u16, dies_at: (Point, usize), how: RenameHow) {
+fn rename_and_die(seed: u64, lane_count: u16, dies_at: (ProtocolPoint, usize), how: RenameHow) {
     let mut toy = store(seed, 4);
     toy.start(lane_count);
     let mut mount = Mount::new(&mut toy, 1);
@@ -314,8 +314,8 @@ fn readers_wait_for_what_was_prepared_and_get_an_answer() {
     mount.settle(&mut toy);
     mount.begin(&Act::Rename((from, "f"), (to, "h"), RenameHow::Replace));
     mount.send(&mut toy);
-    let before = toy.points[&Point::TxnPrepared];
-    while toy.points[&Point::TxnPrepared] == before {
+    let before = toy.points[&ProtocolPoint::TxnPrepared];
+    while toy.points[&ProtocolPoint::TxnPrepared] == before {
         toy.step();
     }
     reader.begin(&Act::Lookup(from, "f"));
@@ -339,7 +339,7 @@ fn a_part_that_cannot_be_recorded_is_not_called_done() {
         let mut mount = Mount::new(&mut toy, 1);
         let (from, to) = furnished(&mut toy, &mut mount);
         mount.settle(&mut toy);
-        toy.dies_at = Some((Point::TxnDecided, 1));
+        toy.dies_at = Some((ProtocolPoint::TxnDecided, 1));
         mount.begin(&Act::Rename((from, "f"), (to, "h"), RenameHow::Replace));
         mount.send(&mut toy);
         while !toy.is_down() {
@@ -372,7 +372,7 @@ fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
     let (from, to) = furnished(&mut toy, &mut mount);
     mount.settle(&mut toy);
     let moved = mount.list(&mut toy, from).unwrap()[0].1;
-    toy.dies_at = Some((Point::TxnDecided, 1));
+    toy.dies_at = Some((ProtocolPoint::TxnDecided, 1));
     mount.begin(&Act::Rename((from, "f"), (to, "g"), RenameHow::Replace));
     mount.send(&mut toy);
     while !toy.is_down() {

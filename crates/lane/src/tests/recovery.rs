@@ -6,7 +6,7 @@ use crate::toy::{Kind, Toy};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
-use interface::Point;
+use interface::ProtocolPoint;
 use wire::{
     Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, RenameHow,
     Replay, Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
@@ -625,10 +625,15 @@ fn the_stages_are_passed_in_their_order() {
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
     let passed = |rig: &Rig, point| rig.toy.points.get(&point).copied().unwrap_or(0);
-    assert_eq!(passed(&rig, Point::RecoveryBegun), 1);
-    assert_eq!(passed(&rig, Point::Replayed), 0);
+    assert_eq!(passed(&rig, ProtocolPoint::RecoveryBegun), 1);
+    assert_eq!(passed(&rig, ProtocolPoint::Replayed), 0);
     rig.come_back(0);
-    for point in [Point::Replayed, Point::ReplayDone, Point::ReplaysDurable, Point::RecoveryEnded] {
+    for point in [
+        ProtocolPoint::Replayed,
+        ProtocolPoint::ReplayDone,
+        ProtocolPoint::ReplaysDurable,
+        ProtocolPoint::RecoveryEnded,
+    ] {
         assert_eq!(passed(&rig, point), 1, "{point:?}");
     }
     assert_eq!(rig.toy.share_before, Some(Share::Write));

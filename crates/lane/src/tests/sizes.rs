@@ -3,7 +3,7 @@
 use super::peer::{Got, Peer, ROOT, Who};
 use crate::Share;
 use crate::toy::{Kind, Toy};
-use interface::{Errno, Event, Mail, PeerEvent};
+use interface::{Errno, Event, LaneMessage, PeerEvent};
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
@@ -322,8 +322,8 @@ fn a_lane_that_recovers_tells_no_size() {
     toy.start(1);
     toy.run();
     assert!(!toy.lane(0).recovery.is_over(), "the writer is waited for");
-    let mail = Mail::Settle { inode, number: 1 };
-    toy.event(0, Event::Peer(PeerEvent::Mail { from: LaneId(0), mail }));
+    let message = LaneMessage::QueryContents { inode, number: 1 };
+    toy.event(0, Event::Peer(PeerEvent::Message { from: LaneId(0), message }));
     toy.run();
     assert!(toy.lane(0).sizing.is_empty(), "nothing was looked up");
     assert_eq!(toy.lane(0).recovery.sizings.len(), 1);

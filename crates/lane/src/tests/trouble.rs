@@ -182,7 +182,7 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
 fn a_log_that_is_only_too_long_asks_to_come_again_and_leaves_the_slot() {
     let mut toy = Toy::started(24, 1);
     let mut peer = Peer::new(&mut toy, &Who::new(1));
-    toy.is_behind = true;
+    toy.awaits_checkpoint = true;
     toy.set_space(1000);
     toy.run();
     let got = peer.ask(&mut toy, Op::Create, 1, &create("b")).head;
@@ -211,7 +211,7 @@ fn what_is_sent_again_to_a_log_that_is_only_too_long_is_done_once_when_there_is_
         conn_epoch: 2,
         ..head
     });
-    toy.is_behind = true;
+    toy.awaits_checkpoint = true;
     toy.set_space(1000);
     toy.run();
     for (round, status) in

@@ -29,10 +29,10 @@ pub(crate) const USAGE: Usage = Usage {
     spin_count: 109,
     spin_hit_count: 110,
     turn_ns_max: 111,
-    object_handed_count: 112,
+    object_offloaded_count: 112,
     object_thread_count: 113,
-    object_under_way_max: 114,
-    object_under_way_one_max: 115,
+    object_in_flight_max: 114,
+    object_in_flight_one_max: 115,
 };
 
 /// An action in flight.
@@ -193,7 +193,7 @@ impl Toy {
                 assert!(bytes_count <= place.space_bytes, "the log never outgrows its reserve");
                 place.space_bytes -= bytes_count;
                 place.log.extend_from_slice(&bytes);
-                let room = LogSpace { space_bytes: place.space_bytes, is_behind: false };
+                let room = LogSpace { space_bytes: place.space_bytes, awaits_checkpoint: false };
                 Event::Store(StoreEvent::Logged { ticket, result: failed.map_or(Ok(room), Err) })
             }
             Flight::Read { ticket, object, from, count } => {

@@ -12,7 +12,7 @@ use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
-use interface::{Action, Point, Turn};
+use interface::{Action, ProtocolPoint, Turn};
 use meta::Effect;
 use wire::{
     Bytes, HEAD_BYTES, List, Op, Rule, ShardId, Status, Timestamp, Transno, Wire as _, Writer,
@@ -54,7 +54,7 @@ impl Lane {
         };
         let txn = self.next_txn(request.shard);
         self.txns.running.insert(txn, running);
-        turn.act(Action::Point(Point::TxnBegun));
+        turn.act(Action::Point(ProtocolPoint::TxnBegun));
         self.advance(turn, txn);
         self.work(turn);
     }
@@ -187,7 +187,7 @@ impl Lane {
             // Its client was evicted meanwhile, or has left.
             return self.end_across(turn, txn, Status::Interrupted, &[]);
         }
-        turn.act(Action::Point(Point::TxnDeciding));
+        turn.act(Action::Point(ProtocolPoint::TxnDeciding));
         let index = self.meta_index(txn.coordinator);
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Deciding;
@@ -265,7 +265,7 @@ impl Lane {
     /// The decision is durable; the reply leaves in the same wave.
     pub(super) fn on_decided(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
-        turn.act(Action::Point(Point::TxnDecided));
+        turn.act(Action::Point(ProtocolPoint::TxnDecided));
         running.files.iter().for_each(|inode| self.tell_changed(turn, *inode));
         let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
         for shard in &others {
@@ -287,7 +287,7 @@ impl Lane {
         if shards.is_empty() {
             self.txns.decided.remove(&txn);
             self.record_txn(txn.coordinator, &Change::Txn(TxnChange::Forgotten { txn }));
-            turn.act(Action::Point(Point::TxnForgotten));
+            turn.act(Action::Point(ProtocolPoint::TxnForgotten));
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Awaited, Part};
 use crate::Lane;
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
-use interface::{Action, Point, Turn};
+use interface::{Action, ProtocolPoint, Turn};
 use wire::{Bytes, ShardId, Status, Wire as _, Writer};
 
 impl Lane {
@@ -70,7 +70,7 @@ impl Lane {
         // Any op of each kind stands for all.
         let op = if frees { wire::Op::Unlink } else { wire::Op::Rename };
         if let Err(status) = self.space_for(op) {
-            return if self.commit.is_behind() { Status::Busy } else { status };
+            return if self.commit.awaits_checkpoint() { Status::Busy } else { status };
         }
         self.txns.parts.entry((shard, txn)).or_default();
         let index = self.meta_index(shard);
@@ -117,7 +117,7 @@ impl Lane {
         (shard, txn): (ShardId, TxnId),
     ) {
         if self.txns.parts.contains_key(&(shard, txn)) {
-            turn.act(Action::Point(Point::TxnPrepared));
+            turn.act(Action::Point(ProtocolPoint::TxnPrepared));
             let words = Words::Prepared { status: Status::Ok };
             self.write(turn, &Letter { txn, shard, words });
         }
@@ -158,7 +158,7 @@ impl Lane {
     }
 
     pub(super) fn on_done_durable(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
-        turn.act(Action::Point(Point::TxnDone));
+        turn.act(Action::Point(ProtocolPoint::TxnDone));
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
         self.write(turn, &Letter { txn, shard, words: Words::Done { inode_count } });
     }

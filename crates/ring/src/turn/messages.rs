@@ -33,12 +33,12 @@ impl Parts {
         post.read(count_max, |from, letter| {
             spin.worked = true;
             match letter {
-                Letter::Mail(mail) => {
-                    tools.events.push(Event::Peer(PeerEvent::Mail { from, mail }))
+                Letter::Mail(message) => {
+                    tools.events.push(Event::Peer(PeerEvent::Message { from, message }))
                 }
                 Letter::Words(words) => {
                     let body = tools.arena.put(&words);
-                    tools.events.push(Event::Peer(PeerEvent::Letter { from, body }));
+                    tools.events.push(Event::Peer(PeerEvent::Encoded { from, body }));
                 }
                 Letter::Socket { socket, seal, hello } => {
                     conns.adopt((socket, seal), &hello, tools);

@@ -9,7 +9,7 @@ use crate::lists::Part;
 use crate::mailbox::Letter;
 use crate::usage;
 use interface::{
-    Action, Event, KernelAction, NetAction, Object, ObjectAction, PeerAction, Say, Span,
+    Action, Event, KernelAction, LogLevel, NetAction, Object, ObjectAction, PeerAction, Span,
     StoreAction, Ticket,
 };
 use wire::{Allocation, LaneId, Piece, Wire as _};
@@ -30,14 +30,14 @@ impl Parts {
             Action::Store(action) => self.act_store(action),
             Action::Object(action) => self.act_object(action),
             Action::Kernel(action) => self.act_kernel(action),
-            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut self.tools.pool),
+            Action::Retain { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut self.tools.pool),
             Action::Release { buf } => self.tools.pool.release(self.kept.end(buf)),
             Action::Point(point) => drop(self.tools.meet(FaultPoint::Place(point))),
             Action::Recovered => (self.recovered)(),
             Action::ReadSecrets => self.read_secrets(),
             Action::Usage { ticket } => self.tell_usage(ticket),
             Action::WakeAt { at } => self.alarms.add(at),
-            Action::Log { say, line } => self.speak(say, line),
+            Action::Log { level, line } => self.speak(level, line),
             Action::Stopped => self.life = Life::Stopping,
         }
     }
@@ -55,7 +55,7 @@ impl Parts {
             }
             NetAction::Close { conn } => self.conns.close(conn, tools),
             NetAction::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
-            NetAction::Relay { conn, lane, hello } => {
+            NetAction::Proxy { conn, lane, hello } => {
                 let hello: Box<[u8]> = tools.arena.get(hello).into();
                 self.conns.relay(conn, usize::from(lane.0), hello, tools);
             }
@@ -64,8 +64,8 @@ impl Parts {
 
     fn act_peer(&mut self, action: PeerAction) {
         let (to, letter) = match action {
-            PeerAction::Mail { to, mail } => (to, Letter::Mail(mail)),
-            PeerAction::Letter { to, body } => {
+            PeerAction::Message { to, message } => (to, Letter::Mail(message)),
+            PeerAction::Encoded { to, body } => {
                 (to, Letter::Words(self.tools.arena.get(body).into()))
             }
         };
@@ -137,7 +137,9 @@ impl Parts {
             KernelAction::Reply { slot, status, payload, bulk } => {
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }
-            KernelAction::CallerGroups { ticket, who } => self.groups_wanted.push((ticket, who)),
+            KernelAction::CallerGroups { ticket, process: who } => {
+                self.groups_wanted.push((ticket, who))
+            }
             KernelAction::CallerSignals { ticket, pid } => self.signals_wanted.push((ticket, pid)),
         }
     }
@@ -192,8 +194,8 @@ impl Parts {
         }
     }
 
-    fn speak(&mut self, say: Say, line: Span) {
-        (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
+    fn speak(&mut self, level: LogLevel, line: Span) {
+        (self.say)(level, &String::from_utf8_lossy(self.tools.arena.get(line)));
     }
 }
 

@@ -99,7 +99,7 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
         diary.events,
         [Event::Store(StoreEvent::LogSpace(LogSpace {
             space_bytes: RESERVE_BYTES,
-            is_behind: true
+            awaits_checkpoint: true
         }))]
     );
     // The first event told what was reserved at the start.
@@ -158,12 +158,12 @@ fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(
         diary.events,
-        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
+        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, awaits_checkpoint: false }))]
     );
     // The next reserve is asked for not before a second has passed.
     assert_eq!(
         append(&mut ring, &mut diary, b"x"),
-        Ok(LogSpace { space_bytes: 0, is_behind: false })
+        Ok(LogSpace { space_bytes: 0, awaits_checkpoint: false })
     );
     faults.lock().unwrap().push((FaultPoint::LogWrite, Errno(5)));
     assert_eq!(append(&mut ring, &mut diary, b"y"), Err(Errno(5)));
@@ -191,7 +191,7 @@ fn space_that_comes_back_is_found_though_nothing_is_appended() {
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(
         diary.events,
-        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
+        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, awaits_checkpoint: false }))]
     );
     faults.lock().unwrap().clear();
     diary.events.clear();

@@ -5,8 +5,8 @@ use super::support::{
     ring_config, start,
 };
 use interface::{
-    Action, Bulk, CloseReason, ConnId, Core, Errno, Event, Mail, NetAction, NetEvent, Object,
-    ObjectAction, ObjectEvent, PeerAction, PeerEvent, Ticket, Turn,
+    Action, Bulk, CloseReason, ConnId, Core, Errno, Event, LaneMessage, NetAction, NetEvent,
+    Object, ObjectAction, ObjectEvent, PeerAction, PeerEvent, Ticket, Turn,
 };
 use ring::{Config, Counters, Mesh, Ring};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -23,7 +23,7 @@ const OWNER: LaneId = LaneId(1);
 fn relays() -> impl Core {
     Closure(|turn: &mut Turn<'_>, event| match event {
         Event::Net(NetEvent::Frame { conn, frame: hello, bulk: None }) => {
-            turn.act(NetAction::Relay { conn, lane: OWNER, hello });
+            turn.act(NetAction::Proxy { conn, lane: OWNER, hello });
         }
         Event::Stop => turn.act(Action::Stopped),
         Event::Tick => {}
@@ -404,7 +404,7 @@ fn a_relayed_connection_is_neither_handed_over_nor_relayed_again() {
             move |_| {
                 Closure(move |turn: &mut Turn<'_>, event| match event {
                     Event::Net(NetEvent::HandedOver { conn, hello }) => turn.act(if again {
-                        Action::Net(NetAction::Relay { conn, lane: LaneId(0), hello })
+                        Action::Net(NetAction::Proxy { conn, lane: LaneId(0), hello })
                     } else {
                         Action::Net(NetAction::HandOver { conn, lane: LaneId(0), hello })
                     }),
@@ -479,7 +479,7 @@ impl Rings {
         };
         self.rings[0].with(|turn| {
             let hello = turn.arena.put(&hello(b"hi"));
-            turn.act(NetAction::Relay { conn, lane: LaneId(owner), hello });
+            turn.act(NetAction::Proxy { conn, lane: LaneId(owner), hello });
         });
         let known = self.diaries[there].events.len();
         self.until(there, known + 1);
@@ -514,8 +514,11 @@ fn what_a_sister_said_comes_before_what_is_asked_through_another() {
         let mut rings = Rings::new(3, |lane| listening(lane, &listener));
         let (mut stream, _) = rings.relay(address, asked as u16);
         for unique in 1..=50 {
-            let mail = Mail::Interrupt { unique };
-            rings.act(peer_lane, Action::Peer(PeerAction::Mail { to: LaneId(asked as u16), mail }));
+            let message = LaneMessage::Interrupt { unique };
+            rings.act(
+                peer_lane,
+                Action::Peer(PeerAction::Message { to: LaneId(asked as u16), message }),
+            );
             rings.turn(peer_lane);
             let known = rings.diaries[asked].events.len();
             stream.write_all(&frame(unique, &[])).unwrap();
@@ -527,7 +530,7 @@ fn what_a_sister_said_comes_before_what_is_asked_through_another() {
             let events = &rings.diaries[asked].events[known..];
             assert_eq!(
                 events[0],
-                Event::Peer(PeerEvent::Mail { from: LaneId(peer_lane as u16), mail })
+                Event::Peer(PeerEvent::Message { from: LaneId(peer_lane as u16), message })
             );
             assert!(matches!(events[1], Event::Net(NetEvent::Frame { .. })), "{events:?}");
         }
