@@ -23,32 +23,36 @@ impl Lane {
             Access::Reads(inode) => self.note_access(turn, inode, 0),
             Access::Ends(inode, other) => {
                 [Some(inode), other].into_iter().flatten().for_each(|inode| {
-                    self.tell_changed(turn, inode);
+                    self.send_changed(turn, inode);
                 });
             }
         }
     }
 
     /// A file changed otherwise than in its contents.
-    pub(crate) fn tell_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        self.message(turn, self.data_lane(inode), LaneMessage::Changed { inode });
+    pub(crate) fn send_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        self.send_message(turn, self.data_lane(inode), LaneMessage::Changed { inode });
     }
 
     /// What a file that is being written gives is told to its data shard before the answer leaves,
     /// and so it is there before any write of whoever has the answer.
-    pub(crate) fn tell_gives(
+    pub(crate) fn send_privileged_bits(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
         gives: PrivilegedBits,
     ) {
-        self.message(turn, self.data_lane(inode), LaneMessage::PrivilegedBits { inode, gives });
+        self.send_message(
+            turn,
+            self.data_lane(inode),
+            LaneMessage::PrivilegedBits { inode, gives },
+        );
     }
 
     /// A data shard of this lane tells of a read.
     pub(crate) fn on_accessed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, write_time_ns: u64) {
         let to = self.config.map.lane(inode.shard());
-        self.message(turn, to, LaneMessage::Accessed { inode, write_time_ns });
+        self.send_message(turn, to, LaneMessage::Accessed { inode, write_time_ns });
     }
 
     /// An inode of this lane is read.

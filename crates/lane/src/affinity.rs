@@ -4,7 +4,7 @@
 //! never leave it. Invariant: a connection has one front, chosen once, and with
 //! [`Affinity::Object`] it is the owner.
 
-use crate::handshake::Dice;
+use crate::handshake::NonceSource;
 use sha2::{Digest as _, Sha256};
 use wire::{ClientUuid, LaneId};
 
@@ -16,7 +16,7 @@ pub enum Affinity {
     Object,
     /// Who asks: all of a client's sockets are on one lane.
     Client,
-    /// Dice.
+    /// NonceSource.
     Random,
 }
 
@@ -26,13 +26,13 @@ impl Affinity {
         self,
         (client, owner): (ClientUuid, LaneId),
         lane_count: u16,
-        dice: &mut Dice,
+        nonces: &mut NonceSource,
     ) -> LaneId {
         match self {
             Self::Object => owner,
             // Also of names that differ in a few bits only about as many are at each lane.
             Self::Client => lane_of(&Sha256::digest(client.0).into(), lane_count),
-            Self::Random => lane_of(&dice.nonce(), lane_count),
+            Self::Random => lane_of(&nonces.nonce(), lane_count),
         }
     }
 }
@@ -51,11 +51,11 @@ mod tests {
     use std::vec::Vec;
 
     fn fronts(affinity: Affinity, lane_count: u16) -> Vec<Vec<u16>> {
-        let mut dice = Dice::new([7; 32]);
+        let mut nonces = NonceSource::new([7; 32]);
         let clients = (0..2000_u128).map(|number| ClientUuid(number.to_be_bytes()));
         let of = |client| {
             let owners = (0..lane_count).map(LaneId);
-            owners.map(|owner| affinity.front((client, owner), lane_count, &mut dice).0).collect()
+            owners.map(|owner| affinity.front((client, owner), lane_count, &mut nonces).0).collect()
         };
         clients.map(of).collect()
     }

@@ -27,7 +27,7 @@ impl Lane {
                 format!("a client ({client}) was refused: {}", of_client(flaw))
             }
         };
-        self.met(turn, (Limit::Certificate(bad), Party::NONE), &line);
+        self.report_limit(turn, (Limit::Certificate(bad), Party::NONE), &line);
     }
 }
 

@@ -18,9 +18,9 @@ pub(crate) struct Clients {
     /// Those without a connection, by the time their patience ends.
     leaving: BTreeSet<(Mono, ClientUuid)>,
     /// The same, by the time their locks stand in nobody's way any more,
-    forsaking: BTreeSet<(Mono, ClientUuid)>,
+    lock_deadlines: BTreeSet<(Mono, ClientUuid)>,
     /// and those whose time that was.
-    pub(crate) forsaken: BTreeSet<ClientUuid>,
+    pub(crate) locks_expired: BTreeSet<ClientUuid>,
 }
 
 impl Clients {
@@ -29,8 +29,8 @@ impl Clients {
             conn_counts: HashMap::with_hasher(seed),
             sessions: HashMap::with_hasher(seed),
             leaving: BTreeSet::new(),
-            forsaking: BTreeSet::new(),
-            forsaken: BTreeSet::new(),
+            lock_deadlines: BTreeSet::new(),
+            locks_expired: BTreeSet::new(),
         }
     }
 
@@ -70,8 +70,8 @@ impl Clients {
         if *conn_count == 1 {
             // Rare, and as many as clients that left within a minute.
             self.leaving.retain(|(_, leaving)| *leaving != client);
-            self.forsaking.retain(|(_, leaving)| *leaving != client);
-            self.forsaken.remove(&client);
+            self.lock_deadlines.retain(|(_, leaving)| *leaving != client);
+            self.locks_expired.remove(&client);
         }
     }
 
@@ -82,15 +82,15 @@ impl Clients {
         if *conn_count == 0 {
             self.conn_counts.remove(&client);
             self.leaving.insert((now.after_ms(limits.client_gone_ms), client));
-            self.forsaking.insert((now.after_ms(limits.lock_gone_ms), client));
+            self.lock_deadlines.insert((now.after_ms(limits.lock_gone_ms), client));
         }
     }
 
     /// What a client that has no connection still asks for stands in nobody's way, from now on.
-    pub(crate) fn forsake_now(&mut self, client: ClientUuid) {
-        self.forsaking.retain(|(_, leaving)| *leaving != client);
+    pub(crate) fn expire_locks_now(&mut self, client: ClientUuid) {
+        self.lock_deadlines.retain(|(_, leaving)| *leaving != client);
         if self.leaving.iter().any(|(_, leaving)| *leaving == client) {
-            self.forsaken.insert(client);
+            self.locks_expired.insert(client);
         }
     }
 
@@ -100,17 +100,17 @@ impl Clients {
             return None;
         }
         self.leaving.pop_first();
-        self.forsaken.remove(&client);
+        self.locks_expired.remove(&client);
         Some(client)
     }
 
-    fn forsakes(&mut self, now: Mono) -> Option<ClientUuid> {
-        let (until, client) = self.forsaking.first().copied()?;
+    fn next_locks_expired(&mut self, now: Mono) -> Option<ClientUuid> {
+        let (until, client) = self.lock_deadlines.first().copied()?;
         if until > now {
             return None;
         }
-        self.forsaking.pop_first();
-        self.forsaken.insert(client);
+        self.lock_deadlines.pop_first();
+        self.locks_expired.insert(client);
         Some(client)
     }
 }
@@ -121,18 +121,18 @@ impl Lane {
         let now = turn.now.mono;
         self.end_handshakes(turn);
         while let Some(client) = self.clients.gone(now) {
-            self.tell_if_retired(turn, client);
+            self.report_if_retired(turn, client);
             self.on_away(turn, client);
         }
-        while let Some(client) = self.clients.forsakes(now) {
-            self.forsake(turn, client);
+        while let Some(client) = self.clients.next_locks_expired(now) {
+            self.expire_locks(turn, client);
         }
         self.retry_removals(turn);
-        self.send_notes(turn);
-        self.end_looks(turn);
-        if self.cold.tries_again(now) {
+        self.send_notifications(turn);
+        self.end_path_lookups(turn);
+        if self.non_resident.tries_again(now) {
             self.execute_replays(turn);
-            self.scope.due = true;
+            self.containment.due = true;
         }
     }
 
@@ -152,15 +152,16 @@ impl Lane {
         let recovery = self.recovery.deadline(&self.config.limits);
         let handshake = self.handshakes.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        let forsaking = self.clients.forsaking.first().map(|(until, _)| *until);
-        let due = [self.notes.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
+        let lock_deadlines = self.clients.lock_deadlines.first().map(|(until, _)| *until);
+        let due =
+            [self.notifications.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
         let retries = due.into_iter().chain([
             self.removals_retry_at(),
-            self.cold.again_at,
+            self.non_resident.again_at,
             self.freeze.until,
             self.paths.until(),
         ]);
         let retry = retries.flatten().min();
-        [recovery, handshake, leaving, forsaking, retry].into_iter().flatten().min()
+        [recovery, handshake, leaving, lock_deadlines, retry].into_iter().flatten().min()
     }
 }

@@ -9,9 +9,9 @@
 //! more than the changes of one caller.
 
 use crate::Lane;
-use crate::gate::{Gate, Until};
-use crate::marks::Marks;
-use crate::outbox::{Asked, Said, Telling};
+use crate::commit_dependency::{CommitDependency, PendingBatch};
+use crate::last_writer::LastWriters;
+use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State};
 use crate::txns::Awaited;
 use alloc::format;
@@ -27,7 +27,7 @@ use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
 /// A reply that waits: its slot has all the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct SlotId {
     pub(crate) shard: ShardId,
     pub(crate) session: SessionId,
     pub(crate) slot: u16,
@@ -35,9 +35,9 @@ pub(crate) struct Held {
 
 /// A reply without a slot that waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct HeldSaid {
+pub(crate) struct DeferredReply {
     pub(crate) conn: ConnId,
-    pub(crate) asked: Asked,
+    pub(crate) header: RequestHeader,
     pub(crate) status: Status,
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
@@ -45,9 +45,9 @@ pub(crate) struct HeldSaid {
 
 /// What waits for one batch.
 #[derive(Debug)]
-pub(crate) struct Wave {
-    pub(crate) held: Vec<Held>,
-    pub(crate) said: Vec<HeldSaid>,
+pub(crate) struct BatchDependents {
+    pub(crate) slot_id: Vec<SlotId>,
+    pub(crate) response: Vec<DeferredReply>,
     /// Inodes to destroy.
     pub(crate) orphans: Vec<InodeNo>,
     /// Inodes whose objects are gone.
@@ -55,7 +55,7 @@ pub(crate) struct Wave {
     /// Objects that accept no change until their size is recorded.
     pub(crate) fences: Vec<InodeNo>,
     /// Who changed what.
-    pub(crate) marks: Marks,
+    pub(crate) last_writers: LastWriters,
     /// Replays recorded in it.
     pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
     /// Shards with a record in it.
@@ -66,15 +66,15 @@ pub(crate) struct Wave {
     pub(crate) woken: Vec<Woken>,
 }
 
-impl Wave {
+impl BatchDependents {
     const fn new(seed: Seed) -> Self {
         Self {
-            held: Vec::new(),
-            said: Vec::new(),
+            slot_id: Vec::new(),
+            response: Vec::new(),
             orphans: Vec::new(),
             removed: Vec::new(),
             fences: Vec::new(),
-            marks: Marks::new(seed),
+            last_writers: LastWriters::new(seed),
             replays: Vec::new(),
             shards: Vec::new(),
             awaited: Vec::new(),
@@ -84,7 +84,7 @@ impl Wave {
 
     /// Nobody waits for it.
     fn is_idle(&self) -> bool {
-        let unanswered = !self.held.is_empty() || !self.said.is_empty();
+        let unanswered = !self.slot_id.is_empty() || !self.response.is_empty();
         !unanswered && self.awaited.is_empty() && self.woken.is_empty()
     }
 }
@@ -111,10 +111,10 @@ pub(crate) struct Commit {
     /// When the open batch was found to have something in it.
     open_since: Option<Mono>,
     /// Bytes of the batch in flight, 0 when there is none.
-    flying_bytes: u64,
-    pub(crate) open: Wave,
-    pub(crate) flying: Wave,
-    room: LogSpace,
+    in_flight_bytes: u64,
+    pub(crate) open: BatchDependents,
+    pub(crate) in_flight: BatchDependents,
+    space: LogSpace,
     shards: HashMap<ShardId, ShardLog, Seed>,
     seed: Seed,
 }
@@ -132,37 +132,37 @@ impl Commit {
             batch: Batch::new(),
             batch_no: 0,
             open_since: None,
-            flying_bytes: 0,
-            open: Wave::new(seed),
-            flying: Wave::new(seed),
+            in_flight_bytes: 0,
+            open: BatchDependents::new(seed),
+            in_flight: BatchDependents::new(seed),
             // Until the world says otherwise, an append that fails is what tells.
-            room: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
+            space: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
             shards: by_shard,
             seed,
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.flying_bytes == 0 && self.batch.is_empty()
+        self.in_flight_bytes == 0 && self.batch.is_empty()
     }
 
-    pub(crate) const fn is_flying(&self) -> bool {
-        self.flying_bytes > 0
+    pub(crate) const fn is_in_flight(&self) -> bool {
+        self.in_flight_bytes > 0
     }
 
-    pub(crate) const fn set_space(&mut self, room: LogSpace) {
-        self.room = room;
+    pub(crate) const fn set_space(&mut self, space: LogSpace) {
+        self.space = space;
     }
 
     /// Whether there would be more room, were the log not so long.
     pub(crate) const fn awaits_checkpoint(&self) -> bool {
-        self.room.awaits_checkpoint
+        self.space.awaits_checkpoint
     }
 
     /// What the log takes beyond what is in flight and open.
     pub(crate) fn space_bytes(&self) -> u64 {
         let open_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        self.room.space_bytes.saturating_sub(self.flying_bytes).saturating_sub(open_bytes)
+        self.space.space_bytes.saturating_sub(self.in_flight_bytes).saturating_sub(open_bytes)
     }
 
     /// The number of the open batch.
@@ -171,36 +171,36 @@ impl Commit {
     }
 
     /// Whether a batch still has to become durable.
-    pub(crate) const fn until(&self, batch_no: u64) -> Option<Until> {
+    pub(crate) const fn until(&self, batch_no: u64) -> Option<PendingBatch> {
         if batch_no > self.batch_no {
-            Some(Until::Open)
-        } else if batch_no == self.batch_no && self.is_flying() {
-            Some(Until::Flying)
+            Some(PendingBatch::Open)
+        } else if batch_no == self.batch_no && self.is_in_flight() {
+            Some(PendingBatch::InFlight)
         } else {
             None
         }
     }
 
     /// The batch with the last record of a shard, if that is not durable.
-    pub(crate) fn until_shard(&self, shard: ShardId) -> Option<Until> {
+    pub(crate) fn until_shard(&self, shard: ShardId) -> Option<PendingBatch> {
         self.shards.get(&shard).and_then(|log| self.until(log.batch_no))
     }
 
     /// The last batch with anything in it, if that is not durable.
-    pub(crate) fn until_all(&self) -> Option<Until> {
+    pub(crate) fn until_all(&self) -> Option<PendingBatch> {
         if !self.batch.is_empty() {
-            Some(Until::Open)
-        } else if self.is_flying() {
-            Some(Until::Flying)
+            Some(PendingBatch::Open)
+        } else if self.is_in_flight() {
+            Some(PendingBatch::InFlight)
         } else {
             None
         }
     }
 
-    pub(crate) const fn wave(&mut self, until: Until) -> &mut Wave {
+    pub(crate) const fn dependents(&mut self, until: PendingBatch) -> &mut BatchDependents {
         match until {
-            Until::Flying => &mut self.flying,
-            Until::Open => &mut self.open,
+            PendingBatch::InFlight => &mut self.in_flight,
+            PendingBatch::Open => &mut self.open,
         }
     }
 
@@ -233,9 +233,9 @@ impl Commit {
     fn seal(&mut self) {
         self.open_since = None;
         self.batch_no += 1;
-        self.flying_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        core::mem::swap(&mut self.open, &mut self.flying);
-        for shard in &self.flying.shards {
+        self.in_flight_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
+        core::mem::swap(&mut self.open, &mut self.in_flight);
+        for shard in &self.in_flight.shards {
             if let Some(log) = self.shards.get_mut(shard) {
                 log.sealed = log.pushed;
             }
@@ -244,35 +244,40 @@ impl Commit {
 
     /// Nothing more will be durable; what waited for it. The marks stay, for those who may not be
     /// shown what may be lost.
-    fn give_up(&mut self) -> [Wave; 2] {
-        self.flying_bytes = 0;
+    fn give_up(&mut self) -> [BatchDependents; 2] {
+        self.in_flight_bytes = 0;
         self.open_since = None;
         self.batch = Batch::new();
         let seed = self.seed;
-        [&mut self.flying, &mut self.open].map(|wave| {
-            let marks = core::mem::replace(&mut wave.marks, Marks::new(seed));
-            core::mem::replace(wave, Wave { marks, ..Wave::new(seed) })
+        [&mut self.in_flight, &mut self.open].map(|dependents| {
+            let last_writers =
+                core::mem::replace(&mut dependents.last_writers, LastWriters::new(seed));
+            core::mem::replace(
+                dependents,
+                BatchDependents { last_writers, ..BatchDependents::new(seed) },
+            )
         })
     }
 
     /// The batch in flight is durable; what waited for it.
-    fn landed(&mut self) -> Wave {
-        self.flying_bytes = 0;
-        let mut wave = core::mem::replace(&mut self.flying, Wave::new(self.seed));
-        for shard in &wave.shards {
+    fn landed(&mut self) -> BatchDependents {
+        self.in_flight_bytes = 0;
+        let mut dependents =
+            core::mem::replace(&mut self.in_flight, BatchDependents::new(self.seed));
+        for shard in &dependents.shards {
             if let Some(log) = self.shards.get_mut(shard) {
                 log.durable = log.sealed;
             }
         }
-        wave.marks.clear();
-        wave
+        dependents.last_writers.clear();
+        dependents
     }
 }
 
 /// A change that somebody asked for, as it is recorded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asking<'a> {
-    pub(crate) held: Held,
+pub(crate) struct ChangeRecord<'a> {
+    pub(crate) slot_id: SlotId,
     pub(crate) xid: Xid,
     pub(crate) op: Op,
     pub(crate) done: &'a Done,
@@ -286,9 +291,9 @@ impl Lane {
     /// Records what a request changed; a session's first record at a shard says who it is. The
     /// slot's state is the caller's to set. If it is to be signed, the token lies in the scratch
     /// vector.
-    pub(crate) fn record_asked(&mut self, asking: &Asking<'_>) {
-        let Asking { held, xid, op, done, pre_versions, changes, signed } = *asking;
-        let Held { shard, session, slot } = held;
+    pub(crate) fn record_change(&mut self, change_record: &ChangeRecord<'_>) {
+        let ChangeRecord { slot_id, xid, op, done, pre_versions, changes, signed } = *change_record;
+        let SlotId { shard, session, slot } = slot_id;
         let table = self.slots.entry((shard, session)).or_default();
         let row = self.sessions.get(&session).map(|session| session.row);
         let opened = row.filter(|_| table.recorded_in.is_none());
@@ -343,15 +348,15 @@ impl Lane {
     }
 
     /// Lets the reply in a slot wait.
-    pub(crate) fn hold(&mut self, held: Held, gate: Gate) {
-        self.count_held(gate.reason);
-        self.commit.wave(gate.until).held.push(held);
+    pub(crate) fn hold(&mut self, slot_id: SlotId, dependency: CommitDependency) {
+        self.count_held(dependency.reason);
+        self.commit.dependents(dependency.until).slot_id.push(slot_id);
     }
 
     /// Lets a reply without a slot wait.
-    pub(crate) fn hold_said(&mut self, said: HeldSaid, gate: Gate) {
-        self.count_held(gate.reason);
-        self.commit.wave(gate.until).said.push(said);
+    pub(crate) fn hold_reply(&mut self, response: DeferredReply, dependency: CommitDependency) {
+        self.count_held(dependency.reason);
+        self.commit.dependents(dependency.until).response.push(response);
     }
 
     /// Sends the open batch off, unless one is in flight.
@@ -363,7 +368,7 @@ impl Lane {
             return;
         }
         self.commit.open_since.get_or_insert(turn.now.mono);
-        if self.commit.is_flying() {
+        if self.commit.is_in_flight() {
             return;
         }
         let gathers = self.append_at().is_some_and(|at| turn.now.mono < at);
@@ -380,7 +385,7 @@ impl Lane {
 
     /// When the open batch is sent off, whoever waits for it.
     pub(crate) fn append_at(&self) -> Option<Mono> {
-        let since = self.commit.open_since.filter(|_| !self.commit.is_flying())?;
+        let since = self.commit.open_since.filter(|_| !self.commit.is_in_flight())?;
         Some(since.after_ms(self.config.limits.log_ms))
     }
 
@@ -389,7 +394,7 @@ impl Lane {
         const GATHERED_BYTES_MAX: usize = 256 * 1024;
         let open = &self.commit.open;
         let waited_for = !open.is_idle() || !open.fences.is_empty() || !open.replays.is_empty();
-        let waiting = waited_for || self.hurried_count > 0;
+        let waiting = waited_for || self.urgent_count > 0;
         let ending = self.stopping || !self.recovery.is_over();
         // Half of what may be removed at a time, with what waits at other lanes.
         let removed_count = open.removed.len() * usize::from(self.config.map.lane_count);
@@ -403,38 +408,38 @@ impl Lane {
             // A broken object fenced the lane while this batch was on its way: nobody waits for it.
             return;
         }
-        assert!(self.commit.is_flying(), "what is durable was on its way");
+        assert!(self.commit.is_in_flight(), "what is durable was on its way");
         match result {
-            Ok(room) => self.commit.set_space(room),
+            Ok(space) => self.commit.set_space(space),
             Err(errno) => {
                 return self.fence_lane(turn, "the log cannot be written", errno);
             }
         }
         self.stats.batch_count += 1;
-        let mut wave = self.commit.landed();
-        self.release(turn, &wave.held);
-        wave.held.clear();
-        self.release_said(turn, &mut wave.said);
-        for woken in wave.woken.drain(..) {
+        let mut dependents = self.commit.landed();
+        self.release(turn, &dependents.slot_id);
+        dependents.slot_id.clear();
+        self.release_replies(turn, &mut dependents.response);
+        for woken in dependents.woken.drain(..) {
             self.send_grant(turn, woken);
         }
-        for shard in wave.shards.drain(..).filter(|shard| shard.is_data()) {
+        for shard in dependents.shards.drain(..).filter(|shard| shard.is_data()) {
             self.release_shard(turn, shard);
         }
-        for (shard, session, transno) in wave.replays.drain(..) {
+        for (shard, session, transno) in dependents.replays.drain(..) {
             if let Some(table) = self.slots.get_mut(&(shard, session)) {
                 table.committed = table.committed.max(transno);
             }
         }
-        self.destroys.queue.extend(wave.orphans.drain(..));
-        for inode in wave.removed.drain(..) {
+        self.destroys.queue.extend(dependents.orphans.drain(..));
+        for inode in dependents.removed.drain(..) {
             self.tell_removed(turn, inode);
         }
         for inode in wave.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
-        let mut awaited = core::mem::take(&mut wave.awaited);
-        self.commit.flying = wave; // Keeps its memory.
+        let mut awaited = core::mem::take(&mut dependents.awaited);
+        self.commit.in_flight = dependents; // Keeps its memory.
         for step in awaited.drain(..) {
             self.on_awaited(turn, step);
         }
@@ -453,7 +458,7 @@ impl Lane {
             errno.status().text(),
             errno.0
         );
-        self.say(turn, LogLevel::Alarm, &line);
+        self.log(turn, LogLevel::Alarm, &line);
         self.data.fence(turn);
         self.fence_txns(turn);
         self.on_outcomes(turn);
@@ -464,21 +469,21 @@ impl Lane {
     /// turn.
     fn fail_all(&mut self, turn: &mut Turn<'_>) {
         loop {
-            let waves = self.commit.give_up();
-            if waves.iter().all(Wave::is_idle) && self.waiters.is_empty() {
+            let all_dependents = self.commit.give_up();
+            if all_dependents.iter().all(BatchDependents::is_idle) && self.waiters.is_empty() {
                 return;
             }
-            for wave in waves {
-                for held in wave.held {
-                    self.fail_held(turn, &held);
+            for dependents in all_dependents {
+                for slot_id in dependents.slot_id {
+                    self.fail_held(turn, &slot_id);
                 }
-                for said in wave.said {
-                    self.fail_said(turn, said);
+                for response in dependents.response {
+                    self.fail_reply(turn, response);
                 }
-                for woken in wave.woken {
+                for woken in dependents.woken {
                     self.send_grant(turn, woken);
                 }
-                for step in wave.awaited {
+                for step in dependents.awaited {
                     self.fail_awaited(turn, step);
                 }
             }
@@ -488,26 +493,26 @@ impl Lane {
     }
 
     /// A reply without a slot waits in vain.
-    pub(crate) fn fail_said(&mut self, turn: &mut Turn<'_>, said: HeldSaid) {
-        let HeldSaid { conn, asked, bulk, .. } = said;
+    pub(crate) fn fail_reply(&mut self, turn: &mut Turn<'_>, response: DeferredReply) {
+        let DeferredReply { conn, header, bulk, .. } = response;
         self.stats.gates.released_count += 1;
-        self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
+        self.send(turn, conn, &header, &Response::plain(Status::Io, &[]));
         if let Some(bulk) = bulk {
             turn.act(Action::Release { buf: bulk.buf });
         }
     }
 
     /// What waits in a slot will not become durable.
-    pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, held: &Held) {
+    pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
         self.stats.gates.released_count += 1;
-        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
-        let slot = table.slot(held.slot);
-        let (State::Held(target, ..) | State::Running(target)) = slot.state else { return };
+        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
+        let slot = table.slot(slot_id.slot);
+        let (State::Deferred(target, ..) | State::Running(target)) = slot.state else { return };
         let done = Done { status: Status::Io, transno: Transno(0), body: Vec::new() };
         slot.state = State::Done(done.clone());
         slot.batch_no = 0;
         let request = (slot.xid, slot.op);
-        let telling = Telling { target, done: &done, flags: 0, token: &[] };
-        self.answer_slot(turn, held, request, &telling);
+        let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
+        self.answer_slot(turn, slot_id, request, &slot_reply);
     }
 }

@@ -124,7 +124,7 @@ impl Lane {
         self.stats.protocol_error_count += 1;
         let line = format!("a connection was closed: {}", protocol_error.text());
         let party = self.party_at(conn);
-        self.met(turn, (Limit::ProtocolError, party), &line);
+        self.report_limit(turn, (Limit::ProtocolError, party), &line);
         self.close(turn, conn);
     }
 
@@ -139,7 +139,7 @@ impl Lane {
         if !self.recovery.is_over() {
             self.drop_deferred_of(turn, conn);
         }
-        self.drop_scoped_of(turn, conn);
+        self.drop_containment_waits_of(turn, conn);
         self.drop_frozen_of(turn, conn);
         self.end_inspection_of(turn, conn);
         self.sealed.remove(&conn);
@@ -173,7 +173,7 @@ impl Lane {
     }
 
     /// A line for people.
-    pub(crate) fn say(&self, turn: &mut Turn<'_>, level: LogLevel, line: &str) {
+    pub(crate) fn log(&self, turn: &mut Turn<'_>, level: LogLevel, line: &str) {
         let line = turn.arena.put(format!("lane {}: {line}", self.config.lane).as_bytes());
         turn.act(Action::Log { level, line });
     }

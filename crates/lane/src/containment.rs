@@ -14,7 +14,7 @@ use crate::Lane;
 use crate::conn::{Conn, Open};
 use crate::dispatch::Arrived;
 use crate::named_inodes::{Named, Wants, changes, named};
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use data::Seed;
@@ -68,7 +68,7 @@ pub(crate) struct Containment {
 }
 
 /// Most answers kept of each kind; beyond it all are asked for again.
-const KEPT_COUNT_MAX: usize = 65_536;
+const CACHED_COUNT_MAX: usize = 65_536;
 
 impl Containment {
     pub(crate) fn new(seed: Seed, lane: LaneId) -> Self {
@@ -96,7 +96,7 @@ impl Containment {
     }
 
     /// A directory has moved, somewhere.
-    pub(crate) fn hear_of_move(&mut self, id: u64) {
+    pub(crate) fn apply_move(&mut self, id: u64) {
         self.moves = self.moves.wrapping_add(id);
         self.below.clear();
         self.forget_uses();
@@ -113,15 +113,15 @@ impl Containment {
         id ^ (id >> 31)
     }
 
-    pub(crate) fn keep_below(&mut self, pair: (InodeNo, InodeNo), below: bool) {
-        if self.below.len() >= KEPT_COUNT_MAX {
+    pub(crate) fn cache_below(&mut self, pair: (InodeNo, InodeNo), below: bool) {
+        if self.below.len() >= CACHED_COUNT_MAX {
             self.below.clear();
         }
         self.below.insert(pair, below);
     }
 
-    pub(crate) fn keep_use(&mut self, inode: InodeNo, client: ClientUuid, granted: Use) {
-        if self.uses.len() >= KEPT_COUNT_MAX {
+    pub(crate) fn cache_use(&mut self, inode: InodeNo, client: ClientUuid, granted: Use) {
+        if self.uses.len() >= CACHED_COUNT_MAX {
             self.uses.clear();
         }
         let uses = self.uses.entry(inode).or_default();
@@ -205,7 +205,7 @@ impl Lane {
         if self.is_own(inode.shard()) {
             return self.use_here(turn, (inode, client), top, squash);
         }
-        let known = self.scope.uses.get(&inode);
+        let known = self.containment.uses.get(&inode);
         let known = known.and_then(|uses| uses.iter().find(|(known, _)| *known == client));
         if let Some((_, granted)) = known {
             return Some(*granted);
@@ -265,7 +265,7 @@ impl Lane {
                 return Some(false);
             }
             if !self.is_own(at.shard()) {
-                let known = self.scope.below.get(&(top, at)).copied();
+                let known = self.containment.below.get(&(top, at)).copied();
                 if known.is_none() {
                     self.ask_below(turn, top, at);
                 }
@@ -286,14 +286,18 @@ impl Lane {
     pub(crate) fn await_containment(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
         self.count_waiting(arrived);
         let frame = turn.arena.get(arrived.frame).to_vec();
-        self.scope.waiting.push_back(Waiting { conn: arrived.conn, frame, bulk: arrived.bulk });
+        self.containment.waiting.push_back(Waiting {
+            conn: arrived.conn,
+            frame,
+            bulk: arrived.bulk,
+        });
     }
 
     /// An answer is there: who waits is looked at again.
-    pub(crate) fn rerun_scoped(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn rerun_containment_waits(&mut self, turn: &mut Turn<'_>) {
         self.answer_questions(turn);
-        let waiting = core::mem::take(&mut self.scope.waiting);
-        self.scope.again = true;
+        let waiting = core::mem::take(&mut self.containment.waiting);
+        self.containment.again = true;
         for Waiting { conn, frame, bulk } in waiting {
             if self.settled(conn) {
                 let frame = turn.arena.put(&frame);
@@ -302,12 +306,12 @@ impl Lane {
                 turn.act(Action::Release { buf: bulk.buf });
             }
         }
-        self.scope.again = false;
+        self.containment.again = false;
     }
 
     /// A connection is gone, and what came over it and waits.
-    pub(crate) fn drop_scoped_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
-        self.scope.waiting.retain(|waiting| {
+    pub(crate) fn drop_containment_waits_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        self.containment.waiting.retain(|waiting| {
             if let Some(bulk) = waiting.bulk.filter(|_| waiting.conn == conn) {
                 turn.act(Action::Release { buf: bulk.buf });
             }
@@ -317,12 +321,12 @@ impl Lane {
 
     /// Says no to what changes nothing.
     pub(crate) fn deny(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, status: Status) {
-        let said = Said::plain(status, &[]);
-        let asked = Asked::from(arrived.request);
+        let response = Response::plain(status, &[]);
+        let header = RequestHeader::from(arrived.request);
         if arrived.request.op.row().is_answered_at_once() {
-            self.say_reply(turn, arrived.conn, &asked, &said);
+            self.send_reply(turn, arrived.conn, &header, &response);
         } else {
-            self.send(turn, arrived.conn, &asked, &said);
+            self.send(turn, arrived.conn, &header, &response);
         }
     }
 

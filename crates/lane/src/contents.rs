@@ -1,10 +1,10 @@
 //! What comes back from the data shards, and of the space under the store.
 
 use crate::Lane;
-use crate::commit::{Held, HeldSaid};
+use crate::commit::{DeferredReply, SlotId};
+use crate::commit_dependency::Reason;
 use crate::config::Share;
-use crate::gate::Reason;
-use crate::outbox::{Said, Telling};
+use crate::outbox::{Response, SlotReply};
 use crate::session::{Done, State};
 use crate::unstable::{Waiter, Written};
 use crate::waiting::Waiting;
@@ -58,7 +58,7 @@ impl Lane {
     pub(crate) fn record_noted(&mut self) {
         while let Some(outcome) = self.data.outcome() {
             let Outcome::Noted { shard, transno, change } = outcome else {
-                panic!("nothing was asked for: {outcome:?}")
+                panic!("unexpected outcome: {outcome:?}")
             };
             self.record_note(shard, transno, &change);
         }
@@ -85,20 +85,20 @@ impl Lane {
             return;
         }
         if let Some(sizing) = self.sizing.remove(&token.0) {
-            return self.tell_size(turn, sizing, None);
+            return self.send_size(turn, sizing, None);
         }
         let buf = result.ok().and_then(|answer| answer.buf());
-        if let Some(Waiting { conn, asked, .. }) = self.pending.remove(token.0) {
+        if let Some(Waiting { conn, header, .. }) = self.pending.remove(token.0) {
             if let Ok(answer) = result
-                && self.shows(asked.shard, shown)
-                && asked.slot == 0
+                && self.shows(header.shard, shown)
+                && header.slot == 0
             {
                 let (status, bulk) = (Status::Ok, answer.bulk());
                 let mut body = Vec::new();
                 answer.encode(&mut body);
-                let said = HeldSaid { conn, asked, status, body, bulk };
-                let until = (asked.shard, shown);
-                return self.wait_for(until, Waiter::Said(said), Reason::Strict);
+                let response = DeferredReply { conn, header, status, body, bulk };
+                let until = (header.shard, shown);
+                return self.wait_for(until, Waiter::Reply(response), Reason::Strict);
             }
             let mut body = core::mem::take(&mut self.reply);
             body.clear();
@@ -109,13 +109,14 @@ impl Lane {
                 }
                 Err(status) => (status, None),
             };
-            if asked.slot == 0 {
-                let said = Said { bulk, ..Said::plain(status, &body) };
-                self.send(turn, conn, &asked, &said);
+            if header.slot == 0 {
+                let response = Response { bulk, ..Response::plain(status, &body) };
+                self.send(turn, conn, &header, &response);
             } else {
-                let held = Held { shard: asked.shard, session: asked.session, slot: asked.slot };
+                let slot_id =
+                    SlotId { shard: header.shard, session: header.session, slot: header.slot };
                 let done = Done { status, transno: Transno(0), body: body.clone() };
-                self.end_slot(turn, &held, done);
+                self.end_slot(turn, &slot_id, done);
             }
             self.reply = body;
         }
@@ -145,15 +146,15 @@ impl Lane {
     }
 
     /// A running request ended without a change.
-    pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, held: &Held, done: Done) {
-        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
-        let slot = table.slot(held.slot);
+    pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, done: Done) {
+        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
+        let slot = table.slot(slot_id.slot);
         let State::Running(target) = slot.state else { return };
         let request = (slot.xid, slot.op);
-        let telling = Telling { target, done: &done, flags: 0, token: &[] };
-        self.answer_slot(turn, held, request, &telling);
-        if let Some(table) = self.slots.get_mut(&(held.shard, held.session)) {
-            table.slot(held.slot).state = State::Done(done);
+        let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
+        self.answer_slot(turn, slot_id, request, &slot_reply);
+        if let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) {
+            table.slot(slot_id.slot).state = State::Done(done);
         }
     }
 }

@@ -43,7 +43,7 @@ enum Place {
 
 /// A damaged place whose file's path is looked for.
 #[derive(Debug)]
-struct Look {
+struct PathLookup {
     object: Object,
     object_offset: u64,
     damage: Damage,
@@ -69,7 +69,7 @@ enum Next {
 #[derive(Default, Debug)]
 pub(crate) struct Paths {
     ticket_count: u64,
-    looks: BTreeMap<u64, Look>,
+    looks: BTreeMap<u64, PathLookup>,
 }
 
 impl Paths {
@@ -89,14 +89,15 @@ impl Lane {
     ) {
         let (inode, until) = (object.inode, turn.now.mono.after_ms(LOOK_MS));
         let (dir, names, page_count) = (None, Vec::new(), 0);
-        let look = Look { object, object_offset, damage, until, inode, dir, names, page_count };
+        let look =
+            PathLookup { object, object_offset, damage, until, inode, dir, names, page_count };
         if self.stopping || self.paths.looks.len() >= LOOK_COUNT_MAX {
-            return self.say_damage(turn, &look, &Place::Unknown);
+            return self.log_damage(turn, &look, &Place::Unknown);
         }
         self.ask_inode(turn, look);
     }
 
-    fn ask_inode(&mut self, turn: &mut Turn<'_>, look: Look) {
+    fn ask_inode(&mut self, turn: &mut Turn<'_>, look: PathLookup) {
         let key = Key::inode(look.inode);
         self.ask_path(turn, look, key.bytes(), &[]);
     }
@@ -104,7 +105,7 @@ impl Lane {
     fn ask_entries(
         &mut self,
         turn: &mut Turn<'_>,
-        look: Look,
+        look: PathLookup,
         dir: InodeNo,
         behind: Option<&[u8]>,
     ) {
@@ -115,7 +116,7 @@ impl Lane {
         self.ask_path(turn, look, from, until.bytes());
     }
 
-    fn ask_path(&mut self, turn: &mut Turn<'_>, look: Look, from: &[u8], until: &[u8]) {
+    fn ask_path(&mut self, turn: &mut Turn<'_>, look: PathLookup, from: &[u8], until: &[u8]) {
         self.paths.ticket_count += 1;
         let number = self.paths.ticket_count;
         self.paths.looks.insert(number, look);
@@ -139,23 +140,23 @@ impl Lane {
         match rows.map_or(Next::End(Place::Unknown), |rows| look.next(&rows)) {
             Next::Inode => self.ask_inode(turn, look),
             Next::Entries(dir, behind) => self.ask_entries(turn, look, dir, behind.as_deref()),
-            Next::End(place) => self.say_damage(turn, &look, &place),
+            Next::End(place) => self.log_damage(turn, &look, &place),
         }
     }
 
     /// Says what has waited long enough; at the end all of it.
-    pub(crate) fn end_looks(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn end_path_lookups(&mut self, turn: &mut Turn<'_>) {
         let (now, stopping) = (turn.now.mono, self.stopping);
-        let is_over = |look: &Look| stopping || look.until <= now;
+        let is_over = |look: &PathLookup| stopping || look.until <= now;
         for (_, look) in
             self.paths.looks.extract_if(.., |_, look| is_over(look)).collect::<Vec<_>>()
         {
-            self.say_damage(turn, &look, &Place::Unknown);
+            self.log_damage(turn, &look, &Place::Unknown);
         }
     }
 
-    fn say_damage(&mut self, turn: &mut Turn<'_>, look: &Look, place: &Place) {
-        let Look { object, object_offset: at, damage, .. } = look;
+    fn log_damage(&mut self, turn: &mut Turn<'_>, look: &PathLookup, place: &Place) {
+        let PathLookup { object, object_offset: at, damage, .. } = look;
         let what = match damage {
             Damage::Missing => format!("bytes from {at} on are missing"),
             Damage::Short { found_bytes } => {
@@ -181,11 +182,11 @@ impl Lane {
             "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the whole block \
              again or restore the file, and look at the disk."
         );
-        self.say(turn, LogLevel::Alarm, &line);
+        self.log(turn, LogLevel::Alarm, &line);
     }
 }
 
-impl Look {
+impl PathLookup {
     fn next(&mut self, rows: &[Row<'_>]) -> Next {
         match self.dir {
             None => self.on_inode(rows),

@@ -19,16 +19,16 @@ use interface::{PeerAction, Turn};
 use meta::LockOwner;
 use wire::{ClientUuid, Flaw, InodeNo, LaneId, List, Reader, Wire, Writer};
 
-const FOLLOW_LETTER: u8 = 0x30;
-const CIRCLE_LETTER: u8 = 0x31;
+const FOLLOW_TAG: u8 = 0x30;
+const CYCLE_TAG: u8 = 0x31;
 /// How often a search goes from lane to lane: circles that cross lanes more often are not found.
 const HOP_COUNT_MAX: u8 = 32;
 /// Owners in a letter; more make several.
-const LETTER_OWNER_COUNT_MAX: usize = 256;
+const MESSAGE_OWNER_COUNT_MAX: usize = 256;
 
 /// Whether a letter is about deadlocks.
 pub(crate) const fn is_ours(first: u8) -> bool {
-    matches!(first, FOLLOW_LETTER | CIRCLE_LETTER)
+    matches!(first, FOLLOW_TAG | CYCLE_TAG)
 }
 
 /// Whose wait is followed.
@@ -110,7 +110,7 @@ impl Lane {
         let mut followed: BTreeSet<LockOwner> = BTreeSet::new();
         while let Some(owner) = next.pop_first() {
             if owner == search.owner {
-                return self.found_circle(turn, search);
+                return self.on_cycle_found(turn, search);
             }
             if !followed.insert(owner) {
                 continue;
@@ -126,7 +126,7 @@ impl Lane {
         if hops_left == 0 || self.config.map.lane_count == 1 {
             return;
         }
-        for owners in news.chunks(LETTER_OWNER_COUNT_MAX) {
+        for owners in news.chunks(MESSAGE_OWNER_COUNT_MAX) {
             let mut rows = Vec::new();
             owners.iter().for_each(|owner| Row(*owner).encode(&mut Writer::new(&mut rows)));
             let rows = List::<Row>::new(u32::try_from(owners.len()).unwrap_or(0), &rows);
@@ -136,7 +136,7 @@ impl Lane {
                 }
                 let body = turn.arena.write(|out| {
                     let mut to = Writer::new(out);
-                    to.write(&FOLLOW_LETTER);
+                    to.write(&FOLLOW_TAG);
                     to.write(search);
                     to.write(&(hops_left - 1));
                     to.write(&rows);
@@ -152,19 +152,19 @@ impl Lane {
     }
 
     /// He waits for himself.
-    fn found_circle(&mut self, turn: &mut Turn<'_>, search: &Search) {
+    fn on_cycle_found(&mut self, turn: &mut Turn<'_>, search: &Search) {
         if search.lane == self.config.lane {
-            return self.end_circle(turn, *search);
+            return self.break_cycle(turn, *search);
         }
         let body = turn.arena.write(|out| {
             let mut to = Writer::new(out);
-            to.write(&CIRCLE_LETTER);
+            to.write(&CYCLE_TAG);
             to.write(search);
         });
         turn.act(PeerAction::Encoded { to: search.lane, body });
     }
 
-    fn end_circle(&mut self, turn: &mut Turn<'_>, search: Search) {
+    fn break_cycle(&mut self, turn: &mut Turn<'_>, search: Search) {
         if !search.is_certain {
             return self.look_for_deadlock(turn, Search { is_certain: true, ..search });
         }
@@ -172,18 +172,18 @@ impl Lane {
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
         let denied = locks.deny(search.owner.client, search.inode, search.wait_id);
-        self.tell_woken(turn, shard, denied.into_iter().collect());
+        self.send_grants(turn, shard, denied.into_iter().collect());
     }
 
     /// A peer lane wrote.
-    pub(crate) fn on_deadlock_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
+    pub(crate) fn on_deadlock_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
         // Lanes of one process speak one language.
-        let mut from = Reader::new(letter);
+        let mut from = Reader::new(message);
         let (Ok(tag), Ok(search)) = (u8::decode(&mut from), Search::decode(&mut from)) else {
             return;
         };
-        if tag == CIRCLE_LETTER {
-            return self.end_circle(turn, search);
+        if tag == CYCLE_TAG {
+            return self.break_cycle(turn, search);
         }
         if let (Ok(hops_left), Ok(rows)) = (u8::decode(&mut from), List::<Row>::decode(&mut from)) {
             let owners: BTreeSet<LockOwner> = rows.iter().map(|row| row.0).collect();

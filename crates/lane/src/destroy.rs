@@ -35,8 +35,8 @@ impl Lane {
         }
         if !self.commit.batch.is_empty() {
             self.commit.open.orphans.push(inode);
-        } else if self.commit.is_flying() {
-            self.commit.flying.orphans.push(inode);
+        } else if self.commit.is_in_flight() {
+            self.commit.in_flight.orphans.push(inode);
         } else {
             self.destroys.queue.push_back(inode);
         }
@@ -58,12 +58,12 @@ impl Lane {
                 }
             }
             self.destroys.running_count += 1;
-            self.message(turn, self.data_lane(inode), LaneMessage::DestroyObject { inode });
+            self.send_message(turn, self.data_lane(inode), LaneMessage::DestroyObject { inode });
         }
     }
 
     /// A peer lane's inode is gone: remove its object.
-    pub(crate) fn on_destroy_mail(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+    pub(crate) fn on_destroy_message(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if !self.recovery.is_over() {
             // The peer lane's recovery is over, and here a client may still bring a write back.
             return self.recovery.removals.push(inode);
@@ -85,7 +85,7 @@ impl Lane {
         if let Err(status) = result {
             let text = status.text();
             let line = format!("the contents of removed inode {inode} cannot be freed: {text}");
-            self.say(turn, LogLevel::Warning, &line);
+            self.log(turn, LogLevel::Warning, &line);
             self.destroys.failed.push(inode);
             let retry_at = turn.now.mono.after_ms(RETRY_MS);
             self.destroys.retry_at.get_or_insert(retry_at);
@@ -102,7 +102,7 @@ impl Lane {
     /// An object is gone, and so are all records that would make it again.
     pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let to = self.config.map.lane(inode.shard());
-        self.message(turn, to, LaneMessage::ObjectDestroyed { inode });
+        self.send_message(turn, to, LaneMessage::ObjectDestroyed { inode });
     }
 
     /// The object of an orphan of this lane is gone: so is the inode.

@@ -1,15 +1,15 @@
 //! A request that came over a proven connection: checked, routed, judged, executed.
 
 use crate::Lane;
-use crate::commit::{Asking, Held, HeldSaid};
+use crate::commit::{ChangeRecord, DeferredReply, SlotId};
+use crate::commit_dependency::{CommitDependency, PendingBatch, Reason};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
 use crate::containment::Checked;
 use crate::file_locks::is_lock;
-use crate::gate::{Gate, Reason, Until};
-use crate::outbox::{Asked, Said, Telling};
+use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State, Target, Verdict};
-use crate::shares::was_thrown_away;
+use crate::shares::bulk_was_discarded;
 use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
@@ -42,14 +42,14 @@ impl Lane {
         bulk: Option<Bulk>,
     ) {
         let outcome = self.arrive(turn, conn, frame, bulk);
-        let kept = match outcome {
-            Ok(kept) => kept,
+        let retained = match outcome {
+            Ok(retained) => retained,
             Err(protocol_error) => {
                 self.protocol_error(turn, conn, protocol_error);
                 false
             }
         };
-        if let Some(bulk) = bulk.filter(|_| !kept) {
+        if let Some(bulk) = bulk.filter(|_| !retained) {
             turn.act(Action::Release { buf: bulk.buf });
         }
     }
@@ -70,7 +70,7 @@ impl Lane {
         };
         let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
         if !self.sessions.contains_key(&open.session) {
-            return Err(ProtocolError::Sequence); // It has said goodbye.
+            return Err(ProtocolError::Sequence); // It has sent Goodbye.
         }
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
@@ -81,18 +81,18 @@ impl Lane {
             return self.execute_own(turn, &arrived).map(|()| false);
         }
         if row.route != Route::Lane && self.config.map.lane(request.shard) != self.config.lane {
-            let said = Said::plain(Status::WrongLane, &[]);
+            let response = Response::plain(Status::WrongLane, &[]);
             if row.is_answered_at_once() {
-                self.say_reply(turn, conn, &Asked::from(&request), &said);
+                self.send_reply(turn, conn, &RequestHeader::from(&request), &response);
             } else {
-                self.send(turn, conn, &Asked::from(&request), &said);
+                self.send(turn, conn, &RequestHeader::from(&request), &response);
             }
             return Ok(false);
         }
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &arrived);
         }
-        if row.recovery == DuringRecovery::Registers && !self.scope.again {
+        if row.recovery == DuringRecovery::Registers && !self.containment.again {
             self.recovery.reopen_came(&request, turn.now.mono, &self.config.limits);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
@@ -110,7 +110,7 @@ impl Lane {
             return Ok(true);
         }
         let denied = match self.check_containment(turn, &arrived) {
-            Checked::Passes if was_thrown_away(turn.arena.get(frame), bulk) => {
+            Checked::Passes if bulk_was_discarded(turn.arena.get(frame), bulk) => {
                 Some(Status::ReadOnly)
             }
             Checked::Passes => None,
@@ -140,15 +140,15 @@ impl Lane {
 
     /// Answers a request that was executed, at once.
     pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, body: &[u8]) {
-        let said = Said::plain(Status::Ok, body);
-        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        let response = Response::plain(Status::Ok, body);
+        self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     }
 
     /// The same without a body, with how far the session's changes are durable.
     pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let committed = self.committed(arrived.request.shard, arrived.request.session);
-        let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
-        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
+        self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     }
 
     /// A request that is no recovery waits until that is over; it is outstanding meanwhile.
@@ -168,15 +168,18 @@ impl Lane {
     }
 
     /// A reply without a slot waits; until then its request is outstanding.
-    pub(crate) fn keep_waiting(
+    pub(crate) fn defer_reply(
         &mut self,
         arrived: &Arrived<'_>,
         (status, body): (Status, Vec<u8>),
-        gate: Gate,
+        dependency: CommitDependency,
     ) {
         self.count_outstanding(arrived);
-        let asked = Asked::from(arrived.request);
-        self.hold_said(HeldSaid { conn: arrived.conn, asked, status, body, bulk: None }, gate);
+        let header = RequestHeader::from(arrived.request);
+        self.hold_reply(
+            DeferredReply { conn: arrived.conn, header, status, body, bulk: None },
+            dependency,
+        );
     }
 
     /// Changes nothing: answered as it comes.
@@ -203,17 +206,17 @@ impl Lane {
             self.count_suspended(arrived.conn);
             return Ok(false);
         }
-        self.tell_found(turn, effect.found);
-        self.tell_open_files(turn, arrived, effect.status);
+        self.send_found(turn, effect.found);
+        self.report_open_files(turn, arrived, effect.status);
         self.on_access_of(turn, arrived, effect.access);
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
-        if let Some(gate) = strict.then(|| self.gate(arrived, &effect)).flatten() {
+        if let Some(dependency) = strict.then(|| self.dependency(arrived, &effect)).flatten() {
             let status = effect.status;
-            self.keep_waiting(arrived, (status, body.clone()), gate);
+            self.defer_reply(arrived, (status, body.clone()), dependency);
         } else {
-            let said = Said::plain(effect.status, &body);
-            self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
+            let response = Response::plain(effect.status, &body);
+            self.send_reply(turn, arrived.conn, &RequestHeader::from(request), &response);
         }
         self.reply = body;
         Ok(false)
@@ -258,9 +261,9 @@ impl Lane {
     fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, ProtocolError> {
         let request = arrived.request;
         if let Some(session) = self.sessions.get_mut(&request.session) {
-            session.heard = true;
+            session.request_seen = true;
         }
-        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
+        let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
         let target = Target { conn: arrived.conn, trace_id: request.trace_id };
         let key = (request.shard, request.session);
         let table = self.slots.entry(key).or_default();
@@ -271,7 +274,7 @@ impl Lane {
             }
             Verdict::Attached => return Ok(false),
             Verdict::Seen => {
-                self.seen(turn, &held, target);
+                self.seen(turn, &slot_id, target);
                 return Ok(false);
             }
             Verdict::New => {}
@@ -308,20 +311,20 @@ impl Lane {
             self.begin_across(turn, arrived);
             return Ok(());
         }
-        self.tell_open_files(turn, arrived, effect.status);
+        self.report_open_files(turn, arrived, effect.status);
         self.on_made(arrived.request.op);
         self.remember_opener(arrived, &mut effect);
         if let Some((inode, gives)) = effect.gives {
-            self.tell_gives(turn, inode, gives);
+            self.send_privileged_bits(turn, inode, gives);
         }
-        self.tell_found(turn, effect.found);
+        self.send_found(turn, effect.found);
         let index = self.meta_index(arrived.request.shard);
-        self.tell_changes(turn, index..index + 1);
-        let gate = self.gate(arrived, &effect);
+        self.send_containment_changes(turn, index..index + 1);
+        let dependency = self.dependency(arrived, &effect);
         if effect.transno.0 == 0 {
-            self.done(turn, arrived, effect.status, gate);
+            self.done(turn, arrived, effect.status, dependency);
         } else {
-            self.changed(turn, arrived, &effect, gate);
+            self.changed(turn, arrived, &effect, dependency);
         }
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
@@ -352,8 +355,8 @@ impl Lane {
     ) {
         if self.comes_again(status) {
             // The slot is as it was.
-            let said = Said::plain(Status::RetryLater, &[]);
-            return self.send(turn, arrived.conn, &Asked::from(arrived.request), &said);
+            let response = Response::plain(Status::RetryLater, &[]);
+            return self.send(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
         }
         self.reply.clear();
         self.done(turn, arrived, status, None);
@@ -380,29 +383,29 @@ impl Lane {
 
     /// A request that was executed before. What its client does not have while it is not durable,
     /// it gets when it is.
-    fn seen(&mut self, turn: &mut Turn<'_>, held: &Held, target: Target) {
+    fn seen(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, target: Target) {
         self.stats.from_slot_count += 1;
-        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
-        let slot = table.slot(held.slot);
+        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
+        let slot = table.slot(slot_id.slot);
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
-        if self.fenced && done.transno > self.commit.shard(held.shard).durable {
+        if self.fenced && done.transno > self.commit.shard(slot_id.shard).durable {
             // Nobody can say that it will be durable, and there is no token to bring it back.
-            slot.state = State::Held(target, done, Vec::new());
-            return self.fail_held(turn, held);
+            slot.state = State::Deferred(target, done, Vec::new());
+            return self.fail_held(turn, slot_id);
         }
-        if held.shard.is_data() && done.transno > self.commit.shard(held.shard).durable {
+        if slot_id.shard.is_data() && done.transno > self.commit.shard(slot_id.shard).durable {
             let transno = done.transno;
-            slot.state = State::Held(target, done, Vec::new());
-            return self.await_write(*held, transno);
+            slot.state = State::Deferred(target, done, Vec::new());
+            return self.await_write(*slot_id, transno);
         }
         if let Some(until) = self.commit.until(slot.batch_no) {
-            slot.state = State::Held(target, done, Vec::new());
-            return self.hold(*held, Gate { until, reason: Reason::Itself });
+            slot.state = State::Deferred(target, done, Vec::new());
+            return self.hold(*slot_id, CommitDependency { until, reason: Reason::Itself });
         }
         let flags = reply_flag::FROM_SLOT;
-        let telling = Telling { target, done: &done, flags, token: &[] };
-        self.answer_slot(turn, held, (xid, op), &telling);
+        let slot_reply = SlotReply { target, done: &done, flags, token: &[] };
+        self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
     }
 
     /// Whoever opens or locks a file is waited for after a restart, even if he never changed
@@ -430,7 +433,7 @@ impl Lane {
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
         status: Status,
-        gate: Option<Gate>,
+        dependency: Option<CommitDependency>,
     ) {
         let request = arrived.request;
         let body = core::mem::take(&mut self.reply);
@@ -441,14 +444,14 @@ impl Lane {
         slot.batch_no = 0;
         let transno = wire::Transno(0);
         let done = Done { status, transno, body: body.clone() };
-        if let Some(gate) = gate {
+        if let Some(dependency) = dependency {
             let target = Target { conn: arrived.conn, trace_id: request.trace_id };
-            slot.state = State::Held(target, done, Vec::new());
-            self.hold(Held { shard, session, slot: number }, gate);
+            slot.state = State::Deferred(target, done, Vec::new());
+            self.hold(SlotId { shard, session, slot: number }, dependency);
         } else {
             slot.state = State::Done(done);
-            let said = Said::plain(status, &body);
-            self.send(turn, arrived.conn, &Asked::from(request), &said);
+            let response = Response::plain(status, &body);
+            self.send(turn, arrived.conn, &RequestHeader::from(request), &response);
         }
         self.reply = body;
     }
@@ -459,26 +462,27 @@ impl Lane {
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
         effect: &meta::Effect,
-        gate: Option<Gate>,
+        dependency: Option<CommitDependency>,
     ) {
         let Request { shard, session, slot: number, xid, op, trace_id, .. } = *arrived.request;
         let (status, transno, pre_versions) = (effect.status, effect.transno, effect.pre_versions);
         let done = Done { status, transno, body: self.reply.clone() };
         let changes = core::mem::take(&mut self.changes);
-        let held = Held { shard, session, slot: number };
-        let signed = gate.is_none_or(|gate| gate.until == Until::Flying);
-        let asking = Asking { held, xid, op, done: &done, pre_versions, changes: &changes, signed };
-        self.record_asked(&asking);
+        let slot_id = SlotId { shard, session, slot: number };
+        let signed = dependency.is_none_or(|dependency| dependency.until == PendingBatch::InFlight);
+        let change_record =
+            ChangeRecord { slot_id, xid, op, done: &done, pre_versions, changes: &changes, signed };
+        self.record_change(&change_record);
         self.changes = changes;
-        self.mark(arrived, transno);
+        self.last_writer(arrived, transno);
         let target = Target { conn: arrived.conn, trace_id };
         let token = core::mem::take(&mut self.token);
-        let state = if let Some(gate) = gate {
-            self.hold(held, gate);
-            State::Held(target, done, token.clone())
+        let state = if let Some(dependency) = dependency {
+            self.hold(slot_id, dependency);
+            State::Deferred(target, done, token.clone())
         } else {
-            let telling = Telling { target, done: &done, flags: 0, token: &token };
-            self.answer_slot(turn, &held, (xid, op), &telling);
+            let slot_reply = SlotReply { target, done: &done, flags: 0, token: &token };
+            self.answer_slot(turn, &slot_id, (xid, op), &slot_reply);
             State::Done(done)
         };
         self.token = token;
@@ -502,11 +506,11 @@ impl Lane {
         let Request { op, shard, .. } = *arrived.request;
         let client = arrived.open.client;
         let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk, client };
-        let asked = self.data.ask(turn, &ask);
+        let header = self.data.ask(turn, &ask);
         self.body = body;
-        if let Err(protocol_error) = asked {
+        if let Err(protocol_error) = header {
             self.pending.remove(token.0);
-            self.unrun(arrived);
+            self.reset_slot(arrived);
             self.protocol_error(turn, arrived.conn, protocol_error);
         }
         self.on_outcomes(turn);
@@ -514,7 +518,7 @@ impl Lane {
     }
 
     /// A request that was no request after all leaves its slot as if it had never come.
-    pub(crate) fn unrun(&mut self, arrived: &Arrived<'_>) {
+    pub(crate) fn reset_slot(&mut self, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.slot > 0
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
@@ -528,11 +532,11 @@ impl Lane {
     /// A request that is answered when its number comes back.
     pub(crate) fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
         self.token_count += 1;
-        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+        let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
         let synced = arrived.request.flags & request_flag::SYNC != 0;
         let frame_bytes = arrived.frame.bytes_count();
         let contents = mac_of(arrived.bulk);
-        let waiting = Waiting { conn, asked, synced, frame_bytes, contents };
+        let waiting = Waiting { conn, header, synced, frame_bytes, contents };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)
     }

@@ -13,7 +13,7 @@ use interface::{LogLevel, PeerAction, Turn};
 use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Wire as _, Writer};
 
 /// The first byte of a letter between lanes that tells of an eviction; the uuid follows.
-const EVICTED_LETTER: u8 = 1;
+const EVICTED_TAG: u8 = 1;
 
 impl Lane {
     /// A client is out: its connections, sessions, handles. Durable at once, or with the end of the
@@ -36,10 +36,10 @@ impl Lane {
         }
         self.slots.retain(|(_, session), _| !sessions.contains(session));
         self.drop_handles(turn, client);
-        self.say(turn, LogLevel::Warning, &format!("client {client} was evicted"));
+        self.log(turn, LogLevel::Warning, &format!("client {client} was evicted"));
         self.recovery.evicting.insert(client);
         if tells {
-            self.recovery.telling.insert(client);
+            self.recovery.slot_reply.insert(client);
         }
         if self.recovery.is_over() {
             self.record_evictions(turn);
@@ -61,11 +61,11 @@ impl Lane {
                 self.record_of_lane(shard, &Change::Client(evicted));
             }
         }
-        for client in core::mem::take(&mut self.recovery.telling) {
+        for client in core::mem::take(&mut self.recovery.slot_reply) {
             for lane in 0..self.config.map.lane_count {
                 if lane != self.config.lane.0 {
                     let body = turn.arena.write(|out| {
-                        out.push(EVICTED_LETTER);
+                        out.push(EVICTED_TAG);
                         client.encode(&mut Writer::new(out));
                     });
                     turn.act(PeerAction::Encoded { to: LaneId(lane), body });
@@ -75,9 +75,9 @@ impl Lane {
     }
 
     /// A peer lane wrote.
-    pub(crate) fn on_eviction_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
-        let Some((tag, rest)) = letter.split_first() else { return };
-        if *tag == EVICTED_LETTER
+    pub(crate) fn on_eviction_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
+        let Some((tag, rest)) = message.split_first() else { return };
+        if *tag == EVICTED_TAG
             && let Ok(client) = ClientUuid::decode(&mut Reader::new(rest))
         {
             self.evict(turn, client, false);
@@ -139,9 +139,9 @@ impl Lane {
         for shard in self.shards() {
             for session in sessions.iter().copied() {
                 let durable = self.commit.shard(shard).durable;
-                let room = self.space_for_own();
+                let space = self.space_for_own();
                 let Some(table) = self.slots.get_mut(&(shard, session)) else { continue };
-                if room && table.recorded_in.is_some() && table.transno_last <= durable {
+                if space && table.recorded_in.is_some() && table.transno_last <= durable {
                     table.recorded_in = None;
                     self.record_of_lane(
                         shard,
@@ -167,7 +167,7 @@ impl Lane {
         for conn in conns {
             self.close(turn, conn);
         }
-        self.clients.forsake_now(ended);
+        self.clients.expire_locks_now(ended);
         self.on_away(turn, ended);
     }
 

@@ -18,7 +18,7 @@ use wire::{
 };
 
 /// The first byte of a letter that tells of an export; the change follows.
-pub(crate) const EXPORT_LETTER: u8 = 0x38;
+pub(crate) const EXPORT_TAG: u8 = 0x38;
 
 impl Lane {
     /// What is to be recorded; `None`: it has been done already.
@@ -88,7 +88,7 @@ impl Lane {
         for lane in 0..self.config.map.lane_count {
             if lane != self.config.lane.0 {
                 let body = turn.arena.write(|out| {
-                    out.push(EXPORT_LETTER);
+                    out.push(EXPORT_TAG);
                     recorded.encode(&mut Writer::new(out));
                 });
                 turn.act(PeerAction::Encoded { to: LaneId(lane), body });
@@ -98,8 +98,8 @@ impl Lane {
     }
 
     /// The lane that records them tells of one.
-    pub(crate) fn on_export_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
-        if let Ok(Change::Export(change)) = Change::decode_all(letter) {
+    pub(crate) fn on_export_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
+        if let Ok(Change::Export(change)) = Change::decode_all(message) {
             self.take_export(turn, &change);
         }
     }
@@ -109,7 +109,7 @@ impl Lane {
             ExportChange::Put(export) => self.exports.put(export),
             ExportChange::Gone { name } => self.exports.remove(name.0),
         }
-        self.scope.forget_uses();
+        self.containment.forget_uses();
         let (mut over, mut changed): (Vec<ConnId>, Vec<ConnId>) = (Vec::new(), Vec::new());
         for (conn, state) in &mut self.conns {
             let Conn::Open(open) = state else { continue };
@@ -134,7 +134,7 @@ impl Lane {
         over.into_iter().for_each(|conn| self.close(turn, conn));
         self.end_unexported(turn);
         // What it asked for while it was something else is looked at anew.
-        self.scope.due = true;
+        self.containment.due = true;
     }
 
     /// Sessions of an export that was removed, or has another root now, end: no client can resume them, because
@@ -148,7 +148,7 @@ impl Lane {
         let clients: BTreeSet<ClientUuid> = over.map(|session| session.row.client).collect();
         for client in clients {
             let line = "a client's export was taken away: its session has ended";
-            self.met(turn, (Limit::Unexported, Party::NONE), line);
+            self.report_limit(turn, (Limit::Unexported, Party::NONE), line);
             self.end_client(turn, client);
         }
     }

@@ -6,7 +6,7 @@
 //! the next recovery waits for that lane and what it locks again (PROTOCOL.md §13).
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::SlotId;
 use crate::dispatch::Arrived;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -54,9 +54,9 @@ impl Lane {
         if effect.transno.0 == 0 {
             return self.done(turn, arrived, status, None);
         }
-        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
-        let gate = self.gate_of_session(&held);
-        self.changed(turn, arrived, &effect, gate);
+        let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
+        let dependency = self.dependency_of_session(&slot_id);
+        self.changed(turn, arrived, &effect, dependency);
     }
 
     /// All locks of a client go.
@@ -65,13 +65,13 @@ impl Lane {
             let shard = self.metas[index].id();
             let mut woken = Vec::new();
             self.metas[index].file_locks().client_gone(client, &mut woken);
-            self.tell_woken(turn, shard, woken);
+            self.send_grants(turn, shard, woken);
         }
     }
 
     /// A client's connections ended a while ago: what others wait for is theirs now, the rest it
     /// may find again.
-    pub(crate) fn forsake(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+    pub(crate) fn expire_locks(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         let mut metas = self.metas.iter_mut();
         if metas.any(|meta| meta.file_locks().is_in_the_way(client)) {
             self.drop_locks(turn, client);
@@ -79,32 +79,32 @@ impl Lane {
     }
 
     /// Takes away what is in the way of an ask and belongs to somebody who left it.
-    pub(crate) fn give_up_forsaken(
+    pub(crate) fn drop_expired_locks(
         &mut self,
         shard: ShardId,
         client: ClientUuid,
         ask: &SetLock,
         woken: &mut Vec<Woken>,
     ) {
-        if ask.lock.is_none() || self.clients.forsaken.is_empty() {
+        if ask.lock.is_none() || self.clients.locks_expired.is_empty() {
             return;
         }
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
         let in_the_way: BTreeSet<ClientUuid> = locks.clients_in_the_way(client, ask);
-        for gone in in_the_way.intersection(&self.clients.forsaken) {
+        for gone in in_the_way.intersection(&self.clients.locks_expired) {
             locks.client_gone(*gone, woken);
         }
     }
 
     /// Waits are over: their clients hear of it. Nobody is told that he has a lock before it is
     /// durable that his client lane exists.
-    pub(crate) fn tell_woken(&mut self, turn: &mut Turn<'_>, shard: ShardId, woken: Vec<Woken>) {
+    pub(crate) fn send_grants(&mut self, turn: &mut Turn<'_>, shard: ShardId, woken: Vec<Woken>) {
         for woken in woken {
             let table = self.slots.get(&(shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
             match recorded_in.and_then(|batch_no| self.commit.until(batch_no)) {
-                Some(until) if !self.fenced => self.commit.wave(until).woken.push(woken),
+                Some(until) if !self.fenced => self.commit.dependents(until).woken.push(woken),
                 Some(_) | None => self.send_grant(turn, woken),
             }
         }

@@ -8,7 +8,7 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::recovery::Early;
+use crate::recovery::DeferredRequest;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Action, ConnId, LogLevel, Mono, Turn};
@@ -18,7 +18,7 @@ use interface::{Action, ConnId, LogLevel, Mono, Turn};
 pub(crate) struct Freezing {
     /// Until then.
     pub(crate) until: Option<Mono>,
-    waiting: VecDeque<Early>,
+    waiting: VecDeque<DeferredRequest>,
 }
 
 impl Freezing {
@@ -32,7 +32,7 @@ impl Lane {
     /// Changes that have begun and not ended.
     pub(crate) fn change_count(&self) -> usize {
         let across = usize::from(!self.txns.is_at_rest());
-        let cold = usize::from(self.cold.has_waiting());
+        let cold = usize::from(self.non_resident.has_waiting());
         self.pending.change_count()
             + self.replaying.len()
             + self.sizing.len()
@@ -45,14 +45,15 @@ impl Lane {
     pub(crate) fn await_thaw(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
         self.count_outstanding(arrived);
         let frame: Vec<u8> = turn.arena.get(arrived.frame).to_vec();
-        let early = Early { conn: arrived.conn, frame, bulk: arrived.bulk, reopens: false };
+        let early =
+            DeferredRequest { conn: arrived.conn, frame, bulk: arrived.bulk, reopens: false };
         self.freeze.waiting.push_back(early);
     }
 
     /// Ends the freeze when its lease is over.
     pub(crate) fn settle_freeze(&mut self, turn: &mut Turn<'_>) {
         if self.freeze.until.is_some_and(|until| until <= turn.now.mono) {
-            self.say(
+            self.log(
                 turn,
                 LogLevel::Warning,
                 "a freeze was not ended by who began it; changes go on",

@@ -54,11 +54,11 @@ impl Identity {
     }
 
     /// The client of this party that calls itself so; nobody stays nobody.
-    pub(crate) fn client(&self, said: ClientUuid) -> ClientUuid {
-        if said == ClientUuid::NONE {
-            return said;
+    pub(crate) fn client(&self, response: ClientUuid) -> ClientUuid {
+        if response == ClientUuid::NONE {
+            return response;
         }
-        ClientUuid(self.first(b"client", &[&said.0]))
+        ClientUuid(self.first(b"client", &[&response.0]))
     }
 
     /// The session of a lane of such a client: the same at every shard, lane and boot, so that no log
@@ -91,8 +91,8 @@ impl Identity {
 }
 
 /// Whether two boots that [`Identity::host_boot`] has marked were said by one party and are not one.
-pub(crate) fn is_other_boot(known: [u8; 16], said: [u8; 16]) -> bool {
-    known[..8] == said[..8] && known[8..] != said[8..]
+pub(crate) fn is_other_boot(known: [u8; 16], response: [u8; 16]) -> bool {
+    known[..8] == response[..8] && known[8..] != response[8..]
 }
 
 #[cfg(test)]
@@ -156,11 +156,11 @@ mod tests {
             &used,
             Some(&first),
         ));
-        let said = ClientUuid([1; 16]);
-        let mut clients: Vec<_> = parties.iter().map(|party| party.client(said)).collect();
+        let response = ClientUuid([1; 16]);
+        let mut clients: Vec<_> = parties.iter().map(|party| party.client(response)).collect();
         let mut boots: Vec<_> = parties.iter().map(|party| party.host_boot([3; 16])).collect();
         assert!(boots.iter().all(|boot| boots.iter().all(|other| !is_other_boot(*boot, *other))));
-        clients.push(said);
+        clients.push(response);
         clients.sort_unstable();
         clients.dedup();
         boots.sort_unstable();
@@ -171,8 +171,8 @@ mod tests {
         changed.read_only = true;
         let [now, before] = [changed, first]
             .map(|export| Identity::new((&key, Rules::default()), &used, Some(&export)));
-        assert_eq!(now.client(said), before.client(said));
-        let client = now.client(said);
+        assert_eq!(now.client(response), before.client(response));
+        let client = now.client(response);
         assert_eq!(now.session(client, LaneId(0)), before.session(client, LaneId(0)));
         assert_ne!(now.session(client, LaneId(0)), now.session(client, LaneId(1)));
         assert_eq!(now.client(ClientUuid::NONE), ClientUuid::NONE);

@@ -5,7 +5,7 @@
 //! inspection ends with its connection.
 
 use crate::Lane;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use alloc::collections::BTreeMap;
 use interface::{ConnId, Span, StoreAction, Turn};
 use wire::Status;
@@ -13,7 +13,7 @@ use wire::Status;
 /// Connections that have asked for an inspection, each with its request that is not answered yet.
 #[derive(Default, Debug)]
 pub(crate) struct Inspecting {
-    pub(crate) conns: BTreeMap<ConnId, Option<Asked>>,
+    pub(crate) conns: BTreeMap<ConnId, Option<RequestHeader>>,
 }
 
 impl Lane {
@@ -25,9 +25,9 @@ impl Lane {
         (status, reply): (Status, Span),
     ) {
         let waiting = self.inspecting.conns.get_mut(&conn);
-        let Some(asked) = waiting.and_then(Option::take) else { return };
+        let Some(header) = waiting.and_then(Option::take) else { return };
         let reply = turn.arena.get(reply).to_vec();
-        self.send(turn, conn, &asked, &Said::plain(status, &reply));
+        self.send(turn, conn, &header, &Response::plain(status, &reply));
     }
 
     /// A connection is gone, and its inspection with it.

@@ -98,13 +98,13 @@ impl Lane {
         if !over.is_empty() {
             let count = over.len();
             let line = format!("connections closed because their secret was retired: {count}");
-            self.say(turn, LogLevel::Warning, &line);
+            self.log(turn, LogLevel::Warning, &line);
         }
         over.into_iter().for_each(|conn| self.close(turn, conn));
     }
 
     /// A client without a connection loses its handles: logged if its secret was retired.
-    pub(crate) fn tell_if_retired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+    pub(crate) fn report_if_retired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         let sessions = self.clients.sessions_of(client).iter();
         let mut sessions = sessions.filter_map(|id| self.sessions.get(id)).peekable();
         let is_known = sessions.peek().is_some();
@@ -114,7 +114,7 @@ impl Lane {
                 "a client did not come back with a valid secret in {seconds} s: its session has ended, \
                  its locks and open files are released"
             );
-            self.met(turn, (Limit::Retired, Party::NONE), &line);
+            self.report_limit(turn, (Limit::Retired, Party::NONE), &line);
         }
     }
 }

@@ -9,13 +9,13 @@ use crate::damage::{PATH_TICKET, Paths};
 use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::freeze::Freezing;
-use crate::handshake::Dice;
+use crate::handshake::NonceSource;
 use crate::inspect::Inspecting;
 use crate::keys::Keys;
-use crate::limits::{Limit, Met};
+use crate::limits::{Limit, LimitLog};
 use crate::merge::Queues;
-use crate::non_resident::Cold;
-use crate::notes::Notes;
+use crate::non_resident::NonResident;
+use crate::notifications::Notifications;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
@@ -52,7 +52,7 @@ pub(crate) const LOG_TICKET: u64 = 3 << 56;
 #[derive(Debug)]
 pub struct Lane {
     pub(crate) config: Config,
-    pub(crate) dice: Dice,
+    pub(crate) nonces: NonceSource,
     pub(crate) conns: HashMap<ConnId, Conn, Seed>,
     /// Connections under TLS that have not said Hello.
     pub(crate) sealed: HashMap<ConnId, Sealed, Seed>,
@@ -75,7 +75,7 @@ pub struct Lane {
     pub(crate) data: data::Shards,
     pub(crate) commit: Commit,
     pub(crate) seal: Seal,
-    pub(crate) notes: Notes,
+    pub(crate) notifications: Notifications,
     pub(crate) destroys: Destroys,
     /// Requests that wait for the data shards or the world, by token.
     pub(crate) pending: Pending,
@@ -87,22 +87,22 @@ pub struct Lane {
     /// What waits for writes being durable.
     pub(crate) waiters: Waiters,
     /// Of them, those that do not let it take its time.
-    pub(crate) hurried_count: usize,
+    pub(crate) urgent_count: usize,
     /// When the last wait for a lock began, as [`Lane::wait_begins_ns`] has it.
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
-    pub(crate) cold: Cold,
+    pub(crate) non_resident: NonResident,
     pub(crate) paths: Paths,
     /// Which secrets of the store are valid.
     pub(crate) keys: Keys,
     /// What can be mounted.
     pub(crate) exports: Table,
-    pub(crate) scope: Containment,
+    pub(crate) containment: Containment,
     pub(crate) freeze: Freezing,
     pub(crate) inspecting: Inspecting,
     pub(crate) stats: Counters,
     /// Limits that were run against.
-    pub(crate) met: Met,
+    pub(crate) limit_log: LimitLog,
     /// When the world was asked to wake this lane.
     wake_at: Option<Mono>,
     pub(crate) stopping: bool,
@@ -161,7 +161,7 @@ impl Lane {
         }
         let logs = logs(&restored.metas, &restored.datas, &restored.lsns);
         let mut lane = Self {
-            dice: Dice::new(config.seed),
+            nonces: NonceSource::new(config.seed),
             conns: HashMap::with_hasher(seed),
             sealed: HashMap::with_hasher(seed),
             from_this_host: HashSet::with_hasher(seed),
@@ -177,25 +177,25 @@ impl Lane {
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, logs.into_iter()),
             seal: Seal::new(&config.redo_key, config.fs),
-            notes: Notes::default(),
+            notifications: Notifications::default(),
             destroys: Destroys::default(),
             pending: Pending::new(seed),
             token_count: 0,
             replaying: HashMap::with_hasher(seed),
             sizing: HashMap::with_hasher(seed),
             waiters: Waiters::new(),
-            hurried_count: 0,
+            urgent_count: 0,
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
-            cold: Cold::default(),
+            non_resident: NonResident::default(),
             paths: Paths::default(),
             keys: Keys::new(&config.secrets),
             exports: Table::new(&config.exports, &restored.exports),
-            scope: Containment::new(seed, config.lane),
+            containment: Containment::new(seed, config.lane),
             freeze: Freezing::default(),
             inspecting: Inspecting::default(),
             stats: Counters::default(),
-            met: Met::default(),
+            limit_log: LimitLog::default(),
             wake_at: None,
             stopping: false,
             stopped: false,
@@ -212,7 +212,7 @@ impl Lane {
             shard.plant(rules);
             shard.limit_handles(handle_count_max);
         }
-        lane.cold.limits = lane.metas.iter().any(meta::Shard::has_limit);
+        lane.non_resident.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);
         lane.forget_evicted(restored.gone, restored.over);
         if lane.recovery.is_over() {
@@ -243,7 +243,7 @@ impl Lane {
     fn on_store(&mut self, turn: &mut Turn<'_>, event: StoreEvent) {
         match event {
             StoreEvent::Logged { result, .. } => self.on_logged(turn, result),
-            StoreEvent::LogSpace(room) => self.commit.set_space(room),
+            StoreEvent::LogSpace(space) => self.commit.set_space(space),
             StoreEvent::Space { ticket, result } => self.on_space(turn, ticket, result),
             StoreEvent::Rows { ticket, result } if ticket.0 & TICKET_TAG == PATH_TICKET => {
                 self.on_path_rows(turn, ticket, result);
@@ -285,13 +285,13 @@ impl Lane {
             CloseReason::TooSlow => {
                 let line = "a client did not read what it asked for: its connection was closed";
                 let party = self.party_at(conn);
-                self.met(turn, (Limit::Slow, party), line);
+                self.report_limit(turn, (Limit::Slow, party), line);
                 self.forget(turn, conn);
             }
             CloseReason::Unfinished => {
                 let line = "a client did not send what it had begun to: its connection was closed";
                 let party = self.party_at(conn);
-                self.met(turn, (Limit::Unfinished, party), line);
+                self.report_limit(turn, (Limit::Unfinished, party), line);
                 self.forget(turn, conn);
             }
             CloseReason::Ended | CloseReason::Failed(_) | CloseReason::Certificate(_) => {
@@ -306,17 +306,17 @@ impl Lane {
     }
 
     /// Tells a lane something, this one at once.
-    pub(crate) fn message(&mut self, turn: &mut Turn<'_>, to: LaneId, message: LaneMessage) {
+    pub(crate) fn send_message(&mut self, turn: &mut Turn<'_>, to: LaneId, message: LaneMessage) {
         if to == self.config.lane {
-            self.on_mail(turn, message);
+            self.on_message(turn, message);
         } else {
             turn.act(PeerAction::Message { to, message });
         }
     }
 
-    fn on_mail(&mut self, turn: &mut Turn<'_>, message: LaneMessage) {
+    fn on_message(&mut self, turn: &mut Turn<'_>, message: LaneMessage) {
         match message {
-            LaneMessage::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
+            LaneMessage::DestroyObject { inode } => self.on_destroy_message(turn, inode),
             LaneMessage::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
             LaneMessage::Accessed { inode, write_time_ns } => {
                 self.note_access(turn, inode, write_time_ns);
@@ -351,10 +351,10 @@ impl Lane {
     /// Asks to be woken for the earliest deadline, unless it will be woken before that anyway:
     /// deadlines that were met in time, such as those of handshakes, shall not wake an idle lane
     /// one by one.
-    fn ask_wake(&mut self, turn: &mut Turn<'_>) {
-        let asked = self.wake_at.filter(|at| *at > turn.now.mono);
+    fn set_timer(&mut self, turn: &mut Turn<'_>) {
+        let set = self.wake_at.filter(|at| *at > turn.now.mono);
         let Some(at) = self.deadline() else { return };
-        if asked.is_none_or(|asked| at < asked) {
+        if set.is_none_or(|set| at < set) {
             self.wake_at = Some(at);
             turn.act(Action::WakeAt { at });
         }
@@ -405,8 +405,8 @@ impl Core for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Message { message, .. }) => self.on_mail(turn, message),
-            Event::Peer(PeerEvent::Encoded { body, .. }) => self.on_letter(turn, body),
+            Event::Peer(PeerEvent::Message { message, .. }) => self.on_message(turn, message),
+            Event::Peer(PeerEvent::Encoded { body, .. }) => self.on_encoded_message(turn, body),
             Event::Store(event) => self.on_store(turn, event),
             Event::Object(event) => {
                 self.data.on_object(turn, event);
@@ -439,6 +439,6 @@ impl Core for Lane {
         if self.stopping {
             self.stop(turn);
         }
-        self.ask_wake(turn);
+        self.set_timer(turn);
     }
 }

@@ -28,6 +28,7 @@ mod affinity;
 mod certificate;
 mod clients;
 mod commit;
+mod commit_dependency;
 mod config;
 mod conn;
 mod containment;
@@ -42,19 +43,18 @@ mod export;
 mod export_ops;
 mod file_locks;
 mod freeze;
-mod gate;
 mod handshake;
 mod identity;
 mod inspect;
 mod keys;
 mod lane;
+mod last_writer;
 mod limits;
 mod log_space;
-mod marks;
 mod merge;
 mod named_inodes;
 mod non_resident;
-mod notes;
+mod notifications;
 mod ops;
 mod outbox;
 mod recovery;
@@ -78,6 +78,6 @@ pub use restore::{Loading, Restore, Restored};
 pub use token::RedoKey;
 
 #[cfg(test)]
-mod tests;
+mod test_server;
 #[cfg(test)]
-mod toy;
+mod tests;

@@ -52,11 +52,11 @@ struct Told {
 
 /// What was met, by whom.
 #[derive(Debug, Default)]
-pub(crate) struct Met {
+pub(crate) struct LimitLog {
     told: BTreeMap<(Limit, Party), Told>,
 }
 
-impl Met {
+impl LimitLog {
     /// Exports come and go, and their parties with them.
     const TOLD_COUNT_MAX: usize = 1024;
     const SAY_EVERY_MS: u64 = 1000;
@@ -78,11 +78,11 @@ impl Met {
 
 impl Lane {
     /// A limit was met by a party; `what` happened.
-    pub(crate) fn met(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
-        let Some(count) = self.met.meet(by, turn.now.mono) else { return };
+    pub(crate) fn report_limit(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
+        let Some(count) = self.limit_log.meet(by, turn.now.mono) else { return };
         let say = if by.0 == Limit::Lost { LogLevel::Alarm } else { LogLevel::Warning };
         let line = format!("{what} (number {count} on this lane)");
-        self.say(turn, say, &line);
+        self.log(turn, say, &line);
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_noise_of_one_party_does_not_swallow_the_line_of_another() {
-        let mut met = Met::default();
+        let mut met = LimitLog::default();
         let (loud, quiet) = (Party::of_export(1), Party::STORE);
         let now = Mono(5_000_000_000);
         assert_eq!(met.meet((Limit::ProtocolError, loud), now), Some(1));
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn parties_that_are_gone_are_forgotten() {
-        let mut met = Met::default();
+        let mut met = LimitLog::default();
         for number in 0..10_000 {
             let now = Mono(0).after_ms(number * 10);
             met.meet((Limit::ProtocolError, Party::of_export(number)), now);
         }
-        assert!(met.told.len() <= Met::TOLD_COUNT_MAX);
+        assert!(met.told.len() <= LimitLog::TOLD_COUNT_MAX);
     }
 }

@@ -5,7 +5,7 @@
 //! found without looking at all queues; every change of a queue goes through [`Queues::change`].
 
 use crate::config::Share;
-use crate::outbox::Asked;
+use crate::outbox::RequestHeader;
 use crate::recovery::Replay;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub(crate) struct Queue {
     /// The log knows it, and it has not said that it is done.
     pub(crate) waited: bool,
     /// Its last word, to be answered when the replays are executed.
-    pub(crate) done: Option<(ConnId, Asked)>,
+    pub(crate) done: Option<(ConnId, RequestHeader)>,
 }
 
 /// Whose replays are executed in one order: at a shard all of a client; with sharing off, all of
@@ -126,7 +126,7 @@ impl Queues {
     }
 
     /// A session has replayed everything. False: nothing is known of it here.
-    pub(crate) fn end(&mut self, key: Key, done: (ConnId, Asked)) -> bool {
+    pub(crate) fn end(&mut self, key: Key, done: (ConnId, RequestHeader)) -> bool {
         self.change(key, |queue| queue.done = Some(done)).is_some()
     }
 
@@ -179,11 +179,11 @@ impl Queues {
         for key in keys {
             self.change(key, |queue| {
                 let replays = core::mem::take(&mut queue.replays);
-                let (gone, kept): (Vec<Replay>, Vec<Replay>) =
+                let (dropped_replays, retained): (Vec<Replay>, Vec<Replay>) =
                     replays.into_iter().partition(|replay| replay.conn == conn);
-                queue.replays = kept.into();
+                queue.replays = retained.into();
                 queue.done = queue.done.filter(|(by, _)| *by != conn);
-                dropped.extend(gone);
+                dropped.extend(dropped_replays);
             });
         }
         dropped

@@ -40,7 +40,7 @@ struct Wait {
 
 /// What this lane reads from the cold store.
 #[derive(Default, Debug)]
-pub(crate) struct Cold {
+pub(crate) struct NonResident {
     /// Some shard keeps no more names in memory than it was told.
     pub(crate) limits: bool,
     ticket_count: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Cold {
     pub(crate) again_at: Option<Mono>,
 }
 
-impl Cold {
+impl NonResident {
     /// Whether somebody waits for what is read.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.values().any(|wait| !wait.suspended.is_empty())
@@ -94,7 +94,7 @@ impl Lane {
         suspended.pins = meta.needed().to_vec();
         meta.pin(&suspended.pins);
         self.read_all(turn, shard, missing, false);
-        self.cold.waiting.entry((shard, last)).or_default().suspended.push(suspended);
+        self.non_resident.waiting.entry((shard, last)).or_default().suspended.push(suspended);
     }
 
     /// Reads what a shard just missed, for somebody who comes back for it soon.
@@ -112,15 +112,15 @@ impl Lane {
         let index = self.meta_index(shard);
         self.metas[index].pin(&units);
         let until = turn.now.mono.after_ms(LINGER_MS);
-        self.cold.lingering.push_back((until, shard, units));
+        self.non_resident.lingering.push_back((until, shard, units));
     }
 
     fn read_all(&mut self, turn: &mut Turn<'_>, shard: ShardId, missing: Vec<Unit>, lingers: bool) {
         for unit in missing {
-            let is_new = !self.cold.waiting.contains_key(&(shard, unit.clone()));
-            self.cold.waiting.entry((shard, unit.clone())).or_default().lingers |= lingers;
+            let is_new = !self.non_resident.waiting.contains_key(&(shard, unit.clone()));
+            self.non_resident.waiting.entry((shard, unit.clone())).or_default().lingers |= lingers;
             if is_new {
-                self.cold.queue.push_back((shard, unit));
+                self.non_resident.queue.push_back((shard, unit));
             }
         }
         self.read_next(turn);
@@ -128,18 +128,18 @@ impl Lane {
 
     /// Begins to read as much as may be read at a time.
     fn read_next(&mut self, turn: &mut Turn<'_>) {
-        while self.cold.readings.len() < READ_COUNT_MAX
-            && let Some((shard, unit)) = self.cold.queue.pop_front()
+        while self.non_resident.readings.len() < READ_COUNT_MAX
+            && let Some((shard, unit)) = self.non_resident.queue.pop_front()
         {
-            self.cold.ticket_count += 1;
-            let number = self.cold.ticket_count;
+            self.non_resident.ticket_count += 1;
+            let number = self.non_resident.ticket_count;
             let index = self.meta_index(shard);
             self.metas[index].ask(&unit);
             let range = unit.range();
             let from = turn.arena.put(range.from.bytes());
             let until = turn.arena.put(range.until.bytes());
             let row_count_max = unit.row_count_max();
-            self.cold.readings.insert(number, (shard, unit));
+            self.non_resident.readings.insert(number, (shard, unit));
             let ticket = Ticket(ROWS_TICKET | number);
             turn.act(StoreAction::ReadRows { ticket, from, until, row_count_max });
         }
@@ -153,8 +153,8 @@ impl Lane {
         result: Result<Span, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some((shard, unit)) = self.cold.readings.remove(&number) else { return };
-        let wait = self.cold.waiting.remove(&(shard, unit.clone())).unwrap_or_default();
+        let Some((shard, unit)) = self.non_resident.readings.remove(&number) else { return };
+        let wait = self.non_resident.waiting.remove(&(shard, unit.clone())).unwrap_or_default();
         if wait.lingers {
             self.linger(turn, shard, Vec::from([unit.clone()]));
         }
@@ -170,15 +170,15 @@ impl Lane {
             Ok(()) => {
                 self.txns.due.extend(wait.suspended);
                 self.work(turn);
-                self.scope.due = true;
+                self.containment.due = true;
                 self.execute_replays(turn);
             }
             Err(text) => {
                 self.metas[index].give_up(&unit);
                 let line = format!("names cannot be read back from the store: {text}");
-                self.say(turn, LogLevel::Alarm, &line);
+                self.log(turn, LogLevel::Alarm, &line);
                 wait.suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));
-                self.cold.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
+                self.non_resident.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }
         }
     }
@@ -194,13 +194,13 @@ impl Lane {
     /// Lets names go when there are too many; once a turn. Not while clients come back: what they
     /// bring and open again must be there at the end.
     pub(crate) fn shrink(&mut self, now: Mono) {
-        while self.cold.lingering.front().is_some_and(|(until, ..)| *until <= now)
-            && let Some((_, shard, units)) = self.cold.lingering.pop_front()
+        while self.non_resident.lingering.front().is_some_and(|(until, ..)| *until <= now)
+            && let Some((_, shard, units)) = self.non_resident.lingering.pop_front()
         {
             let index = self.meta_index(shard);
             self.metas[index].unpin(&units);
         }
-        if self.cold.limits && self.recovery.is_over() {
+        if self.non_resident.limits && self.recovery.is_over() {
             self.metas.iter_mut().for_each(|meta| meta.shrink(LOOK_COUNT_MAX));
         }
     }

@@ -11,7 +11,7 @@
 use crate::Lane;
 use crate::identity::is_other_boot;
 use crate::merge::Queues;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use crate::reopens::Reopens;
 use crate::sizes::Sizing;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,7 +38,7 @@ pub(crate) enum Phase {
 
 /// A client that is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Waited {
+pub(crate) struct AwaitedClient {
     pub(crate) host_id: [u8; 16],
     pub(crate) host_boot_id: [u8; 16],
     /// Sessions at shards that have not said that they are done.
@@ -51,7 +51,7 @@ pub(crate) struct Waited {
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) conn: ConnId,
-    pub(crate) asked: Asked,
+    pub(crate) header: RequestHeader,
     pub(crate) transno: Transno,
     /// A [`wire::Replay`].
     pub(crate) body: Vec<u8>,
@@ -67,7 +67,7 @@ impl Replay {
 
 /// A request that came too early.
 #[derive(Debug)]
-pub(crate) struct Early {
+pub(crate) struct DeferredRequest {
     pub(crate) conn: ConnId,
     pub(crate) frame: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
@@ -78,11 +78,11 @@ pub(crate) struct Early {
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
-    waited: BTreeMap<ClientUuid, Waited>,
+    waited: BTreeMap<ClientUuid, AwaitedClient>,
     /// Up to where a recovery of an earlier boot has come to its end, by shard.
     recovered: BTreeMap<ShardId, Transno>,
     pub(crate) queues: Queues,
-    pub(crate) deferred: VecDeque<Early>,
+    pub(crate) deferred: VecDeque<DeferredRequest>,
     /// Handles that sessions said they will register again.
     pub(crate) reopens: Reopens,
     /// What metadata shards asked meanwhile.
@@ -92,7 +92,7 @@ pub(crate) struct Recovery {
     /// Evicted in memory; the log does not say so yet.
     pub(crate) evicting: BTreeSet<ClientUuid>,
     /// Of them, those that the peer lanes have to be told of.
-    pub(crate) telling: BTreeSet<ClientUuid>,
+    pub(crate) slot_reply: BTreeSet<ClientUuid>,
     /// A replay of theirs did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
     began_at: Option<Mono>,
@@ -113,10 +113,10 @@ impl Recovery {
         (failed, recovered): (BTreeSet<ClientUuid>, BTreeMap<ShardId, Transno>),
         mut queues: Queues,
     ) -> Self {
-        let mut waited: BTreeMap<ClientUuid, Waited> = BTreeMap::new();
+        let mut waited: BTreeMap<ClientUuid, AwaitedClient> = BTreeMap::new();
         for (shard, session, row) in known {
             let SessionRow { client, host_id, host_boot_id, .. } = *row;
-            let waiting = Waited { host_id, host_boot_id, left_count: 0, doubted_at: None };
+            let waiting = AwaitedClient { host_id, host_boot_id, left_count: 0, doubted_at: None };
             waited.entry(client).or_insert(waiting).left_count += 1;
             queues.expect((shard, session), client);
         }
@@ -131,7 +131,7 @@ impl Recovery {
             sizings: Vec::new(),
             removals: Vec::new(),
             evicting: BTreeSet::new(),
-            telling: BTreeSet::new(),
+            slot_reply: BTreeSet::new(),
             failed,
             began_at: None,
             progress_at: Mono(0),
@@ -257,7 +257,7 @@ impl Lane {
         }
         let durable = self.commit.is_idle() || !self.config.rules.hold(Rule::S3Flush);
         // Of handles that are about to be opened again the inodes must be there.
-        if (durable || self.fenced) && !self.cold.is_reading() {
+        if (durable || self.fenced) && !self.non_resident.is_reading() {
             self.end_recovery(turn);
         }
     }
@@ -280,7 +280,7 @@ impl Lane {
         let known_count = u64::try_from(self.recovery.waited.len()).unwrap_or(u64::MAX);
         self.stats.recovery.known_count = known_count;
         let line = format!("recovery: waiting for {known_count} clients");
-        self.say(turn, LogLevel::Info, &line);
+        self.log(turn, LogLevel::Info, &line);
         // Some of their changes are lost for certain, and they were told so or could not be.
         for client in core::mem::take(&mut self.recovery.failed) {
             self.evict(turn, client, true);
@@ -296,12 +296,12 @@ impl Lane {
             return;
         }
         self.recovery.reminded = true;
-        let missing: Vec<(ClientUuid, Waited)> =
+        let missing: Vec<(ClientUuid, AwaitedClient)> =
             self.recovery.waited.iter().map(|(client, waited)| (*client, *waited)).collect();
         for (client, waited) in missing.iter().take(LINE_COUNT_MAX) {
             let host = hex(&waited.host_id);
             let line = format!("recovery waits for client {client} of host {host}");
-            self.say(turn, LogLevel::Info, &line);
+            self.log(turn, LogLevel::Info, &line);
         }
     }
 
@@ -329,7 +329,7 @@ impl Lane {
     /// Those whose host is said to have started anew, and who have not shown that they are alive.
     fn doubted(&self, now: Mono) -> Vec<ClientUuid> {
         let until_ms = self.config.limits.recovery_soft_ms / 4;
-        let gone = |client: ClientUuid, waited: &Waited| {
+        let gone = |client: ClientUuid, waited: &AwaitedClient| {
             let doubted = waited.doubted_at.is_some_and(|at| at.after_ms(until_ms) <= now);
             doubted && !self.clients.is_here(client)
         };
@@ -351,10 +351,15 @@ impl Lane {
         }
     }
 
-    pub(crate) fn answer_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: &Asked) {
-        let committed = self.committed(asked.shard, asked.session);
-        let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
-        self.send(turn, conn, asked, &said);
+    pub(crate) fn answer_done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        header: &RequestHeader,
+    ) {
+        let committed = self.committed(header.shard, header.session);
+        let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
+        self.send(turn, conn, header, &response);
     }
 
     /// Executes what may be executed now.
@@ -371,8 +376,8 @@ impl Lane {
             }
         }
         for queue in self.recovery.queues.take_ended() {
-            if let Some((conn, asked)) = queue.done {
-                self.answer_done(turn, conn, &asked);
+            if let Some((conn, header)) = queue.done {
+                self.answer_done(turn, conn, &header);
             }
             if queue.waited {
                 self.recovery.progress(turn.now.mono);
@@ -398,7 +403,7 @@ impl Lane {
         client: ClientUuid,
         replay: Replay,
     ) -> bool {
-        let key = (replay.asked.shard, replay.asked.session);
+        let key = (replay.header.shard, replay.header.session);
         let pushed = self.recovery.queues.push(key, client, replay);
         if pushed {
             self.execute_replays(turn);
@@ -410,7 +415,7 @@ impl Lane {
     pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
         let (frame, reopens) =
             (frame.to_vec(), op.row().recovery == wire::DuringRecovery::Registers);
-        self.recovery.deferred.push_back(Early { conn, frame, bulk, reopens });
+        self.recovery.deferred.push_back(DeferredRequest { conn, frame, bulk, reopens });
     }
 
     /// A connection is gone, and what came over it and waits.
@@ -448,8 +453,8 @@ impl Lane {
              back, {evicted_count} evicted; {replayed_count} changes replayed, {already_count} \
              were durable, {unfit_count} did not fit"
         );
-        self.say(turn, LogLevel::Info, &line);
-        self.note_replayed(turn);
+        self.log(turn, LogLevel::Info, &line);
+        self.notify_replayed(turn);
         self.recovery.told = true;
         self.end_writing(turn);
         // What was replayed behind a broken log will be replayed again, in the order it needs now.
@@ -468,8 +473,8 @@ impl Lane {
         rest.into_iter().for_each(|early| self.run_deferred(turn, early));
     }
 
-    pub(crate) fn run_deferred(&mut self, turn: &mut Turn<'_>, early: Early) {
-        let Early { conn, frame, bulk, .. } = early;
+    pub(crate) fn run_deferred(&mut self, turn: &mut Turn<'_>, early: DeferredRequest) {
+        let DeferredRequest { conn, frame, bulk, .. } = early;
         if self.settled(conn) {
             let frame = turn.arena.put(&frame);
             self.on_request(turn, conn, frame, bulk);

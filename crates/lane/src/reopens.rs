@@ -6,8 +6,8 @@
 
 use crate::Lane;
 use crate::config::Limits;
-use crate::outbox::Asked;
-use crate::recovery::{Early, Phase, Recovery};
+use crate::outbox::RequestHeader;
+use crate::recovery::{DeferredRequest, Phase, Recovery};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use interface::{Mono, Turn};
@@ -28,11 +28,16 @@ pub(crate) type Reopens = BTreeMap<(ShardId, SessionId), Reopening>;
 
 impl Recovery {
     /// A session has said how many handles it will register again.
-    pub(crate) fn will_reopen(&mut self, asked: &Asked, client: ClientUuid, reopen_count: u32) {
+    pub(crate) fn will_reopen(
+        &mut self,
+        header: &RequestHeader,
+        client: ClientUuid,
+        reopen_count: u32,
+    ) {
         let count = usize::try_from(reopen_count).unwrap_or(usize::MAX);
         let waits = matches!(self.phase, Phase::Replaying | Phase::Reopening);
         if count > 0 && waits {
-            let key = (asked.shard, asked.session);
+            let key = (header.shard, header.session);
             let known = self.queues.get(key).is_some_and(|queue| queue.waited);
             let reopening = Reopening { client, count, known, came: BTreeSet::new() };
             self.reopens.insert(key, reopening);
@@ -65,7 +70,7 @@ impl Lane {
     /// Executes what waits of them.
     pub(crate) fn run_reopens(&mut self, turn: &mut Turn<'_>) {
         let deferred = core::mem::take(&mut self.recovery.deferred);
-        let (reopens, rest): (Vec<Early>, Vec<Early>) =
+        let (reopens, rest): (Vec<DeferredRequest>, Vec<DeferredRequest>) =
             deferred.into_iter().partition(|early| early.reopens);
         self.recovery.deferred.extend(rest);
         reopens.into_iter().for_each(|early| self.run_deferred(turn, early));

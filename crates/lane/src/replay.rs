@@ -4,7 +4,7 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::limits::Limit;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use crate::recovery::{Phase, Replay};
 use crate::session::{Done, SlotTable, State};
 use alloc::format;
@@ -23,21 +23,21 @@ impl Lane {
     ) {
         let (shard, session) = (arrived.request.shard, arrived.request.session);
         let table = self.slots.get(&(shard, session));
-        let is_fact = table.is_some_and(|table| table.is_of_before() && !table.resumed);
+        let is_fact = table.is_some_and(|table| table.is_from_earlier_boot() && !table.resumed);
         if !is_fact {
             let line = format!(
                 "a client says that {shard} was durable for it up to {known}, of which nothing is \
                  known here"
             );
-            return self.met(turn, (Limit::Claim, arrived.open.party), &line);
+            return self.report_limit(turn, (Limit::Claim, arrived.open.party), &line);
         }
         self.stats.recovery.went_back_count += 1;
         let line = format!(
             "a client was told that {shard} is durable up to {known}, but here it is up to \
-             {committed}: the disk under the store has lost what it said it had, or this is \
-             not the store it was"
+             {committed}: the disk under the store has lost data \
+             that it had reported durable, or this is not the store it was"
         );
-        self.met(turn, (Limit::Lost, arrived.open.party), &line);
+        self.report_limit(turn, (Limit::Lost, arrived.open.party), &line);
     }
 
     /// The highest durable transaction of one session at a shard.
@@ -62,7 +62,7 @@ impl Lane {
         let contents = mac_of(arrived.bulk);
         if self.opened(&replay, contents, request).is_none() {
             self.stats.recovery.forged_count += 1;
-            self.met(
+            self.report_limit(
                 turn,
                 (Limit::Replay, arrived.open.party),
                 "a replay that was never signed here was refused",
@@ -74,7 +74,7 @@ impl Lane {
         }
         let replay = Replay {
             conn: arrived.conn,
-            asked: Asked::from(request),
+            header: RequestHeader::from(request),
             transno: request.transno,
             body,
             bulk: arrived.bulk,
@@ -83,7 +83,7 @@ impl Lane {
         let committed_before = table.map_or(Transno(0), |table| table.committed);
         // What is durable already is no question.
         let lost = self.recovery.phase == Phase::Replaying && request.transno > committed_before;
-        let takes = table.is_some_and(SlotTable::is_of_before)
+        let takes = table.is_some_and(SlotTable::is_from_earlier_boot)
             && self.recovery.takes(request.shard, request.transno);
         if lost && (!takes || arrived.open.binding.read_only) {
             let what = if takes {
@@ -92,7 +92,7 @@ impl Lane {
                 self.stats.recovery.forged_count += 1;
                 "a replay of what has ended was refused"
             };
-            self.met(turn, (Limit::Replay, arrived.open.party), what);
+            self.report_limit(turn, (Limit::Replay, arrived.open.party), what);
             self.answer_replay(turn, &replay, Status::Overflow);
             return Ok(false);
         }
@@ -138,7 +138,7 @@ impl Lane {
 
     /// Its turn has come.
     pub(crate) fn execute_replay(&mut self, turn: &mut Turn<'_>, replay: Replay) {
-        let (shard, session) = (replay.asked.shard, replay.asked.session);
+        let (shard, session) = (replay.header.shard, replay.header.session);
         let table = self.slots.entry((shard, session)).or_default();
         if replay.transno <= table.committed.max(table.replayed_last) {
             self.stats.recovery.already_count += 1;
@@ -209,21 +209,21 @@ impl Lane {
     /// durable, because that would cover the loss.
     pub(crate) fn unfit(&mut self, replay: &Replay) {
         self.stats.recovery.unfit_count += 1;
-        let session = self.sessions.get(&replay.asked.session);
+        let session = self.sessions.get(&replay.header.session);
         let Some(client) = session.map(|session| session.row.client) else { return };
         if self.recovery.failed.insert(client) {
             self.record_of_lane(
-                replay.asked.shard,
+                replay.header.shard,
                 &Change::Client(ClientChange::VbrFailed { client }),
             );
         }
     }
 
     pub(crate) fn answer_replay(&mut self, turn: &mut Turn<'_>, replay: &Replay, status: Status) {
-        let committed = self.committed(replay.asked.shard, replay.asked.session);
+        let committed = self.committed(replay.header.shard, replay.header.session);
         let transno = replay.transno;
-        let said = Said { committed, transno, ..Said::plain(status, &[]) };
-        self.send(turn, replay.conn, &replay.asked, &said);
+        let response = Response { committed, transno, ..Response::plain(status, &[]) };
+        self.send(turn, replay.conn, &replay.header, &response);
     }
 
     pub(crate) fn release_bulk(&self, turn: &mut Turn<'_>, replay: &Replay) {

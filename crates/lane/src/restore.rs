@@ -224,7 +224,7 @@ impl Restore {
             basis: Basis::UNKNOWN,
             conn: None,
             conn_epoch: 0,
-            heard: false,
+            request_seen: false,
             opened_no: 0,
             left_at: Mono(0),
         });

@@ -1,7 +1,7 @@
 //! Sessions and their slots: which request is new, which was seen (PROTOCOL.md §5.2).
 //!
 //! ```text
-//! Free ─▶ Running ─▶ Held ─▶ Done ─▶ Acknowledged
+//! Free ─▶ Running ─▶ SlotId ─▶ Done ─▶ Acknowledged
 //!            │  (data) (gate)   ▲ │
 //!            └──────────────────┘ └─▶ Running, under a higher xid
 //! ```
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// Of its latest connection; an older one is refused.
     pub(crate) conn_epoch: u32,
     /// It sent a request in this boot, so it had a Welcome and did what that asked for.
-    pub(crate) heard: bool,
+    pub(crate) request_seen: bool,
     /// Rises with every connection: who was here last.
     pub(crate) opened_no: u64,
     /// When its last connection ended.
@@ -71,7 +71,7 @@ pub(crate) enum State {
     Running(Target),
     /// Executed; the reply waits, for its own record or another. With the redo token, if it may
     /// leave before its own is durable.
-    Held(Target, Done, Vec<u8>),
+    Deferred(Target, Done, Vec<u8>),
     /// Answered, or nobody was there to be answered.
     Done(Done),
     /// The client has the reply.
@@ -117,16 +117,16 @@ pub(crate) struct SlotTable {
     /// Highest one that its client keeps a token of.
     pub(crate) token_last: Transno,
     /// What its client was told last is durable.
-    pub(crate) told: Transno,
+    pub(crate) committed_sent: Transno,
     /// Whether its client has said in this boot what it knows.
     pub(crate) resumed: bool,
     /// Whether it stands in the list of those who are owed a note.
-    pub(crate) noted: bool,
+    pub(crate) notification_due: bool,
 }
 
 impl SlotTable {
     /// Whether the log knew the session when this boot began: only then it can have anything to bring back.
-    pub(crate) fn is_of_before(&self) -> bool {
+    pub(crate) fn is_from_earlier_boot(&self) -> bool {
         self.recorded_in == Some(0)
     }
 
@@ -149,7 +149,7 @@ impl SlotTable {
     /// Whether the client has all replies of this session up to a transaction.
     pub(crate) fn is_received_up_to(&self, transno: Transno) -> bool {
         self.slots.iter().all(|slot| match &slot.state {
-            State::Done(done) | State::Held(_, done, _) => {
+            State::Done(done) | State::Deferred(_, done, _) => {
                 done.transno.0 == 0 || done.transno > transno
             }
             State::Free | State::Running(_) | State::Acknowledged => true,
@@ -172,13 +172,13 @@ impl SlotTable {
             return Err(ProtocolError::Sequence);
         }
         match &mut slot.state {
-            State::Running(to) | State::Held(to, ..) if again => {
+            State::Running(to) | State::Deferred(to, ..) if again => {
                 let verdict =
                     if to.conn == target.conn { Verdict::Drop } else { Verdict::Attached };
                 *to = target;
                 Ok(verdict)
             }
-            State::Running(_) | State::Held(..) => Err(ProtocolError::Sequence),
+            State::Running(_) | State::Deferred(..) => Err(ProtocolError::Sequence),
             State::Done(_) if again => Ok(Verdict::Seen),
             State::Acknowledged if again => Ok(Verdict::Drop),
             State::Free | State::Done(_) | State::Acknowledged => Ok(Verdict::New),
@@ -207,6 +207,6 @@ impl SlotTable {
 
     /// Whether a request is on its way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot.state, State::Running(_) | State::Held(..)))
+        self.slots.iter().any(|slot| matches!(slot.state, State::Running(_) | State::Deferred(..)))
     }
 }

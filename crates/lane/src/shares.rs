@@ -59,7 +59,7 @@ impl Lane {
         });
         let Some(largest_holder) = shares.yielding_party(party, 1) else {
             let line = format!("a client was refused: there are {count_max} connections already");
-            self.met(turn, (Limit::Connections, party), &line);
+            self.report_limit(turn, (Limit::Connections, party), &line);
             return false;
         };
         let of_party =
@@ -69,7 +69,7 @@ impl Lane {
         let line = format!(
             "there are {count_max} connections already: the newest was closed of those who hold most"
         );
-        self.met(turn, (Limit::Connections, largest_holder), &line);
+        self.report_limit(turn, (Limit::Connections, largest_holder), &line);
         self.close(turn, newest);
         true
     }
@@ -94,7 +94,7 @@ impl Lane {
                  {} and need all of them",
                 shares.of(party)
             );
-            self.met(turn, (Limit::Sessions, party), &line);
+            self.report_limit(turn, (Limit::Sessions, party), &line);
             return false;
         };
         if let Some(client) = self.sessions.get(&oldest).map(|session| session.row.client) {
@@ -108,9 +108,9 @@ impl Lane {
         let (own, largest_holder) = of;
         let may_go = |id: SessionId, session: &Session| {
             let mine = session.party == own;
-            let asked = mine || Some(session.party) == largest_holder;
+            let may_yield = mine || Some(session.party) == largest_holder;
             let abandoned = mine && session.left_at.after_ms(ABANDONED_MS) <= now;
-            asked && session.conn.is_none() && self.owes_nothing(id, session, abandoned)
+            may_yield && session.conn.is_none() && self.owes_nothing(id, session, abandoned)
         };
         let idle = self.sessions.iter().filter(|(id, session)| may_go(**id, session));
         idle.min_by_key(|(id, session)| (session.opened_no, **id)).map(|(id, _)| *id)
@@ -163,7 +163,7 @@ impl Lane {
     }
 
     /// Says that an open was refused because too many files are open already, if so.
-    pub(crate) fn tell_open_files(
+    pub(crate) fn report_open_files(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
@@ -175,7 +175,7 @@ impl Lane {
                 "an open was refused (ENFILE): a metadata shard has at most {count_max} open files, a client \
                  a quarter of them, those who hold one credential three quarters"
             );
-            self.met(turn, (Limit::OpenFiles, arrived.open.party), &line);
+            self.report_limit(turn, (Limit::OpenFiles, arrived.open.party), &line);
         }
     }
 
@@ -213,7 +213,7 @@ impl Lane {
 
 /// Whether a request came with bulk that the world has thrown away, because its connection could not
 /// write then. It is refused whatever the connection may do by now.
-pub(crate) fn was_thrown_away(frame: &[u8], bulk: Option<Bulk>) -> bool {
+pub(crate) fn bulk_was_discarded(frame: &[u8], bulk: Option<Bulk>) -> bool {
     let head = frame.first_chunk().map(Lengths::peek);
     bulk.is_none() && head.is_some_and(|head| head.is_ok_and(|lengths| lengths.bulk_bytes > 0))
 }

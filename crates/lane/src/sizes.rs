@@ -40,7 +40,11 @@ impl Lane {
     /// Nobody writes to an inode of this lane any more.
     pub(crate) fn on_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let Sizing { inode, number } = sizing;
-        self.message(turn, self.data_lane(inode), LaneMessage::QueryContents { inode, number });
+        self.send_message(
+            turn,
+            self.data_lane(inode),
+            LaneMessage::QueryContents { inode, number },
+        );
     }
 
     /// A metadata shard wants to know what a data shard of this lane keeps.
@@ -70,14 +74,14 @@ impl Lane {
         let Some(sizing) = self.sizing.remove(&token.0) else { return };
         let durable = until <= self.commit.shard(shard).durable;
         if durable || !self.config.rules.hold(Rule::SettleDurable) {
-            return self.tell_size(turn, sizing, Some(contents));
+            return self.send_size(turn, sizing, Some(contents));
         }
         let waiters = self.waiters.entry((shard, until)).or_default();
         waiters.push(Waiter::Size(sizing, contents));
     }
 
     /// What the data shard keeps is durable; `None`: it could not be had.
-    pub(crate) fn tell_size(
+    pub(crate) fn send_size(
         &mut self,
         turn: &mut Turn<'_>,
         sizing: Sizing,
@@ -85,7 +89,7 @@ impl Lane {
     ) {
         let Sizing { inode, number } = sizing;
         let to = self.config.map.lane(inode.shard());
-        self.message(turn, to, LaneMessage::DurableContents { inode, number, contents });
+        self.send_message(turn, to, LaneMessage::DurableContents { inode, number, contents });
     }
 
     /// The size of an inode of this lane is known.

@@ -1,7 +1,7 @@
 //! Counters of a lane, for whoever asks.
 
 use crate::Lane;
-use crate::outbox::Said;
+use crate::outbox::Response;
 use crate::waiting::Waiting;
 use interface::{Ticket, Turn, Usage};
 use wire::{GateCounts, ObjectCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
@@ -24,11 +24,11 @@ impl Lane {
     /// What the world counts is known: the answer to [`wire::Op::Stats`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
+        let Some(Waiting { conn, header, .. }) = self.pending.remove(number) else { return };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         self.counters(usage).encode(&mut Writer::new(&mut body));
-        self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
+        self.send(turn, conn, &header, &Response::plain(Status::Ok, &body));
         self.reply = body;
     }
 

@@ -22,12 +22,12 @@ pub(crate) use resolve::{InDoubt, Resolved};
 pub(crate) use suspended::SuspendedRequest;
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::SlotId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::TxnId;
 use interface::{Mono, PeerAction, Span, Turn};
-use message::{Letter, Words};
+use message::{TxnMessage, TxnMessageKind};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
 /// All that this lane has to do with changes over several shards.
@@ -70,7 +70,7 @@ pub(crate) struct Txns {
 /// A change that this lane coordinates.
 #[derive(Debug)]
 struct Running {
-    held: Held,
+    slot_id: SlotId,
     xid: Xid,
     op: Op,
     body: Vec<u8>,
@@ -192,38 +192,38 @@ impl Lane {
     }
 
     /// Writes to whom a letter is for: to the participant, or back to the coordinator.
-    fn write(&mut self, turn: &mut Turn<'_>, letter: &Letter<'_>) {
-        let to = match letter.words {
-            Words::Look { .. }
-            | Words::Prepare { .. }
-            | Words::Commit
-            | Words::Abort
-            | Words::InDoubt => letter.shard,
-            Words::Seen { .. } | Words::Prepared { .. } | Words::Done { .. } => {
-                letter.txn.coordinator
-            }
+    fn write(&mut self, turn: &mut Turn<'_>, message: &TxnMessage<'_>) {
+        let to = match message.words {
+            TxnMessageKind::Look { .. }
+            | TxnMessageKind::Prepare { .. }
+            | TxnMessageKind::Commit
+            | TxnMessageKind::Abort
+            | TxnMessageKind::InDoubt => message.shard,
+            TxnMessageKind::Seen { .. }
+            | TxnMessageKind::Prepared { .. }
+            | TxnMessageKind::Done { .. } => message.txn.coordinator,
         };
         let to = self.config.map.lane(to);
         if to == self.config.lane {
-            self.txns.post.push_back(letter.to_bytes());
+            self.txns.post.push_back(message.to_bytes());
             return;
         }
-        let body = turn.arena.write(|out| letter.encode(&mut wire::Writer::new(out)));
+        let body = turn.arena.write(|out| message.encode(&mut wire::Writer::new(out)));
         turn.act(PeerAction::Encoded { to, body });
     }
 
     /// A peer lane wrote.
-    pub(crate) fn on_letter(&mut self, turn: &mut Turn<'_>, body: Span) {
+    pub(crate) fn on_encoded_message(&mut self, turn: &mut Turn<'_>, body: Span) {
         let body = turn.arena.get(body).to_vec();
         let is_ours = |ours: fn(u8) -> bool| body.first().is_some_and(|first| ours(*first));
         if is_ours(crate::deadlock::is_ours) {
-            return self.on_deadlock_letter(turn, &body);
+            return self.on_deadlock_message(turn, &body);
         }
         if !is_ours(message::is_ours) {
-            if body.first() == Some(&crate::export_ops::EXPORT_LETTER) {
-                return self.on_export_letter(turn, &body[1..]);
+            if body.first() == Some(&crate::export_ops::EXPORT_TAG) {
+                return self.on_export_message(turn, &body[1..]);
             }
-            return self.on_eviction_letter(turn, &body);
+            return self.on_eviction_message(turn, &body);
         }
         self.read(turn, &body);
         self.work(turn);
@@ -231,22 +231,24 @@ impl Lane {
 
     fn read(&mut self, turn: &mut Turn<'_>, body: &[u8]) {
         // Lanes of one process speak one language.
-        let Ok(Letter { txn, shard, words }) = Letter::decode_all(body) else { return };
+        let Ok(TxnMessage { txn, shard, words }) = TxnMessage::decode_all(body) else { return };
         match words {
-            Words::Look { frees, wants } => self.on_look(turn, (shard, txn), frees, wants.0),
-            Words::Seen { status, told, inode_count } => {
+            TxnMessageKind::Look { frees, wants } => {
+                self.on_look(turn, (shard, txn), frees, wants.0)
+            }
+            TxnMessageKind::Seen { status, told, inode_count } => {
                 self.txns.inode_counts.insert(shard, inode_count);
                 self.on_seen(turn, (shard, txn), status, told.0);
             }
-            Words::Prepare { part } => self.on_prepare(turn, (shard, txn), part.0),
-            Words::Prepared { status } => self.on_prepared(turn, (shard, txn), status),
-            Words::Commit => self.on_commit(turn, (shard, txn)),
-            Words::Done { inode_count } => {
+            TxnMessageKind::Prepare { part } => self.on_prepare(turn, (shard, txn), part.0),
+            TxnMessageKind::Prepared { status } => self.on_prepared(turn, (shard, txn), status),
+            TxnMessageKind::Commit => self.on_commit(turn, (shard, txn)),
+            TxnMessageKind::Done { inode_count } => {
                 self.txns.inode_counts.insert(shard, inode_count);
                 self.on_done(turn, (shard, txn));
             }
-            Words::Abort => self.on_abort((shard, txn)),
-            Words::InDoubt => self.on_in_doubt(turn, (shard, txn)),
+            TxnMessageKind::Abort => self.on_abort((shard, txn)),
+            TxnMessageKind::InDoubt => self.on_in_doubt(turn, (shard, txn)),
         }
     }
 
@@ -286,7 +288,7 @@ impl Lane {
             return self.fail_awaited(turn, awaited);
         }
         match self.commit.until_all() {
-            Some(until) => self.commit.wave(until).awaited.push(awaited),
+            Some(until) => self.commit.dependents(until).awaited.push(awaited),
             None => self.on_awaited(turn, awaited),
         }
     }
@@ -307,7 +309,7 @@ impl Lane {
                 .flat_map(|(txn, shards)| shards.iter().map(|shard| (*shard, *txn)))
                 .collect();
             for (shard, txn) in all {
-                self.write(turn, &Letter { txn, shard, words: Words::Commit });
+                self.write(turn, &TxnMessage { txn, shard, words: TxnMessageKind::Commit });
             }
         }
         while let Some((at, txn)) = self.txns.pauses.first().copied() {

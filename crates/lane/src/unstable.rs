@@ -6,10 +6,10 @@
 //! ```
 
 use crate::Lane;
-use crate::commit::{Asking, Held, HeldSaid};
+use crate::commit::{ChangeRecord, DeferredReply, SlotId};
+use crate::commit_dependency::Reason;
 use crate::config::Share;
-use crate::gate::Reason;
-use crate::outbox::{Asked, Said, Telling};
+use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::recovery::Replay;
 use crate::session::{Done, State};
 use crate::sizes::Sizing;
@@ -25,9 +25,9 @@ use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// The reply in a slot.
-    Slot(Held),
+    Slot(SlotId),
     /// A reply without one.
-    Said(HeldSaid),
+    Reply(DeferredReply),
     /// A size for a metadata shard, which lets it take its time.
     Size(Sizing, Contents),
 }
@@ -50,48 +50,52 @@ impl Lane {
     /// A change is in its object.
     pub(crate) fn on_written(&mut self, turn: &mut Turn<'_>, written: &Written) {
         if let Some(replay) = self.replaying.get(&written.token.0) {
-            let (conn, asked, transno) = (replay.conn, replay.asked, replay.transno);
+            let (conn, header, transno) = (replay.conn, replay.header, replay.transno);
             self.stats.recovery.replayed_count += 1;
-            let committed = self.committed(asked.shard, asked.session);
-            let said = Said { committed, transno, ..Said::plain(Status::Ok, &[]) };
-            self.send(turn, conn, &asked, &said);
+            let committed = self.committed(header.shard, header.session);
+            let response = Response { committed, transno, ..Response::plain(Status::Ok, &[]) };
+            self.send(turn, conn, &header, &response);
             return turn.act(Action::Point(ProtocolPoint::Replayed));
         }
         let Some(waiting) = self.pending.get(written.token.0).copied() else { return };
-        let asked = waiting.asked;
+        let header = waiting.header;
         let Written { shard, transno, .. } = *written;
-        let held = Held { shard, session: asked.session, slot: asked.slot };
+        let slot_id = SlotId { shard, session: header.session, slot: header.slot };
         if self.fenced {
-            return self.fail_held(turn, &held);
+            return self.fail_held(turn, &slot_id);
         }
         let mut body = Vec::new();
         written.answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
         self.sign_write(written, &waiting, &done);
-        let gate = self.gate_of_write(written, &waiting);
+        let dependency = self.dependency_of_write(written, &waiting);
         let token = core::mem::take(&mut self.token);
-        let Some(table) = self.slots.get_mut(&(shard, asked.session)) else { return };
-        let slot = table.slot(asked.slot);
+        let Some(table) = self.slots.get_mut(&(shard, header.session)) else { return };
+        let slot = table.slot(header.slot);
         let State::Running(target) = slot.state else { return };
-        assert!(slot.xid == asked.xid, "a slot waits for its request");
-        if let Some((until, reason)) = gate {
+        assert!(slot.xid == header.xid, "a slot waits for its request");
+        if let Some((until, reason)) = dependency {
             let token = if until < transno { token } else { Vec::new() };
-            slot.state = State::Held(target, done, token);
-            self.wait_for((shard, until), Waiter::Slot(held), reason);
+            slot.state = State::Deferred(target, done, token);
+            self.wait_for((shard, until), Waiter::Slot(slot_id), reason);
         } else {
-            let telling = Telling { target, done: &done, flags: 0, token: &token };
-            self.answer_slot(turn, &held, (asked.xid, asked.op), &telling);
-            if let Some(table) = self.slots.get_mut(&(shard, asked.session)) {
-                table.slot(asked.slot).state = State::Done(done);
+            let slot_reply = SlotReply { target, done: &done, flags: 0, token: &token };
+            self.answer_slot(turn, &slot_id, (header.xid, header.op), &slot_reply);
+            if let Some(table) = self.slots.get_mut(&(shard, header.session)) {
+                table.slot(header.slot).state = State::Done(done);
             }
             self.token = token;
         }
     }
 
     /// Until which transaction of its shard a write's reply waits.
-    fn gate_of_write(&self, written: &Written, waiting: &Waiting) -> Option<(Transno, Reason)> {
+    fn dependency_of_write(
+        &self,
+        written: &Written,
+        waiting: &Waiting,
+    ) -> Option<(Transno, Reason)> {
         let Written { shard, transno, depends, .. } = *written;
-        let session = waiting.asked.session;
+        let session = waiting.header.session;
         let table = self.slots.get(&(shard, session));
         let known = table.and_then(|table| table.recorded_in);
         let known = known.is_some_and(|batch_no| self.commit.until(batch_no).is_none());
@@ -115,7 +119,7 @@ impl Lane {
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         written.change.encode(&mut Writer::new(&mut changes));
-        let Asked { session, slot, xid, op, .. } = waiting.asked;
+        let RequestHeader { session, slot, xid, op, .. } = waiting.header;
         let (status, reply, opened) = (Status::Ok, &[][..], None);
         let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
         let (shard, transno, pre_versions) = (written.shard, written.transno, PreVersions::new());
@@ -135,18 +139,18 @@ impl Lane {
         if let Some(replay) = self.replaying.remove(&token.0) {
             return self.record_lost(&replay);
         }
-        let Some(Waiting { asked, .. }) = self.pending.remove(token.0) else { return };
+        let Some(Waiting { header, .. }) = self.pending.remove(token.0) else { return };
         if self.fenced {
             return;
         }
-        if !self.sessions.contains_key(&asked.session) {
+        if !self.sessions.contains_key(&header.session) {
             self.record_note(shard, transno, change); // It left meanwhile.
             if let Some(sums) = sums {
                 self.record_note(shard, Transno(0), &Change::Contents(sums));
             }
             return;
         }
-        let held = Held { shard, session: asked.session, slot: asked.slot };
+        let slot_id = SlotId { shard, session: header.session, slot: header.slot };
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         change.encode(&mut Writer::new(&mut changes));
@@ -156,10 +160,11 @@ impl Lane {
         let mut body = Vec::new();
         answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
-        let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
+        let (xid, op, pre_versions) = (header.xid, header.op, PreVersions::new());
         let (done, changes_ref, signed) = (&done, &changes[..], false);
-        let asking = Asking { held, xid, op, done, pre_versions, changes: changes_ref, signed };
-        self.record_asked(&asking);
+        let change_record =
+            ChangeRecord { slot_id, xid, op, done, pre_versions, changes: changes_ref, signed };
+        self.record_change(&change_record);
         self.changes = changes;
         self.fence(change);
     }
@@ -168,7 +173,7 @@ impl Lane {
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
         self.count_held(reason);
         self.waiters.entry(until).or_default().push(waiter);
-        self.hurried_count += 1;
+        self.urgent_count += 1;
         self.data.urge(Some(until.0));
     }
 
@@ -181,11 +186,13 @@ impl Lane {
                 return;
             }
             for waiter in self.waiters.remove(&(at, until)).unwrap_or_default() {
-                self.hurried_count -= usize::from(!matches!(waiter, Waiter::Size(..)));
+                self.urgent_count -= usize::from(!matches!(waiter, Waiter::Size(..)));
                 match waiter {
-                    Waiter::Slot(held) => self.release(turn, &[held]),
-                    Waiter::Said(said) => self.release_said(turn, &mut alloc::vec![said]),
-                    Waiter::Size(sizing, contents) => self.tell_size(turn, sizing, Some(contents)),
+                    Waiter::Slot(slot_id) => self.release(turn, &[slot_id]),
+                    Waiter::Reply(response) => {
+                        self.release_replies(turn, &mut alloc::vec![response])
+                    }
+                    Waiter::Size(sizing, contents) => self.send_size(turn, sizing, Some(contents)),
                 }
             }
         }
@@ -193,11 +200,11 @@ impl Lane {
 
     /// Nothing more will be durable.
     pub(crate) fn fail_waiters(&mut self, turn: &mut Turn<'_>) {
-        self.hurried_count = 0;
+        self.urgent_count = 0;
         for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
             match waiter {
-                Waiter::Slot(held) => self.fail_held(turn, &held),
-                Waiter::Said(said) => self.fail_said(turn, said),
+                Waiter::Slot(slot_id) => self.fail_held(turn, &slot_id),
+                Waiter::Reply(response) => self.fail_reply(turn, response),
                 Waiter::Size(..) => {}
             }
         }
@@ -212,7 +219,7 @@ impl Lane {
     /// A write that was lost: back to where it was.
     pub(crate) fn replay_data(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let found = self.lost_write(&replay);
-        let client = self.sessions.get(&replay.asked.session).map(|session| session.row.client);
+        let client = self.sessions.get(&replay.header.session).map(|session| session.row.client);
         let (Some(change), Some(bulk), Some(client)) = (found, replay.bulk, client) else {
             self.unfit(&replay);
             self.answer_replay(turn, &replay, Status::Overflow);
@@ -221,7 +228,7 @@ impl Lane {
         self.token_count += 1;
         let token = Token(self.token_count);
         let transno = replay.transno;
-        let table = self.slots.entry((replay.asked.shard, replay.asked.session)).or_default();
+        let table = self.slots.entry((replay.header.shard, replay.header.session)).or_default();
         table.replayed_last = table.replayed_last.max(transno);
         self.replaying.insert(token.0, replay);
         self.data.replay(turn, Lost { token, transno, change, bulk, client });
@@ -248,7 +255,7 @@ impl Lane {
             | ContentsChange::SumsRemoved { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
-        (same && replay.asked.op == op).then(|| self.as_planted(change))
+        (same && replay.header.op == op).then(|| self.as_planted(change))
     }
 
     /// What is brought back of a lost write: all of it, unless a test wants to see that missed.
@@ -269,7 +276,7 @@ impl Lane {
         let (reply, contents) = (message.reply.0, replay.contents());
         let Some(redo) = self.seal.open(message.token.0, reply, contents) else { return };
         let Ok((record, _)) = Record::decode(redo) else { return };
-        if self.sessions.contains_key(&replay.asked.session) {
+        if self.sessions.contains_key(&replay.header.session) {
             self.record_replayed(&record, message.reply.0);
         } else {
             self.record_own(record.shard, record.transno, record.changes);
@@ -286,7 +293,7 @@ impl Lane {
     }
 
     /// A resend of a write that is not durable waits until it is.
-    pub(crate) fn await_write(&mut self, held: Held, transno: Transno) {
-        self.wait_for((held.shard, transno), Waiter::Slot(held), Reason::Itself);
+    pub(crate) fn await_write(&mut self, slot_id: SlotId, transno: Transno) {
+        self.wait_for((slot_id.shard, transno), Waiter::Slot(slot_id), Reason::Itself);
     }
 }

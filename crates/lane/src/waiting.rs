@@ -1,7 +1,7 @@
 //! Requests that wait for the world, and the room in the log that is promised to what they will
 //! record.
 
-use crate::outbox::Asked;
+use crate::outbox::RequestHeader;
 use data::Seed;
 use hashbrown::HashMap;
 use interface::{ConnId, ContentsMac};
@@ -11,7 +11,7 @@ use wire::{Op, Retry};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) conn: ConnId,
-    pub(crate) asked: Asked,
+    pub(crate) header: RequestHeader,
     /// The reply shall wait until it is durable.
     pub(crate) synced: bool,
     /// Of its frame.
@@ -26,7 +26,7 @@ impl Waiting {
 
     /// Bytes of the record that it will bring, at most.
     fn record_bytes(&self) -> u64 {
-        let places_bytes = if self.asked.op == Op::WriteList { self.frame_bytes } else { 0 };
+        let places_bytes = if self.header.op == Op::WriteList { self.frame_bytes } else { 0 };
         Self::RECORD_BYTES.saturating_add(u64::try_from(places_bytes).unwrap_or(u64::MAX))
     }
 }
@@ -61,7 +61,7 @@ impl Pending {
 
     /// How many of them change something.
     pub(crate) fn change_count(&self) -> usize {
-        let changes = |waiting: &&Waiting| waiting.asked.op.row().retry == Retry::Once;
+        let changes = |waiting: &&Waiting| waiting.header.op.row().retry == Retry::Once;
         self.waiting.values().filter(changes).count()
     }
 

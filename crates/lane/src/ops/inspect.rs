@@ -2,7 +2,7 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use interface::{StoreAction, Turn};
 use wire::{HEAD_BYTES, Inspect, ProtocolError, Status, Wire};
 
@@ -13,17 +13,17 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
     let ask = Inspect::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+    let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
     if !arrived.open.binding.administers {
-        lane.send(turn, conn, &asked, &Said::plain(Status::NotPermitted, &[]));
+        lane.send(turn, conn, &header, &Response::plain(Status::NotPermitted, &[]));
         return Ok(());
     }
     let waiting = lane.inspecting.conns.entry(conn).or_default();
     if waiting.is_some() {
-        lane.send(turn, conn, &asked, &Said::plain(Status::Invalid, &[]));
+        lane.send(turn, conn, &header, &Response::plain(Status::Invalid, &[]));
         return Ok(());
     }
-    *waiting = Some(asked);
+    *waiting = Some(header);
     turn.act(StoreAction::Inspect { conn, ask });
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use interface::Turn;
 use wire::{HEAD_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
 
@@ -23,13 +23,13 @@ pub(crate) fn execute(
     }
     // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
     // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
-    let kept = lane.fenced && resume.replay_count > 0;
-    let recovering = !lane.recovery.is_over() || kept;
+    let retained = lane.fenced && resume.replay_count > 0;
+    let recovering = !lane.recovery.is_over() || retained;
     let mut reply = core::mem::take(&mut lane.reply);
     reply.clear();
     Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
-    let said = Said { committed, ..Said::plain(Status::Ok, &reply) };
-    lane.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+    let response = Response { committed, ..Response::plain(Status::Ok, &reply) };
+    lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     lane.reply = reply;
     Ok(())
 }

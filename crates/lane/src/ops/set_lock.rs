@@ -24,14 +24,14 @@ pub(crate) fn execute(
     lane.changes.clear();
     let mut woken = Vec::new();
     let since_ns = lane.wait_begins_ns(turn);
-    lane.give_up_forsaken(shard, client, &ask, &mut woken);
+    lane.drop_expired_locks(shard, client, &ask, &mut woken);
     let asker = LockAsker { client, session: arrived.request.session, now_ns: since_ns };
     let result = lane.locks_of(shard).set(asker, &ask, &mut woken);
     if let Ok(set) = &result {
         Writer::new(&mut lane.reply).write(set);
     }
     lane.answer_lock(turn, arrived, result.map_or_else(|status| status, |_| Status::Ok));
-    lane.tell_woken(turn, shard, woken);
+    lane.send_grants(turn, shard, woken);
     if result.is_ok_and(|set| may_deadlock(&set, &ask)) {
         let search = Search {
             lane: lane.config.lane,

@@ -2,7 +2,7 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::Said;
+use crate::outbox::Response;
 use crate::waiting::Waiting;
 use data::Token;
 use interface::{Errno, StoreAction, StoreSpace, Ticket, Turn};
@@ -32,7 +32,7 @@ impl Lane {
         result: Result<StoreSpace, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
+        let Some(Waiting { conn, header, .. }) = self.pending.remove(number) else { return };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         let status = match result {
@@ -57,7 +57,7 @@ impl Lane {
             }
             Err(errno) => errno.status(),
         };
-        self.send(turn, conn, &asked, &Said::plain(status, &body));
+        self.send(turn, conn, &header, &Response::plain(status, &body));
         self.reply = body;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::peer::{Got, Peer, ROOT, Who, create, name, noted};
 use crate::Share;
-use crate::toy::Toy;
+use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     Find, Handle, HandleId, InodeNo, Lookup, Mkdir, Op, OpenFor, Pattern, Predicate, Request,
@@ -11,21 +11,21 @@ use wire::{
 
 /// Clients whose sessions are durably known, and a log that ends when it is told to.
 struct Rig {
-    toy: Toy,
+    server: TestServer,
     peers: Vec<Peer>,
 }
 
 impl Rig {
     fn new(share: Share) -> Self {
-        let mut toy = Toy::new(41);
-        toy.limits.share = share;
-        toy.start(1);
+        let mut server = TestServer::new(41);
+        server.limits.share = share;
+        server.start(1);
         let mut peers: Vec<Peer> =
-            (1..=3).map(|number| Peer::new(&mut toy, &Who::new(number))).collect();
+            (1..=3).map(|number| Peer::new(&mut server, &Who::new(number))).collect();
         for (index, peer) in peers.iter_mut().enumerate() {
-            peer.create(&mut toy, &alloc::format!("warm{index}"));
+            peer.create(&mut server, &alloc::format!("warm{index}"));
         }
-        Self { toy, peers }
+        Self { server, peers }
     }
 
     /// Asks, and lets the lane take turns; no log append ends.
@@ -42,9 +42,9 @@ impl Rig {
     ) -> Option<Got> {
         let mut head = self.peers[who].head(op, InodeNo::ROOT.shard(), slot);
         change(&mut head);
-        self.peers[who].send(&mut self.toy, &head, &body.to_bytes(), None);
-        self.toy.run_turns_only(0);
-        self.peers[who].replies(&mut self.toy).pop()
+        self.peers[who].send(&mut self.server, &head, &body.to_bytes(), None);
+        self.server.run_turns_only(0);
+        self.peers[who].replies(&mut self.server).pop()
     }
 
     fn mkdir(&mut self, who: usize, slot: u16, text: &str) -> InodeNo {
@@ -55,7 +55,7 @@ impl Rig {
     }
 
     fn held(&self) -> [u64; 4] {
-        let gates = self.toy.counters(0).gates;
+        let gates = self.server.counters(0).gates;
         [
             gates.held_own_count,
             gates.held_foreign_count,
@@ -66,13 +66,13 @@ impl Rig {
 
     /// The log ends; what waited comes.
     fn land(&mut self, who: usize) -> Got {
-        self.toy.run();
-        let mut replies = self.peers[who].replies(&mut self.toy);
+        self.server.run();
+        let mut replies = self.peers[who].replies(&mut self.server);
         assert_eq!(replies.len(), 1, "what waited came");
         let got = replies.remove(0);
         assert_eq!(got.head.status, Status::Ok);
         assert!(got.head.flags & reply_flag::GATED != 0);
-        let counters = self.toy.counters(0);
+        let counters = self.server.counters(0);
         assert_eq!(counters.gates.released_count, counters.held_count);
         got
     }
@@ -97,7 +97,7 @@ fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {
 fn creates_in_one_directory_wait_for_nobody() {
     for share in Share::ALL {
         let mut rig = Rig::new(share);
-        let before = rig.toy.counters(0);
+        let before = rig.server.counters(0);
         for slot in 1..=16 {
             for who in 0..3 {
                 let text = alloc::format!("f{who}-{slot}");
@@ -106,11 +106,11 @@ fn creates_in_one_directory_wait_for_nobody() {
                 assert!(got.head.committed < got.head.transno);
             }
         }
-        let after = rig.toy.counters(0);
+        let after = rig.server.counters(0);
         assert_eq!(after.held_count, before.held_count);
         assert_eq!(after.gates.token_count, before.gates.token_count + 48);
-        rig.toy.run();
-        let batches = rig.toy.counters(0).batch_count - before.batch_count;
+        rig.server.run();
+        let batches = rig.server.counters(0).batch_count - before.batch_count;
         assert_eq!(batches, 2, "the one that was in flight and one for all the rest");
     }
 }
@@ -118,16 +118,16 @@ fn creates_in_one_directory_wait_for_nobody() {
 /// A session's first record and whatever follows it wait for that.
 #[test]
 fn a_session_is_durable_before_it_is_told_anything() {
-    let mut toy = Toy::started(42, 1);
-    let peer = Peer::new(&mut toy, &Who::new(1));
-    let mut rig = Rig { toy, peers: alloc::vec![peer] };
+    let mut server = TestServer::started(42, 1);
+    let peer = Peer::new(&mut server, &Who::new(1));
+    let mut rig = Rig { server, peers: alloc::vec![peer] };
     for slot in 1..=3 {
         let text = alloc::format!("f{slot}");
         assert!(rig.ask(0, (Op::Create, slot), &create(&text)).is_none());
     }
     assert_eq!(rig.held(), [0, 0, 0, 3]);
-    rig.toy.run();
-    assert_eq!(rig.peers[0].replies(&mut rig.toy).len(), 3);
+    rig.server.run();
+    assert_eq!(rig.peers[0].replies(&mut rig.server).len(), 3);
 }
 
 /// S16, the reply's half.
@@ -217,8 +217,8 @@ fn removing_a_directory_waits_for_everybody_who_was_in_it() {
         let head = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
         rig.ask_head(who, (Op::Create, 2), &body, head);
     }
-    rig.toy.run();
-    rig.peers.iter().for_each(|peer| drop(peer.replies(&mut rig.toy)));
+    rig.server.run();
+    rig.peers.iter().for_each(|peer| drop(peer.replies(&mut rig.server)));
     let acked = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
     // Something is in flight, so that the rest is in one batch.
     assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
@@ -239,8 +239,8 @@ fn own_entries_are_received_when_all_of_them_are() {
         for (slot, text) in [(2, "a"), (3, "b")] {
             rig.ask(0, (Op::Create, slot), &within(dir, text));
         }
-        rig.toy.run();
-        rig.peers[0].replies(&mut rig.toy);
+        rig.server.run();
+        rig.peers[0].replies(&mut rig.server);
         let first = rig.peers[0].xid + 1;
         assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
         let old = |head: &mut Request| head.ack_xid = Xid(first - 1);
@@ -268,8 +268,8 @@ fn strict_hides_what_may_be_lost() {
         let other = Lookup { name: name("warm1"), ..lookup };
         assert!(rig.ask(1, (Op::Lookup, 0), &other).is_none() == strict, "the same directory");
         assert_eq!(rig.held()[2], if strict { 3 } else { 0 });
-        rig.toy.run();
-        assert_eq!(rig.peers[1].replies(&mut rig.toy).len(), if strict { 2 } else { 0 });
+        rig.server.run();
+        assert_eq!(rig.peers[1].replies(&mut rig.server).len(), if strict { 2 } else { 0 });
     }
 }
 
@@ -301,7 +301,7 @@ fn strict_hides_what_a_directory_may_lose() {
     for share in [Share::Write, Share::Strict] {
         let mut rig = Rig::new(share);
         let dir = rig.mkdir(0, 1, "d");
-        rig.toy.run();
+        rig.server.run();
         assert!(rig.ask(0, (Op::Create, 2), &within(dir, "a")).is_some());
         let strict = share == Share::Strict;
         let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
@@ -342,8 +342,8 @@ fn who_asks_for_it_waits_for_the_disk() {
     assert!(rig.ask(0, (Op::Create, 1), &create("b")).is_some());
     assert!(rig.ask(1, (Op::Sync, 0), &[0_u8; 0]).is_none());
     assert_eq!(rig.held()[3], 5, "three first records, a synchronous create, a sync");
-    rig.toy.run();
-    assert_eq!(rig.peers[1].replies(&mut rig.toy)[0].head.flags, reply_flag::GATED);
+    rig.server.run();
+    assert_eq!(rig.peers[1].replies(&mut rig.server)[0].head.flags, reply_flag::GATED);
 }
 
 /// A reply may leave when what it depends on is durable, though it is not itself.
@@ -352,9 +352,9 @@ fn a_gate_opens_with_the_batch_it_is_about() {
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d"); // In flight.
     assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none()); // In the open batch.
-    rig.toy.land_log(0);
-    rig.toy.run_turns_only(0);
-    let got = rig.peers[1].replies(&mut rig.toy).pop().unwrap();
+    rig.server.land_log(0);
+    rig.server.run_turns_only(0);
+    let got = rig.peers[1].replies(&mut rig.server).pop().unwrap();
     assert_eq!(got.head.flags, reply_flag::GATED | reply_flag::TOKEN);
     assert!(got.head.committed < got.head.transno);
 }
@@ -363,22 +363,22 @@ fn a_gate_opens_with_the_batch_it_is_about() {
 fn what_is_durable_is_noted_to_those_who_ask_for_nothing_more() {
     let mut rig = Rig::new(Share::Write);
     let got = rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
-    rig.toy.run();
-    assert!(rig.toy.take(rig.peers[0].conn).is_empty());
-    rig.toy.pass_ms(100);
-    rig.toy.run();
-    let arrived = rig.toy.take(rig.peers[0].conn);
+    rig.server.run();
+    assert!(rig.server.take(rig.peers[0].conn).is_empty());
+    rig.server.pass_ms(100);
+    rig.server.run();
+    let arrived = rig.server.take(rig.peers[0].conn);
     let rows = noted(&arrived[0]).unwrap();
     assert_eq!((arrived.len(), rows.len()), (1, 1));
     assert_eq!((rows[0].shard, rows[0].committed), (got.head.shard, got.head.transno));
-    let wake_count = rig.toy.wake_count;
+    let wake_count = rig.server.wake_count;
     for _ in 0..10 {
-        rig.toy.pass_ms(100);
-        rig.toy.run();
+        rig.server.pass_ms(100);
+        rig.server.run();
     }
-    assert!(rig.toy.take(rig.peers[0].conn).is_empty());
-    assert_eq!(rig.toy.wake_count, wake_count, "an idle server stays idle");
-    assert_eq!(rig.toy.counters(0).gates.note_count, 1);
+    assert!(rig.server.take(rig.peers[0].conn).is_empty());
+    assert_eq!(rig.server.wake_count, wake_count, "an idle server stays idle");
+    assert_eq!(rig.server.counters(0).gates.note_count, 1);
 }
 
 /// What was executed and is not durable is not told twice: it waits.
@@ -387,9 +387,9 @@ fn a_resend_of_what_may_be_lost_waits() {
     let mut rig = Rig::new(Share::Write);
     let head = rig.peers[0].head(Op::Create, InodeNo::ROOT.shard(), 1);
     for again in [false, true] {
-        rig.peers[0].send(&mut rig.toy, &head, &create("a").to_bytes(), None);
-        rig.toy.run_turns_only(0);
-        assert_eq!(rig.peers[0].replies(&mut rig.toy).is_empty(), again);
+        rig.peers[0].send(&mut rig.server, &head, &create("a").to_bytes(), None);
+        rig.server.run_turns_only(0);
+        assert_eq!(rig.peers[0].replies(&mut rig.server).is_empty(), again);
     }
     rig.land(0);
 }
@@ -397,7 +397,7 @@ fn a_resend_of_what_may_be_lost_waits() {
 #[test]
 fn a_writer_waits_for_the_size_flag_that_another_open_set() {
     let mut rig = Rig::new(Share::Write);
-    let file = rig.peers[0].create(&mut rig.toy, "file");
+    let file = rig.peers[0].create(&mut rig.server, "file");
     let open = |number| wire::Open {
         caller: ROOT,
         inode: file,
@@ -405,6 +405,6 @@ fn a_writer_waits_for_the_size_flag_that_another_open_set() {
     };
     assert!(rig.ask(0, (Op::Open, 1), &open(1)).is_none(), "the flag is its own change");
     assert!(rig.ask(0, (Op::Open, 2), &open(2)).is_none(), "the flag may be lost with its client");
-    rig.toy.run();
-    assert_eq!(rig.peers[0].replies(&mut rig.toy).len(), 2);
+    rig.server.run();
+    assert_eq!(rig.peers[0].replies(&mut rig.server).len(), 2);
 }

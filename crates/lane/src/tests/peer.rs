@@ -1,6 +1,6 @@
 //! A client for tests: greets, asks, remembers what it is owed.
 
-use crate::toy::{Arrived, Toy};
+use crate::test_server::{Arrived, TestServer};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
@@ -81,23 +81,26 @@ pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
 }
 
 /// Greets with the right secret; what the server says last.
-pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusal>) {
-    let conn = toy.connect();
-    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
-    toy.run();
-    let (kind, body) = greeted(&toy.take(conn));
+pub(crate) fn send_handshake(
+    server: &mut TestServer,
+    who: &Who,
+) -> (ConnId, Result<Welcome, Refusal>) {
+    let conn = server.connect();
+    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.run();
+    let (kind, body) = greeted(&server.take(conn));
     if kind == FrameKind::Refusal {
         return (conn, Err(Refusal::decode_all(&body).unwrap()));
     }
     assert_eq!(kind, FrameKind::Challenge);
     let challenge = Challenge::decode_all(&body).unwrap();
-    let hello = who.hello(&toy.secret);
+    let hello = who.hello(&server.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
-    assert!(toy.secret.server_proven(proven, &challenge.proof));
-    let proof = Proof { proof: toy.secret.client_proof(proven) };
-    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
-    toy.run();
-    let (kind, body) = greeted(&toy.take(conn));
+    assert!(server.secret.server_proven(proven, &challenge.proof));
+    let proof = Proof { proof: server.secret.client_proof(proven) };
+    server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
+    server.run();
+    let (kind, body) = greeted(&server.take(conn));
     match kind {
         FrameKind::Welcome => (conn, Ok(Welcome::decode_all(&body).unwrap())),
         FrameKind::Refusal => (conn, Err(Refusal::decode_all(&body).unwrap())),
@@ -125,10 +128,10 @@ pub(crate) struct Got {
 }
 
 impl Peer {
-    pub(crate) fn new(toy: &mut Toy, who: &Who) -> Self {
-        let (conn, welcome) = greet(toy, who);
+    pub(crate) fn new(server: &mut TestServer, who: &Who) -> Self {
+        let (conn, welcome) = send_handshake(server, who);
         let welcome = welcome.unwrap();
-        assert!(toy.is_admitted(conn));
+        assert!(server.is_admitted(conn));
         Self { conn, session: welcome.session, conn_epoch: who.conn_epoch, xid: 1000 }
     }
 
@@ -153,27 +156,33 @@ impl Peer {
         }
     }
 
-    pub(crate) fn send(&self, toy: &mut Toy, head: &Request, body: &[u8], bulk: Option<&[u8]>) {
-        toy.send(self.conn, request(head, body, bulk), bulk.map(<[u8]>::to_vec));
+    pub(crate) fn send(
+        &self,
+        server: &mut TestServer,
+        head: &Request,
+        body: &[u8],
+        bulk: Option<&[u8]>,
+    ) {
+        server.send(self.conn, request(head, body, bulk), bulk.map(<[u8]>::to_vec));
     }
 
-    pub(crate) fn replies(&self, toy: &mut Toy) -> Vec<Got> {
-        let arrived = toy.take(self.conn).into_iter();
+    pub(crate) fn replies(&self, server: &mut TestServer) -> Vec<Got> {
+        let arrived = server.take(self.conn).into_iter();
         arrived.filter(|arrived| noted(arrived).is_none()).map(got).collect()
     }
 
     /// Asks a metadata shard, and waits.
     pub(crate) fn ask<'a>(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         op: Op,
         slot: u16,
         body: &impl Wire<'a>,
     ) -> Got {
         let head = self.head(op, InodeNo::ROOT.shard(), slot);
-        self.send(toy, &head, &body.to_bytes(), None);
-        toy.run();
-        let mut replies = self.replies(toy);
+        self.send(server, &head, &body.to_bytes(), None);
+        server.run();
+        let mut replies = self.replies(server);
         assert_eq!(replies.len(), 1, "one reply to {op:?}");
         replies.remove(0)
     }
@@ -181,30 +190,30 @@ impl Peer {
     /// Asks a data shard, and waits.
     pub(crate) fn ask_data<'a>(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         (op, slot, inode): (Op, u16, InodeNo),
         body: &impl Wire<'a>,
         bulk: Option<&[u8]>,
     ) -> Got {
-        let head = self.head(op, toy.map.data_shard(inode, 0), slot);
-        self.send(toy, &head, &body.to_bytes(), bulk);
-        toy.run();
-        let mut replies = self.replies(toy);
+        let head = self.head(op, server.map.data_shard(inode, 0), slot);
+        self.send(server, &head, &body.to_bytes(), bulk);
+        server.run();
+        let mut replies = self.replies(server);
         assert_eq!(replies.len(), 1, "one reply to {op:?}");
         replies.remove(0)
     }
 
     /// After a restart, nothing to bring back to a shard.
-    pub(crate) fn come_back(&mut self, toy: &mut Toy, shard: ShardId) {
+    pub(crate) fn come_back(&mut self, server: &mut TestServer, shard: ShardId) {
         let head = self.head(Op::ReplayDone, shard, 0);
-        self.send(toy, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
-        toy.run();
-        let replies = self.replies(toy);
+        self.send(server, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
+        server.run();
+        let replies = self.replies(server);
         assert_eq!((replies.len(), replies[0].head.status), (1, Status::Ok));
     }
 
-    pub(crate) fn create(&mut self, toy: &mut Toy, text: &str) -> InodeNo {
-        let got = self.ask(toy, Op::Create, 1, &create(text));
+    pub(crate) fn create(&mut self, server: &mut TestServer, text: &str) -> InodeNo {
+        let got = self.ask(server, Op::Create, 1, &create(text));
         assert_eq!(got.head.status, Status::Ok);
         wire::Created::decode_all(&got.body).unwrap().attr.inode
     }

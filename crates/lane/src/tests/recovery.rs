@@ -1,8 +1,8 @@
 //! What comes back after a restart, in which order, and who does not.
 
-use super::peer::{Got, Peer, ROOT, Who, create, got, greet, name, noted};
+use super::peer::{Got, Peer, ROOT, Who, create, got, name, noted, send_handshake};
 use crate::Share;
-use crate::toy::{Kind, Toy};
+use crate::test_server::{Kind, TestServer};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ struct Kept {
 
 /// Clients that are known, a log that never ends, and what the clients keep.
 struct Rig {
-    toy: Toy,
+    server: TestServer,
     who: Vec<Who>,
     peers: Vec<Option<Peer>>,
     kept: Vec<Vec<Kept>>,
@@ -32,17 +32,17 @@ struct Rig {
 
 impl Rig {
     fn new(share: Share, who: Vec<Who>) -> Self {
-        let mut toy = Toy::new(51);
-        toy.limits.share = share;
-        toy.start(1);
+        let mut server = TestServer::new(51);
+        server.limits.share = share;
+        server.start(1);
         let mut peers = Vec::new();
         for (index, who) in who.iter().enumerate() {
-            let mut peer = Peer::new(&mut toy, who);
-            peer.create(&mut toy, &alloc::format!("warm{index}"));
+            let mut peer = Peer::new(&mut server, who);
+            peer.create(&mut server, &alloc::format!("warm{index}"));
             peers.push(Some(peer));
         }
         let kept = who.iter().map(|_| Vec::new()).collect();
-        Self { toy, who, peers, kept }
+        Self { server, who, peers, kept }
     }
 
     fn clients(share: Share, count: u8) -> Self {
@@ -54,9 +54,9 @@ impl Rig {
         let peer = self.peers[who].as_mut().unwrap();
         let mut head = peer.head(op, META, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
-        peer.send(&mut self.toy, &head, &body.to_bytes(), None);
-        self.toy.run_turns_only(0);
-        let got = peer.replies(&mut self.toy).pop();
+        peer.send(&mut self.server, &head, &body.to_bytes(), None);
+        self.server.run_turns_only(0);
+        let got = peer.replies(&mut self.server).pop();
         if let Some(got) = &got {
             assert_eq!(got.head.status, Status::Ok);
             self.kept[who].push(Kept { head, got: got.clone() });
@@ -66,8 +66,8 @@ impl Rig {
 
     /// The append in flight ends: what waited for it comes, and is kept.
     fn land(&mut self, who: usize) {
-        self.toy.land_log(0);
-        self.toy.run_turns_only(0);
+        self.server.land_log(0);
+        self.server.run_turns_only(0);
         let got = self.replies(who).pop().unwrap();
         let Reply { op, shard, slot, session, xid, .. } = got.head;
         let head = Request { shard, slot, session, xid, ..Request::of(op) };
@@ -76,15 +76,15 @@ impl Rig {
 
     /// Nothing of what was in flight is kept.
     fn kill(&mut self) {
-        self.toy.crash_losing_all();
+        self.server.crash_losing_all();
         self.peers.iter_mut().for_each(|peer| *peer = None);
-        self.toy.start(1);
-        self.toy.run();
+        self.server.start(1);
+        self.server.run();
     }
 
     fn connect(&mut self, who: usize) {
         self.who[who].conn_epoch += 1;
-        let mut peer = Peer::new(&mut self.toy, &self.who[who]);
+        let mut peer = Peer::new(&mut self.server, &self.who[who]);
         peer.xid = 1 << 40;
         self.peers[who] = Some(peer);
     }
@@ -94,9 +94,9 @@ impl Rig {
         let body = Resume { known_committed, replay_count };
         let peer = self.peers[who].as_mut().unwrap();
         let head = peer.head(Op::Resume, META, 0);
-        peer.send(&mut self.toy, &head, &body.to_bytes(), None);
-        self.toy.run();
-        let replies = self.peers[who].as_ref().unwrap().replies(&mut self.toy);
+        peer.send(&mut self.server, &head, &body.to_bytes(), None);
+        self.server.run();
+        let replies = self.peers[who].as_ref().unwrap().replies(&mut self.server);
         Resumed::decode_all(&replies[0].body).unwrap()
     }
 
@@ -112,24 +112,24 @@ impl Rig {
             ..head
         };
         let body = Replay { reply: Bytes(&got.body), token: Bytes(&token) }.to_bytes();
-        peer.send(&mut self.toy, &head, &body, None);
+        peer.send(&mut self.server, &head, &body, None);
     }
 
     fn replay(&mut self, who: usize, index: usize) -> Option<Got> {
         self.send_replay(who, index, |_| {});
-        self.toy.run();
+        self.server.run();
         self.replies(who).pop()
     }
 
     fn replies(&mut self, who: usize) -> Vec<Got> {
-        self.peers[who].as_ref().unwrap().replies(&mut self.toy)
+        self.peers[who].as_ref().unwrap().replies(&mut self.server)
     }
 
     fn done(&mut self, who: usize) {
         let peer = self.peers[who].as_mut().unwrap();
         let head = peer.head(Op::ReplayDone, META, 0);
-        peer.send(&mut self.toy, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
-        self.toy.run();
+        peer.send(&mut self.server, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
+        self.server.run();
     }
 
     /// Replays everything.
@@ -142,20 +142,20 @@ impl Rig {
     }
 
     fn counts(&self) -> wire::RecoveryCounts {
-        self.toy.counters(0).recovery
+        self.server.counters(0).recovery
     }
 
     /// The names in the root, once recovery is over.
     fn names(&mut self) -> BTreeSet<String> {
-        let mut visitor = Peer::new(&mut self.toy, &Who::new(99));
+        let mut visitor = Peer::new(&mut self.server, &Who::new(99));
         let (caller, inode, cookie) = (ROOT, InodeNo::ROOT, 0);
         let (listing_bytes_max, attrs, handle) = (8192, false, None);
         let body = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
-        let got = visitor.ask(&mut self.toy, Op::Readdir, 0, &body);
+        let got = visitor.ask(&mut self.server, Op::Readdir, 0, &body);
         let listing = Listing::decode_all(&got.body).unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let names = listing.entries.iter().map(|entry| text(entry.name.bytes())).collect();
-        self.toy.cut(visitor.conn);
+        self.server.cut(visitor.conn);
         names
     }
 }
@@ -197,8 +197,8 @@ fn what_was_lost_comes_back_once() {
     let conn_epoch = rig.peers[0].as_ref().unwrap().conn_epoch;
     let head = Request { conn_epoch, flags: request_flag::RESENT, ..head };
     let body = create("f16").to_bytes();
-    rig.peers[0].as_ref().unwrap().send(&mut rig.toy, &head, &body, None);
-    rig.toy.run();
+    rig.peers[0].as_ref().unwrap().send(&mut rig.server, &head, &body, None);
+    rig.server.run();
     assert_eq!(rig.replies(0).last().unwrap().body, got.body);
 }
 
@@ -235,9 +235,9 @@ fn a_second_death_in_the_middle_loses_nothing() {
                 rig.send_replay(0, index, |_| {});
             }
             if durable {
-                rig.toy.run();
+                rig.server.run();
             } else {
-                rig.toy.run_turns_only(0);
+                rig.server.run_turns_only(0);
             }
             rig.kill();
             rig.come_back(0);
@@ -259,18 +259,18 @@ fn a_missing_client_takes_nothing_of_others_with_it() {
     rig.ask(1, (Op::Create, 3), &create("kept too")).unwrap();
     rig.kill();
     rig.come_back(1);
-    let mut visitor = Peer::new(&mut rig.toy, &Who::new(98));
+    let mut visitor = Peer::new(&mut rig.server, &Who::new(98));
     let head = visitor.head(Op::Getattr, META, 0);
     let body = wire::Getattr { inode: InodeNo::ROOT }.to_bytes();
-    visitor.send(&mut rig.toy, &head, &body, None);
-    rig.toy.run();
-    assert!(visitor.replies(&mut rig.toy).is_empty(), "the window is open");
-    rig.toy.pass_ms(5_000);
-    rig.toy.run();
-    assert!(rig.toy.lines.last().unwrap().contains("recovery waits for client "));
-    rig.toy.pass_ms(5_000);
-    rig.toy.run();
-    assert_eq!(visitor.replies(&mut rig.toy).len(), 1, "what came early was kept");
+    visitor.send(&mut rig.server, &head, &body, None);
+    rig.server.run();
+    assert!(visitor.replies(&mut rig.server).is_empty(), "the window is open");
+    rig.server.pass_ms(5_000);
+    rig.server.run();
+    assert!(rig.server.lines.last().unwrap().contains("recovery waits for client "));
+    rig.server.pass_ms(5_000);
+    rig.server.run();
+    assert_eq!(visitor.replies(&mut rig.server).len(), 1, "what came early was kept");
     let counts = rig.counts();
     assert_eq!((counts.known_count, counts.back_count, counts.evicted_count), (2, 1, 1));
     assert_eq!((counts.replayed_count, counts.unfit_count), (3, 0));
@@ -279,14 +279,14 @@ fn a_missing_client_takes_nothing_of_others_with_it() {
     // The evicted one is never let in again, also after a restart; under another name it is.
     for restart in [false, true] {
         if restart {
-            rig.toy.crash();
-            rig.toy.start(1);
-            rig.toy.run();
+            rig.server.crash();
+            rig.server.start(1);
+            rig.server.run();
         }
-        let refused = greet(&mut rig.toy, &Who { conn_epoch: 9, ..Who::new(1) }).1;
+        let refused = send_handshake(&mut rig.server, &Who { conn_epoch: 9, ..Who::new(1) }).1;
         assert_eq!(refused, Err(Refusal { reason: RefusalReason::Evicted }));
     }
-    assert!(greet(&mut rig.toy, &Who::new(3)).1.is_ok());
+    assert!(send_handshake(&mut rig.server, &Who::new(3)).1.is_ok());
 }
 
 /// A server that was stopped for long hears those who came meanwhile before it gives them up.
@@ -295,12 +295,12 @@ fn whoever_stands_at_the_door_of_a_sleeping_server_is_heard() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
-    rig.toy.sleep(100_000_000_000);
-    rig.toy.run();
+    rig.server.sleep(100_000_000_000);
+    rig.server.run();
     rig.come_back(0);
     assert_eq!(rig.counts().evicted_count, 0);
-    rig.toy.pass_ms(2_500);
-    rig.toy.run();
+    rig.server.pass_ms(2_500);
+    rig.server.run();
     assert_eq!((rig.counts().back_count, rig.counts().evicted_count), (1, 1));
     assert!(rig.names().contains("a"));
 }
@@ -332,13 +332,13 @@ fn a_chain_of_changes_survives_a_missing_link() {
         rig.land(1);
         assert!(rig.ask(0, (Op::Rename, 2), &rename("x", "a")).is_none());
         rig.land(0);
-        assert_eq!(rig.toy.counters(0).gates.held_foreign_count, 2);
+        assert_eq!(rig.server.counters(0).gates.held_foreign_count, 2);
         rig.kill();
         for who in [1, 0].into_iter().filter(|who| missing != Some(*who)) {
             rig.come_back(who);
         }
-        rig.toy.pass_ms(10_000);
-        rig.toy.run();
+        rig.server.pass_ms(10_000);
+        rig.server.run();
         let names = rig.names();
         // The last rename is the first client's; the rest waited until it was durable.
         assert_eq!(names.contains("a"), missing != Some(0), "{missing:?}");
@@ -358,11 +358,11 @@ fn sharing_off_loses_what_depends_on_the_missing() {
     rig.kill();
     rig.come_back(1);
     assert_eq!(rig.counts().replayed_count, 0, "in one order with the others");
-    rig.toy.pass_ms(10_000);
-    rig.toy.run();
+    rig.server.pass_ms(10_000);
+    rig.server.run();
     let counts = rig.counts();
     assert_eq!((counts.unfit_count, counts.evicted_count), (1, 2));
-    let refused = greet(&mut rig.toy, &Who { conn_epoch: 9, ..Who::new(2) }).1;
+    let refused = send_handshake(&mut rig.server, &Who { conn_epoch: 9, ..Who::new(2) }).1;
     assert!(refused.is_err());
 }
 
@@ -401,14 +401,14 @@ fn a_forged_token_evicts() {
     rig.kill();
     rig.connect(0);
     rig.send_replay(0, 0, |token| *token.last_mut().unwrap() ^= 1);
-    rig.toy.run();
-    assert!(rig.toy.is_closed(rig.peers[0].as_ref().unwrap().conn));
+    rig.server.run();
+    assert!(rig.server.is_closed(rig.peers[0].as_ref().unwrap().conn));
     rig.come_back(1);
     let counts = rig.counts();
     assert_eq!((counts.forged_count, counts.evicted_count, counts.replayed_count), (1, 1, 1));
     let names = rig.names();
     assert!(names.contains("b") && !names.contains("a"));
-    let refused = greet(&mut rig.toy, &Who { conn_epoch: 9, ..Who::new(1) }).1;
+    let refused = send_handshake(&mut rig.server, &Who { conn_epoch: 9, ..Who::new(1) }).1;
     assert!(refused.is_err());
 }
 
@@ -421,7 +421,7 @@ fn a_token_is_of_one_request() {
     rig.connect(0);
     rig.kept[0][0].head.xid.0 += 1;
     rig.send_replay(0, 0, |_| {});
-    rig.toy.run();
+    rig.server.run();
     assert_eq!(rig.counts().forged_count, 1);
 }
 
@@ -431,8 +431,8 @@ fn who_said_goodbye_is_not_waited_for() {
     rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
     let peer = rig.peers[0].as_mut().unwrap();
     let head = peer.head(Op::Goodbye, META, 0);
-    peer.send(&mut rig.toy, &head, &[], None);
-    rig.toy.run();
+    peer.send(&mut rig.server, &head, &[], None);
+    rig.server.run();
     assert_eq!(rig.replies(0).len(), 1);
     rig.kill();
     rig.come_back(1);
@@ -445,10 +445,10 @@ fn who_was_away_for_long_is_not_waited_for_and_not_lost() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let conn = rig.peers[0].as_ref().unwrap().conn;
-    rig.toy.cut(conn);
-    rig.toy.run();
-    rig.toy.pass_ms(61_000);
-    rig.toy.run();
+    rig.server.cut(conn);
+    rig.server.run();
+    rig.server.pass_ms(61_000);
+    rig.server.run();
     rig.kill();
     rig.come_back(1);
     assert_eq!((rig.counts().known_count, rig.counts().evicted_count), (1, 0));
@@ -469,13 +469,13 @@ fn a_rebooted_host_is_not_waited_for_long_unless_it_is_there() {
         rig.come_back(1);
         rig.connect(2);
         let other = Who { host_boot_id: [3; 16], ..Who::new(7) };
-        Peer::new(&mut rig.toy, &other);
+        Peer::new(&mut rig.server, &other);
         assert_eq!(rig.counts().evicted_count, 0, "somebody says so");
         if comes {
             rig.connect(0);
         }
-        rig.toy.pass_ms(4_000);
-        rig.toy.run();
+        rig.server.pass_ms(4_000);
+        rig.server.run();
         // Two have come back, as they were: what is said of their host is not true of them.
         assert_eq!(rig.counts().evicted_count, u64::from(!comes));
         if comes {
@@ -496,25 +496,25 @@ fn under_another_export_a_uuid_is_somebody_else() {
     let mine = rig.peers[0].as_ref().unwrap().session;
     let stranger = |client| Who { export: "guests", ..Who::new(client) };
     let victim = rig.who[0].client;
-    let other = Peer::new(&mut rig.toy, &Who { conn_epoch: 99, ..stranger(1) });
+    let other = Peer::new(&mut rig.server, &Who { conn_epoch: 99, ..stranger(1) });
     assert_ne!(other.session, mine);
-    assert!(!rig.toy.is_closed(rig.peers[0].as_ref().unwrap().conn));
-    Peer::new(&mut rig.toy, &Who { predecessor: victim, ..stranger(2) });
-    assert!(!rig.toy.is_closed(rig.peers[0].as_ref().unwrap().conn));
+    assert!(!rig.server.is_closed(rig.peers[0].as_ref().unwrap().conn));
+    Peer::new(&mut rig.server, &Who { predecessor: victim, ..stranger(2) });
+    assert!(!rig.server.is_closed(rig.peers[0].as_ref().unwrap().conn));
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
-    Peer::new(&mut rig.toy, &Who { predecessor: victim, ..stranger(3) });
-    Peer::new(&mut rig.toy, &Who { host_boot_id: [3; 16], ..stranger(4) });
+    Peer::new(&mut rig.server, &Who { predecessor: victim, ..stranger(3) });
+    Peer::new(&mut rig.server, &Who { host_boot_id: [3; 16], ..stranger(4) });
     // Its replay is of nobody's here.
     let mut thief = Rig { who: alloc::vec![stranger(1)], peers: alloc::vec![None], ..rig };
     thief.connect(0);
     thief.kept[0][0].head.session = thief.peers[0].as_ref().unwrap().session;
     thief.send_replay(0, 0, |_| {});
-    thief.toy.run();
-    assert!(thief.toy.is_closed(thief.peers[0].as_ref().unwrap().conn));
+    thief.server.run();
+    assert!(thief.server.is_closed(thief.peers[0].as_ref().unwrap().conn));
     assert_eq!((thief.counts().forged_count, thief.counts().evicted_count), (1, 0));
-    thief.toy.pass_ms(4_000);
-    thief.toy.run();
+    thief.server.pass_ms(4_000);
+    thief.server.run();
     assert_eq!(thief.counts().evicted_count, 0);
     thief.kept[0][0].head.session = mine;
     let mut rig = Rig { who: alloc::vec![Who::new(1)], ..thief };
@@ -531,7 +531,7 @@ fn what_was_not_brought_back_in_time_never_is() {
     rig.kill();
     rig.connect(0);
     rig.done(0);
-    rig.toy.run();
+    rig.server.run();
     assert!(!rig.names().contains("a"));
     // Nothing of his since, but he is known.
     for _ in 0..2 {
@@ -551,16 +551,16 @@ fn what_was_not_brought_back_in_time_never_is() {
 fn what_a_session_has_left_behind_is_not_replayed() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
-    rig.toy.run();
+    rig.server.run();
     let peer = rig.peers[0].as_mut().unwrap();
     let head = peer.head(Op::Goodbye, META, 0);
-    peer.send(&mut rig.toy, &head, &[], None);
-    rig.toy.run();
+    peer.send(&mut rig.server, &head, &[], None);
+    rig.server.run();
     let mut other = rig.peers[1].take().unwrap();
     let gone = wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("a") };
-    assert_eq!(other.ask(&mut rig.toy, Op::Unlink, 1, &gone).head.status, Status::Ok);
+    assert_eq!(other.ask(&mut rig.server, Op::Unlink, 1, &gone).head.status, Status::Ok);
     for again in [false, true] {
-        rig.toy.run();
+        rig.server.run();
         rig.kill();
         rig.connect(0);
         let got = rig.replay(0, 0).unwrap();
@@ -573,10 +573,10 @@ fn what_a_session_has_left_behind_is_not_replayed() {
         rig.come_back(1);
         assert!(!rig.names().contains("a"));
         rig.who[0].conn_epoch += 1;
-        let mut peer = Peer::new(&mut rig.toy, &rig.who[0]);
+        let mut peer = Peer::new(&mut rig.server, &rig.who[0]);
         peer.xid = 1 << 50;
-        peer.create(&mut rig.toy, "c");
-        rig.toy.run();
+        peer.create(&mut rig.server, "c");
+        rig.server.run();
     }
 }
 
@@ -586,9 +586,9 @@ fn whose_place_is_taken_is_not_waited_for() {
     rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
     rig.come_back(1);
-    assert_eq!(rig.toy.counters(0).recovery.evicted_count, 0);
+    assert_eq!(rig.server.counters(0).recovery.evicted_count, 0);
     let predecessor = rig.who[0].client;
-    Peer::new(&mut rig.toy, &Who { predecessor, ..Who::new(7) });
+    Peer::new(&mut rig.server, &Who { predecessor, ..Who::new(7) });
     assert_eq!(rig.counts().evicted_count, 1);
     assert!(rig.names().contains("a"));
 }
@@ -596,25 +596,27 @@ fn whose_place_is_taken_is_not_waited_for() {
 /// A client that the other lane evicted is out at this one too.
 #[test]
 fn an_eviction_is_for_all_lanes() {
-    let mut toy = Toy::started(61, 2);
+    let mut server = TestServer::started(61, 2);
     for lane in 0..2 {
-        let mut peer = Peer::new(&mut toy, &Who { server_lane: LaneId(lane), ..Who::new(1) });
+        let mut peer = Peer::new(&mut server, &Who { server_lane: LaneId(lane), ..Who::new(1) });
         peer.xid += 1000 * u64::from(lane);
         let shard = ShardId::meta(lane);
         let parent = if lane == 0 { InodeNo::ROOT } else { InodeNo::new(1, 1) };
         let mut head = peer.head(Op::Create, shard, 1);
         head.ack_xid = Xid(0);
-        peer.send(&mut toy, &head, &wire::Create { parent, ..create("a") }.to_bytes(), None);
-        toy.run();
+        peer.send(&mut server, &head, &wire::Create { parent, ..create("a") }.to_bytes(), None);
+        server.run();
     }
-    toy.crash();
-    toy.start(2);
-    toy.run();
-    toy.pass_ms(10_000);
-    toy.run();
+    server.crash();
+    server.start(2);
+    server.run();
+    server.pass_ms(10_000);
+    server.run();
     for lane in 0..2 {
-        let refused =
-            greet(&mut toy, &Who { server_lane: LaneId(lane), conn_epoch: 9, ..Who::new(1) });
+        let refused = send_handshake(
+            &mut server,
+            &Who { server_lane: LaneId(lane), conn_epoch: 9, ..Who::new(1) },
+        );
         assert!(refused.1.is_err(), "lane {lane}");
     }
 }
@@ -624,7 +626,7 @@ fn the_stages_are_passed_in_their_order() {
     let mut rig = Rig::clients(Share::Write, 1);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
-    let passed = |rig: &Rig, point| rig.toy.points.get(&point).copied().unwrap_or(0);
+    let passed = |rig: &Rig, point| rig.server.points.get(&point).copied().unwrap_or(0);
     assert_eq!(passed(&rig, ProtocolPoint::RecoveryBegun), 1);
     assert_eq!(passed(&rig, ProtocolPoint::Replayed), 0);
     rig.come_back(0);
@@ -636,7 +638,7 @@ fn the_stages_are_passed_in_their_order() {
     ] {
         assert_eq!(passed(&rig, point), 1, "{point:?}");
     }
-    assert_eq!(rig.toy.share_before, Some(Share::Write));
+    assert_eq!(rig.server.share_before, Some(Share::Write));
 }
 
 /// Replays that a broken log did not take are not called durable, though recovery is over.
@@ -645,16 +647,20 @@ fn replays_that_are_lost_again_are_not_told_durable() {
     let mut rig = Rig::clients(Share::Off, 1);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let transno = rig.kept[0][0].got.head.transno;
-    rig.toy.limits.share = Share::Write;
+    rig.server.limits.share = Share::Write;
     rig.kill();
-    rig.toy.failing.push((Kind::Log, interface::Errno(5)));
+    rig.server.failing.push((Kind::Log, interface::Errno(5)));
     rig.come_back(0);
-    assert!(rig.toy.lines.iter().any(|line| line.contains("log cannot be written")));
-    assert_eq!(rig.toy.share_before, Some(Share::Off), "they will come again, and need its order");
-    rig.toy.pass_ms(1000);
-    rig.toy.run();
+    assert!(rig.server.lines.iter().any(|line| line.contains("log cannot be written")));
+    assert_eq!(
+        rig.server.share_before,
+        Some(Share::Off),
+        "they will come again, and need its order"
+    );
+    rig.server.pass_ms(1000);
+    rig.server.run();
     let conn = rig.peers[0].as_ref().unwrap().conn;
-    for arrived in rig.toy.take(conn) {
+    for arrived in rig.server.take(conn) {
         assert_eq!(noted(&arrived), None);
         assert!(got(arrived).head.committed < transno);
     }
@@ -669,10 +675,10 @@ fn replays_behind_a_broken_log_are_not_given_up() {
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let transno = rig.kept[0][0].got.head.transno;
     rig.kill();
-    rig.toy.failing.push((Kind::Log, interface::Errno(5)));
+    rig.server.failing.push((Kind::Log, interface::Errno(5)));
     rig.come_back(0);
     let conn = rig.peers[0].as_ref().unwrap().conn;
-    rig.toy.cut(conn);
+    rig.server.cut(conn);
     rig.connect(0);
     let resumed = rig.resume(0, 1);
     assert!(resumed.recovering && resumed.committed < transno, "{resumed:?}");
@@ -699,8 +705,8 @@ fn a_store_that_went_back_is_noticed() {
     let head = peer.head(Op::Resume, META, 0);
     let known_committed = Transno(u64::MAX);
     let body = Resume { known_committed, replay_count: 0 }.to_bytes();
-    peer.send(&mut rig.toy, &head, &body, None);
-    rig.toy.run();
+    peer.send(&mut rig.server, &head, &body, None);
+    rig.server.run();
     assert_eq!(rig.counts().went_back_count, 1);
-    assert!(rig.toy.lines.last().unwrap().contains("lost what it said it had"));
+    assert!(rig.server.lines.last().unwrap().contains("lost data that it had reported durable"));
 }

@@ -1,13 +1,13 @@
 //! The coordinator's side: gathers what the operation wants, lets all prepare, decides.
 
-use super::message::{Letter, Words};
+use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Running, Step};
 use crate::Lane;
-use crate::commit::{Asking, Held};
+use crate::commit::{ChangeRecord, SlotId};
+use crate::commit_dependency::CommitDependency;
 use crate::config::Share;
 use crate::dispatch::Arrived;
-use crate::gate::Gate;
-use crate::marks::Mark;
+use crate::last_writer::LastWriter;
 use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -28,13 +28,14 @@ impl Lane {
     pub(crate) fn begin_across(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let request = arrived.request;
         let target = Target { conn: arrived.conn, trace_id: request.trace_id };
-        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
-        let slot = self.slots.entry((held.shard, held.session)).or_default().slot(held.slot);
+        let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
+        let slot =
+            self.slots.entry((slot_id.shard, slot_id.session)).or_default().slot(slot_id.slot);
         (slot.xid, slot.op) = (request.xid, request.op);
         slot.state = State::Running(target);
         let index = self.meta_index(request.shard);
         let running = Running {
-            held,
+            slot_id,
             xid: request.xid,
             op: request.op,
             body: turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec(),
@@ -112,8 +113,8 @@ impl Lane {
         running.awaited.extend(by_shard.keys());
         let frees = matches!(running.op, Op::Unlink | Op::Rmdir);
         for (shard, wants) in by_shard {
-            let words = Words::Look { frees, wants: Bytes(&wants) };
-            self.write(turn, &Letter { txn, shard, words });
+            let words = TxnMessageKind::Look { frees, wants: Bytes(&wants) };
+            self.write(turn, &TxnMessage { txn, shard, words });
         }
     }
 
@@ -153,8 +154,8 @@ impl Lane {
         running.awaited = plan.parts.keys().copied().collect();
         running.parted.clone_from(&running.awaited);
         for (shard, part) in &plan.parts {
-            let words = Words::Prepare { part: Bytes(part) };
-            self.write(turn, &Letter { txn, shard: *shard, words });
+            let words = TxnMessageKind::Prepare { part: Bytes(part) };
+            self.write(turn, &TxnMessage { txn, shard: *shard, words });
         }
         if plan.parts.is_empty() || !self.config.rules.hold(Rule::TwoPhaseOrder) {
             self.decide(turn, txn);
@@ -203,23 +204,30 @@ impl Lane {
         #[expect(clippy::expect_used, reason = "the part is of what was checked and locked")]
         let effect =
             self.metas[index].decide(&own, first, &mut changes).expect("a planned part is made");
-        let (held, xid, op, client) = (running.held, running.xid, running.op, running.client);
+        let (slot_id, xid, op, client) = (running.slot_id, running.xid, running.op, running.client);
         let body = running.reply.clone();
         let Effect { transno, pre_versions, orphan, .. } = effect;
         let done = Done { status: Status::Ok, transno, body };
         let (done_ref, signed) = (&done, false);
-        let asking =
-            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
-        self.record_asked(&asking);
-        self.hold(held, Gate::ITSELF);
+        let change_record = ChangeRecord {
+            slot_id,
+            xid,
+            op,
+            done: done_ref,
+            pre_versions,
+            changes: &changes,
+            signed,
+        };
+        self.record_change(&change_record);
+        self.hold(slot_id, CommitDependency::ITSELF);
         self.changes = changes;
-        let Held { shard, session, slot } = held;
-        self.leave_marks(Mark { client, session, shard, slot, xid, transno }, op);
+        let SlotId { shard, session, slot } = slot_id;
+        self.record_last_writers(LastWriter { client, session, shard, slot, xid, transno }, op);
         self.commit.open.awaited.push(Awaited::Decided(txn));
         let slot = self.slots.entry((shard, session)).or_default().slot(slot);
         assert!(slot.xid == xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
-            slot.state = State::Held(target, done, Vec::new());
+            slot.state = State::Deferred(target, done, Vec::new());
         }
         if let Some(inode) = orphan {
             self.destroy_when_durable(inode);
@@ -228,7 +236,7 @@ impl Lane {
 
     /// Whether the slot still waits for it.
     fn is_waited_for(&self, running: &Running) -> bool {
-        let Held { shard, session, slot } = running.held;
+        let SlotId { shard, session, slot } = running.slot_id;
         let table = self.slots.get(&(shard, session));
         table
             .and_then(|table| table.at(slot))
@@ -251,7 +259,7 @@ impl Lane {
             self.end_across(turn, txn, Status::ReadOnly, &[]);
         }
         for (shard, txn) in in_doubt {
-            self.write(turn, &Letter { txn, shard, words: Words::InDoubt });
+            self.write(turn, &TxnMessage { txn, shard, words: TxnMessageKind::InDoubt });
         }
         let looked = self.txns.parts.iter().filter(|(_, part)| part.told.is_some());
         let looked: Vec<(ShardId, TxnId)> = looked.map(|(key, _)| *key).collect();
@@ -266,14 +274,14 @@ impl Lane {
     pub(super) fn on_decided(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
         turn.act(Action::Point(ProtocolPoint::TxnDecided));
-        running.files.iter().for_each(|inode| self.tell_changed(turn, *inode));
+        running.files.iter().for_each(|inode| self.send_changed(turn, *inode));
         let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
         for shard in &others {
-            self.write(turn, &Letter { txn, shard: *shard, words: Words::Commit });
+            self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Commit });
         }
         // Who has no part only locked something.
         for shard in running.touched.difference(&others) {
-            self.write(turn, &Letter { txn, shard: *shard, words: Words::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Abort });
         }
         if !others.is_empty() {
             self.txns.decided.insert(txn, others);
@@ -295,20 +303,20 @@ impl Lane {
     /// durable; what was found here may have to become so.
     fn end_told(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
         let Some(running) = self.txns.running.get(&txn) else { return };
-        let (held, waits) = (running.held, self.is_waited_for(running));
-        let gate = self.gate_of_failure(txn.coordinator, running.client);
-        let Some(gate) = gate.filter(|_| waits) else {
+        let (slot_id, waits) = (running.slot_id, self.is_waited_for(running));
+        let dependency = self.dependency_of_failure(txn.coordinator, running.client);
+        let Some(dependency) = dependency.filter(|_| waits) else {
             return self.end_across(turn, txn, status, reply);
         };
         let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
         let done = Done { status, transno: Transno(0), body };
-        let table = self.slots.entry((held.shard, held.session)).or_default();
-        let slot = table.slot(held.slot);
+        let table = self.slots.entry((slot_id.shard, slot_id.session)).or_default();
+        let slot = table.slot(slot_id.slot);
         if let State::Running(target) = slot.state {
             slot.batch_no = 0;
-            slot.state = State::Held(target, done, Vec::new());
+            slot.state = State::Deferred(target, done, Vec::new());
         }
-        self.hold(held, gate);
+        self.hold(slot_id, dependency);
         self.end_across(turn, txn, status, &[]);
     }
 
@@ -320,13 +328,13 @@ impl Lane {
         let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
         let done = Done { status, transno: Transno(0), body };
         if self.is_waited_for(&running) {
-            self.end_slot(turn, &running.held, done);
+            self.end_slot(turn, &running.slot_id, done);
         }
     }
 
     fn give_back(&mut self, turn: &mut Turn<'_>, txn: TxnId, running: &Running) {
         for shard in &running.touched {
-            self.write(turn, &Letter { txn, shard: *shard, words: Words::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Abort });
         }
     }
 
@@ -341,7 +349,7 @@ impl Lane {
         running.step = Step::Pausing;
         running.try_count = running.try_count.saturating_add(1);
         let pause_ms_max = 1_u64 << running.try_count.min(PAUSE_SHIFT_MAX);
-        let rolled = u64::from(self.dice.nonce()[0]);
+        let rolled = u64::from(self.nonces.nonce()[0]);
         let at = turn.now.mono.after_ms(1 + rolled % pause_ms_max);
         let txn = self.next_txn(txn.coordinator);
         self.txns.running.insert(txn, running);

@@ -29,16 +29,16 @@ pub(crate) const fn is_ours(first: u8) -> bool {
 
 /// A letter: which change, which participant, what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Letter<'a> {
+pub(crate) struct TxnMessage<'a> {
     pub(crate) txn: TxnId,
     /// The participant, whether it writes or is written to.
     pub(crate) shard: ShardId,
-    pub(crate) words: Words<'a>,
+    pub(crate) words: TxnMessageKind<'a>,
 }
 
 /// What a letter says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Words<'a> {
+pub(crate) enum TxnMessageKind<'a> {
     /// Lock and tell. `frees`: the change gives space back.
     Look { frees: bool, wants: Bytes<'a> },
     /// What there is, or why not.
@@ -57,35 +57,35 @@ pub(crate) enum Words<'a> {
     InDoubt,
 }
 
-impl<'a> Wire<'a> for Letter<'a> {
+impl<'a> Wire<'a> for TxnMessage<'a> {
     fn encode(&self, to: &mut Writer<'_>) {
         let kind: u8 = match &self.words {
-            Words::Look { .. } => 0,
-            Words::Seen { .. } => 1,
-            Words::Prepare { .. } => 2,
-            Words::Prepared { .. } => 3,
-            Words::Commit => 4,
-            Words::Done { .. } => 5,
-            Words::Abort => 6,
-            Words::InDoubt => 7,
+            TxnMessageKind::Look { .. } => 0,
+            TxnMessageKind::Seen { .. } => 1,
+            TxnMessageKind::Prepare { .. } => 2,
+            TxnMessageKind::Prepared { .. } => 3,
+            TxnMessageKind::Commit => 4,
+            TxnMessageKind::Done { .. } => 5,
+            TxnMessageKind::Abort => 6,
+            TxnMessageKind::InDoubt => 7,
         };
         to.write(&(FIRST + kind));
         to.write(&self.txn);
         to.write(&self.shard);
         match &self.words {
-            Words::Look { frees, wants } => {
+            TxnMessageKind::Look { frees, wants } => {
                 to.write(frees);
                 to.write(wants);
             }
-            Words::Seen { status, told, inode_count } => {
+            TxnMessageKind::Seen { status, told, inode_count } => {
                 to.write(status);
                 to.write(told);
                 to.write(inode_count);
             }
-            Words::Prepare { part } => to.write(part),
-            Words::Prepared { status } => to.write(status),
-            Words::Done { inode_count } => to.write(inode_count),
-            Words::Commit | Words::Abort | Words::InDoubt => {}
+            TxnMessageKind::Prepare { part } => to.write(part),
+            TxnMessageKind::Prepared { status } => to.write(status),
+            TxnMessageKind::Done { inode_count } => to.write(inode_count),
+            TxnMessageKind::Commit | TxnMessageKind::Abort | TxnMessageKind::InDoubt => {}
         }
     }
 
@@ -93,16 +93,18 @@ impl<'a> Wire<'a> for Letter<'a> {
         let kind = u8::decode(from)?.wrapping_sub(FIRST);
         let (txn, shard) = (from.read()?, from.read()?);
         let words = match kind {
-            0 => Words::Look { frees: from.read()?, wants: from.read()? },
-            1 => {
-                Words::Seen { status: from.read()?, told: from.read()?, inode_count: from.read()? }
-            }
-            2 => Words::Prepare { part: from.read()? },
-            3 => Words::Prepared { status: from.read()? },
-            4 => Words::Commit,
-            5 => Words::Done { inode_count: from.read()? },
-            6 => Words::Abort,
-            7 => Words::InDoubt,
+            0 => TxnMessageKind::Look { frees: from.read()?, wants: from.read()? },
+            1 => TxnMessageKind::Seen {
+                status: from.read()?,
+                told: from.read()?,
+                inode_count: from.read()?,
+            },
+            2 => TxnMessageKind::Prepare { part: from.read()? },
+            3 => TxnMessageKind::Prepared { status: from.read()? },
+            4 => TxnMessageKind::Commit,
+            5 => TxnMessageKind::Done { inode_count: from.read()? },
+            6 => TxnMessageKind::Abort,
+            7 => TxnMessageKind::InDoubt,
             _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         };
         Ok(Self { txn, shard, words })

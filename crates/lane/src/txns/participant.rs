@@ -1,7 +1,7 @@
 //! The participant's side: locks what the coordinator wants, promises durably, and does as it is
 //! told.
 
-use super::message::{Letter, Words};
+use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Part};
 use crate::Lane;
 use alloc::vec::Vec;
@@ -26,11 +26,15 @@ impl Lane {
             self.read_missing(turn, shard);
         }
         if status == Status::Ok
-            && let Some(gate) = self.gate_of_look(shard)
+            && let Some(dependency) = self.dependency_of_look(shard)
             && let Some(part) = self.txns.parts.get_mut(&(shard, txn))
         {
             part.told = Some(told);
-            return self.commit.wave(gate.until).awaited.push(Awaited::Looked(shard, txn));
+            return self
+                .commit
+                .dependents(dependency.until)
+                .awaited
+                .push(Awaited::Looked(shard, txn));
         }
         self.tell((shard, txn), turn, (status, &told));
     }
@@ -50,8 +54,8 @@ impl Lane {
         (status, told): (Status, &[u8]),
     ) {
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
-        let words = Words::Seen { status, told: Bytes(told), inode_count };
-        self.write(turn, &Letter { txn, shard, words });
+        let words = TxnMessageKind::Seen { status, told: Bytes(told), inode_count };
+        self.write(turn, &TxnMessage { txn, shard, words });
     }
 
     fn look(
@@ -104,8 +108,8 @@ impl Lane {
                 self.await_durable(turn, Awaited::Prepared(shard, txn));
             }
             Err(_) => {
-                let words = Words::Prepared { status: Status::Protocol };
-                self.write(turn, &Letter { txn, shard, words });
+                let words = TxnMessageKind::Prepared { status: Status::Protocol };
+                self.write(turn, &TxnMessage { txn, shard, words });
             }
         }
         self.changes = changes;
@@ -118,16 +122,16 @@ impl Lane {
     ) {
         if self.txns.parts.contains_key(&(shard, txn)) {
             turn.act(Action::Point(ProtocolPoint::TxnPrepared));
-            let words = Words::Prepared { status: Status::Ok };
-            self.write(turn, &Letter { txn, shard, words });
+            let words = TxnMessageKind::Prepared { status: Status::Ok };
+            self.write(turn, &TxnMessage { txn, shard, words });
         }
     }
 
     /// The log is broken: a promise that may not be durable is none.
     pub(crate) fn fail_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
         if let Awaited::Prepared(shard, txn) = awaited {
-            let words = Words::Prepared { status: Status::ReadOnly };
-            self.write(turn, &Letter { txn, shard, words });
+            let words = TxnMessageKind::Prepared { status: Status::ReadOnly };
+            self.write(turn, &TxnMessage { txn, shard, words });
         }
     }
 
@@ -152,7 +156,7 @@ impl Lane {
                     self.destroy_when_durable(inode);
                 }
             }
-            self.unpark(shard, txn);
+            self.release_locks(shard, txn);
         }
         self.await_durable(turn, Awaited::Done(shard, txn));
     }
@@ -160,7 +164,7 @@ impl Lane {
     pub(super) fn on_done_durable(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         turn.act(Action::Point(ProtocolPoint::TxnDone));
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
-        self.write(turn, &Letter { txn, shard, words: Words::Done { inode_count } });
+        self.write(turn, &TxnMessage { txn, shard, words: TxnMessageKind::Done { inode_count } });
     }
 
     pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
@@ -168,7 +172,7 @@ impl Lane {
         if part.prepared.is_some() {
             self.record_txn(shard, &Change::Txn(TxnChange::Aborted { txn }));
         }
-        self.unpark(shard, txn);
+        self.release_locks(shard, txn);
     }
 
     /// The coordinator's log broke while it decided: what is locked stays so until a start knows,

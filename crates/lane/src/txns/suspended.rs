@@ -2,11 +2,11 @@
 //! not in memory. They are kept as they came and executed when that is over.
 
 use super::Lane;
-use crate::commit::{Held, HeldSaid};
+use crate::commit::{DeferredReply, SlotId};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use crate::session::{State, Target};
 use alloc::vec::Vec;
 use disk::TxnId;
@@ -54,10 +54,10 @@ impl Lane {
     }
 
     /// A change over several shards has given back what it had locked at a shard.
-    pub(super) fn unpark(&mut self, shard: ShardId, txn: TxnId) {
+    pub(super) fn release_locks(&mut self, shard: ShardId, txn: TxnId) {
         let index = self.meta_index(shard);
         self.metas[index].release(txn);
-        self.scope.due = true;
+        self.containment.due = true;
         let metas = &self.metas;
         let free = self
             .txns
@@ -83,10 +83,10 @@ impl Lane {
         let index = self.meta_index(shard);
         self.metas[index].unpin(&pins);
         match request.op.row().retry {
-            Retry::Once => self.fail_held(turn, &Held { shard, session, slot }),
+            Retry::Once => self.fail_held(turn, &SlotId { shard, session, slot }),
             Retry::Repeat => {
-                let said = Said::plain(Status::Io, &[]);
-                self.send(turn, conn, &Asked::from(&request), &said);
+                let response = Response::plain(Status::Io, &[]);
+                self.send(turn, conn, &RequestHeader::from(&request), &response);
             }
         }
     }
@@ -135,7 +135,7 @@ impl Lane {
                 let refused = if waited { self.refused(turn, &arrived) } else { None };
                 if let Some(status) = refused {
                     if self.comes_again(status) {
-                        self.unrun(&arrived);
+                        self.reset_slot(&arrived);
                     }
                     return self.end_refused(turn, &arrived, status);
                 }
@@ -154,18 +154,18 @@ impl Lane {
         if effect.status == Status::Busy {
             return self.suspend(turn, arrived);
         }
-        self.tell_found(turn, effect.found);
-        self.tell_open_files(turn, arrived, effect.status);
+        self.send_found(turn, effect.found);
+        self.report_open_files(turn, arrived, effect.status);
         self.on_access_of(turn, arrived, effect.access);
-        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+        let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
         let strict = self.config.limits.share == Share::Strict;
-        let gate = strict.then(|| self.gate(arrived, &effect)).flatten();
+        let dependency = strict.then(|| self.dependency(arrived, &effect)).flatten();
         let body = core::mem::take(&mut self.reply);
-        if let Some(gate) = gate {
+        if let Some(dependency) = dependency {
             let (status, body) = (effect.status, body.clone());
-            self.hold_said(HeldSaid { conn, asked, status, body, bulk: None }, gate);
+            self.hold_reply(DeferredReply { conn, header, status, body, bulk: None }, dependency);
         } else {
-            self.send(turn, conn, &asked, &Said::plain(effect.status, &body));
+            self.send(turn, conn, &header, &Response::plain(effect.status, &body));
         }
         self.reply = body;
     }

@@ -1,17 +1,17 @@
 //! How time passes in the toy world.
 
-use super::{Coming, Toy};
+use super::{PendingEvent, TestServer};
 use interface::Event;
 
-impl Toy {
+impl TestServer {
     /// Time passes; who asked to be woken is, in time.
     pub(crate) fn pass_ms(&mut self, ms: u64) {
         let until = self.now.mono.after_ms(ms);
-        while let Some(at) = self.places.iter().filter_map(|place| place.wake_at).min()
+        while let Some(at) = self.hosts.iter().filter_map(|host| host.wake_at).min()
             && at <= until
         {
             self.sleep(at.since_ns(self.now.mono));
-            for index in 0..self.places.len() {
+            for index in 0..self.hosts.len() {
                 self.run_turns_only(index);
             }
         }
@@ -22,10 +22,10 @@ impl Toy {
     pub(crate) fn sleep(&mut self, span_ns: u64) {
         self.now.mono.0 += span_ns;
         self.now.wall_ns += span_ns;
-        for place in &mut self.places {
-            if place.wake_at.is_some_and(|at| at <= self.now.mono) {
-                place.wake_at = None;
-                place.coming.push(Coming::Plain(Event::Tick));
+        for host in &mut self.hosts {
+            if host.wake_at.is_some_and(|at| at <= self.now.mono) {
+                host.wake_at = None;
+                host.pending_events.push(PendingEvent::Plain(Event::Tick));
             }
         }
     }

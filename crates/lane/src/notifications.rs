@@ -2,7 +2,7 @@
 //! them. The timer exists only while somebody is owed one, so that an idle server stays idle.
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::SlotId;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
@@ -10,7 +10,7 @@ use wire::{Head, List, Note, NoteRow, SessionId, ShardId, Transno, Wire as _, Wr
 
 /// Who is owed a note.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct Notifications {
     /// Each has `noted` set in its table.
     owed: Vec<(ShardId, SessionId)>,
     pub(crate) due: Option<Mono>,
@@ -18,72 +18,74 @@ pub(crate) struct Notes {
 
 impl Lane {
     /// A session was told what is durable, and perhaps given a token.
-    pub(crate) fn told(
+    pub(crate) fn track_committed_sent(
         &mut self,
         turn: &Turn<'_>,
-        held: &Held,
+        slot_id: &SlotId,
         (committed, token): (Transno, Option<Transno>),
     ) {
-        let key = (held.shard, held.session);
+        let key = (slot_id.shard, slot_id.session);
         let Some(table) = self.slots.get_mut(&key) else { return };
-        table.told = committed;
+        table.committed_sent = committed;
         let Some(transno) = token else { return };
         table.token_last = table.token_last.max(transno);
-        if !table.noted {
-            table.noted = true;
-            self.notes.owed.push(key);
+        if !table.notification_due {
+            table.notification_due = true;
+            self.notifications.owed.push(key);
             let due = turn.now.mono.after_ms(self.config.limits.note_ms);
-            self.notes.due.get_or_insert(due);
+            self.notifications.due.get_or_insert(due);
         }
     }
 
     /// What was replayed is durable: whoever replayed shall hear of it.
-    pub(crate) fn note_replayed(&mut self, turn: &Turn<'_>) {
+    pub(crate) fn notify_replayed(&mut self, turn: &Turn<'_>) {
         let replayed = self.slots.iter_mut().filter(|(_, table)| table.replayed_last.0 > 0);
         let mut owed: Vec<(ShardId, SessionId)> = Vec::new();
         for (key, table) in replayed {
             table.token_last = table.token_last.max(table.replayed_last);
-            if !core::mem::replace(&mut table.noted, true) {
+            if !core::mem::replace(&mut table.notification_due, true) {
                 owed.push(*key);
             }
         }
         owed.sort_unstable();
         if !owed.is_empty() {
-            self.notes.due.get_or_insert(turn.now.mono);
-            self.notes.owed.extend(owed);
+            self.notifications.due.get_or_insert(turn.now.mono);
+            self.notifications.owed.extend(owed);
         }
     }
 
     /// Sends the notes whose time has come.
-    pub(crate) fn send_notes(&mut self, turn: &mut Turn<'_>) {
-        if self.notes.due.is_none_or(|due| due > turn.now.mono) {
+    pub(crate) fn send_notifications(&mut self, turn: &mut Turn<'_>) {
+        if self.notifications.due.is_none_or(|due| due > turn.now.mono) {
             return;
         }
         if self.fenced {
             // Recovery may have ended without its replays' being durable.
-            return self.notes.due = None;
+            return self.notifications.due = None;
         }
         let mut rows: BTreeMap<ConnId, Vec<NoteRow>> = BTreeMap::new();
-        let Self { notes, slots, sessions, commit, .. } = self;
-        notes.owed.retain(|(shard, session)| {
+        let Self { notifications, slots, sessions, commit, .. } = self;
+        notifications.owed.retain(|(shard, session)| {
             let Some(table) = slots.get_mut(&(*shard, *session)) else { return false };
             let committed = commit.shard(*shard).durable;
             let conn = sessions.get(session).and_then(|session| session.conn);
-            if let Some(conn) = conn.filter(|_| table.told < table.token_last.min(committed)) {
+            if let Some(conn) =
+                conn.filter(|_| table.committed_sent < table.token_last.min(committed))
+            {
                 rows.entry(conn).or_default().push(NoteRow { shard: *shard, committed });
-                table.told = committed;
+                table.committed_sent = committed;
             }
-            table.noted = committed < table.token_last;
-            table.noted
+            table.notification_due = committed < table.token_last;
+            table.notification_due
         });
         let again = turn.now.mono.after_ms(self.config.limits.note_ms);
-        self.notes.due = (!self.notes.owed.is_empty()).then_some(again);
+        self.notifications.due = (!self.notifications.owed.is_empty()).then_some(again);
         for (conn, rows) in rows {
-            self.send_note(turn, conn, &rows);
+            self.send_notification(turn, conn, &rows);
         }
     }
 
-    fn send_note(&mut self, turn: &mut Turn<'_>, conn: ConnId, rows: &[NoteRow]) {
+    fn send_notification(&mut self, turn: &mut Turn<'_>, conn: ConnId, rows: &[NoteRow]) {
         self.stats.gates.note_count += 1;
         let mut bytes = Vec::new();
         rows.iter().for_each(|row| row.encode(&mut Writer::new(&mut bytes)));

@@ -10,7 +10,7 @@ use wire::{ClientUuid, InodeNo, SessionId, ShardId, Transno, Xid};
 
 /// A change: by whom, and where it is seen whether the client has the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct LastWriter {
     pub(crate) client: ClientUuid,
     pub(crate) session: SessionId,
     pub(crate) shard: ShardId,
@@ -23,46 +23,48 @@ pub(crate) struct Mark {
 /// another client than that. Whoever depends on all of them sees by these two whether any is not
 /// his own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sharers {
-    pub(crate) last: Mark,
-    pub(crate) other: Option<Mark>,
+pub(crate) struct DirWriters {
+    pub(crate) last: LastWriter,
+    pub(crate) other: Option<LastWriter>,
 }
 
 /// The marks of one batch.
 #[derive(Debug)]
-pub(crate) struct Marks {
-    keys: HashMap<Key, Mark, Seed>,
-    entries: HashMap<InodeNo, Sharers, Seed>,
+pub(crate) struct LastWriters {
+    keys: HashMap<Key, LastWriter, Seed>,
+    entries: HashMap<InodeNo, DirWriters, Seed>,
 }
 
-impl Marks {
+impl LastWriters {
     pub(crate) const fn new(seed: Seed) -> Self {
         Self { keys: HashMap::with_hasher(seed), entries: HashMap::with_hasher(seed) }
     }
 
     /// The change took place.
-    pub(crate) fn insert(&mut self, used: &Use, mark: Mark) {
+    pub(crate) fn insert(&mut self, used: &Use, last_writer: LastWriter) {
         match (used.how, used.key) {
             (How::Depend | How::Whole | How::Durable, _) => {}
             (How::Change | How::Make | How::Share, Key::Entries(dir)) => {
-                let sharers =
-                    self.entries.entry(dir).or_insert(Sharers { last: mark, other: None });
-                if sharers.last.client != mark.client {
-                    sharers.other = Some(sharers.last);
+                let dir_writers = self
+                    .entries
+                    .entry(dir)
+                    .or_insert(DirWriters { last: last_writer, other: None });
+                if dir_writers.last.client != last_writer.client {
+                    dir_writers.other = Some(dir_writers.last);
                 }
-                sharers.last = mark;
+                dir_writers.last = last_writer;
             }
             (How::Change | How::Make | How::Share, key) => {
-                self.keys.insert(key, mark);
+                self.keys.insert(key, last_writer);
             }
         }
     }
 
-    pub(crate) fn last(&self, key: Key) -> Option<&Mark> {
+    pub(crate) fn last(&self, key: Key) -> Option<&LastWriter> {
         self.keys.get(&key)
     }
 
-    pub(crate) fn sharers(&self, dir: InodeNo) -> Option<&Sharers> {
+    pub(crate) fn dir_writers(&self, dir: InodeNo) -> Option<&DirWriters> {
         self.entries.get(&dir)
     }
 

@@ -1,19 +1,19 @@
 //! Which lane has a peer's socket, in the toy world, and what is under TLS there.
 
-use super::{Coming, Toy};
+use super::{PendingEvent, TestServer};
 use interface::ConnId;
 use wire::{Bytes, Channel, Holder, Wire as _};
 
-impl Toy {
+impl TestServer {
     /// The lane that accepted it, or that it was handed to; not the one to which it is relayed.
-    pub(crate) fn front_of(&self, conn: ConnId) -> usize {
-        self.peers[&conn].front
+    pub(crate) fn proxy_of(&self, conn: ConnId) -> usize {
+        self.peers[&conn].proxy
     }
 
     /// A peer's connection is under TLS; said before its first frame.
     pub(crate) fn seal(&mut self, conn: ConnId, channel: Channel) {
         let lane = self.lane_of(conn);
-        self.places[lane].coming.push(Coming::Sealed { conn, channel, holder: None });
+        self.hosts[lane].pending_events.push(PendingEvent::Sealed { conn, channel, holder: None });
     }
 
     /// The same of one that has shown a certificate.
@@ -21,6 +21,10 @@ impl Toy {
         let lane = self.lane_of(conn);
         let opens = Holder::lines([uri].into_iter());
         let holder = Holder { key: [key; 32], opens: Bytes(&opens) }.to_bytes();
-        self.places[lane].coming.push(Coming::Sealed { conn, channel, holder: Some(holder) });
+        self.hosts[lane].pending_events.push(PendingEvent::Sealed {
+            conn,
+            channel,
+            holder: Some(holder),
+        });
     }
 }

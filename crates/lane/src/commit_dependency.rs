@@ -6,19 +6,19 @@
 //! lane's own requests say so: sometimes a reply waits that need not, never the other way round.
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::SlotId;
 use crate::config::Share;
 use crate::dispatch::Arrived;
-use crate::marks::{Mark, Marks};
+use crate::last_writer::{LastWriter, LastWriters};
 use crate::session::State;
 use meta::{How, Key, Use};
 use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wire, request_flag};
 
 /// A batch that is not durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Until {
+pub(crate) enum PendingBatch {
     /// The one in flight.
-    Flying,
+    InFlight,
     /// The one that is being filled.
     Open,
 }
@@ -38,13 +38,13 @@ pub(crate) enum Reason {
 
 /// What a reply waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Gate {
-    pub(crate) until: Until,
+pub(crate) struct CommitDependency {
+    pub(crate) until: PendingBatch,
     pub(crate) reason: Reason,
 }
 
-impl Gate {
-    pub(crate) const ITSELF: Self = Self { until: Until::Open, reason: Reason::Itself };
+impl CommitDependency {
+    pub(crate) const ITSELF: Self = Self { until: PendingBatch::Open, reason: Reason::Itself };
 
     /// The later of two; of equals the first.
     pub(crate) fn later(one: Option<Self>, other: Option<Self>) -> Option<Self> {
@@ -58,7 +58,11 @@ impl Gate {
 
 impl Lane {
     /// The gate of what a metadata shard has just executed.
-    pub(crate) fn gate(&self, arrived: &Arrived<'_>, effect: &meta::Effect) -> Option<Gate> {
+    pub(crate) fn dependency(
+        &self,
+        arrived: &Arrived<'_>,
+        effect: &meta::Effect,
+    ) -> Option<CommitDependency> {
         let request = arrived.request;
         let limits = &self.config.limits;
         let strict = limits.share == Share::Strict;
@@ -72,37 +76,43 @@ impl Lane {
         // Replays leave no marks: what is executed behind them before they are durable waits.
         let early = !self.recovery.is_over();
         if changed && (synced || long || flags || early) {
-            return Some(Gate::ITSELF);
+            return Some(CommitDependency::ITSELF);
         }
         let shard = self.meta_index(request.shard);
         let asker = (arrived.open.client, request.shard);
-        let mut gate = None;
+        let mut dependency = None;
         for used in self.metas[shard].uses() {
-            gate = Gate::later(gate, self.gate_of(used, asker));
+            dependency = CommitDependency::later(dependency, self.dependency_of(used, asker));
         }
         if strict && !changed {
-            gate = gate.map(|gate| Gate { reason: Reason::Strict, ..gate });
+            dependency = dependency
+                .map(|dependency| CommitDependency { reason: Reason::Strict, ..dependency });
         }
         if changed {
-            let held = Held { shard: request.shard, session: request.session, slot: request.slot };
-            gate = Gate::later(gate, self.gate_of_session(&held));
+            let slot_id =
+                SlotId { shard: request.shard, session: request.session, slot: request.slot };
+            dependency = CommitDependency::later(dependency, self.dependency_of_session(&slot_id));
         }
-        gate
+        dependency
     }
 
     /// The gate of what a coordinator is told, which it may answer a failure from: it waits as if the
     /// asker was nobody who ever changed anything.
-    pub(crate) fn gate_of_look(&self, shard: ShardId) -> Option<Gate> {
-        self.gate_of_failure(shard, ClientUuid([0; 16]))
+    pub(crate) fn dependency_of_look(&self, shard: ShardId) -> Option<CommitDependency> {
+        self.dependency_of_failure(shard, ClientUuid([0; 16]))
     }
 
     /// The gate of a failure, or of having nothing to do, over several shards.
-    pub(crate) fn gate_of_failure(&self, shard: ShardId, client: ClientUuid) -> Option<Gate> {
+    pub(crate) fn dependency_of_failure(
+        &self,
+        shard: ShardId,
+        client: ClientUuid,
+    ) -> Option<CommitDependency> {
         let strict = self.config.limits.share == Share::Strict;
         let uses = self.metas[self.meta_index(shard)].uses().iter().filter(|_| strict);
-        let gates = uses.map(|used| self.gate_of(used, (client, shard)));
-        let gate = gates.fold(None, Gate::later);
-        gate.map(|gate| Gate { reason: Reason::Strict, ..gate })
+        let gates = uses.map(|used| self.dependency_of(used, (client, shard)));
+        let dependency = gates.fold(None, CommitDependency::later);
+        dependency.map(|dependency| CommitDependency { reason: Reason::Strict, ..dependency })
     }
 
     /// Whether a change of this op says that a file's size is with its contents from now on. What
@@ -114,82 +124,94 @@ impl Lane {
 
     /// A session's first record at a shard says who it is; before that is durable, nothing of it
     /// could be brought back.
-    pub(crate) fn gate_of_session(&self, held: &Held) -> Option<Gate> {
-        let table = self.slots.get(&(held.shard, held.session));
+    pub(crate) fn dependency_of_session(&self, slot_id: &SlotId) -> Option<CommitDependency> {
+        let table = self.slots.get(&(slot_id.shard, slot_id.session));
         match table.and_then(|table| table.recorded_in) {
-            None => Some(Gate::ITSELF),
+            None => Some(CommitDependency::ITSELF),
             Some(batch_no) => {
                 let until = self.commit.until(batch_no)?;
-                Some(Gate { until, reason: Reason::Itself })
+                Some(CommitDependency { until, reason: Reason::Itself })
             }
         }
     }
 
-    fn gate_of(&self, used: &Use, (client, shard): (ClientUuid, ShardId)) -> Option<Gate> {
+    fn dependency_of(
+        &self,
+        used: &Use,
+        (client, shard): (ClientUuid, ShardId),
+    ) -> Option<CommitDependency> {
         let rules = self.config.rules;
         match (used.key, used.how) {
             (_, How::Make | How::Share) => None,
             (Key::Exists(_), _) if !rules.hold(Rule::ExistMarks) => None,
             (Key::Topology, _) if !rules.hold(Rule::Topology) => None,
             (Key::Entries(dir), How::Whole | How::Depend | How::Durable) => {
-                self.gate_of_all(dir, (client, shard))
+                self.dependency_of_all(dir, (client, shard))
             }
             (key, How::Change | How::Depend | How::Whole | How::Durable) => {
-                let newest = |marks: &Marks| marks.last(key).copied();
-                let (mark, until) = match newest(&self.commit.open.marks) {
-                    Some(mark) => (mark, Until::Open),
-                    None => (newest(&self.commit.flying.marks)?, Until::Flying),
+                let newest = |last_writers: &LastWriters| last_writers.last(key).copied();
+                let (last_writer, until) = match newest(&self.commit.open.last_writers) {
+                    Some(last_writer) => (last_writer, PendingBatch::Open),
+                    None => (newest(&self.commit.in_flight.last_writers)?, PendingBatch::InFlight),
                 };
                 let reason = match used.how {
                     How::Durable => Reason::Itself,
                     How::Change | How::Depend | How::Whole | How::Make | How::Share => {
-                        self.waits(&mark, client)?
+                        self.waits(&last_writer, client)?
                     }
                 };
-                Some(Gate { until, reason })
+                Some(CommitDependency { until, reason })
             }
         }
     }
 
     /// Whether a dependency on a change gates.
-    fn waits(&self, mark: &Mark, client: ClientUuid) -> Option<Reason> {
-        let (own, rules) = (mark.client == client, self.config.rules);
+    fn waits(&self, last_writer: &LastWriter, client: ClientUuid) -> Option<Reason> {
+        let (own, rules) = (last_writer.client == client, self.config.rules);
         let off = self.config.limits.share == Share::Off;
         if (own && !rules.hold(Rule::OwnUnacked)) || (!own && off && !rules.hold(Rule::OffUnacked))
         {
             return None;
         }
-        let free = (own || off) && self.is_received(mark);
+        let free = (own || off) && self.is_received(last_writer);
         let reason = if own { Reason::OwnUnacked } else { Reason::Foreign };
         (!free).then_some(reason)
     }
 
     /// Everything that was changed in a directory: the entries that others made or removed, and
     /// one's own unless all replies up to the last are received.
-    fn gate_of_all(&self, dir: InodeNo, (client, shard): (ClientUuid, ShardId)) -> Option<Gate> {
+    fn dependency_of_all(
+        &self,
+        dir: InodeNo,
+        (client, shard): (ClientUuid, ShardId),
+    ) -> Option<CommitDependency> {
         let rules = self.config.rules;
-        let gate_in = |marks: &Marks, until: Until| {
-            let sharers = marks.sharers(dir)?;
-            let other = sharers.other.filter(|_| rules.hold(Rule::EntriesSecond));
-            let foreign = [Some(sharers.last), other]
+        let dependency_in = |last_writers: &LastWriters, until: PendingBatch| {
+            let dir_writers = last_writers.dir_writers(dir)?;
+            let other = dir_writers.other.filter(|_| rules.hold(Rule::EntriesSecond));
+            let foreign = [Some(dir_writers.last), other]
                 .into_iter()
                 .flatten()
-                .find(|mark| mark.client != client);
+                .find(|last_writer| last_writer.client != client);
             let waits = match (self.config.limits.share, foreign) {
-                (Share::Off, _) => self.waits_for_all(&sharers.last, (client, shard)),
+                (Share::Off, _) => self.waits_for_all(&dir_writers.last, (client, shard)),
                 (Share::Write | Share::Strict, Some(_)) => Some(Reason::Foreign),
                 (Share::Write | Share::Strict, None) => {
-                    self.waits_for_all(&sharers.last, (client, shard))
+                    self.waits_for_all(&dir_writers.last, (client, shard))
                 }
             };
-            waits.map(|reason| Gate { until, reason })
+            waits.map(|reason| CommitDependency { until, reason })
         };
-        let open = gate_in(&self.commit.open.marks, Until::Open);
-        open.or_else(|| gate_in(&self.commit.flying.marks, Until::Flying))
+        let open = dependency_in(&self.commit.open.last_writers, PendingBatch::Open);
+        open.or_else(|| dependency_in(&self.commit.in_flight.last_writers, PendingBatch::InFlight))
     }
 
     /// Own changes up to the last; with sharing off, everybody's.
-    fn waits_for_all(&self, last: &Mark, (client, shard): (ClientUuid, ShardId)) -> Option<Reason> {
+    fn waits_for_all(
+        &self,
+        last: &LastWriter,
+        (client, shard): (ClientUuid, ShardId),
+    ) -> Option<Reason> {
         if !self.config.rules.hold(Rule::EntriesCumulative) {
             return self.waits(last, client);
         }
@@ -222,18 +244,19 @@ impl Lane {
     }
 
     /// Whether a change's own client is known to have its reply.
-    fn is_received(&self, mark: &Mark) -> bool {
-        let table = self.slots.get(&(mark.shard, mark.session));
-        let slot = table.and_then(|table| table.at(mark.slot));
+    fn is_received(&self, last_writer: &LastWriter) -> bool {
+        let table = self.slots.get(&(last_writer.shard, last_writer.session));
+        let slot = table.and_then(|table| table.at(last_writer.slot));
         slot.is_some_and(|slot| {
-            slot.xid > mark.xid || (slot.xid == mark.xid && slot.state == State::Acknowledged)
+            slot.xid > last_writer.xid
+                || (slot.xid == last_writer.xid && slot.state == State::Acknowledged)
         })
     }
 
     /// Leaves the marks of what a metadata shard has just changed.
-    pub(crate) fn mark(&mut self, arrived: &Arrived<'_>, transno: Transno) {
+    pub(crate) fn last_writer(&mut self, arrived: &Arrived<'_>, transno: Transno) {
         let request = arrived.request;
-        let mark = Mark {
+        let last_writer = LastWriter {
             client: arrived.open.client,
             session: request.session,
             shard: request.shard,
@@ -241,21 +264,21 @@ impl Lane {
             xid: request.xid,
             transno,
         };
-        self.leave_marks(mark, request.op);
+        self.record_last_writers(last_writer, request.op);
     }
 
     /// The same for whoever changed something.
-    pub(crate) fn leave_marks(&mut self, mark: Mark, op: Op) {
+    pub(crate) fn record_last_writers(&mut self, last_writer: LastWriter, op: Op) {
         let removes = matches!(op, Op::Unlink | Op::Rmdir | Op::Rename);
         let rules = self.config.rules;
-        let index = self.meta_index(mark.shard);
+        let index = self.meta_index(last_writer.shard);
         let Self { metas, commit, .. } = self;
         for used in metas[index].uses() {
             let is_name = matches!(used.key, Key::Name(..));
             if (rules.hold(Rule::Tombstones) || !removes || !is_name)
                 && (rules.hold(Rule::ExistMarks) || !matches!(used.key, Key::Exists(_)))
             {
-                commit.open.marks.insert(used, mark);
+                commit.open.last_writers.insert(used, last_writer);
             }
         }
     }
