@@ -1,22 +1,23 @@
-//! Which lane keeps a connection's socket: its owner, or one that passes on what its client says.
+//! Which lane keeps a connection's socket: the executing lane, or a proxy lane that forwards its
+//! frames.
 //!
-//! The owner, whose shards the requests are for, executes them in any case; sessions, slots and gates
-//! never leave it. Invariant: a connection has one front, chosen once, and with
-//! [`Affinity::Object`] it is the owner.
+//! The executing lane owns the shards that the requests are for; sessions, slots and commit
+//! dependencies never leave it. Invariant: a connection has one proxy lane, chosen once; with
+//! [`Affinity::Object`] it is the executing lane itself.
 
 use crate::handshake::NonceSource;
 use sha2::{Digest as _, Sha256};
 use wire::{ClientUuid, LaneId};
 
-/// What a connection's socket follows.
+/// How the lane of a connection's socket is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Affinity {
-    /// What is asked for: requests arrive where they are executed.
+    /// By the shard: requests arrive where they are executed.
     #[default]
     Object,
-    /// Who asks: all of a client's sockets are on one lane.
+    /// By the client: all sockets of a client are on one lane.
     Client,
-    /// NonceSource.
+    /// At random.
     Random,
 }
 
@@ -30,14 +31,14 @@ impl Affinity {
     ) -> LaneId {
         match self {
             Self::Object => owner,
-            // Also of names that differ in a few bits only about as many are at each lane.
+            // A hash spreads uuids that differ in a few bits only.
             Self::Client => lane_of(&Sha256::digest(client.0).into(), lane_count),
             Self::Random => lane_of(&nonces.nonce(), lane_count),
         }
     }
 }
 
-/// One of so many lanes.
+/// Maps 32 bytes to one of `lane_count` lanes.
 fn lane_of(drawn: &[u8; 32], lane_count: u16) -> LaneId {
     let mut number = [0; 8];
     number.copy_from_slice(&drawn[..8]);

@@ -1,4 +1,5 @@
-//! Clients and the time they have: one without any connection for a while has lost its open files.
+//! Clients and their expiry: a client without any connection for a while loses its locks, then its
+//! open files.
 
 use crate::Lane;
 use crate::config::Limits;
@@ -9,17 +10,17 @@ use hashbrown::HashMap;
 use interface::{Mono, Turn};
 use wire::{ClientUuid, SessionId};
 
-/// Who is here and who has left.
+/// The connections, sessions and deadlines of all clients.
 #[derive(Debug)]
 pub(crate) struct Clients {
     conn_counts: HashMap<ClientUuid, u32, Seed>,
-    /// Those remembered, with or without a connection.
+    /// The known sessions, with or without a connection.
     sessions: HashMap<ClientUuid, Vec<SessionId>, Seed>,
-    /// Those without a connection, by the time their patience ends.
+    /// Clients without a connection, by the time at which they expire.
     leaving: BTreeSet<(Mono, ClientUuid)>,
-    /// The same, by the time their locks stand in nobody's way any more,
+    /// The same clients, by the time at which their locks no longer block others.
     lock_deadlines: BTreeSet<(Mono, ClientUuid)>,
-    /// and those whose time that was.
+    /// Clients for which that time has passed.
     pub(crate) locks_expired: BTreeSet<ClientUuid>,
 }
 
@@ -34,7 +35,7 @@ impl Clients {
         }
     }
 
-    /// The sessions of a client.
+    /// The known sessions of a client.
     pub(crate) fn sessions_of(&self, client: ClientUuid) -> &[SessionId] {
         self.sessions.get(&client).map_or(&[], Vec::as_slice)
     }
@@ -44,7 +45,7 @@ impl Clients {
         self.conn_counts.contains_key(&client)
     }
 
-    /// A session is remembered.
+    /// Adds a session.
     pub(crate) fn add_session(&mut self, client: ClientUuid, session: SessionId) {
         let sessions = self.sessions.entry(client).or_default();
         if !sessions.contains(&session) {
@@ -52,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// A session is forgotten. Whether it was the client's last.
+    /// Removes a session. Returns whether it was the client's last.
     pub(crate) fn drop_session(&mut self, client: ClientUuid, session: SessionId) -> bool {
         let Some(sessions) = self.sessions.get_mut(&client) else { return true };
         sessions.retain(|known| *known != session);
@@ -68,7 +69,7 @@ impl Clients {
         let conn_count = self.conn_counts.entry(client).or_default();
         *conn_count += 1;
         if *conn_count == 1 {
-            // Rare, and as many as clients that left within a minute.
+            // Rare, and the sets hold only clients that left within a minute.
             self.leaving.retain(|(_, leaving)| *leaving != client);
             self.lock_deadlines.retain(|(_, leaving)| *leaving != client);
             self.locks_expired.remove(&client);
@@ -86,7 +87,7 @@ impl Clients {
         }
     }
 
-    /// What a client that has no connection still asks for stands in nobody's way, from now on.
+    /// From now on the locks of a client without a connection no longer block others.
     pub(crate) fn expire_locks_now(&mut self, client: ClientUuid) {
         self.lock_deadlines.retain(|(_, leaving)| *leaving != client);
         if self.leaving.iter().any(|(_, leaving)| *leaving == client) {
@@ -116,7 +117,7 @@ impl Clients {
 }
 
 impl Lane {
-    /// Looks at all deadlines.
+    /// Acts on all deadlines that have passed.
     pub(crate) fn on_time(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         self.end_handshakes(turn);
@@ -136,7 +137,7 @@ impl Lane {
         }
     }
 
-    /// From here on a handle that is not known does not exist.
+    /// Ends the grace period for reopening handles: from here on an unknown handle does not exist.
     pub(crate) fn end_grace(&mut self) {
         for index in 0..self.metas.len() {
             self.metas[index].end_grace();

@@ -1,12 +1,12 @@
-//! The log of this lane: records gather in the open batch, one batch at a time is made durable, and
-//! what waited for it goes on.
+//! The log of this lane (group commit): records gather in the open batch; one batch at a time is
+//! made durable, and then all that depends on it proceeds.
 //!
 //! ```text
 //! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, removals, fences
 //!     ▲ whoever arrives meanwhile                         └ Err ─▶ fenced: no promise any more
 //! ```
-//! A batch that nobody waits for gathers a little longer (`Limits::log_ms`): a flush costs the core
-//! more than the changes of one caller.
+//! A batch without dependents gathers a little longer (`Limits::log_ms`): a flush costs more
+//! processor time than the changes of one caller.
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, PendingBatch};
@@ -25,7 +25,7 @@ use interface::{
 use meta::Woken;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
-/// A reply that waits: its slot has all the rest.
+/// Names a slot. A deferred reply of a slot is stored in the slot itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlotId {
     pub(crate) shard: ShardId,
@@ -33,7 +33,7 @@ pub(crate) struct SlotId {
     pub(crate) slot: u16,
 }
 
-/// A reply without a slot that waits.
+/// A deferred reply without a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DeferredReply {
     pub(crate) conn: ConnId,
@@ -43,7 +43,7 @@ pub(crate) struct DeferredReply {
     pub(crate) bulk: Option<Bulk>,
 }
 
-/// What waits for one batch.
+/// What depends on the durability of one batch.
 #[derive(Debug)]
 pub(crate) struct BatchDependents {
     pub(crate) slot_id: Vec<SlotId>,
@@ -52,17 +52,17 @@ pub(crate) struct BatchDependents {
     pub(crate) orphans: Vec<InodeNo>,
     /// Inodes whose objects are gone.
     pub(crate) removed: Vec<InodeNo>,
-    /// Objects that accept no change until their size is recorded.
+    /// Objects that accept no change until their new size is durably recorded.
     pub(crate) fences: Vec<InodeNo>,
-    /// Who changed what.
+    /// The last-writer records of the batch's changes.
     pub(crate) last_writers: LastWriters,
     /// Replays recorded in it.
     pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
     /// Shards with a record in it.
     shards: Vec<ShardId>,
-    /// Steps of changes over several shards.
+    /// Steps of cross-shard transactions.
     pub(crate) awaited: Vec<Awaited>,
-    /// Waits for locks that are over.
+    /// Ended waits for file locks, whose Grants leave then.
     pub(crate) woken: Vec<Woken>,
 }
 
@@ -82,19 +82,19 @@ impl BatchDependents {
         }
     }
 
-    /// Nobody waits for it.
+    /// Whether no reply, transaction or lock wait depends on the batch.
     fn is_idle(&self) -> bool {
         let unanswered = !self.slot_id.is_empty() || !self.response.is_empty();
         !unanswered && self.awaited.is_empty() && self.woken.is_empty()
     }
 }
 
-/// How far a shard's log is.
+/// The positions of a shard in the log.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ShardLog {
     /// Number of its last record.
     pub(crate) lsn: u64,
-    /// The highest transaction recorded, that of sealed batches, and that of durable ones.
+    /// The highest transaction recorded, in sealed batches, and in durable batches.
     pub(crate) pushed: Transno,
     sealed: Transno,
     pub(crate) durable: Transno,
@@ -108,7 +108,7 @@ pub(crate) struct Commit {
     pub(crate) batch: Batch,
     /// The batch that was sealed last; the open one has the next number.
     batch_no: u64,
-    /// When the open batch was found to have something in it.
+    /// When the open batch was first found not to be empty.
     open_since: Option<Mono>,
     /// Bytes of the batch in flight, 0 when there is none.
     in_flight_bytes: u64,
@@ -120,8 +120,8 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    /// `shards`: the last number in each shard's log, and its highest transaction, which earlier
-    /// boots may have given out.
+    /// `shards`: each shard's last log sequence number and its highest transaction number, which
+    /// earlier boots may have assigned.
     pub(crate) fn new(seed: Seed, shards: impl Iterator<Item = (ShardId, u64, Transno)>) -> Self {
         let mut by_shard = HashMap::with_hasher(seed);
         by_shard.extend(shards.map(|(shard, lsn, transno)| {
@@ -135,7 +135,7 @@ impl Commit {
             in_flight_bytes: 0,
             open: BatchDependents::new(seed),
             in_flight: BatchDependents::new(seed),
-            // Until the world says otherwise, an append that fails is what tells.
+            // Until the runtime reports the space, only a failed append shows a full log.
             space: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
             shards: by_shard,
             seed,
@@ -154,12 +154,12 @@ impl Commit {
         self.space = space;
     }
 
-    /// Whether there would be more room, were the log not so long.
+    /// Whether a checkpoint would free log space.
     pub(crate) const fn awaits_checkpoint(&self) -> bool {
         self.space.awaits_checkpoint
     }
 
-    /// What the log takes beyond what is in flight and open.
+    /// The log space left behind the batch in flight and the open one.
     pub(crate) fn space_bytes(&self) -> u64 {
         let open_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
         self.space.space_bytes.saturating_sub(self.in_flight_bytes).saturating_sub(open_bytes)
@@ -170,7 +170,7 @@ impl Commit {
         self.batch_no + 1
     }
 
-    /// Whether a batch still has to become durable.
+    /// Which pending batch this number is; `None` if it is durable.
     pub(crate) const fn until(&self, batch_no: u64) -> Option<PendingBatch> {
         if batch_no > self.batch_no {
             Some(PendingBatch::Open)
@@ -208,7 +208,7 @@ impl Commit {
         self.shards.get(&shard).copied().unwrap_or_default()
     }
 
-    /// Puts a transaction into the open batch; its number in the shard's log.
+    /// Appends a transaction to the open batch; returns its log sequence number.
     pub(crate) fn push(
         &mut self,
         (shard, transno): (ShardId, Transno),
@@ -242,8 +242,8 @@ impl Commit {
         }
     }
 
-    /// Nothing more will be durable; what waited for it. The marks stay, for those who may not be
-    /// shown what may be lost.
+    /// The log has failed: no batch becomes durable any more. Returns the dependents of both
+    /// batches. The last-writer records stay: strict readers must not see changes that may be lost.
     fn give_up(&mut self) -> [BatchDependents; 2] {
         self.in_flight_bytes = 0;
         self.open_since = None;
@@ -259,7 +259,7 @@ impl Commit {
         })
     }
 
-    /// The batch in flight is durable; what waited for it.
+    /// The batch in flight is durable. Returns its dependents.
     fn landed(&mut self) -> BatchDependents {
         self.in_flight_bytes = 0;
         let mut dependents =
@@ -274,7 +274,7 @@ impl Commit {
     }
 }
 
-/// A change that somebody asked for, as it is recorded.
+/// The record of a client's change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChangeRecord<'a> {
     pub(crate) slot_id: SlotId,
@@ -283,14 +283,14 @@ pub(crate) struct ChangeRecord<'a> {
     pub(crate) done: &'a Done,
     pub(crate) pre_versions: PreVersions,
     pub(crate) changes: &'a [u8],
-    /// Its reply may leave before the record is durable.
+    /// Its reply may leave before the record is durable, so a redo token is needed.
     pub(crate) signed: bool,
 }
 
 impl Lane {
-    /// Records what a request changed; a session's first record at a shard says who it is. The
-    /// slot's state is the caller's to set. If it is to be signed, the token lies in the scratch
-    /// vector.
+    /// Records a request's change; a session's first record at a shard also names the session. The
+    /// caller sets the slot's state. If the change is to be signed, the token is left in the
+    /// scratch vector.
     pub(crate) fn record_change(&mut self, change_record: &ChangeRecord<'_>) {
         let ChangeRecord { slot_id, xid, op, done, pre_versions, changes, signed } = *change_record;
         let SlotId { shard, session, slot } = slot_id;
@@ -300,7 +300,7 @@ impl Lane {
         let open_no = self.commit.open_no();
         table.recorded_in.get_or_insert(open_no);
         table.transno_last = table.transno_last.max(done.transno);
-        // A write is answered before it is recorded: the slot may have gone on.
+        // A write is answered before it is recorded, so its slot may hold a later request.
         if !shard.is_data() {
             table.slot(slot).batch_no = open_no;
         }
@@ -321,13 +321,13 @@ impl Lane {
         }
     }
 
-    /// Records something nobody asked for.
+    /// Records a change of the server's own.
     pub(crate) fn record_own(&mut self, shard: ShardId, transno: Transno, changes: &[u8]) {
         self.commit.push((shard, transno), PreVersions::new(), Origin::Internal, changes);
     }
 
-    /// Records a change nobody asked for. Without a number it has that of the last transaction that was
-    /// recorded, of which it says nothing.
+    /// Records one change of the server's own. Without a transaction number of its own it takes
+    /// that of the last recorded transaction.
     pub(crate) fn record_note(&mut self, shard: ShardId, transno: Transno, change: &Change<'_>) {
         let transno = if transno.0 > 0 { transno } else { self.commit.shard(shard).pushed };
         let mut changes = core::mem::take(&mut self.changes);
@@ -338,7 +338,7 @@ impl Lane {
         self.fence(change);
     }
 
-    /// An object whose size changed waits for the record.
+    /// An object whose size changed accepts no further change until the record is durable.
     pub(crate) fn fence(&mut self, change: &Change<'_>) {
         if let Change::Contents(change) = change
             && change.fences()
@@ -347,19 +347,19 @@ impl Lane {
         }
     }
 
-    /// Lets the reply in a slot wait.
+    /// Defers the reply in a slot.
     pub(crate) fn hold(&mut self, slot_id: SlotId, dependency: CommitDependency) {
         self.count_held(dependency.reason);
         self.commit.dependents(dependency.until).slot_id.push(slot_id);
     }
 
-    /// Lets a reply without a slot wait.
+    /// Defers a reply without a slot.
     pub(crate) fn hold_reply(&mut self, response: DeferredReply, dependency: CommitDependency) {
         self.count_held(dependency.reason);
         self.commit.dependents(dependency.until).response.push(response);
     }
 
-    /// Sends the open batch off, unless one is in flight.
+    /// Appends the open batch to the log, unless another is in flight.
     pub(crate) fn append(&mut self, turn: &mut Turn<'_>) {
         if self.fenced {
             return self.fail_all(turn);
@@ -383,13 +383,13 @@ impl Lane {
         turn.act(StoreAction::LogAppend { ticket, batch: sealed });
     }
 
-    /// When the open batch is sent off, whoever waits for it.
+    /// When the open batch is appended even without dependents.
     pub(crate) fn append_at(&self) -> Option<Mono> {
         let since = self.commit.open_since.filter(|_| !self.commit.is_in_flight())?;
         Some(since.after_ms(self.config.limits.log_ms))
     }
 
-    /// Whether somebody waits for the open batch, or it has gathered enough.
+    /// Whether the open batch has dependents, or has gathered enough.
     fn is_append_wanted(&self) -> bool {
         const GATHERED_BYTES_MAX: usize = 256 * 1024;
         let open = &self.commit.open;
@@ -402,10 +402,11 @@ impl Lane {
         waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
     }
 
-    /// A batch is durable, or the log is broken.
+    /// The append has ended: the batch is durable, or the log has failed.
     pub(crate) fn on_logged(&mut self, turn: &mut Turn<'_>, result: Result<LogSpace, Errno>) {
         if self.fenced {
-            // A broken object fenced the lane while this batch was on its way: nobody waits for it.
+            // A failed object fenced the lane while this batch was in flight: its dependents have
+            // failed already.
             return;
         }
         assert!(self.commit.is_in_flight(), "what is durable was on its way");
@@ -447,8 +448,8 @@ impl Lane {
         self.on_outcomes(turn);
     }
 
-    /// The log is broken: nothing is promised any more. What was acknowledged is safe, what waits
-    /// fails, and what can be read can be read.
+    /// Fences the lane after a failure of the log or an object: it changes nothing more, deferred
+    /// replies fail, and reads go on. Acknowledged changes are safe.
     pub(crate) fn fence_lane(&mut self, turn: &mut Turn<'_>, what: &str, errno: Errno) {
         self.fenced = true;
         let line = format!(
@@ -465,8 +466,7 @@ impl Lane {
         self.fail_all(turn);
     }
 
-    /// Whoever waits for something being durable waits in vain: behind a fence, at the end of every
-    /// turn.
+    /// Fails all deferred replies, at the end of every turn behind a fence.
     fn fail_all(&mut self, turn: &mut Turn<'_>) {
         loop {
             let all_dependents = self.commit.give_up();
@@ -492,7 +492,7 @@ impl Lane {
         }
     }
 
-    /// A reply without a slot waits in vain.
+    /// Fails a deferred reply without a slot.
     pub(crate) fn fail_reply(&mut self, turn: &mut Turn<'_>, response: DeferredReply) {
         let DeferredReply { conn, header, bulk, .. } = response;
         self.stats.gates.released_count += 1;
@@ -502,7 +502,7 @@ impl Lane {
         }
     }
 
-    /// What waits in a slot will not become durable.
+    /// Fails the deferred reply in a slot.
     pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
         self.stats.gates.released_count += 1;
         let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };

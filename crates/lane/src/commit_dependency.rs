@@ -1,9 +1,10 @@
-//! Gates: until what is durable a reply has to wait (PROTOCOL.md §1).
+//! Reply gating (PROTOCOL.md §1): the batch that a reply depends on.
 //!
-//! A request is executed at once; its reply leaves when everything it depends on is durable that its
-//! client would not bring back by itself. At most two batches are not durable, so a gate is one of
-//! them. Instead of the vector of PROTOCOL.md §0 a peer lane's change counts as received when that
-//! lane's own requests say so: sometimes a reply waits that need not, never the other way round.
+//! A request is executed at once. Its reply leaves when every change that it depends on is durable,
+//! except changes that its own client would replay. At most two batches are not durable, so a
+//! dependency is one of them. Instead of the vector of PROTOCOL.md §0, a change counts as received
+//! when its client's requests to this lane acknowledge it: some replies wait without need, but none
+//! leaves too early.
 
 use crate::Lane;
 use crate::commit::SlotId;
@@ -19,24 +20,24 @@ use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wir
 pub(crate) enum PendingBatch {
     /// The one in flight.
     InFlight,
-    /// The one that is being filled.
+    /// The one that gathers records.
     Open,
 }
 
 /// Why a reply waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// For a change of its own client, which may not have that one's reply.
+    /// For a change of its own client, which may lack the reply to it.
     OwnUnacked,
     /// For another client's change.
     Foreign,
-    /// For what it shows.
+    /// For the changes that it shows (`--share strict`).
     Strict,
     /// For its own change.
     Itself,
 }
 
-/// What a reply waits for.
+/// The batch that a reply waits for, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CommitDependency {
     pub(crate) until: PendingBatch,
@@ -57,7 +58,7 @@ impl CommitDependency {
 }
 
 impl Lane {
-    /// The gate of what a metadata shard has just executed.
+    /// The dependency of the reply to the request that a metadata shard has just executed.
     pub(crate) fn dependency(
         &self,
         arrived: &Arrived<'_>,
@@ -73,7 +74,7 @@ impl Lane {
         let synced = limits.sync || request.flags & request_flag::SYNC != 0;
         let long = self.changes.len() + self.reply.len() > limits.token_bytes_max;
         let flags = self.config.rules.hold(Rule::SizeFlag) && self.flags_size(request.op);
-        // Replays leave no marks: what is executed behind them before they are durable waits.
+        // Replays leave no last-writer records: a change behind them waits until they are durable.
         let early = !self.recovery.is_over();
         if changed && (synced || long || flags || early) {
             return Some(CommitDependency::ITSELF);
@@ -96,13 +97,13 @@ impl Lane {
         dependency
     }
 
-    /// The gate of what a coordinator is told, which it may answer a failure from: it waits as if the
-    /// asker was nobody who ever changed anything.
+    /// The dependency of a participant's answer, which the coordinator may turn into a failure: it
+    /// depends on every client's changes.
     pub(crate) fn dependency_of_look(&self, shard: ShardId) -> Option<CommitDependency> {
         self.dependency_of_failure(shard, ClientUuid([0; 16]))
     }
 
-    /// The gate of a failure, or of having nothing to do, over several shards.
+    /// The dependency of a cross-shard request that fails or has nothing to do.
     pub(crate) fn dependency_of_failure(
         &self,
         shard: ShardId,
@@ -115,15 +116,15 @@ impl Lane {
         dependency.map(|dependency| CommitDependency { reason: Reason::Strict, ..dependency })
     }
 
-    /// Whether a change of this op says that a file's size is with its contents from now on. What
-    /// is written next may be durable earlier than the change, and its client gone.
+    /// Whether a change of this op moves a file's size to its data shard. A later write may be
+    /// durable earlier than the change, and its client lost.
     fn flags_size(&self, op: Op) -> bool {
         let found = || Created::decode_all(&self.reply).is_ok_and(|created| !created.made);
         op == Op::Open || (op == Op::Create && found())
     }
 
-    /// A session's first record at a shard says who it is; before that is durable, nothing of it
-    /// could be brought back.
+    /// The dependency on a session's first record at a shard, which names the session: before it is
+    /// durable, no change of the session could be replayed.
     pub(crate) fn dependency_of_session(&self, slot_id: &SlotId) -> Option<CommitDependency> {
         let table = self.slots.get(&(slot_id.shard, slot_id.session));
         match table.and_then(|table| table.recorded_in) {
@@ -165,7 +166,7 @@ impl Lane {
         }
     }
 
-    /// Whether a dependency on a change gates.
+    /// Whether a reply waits for a change, and why.
     fn waits(&self, last_writer: &LastWriter, client: ClientUuid) -> Option<Reason> {
         let (own, rules) = (last_writer.client == client, self.config.rules);
         let off = self.config.limits.share == Share::Off;
@@ -178,8 +179,8 @@ impl Lane {
         (!free).then_some(reason)
     }
 
-    /// Everything that was changed in a directory: the entries that others made or removed, and
-    /// one's own unless all replies up to the last are received.
+    /// The dependency on all changes in a directory: entries of other clients, and the client's own
+    /// unless it has received all replies up to the last.
     fn dependency_of_all(
         &self,
         dir: InodeNo,
@@ -206,7 +207,8 @@ impl Lane {
         open.or_else(|| dependency_in(&self.commit.in_flight.last_writers, PendingBatch::InFlight))
     }
 
-    /// Own changes up to the last; with sharing off, everybody's.
+    /// Whether a reply waits for the changes in a directory up to the last: the client's own, or
+    /// with sharing off those of all clients.
     fn waits_for_all(
         &self,
         last: &LastWriter,
@@ -230,7 +232,7 @@ impl Lane {
         (!received).then_some(reason)
     }
 
-    /// Whether a client has all replies of a shard up to a transaction.
+    /// Whether a client has received all replies of a shard up to a transaction.
     pub(crate) fn has_received_up_to(
         &self,
         client: ClientUuid,
@@ -243,7 +245,7 @@ impl Lane {
         })
     }
 
-    /// Whether a change's own client is known to have its reply.
+    /// Whether the client of a change has acknowledged its reply.
     fn is_received(&self, last_writer: &LastWriter) -> bool {
         let table = self.slots.get(&(last_writer.shard, last_writer.session));
         let slot = table.and_then(|table| table.at(last_writer.slot));
@@ -253,7 +255,7 @@ impl Lane {
         })
     }
 
-    /// Leaves the marks of what a metadata shard has just changed.
+    /// Adds the last-writer records of the request that a metadata shard has just executed.
     pub(crate) fn last_writer(&mut self, arrived: &Arrived<'_>, transno: Transno) {
         let request = arrived.request;
         let last_writer = LastWriter {
@@ -267,7 +269,7 @@ impl Lane {
         self.record_last_writers(last_writer, request.op);
     }
 
-    /// The same for whoever changed something.
+    /// Adds the last-writer records of a change.
     pub(crate) fn record_last_writers(&mut self, last_writer: LastWriter, op: Op) {
         let removes = matches!(op, Op::Unlink | Op::Rmdir | Op::Rename);
         let rules = self.config.rules;
@@ -283,7 +285,7 @@ impl Lane {
         }
     }
 
-    /// Counts a reply that waits.
+    /// Counts a deferred reply.
     pub(crate) const fn count_held(&mut self, reason: Reason) {
         let gates = &mut self.stats.gates;
         self.stats.held_count += 1;
@@ -295,7 +297,7 @@ impl Lane {
         }
     }
 
-    /// Where a metadata shard of this lane is found.
+    /// The index of a metadata shard of this lane.
     pub(crate) fn meta_index(&self, shard: ShardId) -> usize {
         usize::from(shard.index() / self.config.map.lane_count)
     }

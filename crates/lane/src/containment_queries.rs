@@ -1,6 +1,6 @@
-//! What lanes ask each other about exports: whether a directory lies below another, and what a client
-//! may do with an inode. Answers are kept until a directory moves or the inode changes, of which lanes
-//! tell each other before they answer whoever did it.
+//! Queries between lanes about containment: whether a directory lies below another, and a client's
+//! rights to an inode. Replies are cached until a directory moves or the inode changes; a lane
+//! announces that before it replies to the request that caused it.
 
 use crate::Lane;
 use core::ops::Range;
@@ -76,7 +76,7 @@ impl Lane {
         }
     }
 
-    /// Answers what can be answered; the rest waits for what this lane asked itself.
+    /// Answers the pending queries; those that depend on this lane's own queries stay pending.
     pub(crate) fn answer_questions(&mut self, turn: &mut Turn<'_>) {
         let questions = core::mem::take(&mut self.containment.questions);
         for question in questions {
@@ -110,7 +110,7 @@ impl Lane {
         }
     }
 
-    /// What was found of an inode of another lane is told before the answer leaves.
+    /// Sends a name found for an inode of another lane to that lane, before the reply leaves.
     pub(crate) fn send_found(&mut self, turn: &mut Turn<'_>, found: Option<(InodeNo, InodeNo)>) {
         if let Some((inode, dir)) = found
             && self.config.map.has(inode.shard())
@@ -124,7 +124,7 @@ impl Lane {
         }
     }
 
-    /// The same of what changed at some of this lane's metadata shards.
+    /// Announces changed inodes and moves at these metadata shards to the other lanes.
     pub(crate) fn send_containment_changes(&mut self, turn: &mut Turn<'_>, indices: Range<usize>) {
         if !self.exports.has_stored() {
             return;

@@ -1,4 +1,4 @@
-//! What comes back from the data shards, and of the space under the store.
+//! Outcomes of the data shards.
 
 use crate::Lane;
 use crate::commit::{DeferredReply, SlotId};
@@ -14,7 +14,7 @@ use interface::{Action, Errno, Turn};
 use wire::{Entry, Op, Status, Transno, Wire, Writer};
 
 impl Lane {
-    /// Takes in everything the data shards have to say.
+    /// Applies all outcomes of the data shards.
     pub(crate) fn on_outcomes(&mut self, turn: &mut Turn<'_>) {
         while let Some(outcome) = self.data.outcome() {
             match outcome {
@@ -54,7 +54,7 @@ impl Lane {
         }
     }
 
-    /// Records what the data shards want to be noted before anything else happens.
+    /// Records the data shards' own changes before the lane's first turn.
     pub(crate) fn record_noted(&mut self) {
         while let Some(outcome) = self.data.outcome() {
             let Outcome::Noted { shard, transno, change } = outcome else {
@@ -64,7 +64,7 @@ impl Lane {
         }
     }
 
-    /// Whether blocks get the checksums that they wait for.
+    /// Whether overwritten blocks get their checksums now.
     pub(crate) fn closes(&self) -> Closes {
         match (self.stopping, self.space_for_own()) {
             (false, true) => Closes::Quiet,
@@ -74,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// Nothing was changed: answered at once.
+    /// The outcome of a request that changed nothing: answered at once.
     fn on_answered(
         &mut self,
         turn: &mut Turn<'_>,
@@ -125,11 +125,11 @@ impl Lane {
         }
     }
 
-    /// Completes the attributes that a metadata shard is about to answer with, if the contents are
-    /// this lane's as well: saves the client a glimpse. Under `--share strict` it asks by itself,
-    /// because a glimpse waits for what it shows.
+    /// Completes the attributes in a metadata shard's reply with the size and times of the
+    /// contents, if this lane has them: saves the client a query. Not under `--share strict`: there
+    /// the query waits for what it shows.
     pub(crate) fn complete(&mut self, op: Op) {
-        // What sets attributes tells the space as it was lately: those who want to know it ask.
+        // The reply to Setattr has the allocated space as it was lately; Getattr has it exactly.
         let exact = matches!(op, Op::Lookup | Op::Getattr);
         if !(exact || op == Op::Setattr) || self.config.limits.share == Share::Strict {
             return;
@@ -145,7 +145,7 @@ impl Lane {
         }
     }
 
-    /// A running request ended without a change.
+    /// A running request ended without a change: stores its outcome in the slot and replies.
     pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, done: Done) {
         let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
         let slot = table.slot(slot_id.slot);

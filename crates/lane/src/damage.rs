@@ -1,13 +1,14 @@
-//! Lines for people about contents that are damaged, with the path of the file.
+//! Log lines about damaged contents, with the file's path.
 //!
 //! ```text
 //! damaged ─▶ ColdRead: the inode's row ─▶ ColdRead: its parent's entries, a page at a time ─┐
 //!               ▲                          its name is among them ◀──────────────────────────┤
 //!               └── the parent, unless it is the root ◀── the name ─┘    else: without a path ┘
 //! ```
-//! The rows of all shards are in one table, so no other lane is asked; they are a second behind, so a name
-//! that is that new may be missing or old. Invariant: a line is said once, after [`LOOK_MS`] or when the lane
-//! ends at the latest, with a path or without; nothing waits for it.
+//! The rows of all shards are in one table, so no other lane is asked. The rows lag about a second
+//! behind the log, so a new name may be missing or old. Invariant: each damage is logged once, with
+//! or without a path, after [`LOOK_MS`] or when the lane ends at the latest; no request waits for
+//! it.
 
 use crate::Lane;
 use crate::non_resident::decoded;
@@ -20,52 +21,52 @@ use disk::rows::{Key, Range, Row};
 use interface::{Errno, LogLevel, Mono, Object, Span, StoreAction, Ticket, Turn};
 use wire::InodeNo;
 
-/// Questions to the cold store for a path.
+/// Tickets of the row reads for a path.
 pub(crate) const PATH_TICKET: u64 = 6 << 56;
-/// A path that was not found after this long is not waited for.
+/// A path that is not found within this time is left out.
 const LOOK_MS: u64 = 5_000;
-/// Paths that are looked for at a time.
+/// Concurrent path lookups.
 const LOOK_COUNT_MAX: usize = 16;
-/// Entries that are read at a time, and how often for one path: a name in a directory of more than a million
-/// entries may be missed.
+/// Entries per read, and reads per path: a name in a directory of more than a million entries may
+/// be missed.
 const PAGE_ENTRY_COUNT: u32 = 1_024;
 const PAGE_COUNT_MAX: u32 = 1_024;
 const PATH_BYTES_MAX: usize = 4_096;
 
-/// What is known of where a file is.
+/// The location of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
     Path(String),
-    /// It is open, or about to be removed.
+    /// It has no name: it is open, or about to be removed.
     Nameless,
     Unknown,
 }
 
-/// A damaged place whose file's path is looked for.
+/// A damage whose file's path is being looked up.
 #[derive(Debug)]
 struct PathLookup {
     object: Object,
     object_offset: u64,
     damage: Damage,
     until: Mono,
-    /// Whose name is looked for; and where, if that is known.
+    /// The inode whose name is wanted, and its directory, if known.
     inode: InodeNo,
     dir: Option<InodeNo>,
-    /// The names below it, the last one first.
+    /// The names found so far, the last path component first.
     names: Vec<Vec<u8>>,
     page_count: u32,
 }
 
-/// What comes next of a look.
+/// The next step of a lookup.
 enum Next {
-    /// The row of the inode whose name is looked for is wanted.
+    /// Read the inode's row.
     Inode,
-    /// The entries of the directory are wanted, behind this name.
+    /// Read the directory's entries behind this name.
     Entries(InodeNo, Option<Vec<u8>>),
     End(Place),
 }
 
-/// The paths that a lane looks for.
+/// The path lookups of a lane.
 #[derive(Default, Debug)]
 pub(crate) struct Paths {
     ticket_count: u64,
@@ -73,14 +74,14 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// When the first of them is not waited for any more.
+    /// The earliest deadline.
     pub(crate) fn until(&self) -> Option<Mono> {
         self.looks.values().map(|look| look.until).min()
     }
 }
 
 impl Lane {
-    /// Says what is wrong with a file's contents, once its path is known.
+    /// Logs a damage of a file's contents once its path is known.
     pub(crate) fn on_damaged(
         &mut self,
         turn: &mut Turn<'_>,
@@ -110,7 +111,7 @@ impl Lane {
         behind: Option<&[u8]>,
     ) {
         let Range { from, until } = Range::dirents(dir);
-        // No key lies between a name's and the same with a zero behind it.
+        // The next possible key is the name with a zero byte appended.
         let next = behind.map_or_else(Vec::new, |name| [from.bytes(), name, &[0]].concat());
         let from = if next.is_empty() { from.bytes() } else { &next[..] };
         self.ask_path(turn, look, from, until.bytes());
@@ -127,7 +128,7 @@ impl Lane {
         turn.act(StoreAction::ReadRows { ticket, from, until, row_count_max });
     }
 
-    /// The cold store has answered.
+    /// The rows have been read.
     pub(crate) fn on_path_rows(
         &mut self,
         turn: &mut Turn<'_>,
@@ -144,7 +145,7 @@ impl Lane {
         }
     }
 
-    /// Says what has waited long enough; at the end all of it.
+    /// Logs the damages whose lookup has timed out; all of them when the lane ends.
     pub(crate) fn end_path_lookups(&mut self, turn: &mut Turn<'_>) {
         let (now, stopping) = (turn.now.mono, self.stopping);
         let is_over = |look: &PathLookup| stopping || look.until <= now;
@@ -194,7 +195,7 @@ impl PathLookup {
         }
     }
 
-    /// The row says in which directory its name is.
+    /// The inode's row names its directory.
     fn on_inode(&mut self, rows: &[Row<'_>]) -> Next {
         let Some(Row::Inode(row)) = rows.first() else { return Next::End(Place::Unknown) };
         if row.nlink == 0 {
@@ -225,7 +226,7 @@ impl PathLookup {
         Next::Inode
     }
 
-    /// Its name is not among these entries.
+    /// The inode's name is not among these entries.
     fn on_absent(&mut self, dir: InodeNo, rows: &[Row<'_>]) -> Next {
         self.page_count += 1;
         let is_last = rows.len() < usize::try_from(PAGE_ENTRY_COUNT).unwrap_or(usize::MAX);
@@ -239,7 +240,7 @@ impl PathLookup {
     }
 }
 
-/// A path for people: what cannot be printed is escaped.
+/// A printable path: other characters are escaped.
 fn path_of(names: &[Vec<u8>]) -> String {
     let mut path = String::new();
     for name in names.iter().rev() {

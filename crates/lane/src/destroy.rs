@@ -14,10 +14,10 @@ use alloc::vec::Vec;
 use interface::{LaneMessage, LogLevel, Mono, Turn};
 use wire::{InodeNo, Status};
 
-/// What is being destroyed.
+/// The destructions of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Destroys {
-    /// Orphans of this lane's metadata shards whose turn has not come.
+    /// Orphans of this lane's metadata shards that are not being destroyed yet.
     pub(crate) queue: VecDeque<InodeNo>,
     /// Those whose object is being removed, here or at a peer lane.
     running_count: usize,
@@ -42,7 +42,7 @@ impl Lane {
         }
     }
 
-    /// Begins what may begin.
+    /// Begins to destroy queued orphans.
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
         let may = !self.stopping && !self.fenced && !self.freeze.is_on();
@@ -51,7 +51,7 @@ impl Lane {
             match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {
                 Some(true) => {}
                 Some(false) => continue,
-                // It may be about to get a name, when who had it open is gone.
+                // A transaction may be about to give it a name.
                 None => {
                     self.destroys.queue.push_back(inode);
                     return;

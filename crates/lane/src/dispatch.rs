@@ -1,4 +1,4 @@
-//! A request that came over a proven connection: checked, routed, judged, executed.
+//! A request of an authenticated connection: checked, routed, judged against its slot, executed.
 
 use crate::Lane;
 use crate::commit::{ChangeRecord, DeferredReply, SlotId};
@@ -20,7 +20,7 @@ use wire::{
     Status, Timestamp, reply_flag, request_flag,
 };
 
-/// A request with all that belongs to it.
+/// A request with its connection, frame and bulk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived<'a> {
     pub(crate) conn: ConnId,
@@ -28,12 +28,12 @@ pub(crate) struct Arrived<'a> {
     pub(crate) request: &'a Request,
     pub(crate) frame: Span,
     pub(crate) bulk: Option<Bulk>,
-    /// Why its client may not ask for this, if so.
+    /// Why its client may not execute it, if so.
     pub(crate) denied: Option<Status>,
 }
 
 impl Lane {
-    /// A frame of a proven connection: it must be a request.
+    /// A frame of an authenticated connection: it must be a request.
     pub(crate) fn on_request(
         &mut self,
         turn: &mut Turn<'_>,
@@ -54,7 +54,7 @@ impl Lane {
         }
     }
 
-    /// Whether somebody else owns the bulk from here on.
+    /// Dispatches a request. Returns whether its bulk has another owner from here on.
     fn arrive(
         &mut self,
         turn: &mut Turn<'_>,
@@ -121,7 +121,7 @@ impl Lane {
             Checked::Denied(status) => Some(status),
         };
         let arrived = Arrived { denied, ..arrived };
-        // Whatever it asks of a shard, it says what it has received of it.
+        // Every request to a shard acknowledges the replies that its client has received.
         if row.route != Route::Lane
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
         {
@@ -144,21 +144,21 @@ impl Lane {
         self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     }
 
-    /// The same without a body, with how far the session's changes are durable.
+    /// The same without a body, with the session's highest durable transaction.
     pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let committed = self.committed(arrived.request.shard, arrived.request.session);
         let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
         self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     }
 
-    /// A request that is no recovery waits until that is over; it is outstanding meanwhile.
+    /// Defers a request until recovery is over; it is outstanding meanwhile.
     fn await_recovery(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
         self.count_outstanding(arrived);
         let frame = turn.arena.get(arrived.frame);
         self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
-    /// What waits is outstanding, also if it is mostly answered at once.
+    /// Counts a deferred request as outstanding, also of an op that is mostly answered at once.
     pub(crate) fn count_outstanding(&mut self, arrived: &Arrived<'_>) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
             && arrived.request.op.row().is_answered_at_once()
@@ -167,7 +167,7 @@ impl Lane {
         }
     }
 
-    /// A reply without a slot waits; until then its request is outstanding.
+    /// Defers a reply without a slot; its request is outstanding meanwhile.
     pub(crate) fn defer_reply(
         &mut self,
         arrived: &Arrived<'_>,
@@ -182,7 +182,7 @@ impl Lane {
         );
     }
 
-    /// Changes nothing: answered as it comes.
+    /// Executes a request that changes nothing.
     fn repeat(
         &mut self,
         turn: &mut Turn<'_>,
@@ -257,7 +257,7 @@ impl Lane {
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
-    /// Takes effect once.
+    /// Executes a request that must take effect exactly once.
     fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, ProtocolError> {
         let request = arrived.request;
         if let Some(session) = self.sessions.get_mut(&request.session) {
@@ -336,7 +336,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Why a change is not executed, if so.
+    /// Why a change is refused, if so.
     pub(crate) fn refused(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
         if arrived.denied.is_some() {
             arrived.denied
@@ -354,7 +354,7 @@ impl Lane {
         status: Status,
     ) {
         if self.comes_again(status) {
-            // The slot is as it was.
+            // The slot is unchanged, so the client can resend.
             let response = Response::plain(Status::RetryLater, &[]);
             return self.send(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
         }
@@ -362,8 +362,7 @@ impl Lane {
         self.done(turn, arrived, status, None);
     }
 
-    /// What is answered to a change when nothing can be recorded any more; `None`: it changes
-    /// nothing durable.
+    /// The reply to a change behind a fence; `None`: it changes nothing durable and is executed.
     fn when_fenced(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let op = arrived.request.op;
@@ -375,14 +374,14 @@ impl Lane {
         }
         let opens = op.row().changes == Changes::IfOpenedForWriting;
         let reads = opens && !crate::named_inodes::changes(op, body);
-        // What was sent before may be in its object, recorded or not.
+        // A resent write may be in its object, recorded or not.
         let request = arrived.request;
         let begun = request.shard.is_data() && request.flags & request_flag::RESENT != 0;
         (!reads).then_some(if begun { Status::Io } else { Status::ReadOnly })
     }
 
-    /// A request that was executed before. What its client does not have while it is not durable,
-    /// it gets when it is.
+    /// A resent request that was executed before: replies from the slot, once its change is
+    /// durable.
     fn seen(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, target: Target) {
         self.stats.from_slot_count += 1;
         let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
@@ -390,7 +389,7 @@ impl Lane {
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
         if self.fenced && done.transno > self.commit.shard(slot_id.shard).durable {
-            // Nobody can say that it will be durable, and there is no token to bring it back.
+            // It may never be durable, and there is no redo token for it.
             slot.state = State::Deferred(target, done, Vec::new());
             return self.fail_held(turn, slot_id);
         }
@@ -408,8 +407,8 @@ impl Lane {
         self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
     }
 
-    /// Whoever opens or locks a file is waited for after a restart, even if he never changed
-    /// anything: otherwise nobody would know that the file is in use.
+    /// Records the session of a client that opens or locks a file, even if it never changes
+    /// anything: recovery after a restart must wait for its handles.
     pub(crate) fn remember_opener(&mut self, arrived: &Arrived<'_>, effect: &mut meta::Effect) {
         let request = arrived.request;
         let opens = request.op.row().opens || is_lock(request.op);
@@ -426,8 +425,8 @@ impl Lane {
         }
     }
 
-    /// Nothing durable was changed: remembered in memory only. A resend after a crash executes
-    /// again, which is right because nothing happened.
+    /// Stores the outcome of a request that changed nothing durable, in memory only. A resend after
+    /// a crash executes it again, which is correct.
     pub(crate) fn done(
         &mut self,
         turn: &mut Turn<'_>,
@@ -456,7 +455,8 @@ impl Lane {
         self.reply = body;
     }
 
-    /// Something was changed: recorded, and answered at once with a token or when its gate is open.
+    /// Records a change, and replies at once with a redo token, or when its commit dependency is
+    /// durable.
     pub(crate) fn changed(
         &mut self,
         turn: &mut Turn<'_>,
@@ -492,7 +492,7 @@ impl Lane {
         slot.state = state;
     }
 
-    /// Hands a request to the data shards, which own its bulk from here on.
+    /// Passes a request to the data shards, which own its bulk from here on.
     fn ask_data(
         &mut self,
         turn: &mut Turn<'_>,
@@ -517,7 +517,7 @@ impl Lane {
         Ok(())
     }
 
-    /// A request that was no request after all leaves its slot as if it had never come.
+    /// Resets the slot of a request that was not executed after all.
     pub(crate) fn reset_slot(&mut self, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.slot > 0
@@ -529,7 +529,7 @@ impl Lane {
         }
     }
 
-    /// A request that is answered when its number comes back.
+    /// Registers a request that is answered when its token comes back.
     pub(crate) fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
         self.token_count += 1;
         let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));

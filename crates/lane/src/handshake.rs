@@ -1,5 +1,5 @@
-//! The handshake: Hello, Challenge, Proof, Welcome. Nothing of a peer is believed and little is kept
-//! of it before the proof, and it is told nothing: not even which exports there are.
+//! The handshake: Hello, Challenge, Proof, Welcome. Before the proof the server trusts nothing of a
+//! peer, stores little of it, and reveals nothing to it, not even which exports exist.
 
 use crate::Lane;
 use crate::affinity::Affinity;
@@ -22,20 +22,20 @@ use wire::{
     RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
-/// What becomes of a connection that is not ours.
+/// What to do with a connection of another executing lane.
 enum Pass {
-    /// Its socket goes there.
+    /// Hand its socket over to this lane.
     HandOver(LaneId),
-    /// Its socket stays, what it says goes there.
+    /// Be its proxy lane: forward its frames to this lane.
     Proxy(LaneId),
 }
 
-/// Numbers nobody can guess, from a seed that nobody knows.
+/// A generator of unpredictable nonces, from a secret seed.
 #[derive(Debug)]
 pub(crate) struct NonceSource {
     seed: [u8; 32],
     nonce_count: u64,
-    /// For key ids of no valid secret: exports that do not exist look like others.
+    /// Stands for key ids of no valid secret: so exports that do not exist look like others.
     decoy: Secret,
 }
 
@@ -120,8 +120,8 @@ impl Lane {
         self.conns.insert(conn, Conn::Handshake(handshake));
     }
 
-    /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
-    /// keeps the socket; that one knows the owner, and the owner takes what peer lanes bring.
+    /// Where to pass a connection; `None`: it stays. The accepting lane chooses the proxy lane; the
+    /// proxy lane knows the executing lane, which accepts connections from peer lanes.
     fn pass(
         &mut self,
         hello: &Hello<'_>,
@@ -162,11 +162,11 @@ impl Lane {
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
         let store = self.keys.valid(key_no).copied();
-        // Since the Hello it may have been retired.
+        // The secret may have been retired since the Hello.
         if store.is_none() && holder.is_none() {
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
-        // It decoded when it came.
+        // It decoded when it arrived.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
         let key = (&self.config.redo_key, self.config.rules);
         let export = self.exports.find(hello.export.0);
@@ -179,7 +179,7 @@ impl Lane {
                 self.refuse(turn, conn, RefusalReason::WrongSecret);
             }
             (Purpose::Use, credential) => match export {
-                // Since the Hello it may have been defined anew.
+                // The export may have been redefined since the Hello.
                 Some(export)
                     if credential != Credential::Export
                         || store.is_some_and(|store| export.secret(&store) == secret) =>
@@ -190,13 +190,13 @@ impl Lane {
                     self.admit(turn, conn, (&hello, &identity), (binding, key_no));
                 }
                 Some(_) => self.refuse(turn, conn, RefusalReason::WrongSecret),
-                // Or taken away.
+                // Or removed.
                 None => self.refuse(turn, conn, RefusalReason::NoSuchExport),
             },
         }
     }
 
-    /// The peer has proven itself. It replaces an earlier connection of its session.
+    /// The peer is authenticated. The connection replaces an earlier one of its session.
     fn admit(
         &mut self,
         turn: &mut Turn<'_>,
@@ -291,24 +291,24 @@ impl Lane {
         }
     }
 
-    /// Whether this client may hold handles that are not known here. Asked once too often, it costs
-    /// a few requests; once too rarely, an open file is destroyed.
+    /// Whether this client may hold handles that are unknown here. A needless yes costs a few
+    /// requests; a wrong no destroys an open file.
     fn must_reopen(&self, client: ClientUuid, boot_id_last: u64, request_seen: bool) -> bool {
         let knows = self.metas.iter().all(|shard| shard.knows_handles_of(client));
         let other_boot = self.config.boot_id > 1 && boot_id_last != self.config.boot_id;
-        // What a Welcome asked for is done only when something was heard after it.
+        // Only a request after a Welcome shows that the client did what the Welcome asked for.
         let unheard = self.config.boot_id > 1 && !request_seen;
         !self.metas.is_empty() && (!knows || other_boot || unheard)
     }
 
-    /// Says no and closes.
+    /// Refuses a connection and closes it.
     pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: RefusalReason) {
         send_handshake(turn, conn, FrameKind::Refusal, &Refusal { reason });
         self.close(turn, conn);
     }
 
-    /// Lets the oldest go of those that have not proven anything: whoever knows the secret proves it
-    /// an exchange after he was challenged.
+    /// Closes the oldest connection without a proof: an honest client proves its secret one round
+    /// trip after the Challenge.
     fn shed_handshake(&mut self, turn: &mut Turn<'_>) {
         if let Some((_, conn)) = self.handshakes.first().copied() {
             let count = self.config.limits.handshake_count_max;
@@ -318,7 +318,7 @@ impl Lane {
         }
     }
 
-    /// Ends handshakes whose time is over.
+    /// Closes connections whose handshake has timed out.
     pub(crate) fn end_handshakes(&mut self, turn: &mut Turn<'_>) {
         while let Some((deadline, conn)) = self.handshakes.first().copied() {
             if deadline > turn.now.mono {

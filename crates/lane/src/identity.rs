@@ -1,10 +1,9 @@
-//! Who a client is here: what it calls itself, together with the credential that it has proven and the
-//! export that it is bound to.
+//! The identity of a client at the server: its uuid, together with the credential that it has
+//! proven and the export that it is bound to.
 //!
-//! A client's uuid is no secret. So the server keeps nothing under it, but under an id that it makes of
-//! all three with a key of its own: sessions, handles, locks, cached checks, redo tokens, predecessors
-//! and evictions are those of this id. Whoever comes under another's uuid with another credential, or
-//! for another export, is somebody else.
+//! A client's uuid is no secret. So the server stores everything (sessions, handles, locks, cached
+//! checks, redo tokens, predecessors, evictions) under an id that it derives from all three with a
+//! key of its own. The same uuid with another credential, or for another export, is another client.
 //!
 //! ```text
 //! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export's name, id, root)
@@ -19,12 +18,12 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use wire::{ClientUuid, Hello, LaneId, Rule, Rules, SessionId, Wire as _};
 
-/// Those who come with one credential, for one thing.
+/// The clients with one credential, for one export or purpose.
 #[derive(Clone)]
 pub(crate) struct Identity(Hmac<Sha256>);
 
 impl Identity {
-    /// Whose Hello this is, once it is proven. `export`: what it is bound to.
+    /// The identity behind a proven Hello. `export`: what it is bound to.
     pub(crate) fn new(
         (key, rules): (&RedoKey, Rules),
         hello: &Hello<'_>,
@@ -45,15 +44,15 @@ impl Identity {
         Self(RedoKey::new(bytes).mac(b""))
     }
 
-    /// The same, of the holder of a certificate with this key: each is a party of its own, which those
-    /// who share a secret are not.
+    /// The same for the holder of a certificate with this key: a party of its own, unlike the
+    /// clients that share a secret.
     pub(crate) fn held_by(self, key: Option<&[u8; 32]>) -> Self {
         let Some(key) = key else { return self };
         let bytes: [u8; 32] = self.first(b"certificate", &[key]);
         Self(RedoKey::new(bytes).mac(b""))
     }
 
-    /// The client of this party that calls itself so; nobody stays nobody.
+    /// The id of this party's client with this uuid; [`ClientUuid::NONE`] stays itself.
     pub(crate) fn client(&self, response: ClientUuid) -> ClientUuid {
         if response == ClientUuid::NONE {
             return response;
@@ -61,15 +60,15 @@ impl Identity {
         ClientUuid(self.first(b"client", &[&response.0]))
     }
 
-    /// The session of a lane of such a client: the same at every shard, lane and boot, so that no log
-    /// write is needed to make it, and not to be guessed. Never 0.
+    /// The session of a client lane: the same at every shard, lane and boot, so that creating it
+    /// needs no log write; and not guessable. Never 0.
     pub(crate) fn session(&self, client: ClientUuid, lane: LaneId) -> SessionId {
         let number =
             u64::from_le_bytes(self.first(b"session", &[&client.0, &lane.0.to_le_bytes()]));
         SessionId(number.max(1))
     }
 
-    /// A host's boot, marked with the party that says so: another's word on it is not believed.
+    /// A host's boot id as this party reports it: other parties' reports are not compared with it.
     pub(crate) fn host_boot(&self, boot_id: [u8; 16]) -> [u8; 16] {
         let (party, boot): ([u8; 8], [u8; 8]) =
             (self.first(b"host", &[]), self.first(b"boot", &[&boot_id]));
@@ -90,7 +89,7 @@ impl Identity {
     }
 }
 
-/// Whether two boots that [`Identity::host_boot`] has marked were said by one party and are not one.
+/// Whether two results of [`Identity::host_boot`] are of one party and differ in the boot.
 pub(crate) fn is_other_boot(known: [u8; 16], response: [u8; 16]) -> bool {
     known[..8] == response[..8] && known[8..] != response[8..]
 }
@@ -166,7 +165,7 @@ mod tests {
         boots.sort_unstable();
         boots.dedup();
         assert_eq!((clients.len(), boots.len()), (8, 7));
-        // What is read only now was not another export before.
+        // Making an export read-only does not make it another export.
         let mut changed = first.clone();
         changed.read_only = true;
         let [now, before] = [changed, first]

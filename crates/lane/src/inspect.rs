@@ -1,8 +1,8 @@
-//! Inspections of the store: asked for by who administers, done by a process beside this one, of which a
-//! lane passes on what is asked and what comes of it.
+//! Inspections of the store, requested by administrators and executed by another process; the lane
+//! passes requests and replies on.
 //!
-//! Invariants: a connection has one request about its inspection under way at most, and an
-//! inspection ends with its connection.
+//! Invariants: a connection has at most one outstanding inspection request, and an inspection ends
+//! with its connection.
 
 use crate::Lane;
 use crate::outbox::{RequestHeader, Response};
@@ -10,14 +10,14 @@ use alloc::collections::BTreeMap;
 use interface::{ConnId, Span, StoreAction, Turn};
 use wire::Status;
 
-/// Connections that have asked for an inspection, each with its request that is not answered yet.
+/// The connections with an inspection, each with its unanswered request.
 #[derive(Default, Debug)]
 pub(crate) struct Inspecting {
     pub(crate) conns: BTreeMap<ConnId, Option<RequestHeader>>,
 }
 
 impl Lane {
-    /// What came of it.
+    /// The outcome of an inspection request.
     pub(crate) fn on_inspected(
         &mut self,
         turn: &mut Turn<'_>,
@@ -30,7 +30,7 @@ impl Lane {
         self.send(turn, conn, &header, &Response::plain(status, &reply));
     }
 
-    /// A connection is gone, and its inspection with it.
+    /// Ends the inspection of a connection that has ended.
     pub(crate) fn end_inspection_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         if self.inspecting.conns.remove(&conn).is_some() {
             turn.act(StoreAction::InspectEnd { conn });

@@ -1,11 +1,12 @@
 //! Which of the store's secrets are valid, and what happens to connections and sessions of a retired one.
 //!
-//! A secret has a number here, which a connection and its session remember. The identity of a client does not
-//! depend on it, so a client that reconnects with another valid secret resumes its session. When a secret is
-//! retired, the connections that were proven with it, or with an export's secret that follows from it, are closed
-//! at once. Clients that do not reconnect lose their locks and handles as any client without a connection does
-//! ([`crate::Limits::lock_gone_ms`], [`crate::Limits::client_gone_ms`]). They are not evicted: a library client
-//! that was idle for that long may reconnect with a valid secret, and still has replies to get.
+//! A secret has a number here, which a connection and its session store. A client's identity does
+//! not depend on it, so a client that reconnects with another valid secret resumes its session.
+//! When a secret is retired, the connections proven with it, or with an export's secret derived
+//! from it, are closed at once. Clients that do not reconnect lose their locks and handles as any
+//! client without a connection does ([`crate::Limits::lock_gone_ms`],
+//! [`crate::Limits::client_gone_ms`]). They are not evicted: a library client that was idle for
+//! that long may reconnect with a valid secret and still has replies to get.
 
 use crate::Lane;
 use crate::conn::Conn;

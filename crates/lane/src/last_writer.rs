@@ -1,14 +1,15 @@
-//! Marks: who changed what last, for as long as it is not durable (PROTOCOL.md §6).
+//! Last-writer records: the last change of each key (name, inode, directory), as long as it is not
+//! durable (PROTOCOL.md §6).
 //!
-//! One set per batch that is not durable: the open one and the one in flight. A set dies with its
-//! batch, so nobody ever walks over the changes of a batch when it becomes durable.
+//! One set per batch that is not durable: the open one and the one in flight. A set is dropped with
+//! its batch, so the end of a batch costs no walk over its changes.
 
 use data::Seed;
 use hashbrown::HashMap;
 use meta::{How, Key, Use};
 use wire::{ClientUuid, InodeNo, SessionId, ShardId, Transno, Xid};
 
-/// A change: by whom, and where it is seen whether the client has the reply.
+/// The last change of a key: its client, and the slot that shows whether the client has its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastWriter {
     pub(crate) client: ClientUuid,
@@ -19,16 +20,15 @@ pub(crate) struct LastWriter {
     pub(crate) transno: Transno,
 }
 
-/// Changes of a directory's entries, which do not depend on each other: the last, and the last by
-/// another client than that. Whoever depends on all of them sees by these two whether any is not
-/// his own.
+/// The changes of a directory's entries, which do not depend on each other: the last, and the last
+/// by another client. These two suffice to see whether any change is another client's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirWriters {
     pub(crate) last: LastWriter,
     pub(crate) other: Option<LastWriter>,
 }
 
-/// The marks of one batch.
+/// The last-writer records of one batch.
 #[derive(Debug)]
 pub(crate) struct LastWriters {
     keys: HashMap<Key, LastWriter, Seed>,
@@ -40,7 +40,7 @@ impl LastWriters {
         Self { keys: HashMap::with_hasher(seed), entries: HashMap::with_hasher(seed) }
     }
 
-    /// The change took place.
+    /// Records a change.
     pub(crate) fn insert(&mut self, used: &Use, last_writer: LastWriter) {
         match (used.how, used.key) {
             (How::Depend | How::Whole | How::Durable, _) => {}
@@ -68,7 +68,7 @@ impl LastWriters {
         self.entries.get(&dir)
     }
 
-    /// What it told of is durable. Keeps its memory.
+    /// The batch is durable. Retains its memory.
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.entries.clear();

@@ -1,10 +1,10 @@
-//! `lane`: one core's server core, from a request's frame to its reply.
+//! `lane`: the state machine of one server lane, from a request's frame to its reply.
 //!
-//! It owns connections, sessions with their slots, the log batches and the replies that wait for
-//! them. It leaves names to `meta`, contents to `data`, and everything that takes time to the world.
-//! Invariants: a request that changes something takes effect once, however often it is sent and
-//! whoever dies; its reply leaves only when its record is durable; a peer that breaks the protocol
-//! loses its connection and disturbs nobody else.
+//! It owns connections, sessions with their slots, the log batches and the replies that depend on
+//! them. It leaves names to `meta`, contents to `data`, and all waiting to the runtime. Invariants:
+//! a change takes effect once, however often its request is sent and whichever side crashes; its
+//! reply leaves only when its record is durable, or with a redo token; a peer that breaks the
+//! protocol loses its connection and affects no other client.
 //!
 //! ```text
 //! Frame ─▶ handshake                                (until the secret is proven)

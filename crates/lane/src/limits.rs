@@ -1,12 +1,12 @@
-//! What people are told when a limit is met: which, how often, and what came of it; of each limit at
-//! most one line a second for each party, so that nobody's noise hides what others ran against.
+//! Log lines about limits that are reached: which one, how often, and the consequence. At most one
+//! line a second for each limit and party, so that one party's lines do not hide another's.
 
 use crate::Lane;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use interface::{BadCertificate, LogLevel, Mono, Party, Turn};
 
-/// A limit that somebody may run against.
+/// A limit that clients can reach.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Limit {
     /// The rules of the protocol, and the requests that may be outstanding on a connection.
@@ -21,47 +21,47 @@ pub(crate) enum Limit {
     Sessions,
     /// Open files of a metadata shard.
     OpenFiles,
-    /// Who does not read what he asked for.
+    /// Clients that do not read their replies.
     Slow,
-    /// The time for sending what was begun.
+    /// The time for finishing a frame.
     Unfinished,
-    /// Who does not know the secret.
+    /// Clients with a wrong secret.
     Secret,
     /// Clients whose secret was retired and that did not reconnect with another.
     Retired,
     /// Clients whose export was removed.
     Unexported,
-    /// Whose certificate is not good, or who says so of ours, each for its reason.
+    /// Certificates refused by the server or by a client, each for its reason.
     Certificate(BadCertificate),
-    /// Whose certificate does not open what he asks for.
+    /// Clients whose certificate does not open what they request.
     NotCertified,
-    /// Replays that the server never signed, or signed for what has ended since.
+    /// Replays that the server never signed, or of changes that cannot be replayed any more.
     Replay,
-    /// What a client says of durability, and nothing here shows.
+    /// Unproven claims of clients about durability.
     Claim,
-    /// What was durable and is not any more.
+    /// Changes that were durable and are lost.
     Lost,
 }
 
-/// How often something was met, and when the next line about it may be said.
+/// How often a limit was reached, and when the next line about it may be logged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     count: u64,
     said_until: Mono,
 }
 
-/// What was met, by whom.
+/// The limits reached, by party.
 #[derive(Debug, Default)]
 pub(crate) struct LimitLog {
     told: BTreeMap<(Limit, Party), Told>,
 }
 
 impl LimitLog {
-    /// Exports come and go, and their parties with them.
+    /// Parties come and go with exports.
     const TOLD_COUNT_MAX: usize = 1024;
     const SAY_EVERY_MS: u64 = 1000;
 
-    /// Something was met. The number of times, if that may be said now.
+    /// Counts a reached limit. Returns the count if it may be logged now.
     fn meet(&mut self, by: (Limit, Party), now: Mono) -> Option<u64> {
         if self.told.len() >= Self::TOLD_COUNT_MAX && !self.told.contains_key(&by) {
             self.told.retain(|_, told| told.said_until > now);
@@ -77,7 +77,7 @@ impl LimitLog {
 }
 
 impl Lane {
-    /// A limit was met by a party; `what` happened.
+    /// Logs that a party has reached a limit; `what` is the consequence.
     pub(crate) fn report_limit(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
         let Some(count) = self.limit_log.meet(by, turn.now.mono) else { return };
         let say = if by.0 == Limit::Lost { LogLevel::Alarm } else { LogLevel::Warning };

@@ -1,5 +1,6 @@
-//! Notes: a client that keeps redo tokens and asks for nothing more hears by itself when it may drop
-//! them. The timer exists only while somebody is owed one, so that an idle server stays idle.
+//! Commit notifications: a client that holds redo tokens and sends no further request learns from a
+//! Note frame when it may drop them. The timer runs only while a session is due a notification, so
+//! an idle server stays idle.
 
 use crate::Lane;
 use crate::commit::SlotId;
@@ -8,16 +9,16 @@ use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{Head, List, Note, NoteRow, SessionId, ShardId, Transno, Wire as _, Writer};
 
-/// Who is owed a note.
+/// The sessions that are due a notification.
 #[derive(Debug, Default)]
 pub(crate) struct Notifications {
-    /// Each has `noted` set in its table.
+    /// Each has `notification_due` set in its table.
     owed: Vec<(ShardId, SessionId)>,
     pub(crate) due: Option<Mono>,
 }
 
 impl Lane {
-    /// A session was told what is durable, and perhaps given a token.
+    /// A reply told a session what is durable, and may have carried a redo token.
     pub(crate) fn track_committed_sent(
         &mut self,
         turn: &Turn<'_>,
@@ -37,7 +38,7 @@ impl Lane {
         }
     }
 
-    /// What was replayed is durable: whoever replayed shall hear of it.
+    /// The replayed changes are durable: notifies their sessions.
     pub(crate) fn notify_replayed(&mut self, turn: &Turn<'_>) {
         let replayed = self.slots.iter_mut().filter(|(_, table)| table.replayed_last.0 > 0);
         let mut owed: Vec<(ShardId, SessionId)> = Vec::new();
@@ -54,13 +55,13 @@ impl Lane {
         }
     }
 
-    /// Sends the notes whose time has come.
+    /// Sends the notifications that are due.
     pub(crate) fn send_notifications(&mut self, turn: &mut Turn<'_>) {
         if self.notifications.due.is_none_or(|due| due > turn.now.mono) {
             return;
         }
         if self.fenced {
-            // Recovery may have ended without its replays' being durable.
+            // Recovery may have ended before its replays were durable.
             return self.notifications.due = None;
         }
         let mut rows: BTreeMap<ConnId, Vec<NoteRow>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Replies on their way out: at once, or all that waited for a batch in one wave.
+//! Replies on their way out: at once, or all that depend on a batch together.
 
 use crate::Lane;
 use crate::commit::{DeferredReply, SlotId};
@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use interface::{Action, Bulk, ConnId, NetAction, Turn};
 use wire::{Head, Op, Reply, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag};
 
-/// When who finds the log too long shall come again.
+/// The delay of a resend after a refusal because of a long log.
 const RETRY_AFTER_MS: u32 = 20;
 
-/// What a reply repeats of its request.
+/// The fields of a request that its reply repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestHeader {
     pub(crate) op: Op,
@@ -34,7 +34,7 @@ impl From<&Request> for RequestHeader {
     }
 }
 
-/// What a reply says.
+/// The contents of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Response<'a> {
     pub(crate) status: Status,
@@ -42,23 +42,23 @@ pub(crate) struct Response<'a> {
     pub(crate) committed: Transno,
     pub(crate) flags: u16,
     pub(crate) body: &'a [u8],
-    /// Redo token; empty without.
+    /// Redo token; may be empty.
     pub(crate) token: &'a [u8],
     pub(crate) bulk: Option<Bulk>,
 }
 
-/// What is sent of a slot.
+/// The reply to a slot's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotReply<'a> {
     pub(crate) target: Target,
     pub(crate) done: &'a Done,
     pub(crate) flags: u16,
-    /// Redo token; empty without.
+    /// Redo token; may be empty.
     pub(crate) token: &'a [u8],
 }
 
 impl<'a> Response<'a> {
-    /// An answer that changed nothing.
+    /// The reply to a request that changed nothing.
     pub(crate) const fn plain(status: Status, body: &'a [u8]) -> Self {
         let (transno, committed) = (Transno(0), Transno(0));
         Self { status, transno, committed, flags: 0, body, token: &[], bulk: None }
@@ -66,7 +66,7 @@ impl<'a> Response<'a> {
 }
 
 impl Lane {
-    /// Sends a reply, if its connection is still there.
+    /// Sends a reply, if its connection is still open.
     pub(crate) fn send(
         &mut self,
         turn: &mut Turn<'_>,
@@ -124,7 +124,7 @@ impl Lane {
         turn.act(NetAction::Send { conn, frame, bulk: response.bulk });
     }
 
-    /// A batch is durable: what waited for it goes out.
+    /// A batch is durable: sends the deferred replies of these slots.
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>, slot_id: &[SlotId]) {
         for slot_id in slot_id {
             self.stats.gates.released_count += 1;
@@ -170,7 +170,7 @@ impl Lane {
         }
     }
 
-    /// Sends what a slot's request came to.
+    /// Sends the outcome of a slot's request.
     pub(crate) fn answer_slot(
         &mut self,
         turn: &mut Turn<'_>,
@@ -193,12 +193,12 @@ impl Lane {
         self.send(turn, target.conn, &header, &response);
     }
 
-    /// What a session may be told is durable at a shard: all of its changes up to there.
+    /// The transaction up to which all changes of a session at a shard are durable.
     pub(crate) fn committed(&self, shard: ShardId, session: SessionId) -> Transno {
         if self.recovery.is_over() && !self.fenced {
             return self.commit.shard(shard).durable;
         }
-        // Others' replays may be durable before ones of this session that are older than they.
+        // Other sessions' replays may be durable before older ones of this session.
         let client = self.sessions.get(&session).map(|session| session.row.client);
         if client.is_some_and(|client| self.recovery.failed.contains(&client)) {
             return Transno(0);

@@ -1,12 +1,12 @@
-//! Recovery of this lane after a start (PROTOCOL.md §11): the clients that are durably known bring
-//! back what was lost, each in the order of its transactions; then whoever did not come is evicted,
-//! and only then anything new is executed.
+//! Recovery of this lane after a start (PROTOCOL.md §11): the durably known clients replay lost
+//! changes in transaction order; then missing clients are evicted; only then new requests are
+//! executed.
 //!
 //! ```text
 //! Replaying ─ everybody done, or time is over ─▶ Reopening ─ likewise ─▶ Flushing ─ durable ─▶ Evicting ─ durable ─▶ Over
 //! ```
-//! A crash anywhere begins it anew: everything in it follows from the log. All shards of a lane
-//! recover together; what is no recovery waits, within its connection's credits.
+//! After a crash it begins anew: all its state follows from the log. All shards of a lane recover
+//! together; other requests are deferred, within their connection's credits.
 
 use crate::Lane;
 use crate::identity::is_other_boot;
@@ -21,33 +21,33 @@ use disk::{Change, ClientChange, SessionRow};
 use interface::{Action, Bulk, ConnId, ContentsMac, LogLevel, Mono, ProtocolPoint, Turn, mac_of};
 use wire::{ClientUuid, InodeNo, Op, Rule, SessionId, ShardId, Status, Transno};
 
-/// How far it is.
+/// The phase of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Replays are taken.
+    /// Replays are accepted.
     Replaying,
-    /// All of them were executed; files that are open are opened again.
+    /// All replays were executed; clients reopen their open files.
     Reopening,
-    /// Waits until all that was replayed is durable.
+    /// The replayed changes are being made durable.
     Flushing,
-    /// Waits until the evictions are.
+    /// The evictions are being made durable.
     Evicting,
     /// Normal.
     Over,
 }
 
-/// A client that is waited for.
+/// A client that recovery waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AwaitedClient {
     pub(crate) host_id: [u8; 16],
     pub(crate) host_boot_id: [u8; 16],
-    /// Sessions at shards that have not said that they are done.
+    /// Sessions at shards that have not sent ReplayDone.
     left_count: usize,
-    /// Since when its host is said to have started anew.
+    /// When a client reported that its host has rebooted.
     doubted_at: Option<Mono>,
 }
 
-/// A replay that came.
+/// A replay that has arrived.
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) conn: ConnId,
@@ -59,13 +59,13 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// What the world found of the contents that came with it.
+    /// The MAC of the contents that came with it.
     pub(crate) fn contents(&self) -> ContentsMac {
         mac_of(self.bulk)
     }
 }
 
-/// A request that came too early.
+/// A request that is deferred until the recovery or freeze ends.
 #[derive(Debug)]
 pub(crate) struct DeferredRequest {
     pub(crate) conn: ConnId,
@@ -74,35 +74,35 @@ pub(crate) struct DeferredRequest {
     pub(crate) reopens: bool,
 }
 
-/// The state of it all.
+/// The state of the recovery.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     waited: BTreeMap<ClientUuid, AwaitedClient>,
-    /// Up to where a recovery of an earlier boot has come to its end, by shard.
+    /// By shard, the last transaction when a recovery last completed.
     recovered: BTreeMap<ShardId, Transno>,
     pub(crate) queues: Queues,
     pub(crate) deferred: VecDeque<DeferredRequest>,
-    /// Handles that sessions said they will register again.
+    /// The handles that sessions announced to reopen.
     pub(crate) reopens: Reopens,
-    /// What metadata shards asked meanwhile.
+    /// Size queries of metadata shards, deferred.
     pub(crate) sizings: Vec<Sizing>,
     /// Inodes of peer lanes whose objects are to go, likewise.
     pub(crate) removals: Vec<InodeNo>,
-    /// Evicted in memory; the log does not say so yet.
+    /// Evicted in memory, not yet in the log.
     pub(crate) evicting: BTreeSet<ClientUuid>,
-    /// Of them, those that the peer lanes have to be told of.
+    /// Evicted clients that must be announced to the peer lanes.
     pub(crate) slot_reply: BTreeSet<ClientUuid>,
-    /// A replay of theirs did not fit.
+    /// Clients with a replay that did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
     began_at: Option<Mono>,
     progress_at: Mono,
-    /// When it was looked how far it is.
+    /// When the deadlines were checked last.
     looked_at: Mono,
-    /// Nobody is given up before.
+    /// No client is evicted before this time.
     grace_until: Mono,
     reminded: bool,
-    /// The world knows that it is over.
+    /// The runtime has been told that recovery is over.
     told: bool,
 }
 
@@ -142,13 +142,12 @@ impl Recovery {
         }
     }
 
-    /// Whether a client has not come back yet that may.
+    /// Whether recovery waits for this client.
     pub(crate) fn waits_for(&self, client: ClientUuid) -> bool {
         self.phase == Phase::Replaying && self.waited.contains_key(&client)
     }
 
-    /// Whether what was done by this number at a shard may be brought back: no recovery since then has
-    /// ended.
+    /// Whether a transaction may be replayed: no recovery has completed since it.
     pub(crate) fn takes(&self, shard: ShardId, transno: Transno) -> bool {
         transno > self.recovered.get(&shard).copied().unwrap_or_default()
     }
@@ -157,7 +156,7 @@ impl Recovery {
         self.phase == Phase::Over
     }
 
-    /// Everything has to become durable before it goes on.
+    /// Whether the replayed changes must become durable next.
     pub(crate) fn is_flushing(&self) -> bool {
         self.phase == Phase::Flushing
     }
@@ -177,15 +176,15 @@ impl Recovery {
         Some(next.min(self.looked_at.after_ms(limits.recovery_soft_ms / 8)))
     }
 
-    /// When whoever is missing is not waited for any more.
+    /// When missing clients are evicted.
     fn due_at(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
         let soft_ms = limits.recovery_soft_ms;
         let soft = began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4));
         soft.min(began_at.after_ms(limits.recovery_hard_ms)).max(self.grace_until)
     }
 
-    /// Takes a look, as it does again and again. If it is long since the last one, this lane was
-    /// stopped, or its machine was: those who came meanwhile stand at the door, and are heard first.
+    /// Notes the time of a regular check. If the last one was long ago, this lane or its machine
+    /// was stopped: clients that have connected meanwhile get time to be heard.
     fn look(&mut self, now: Mono, limits: &crate::Limits) {
         let soft_ms = limits.recovery_soft_ms;
         if now > self.looked_at.after_ms(soft_ms / 4) {
@@ -194,17 +193,17 @@ impl Recovery {
         self.looked_at = now;
     }
 
-    /// Whether less time has passed than so much.
+    /// Whether less than `ms` have passed since the begin.
     pub(crate) fn is_before(&self, now: Mono, ms: u64) -> bool {
         self.began_at.is_some_and(|began_at| now < began_at.after_ms(ms))
     }
 
-    /// Whether the time is over.
+    /// Whether the time for reconnecting is over.
     pub(crate) fn is_late(&self, now: Mono, limits: &crate::Limits) -> bool {
         self.began_at.is_some_and(|began_at| now >= self.due_at(began_at, limits))
     }
 
-    /// Forgets a client; the replays of it that wait.
+    /// Stops waiting for a client; returns its queued replays.
     pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<Replay> {
         self.waited.remove(&client);
         self.reopens.retain(|_, reopening| reopening.client != client);
@@ -213,7 +212,7 @@ impl Recovery {
 }
 
 impl Lane {
-    /// Looks how far recovery is; once a turn.
+    /// Advances recovery; once a turn.
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.is_over() {
             if !core::mem::replace(&mut self.recovery.told, true) {
@@ -256,14 +255,13 @@ impl Lane {
             self.recovery.phase = Phase::Evicting;
         }
         let durable = self.commit.is_idle() || !self.config.rules.hold(Rule::S3Flush);
-        // Of handles that are about to be opened again the inodes must be there.
+        // The inodes of handles about to be reopened must be resident.
         if (durable || self.fenced) && !self.non_resident.is_reading() {
             self.end_recovery(turn);
         }
     }
 
-    /// From here on nothing that was lost comes back, whoever may have kept it. What is new comes behind
-    /// this in the log.
+    /// Records that recovery is complete: from here on no lost change is accepted as a replay.
     fn record_recovered(&mut self) {
         if !self.fenced {
             for shard in self.shards() {
@@ -281,13 +279,13 @@ impl Lane {
         self.stats.recovery.known_count = known_count;
         let line = format!("recovery: waiting for {known_count} clients");
         self.log(turn, LogLevel::Info, &line);
-        // Some of their changes are lost for certain, and they were told so or could not be.
+        // Some of their changes are lost for certain.
         for client in core::mem::take(&mut self.recovery.failed) {
             self.evict(turn, client, true);
         }
     }
 
-    /// Half of the time is over: says who keeps the others waiting.
+    /// Half of the time is over: logs the missing clients.
     fn remind(&mut self, turn: &mut Turn<'_>) {
         const LINE_COUNT_MAX: usize = 8;
         let Some(began_at) = self.recovery.began_at else { return };
@@ -305,7 +303,7 @@ impl Lane {
         }
     }
 
-    /// Whose time is over is not waited for any more.
+    /// Evicts the clients whose time is over.
     fn evict_late(&mut self, turn: &mut Turn<'_>) {
         let Some(began_at) = self.recovery.began_at else { return };
         let (now, limits) = (turn.now.mono, &self.config.limits);
@@ -326,7 +324,7 @@ impl Lane {
         self.execute_replays(turn);
     }
 
-    /// Those whose host is said to have started anew, and who have not shown that they are alive.
+    /// The clients whose host is reported to have rebooted and that have not reconnected.
     fn doubted(&self, now: Mono) -> Vec<ClientUuid> {
         let until_ms = self.config.limits.recovery_soft_ms / 4;
         let gone = |client: ClientUuid, waited: &AwaitedClient| {
@@ -337,8 +335,8 @@ impl Lane {
         waited.filter(|(client, waited)| gone(**client, waited)).map(|(id, _)| *id).collect()
     }
 
-    /// Somebody says that a host is in another boot than when clients of its were here, which are gone
-    /// with the old one then: a quarter of the time is enough for them to show that they are not.
+    /// A client reports another boot of a host than the missing clients of that host had: these are
+    /// probably dead, so they get a quarter of the time to reconnect.
     pub(crate) fn host_rebooted(&mut self, now: Mono, host_id: [u8; 16], host_boot_id: [u8; 16]) {
         if host_id == [0; 16] || self.recovery.phase != Phase::Replaying {
             return;
@@ -362,7 +360,7 @@ impl Lane {
         self.send(turn, conn, header, &response);
     }
 
-    /// Executes what may be executed now.
+    /// Executes the replays that are next.
     pub(crate) fn execute_replays(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.phase != Phase::Replaying {
             return;
@@ -396,7 +394,7 @@ impl Lane {
         }
     }
 
-    /// A replay waits for its turn.
+    /// Queues a replay.
     pub(crate) fn queue_replay(
         &mut self,
         turn: &mut Turn<'_>,
@@ -411,14 +409,14 @@ impl Lane {
         pushed
     }
 
-    /// Lets a request wait until recovery is over.
+    /// Defers a request until recovery is over.
     pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
         let (frame, reopens) =
             (frame.to_vec(), op.row().recovery == wire::DuringRecovery::Registers);
         self.recovery.deferred.push_back(DeferredRequest { conn, frame, bulk, reopens });
     }
 
-    /// A connection is gone, and what came over it and waits.
+    /// Drops the deferred requests and replays of a connection that has ended.
     pub(crate) fn drop_deferred_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         let mut release = |bulk: Option<Bulk>| {
             if let Some(bulk) = bulk {
@@ -457,12 +455,13 @@ impl Lane {
         self.notify_replayed(turn);
         self.recovery.told = true;
         self.end_writing(turn);
-        // What was replayed behind a broken log will be replayed again, in the order it needs now.
+        // Changes replayed behind a failed log are replayed again, in the order of the present
+        // mode.
         if !self.fenced {
             turn.act(Action::Recovered);
         }
         turn.act(Action::Point(ProtocolPoint::RecoveryEnded));
-        // Handles first: whoever has a file open keeps it.
+        // Handles first: a client with an open file retains it.
         self.run_reopens(turn);
         self.end_grace();
         let sizings = core::mem::take(&mut self.recovery.sizings);
@@ -483,13 +482,13 @@ impl Lane {
         }
     }
 
-    /// PrivilegedBits back what waits; the next boot recovers anew.
+    /// Drops all deferred requests; the next boot recovers anew.
     pub(crate) fn drop_deferred(&mut self, turn: &mut Turn<'_>) {
         let conns: BTreeSet<ConnId> = self.conns.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.drop_deferred_of(turn, conn));
     }
 
-    /// How long it may still take, in milliseconds.
+    /// The longest remaining time of recovery, in milliseconds.
     pub(crate) fn recovery_left_ms(&self, now: Mono) -> u32 {
         if self.recovery.is_over() {
             return 0;

@@ -1,4 +1,4 @@
-//! Counters of a lane, for whoever asks.
+//! Counters of a lane, for `Op::Stats`.
 
 use crate::Lane;
 use crate::outbox::Response;
@@ -6,7 +6,7 @@ use crate::waiting::Waiting;
 use interface::{Ticket, Turn, Usage};
 use wire::{GateCounts, ObjectCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
 
-/// What is counted here; the rest is counted where it lies.
+/// The lane's own counters; others are counted by their modules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Counters {
     pub(crate) request_count: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Counters {
 }
 
 impl Lane {
-    /// What the world counts is known: the answer to [`wire::Op::Stats`].
+    /// The runtime's counters have arrived: replies to [`wire::Op::Stats`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
         let Some(Waiting { conn, header, .. }) = self.pending.remove(number) else { return };
@@ -32,7 +32,7 @@ impl Lane {
         self.reply = body;
     }
 
-    /// All counters of this lane, with what the world counts.
+    /// All counters of this lane, with those of the runtime.
     pub(crate) fn counters(&self, usage: &Usage) -> Stats {
         Stats {
             request_count: self.stats.request_count,

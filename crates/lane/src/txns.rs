@@ -1,9 +1,10 @@
-//! Changes over several shards: two phases, presumed abort (PROTOCOL.md §14).
+//! Cross-shard transactions: two-phase commit with presumed abort (PROTOCOL.md §14).
 //!
-//! The coordinator is the shard that was asked; it has the slot. Letters go between lanes, also
-//! to the own one, so that it makes no difference which shards share a lane. Invariants: nobody waits
-//! while he has something locked; what was prepared is durable before the decision is recorded, and
-//! the decision before anybody hears of it; what was decided is forgotten when every part is durable.
+//! The coordinator is the shard of the request; it has the slot. Messages go between lanes, also to
+//! the own one, so that it makes no difference which shards share a lane. Invariants: no
+//! participant waits while it holds locks; a prepared part is durable before the decision is
+//! recorded, and the decision before any message or reply reveals it; a decision is forgotten when
+//! every part is durable.
 //!
 //! ```text
 //! request ─ CrossDevice ─▶ Looking ⇄ letters ─▶ Preparing ─▶ Deciding ─ durable ─▶ reply, Commit
@@ -30,44 +31,45 @@ use interface::{Mono, PeerAction, Span, Turn};
 use message::{TxnMessage, TxnMessageKind};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
-/// All that this lane has to do with changes over several shards.
+/// This lane's cross-shard transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Txns {
-    /// Numbers given to changes in this boot.
+    /// The number of transactions of this boot.
     count: u64,
-    /// As coordinator: not decided yet.
+    /// As coordinator: the undecided transactions.
     running: BTreeMap<TxnId, Running>,
-    /// As coordinator: decided durably, and who has not made his part durably yet.
+    /// As coordinator: the durably decided ones, with the participants whose parts are not durable
+    /// yet.
     decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
-    /// As participant: what was locked or prepared.
+    /// As participant: the locked or prepared parts.
     parts: BTreeMap<(ShardId, TxnId), Part>,
-    /// Of these, those whose coordinator cannot tell any more how they end.
+    /// Transactions whose coordinator cannot tell their outcome any more.
     in_doubt: BTreeSet<TxnId>,
-    /// Who tries again when.
+    /// When paused transactions retry.
     pauses: BTreeSet<(Mono, TxnId)>,
-    /// Requests that wait for something locked, by who has it.
+    /// Requests suspended by a lock, by the transaction that holds it.
     suspended: BTreeMap<(ShardId, TxnId), Vec<SuspendedRequest>>,
-    /// Requests whose wait is over.
+    /// Suspended requests to be resumed.
     pub(crate) due: VecDeque<SuspendedRequest>,
-    /// Reads of what is locked: they count behind the change that has it.
+    /// Access times of locked inodes: recorded behind the transaction that holds the lock.
     accessed: Vec<(InodeNo, u64)>,
-    /// The same, when its lock is gone.
+    /// The same, after the lock's release.
     accessed_due: Vec<(InodeNo, u64)>,
-    /// Letters to this lane itself.
+    /// Messages to this lane itself.
     post: VecDeque<Vec<u8>>,
-    /// Somebody is at work on `post` and `due`.
+    /// [`Lane::work`] is running.
     at_work: bool,
-    /// A start left decisions whose participants have to be told.
+    /// The decisions restored at the start have been sent to their participants.
     told: bool,
     /// New directories placed so far.
     placed_count: u64,
-    /// Inodes of other lanes' shards, as they last told.
+    /// Inode counts of other lanes' shards, as last reported.
     inode_counts: BTreeMap<ShardId, u64>,
     /// Scratch.
     plan: meta::Plan,
 }
 
-/// A change that this lane coordinates.
+/// A transaction that this lane coordinates.
 #[derive(Debug)]
 struct Running {
     slot_id: SlotId,
@@ -79,14 +81,14 @@ struct Running {
     spread: Option<meta::Spread>,
     view: meta::View,
     step: Step,
-    /// Participants that were written to.
+    /// Participants that were sent a message.
     touched: BTreeSet<ShardId>,
-    /// Of them, those that have not answered.
+    /// Participants that have not replied.
     awaited: BTreeSet<ShardId>,
     /// A participant found something locked.
     refused: Option<wire::Status>,
     try_count: u32,
-    /// Shards with a part of it.
+    /// Shards with a part of the transaction.
     parted: BTreeSet<ShardId>,
     /// The files it changes.
     files: Vec<InodeNo>,
@@ -96,7 +98,7 @@ struct Running {
     reply: Vec<u8>,
 }
 
-/// How far it is.
+/// The state of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Looking,
@@ -106,71 +108,71 @@ enum Step {
     Pausing,
 }
 
-/// What a participant keeps.
+/// A participant's part.
 #[derive(Debug, Default)]
 struct Part {
     /// The part as it was prepared, and by which transaction.
     prepared: Option<(Transno, Vec<u8>)>,
-    /// What was found, while it waits until nothing of it can be lost.
+    /// The state found, until the changes that it shows are durable.
     told: Option<Vec<u8>>,
 }
 
-/// What waits for a batch.
+/// A step that depends on a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
-    /// What a participant tells of.
+    /// A participant's found state.
     Looked(ShardId, TxnId),
-    /// The participant's word to be ready.
+    /// A participant's prepare.
     Prepared(ShardId, TxnId),
     /// The decision.
     Decided(TxnId),
-    /// A part that was made.
+    /// A part that was applied.
     Done(ShardId, TxnId),
 }
 
 impl Txns {
-    /// With what a start found decided and not forgotten.
+    /// With the decisions that a start found not forgotten.
     pub(crate) fn new(decided: BTreeMap<TxnId, BTreeSet<ShardId>>) -> Self {
         Self { decided, ..Self::default() }
     }
 
-    /// Nothing is left that must end in this boot.
+    /// Whether no transaction is left that must end in this boot.
     pub(crate) fn is_idle(&self) -> bool {
         let decided = self.running.values().any(|running| running.step != Step::Pausing);
         self.parts.is_empty() && self.post.is_empty() && !decided
     }
 
-    /// Whether some of its own will be tried again after a pause.
+    /// Whether a transaction will retry after a pause.
     pub(crate) fn is_pausing(&self) -> bool {
         self.running.values().any(|running| running.step == Step::Pausing)
     }
 
-    /// Nothing is left at all.
+    /// Whether no transaction and no suspended request is left.
     pub(crate) fn is_at_rest(&self) -> bool {
         let waits = self.suspended.is_empty() && self.due.is_empty() && self.pauses.is_empty();
         self.is_idle() && self.running.is_empty() && self.decided.is_empty() && waits
     }
 
-    /// Whoever finds something locked by it waits until the next start.
+    /// Whether a transaction's locks remain until the next start.
     pub(crate) fn is_in_doubt(&self, txn: TxnId) -> bool {
         self.in_doubt.contains(&txn)
     }
 
-    /// Bytes of log that were promised to those who prepared or are about to.
+    /// Log bytes reserved for the records of transactions.
     pub(crate) fn promised_bytes(&self) -> u64 {
         const PART_BYTES: u64 = 4096;
         let count = self.parts.len() + self.running.len();
         u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(PART_BYTES)
     }
 
-    /// The next time somebody tries again.
+    /// The next retry.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         self.pauses.first().map(|(at, _)| *at)
     }
 }
 
 impl Txns {
-    /// A read of something locked waits. Of too many the times are lost, as by a crash.
+    /// Defers the access time of a locked inode. Beyond a limit they are lost, as by a crash.
     pub(crate) fn defer_access(&mut self, inode: InodeNo, write_time_ns: u64) {
         const DEFERRED_COUNT_MAX: usize = 4096;
         if self.accessed.len() < DEFERRED_COUNT_MAX {
@@ -180,7 +182,7 @@ impl Txns {
 }
 
 impl Running {
-    /// The other shards with a part of it.
+    /// The other shards with a part of the transaction.
     fn prepared_by(&self, txn: TxnId) -> impl Iterator<Item = ShardId> {
         self.parted.iter().copied().filter(move |shard| *shard != txn.coordinator)
     }
@@ -191,7 +193,7 @@ impl Lane {
         self.config.map.has(shard) && self.config.map.lane(shard) == self.config.lane
     }
 
-    /// Writes to whom a letter is for: to the participant, or back to the coordinator.
+    /// Sends a message to its receiver: the participant, or the coordinator.
     fn write(&mut self, turn: &mut Turn<'_>, message: &TxnMessage<'_>) {
         let to = match message.words {
             TxnMessageKind::Look { .. }
@@ -212,7 +214,7 @@ impl Lane {
         turn.act(PeerAction::Encoded { to, body });
     }
 
-    /// A peer lane wrote.
+    /// An encoded message of a peer lane.
     pub(crate) fn on_encoded_message(&mut self, turn: &mut Turn<'_>, body: Span) {
         let body = turn.arena.get(body).to_vec();
         let is_ours = |ours: fn(u8) -> bool| body.first().is_some_and(|first| ours(*first));
@@ -230,7 +232,7 @@ impl Lane {
     }
 
     fn read(&mut self, turn: &mut Turn<'_>, body: &[u8]) {
-        // Lanes of one process speak one language.
+        // Lanes of one process encode alike, so this does not fail.
         let Ok(TxnMessage { txn, shard, words }) = TxnMessage::decode_all(body) else { return };
         match words {
             TxnMessageKind::Look { frees, wants } => {
@@ -252,7 +254,7 @@ impl Lane {
         }
     }
 
-    /// Reads the letters to oneself and takes up requests whose wait is over, until there are none.
+    /// Applies the lane's messages to itself and resumes suspended requests, until there are none.
     pub(crate) fn work(&mut self, turn: &mut Turn<'_>) {
         if core::mem::replace(&mut self.txns.at_work, true) {
             return;
@@ -271,7 +273,7 @@ impl Lane {
         self.txns.at_work = false;
     }
 
-    /// What waited for a batch that is durable now.
+    /// A step's batch is durable.
     pub(crate) fn on_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
         match awaited {
             Awaited::Looked(shard, txn) => self.on_looked(turn, (shard, txn)),
@@ -281,10 +283,10 @@ impl Lane {
         }
     }
 
-    /// Waits until everything recorded so far is durable.
+    /// Runs a step when everything recorded so far is durable.
     fn await_durable(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
         if self.fenced {
-            // What a start has resolved may be recorded nowhere yet.
+            // The outcomes that a start resolved may not be recorded yet.
             return self.fail_awaited(turn, awaited);
         }
         match self.commit.until_all() {
@@ -293,14 +295,14 @@ impl Lane {
         }
     }
 
-    /// Records what a start made of changes that were in the middle.
+    /// Records the outcomes that a start resolved.
     pub(crate) fn record_resolved(&mut self, resolved: Vec<Resolved>) {
         for Resolved { shard, transno, changes } in resolved {
             self.record_own(shard, transno, &changes);
         }
     }
 
-    /// Looks at the time, and tells at a start what was decided before it.
+    /// Once a turn: resends restored decisions after a start, and retries paused transactions.
     pub(crate) fn settle_txns(&mut self, turn: &mut Turn<'_>) {
         if !self.txns.told {
             self.txns.told = true;

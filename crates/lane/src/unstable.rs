@@ -1,4 +1,5 @@
-//! Writes that are answered before they are durable, and what waits for them (PROTOCOL.md §15).
+//! Unstable writes: answered before they are durable; and the replies that depend on them
+//! (PROTOCOL.md §15).
 //!
 //! ```text
 //! Written ─ depends on nobody ─▶ reply with a token        Changed ─▶ record, in the shard's order
@@ -21,21 +22,21 @@ use disk::{Change, ContentsChange, Origin, PreVersions, Record};
 use interface::{Action, ProtocolPoint, Turn};
 use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
-/// What waits until a transaction of a data shard is durable.
+/// What depends on the durability of a data shard's transaction.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// The reply in a slot.
     Slot(SlotId),
     /// A reply without one.
     Reply(DeferredReply),
-    /// A size for a metadata shard, which lets it take its time.
+    /// A size for a metadata shard, which is not urgent.
     Size(Sizing, Contents),
 }
 
-/// Who waits for which transaction.
+/// The waiters, by the transaction that they depend on.
 pub(crate) type Waiters = BTreeMap<(ShardId, Transno), Vec<Waiter>>;
 
-/// A write in its object.
+/// A write that has reached its object.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) token: Token,
@@ -47,7 +48,7 @@ pub(crate) struct Written {
 }
 
 impl Lane {
-    /// A change is in its object.
+    /// A write has reached its object: replies, or defers the reply.
     pub(crate) fn on_written(&mut self, turn: &mut Turn<'_>, written: &Written) {
         if let Some(replay) = self.replaying.get(&written.token.0) {
             let (conn, header, transno) = (replay.conn, replay.header, replay.transno);
@@ -88,7 +89,7 @@ impl Lane {
         }
     }
 
-    /// Until which transaction of its shard a write's reply waits.
+    /// The transaction of its shard that a write's reply depends on.
     fn dependency_of_write(
         &self,
         written: &Written,
@@ -113,8 +114,8 @@ impl Lane {
         (!received).then_some((depends.own, Reason::OwnUnacked))
     }
 
-    /// Puts the redo token of a write into the scratch vector. Where its record will stand in the
-    /// log is not known yet.
+    /// Leaves the redo token of a write in the scratch vector. The record's position in the log is
+    /// not known yet.
     fn sign_write(&mut self, written: &Written, waiting: &Waiting, done: &Done) {
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
@@ -129,7 +130,7 @@ impl Lane {
         self.changes = changes;
     }
 
-    /// The bytes of a change are durable and so is all before it: now its record.
+    /// The contents of a change and of all before it are durable: records the change.
     pub(crate) fn on_changed(
         &mut self,
         (token, shard, transno): (Token, ShardId, Transno),
@@ -169,7 +170,7 @@ impl Lane {
         self.fence(change);
     }
 
-    /// Lets something wait until a transaction is durable, and sees to it that it will be.
+    /// Adds a waiter for a transaction, and makes the shard's writes durable soon.
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
         self.count_held(reason);
         self.waiters.entry(until).or_default().push(waiter);
@@ -177,7 +178,7 @@ impl Lane {
         self.data.urge(Some(until.0));
     }
 
-    /// A data shard is durable up to somewhere: what waited for that goes out.
+    /// A data shard's log has advanced: releases what depended on it.
     pub(crate) fn release_shard(&mut self, turn: &mut Turn<'_>, shard: ShardId) {
         let durable = self.commit.shard(shard).durable;
         self.data.on_durable(shard, durable);
@@ -198,7 +199,7 @@ impl Lane {
         }
     }
 
-    /// Nothing more will be durable.
+    /// The log has failed: fails all waiters.
     pub(crate) fn fail_waiters(&mut self, turn: &mut Turn<'_>) {
         self.urgent_count = 0;
         for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
@@ -210,13 +211,13 @@ impl Lane {
         }
     }
 
-    /// Whether what was read shows something that may be lost.
+    /// Whether a read shows a change that may be lost.
     pub(crate) fn shows(&self, shard: ShardId, shown: Transno) -> bool {
         let strict = self.config.limits.share == Share::Strict;
         strict && shown > self.commit.shard(shard).durable
     }
 
-    /// A write that was lost: back to where it was.
+    /// Replays a lost write into its object.
     pub(crate) fn replay_data(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let found = self.lost_write(&replay);
         let client = self.sessions.get(&replay.header.session).map(|session| session.row.client);
@@ -235,7 +236,7 @@ impl Lane {
         self.on_outcomes(turn);
     }
 
-    /// What a replay writes where and with what time, if its bytes are those it was signed for.
+    /// The write in a replay, if its bytes are those that were signed.
     fn lost_write(&self, replay: &Replay) -> Option<ContentsChange> {
         let message = wire::Replay::decode_all(&replay.body).ok()?;
         let redo = self.seal.open(message.token.0, message.reply.0, replay.contents())?;
@@ -258,7 +259,7 @@ impl Lane {
         (same && replay.header.op == op).then(|| self.as_planted(change))
     }
 
-    /// What is brought back of a lost write: all of it, unless a test wants to see that missed.
+    /// The replayed part of a lost write: all of it, unless a test disables that rule.
     fn as_planted(&self, mut change: ContentsChange) -> ContentsChange {
         if let ContentsChange::WriteList { pieces, .. } = &mut change
             && !self.config.rules.hold(Rule::ListsWhole)
@@ -283,8 +284,8 @@ impl Lane {
         }
     }
 
-    /// A replay could not be written, and the lane is fenced for it. Its client keeps it, because it
-    /// is not told that it is durable, and brings it back to the next boot.
+    /// A replay could not be written, and the lane is fenced. Its client retains it, because it is
+    /// not told that it is durable, and replays it at the next boot.
     pub(crate) fn on_replay_failed(&mut self, turn: &mut Turn<'_>, token: Token) -> bool {
         let Some(replay) = self.replaying.remove(&token.0) else { return false };
         assert!(self.fenced, "what was acknowledged is never given up");
@@ -292,7 +293,7 @@ impl Lane {
         true
     }
 
-    /// A resend of a write that is not durable waits until it is.
+    /// Defers the reply to a resent write until the write is durable.
     pub(crate) fn await_write(&mut self, slot_id: SlotId, transno: Transno) {
         self.wait_for((slot_id.shard, transno), Waiter::Slot(slot_id), Reason::Itself);
     }

@@ -1,4 +1,4 @@
-//! `Exports`: what can be mounted.
+//! `Exports`: lists the exports.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

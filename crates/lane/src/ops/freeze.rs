@@ -1,4 +1,4 @@
-//! `Freeze`: begins a freeze, prolongs it or ends it.
+//! `Freeze`: begins, prolongs or ends a freeze.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

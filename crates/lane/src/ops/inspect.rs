@@ -1,4 +1,4 @@
-//! `Inspect`: the server's host checks, dumps or copies the store, which a process beside this one does.
+//! `Inspect`: checks, dumps or copies the store, in another process on the server's host.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

@@ -1,4 +1,4 @@
-//! `ReplayDone`: a client lane has replayed everything that it holds for a shard.
+//! `ReplayDone`: a client lane has sent all its replays for a shard.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

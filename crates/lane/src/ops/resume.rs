@@ -1,4 +1,5 @@
-//! `Resume`: after a restart a client says what it knows of its session at a shard.
+//! `Resume`: after a restart a client reports what it knows to be durable of its session at a
+//! shard.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
@@ -21,8 +22,8 @@ pub(crate) fn execute(
     if let Some(table) = lane.slots.get_mut(&(shard, session)) {
         table.resumed = true;
     }
-    // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
-    // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
+    // Until recovery ends, replays that may not be durable yet are accepted again. Behind a failed
+    // log they never become durable, but are not lost: the client retains them for the next boot.
     let retained = lane.fenced && resume.replay_count > 0;
     let recovering = !lane.recovery.is_over() || retained;
     let mut reply = core::mem::take(&mut lane.reply);

@@ -1,4 +1,4 @@
-//! `SetExport`: an export is defined, or taken away.
+//! `SetExport`: defines or removes an export.
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};

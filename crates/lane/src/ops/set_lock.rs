@@ -1,4 +1,4 @@
-//! `SetLock`: locks or unlocks bytes of a file, or begins to wait for them.
+//! `SetLock`: locks or unlocks a range of a file, or begins to wait for it.
 
 use crate::Lane;
 use crate::deadlock::Search;
@@ -46,7 +46,7 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// Whether it waits in a way that can be a deadlock: flock is not looked at, as on Linux.
+/// Whether the wait can be part of a deadlock: flock is not checked, as on Linux.
 fn may_deadlock(set: &LockSet, ask: &SetLock) -> bool {
     !set.granted && ask.kind == LockKind::Posix
 }

@@ -1,4 +1,4 @@
-//! `Sync`: answered when everything that a shard has executed or been given is durable.
+//! `Sync`: answered when everything that a shard has executed or received is durable.
 
 use crate::Lane;
 use crate::commit::DeferredReply;

@@ -1,4 +1,5 @@
-//! The coordinator's side: gathers what the operation wants, lets all prepare, decides.
+//! The coordinator's side: gathers the state that the operation needs, lets all participants
+//! prepare, decides.
 
 use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Running, Step};
@@ -20,11 +21,11 @@ use wire::{
 
 /// The longest pause before another try, as a power of two of milliseconds.
 const PAUSE_SHIFT_MAX: u32 = 5;
-/// Numbers of changes begin behind this many bits of boot.
+/// A transaction number has the boot id above this many bits.
 const BOOT_SHIFT: u32 = 32;
 
 impl Lane {
-    /// A request turned out to take several shards.
+    /// Begins a transaction for a request that turned out to need several shards.
     pub(crate) fn begin_across(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let request = arrived.request;
         let target = Target { conn: arrived.conn, trace_id: request.trace_id };
@@ -65,7 +66,7 @@ impl Lane {
         TxnId { coordinator, number: (self.config.boot_id << BOOT_SHIFT) | self.txns.count }
     }
 
-    /// Executes the operation as far as it is known what it needs.
+    /// Plans the operation with the state known so far.
     pub(super) fn advance(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Looking;
@@ -93,7 +94,7 @@ impl Lane {
             }
             Ok(Status::Ok) if !plan.parts.is_empty() => self.prepare_all(turn, txn, &mut plan),
             Ok(status) => self.end_told(turn, txn, status, &plan.reply),
-            // It was decoded when it came.
+            // It decoded when it arrived.
             Err(_) => self.end_across(turn, txn, Status::Protocol, &[]),
         }
         self.txns.plan = plan;
@@ -143,7 +144,7 @@ impl Lane {
         }
     }
 
-    /// Everything that is needed is locked: the others get their parts.
+    /// Everything needed is locked: sends the participants their parts.
     fn prepare_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, plan: &mut meta::Plan) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Preparing;
@@ -181,11 +182,12 @@ impl Lane {
         }
     }
 
-    /// All are ready, durably: records that it happens, with the own part and the reply.
+    /// All participants are durably prepared: records the decision, with the coordinator's own part
+    /// and the reply.
     fn decide(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.get(&txn) else { return };
         if !self.is_waited_for(running) {
-            // Its client was evicted meanwhile, or has left.
+            // Its client was evicted or has left meanwhile.
             return self.end_across(turn, txn, Status::Interrupted, &[]);
         }
         turn.act(Action::Point(ProtocolPoint::TxnDeciding));
@@ -234,7 +236,7 @@ impl Lane {
         }
     }
 
-    /// Whether the slot still waits for it.
+    /// Whether the slot still waits for this transaction.
     fn is_waited_for(&self, running: &Running) -> bool {
         let SlotId { shard, session, slot } = running.slot_id;
         let table = self.slots.get(&(shard, session));
@@ -243,8 +245,8 @@ impl Lane {
             .is_some_and(|slot| slot.xid == running.xid && matches!(slot.state, State::Running(_)))
     }
 
-    /// The log is broken: what is not decided will not be. What may be decided stays locked until a
-    /// start knows.
+    /// The log has failed: undecided transactions abort. Those that may be decided keep their locks
+    /// until the next start.
     pub(crate) fn fence_txns(&mut self, turn: &mut Turn<'_>) {
         let running = self.txns.running.iter();
         let deciding = |running: &Running| running.step == Step::Deciding;
@@ -270,7 +272,7 @@ impl Lane {
         self.work(turn);
     }
 
-    /// The decision is durable; the reply leaves in the same wave.
+    /// The decision is durable; the reply leaves with the same batch.
     pub(super) fn on_decided(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
         turn.act(Action::Point(ProtocolPoint::TxnDecided));
@@ -279,7 +281,7 @@ impl Lane {
         for shard in &others {
             self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Commit });
         }
-        // Who has no part only locked something.
+        // A participant without a part has only locked.
         for shard in running.touched.difference(&others) {
             self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Abort });
         }
@@ -288,7 +290,7 @@ impl Lane {
         }
     }
 
-    /// A participant has made its part, durably.
+    /// A participant has durably applied its part.
     pub(super) fn on_done(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let Some(shards) = self.txns.decided.get_mut(&txn) else { return };
         shards.remove(&shard);
@@ -299,8 +301,8 @@ impl Lane {
         }
     }
 
-    /// What is known says that it fails, or that there is nothing to do. What others told was
-    /// durable; what was found here may have to become so.
+    /// The operation fails, or has nothing to do. The participants' state was durable; the
+    /// coordinator's may still have to become durable.
     fn end_told(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
         let Some(running) = self.txns.running.get(&txn) else { return };
         let (slot_id, waits) = (running.slot_id, self.is_waited_for(running));
@@ -320,8 +322,8 @@ impl Lane {
         self.end_across(turn, txn, status, &[]);
     }
 
-    /// It failed, or there was nothing to do: everybody forgets it, and it is answered at once if
-    /// it was not answered already.
+    /// Ends a transaction that failed or has nothing to do: all participants drop it, and the
+    /// request is answered, if it was not already.
     fn end_across(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
         self.give_back(turn, txn, &running);
@@ -338,7 +340,7 @@ impl Lane {
         }
     }
 
-    /// Something is locked by another: gives everything back and begins anew a little later.
+    /// A lock is held by another transaction: releases all locks and retries after a pause.
     fn try_again(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(mut running) = self.txns.running.remove(&txn) else { return };
         self.give_back(turn, txn, &running);
@@ -356,7 +358,7 @@ impl Lane {
         self.txns.pauses.insert((at, txn));
     }
 
-    /// This lane ends: what is not prepared everywhere will be asked for again.
+    /// This lane ends: drops undecided transactions; their clients resend the requests.
     pub(super) fn drop_undecided(&mut self, turn: &mut Turn<'_>) {
         self.txns.pauses.clear();
         let early = |step| matches!(step, Step::Looking | Step::Pausing);

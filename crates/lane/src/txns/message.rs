@@ -1,4 +1,4 @@
-//! What lanes write to each other about a change over several shards.
+//! Messages between lanes about cross-shard transactions.
 //!
 //! ```text
 //! coordinator                  participant
@@ -12,7 +12,7 @@
 //!   Abort              ─▶  locks go, Aborted record if one was prepared
 //!   InDoubt            ─▶  nobody waits for the locks: the decision's log is broken
 //! ```
-//! The first byte tells these letters from others: 0x20 ..= 0x27.
+//! The first byte distinguishes these messages from others: 0x20 ..= 0x27.
 
 use disk::TxnId;
 use wire::{Bytes, Flaw, ProtocolError, Reader, ShardId, Status, Wire, Writer};
@@ -22,38 +22,38 @@ const FIRST: u8 = 0x20;
 /// Kinds.
 const COUNT: u8 = 8;
 
-/// Whether a letter is about a change over several shards.
+/// Whether a message is about a cross-shard transaction.
 pub(crate) const fn is_ours(first: u8) -> bool {
     first >= FIRST && first < FIRST + COUNT
 }
 
-/// A letter: which change, which participant, what.
+/// A message about a transaction and one participant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TxnMessage<'a> {
     pub(crate) txn: TxnId,
-    /// The participant, whether it writes or is written to.
+    /// The participant, which is the sender or the receiver.
     pub(crate) shard: ShardId,
     pub(crate) words: TxnMessageKind<'a>,
 }
 
-/// What a letter says.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TxnMessageKind<'a> {
-    /// Lock and tell. `frees`: the change gives space back.
+    /// Lock and report the state. `frees`: the change frees space.
     Look { frees: bool, wants: Bytes<'a> },
-    /// What there is, or why not.
+    /// The state found, or why not.
     Seen { status: Status, told: Bytes<'a>, inode_count: u64 },
-    /// Be ready to make this part.
+    /// Prepare this part.
     Prepare { part: Bytes<'a> },
-    /// Ready, durably; or not.
+    /// Durably prepared; or refused.
     Prepared { status: Status },
-    /// Make it.
+    /// Apply the part.
     Commit,
-    /// Made, durably.
+    /// Durably applied.
     Done { inode_count: u64 },
-    /// Forget it.
+    /// Drop the part.
     Abort,
-    /// Whether it was decided is known at the next start.
+    /// The outcome is known only at the next start.
     InDoubt,
 }
 

@@ -1,5 +1,4 @@
-//! The participant's side: locks what the coordinator wants, promises durably, and does as it is
-//! told.
+//! The participant's side: locks, prepares durably, and applies the coordinator's decision.
 
 use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Part};
@@ -39,7 +38,7 @@ impl Lane {
         self.tell((shard, txn), turn, (status, &told));
     }
 
-    /// Nothing of what a coordinator wants to know can be lost any more.
+    /// The state that a coordinator asked for is durable: sends it.
     pub(super) fn on_looked(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let part = self.txns.parts.get_mut(&(shard, txn));
         if let Some(told) = part.and_then(|part| part.told.take()) {
@@ -67,11 +66,11 @@ impl Lane {
         if self.fenced {
             return Status::ReadOnly;
         }
-        // Nothing new while clients bring back what is older.
+        // No new transaction while clients replay older changes.
         if self.stopping || !self.recovery.is_over() {
             return Status::Busy;
         }
-        // Any op of each kind stands for all.
+        // One op of each kind stands for all.
         let op = if frees { wire::Op::Unlink } else { wire::Op::Rename };
         if let Err(status) = self.space_for(op) {
             return if self.commit.awaits_checkpoint() { Status::Busy } else { status };
@@ -127,7 +126,7 @@ impl Lane {
         }
     }
 
-    /// The log is broken: a promise that may not be durable is none.
+    /// The log has failed: a prepare that may not be durable is refused.
     pub(crate) fn fail_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
         if let Awaited::Prepared(shard, txn) = awaited {
             let words = TxnMessageKind::Prepared { status: Status::ReadOnly };
@@ -135,7 +134,8 @@ impl Lane {
         }
     }
 
-    /// It was decided. Who has made his part in an earlier boot says so again.
+    /// The transaction was decided. A part that was applied in an earlier boot is acknowledged
+    /// again.
     pub(super) fn on_commit(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         if !self.is_own(shard) {
             return;
@@ -175,8 +175,8 @@ impl Lane {
         self.release_locks(shard, txn);
     }
 
-    /// The coordinator's log broke while it decided: what is locked stays so until a start knows,
-    /// and nobody waits for that.
+    /// The coordinator's log failed while it decided: the locks remain until the next start, and
+    /// requests suspended by them fail.
     pub(super) fn on_in_doubt(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         if !self.txns.parts.contains_key(&(shard, txn)) {
             return;
@@ -187,13 +187,13 @@ impl Lane {
         }
     }
 
-    /// Whether what the last request at a shard found locked stays locked until the next start.
+    /// Whether the lock that blocked the last request at a shard remains until the next start.
     pub(crate) fn is_stuck(&self, shard: ShardId) -> bool {
         let blocker = self.metas[self.meta_index(shard)].blocker();
         blocker.is_some_and(|blocker| self.fenced || self.txns.is_in_doubt(blocker))
     }
 
-    /// Records a step of a change over several shards.
+    /// Records a step of a transaction.
     pub(super) fn record_txn(&mut self, shard: ShardId, change: &Change<'_>) {
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();

@@ -1,5 +1,5 @@
-//! Requests that wait for something locked by a change over several shards, or for names that are
-//! not in memory. They are kept as they came and executed when that is over.
+//! Suspended requests: they wait for a lock of a cross-shard transaction, or for non-resident
+//! names. They are stored as they arrived and executed when the wait ends.
 
 use super::Lane;
 use crate::commit::{DeferredReply, SlotId};
@@ -14,18 +14,18 @@ use interface::{ConnId, Turn};
 use meta::Unit;
 use wire::{Head, Request, Retry, ShardId, Status};
 
-/// A request that waits.
+/// A suspended request.
 #[derive(Clone, Debug)]
 pub(crate) struct SuspendedRequest {
     conn: ConnId,
     open: Open,
     frame: Vec<u8>,
-    /// What must stay in memory for it.
+    /// The units that must stay resident for it.
     pub(crate) pins: Vec<Unit>,
 }
 
 impl Lane {
-    /// Lets a request wait for what its execution found locked, or missed.
+    /// Suspends a request until the lock or the units that blocked its execution are available.
     pub(crate) fn suspend(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.op.row().retry == Retry::Once {
@@ -46,14 +46,14 @@ impl Lane {
         }
     }
 
-    /// A read that waits is outstanding, unlike one that is answered as it comes.
+    /// A suspended read is outstanding, unlike one that is answered at once.
     pub(crate) fn count_suspended(&mut self, conn: ConnId) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&conn) {
             open.outstanding_count += 1;
         }
     }
 
-    /// A change over several shards has given back what it had locked at a shard.
+    /// Releases the locks of a transaction at a shard, and resumes the requests that they blocked.
     pub(super) fn release_locks(&mut self, shard: ShardId, txn: TxnId) {
         let index = self.meta_index(shard);
         self.metas[index].release(txn);
@@ -69,13 +69,13 @@ impl Lane {
         }
     }
 
-    /// The log is broken: what they wait for may never end.
+    /// The log has failed: fails the suspended requests, whose locks may never be released.
     pub(super) fn fail_suspended(&mut self, turn: &mut Turn<'_>) {
         let suspended = core::mem::take(&mut self.txns.suspended);
         suspended.into_values().flatten().for_each(|suspended| self.fail_one(turn, suspended));
     }
 
-    /// What a request waits for does not come.
+    /// Fails a suspended request.
     pub(crate) fn fail_one(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         let SuspendedRequest { conn, frame, pins, .. } = suspended;
         let Ok((Head::Request(request), _)) = Head::decode(&frame) else { return };
@@ -91,7 +91,7 @@ impl Lane {
         }
     }
 
-    /// Executes a request whose wait is over. What it waited for stays until it was executed.
+    /// Executes a suspended request whose wait is over. Its units stay pinned until then.
     pub(super) fn take_up(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         if self.stopping {
             return; // It will be sent again to the next boot.
@@ -121,7 +121,7 @@ impl Lane {
         match request.op.row().retry {
             Retry::Repeat => self.take_up_read(turn, &arrived),
             Retry::Once => {
-                // It may have been sent again since, over another connection.
+                // The client may have resent it since, over another connection.
                 let key = (request.shard, request.session);
                 let Some(table) = self.slots.get_mut(&key) else { return };
                 let slot = table.slot(request.slot);
@@ -131,7 +131,7 @@ impl Lane {
                 }
                 let request = Request { trace_id: target.trace_id, ..*request };
                 let arrived = Arrived { conn: target.conn, request: &request, ..arrived };
-                // Many may have waited for names, and taken the room or broken the log.
+                // Other requests may have used the log space meanwhile, or the log may have failed.
                 let refused = if waited { self.refused(turn, &arrived) } else { None };
                 if let Some(status) = refused {
                     if self.comes_again(status) {
