@@ -2,9 +2,9 @@
 //! times as with relatime (the first read after a change counts, and one a day).
 //!
 //! ```text
-//! read at a data shard, not told since the last write ─▶ Accessed ─▶ metadata shard: a note, if it
-//!                                                                    counts; then the answer
-//! changed at the metadata shard, read since before    ─▶ Changed  ─▶ data shard: tell again
+//! read at a data shard, first since the last write ─▶ Accessed ─▶ metadata shard: a record, if it
+//!                                                                counts; then the reply
+//! changed at the metadata shard, read since before ─▶ Changed ─▶ data shard: report again
 //! ```
 //! No request waits for the record of an access time, and no client replays it: a crash may lose
 //! it. A non-resident inode's access time is not updated, nor one whose record would take the log's

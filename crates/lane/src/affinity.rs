@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_is_one_of_the_lanes_and_follows_what_it_shall() {
+    fn the_proxy_lane_follows_the_affinity() {
         for lane_count in [1, 2, 3, 8, 64] {
             for of_client in fronts(Affinity::Object, lane_count) {
                 assert!(of_client.iter().copied().eq(0..lane_count), "the owner itself");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_and_draws_are_spread_over_the_lanes() {
+    fn client_and_random_affinity_spread_connections_over_the_lanes() {
         for affinity in [Affinity::Client, Affinity::Random] {
             let found = fronts(affinity, 4);
             for lane in 0..4 {

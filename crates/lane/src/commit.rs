@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, removals, fences
-//!     ▲ whoever arrives meanwhile                         └ Err ─▶ fenced: no promise any more
+//!     ▲ later requests                                    └ Err ─▶ fenced: no acknowledgement any more
 //! ```
 //! A batch without dependents gathers a little longer (`Limits::log_ms`): a flush costs more
 //! processor time than the changes of one caller.
@@ -440,7 +440,7 @@ impl Lane {
             self.data.on_logged(turn, inode);
         }
         let mut awaited = core::mem::take(&mut dependents.awaited);
-        self.commit.in_flight = dependents; // Keeps its memory.
+        self.commit.in_flight = dependents; // Retains its memory.
         for step in awaited.drain(..) {
             self.on_awaited(turn, step);
         }

@@ -2,9 +2,9 @@
 //! inodes that it has open; through a read-only export it changes nothing.
 //!
 //! ```text
-//! named inodes ─▶ ways up ─▶ the export's root?   here: followed to the shards of other lanes
-//!                    │                            there: asked, the request waits
-//!                    └─▶ Stale, if none leads there
+//! named inodes ─▶ ancestor walk ─▶ the export's root?   in this lane's shards: parent by parent
+//!                      │                               in others: a query, the request waits
+//!                      └─▶ Stale, if the walk does not reach it
 //! ```
 //! Clients hold no proof of containment, and everything cached here ([`Containment`]) can be
 //! queried again. Invariant: no request of such a connection is executed unchecked, and the op

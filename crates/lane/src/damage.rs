@@ -1,7 +1,7 @@
 //! Log lines about damaged contents, with the file's path.
 //!
 //! ```text
-//! damaged ─▶ ColdRead: the inode's row ─▶ ColdRead: its parent's entries, a page at a time ─┐
+//! damaged ─▶ ReadRows: the inode's row ─▶ ReadRows: its parent's entries, a page at a time ─┐
 //!               ▲                          its name is among them ◀──────────────────────────┤
 //!               └── the parent, unless it is the root ◀── the name ─┘    else: without a path ┘
 //! ```

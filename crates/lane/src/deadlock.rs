@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! lane of the wait ─ Follow (owners) ─▶ all ─ Follow (owners found there) ─▶ all …
-//!        ▲───────────────── Circle ───────┘
+//!        ▲───────────────── Cycle ────────┘
 //! ```
 //! The first byte distinguishes these messages from others: 0x30, 0x31.
 

@@ -1,7 +1,7 @@
 //! Files without a name and without a handle: object first, inode then.
 //!
 //! ```text
-//! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove ─▶ its record
+//! unlink, close, client expired ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove ─▶ its record
 //!            InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─ durable, and all before it ◀─┘
 //! ```
 //! A crash anywhere leaves an orphan that the next start finds and destroys again. The inode goes only
@@ -27,8 +27,8 @@ pub(crate) struct Destroys {
 }
 
 impl Lane {
-    /// Destroys an inode once everything recorded so far is durable. Behind a fence that is never,
-    /// and the next start knows whether its name is gone.
+    /// Destroys an inode once everything recorded so far is durable. Behind a fence that never
+    /// happens, and the next start finds out whether the inode has a name.
     pub(crate) fn destroy_when_durable(&mut self, inode: InodeNo) {
         if self.fenced {
             return;
@@ -62,7 +62,7 @@ impl Lane {
         }
     }
 
-    /// A peer lane's inode is gone: remove its object.
+    /// Removes the object of a peer lane's orphan.
     pub(crate) fn on_destroy_message(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if !self.recovery.is_over() {
             // The peer lane's recovery is over, and here a client may still bring a write back.
@@ -74,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// An object of this lane is gone, or could not be removed.
+    /// An object of this lane was removed, or could not be.
     pub(crate) fn on_removed(
         &mut self,
         turn: &mut Turn<'_>,
@@ -105,7 +105,7 @@ impl Lane {
         self.send_message(turn, to, LaneMessage::ObjectDestroyed { inode });
     }
 
-    /// The object of an orphan of this lane is gone: so is the inode.
+    /// The object of an orphan of this lane was removed: removes the inode.
     pub(crate) fn on_object_destroyed(&mut self, inode: InodeNo) {
         let shard = inode.shard();
         if !self.is_own(shard) {
@@ -122,7 +122,7 @@ impl Lane {
         self.changes = changes;
     }
 
-    /// Tries again what failed.
+    /// Retries failed removals.
     pub(crate) fn retry_removals(&mut self, turn: &mut Turn<'_>) {
         if self.destroys.retry_at.is_some_and(|at| at <= turn.now.mono) {
             self.destroys.retry_at = None;
@@ -136,7 +136,7 @@ impl Lane {
         }
     }
 
-    /// Of those that are being destroyed.
+    /// The number of orphans being destroyed.
     pub(crate) const fn destroying_count(&self) -> usize {
         self.destroys.running_count
     }

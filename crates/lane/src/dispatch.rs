@@ -367,7 +367,7 @@ impl Lane {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let op = arrived.request.op;
         if op == Op::Close {
-            return Some(Status::Ok); // Handles die with this boot anyway.
+            return Some(Status::Ok); // Handles end with this boot anyway.
         }
         if is_lock(op) {
             return None;

@@ -205,7 +205,7 @@ mod tests {
     use alloc::string::String;
 
     #[test]
-    fn root_of_the_server_s_host_is_root_on_the_default_export_that_nobody_defined() {
+    fn root_of_the_servers_host_is_root_on_an_undefined_default_export() {
         let started_with =
             ["", "named"].map(|name| Export { name: String::from(name), root_trusted: false });
         let mut table = Table::new(&started_with, &[]);

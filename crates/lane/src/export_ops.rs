@@ -37,7 +37,7 @@ impl Lane {
         }
         let Squash { anon_uid, anon_gid, .. } = ask.export.squash;
         if [anon_uid, anon_gid].contains(&u32::MAX) {
-            return Err(Status::Invalid); // Nothing can have such an owner.
+            return Err(Status::Invalid); // No file can have such an owner.
         }
         if self.fenced {
             return Err(Status::ReadOnly);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_uuid_is_as_many_clients_as_there_are_parties_that_come_with_it() {
+    fn one_uuid_is_a_different_client_for_each_party() {
         let key = RedoKey::new([7; 32]);
         let export = |name: &'static [u8], id, root| {
             Defined::of(

@@ -8,13 +8,13 @@
 //!
 //! ```text
 //! Frame ─▶ handshake                                (until the secret is proven)
-//!       ─▶ conn: head as it must be? ─▶ route: mine? ─▶ session: slot new or seen?
+//!       ─▶ conn: head valid? ─▶ route: this lane? ─▶ session: slot new or seen?
 //!                                                         │ new
 //!            meta::execute ◀── dispatch ──▶ data::ask ─▶ … ┘
 //!                 │ changed something         │ bytes durable
 //!                 ▼                           ▼
-//!               commit: record into the open batch, reply held ─▶ LogAppend ─▶ Logged
-//!                                                                   └─▶ outbox: one wave
+//!               commit: record into the open batch, reply deferred ─▶ LogAppend ─▶ Logged
+//!                                                                   └─▶ outbox: all its replies
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]

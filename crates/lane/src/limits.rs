@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_noise_of_one_party_does_not_swallow_the_line_of_another() {
+    fn log_lines_of_one_party_do_not_suppress_those_of_another() {
         let mut met = LimitLog::default();
         let (loud, quiet) = (Party::of_export(1), Party::STORE);
         let now = Mono(5_000_000_000);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn parties_that_are_gone_are_forgotten() {
+    fn unused_parties_are_removed() {
         let mut met = LimitLog::default();
         for number in 0..10_000 {
             let now = Mono(0).after_ms(number * 10);

@@ -48,7 +48,7 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
             // W_OK.
             wire::Access::decode_all(body).is_ok_and(|access| access.mask & 2 != 0)
         }
-        Changes::Exports => false, // Not this way: a connection to an export does not administer.
+        Changes::Exports => false, // A connection to an export does not administer.
     }
 }
 

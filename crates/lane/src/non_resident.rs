@@ -2,7 +2,7 @@
 //! suspended meanwhile. Only with a limit on the memory of names ([`crate::Restore::bound`]).
 //!
 //! ```text
-//! execute ─ Busy, missing ─▶ park, pin ─▶ ColdRead ─▶ ColdRows ─▶ in memory ─▶ unpin, execute
+//! execute ─ Busy, missing ─▶ suspend, pin ─▶ ReadRows ─▶ Rows ─▶ resident ─▶ unpin, execute
 //! ```
 //! Invariant: at most one read per unit is in flight.
 

@@ -3,7 +3,8 @@
 //! executed.
 //!
 //! ```text
-//! Replaying ─ everybody done, or time is over ─▶ Reopening ─ likewise ─▶ Flushing ─ durable ─▶ Evicting ─ durable ─▶ Over
+//! Replaying ─ all done or timeout ─▶ Reopening ─ all done or timeout ─▶ Flushing ─ durable ─▶
+//! Evicting ─ durable ─▶ Over
 //! ```
 //! After a crash it begins anew: all its state follows from the log. All shards of a lane recover
 //! together; other requests are deferred, within their connection's credits.
@@ -216,7 +217,7 @@ impl Lane {
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.is_over() {
             if !core::mem::replace(&mut self.recovery.told, true) {
-                turn.act(Action::Recovered); // There was nobody to wait for.
+                turn.act(Action::Recovered); // There was no client to wait for.
             }
             return;
         }

@@ -1,9 +1,9 @@
 //! Sessions and their slots, which tell new requests from resent ones (PROTOCOL.md §5.2).
 //!
 //! ```text
-//! Free ─▶ Running ─▶ SlotId ─▶ Done ─▶ Acknowledged
-//!            │  (data) (gate)   ▲ │
-//!            └──────────────────┘ └─▶ Running, under a higher xid
+//! Free ─▶ Running ─▶ Deferred ─▶ Done ─▶ Acknowledged
+//!            │                    ▲ │
+//!            └────────────────────┘ └─▶ Running, under a higher xid
 //! ```
 
 use crate::keys::KeyNo;

@@ -79,7 +79,7 @@ impl Lane {
     pub(crate) fn make_session_space(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
         let count_max = self.config.limits.session_count_max;
         if self.sessions.len() < count_max - count_max / 4 {
-            return true; // Nobody can hold more than may be held.
+            return true; // No party can exceed its share.
         }
         let mut shares = Shares::new();
         self.sessions.values().for_each(|session| shares.add(session.party, 1));

@@ -2,9 +2,9 @@
 //! metadata shard, so that a client that reads attributes asks only one shard.
 //!
 //! ```text
-//! metadata shard: the last writer's Close ─▶ Settle  ─▶ data shard: what it keeps, as soon as all of
-//! metadata shard: a note, unless somebody ◀─ Settled ◀─ it is durable; else a size could outlive
-//!                 opened it for writing                 the bytes it speaks of
+//! metadata shard: the last writer's Close ─▶ QueryContents   ─▶ data shard: size and times, when the
+//! metadata shard: a record, unless the    ◀─ DurableContents ◀─ bytes are durable: else a size could
+//!                 file is open for writing                      outlive the bytes that it counts
 //! ```
 //! No request waits for the move, so it is not urgent: the contents of many files become durable
 //! together, and those of a file that is removed soon never do. No client replays the record: after

@@ -1,8 +1,8 @@
-//! A toy world for tests: connections, logs and objects in memory, in-flight actions that end in an
-//! order thrown by dice, and crashes that take away whatever was not durable.
+//! A small runtime for tests: connections, logs and objects in memory, in-flight actions that end
+//! in an order drawn from a PRNG, and crashes that lose what was not durable.
 //!
-//! It performs every action a server lane knows and checks what a real world would suffer from: a
-//! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
+//! It performs every action of a server lane and checks what would harm a real runtime: a buffer
+//! released twice or never, two appends at a time. Frames to peers lie in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
 use crate::{Affinity, Config, Export, Lane, Limits, RedoKey, Restore, Share};
@@ -28,7 +28,7 @@ mod flights;
 mod proxies;
 mod row_store;
 
-/// Something that will be an event.
+/// An event that a lane has not seen yet.
 #[derive(Clone, Debug)]
 enum PendingEvent {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
@@ -60,7 +60,7 @@ struct Peer {
     closed: bool,
 }
 
-/// A lane and its part of the world.
+/// A lane and its part of the runtime.
 struct LaneHost {
     lane: Lane,
     arena: Arena,
@@ -74,7 +74,7 @@ struct LaneHost {
     stopped: bool,
 }
 
-/// The world.
+/// The server: its lanes, disks and peers.
 pub(crate) struct TestServer {
     pub(crate) rng: Rng,
     pub(crate) now: Now,
@@ -83,30 +83,30 @@ pub(crate) struct TestServer {
     pub(crate) limits: Limits,
     pub(crate) secret: Secret,
     pub(crate) lines: Vec<String>,
-    /// What was asked about inspections; `None`: the connection's is to end.
+    /// The inspection requests; `None`: the end of the connection's inspection.
     pub(crate) inspections: Vec<(ConnId, Option<Inspect>)>,
-    /// The next actions of these kinds fail so.
+    /// Fault injection: the next actions of these kinds fail with this errno.
     pub(crate) failing: Vec<(Kind, Errno)>,
-    /// What room there is, is less than the medium has.
+    /// The medium has more log space, which awaits a checkpoint.
     pub(crate) awaits_checkpoint: bool,
-    /// Bytes of log every lane may still write.
+    /// The free log space of every lane.
     pub(crate) space_bytes: u64,
     pub(crate) handed_over_count: usize,
     pub(crate) affinity: Affinity,
-    /// Times that a lane asked to be woken.
+    /// The number of timers that lanes have set.
     pub(crate) wake_count: usize,
     /// The weakest sharing mode since a recovery was completed.
     pub(crate) share_before: Option<Share>,
     /// An append ends this many times more slowly than everything else.
     pub(crate) log_slowness: usize,
-    /// Which rules hold.
+    /// The rules of the protocol that hold.
     pub(crate) rules: Rules,
     /// Evicted clients remembered over a start.
     pub(crate) evicted_count_max: usize,
     recovered_count: u16,
-    /// How often each place in the protocol was passed.
+    /// How often each point in the protocol was passed.
     pub(crate) points: BTreeMap<ProtocolPoint, usize>,
-    /// The server dies when it passes this place for so many times.
+    /// The server crashes when it passes this point for the n-th time.
     pub(crate) dies_at: Option<(ProtocolPoint, usize)>,
     hosts: Vec<LaneHost>,
     peers: BTreeMap<ConnId, Peer>,
@@ -120,7 +120,7 @@ const FS: FsUuid = FsUuid([7; 16]);
 pub(crate) const SHARD_COUNTS: Map =
     Map { lane_count: 1, meta_shard_count: 2, data_shard_count: 4 };
 
-/// Stands for a MAC of a bulk's bytes: of two that differ, other bytes.
+/// Stands for the MAC of a bulk.
 fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     let mut mac = [0_u8; 16];
     for (index, byte) in bytes.iter().enumerate() {
@@ -163,14 +163,14 @@ impl TestServer {
         }
     }
 
-    /// A new store with a server of so many lanes.
+    /// A new store with a running server.
     pub(crate) fn started(seed: u64, lane_count: u16) -> Self {
         let mut server = Self::new(seed);
         server.start(lane_count);
         server
     }
 
-    /// Starts a server on what is durable.
+    /// Starts a server on the durable state.
     pub(crate) fn start(&mut self, lane_count: u16) {
         self.boot_id += 1;
         self.map.lane_count = lane_count;
@@ -231,13 +231,14 @@ impl TestServer {
         restore
     }
 
-    /// Kills the server; nothing of what was in flight is kept.
+    /// Crashes the server; all actions in flight are lost.
     pub(crate) fn crash_losing_all(&mut self) {
         self.hosts.iter_mut().for_each(|host| host.flights.clear());
         self.crash();
     }
 
-    /// Kills the server: connections end, and of what was in flight the dice keep some.
+    /// Crashes the server: connections end, and a random part of the actions in flight takes
+    /// effect.
     pub(crate) fn crash(&mut self) {
         let Self { hosts, rng, logs, files, .. } = self;
         for host in hosts.drain(..) {
@@ -246,7 +247,7 @@ impl TestServer {
                 match flight {
                     Flight::Log { bytes, .. } => {
                         let retained = rng.usize(..bytes.len() + 1);
-                        // A torn batch, a whole one that nobody heard of, or nothing.
+                        // A torn batch, a whole one without its event, or nothing.
                         let retained = if rng.usize(..2) == 0 { bytes.len() } else { retained };
                         log.extend_from_slice(&bytes[..retained]);
                     }
@@ -280,7 +281,7 @@ impl TestServer {
             logs.push(log);
         }
         files.retain(|_, file| {
-            // The kernel may have written what nobody asked it to.
+            // The kernel may have written unsynced contents back.
             let retained =
                 if rng.usize(..2) == 0 { Some(file.seen.clone()) } else { file.durable.take() };
             file.seen = retained.clone().unwrap_or_default();
@@ -307,7 +308,7 @@ impl TestServer {
         self.hosts[peer.lane].pending_events.push(PendingEvent::Frame { conn, frame, bulk });
     }
 
-    /// A peer's connection is cut; what was on its way to it is lost.
+    /// Cuts a peer's connection; frames on their way to it are lost.
     pub(crate) fn cut(&mut self, conn: ConnId) {
         let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) else { return };
         peer.closed = true;
@@ -318,13 +319,13 @@ impl TestServer {
             .push(PendingEvent::Plain(Event::Net(NetEvent::Closed { conn, reason })));
     }
 
-    /// Answers what was asked last about a connection's inspection.
+    /// Answers the last inspection request of a connection.
     pub(crate) fn inspected(&mut self, conn: ConnId, status: Status, reply: &[u8]) {
         let inspected = PendingEvent::Inspected { conn, status, reply: reply.to_vec() };
         self.hosts[self.peers[&conn].lane].pending_events.push(inspected);
     }
 
-    /// What reached a peer since it last looked.
+    /// Takes the frames that have reached a peer.
     pub(crate) fn take(&mut self, conn: ConnId) -> Vec<Arrived> {
         self.peers.get_mut(&conn).map(|peer| core::mem::take(&mut peer.inbox)).unwrap_or_default()
     }
@@ -341,13 +342,13 @@ impl TestServer {
         self.peers[&conn].lane
     }
 
-    // ---- the world's course ----
+    // ---- the course of the run ----
 
     pub(crate) fn lane(&self, index: usize) -> &Lane {
         &self.hosts[index].lane
     }
 
-    /// What a lane counts, with what the world counts for it.
+    /// The counters of a lane, with those of the runtime.
     pub(crate) fn counters(&self, index: usize) -> wire::Stats {
         self.lane(index).counters(&USAGE)
     }
@@ -364,7 +365,7 @@ impl TestServer {
         self.hosts.iter().all(|host| host.stopped)
     }
 
-    /// The room every lane's log has from now on.
+    /// Sets the free log space of every lane.
     pub(crate) fn set_space(&mut self, space_bytes: u64) {
         self.space_bytes = space_bytes;
         for host in &mut self.hosts {
@@ -375,12 +376,12 @@ impl TestServer {
         }
     }
 
-    /// Objects that exist.
+    /// The number of objects.
     pub(crate) fn object_count(&self) -> usize {
         self.files.len()
     }
 
-    /// One step somewhere: an action ends or a lane takes a turn. `false`: nothing is to be done.
+    /// One step: an action ends or a lane takes a turn. `false`: nothing is left to do.
     pub(crate) fn step(&mut self) -> bool {
         let can: Vec<usize> = (0..self.hosts.len())
             .filter(|index| {
@@ -406,7 +407,7 @@ impl TestServer {
         true
     }
 
-    /// Until nothing is left to do.
+    /// Runs until nothing is left to do.
     pub(crate) fn run(&mut self) {
         while self.step() {}
         let unreleased_count: usize = self.hosts.iter().map(|host| host.bufs.len()).sum();
@@ -417,7 +418,7 @@ impl TestServer {
         let LaneHost { lane, arena, pending_events, bufs, buf_count, .. } = &mut self.hosts[index];
         arena.reset();
         let mut actions = Vec::new();
-        // Some of what came waits for a later turn, in order.
+        // Some events wait for a later turn, in order.
         let count = 1 + self.rng.usize(..pending_events.len().max(1));
         let now: Vec<PendingEvent> =
             pending_events.drain(..count.min(pending_events.len())).collect();
@@ -492,7 +493,7 @@ impl TestServer {
         }
     }
 
-    /// Whether the server dies at this place.
+    /// Counts a passed point. Returns whether the server crashes there.
     fn passes(&mut self, point: ProtocolPoint) -> bool {
         *self.points.entry(point).or_default() += 1;
         match &mut self.dies_at {
@@ -582,7 +583,7 @@ impl TestServer {
 }
 
 impl TestServer {
-    /// A lane takes turns, one event each, until nothing comes; no action ends meanwhile.
+    /// A lane takes turns, one event each, until none is left; no action ends meanwhile.
     pub(crate) fn run_turns_only(&mut self, index: usize) {
         while !self.hosts[index].pending_events.is_empty() {
             let later = self.hosts[index].pending_events.split_off(1);

@@ -111,7 +111,7 @@ mod tests {
     use wire::FsUuid;
 
     #[test]
-    fn only_what_was_signed_opens() {
+    fn only_signed_tokens_open() {
         let seal = Seal::new(&RedoKey::new([1; 32]), FsUuid([2; 16]));
         let mut token = Vec::new();
         seal.token(&mut token, (b"reply", [4; 16]), |out| out.extend_from_slice(b"record"));

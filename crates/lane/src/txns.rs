@@ -7,9 +7,9 @@
 //! every part is durable.
 //!
 //! ```text
-//! request ─ CrossDevice ─▶ Looking ⇄ letters ─▶ Preparing ─▶ Deciding ─ durable ─▶ reply, Commit
-//!                             │ locked by another: everything is given back,
-//!                             └──────────▶ Pausing ─▶ from the start
+//! request ─ CrossDevice ─▶ Looking ⇄ messages ─▶ Preparing ─▶ Deciding ─ durable ─▶ reply, Commit
+//!                             │ locked by another: releases all locks,
+//!                             └──────────▶ Pausing ─▶ retries from the start
 //! ```
 
 mod coordinator;

@@ -2,8 +2,8 @@
 //! (PROTOCOL.md §15).
 //!
 //! ```text
-//! Written ─ depends on nobody ─▶ reply with a token        Changed ─▶ record, in the shard's order
-//!         └ else ─▶ waits for that transaction                └ durable ─▶ who waited up to here
+//! Written ─ no dependency ─▶ reply with a token         Changed ─▶ record, in the shard's order
+//!         └ else ─▶ deferred until that transaction         └ durable ─▶ deferred replies up to here
 //! ```
 
 use crate::Lane;

@@ -1,10 +1,10 @@
-//! How time passes in the toy world.
+//! The clock of the test server.
 
 use super::{PendingEvent, TestServer};
 use interface::Event;
 
 impl TestServer {
-    /// Time passes; who asked to be woken is, in time.
+    /// Advances the clock; timers fire in time.
     pub(crate) fn pass_ms(&mut self, ms: u64) {
         let until = self.now.mono.after_ms(ms);
         while let Some(at) = self.hosts.iter().filter_map(|host| host.wake_at).min()
@@ -18,7 +18,7 @@ impl TestServer {
         self.sleep(until.since_ns(self.now.mono));
     }
 
-    /// Time passes in which no lane takes a turn.
+    /// Advances the clock without any turn.
     pub(crate) fn sleep(&mut self, span_ns: u64) {
         self.now.mono.0 += span_ns;
         self.now.wall_ns += span_ns;

@@ -1,4 +1,4 @@
-//! Actions in flight in the toy world, and what their end does to its disks.
+//! Actions in flight in the test server, and their effects on its disks.
 
 use super::{PendingEvent, TestServer, bulk_of};
 use alloc::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(super) struct File {
     pub(super) durable: Option<Vec<u8>>,
 }
 
-/// What the toy world says of itself.
+/// The resource usage that the test server reports.
 pub(crate) const USAGE: Usage = Usage {
     cpu_ns: 101,
     voluntary_switch_count: 102,
@@ -54,7 +54,7 @@ pub(super) enum Flight {
     ReadRows { ticket: Ticket, from: Vec<u8>, until: Vec<u8>, row_count_max: u32 },
 }
 
-/// What kinds of action can be made to fail.
+/// The kinds of action that can be made to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Log,
@@ -102,7 +102,7 @@ impl TestServer {
                 block_bytes,
             }) => {
                 let bytes = bulk_of(host, bulk);
-                // Of a piece of a list nobody has one.
+                // The pieces of a list have none.
                 assert!(bulk.crc32c.is_none_or(|crc32c| crc32c == wire::crc32c(&bytes)));
                 let (from, block_bytes) = (object_offset as usize, block_bytes as usize);
                 Flight::Write { ticket, object, from, bytes, block_bytes }
@@ -137,14 +137,14 @@ impl TestServer {
         host.flights.push(flight);
     }
 
-    /// A lane's append ends.
+    /// Ends a lane's append.
     pub(crate) fn land_log(&mut self, index: usize) {
         let flights = &self.hosts[index].flights;
         let found = flights.iter().position(|flight| matches!(flight, Flight::Log { .. }));
         self.land_one(index, found.unwrap());
     }
 
-    /// Everything about a lane's objects ends, its append does not.
+    /// Ends all actions on a lane's objects, but not its append.
     pub(crate) fn land_objects(&mut self, index: usize) {
         let is_log = |flight: &Flight| matches!(flight, Flight::Log { .. });
         while let Some(found) = self.hosts[index].flights.iter().position(|flight| !is_log(flight))
@@ -154,7 +154,7 @@ impl TestServer {
         }
     }
 
-    /// An action ends.
+    /// Ends a random action.
     pub(super) fn land(&mut self, index: usize) {
         let flight_index = self.rng.usize(..self.hosts[index].flights.len());
         let logs = matches!(self.hosts[index].flights[flight_index], Flight::Log { .. });
@@ -248,7 +248,7 @@ impl TestServer {
                 allocate(files, action);
                 done(ticket)
             }
-            // Nothing has holes here.
+            // No object has holes here.
             Flight::Seek { ticket, object, from, hole } => {
                 let size = files.get(&object).map_or(0, |file| file.seen.len());
                 let found = (from < size).then_some(if hole { size } else { from } as u64);
@@ -301,7 +301,7 @@ fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
     sums.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
 }
 
-/// The checksums of what was written, by blocks.
+/// The checksums of written bytes, by blocks.
 fn written_sums(from: usize, bytes: &[u8], block_bytes: usize) -> Vec<u8> {
     let mut sums = Vec::new();
     let (first, more) = bytes.split_at((block_bytes - from % block_bytes).min(bytes.len()));

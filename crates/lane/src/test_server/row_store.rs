@@ -1,4 +1,4 @@
-//! The toy world's cold store: rows that the logs are applied to when the dice say so.
+//! The test server's key-value store: rows to which the logs are applied at random times.
 
 use super::{MADE, PendingEvent, TestServer};
 use crate::{Loading, Restore};
@@ -9,7 +9,7 @@ use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use interface::{Event, StoreEvent};
 use wire::{Map, ShardId, Wire};
 
-/// The store; names take so much memory at most.
+/// The rows, and the memory limit of names.
 pub(super) struct RowStore {
     pub(super) bytes_max: u64,
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -23,7 +23,7 @@ impl RowStore {
         row.map_or(new, |row| ShardRow::decode_all(row).unwrap())
     }
 
-    /// Applies so many records at most that were not; how far each shard is that had some.
+    /// Applies at most `count` further records; returns the shards that advanced.
     fn apply(&mut self, log: &[u8], mut count: usize) -> BTreeMap<ShardId, ShardRow> {
         let mut shards: BTreeMap<ShardId, ShardRow> = BTreeMap::new();
         let (_, mut reader) = LogReader::new(log).unwrap();
@@ -44,7 +44,7 @@ impl RowStore {
         shards
     }
 
-    /// Rows as a lane wants them.
+    /// Encodes the rows of a read.
     pub(super) fn read(&mut self, from: &[u8], until: &[u8], count: usize) -> Vec<u8> {
         self.read_count += 1;
         let mut out = Vec::new();
@@ -60,7 +60,7 @@ impl RowStore {
 }
 
 impl TestServer {
-    /// Names take about so many bytes of memory at most, from the first start on.
+    /// Limits the memory of names, from the first start on.
     pub(crate) fn bound_names(&mut self, bytes_max: u64) {
         let mut rows = BTreeMap::new();
         rows::begin(MADE, &mut rows).unwrap();
@@ -71,12 +71,12 @@ impl TestServer {
         self.row_store.is_some()
     }
 
-    /// How often names were read back.
+    /// The number of row reads.
     pub(crate) fn row_read_count(&self) -> usize {
         self.row_store.as_ref().map_or(0, |row_store| row_store.read_count)
     }
 
-    /// What a start reads from the rows, when all logs were applied.
+    /// Restores from the rows, after applying all logs.
     pub(super) fn restore_non_resident(&mut self, map: Map) -> Option<Restore> {
         let row_store = self.row_store.as_mut()?;
         for log in &mut self.logs {
@@ -103,7 +103,7 @@ impl TestServer {
         Some(loading.finish().unwrap())
     }
 
-    /// The store takes over a little of a lane's log, at the dice's will.
+    /// Applies a random part of a lane's log.
     pub(super) fn checkpoint(&mut self, index: usize) {
         let Some(row_store) = &mut self.row_store else { return };
         if self.rng.usize(..10) != 0 {

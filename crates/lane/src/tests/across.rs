@@ -67,12 +67,12 @@ fn ask(server: &mut TestServer, mount: &mut Mount, one_in: usize) -> (Status, Ve
 }
 
 #[test]
-fn whatever_dies_when_each_operation_is_done_once_or_fails_as_it_should() {
+fn each_operation_takes_effect_once_or_fails_whenever_the_server_crashes() {
     (1..=100).for_each(|seed| one_by_one(seed, store(seed, 1 + (seed % 5) as u16)));
 }
 
 #[test]
-fn the_same_with_almost_no_memory_for_names() {
+fn each_operation_takes_effect_once_with_almost_no_memory_for_names() {
     for seed in 1..=40 {
         let mut server = store(seed, 1 + (seed % 5) as u16);
         server.bound_names(3000);
@@ -108,12 +108,12 @@ fn one_by_one(seed: u64, mut server: TestServer) {
 }
 
 #[test]
-fn several_at_once_leave_nothing_half_done() {
+fn concurrent_transactions_are_atomic() {
     (1..=80).for_each(|seed| several_at_once(seed, store(seed, 1 + (seed % 7) as u16)));
 }
 
 #[test]
-fn nor_do_they_with_almost_no_memory_for_names() {
+fn concurrent_transactions_are_atomic_with_almost_no_memory_for_names() {
     for seed in 1..=30 {
         let mut server = store(seed, 1 + (seed % 7) as u16);
         server.bound_names(3000);
@@ -183,7 +183,7 @@ fn furnished(server: &mut TestServer, mount: &mut Mount) -> (InodeNo, InodeNo) {
 }
 
 #[test]
-fn a_rename_is_whole_or_not_at_all_wherever_the_server_dies() {
+fn a_rename_is_atomic_wherever_the_server_crashes() {
     let points = [
         ProtocolPoint::TxnBegun,
         ProtocolPoint::TxnPrepared,
@@ -306,7 +306,7 @@ fn directories_near_the_root_are_spread_and_deeper_ones_stay() {
 }
 
 #[test]
-fn readers_wait_for_what_was_prepared_and_get_an_answer() {
+fn readers_wait_for_a_prepared_transaction_and_get_a_reply() {
     let mut server = store(9, 4);
     server.start(2);
     let mut mount = Mount::new(&mut server, 1);
@@ -333,7 +333,7 @@ fn readers_wait_for_what_was_prepared_and_get_an_answer() {
 
 /// A start carries out what was decided. While that is recorded nowhere, the decision is kept.
 #[test]
-fn a_part_that_cannot_be_recorded_is_not_called_done() {
+fn a_part_that_cannot_be_recorded_is_not_acknowledged() {
     for seed in 0..8 {
         let mut server = store(seed, 4);
         server.start(4);
@@ -389,7 +389,7 @@ fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
 
 #[cfg(feature = "planted")]
 #[test]
-fn a_decision_before_all_have_prepared_is_noticed() {
+fn a_decision_before_all_prepares_is_detected() {
     let early = wire::Rules::default().without(wire::Rule::TwoPhaseOrder);
     let count = |rules| (1..=40).filter(|seed| is_half_done(*seed, rules)).count();
     assert_eq!(count(wire::Rules::default()), 0);

@@ -83,7 +83,7 @@ fn a_certificate_opens_what_it_names() {
 }
 
 #[test]
-fn who_says_certificate_and_has_shown_none_is_refused() {
+fn a_hello_that_claims_a_certificate_without_one_is_refused() {
     let mut server = TestServer::started(3, 1);
     let who = who("guests", Purpose::Use);
     assert_eq!(send_handshake(&mut server, &who, None), Err(RefusalReason::NotCertified));
@@ -93,7 +93,7 @@ fn who_says_certificate_and_has_shown_none_is_refused() {
 }
 
 #[test]
-fn a_certificate_does_not_stand_for_the_secret() {
+fn a_certificate_does_not_replace_the_secret() {
     let mut server = TestServer::started(4, 1);
     let conn = server.connect();
     server.certify(conn, CHANNEL, (1, "lanefs:store"));
@@ -111,7 +111,7 @@ fn a_certificate_does_not_stand_for_the_secret() {
 }
 
 #[test]
-fn two_certificates_are_two_clients_and_one_renewed_is_one() {
+fn two_certificates_are_two_clients_and_a_renewed_one_is_the_same_client() {
     let mut server = TestServer::started(5, 1);
     let who = |conn_epoch| Who { conn_epoch, ..who("guests", Purpose::Use) };
     let first = send_handshake(&mut server, &who(1), Some((1, "lanefs:export/guests"))).unwrap();

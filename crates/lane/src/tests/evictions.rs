@@ -29,7 +29,7 @@ fn restart(server: &mut TestServer, lane_count: u16) {
 }
 
 #[test]
-fn who_was_evicted_is_refused_when_he_is_remembered_no_more() {
+fn a_forgotten_evicted_client_is_still_refused() {
     let evicted = Err(RefusalReason::Evicted);
     for cold in [false, true] {
         for lane_count in 1..=3 {
@@ -76,7 +76,7 @@ fn who_was_evicted_is_refused_when_he_is_remembered_no_more() {
 
 /// While something is left of a client, it is remembered: every start begins by taking that away.
 #[test]
-fn nobody_is_forgotten_before_his_sessions_are_gone() {
+fn an_eviction_is_remembered_until_its_sessions_are_removed() {
     let mut server = TestServer::new(92);
     server.evicted_count_max = 0;
     server.start(1);

@@ -569,7 +569,7 @@ fn read(server: &mut TestServer, inode: InodeNo) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_happens_each_request_takes_effect_once() {
+fn each_request_takes_effect_once_under_random_faults() {
     let (mut from_slot_count, mut token_count, mut replayed_count) = (0, 0, 0);
     for seed in 0..150 {
         let mut run = Run::new(seed, None);
@@ -588,7 +588,7 @@ fn whatever_happens_each_request_takes_effect_once() {
 }
 
 #[test]
-fn and_so_it_does_with_almost_no_memory_for_names() {
+fn each_request_takes_effect_once_with_almost_no_memory_for_names() {
     let mut read_count = 0;
     for seed in 0..60 {
         let mut run = Run::new(seed, Some(500));
@@ -674,7 +674,7 @@ fn a_resend_gets_the_same_bytes() {
 
 /// A request that runs when its connection dies is answered on the one it is sent again on.
 #[test]
-fn a_running_request_is_attached_to() {
+fn a_resend_of_a_running_request_moves_its_reply_to_the_new_connection() {
     let mut server = TestServer::started(32, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);

@@ -188,7 +188,7 @@ impl Scene {
     }
 }
 
-/// As many bytes as [`nothing_outside_is_seen_or_changed_whatever_is_asked`] brings.
+/// As many bytes as [`no_request_reads_or_changes_an_inode_outside_the_export`] brings.
 fn one_piece() -> Pieces {
     Pieces::new(alloc::vec![Piece { file_offset: 0, piece_bytes: 5 }]).unwrap()
 }
@@ -305,7 +305,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
 }
 
 #[test]
-fn nothing_outside_is_seen_or_changed_whatever_is_asked() {
+fn no_request_reads_or_changes_an_inode_outside_the_export() {
     for (seed, lane_count) in [(1, 1), (2, 2), (3, 3)] {
         let mut scene = Scene::new(seed, lane_count);
         let (inside, outside) = (scene.inside, scene.outside);
@@ -344,7 +344,7 @@ fn nothing_outside_is_seen_or_changed_whatever_is_asked() {
 }
 
 #[test]
-fn nothing_is_changed_through_an_export_that_is_only_read() {
+fn a_read_only_export_refuses_all_changes() {
     let mut scene = Scene::new(4, 2);
     let (inside, in_file) = (scene.inside, scene.in_file);
     let read_only = Export { read_only: true, ..export("in", inside) };
@@ -373,7 +373,7 @@ fn nothing_is_changed_through_an_export_that_is_only_read() {
 }
 
 #[test]
-fn what_is_moved_out_is_out_from_the_next_request_on() {
+fn a_moved_out_inode_is_refused_from_the_next_request_on() {
     for (seed, lane_count) in [(5, 1), (6, 2), (7, 3)] {
         let mut scene = Scene::new(seed, lane_count);
         let (inside, outside) = (scene.inside, scene.outside);
@@ -411,7 +411,7 @@ fn what_is_moved_out_is_out_from_the_next_request_on() {
 }
 
 #[test]
-fn contents_are_for_those_whom_the_server_lets_have_them() {
+fn contents_need_the_rights_that_the_server_checks() {
     for (seed, lane_count) in [(8, 1), (9, 3)] {
         let mut scene = Scene::new(seed, lane_count);
         let inside = scene.inside;
@@ -450,7 +450,7 @@ fn contents_are_for_those_whom_the_server_lets_have_them() {
 }
 
 #[test]
-fn who_is_bound_does_not_administer() {
+fn a_connection_bound_to_an_export_does_not_administer() {
     let mut scene = Scene::new(10, 2);
     let inside = scene.inside;
     let mut bound = scene.bound(3);
@@ -477,7 +477,7 @@ fn who_is_bound_does_not_administer() {
 }
 
 #[test]
-fn an_export_survives_what_the_server_does_not_and_goes_for_good() {
+fn an_export_survives_crashes_and_its_removal_is_durable() {
     let mut scene = Scene::new(11, 2);
     scene.owner.leave(&mut scene.server);
     scene.server.crash();
@@ -509,7 +509,7 @@ fn an_export_survives_what_the_server_does_not_and_goes_for_good() {
 
 /// No client can resume them, so their locks need not wait.
 #[test]
-fn the_sessions_of_an_export_that_is_taken_away_or_moved_end_at_once() {
+fn the_sessions_of_a_removed_or_moved_export_end_at_once() {
     for moved in [false, true] {
         let mut scene = Scene::new(12, 2);
         let (mut bound, mut away) = (scene.bound(3), scene.bound(4));

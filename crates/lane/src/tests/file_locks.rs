@@ -143,7 +143,7 @@ fn a_wait_is_answered_at_once_and_granted_later() {
 }
 
 #[test]
-fn what_was_done_is_not_done_late_again() {
+fn a_late_duplicate_of_a_lock_request_changes_nothing() {
     let mut server = TestServer::started(2, 1);
     let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
     let lock = ask(file(0), 1, WRITE);
@@ -173,7 +173,7 @@ fn what_was_done_is_not_done_late_again() {
 }
 
 #[test]
-fn a_wait_that_lost_its_connection_asks_again_under_its_number() {
+fn a_wait_is_requested_again_under_its_id_after_a_lost_connection() {
     let mut server = TestServer::started(3, 1);
     let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
     assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
@@ -191,7 +191,7 @@ fn a_wait_that_lost_its_connection_asks_again_under_its_number() {
 }
 
 #[test]
-fn the_locks_of_a_client_that_is_gone_go_to_whoever_wants_them() {
+fn the_expired_locks_of_a_client_are_granted_to_waiters() {
     for (waits_first, lane_count) in [(true, 1), (false, 1), (true, 2), (false, 2)] {
         let mut server = TestServer::started(4, lane_count);
         let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
@@ -251,7 +251,7 @@ fn a_successor_finds_the_locks_free() {
 }
 
 #[test]
-fn a_holder_keeps_and_a_waiter_waits_over_a_restart() {
+fn holders_and_waiters_survive_a_restart() {
     let mut server = TestServer::started(5, 1);
     let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
     let mut third = Client::new(&mut server, 3);
@@ -298,7 +298,7 @@ fn a_holder_keeps_and_a_waiter_waits_over_a_restart() {
 }
 
 #[test]
-fn an_evicted_holder_holds_nothing() {
+fn an_evicted_client_holds_no_locks() {
     let mut server = TestServer::started(6, 1);
     let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
     assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
@@ -321,7 +321,7 @@ fn an_evicted_holder_holds_nothing() {
 }
 
 #[test]
-fn the_last_of_a_circle_is_refused_wherever_its_files_are() {
+fn the_last_wait_of_a_cycle_is_refused_at_any_lane() {
     for (seed, lane_count) in [(7, 1), (8, 2), (9, 2), (10, 2)] {
         let mut server = TestServer::started(seed, lane_count);
         let mut clients = [1, 2, 3].map(|number| Client::new(&mut server, number));
@@ -369,7 +369,7 @@ fn refused_of_a_circle(
 }
 
 #[test]
-fn of_two_who_close_a_circle_at_once_one_is_refused() {
+fn of_two_waits_that_close_a_cycle_at_once_one_is_refused() {
     for seed in 20..60 {
         let mut server = TestServer::started(seed, 2);
         let refused = refused_of_a_circle(&mut server, [file(0), file(1)], false);
@@ -378,7 +378,7 @@ fn of_two_who_close_a_circle_at_once_one_is_refused() {
 }
 
 #[test]
-fn of_a_circle_that_closes_in_one_turn_one_is_refused() {
+fn of_a_cycle_that_closes_in_one_turn_one_wait_is_refused() {
     for seed in 0..20 {
         let mut server = TestServer::started(seed, 1);
         let files = [file(0), InodeNo::new(0, 78)];

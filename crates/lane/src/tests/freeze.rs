@@ -31,7 +31,7 @@ fn lookup(server: &mut TestServer, peer: &mut Peer, text: &str) -> Status {
 }
 
 #[test]
-fn changes_wait_reads_do_not_and_all_comes_in_order() {
+fn a_freeze_defers_changes_in_order_and_no_reads() {
     let mut server = TestServer::started(40, 1);
     let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
     assert_eq!(freeze(&mut server, &mut admin, FREEZE_MS_MAX), (false, 0));
@@ -57,7 +57,7 @@ fn changes_wait_reads_do_not_and_all_comes_in_order() {
 }
 
 #[test]
-fn it_ends_by_itself_and_that_is_seen() {
+fn a_freeze_ends_with_its_lease_and_that_is_reported() {
     let mut server = TestServer::started(41, 1);
     let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
     freeze(&mut server, &mut admin, 1000);
@@ -81,7 +81,7 @@ fn it_ends_by_itself_and_that_is_seen() {
 }
 
 #[test]
-fn what_waits_is_done_once_also_if_it_is_sent_again() {
+fn a_resent_frozen_change_takes_effect_once() {
     let mut server = TestServer::started(42, 1);
     let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
     freeze(&mut server, &mut admin, 1000);
@@ -98,7 +98,7 @@ fn what_waits_is_done_once_also_if_it_is_sent_again() {
 }
 
 #[test]
-fn who_does_not_administer_freezes_nothing_nor_does_anybody_for_longer() {
+fn a_freeze_needs_an_administrator_and_a_bounded_lease() {
     let mut server = TestServer::started(43, 1);
     let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
     let got = peer.ask(&mut server, Op::Freeze, 0, &Freeze { lease_ms: 1000 });

@@ -94,7 +94,7 @@ fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {
 
 /// S18.
 #[test]
-fn creates_in_one_directory_wait_for_nobody() {
+fn creates_in_one_directory_do_not_depend_on_each_other() {
     for share in Share::ALL {
         let mut rig = Rig::new(share);
         let before = rig.server.counters(0);
@@ -117,7 +117,7 @@ fn creates_in_one_directory_wait_for_nobody() {
 
 /// A session's first record and whatever follows it wait for that.
 #[test]
-fn a_session_is_durable_before_it_is_told_anything() {
+fn a_session_is_durable_before_its_first_reply() {
     let mut server = TestServer::started(42, 1);
     let peer = Peer::new(&mut server, &Who::new(1));
     let mut rig = Rig { server, peers: alloc::vec![peer] };
@@ -132,7 +132,7 @@ fn a_session_is_durable_before_it_is_told_anything() {
 
 /// S16, the reply's half.
 #[test]
-fn an_own_change_gates_until_its_reply_is_received() {
+fn a_reply_depends_on_an_own_change_until_its_reply_is_received() {
     for received in [false, true] {
         let mut rig = Rig::new(Share::Write);
         let dir = rig.mkdir(0, 1, "d");
@@ -154,7 +154,7 @@ fn an_own_change_gates_until_its_reply_is_received() {
 
 /// So does a read.
 #[test]
-fn a_read_says_what_was_received() {
+fn a_read_acknowledges_received_replies() {
     for received in [false, true] {
         let mut rig = Rig::new(Share::Write);
         let dir = rig.mkdir(0, 1, "d");
@@ -171,7 +171,7 @@ fn a_read_says_what_was_received() {
 }
 
 #[test]
-fn being_in_a_new_directory_of_somebody_else_waits() {
+fn a_change_in_another_clients_new_directory_waits() {
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d");
     assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none());
@@ -188,7 +188,7 @@ fn being_in_a_new_directory_of_somebody_else_waits() {
 }
 
 #[test]
-fn a_name_that_is_gone_is_a_change() {
+fn a_removed_name_is_a_dependency() {
     let mut rig = Rig::new(Share::Write);
     assert!(rig.ask(0, (Op::Unlink, 1), &unlink(InodeNo::ROOT, "warm0")).is_some());
     assert!(rig.ask(1, (Op::Create, 1), &create("warm0")).is_none());
@@ -197,7 +197,7 @@ fn a_name_that_is_gone_is_a_change() {
 }
 
 #[test]
-fn attributes_of_a_directory_and_names_in_it_do_not_touch() {
+fn attributes_and_entries_of_a_directory_are_independent() {
     let mut rig = Rig::new(Share::Write);
     assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
     assert!(rig.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
@@ -208,7 +208,7 @@ fn attributes_of_a_directory_and_names_in_it_do_not_touch() {
 
 /// The last who changed the entries is the client itself; before him was another.
 #[test]
-fn removing_a_directory_waits_for_everybody_who_was_in_it() {
+fn removing_a_directory_depends_on_all_changes_in_it() {
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d");
     let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
@@ -256,7 +256,7 @@ fn own_entries_are_received_when_all_of_them_are() {
 }
 
 #[test]
-fn strict_hides_what_may_be_lost() {
+fn a_strict_read_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
         let mut rig = Rig::new(share);
         assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
@@ -275,7 +275,7 @@ fn strict_hides_what_may_be_lost() {
 
 /// What fits and what does not: both tell of changes that may be lost.
 #[test]
-fn strict_hides_what_may_be_lost_from_a_search() {
+fn a_strict_search_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
         for pattern in [b"a", b"z"] {
             let mut rig = Rig::new(share);
@@ -297,7 +297,7 @@ fn strict_hides_what_may_be_lost_from_a_search() {
 
 /// Not empty because of what may be lost; and the same of a directory's times.
 #[test]
-fn strict_hides_what_a_directory_may_lose() {
+fn a_strict_listing_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
         let mut rig = Rig::new(share);
         let dir = rig.mkdir(0, 1, "d");
@@ -312,7 +312,7 @@ fn strict_hides_what_a_directory_may_lose() {
 }
 
 #[test]
-fn sharing_off_waits_for_whose_reply_may_be_lost() {
+fn with_sharing_off_a_reply_waits_for_changes_whose_reply_may_be_lost() {
     for received in [false, true] {
         let mut rig = Rig::new(Share::Off);
         assert!(rig.ask(0, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
@@ -328,7 +328,7 @@ fn sharing_off_waits_for_whose_reply_may_be_lost() {
 }
 
 #[test]
-fn who_asks_for_it_waits_for_the_disk() {
+fn a_synchronous_request_waits_for_the_disk() {
     let mut rig = Rig::new(Share::Write);
     let got = rig.ask_head(0, (Op::Create, 1), &create("a"), |head| {
         head.flags = request_flag::SYNC;
@@ -348,7 +348,7 @@ fn who_asks_for_it_waits_for_the_disk() {
 
 /// A reply may leave when what it depends on is durable, though it is not itself.
 #[test]
-fn a_gate_opens_with_the_batch_it_is_about() {
+fn a_deferred_reply_leaves_with_the_batch_that_it_depends_on() {
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d"); // In flight.
     assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none()); // In the open batch.
@@ -360,7 +360,7 @@ fn a_gate_opens_with_the_batch_it_is_about() {
 }
 
 #[test]
-fn what_is_durable_is_noted_to_those_who_ask_for_nothing_more() {
+fn an_idle_client_gets_a_commit_notification() {
     let mut rig = Rig::new(Share::Write);
     let got = rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.server.run();
@@ -383,7 +383,7 @@ fn what_is_durable_is_noted_to_those_who_ask_for_nothing_more() {
 
 /// What was executed and is not durable is not told twice: it waits.
 #[test]
-fn a_resend_of_what_may_be_lost_waits() {
+fn the_reply_to_a_resend_waits_until_the_change_is_durable() {
     let mut rig = Rig::new(Share::Write);
     let head = rig.peers[0].head(Op::Create, InodeNo::ROOT.shard(), 1);
     for again in [false, true] {
@@ -395,7 +395,7 @@ fn a_resend_of_what_may_be_lost_waits() {
 }
 
 #[test]
-fn a_writer_waits_for_the_size_flag_that_another_open_set() {
+fn a_write_depends_on_the_size_flag_that_another_open_set() {
     let mut rig = Rig::new(Share::Write);
     let file = rig.peers[0].create(&mut rig.server, "file");
     let open = |number| wire::Open {

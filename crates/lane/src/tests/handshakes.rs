@@ -16,7 +16,7 @@ fn refused(answer: Result<wire::Welcome, Refusal>) -> RefusalReason {
 }
 
 #[test]
-fn a_client_comes_to_the_lane_it_names() {
+fn a_connection_is_handed_to_the_lane_that_its_hello_names() {
     let mut server = TestServer::started(1, 3);
     for lane in 0..7 {
         let who = Who { server_lane: LaneId(lane), client_lane: LaneId(lane), ..Who::new(1) };
@@ -52,12 +52,12 @@ fn places(affinity: Affinity) -> Vec<(u8, usize, usize)> {
 }
 
 #[test]
-fn sockets_are_where_requests_are_unless_something_else_is_wanted() {
+fn by_default_the_executing_lane_has_the_socket() {
     assert!(places(Affinity::Object).iter().all(|(_, front, owner)| front == owner));
 }
 
 #[test]
-fn all_sockets_of_a_client_are_on_one_lane_if_that_is_wanted() {
+fn client_affinity_puts_all_sockets_of_a_client_on_one_lane() {
     let places = places(Affinity::Client);
     let mut used = BTreeSet::new();
     for of_client in places.chunk_by(|a, b| a.0 == b.0) {
@@ -69,7 +69,7 @@ fn all_sockets_of_a_client_are_on_one_lane_if_that_is_wanted() {
 }
 
 #[test]
-fn sockets_are_anywhere_if_that_is_wanted() {
+fn random_affinity_spreads_sockets_over_all_lanes() {
     let places = places(Affinity::Random);
     assert!(places.iter().any(|(_, front, owner)| front == owner));
     assert!(places.iter().any(|(_, front, owner)| front != owner));
@@ -115,7 +115,7 @@ fn answer_to_proof_of(channel: &Channel) -> FrameKind {
 }
 
 #[test]
-fn a_proof_counts_on_its_own_channel_only() {
+fn a_proof_is_valid_on_its_own_channel_only() {
     assert_eq!(answer_to_proof_of(&[9; 32]), FrameKind::Welcome);
     assert_eq!(answer_to_proof_of(&[8; 32]), FrameKind::Refusal);
     assert_eq!(answer_to_proof_of(&PLAIN), FrameKind::Refusal);
@@ -132,7 +132,7 @@ fn exports_are_looked_up() {
 }
 
 #[test]
-fn who_has_proven_nothing_is_not_told_which_exports_there_are() {
+fn an_unauthenticated_client_cannot_probe_for_exports() {
     let mut server = TestServer::started(3, 1);
     let store = server.secret;
     for export in ["guests", "own", "nothing", ""] {
@@ -182,7 +182,7 @@ fn a_later_connection_replaces_an_earlier_one_and_never_the_reverse() {
 }
 
 #[test]
-fn greetings_end_in_time_and_are_few() {
+fn handshakes_time_out_and_are_limited() {
     let mut server = TestServer::new(5);
     server.limits.handshake_count_max = 2;
     server.limits.conn_count_max = 3;
@@ -214,7 +214,7 @@ fn greetings_end_in_time_and_are_few() {
 }
 
 #[test]
-fn greetings_that_ended_in_time_do_not_wake_a_lane_one_by_one() {
+fn a_satisfied_handshake_timer_causes_no_wakeup() {
     let mut server = TestServer::started(13, 1);
     let wake_count = server.wake_count;
     for client in 1..=64 {
@@ -233,7 +233,7 @@ fn greetings_that_ended_in_time_do_not_wake_a_lane_one_by_one() {
 }
 
 #[test]
-fn handles_are_unknown_after_a_restart_until_something_is_heard() {
+fn handles_are_unknown_after_a_restart_until_the_first_request() {
     let mut server = TestServer::started(6, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     peer.create(&mut server, "a");
@@ -253,7 +253,7 @@ fn handles_are_unknown_after_a_restart_until_something_is_heard() {
 }
 
 #[test]
-fn a_client_that_was_away_for_long_has_lost_its_handles() {
+fn a_client_that_was_disconnected_for_long_has_lost_its_handles() {
     let mut server = TestServer::started(7, 1);
     let peer = Peer::new(&mut server, &Who::new(1));
     server.cut(peer.conn);

@@ -18,7 +18,7 @@ fn send(server: &mut TestServer, peer: &mut Peer, ask: Inspect) {
 }
 
 #[test]
-fn what_is_asked_is_passed_on_and_answered_when_the_answer_comes() {
+fn an_inspection_request_is_passed_on_and_answered() {
     let mut server = TestServer::started(50, 1);
     let mut admin = admin(&mut server);
     send(&mut server, &mut admin, START);

@@ -151,7 +151,7 @@ fn a_list_is_one_change_with_one_token() {
 }
 
 #[test]
-fn a_list_waits_for_a_piece_that_another_may_lose() {
+fn a_list_depends_on_another_clients_write_to_any_of_its_ranges() {
     let mut rig = Rig::new(Share::Write);
     rig.write_list(0, 2, &[(0, 2), (10, 2)], b"aaaa");
     let before = rig.held_foreign();
@@ -172,7 +172,7 @@ fn a_list_waits_for_a_piece_that_another_may_lose() {
 }
 
 #[test]
-fn with_sharing_off_nobody_waits_for_a_received_list() {
+fn with_sharing_off_no_reply_waits_for_a_received_list() {
     let mut rig = Rig::new(Share::Off);
     rig.write_list(0, 2, &[(0, 2), (10, 2)], b"aaaa");
     let batch_count = rig.server.counters(0).batch_count;
@@ -233,7 +233,7 @@ fn a_list_takes_effect_once() {
 
 /// Lists and writes that were lost come back as they were, in their order.
 #[test]
-fn a_lost_list_comes_back_whole() {
+fn a_lost_list_is_replayed_whole() {
     let mut rig = Rig::new(Share::Write);
     let mut kept = Vec::new();
     let lists = [
@@ -278,7 +278,7 @@ fn twin(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn other_bytes_than_were_signed_do_not_come_back() {
+fn a_replay_with_other_bytes_than_signed_is_refused() {
     let twin = twin(b"AAAABB");
     for bytes in [&b"AAAABX"[..], b"AAAAB", b"AAAABBB", &twin] {
         let mut rig = Rig::new(Share::Write);
@@ -291,7 +291,7 @@ fn other_bytes_than_were_signed_do_not_come_back() {
 
 /// The token of a list says that it is one: it is no token of a write.
 #[test]
-fn a_list_does_not_come_back_as_a_write() {
+fn a_list_is_not_replayed_as_a_write() {
     let mut rig = Rig::new(Share::Write);
     let (head, got) = rig.write_list(0, 2, &[(2, 6)], b"AAAABB");
     let kept = [(Request { op: Op::Write, ..head }, got.unwrap(), b"AAAABB".to_vec())];
@@ -300,7 +300,7 @@ fn a_list_does_not_come_back_as_a_write() {
 }
 
 #[test]
-fn a_list_that_is_wanted_durable_is() {
+fn a_synchronous_list_is_durable_before_its_reply() {
     let mut rig = Rig::new(Share::Write);
     let body = rig.list_body(&[(0, 1), (5, 1)]);
     let mut head = rig.peers[0].head(Op::WriteList, rig.shard, 2);
@@ -330,7 +330,7 @@ fn a_list_of_nothing_and_one_that_overlaps_change_nothing() {
 
 /// An evicted client's list is not executed, and what it had not been told is durable is gone.
 #[test]
-fn an_evicted_client_brings_no_list_back() {
+fn the_list_of_an_evicted_client_is_not_replayed() {
     let mut rig = Rig::new(Share::Write);
     let (head, got) = rig.write_list(0, 2, &[(0, 1), (10, 1)], b"ee");
     let got = got.unwrap();

@@ -49,7 +49,7 @@ fn may_come(all: &BTreeMap<Key, Simple>, share: Share, merges: bool) -> BTreeSet
 
 /// Sessions of three clients at two shards send, end and go in any order.
 #[test]
-fn the_next_replay_is_always_one_that_may_come() {
+fn the_next_replay_is_always_a_permitted_one() {
     let mut executed_count = 0;
     for seed in 0..300 {
         let mut rng = Rng::with_seed(seed);

@@ -11,7 +11,7 @@ const FILE_COUNT: usize = 300;
 
 /// A listing with attributes wants more at once than is read at once.
 #[test]
-fn only_so_much_is_read_at_a_time() {
+fn row_reads_in_flight_are_limited() {
     let mut server = TestServer::new(5);
     server.bound_names(1);
     server.start(1);

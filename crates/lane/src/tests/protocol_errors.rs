@@ -133,7 +133,7 @@ fn credits_are_a_limit() {
 }
 
 #[test]
-fn strangers_are_cut_off_at_the_first_wrong_frame() {
+fn unauthenticated_peers_are_cut_off_at_the_first_wrong_frame() {
     let mut server = TestServer::started(12, 1);
     let mut bystander = Peer::new(&mut server, &Who::new(1));
     let head = bystander.head(Op::Getattr, META, 0);
@@ -177,7 +177,7 @@ fn strangers_are_cut_off_at_the_first_wrong_frame() {
 }
 
 #[test]
-fn the_wrong_lane_says_which_is_right() {
+fn a_wrong_lane_reply_names_the_right_lane() {
     let mut server = TestServer::started(13, 2);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     for (op, slot, bulk) in [(Op::Getattr, 0, None), (Op::Write, 1, Some(&b"bulk"[..]))] {

@@ -173,7 +173,7 @@ fn chmod(inode: InodeNo) -> Setattr<'static> {
 }
 
 #[test]
-fn what_was_lost_comes_back_once() {
+fn lost_changes_are_replayed_once() {
     let mut rig = Rig::clients(Share::Write, 1);
     for slot in 1..=16 {
         rig.ask(0, (Op::Create, slot), &create(&alloc::format!("f{slot}"))).unwrap();
@@ -204,7 +204,7 @@ fn what_was_lost_comes_back_once() {
 
 /// A whiteout over a file changes five things with a version, more than any other request.
 #[test]
-fn exchanges_and_whiteouts_come_back() {
+fn exchanges_and_whiteouts_are_replayed() {
     let mut rig = Rig::clients(Share::Write, 1);
     for (slot, text) in [(1, "a"), (2, "b"), (3, "c")] {
         rig.ask(0, (Op::Create, slot), &create(text)).unwrap();
@@ -222,7 +222,7 @@ fn exchanges_and_whiteouts_come_back() {
 
 /// S12: the server dies again after some replays, durable or not.
 #[test]
-fn a_second_death_in_the_middle_loses_nothing() {
+fn a_second_crash_during_recovery_loses_nothing() {
     for replayed in 0..=8 {
         for durable in [false, true] {
             let mut rig = Rig::clients(Share::Write, 1);
@@ -251,7 +251,7 @@ fn a_second_death_in_the_middle_loses_nothing() {
 
 /// S2, S20: one is missing, the other's changes beside its own are there, in whichever order.
 #[test]
-fn a_missing_client_takes_nothing_of_others_with_it() {
+fn a_missing_client_does_not_cost_others_their_changes() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("lost")).unwrap();
     rig.ask(1, (Op::Create, 1), &create("kept")).unwrap();
@@ -291,7 +291,7 @@ fn a_missing_client_takes_nothing_of_others_with_it() {
 
 /// A server that was stopped for long hears those who came meanwhile before it gives them up.
 #[test]
-fn whoever_stands_at_the_door_of_a_sleeping_server_is_heard() {
+fn a_client_that_connects_to_a_suspended_server_is_not_evicted() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
@@ -350,7 +350,7 @@ fn a_chain_of_changes_survives_a_missing_link() {
 /// With sharing off nobody waits for others; what depends on somebody who stays away is lost, and
 /// so is its client.
 #[test]
-fn sharing_off_loses_what_depends_on_the_missing() {
+fn with_sharing_off_changes_that_depend_on_a_missing_client_are_lost() {
     let mut rig = Rig::clients(Share::Off, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.ask(0, (Op::Create, 2), &create("b")).unwrap();
@@ -368,7 +368,7 @@ fn sharing_off_loses_what_depends_on_the_missing() {
 
 /// One client's lanes depend on each other without gates: their replays go in one order.
 #[test]
-fn sister_lanes_replay_in_the_order_of_their_changes() {
+fn the_lanes_of_a_client_replay_in_the_order_of_their_changes() {
     let peer_lane = Who { client_lane: LaneId(1), ..Who::new(1) };
     let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), peer_lane]);
     let body =
@@ -414,7 +414,7 @@ fn a_forged_token_evicts() {
 
 /// A token of one request says nothing for another.
 #[test]
-fn a_token_is_of_one_request() {
+fn a_token_is_valid_for_one_request() {
     let mut rig = Rig::clients(Share::Write, 1);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
@@ -426,7 +426,7 @@ fn a_token_is_of_one_request() {
 }
 
 #[test]
-fn who_said_goodbye_is_not_waited_for() {
+fn recovery_does_not_wait_for_a_client_that_said_goodbye() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
     let peer = rig.peers[0].as_mut().unwrap();
@@ -441,7 +441,7 @@ fn who_said_goodbye_is_not_waited_for() {
 }
 
 #[test]
-fn who_was_away_for_long_is_not_waited_for_and_not_lost() {
+fn recovery_does_not_wait_for_a_long_absent_client_nor_evicts_it() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let conn = rig.peers[0].as_ref().unwrap().conn;
@@ -460,7 +460,7 @@ fn who_was_away_for_long_is_not_waited_for_and_not_lost() {
 }
 
 #[test]
-fn a_rebooted_host_is_not_waited_for_long_unless_it_is_there() {
+fn recovery_waits_shorter_for_absent_clients_of_a_rebooted_host() {
     for comes in [false, true] {
         let mut rig = Rig::clients(Share::Write, 3);
         rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
@@ -491,7 +491,7 @@ fn a_rebooted_host_is_not_waited_for_long_unless_it_is_there() {
 /// Another credential, or another export: its word on somebody's host, or on whose place it takes, is
 /// nothing, and under somebody's uuid it is somebody else.
 #[test]
-fn under_another_export_a_uuid_is_somebody_else() {
+fn the_same_uuid_under_another_export_is_another_client() {
     let mut rig = Rig::clients(Share::Write, 1);
     let mine = rig.peers[0].as_ref().unwrap().session;
     let stranger = |client| Who { export: "guests", ..Who::new(client) };
@@ -525,7 +525,7 @@ fn under_another_export_a_uuid_is_somebody_else() {
 
 /// Whoever keeps back what he could bring may not bring it when it suits him.
 #[test]
-fn what_was_not_brought_back_in_time_never_is() {
+fn a_late_replay_is_refused_for_good() {
     let mut rig = Rig::clients(Share::Write, 1);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
@@ -548,7 +548,7 @@ fn what_was_not_brought_back_in_time_never_is() {
 
 /// A token that outlived its session is worth nothing, however often the server starts.
 #[test]
-fn what_a_session_has_left_behind_is_not_replayed() {
+fn a_replay_of_an_ended_session_is_refused() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.server.run();
@@ -581,7 +581,7 @@ fn what_a_session_has_left_behind_is_not_replayed() {
 }
 
 #[test]
-fn whose_place_is_taken_is_not_waited_for() {
+fn recovery_does_not_wait_for_a_replaced_client() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
@@ -595,7 +595,7 @@ fn whose_place_is_taken_is_not_waited_for() {
 
 /// A client that the other lane evicted is out at this one too.
 #[test]
-fn an_eviction_is_for_all_lanes() {
+fn an_eviction_reaches_all_lanes() {
     let mut server = TestServer::started(61, 2);
     for lane in 0..2 {
         let mut peer = Peer::new(&mut server, &Who { server_lane: LaneId(lane), ..Who::new(1) });
@@ -643,7 +643,7 @@ fn the_stages_are_passed_in_their_order() {
 
 /// Replays that a broken log did not take are not called durable, though recovery is over.
 #[test]
-fn replays_that_are_lost_again_are_not_told_durable() {
+fn replays_that_are_lost_again_are_not_reported_durable() {
     let mut rig = Rig::clients(Share::Off, 1);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let transno = rig.kept[0][0].got.head.transno;
@@ -670,7 +670,7 @@ fn replays_that_are_lost_again_are_not_told_durable() {
 /// Nor are they lost: whoever did not hear that they were taken replays them again, and keeps them for
 /// the next boot.
 #[test]
-fn replays_behind_a_broken_log_are_not_given_up() {
+fn clients_retain_replays_behind_a_broken_log() {
     let mut rig = Rig::clients(Share::Write, 1);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let transno = rig.kept[0][0].got.head.transno;
@@ -697,7 +697,7 @@ fn replays_behind_a_broken_log_are_not_given_up() {
 
 /// S21: what was told durable is gone.
 #[test]
-fn a_store_that_went_back_is_noticed() {
+fn a_store_that_lost_durable_changes_is_detected() {
     let mut rig = Rig::clients(Share::Write, 1);
     rig.kill();
     rig.connect(0);

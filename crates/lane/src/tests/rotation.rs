@@ -120,7 +120,7 @@ fn a_retired_secret_ends_its_connections_and_is_refused() {
 }
 
 #[test]
-fn a_client_that_comes_back_with_the_new_secret_has_lost_nothing() {
+fn a_client_that_reconnects_with_the_new_secret_has_lost_nothing() {
     let mut server = started(3, 1);
     let mut old = Peer::new(&mut server, &Who::new(1));
     assert!(lock(&mut old, &mut server));

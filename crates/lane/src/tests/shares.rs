@@ -41,7 +41,7 @@ fn leave(server: &mut TestServer, peer: &Peer) {
 }
 
 #[test]
-fn the_newest_connection_of_who_holds_most_gives_way_to_who_holds_less() {
+fn the_newest_connection_of_the_largest_holder_is_closed_for_a_smaller_one() {
     let mut server = TestServer::new(1);
     server.limits.conn_count_max = 6;
     server.start(1);
@@ -59,7 +59,7 @@ fn the_newest_connection_of_who_holds_most_gives_way_to_who_holds_less() {
 }
 
 #[test]
-fn a_session_is_never_forgotten_while_it_owes_an_answer() {
+fn a_session_is_never_removed_while_it_owes_a_reply() {
     let mut server = TestServer::new(2);
     server.limits.session_count_max = 8;
     server.start(1);
@@ -120,7 +120,7 @@ fn a_party_that_fills_all_sessions_leaves_a_quarter_to_others() {
 }
 
 #[test]
-fn sessions_that_nobody_comes_back_to_make_room_for_their_own_party_one_day() {
+fn abandoned_sessions_make_space_for_their_own_party() {
     let mut server = TestServer::new(4);
     server.limits.session_count_max = 8;
     server.start(1);
@@ -177,7 +177,7 @@ fn alarm_count(server: &TestServer) -> usize {
 }
 
 #[test]
-fn what_anybody_may_claim_is_no_alarm() {
+fn an_unproven_claim_raises_no_alarm() {
     let mut server = TestServer::started(5, 1);
     let mut peer = Peer::new(&mut server, &user(0));
     let line_count = server.lines.len();
@@ -205,7 +205,7 @@ fn a_session_that_the_log_knew_is_believed_once() {
 }
 
 #[test]
-fn who_floods_a_recovery_does_not_make_it_longer() {
+fn a_flood_of_reopens_does_not_prolong_recovery() {
     let mut server = TestServer::started(7, 1);
     let mut peer = Peer::new(&mut server, &user(0));
     peer.create(&mut server, "a");

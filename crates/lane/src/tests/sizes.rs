@@ -122,7 +122,7 @@ impl Rig {
 /// The metadata shard has the size of a closed file when its bytes are durable, not before: it is
 /// never one of bytes that are lost.
 #[test]
-fn a_settled_size_is_one_of_bytes_that_are_there() {
+fn a_settled_size_counts_durable_bytes() {
     for (passes, after) in [(false, (10, 10)), (true, (20, 20))] {
         let mut rig = Rig::sharing(Rules::default(), Share::Strict);
         rig.write(10, b"abcdefghij");
@@ -136,7 +136,7 @@ fn a_settled_size_is_one_of_bytes_that_are_there() {
 }
 
 #[test]
-fn what_is_durable_is_settled_with_the_close() {
+fn a_durable_size_is_settled_with_the_close() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     assert_eq!(rig.settled(), None, "it is open for writing");
     rig.close();
@@ -147,7 +147,7 @@ fn what_is_durable_is_settled_with_the_close() {
 
 /// What a lane made it does not look for: the size is settled while no action about an object ends.
 #[test]
-fn what_was_made_and_not_written_is_settled_with_the_close() {
+fn the_size_of_a_created_empty_file_is_settled_with_the_close() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     let Rig { server, writer, .. } = &mut rig;
     let inode = writer.create(server, "g");
@@ -168,7 +168,7 @@ fn what_was_made_and_not_written_is_settled_with_the_close() {
 
 /// Nobody waits for a size: what was written becomes durable when its time comes, not earlier.
 #[test]
-fn a_close_hurries_nobody_and_a_sync_does() {
+fn a_sync_hurries_the_disk_and_a_close_does_not() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"a");
     let before = rig.server.counters(0);
@@ -182,7 +182,7 @@ fn a_close_hurries_nobody_and_a_sync_does() {
 
 /// Between a close and the answer of the data shard somebody writes again.
 #[test]
-fn a_size_that_is_old_news_is_not_taken() {
+fn a_stale_size_is_ignored() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"abc");
     rig.close();
@@ -196,7 +196,7 @@ fn a_size_that_is_old_news_is_not_taken() {
 }
 
 #[test]
-fn names_and_contents_of_different_lanes_settle_by_mail() {
+fn sizes_are_settled_between_different_lanes() {
     let mut server = TestServer::started(83, 2);
     server.limits.share = Share::Strict;
     let mut peers = [0, 1].map(|lane| {
@@ -261,7 +261,7 @@ fn attributes_are_complete_where_the_contents_are_known() {
 }
 
 #[test]
-fn a_batch_that_nobody_waits_for_gathers() {
+fn a_batch_without_dependents_gathers() {
     let mut server = TestServer::new(82);
     server.limits.log_ms = 5;
     server.start(1);
@@ -303,20 +303,20 @@ fn a_size_that_cannot_be_made_durable_is_not_settled() {
 }
 
 #[test]
-fn the_size_of_a_file_whose_writer_is_gone_is_that_of_its_bytes() {
+fn the_size_of_a_file_whose_writer_is_lost_is_that_of_its_bytes() {
     assert_eq!(Rig::new(Rules::default()).after_crash(), (10, 10));
 }
 
 #[cfg(feature = "planted")]
 #[test]
-fn a_size_that_is_not_flagged_as_elsewhere_is_noticed() {
+fn a_missing_size_flag_is_detected() {
     let unflagged = Rules::default().without(wire::Rule::SizeFlag);
     assert_eq!(Rig::new(unflagged).after_crash(), (0, 10));
 }
 
 /// What clients bring back makes files longer: a lane that waits for them tells nobody a size.
 #[test]
-fn a_lane_that_recovers_tells_no_size() {
+fn a_lane_in_recovery_sends_no_size() {
     let Rig { mut server, inode, .. } = Rig::new(Rules::default());
     server.crash_losing_all();
     server.start(1);

@@ -25,7 +25,7 @@ fn read(peer: &mut Peer, server: &mut TestServer, inode: InodeNo) -> alloc::vec:
 }
 
 #[test]
-fn bytes_come_back() {
+fn a_read_returns_the_written_bytes() {
     let mut server = TestServer::started(20, 2);
     let who = |lane| Who {
         server_lane: wire::LaneId(lane),
@@ -85,7 +85,7 @@ fn a_broken_log_fences_the_lane() {
 
 /// It has no token on its way a second time, and will never be durable.
 #[test]
-fn what_was_answered_and_lost_to_a_broken_log_is_not_answered_again() {
+fn a_reply_lost_to_a_broken_log_is_not_repeated() {
     let mut server = TestServer::started(25, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     let inode = peer.create(&mut server, "before");
@@ -179,7 +179,7 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
 }
 
 #[test]
-fn a_log_that_is_only_too_long_asks_to_come_again_and_leaves_the_slot() {
+fn a_log_that_awaits_a_checkpoint_asks_for_a_resend_and_leaves_the_slot() {
     let mut server = TestServer::started(24, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     server.awaits_checkpoint = true;
@@ -196,7 +196,7 @@ fn a_log_that_is_only_too_long_asks_to_come_again_and_leaves_the_slot() {
 /// It was ENOSPC, with all of the disk free: a request that a client sends again after a restart met a log
 /// that was only too long.
 #[test]
-fn what_is_sent_again_to_a_log_that_is_only_too_long_is_done_once_when_there_is_room() {
+fn a_resend_to_a_log_that_awaits_a_checkpoint_takes_effect_once() {
     let mut server = TestServer::started(25, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     let inode = peer.create(&mut server, "a");
@@ -263,7 +263,7 @@ fn a_growing_log_never_exceeds_its_reserve() {
 }
 
 #[test]
-fn failed_writes_are_told_and_not_recorded() {
+fn failed_writes_are_reported_and_not_recorded() {
     let mut server = TestServer::started(24, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     let inode = peer.create(&mut server, "a");
@@ -305,7 +305,7 @@ fn contents_that_cannot_be_made_durable_fence_the_lane() {
 
 /// Where sharing is strict, nobody is shown behind a fence what may be lost, and nobody waits for it.
 #[test]
-fn strict_readers_behind_a_fence_are_refused_what_may_be_lost() {
+fn a_strict_read_behind_a_fence_refuses_changes_that_may_be_lost() {
     let mut server = TestServer::new(29);
     server.limits.share = crate::Share::Strict;
     server.start(1);
@@ -324,7 +324,7 @@ fn strict_readers_behind_a_fence_are_refused_what_may_be_lost() {
 
 /// A read that fails shows nothing, so it waits for nothing; and it says that it failed.
 #[test]
-fn a_strict_read_that_fails_is_no_empty_file() {
+fn a_failed_strict_read_does_not_look_like_an_empty_file() {
     let mut server = TestServer::new(31);
     server.limits.share = crate::Share::Strict;
     server.start(1);
@@ -341,7 +341,7 @@ fn a_strict_read_that_fails_is_no_empty_file() {
 
 /// What cannot be brought back while the disk fails comes back to a later boot.
 #[test]
-fn a_replay_that_cannot_be_written_is_not_given_up() {
+fn a_client_retains_a_replay_that_cannot_be_written() {
     let mut server = TestServer::started(30, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     let inode = peer.create(&mut server, "a");
@@ -453,7 +453,7 @@ fn restart(server: &mut TestServer) -> Peer {
 }
 
 #[test]
-fn an_open_file_outlives_its_name_until_its_client_is_gone() {
+fn an_open_file_outlives_its_name_until_its_client_expires() {
     let mut server = TestServer::started(26, 1);
     let (peer, _) = hold_without_name(&mut server);
     assert_eq!(server.object_count(), 1, "it is open");
@@ -465,7 +465,7 @@ fn an_open_file_outlives_its_name_until_its_client_is_gone() {
 }
 
 #[test]
-fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
+fn an_open_file_without_a_name_survives_a_restart_if_it_is_reopened() {
     for reopened in [true, false] {
         let mut server = TestServer::started(27, 1);
         let inode = hold_without_name(&mut server).1;
@@ -494,7 +494,7 @@ fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
 /// Recovery does not end before handles are registered again that a client spoke of, unless it
 /// takes too long.
 #[test]
-fn handles_that_were_announced_are_waited_for() {
+fn recovery_waits_for_announced_handles() {
     for comes in [true, false] {
         let mut server = TestServer::started(29, 1);
         let inode = hold_without_name(&mut server).1;
@@ -521,7 +521,7 @@ fn handles_that_were_announced_are_waited_for() {
 }
 
 #[test]
-fn space_and_counters_are_told() {
+fn space_and_counters_are_reported() {
     let mut server = TestServer::started(28, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     peer.create(&mut server, "a");
@@ -544,7 +544,7 @@ fn space_and_counters_are_told() {
 }
 
 #[test]
-fn whoever_arrives_meanwhile_shares_a_batch() {
+fn requests_during_an_append_share_the_next_batch() {
     let mut server = TestServer::started(29, 1);
     let mut peer = Peer::new(&mut server, &Who::new(1));
     for slot in 1..=16 {

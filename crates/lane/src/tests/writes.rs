@@ -102,7 +102,7 @@ fn a_write_is_answered_with_a_token_and_durable_soon() {
 }
 
 #[test]
-fn ranges_of_others_gate_where_they_overlap() {
+fn a_write_depends_on_overlapping_writes_of_other_clients() {
     let mut rig = Rig::new(Share::Write);
     assert_eq!(rig.write(0, 2, Some(0), b"aaaa").1.unwrap().head.flags, reply_flag::TOKEN);
     let before = rig.held();
@@ -191,7 +191,7 @@ fn strict_readers_see_only_what_is_durable() {
 /// The server loses everything that was not durable; the writes come back where they were, in
 /// their order. Other bytes than those that were signed do not.
 #[test]
-fn lost_writes_come_back_where_they_were() {
+fn lost_writes_are_replayed_in_place() {
     for other in [false, true] {
         let mut rig = Rig::new(Share::Write);
         let mut kept = Vec::new();

@@ -3,14 +3,14 @@
 //! ```text
 //! coordinator                  participant
 //!   Look (wants)       ─▶  locks
-//!                      ◀─  Seen (what there is, or why not)
+//!                      ◀─  Seen (the state found, or why not)
 //!   Prepare (part)     ─▶  Prepared record
 //!                      ◀─  Prepared, when that is durable
 //!   Decided record
-//!   Commit, when durable ─▶ Done record, locks go
+//!   Commit, when durable ─▶ Done record, releases locks
 //!                      ◀─  Done, when that is durable
-//!   Abort              ─▶  locks go, Aborted record if one was prepared
-//!   InDoubt            ─▶  nobody waits for the locks: the decision's log is broken
+//!   Abort              ─▶  releases locks, Aborted record if one was prepared
+//!   InDoubt            ─▶  fails waiters of its locks: the decision's log has failed
 //! ```
 //! The first byte distinguishes these messages from others: 0x20 ..= 0x27.
 

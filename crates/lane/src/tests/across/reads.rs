@@ -34,7 +34,7 @@ fn change_and_read(
 }
 
 #[test]
-fn the_first_read_after_a_change_counts_wherever_one_before_met_it() {
+fn the_first_read_after_a_change_counts_despite_a_concurrent_read() {
     for seed in 1..=60 {
         let mut server = store(seed, 4);
         let mut rng = Rng::with_seed(seed ^ 0xace);
@@ -58,7 +58,7 @@ fn the_first_read_after_a_change_counts_wherever_one_before_met_it() {
 }
 
 #[test]
-fn a_read_counts_though_a_change_has_its_file_locked() {
+fn a_read_of_a_locked_file_updates_its_access_time() {
     for seed in 1..=120 {
         let mut server = store(seed, 4);
         let mut rng = Rng::with_seed(seed ^ 0xbee);

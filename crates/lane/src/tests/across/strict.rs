@@ -36,7 +36,7 @@ fn early(server: &mut TestServer, mount: &mut Mount, act: &Act) -> Option<Status
 
 /// One makes a name, another fails because of it, both and the server die: the name is there.
 #[test]
-fn what_a_failure_over_several_shards_tells_of_is_durable() {
+fn a_cross_shard_failure_reveals_durable_changes_only() {
     let name_of = |server: &mut TestServer, mount: &mut Mount, dir: InodeNo| {
         let names = ["a", "b", "c", "d", "e"];
         let named = |text: &&&'static str| {
