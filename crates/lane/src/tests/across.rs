@@ -1,4 +1,4 @@
-//! Operations over several shards: on any number of lanes, with the server dying anywhere.
+//! Cross-shard operations: on any number of lanes, with the server crashing anywhere.
 
 mod checked;
 mod model;
@@ -15,7 +15,7 @@ use model::{Act, Model};
 use mount::Mount;
 use wire::{FileKind, InodeNo, Map, RenameHow, Status};
 
-/// A store that spreads directories, and answers nothing before it is durable.
+/// A store that spreads directories and replies only when changes are durable.
 fn store(seed: u64, meta_shard_count: u16) -> TestServer {
     let mut server = TestServer::new(seed);
     server.map = Map { lane_count: 1, meta_shard_count, data_shard_count: 3 };
@@ -29,7 +29,7 @@ fn start(server: &mut TestServer) {
     server.start(lane_count);
 }
 
-/// Lets the server die and start again at chance's will; whether it did.
+/// Crashes and restarts the server at random; returns whether it did.
 fn chance(server: &mut TestServer, mounts: &mut [Mount], one_in: usize) -> bool {
     let dies = server.is_down() || (one_in > 0 && server.rng.usize(..one_in) == 0);
     if !dies {
@@ -44,14 +44,14 @@ fn chance(server: &mut TestServer, mounts: &mut [Mount], one_in: usize) -> bool 
     true
 }
 
-/// One step of the world; when nothing goes on, time passes.
+/// One step of the server; when nothing is left to do, time passes.
 fn step(server: &mut TestServer) {
     if !server.step() {
         server.pass_ms(1);
     }
 }
 
-/// Sends a request and answers with its reply, whatever happens to the server meanwhile.
+/// Sends a request and returns its reply, through any crashes of the server.
 fn ask(server: &mut TestServer, mount: &mut Mount, one_in: usize) -> (Status, Vec<u8>) {
     mount.send(server);
     for _ in 0..100_000 {
@@ -91,7 +91,7 @@ fn one_by_one(seed: u64, mut server: TestServer) {
         mount.begin(&act);
         let expected = model.expected(&act);
         let (status, body) = ask(&mut server, &mut mount, one_in);
-        // What has no name any more is there until it was destroyed.
+        // An inode without a name exists until it is destroyed.
         let going = expected == Status::Stale && status != Status::Ok;
         assert!(status == expected || going, "seed {seed}: {act:?}: {status:?}, {expected:?}");
         if status == Status::Ok {
@@ -134,7 +134,7 @@ fn several_at_once(seed: u64, mut server: TestServer) {
         for mount in &mut mounts {
             if mount.is_idle() && left > 0 {
                 left -= 1;
-                // Numbers are all that it knows of what others did.
+                // It knows only the inode numbers of what others made.
                 mount.begin(&model.roll(&mut rng));
                 mount.send(&mut server);
             }
@@ -205,7 +205,7 @@ fn a_rename_is_atomic_wherever_the_server_crashes() {
     }
 }
 
-/// Renames `from/f` to `to/g` while the server dies; in an exchange `f` is a directory.
+/// Renames `from/f` to `to/g` while the server crashes; in an exchange `f` is a directory.
 fn rename_and_die(seed: u64, lane_count: u16, dies_at: (ProtocolPoint, usize), how: RenameHow) {
     let mut server = store(seed, 4);
     server.start(lane_count);
@@ -331,7 +331,7 @@ fn readers_wait_for_a_prepared_transaction_and_get_a_reply() {
     checked::check(&mut server, &mut mount);
 }
 
-/// A start carries out what was decided. While that is recorded nowhere, the decision is kept.
+/// A start applies a decided part. While that is not recorded, the decision is retained.
 #[test]
 fn a_part_that_cannot_be_recorded_is_not_acknowledged() {
     for seed in 0..8 {
@@ -363,7 +363,7 @@ fn a_part_that_cannot_be_recorded_is_not_acknowledged() {
     }
 }
 
-/// Whether a rename over a file is half done after the server died when it was decided.
+/// Whether a rename over a file is half done after a crash at its decision.
 #[cfg(feature = "planted")]
 fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
     let mut server = store(seed, 4);

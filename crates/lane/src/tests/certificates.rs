@@ -1,6 +1,6 @@
 //! Clients that have shown a certificate instead of proving a secret.
 
-use super::peer::{Who, greeted, handshake};
+use super::peer::{HelloFields, greeted, handshake};
 use crate::test_server::TestServer;
 use wire::{
     Challenge, Channel, Credential, FrameKind, PLAIN, Proof, Proven, Purpose, Refusal,
@@ -9,13 +9,13 @@ use wire::{
 
 const CHANNEL: Channel = [9; 32];
 
-/// What a connection has shown: the key of its certificate, and what that opens.
+/// A client certificate: its key, and the URI that says what it opens.
 type Shown<'a> = Option<(u8, &'a str)>;
 
-/// Greets by certificate; what the server says in the end.
+/// Connects with a certificate; returns the server's last frame.
 fn send_handshake(
     server: &mut TestServer,
-    who: &Who,
+    who: &HelloFields,
     shown: Shown<'_>,
 ) -> Result<SessionId, RefusalReason> {
     let conn = server.connect();
@@ -29,7 +29,7 @@ fn send_handshake(
 fn prove(
     server: &mut TestServer,
     conn: interface::ConnId,
-    who: &Who,
+    who: &HelloFields,
     channel: &Channel,
 ) -> Result<SessionId, RefusalReason> {
     let hello = who.hello(&Secret::certified());
@@ -55,8 +55,8 @@ fn prove(
     }
 }
 
-fn who(export: &'static str, purpose: Purpose) -> Who {
-    Who { export, purpose, credential: Credential::Certificate, ..Who::new(1) }
+fn who(export: &'static str, purpose: Purpose) -> HelloFields {
+    HelloFields { export, purpose, credential: Credential::Certificate, ..HelloFields::new(1) }
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_certificate_opens_what_it_names() {
         ("lanefs:export/guests", "guests", Purpose::Use, Ok(())),
         ("lanefs:export/guests", "own", Purpose::Use, no),
         ("lanefs:export/guests", "", Purpose::Use, no),
-        // Not even whether there is one.
+        // Nor can it find out whether the export exists.
         ("lanefs:export/guests", "nothing", Purpose::Use, no),
         ("lanefs:export/guests", "", Purpose::Administer, no),
         ("lanefs:export/guests", "guests", Purpose::Administer, no),
@@ -87,7 +87,7 @@ fn a_hello_that_claims_a_certificate_without_one_is_refused() {
     let mut server = TestServer::started(3, 1);
     let who = who("guests", Purpose::Use);
     assert_eq!(send_handshake(&mut server, &who, None), Err(RefusalReason::NotCertified));
-    // Its channel is known to everybody.
+    // The channel of a plain connection is public.
     let conn = server.connect();
     assert_eq!(prove(&mut server, conn, &who, &PLAIN), Err(RefusalReason::NotCertified));
 }
@@ -97,7 +97,7 @@ fn a_certificate_does_not_replace_the_secret() {
     let mut server = TestServer::started(4, 1);
     let conn = server.connect();
     server.certify(conn, CHANNEL, (1, "lanefs:store"));
-    let who = Who { export: "guests", ..Who::new(1) };
+    let who = HelloFields { export: "guests", ..HelloFields::new(1) };
     let hello = who.hello(&server.secret);
     server.send(conn, handshake(FrameKind::Hello, &hello), None);
     server.run();
@@ -113,9 +113,9 @@ fn a_certificate_does_not_replace_the_secret() {
 #[test]
 fn two_certificates_are_two_clients_and_a_renewed_one_is_the_same_client() {
     let mut server = TestServer::started(5, 1);
-    let who = |conn_epoch| Who { conn_epoch, ..who("guests", Purpose::Use) };
+    let who = |conn_epoch| HelloFields { conn_epoch, ..who("guests", Purpose::Use) };
     let first = send_handshake(&mut server, &who(1), Some((1, "lanefs:export/guests"))).unwrap();
-    // The same uuid, the same words, another key.
+    // The same uuid and URI, another key.
     let second = send_handshake(&mut server, &who(1), Some((2, "lanefs:export/guests"))).unwrap();
     assert_ne!(first, second);
     let renewed = send_handshake(&mut server, &who(2), Some((1, "lanefs:store"))).unwrap();

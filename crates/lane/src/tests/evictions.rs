@@ -1,14 +1,14 @@
-//! How long it is remembered who was evicted, and that he is refused after that as well.
+//! How long evictions are remembered, and that forgotten evicted clients are refused as well.
 
-use super::peer::{Peer, Who, send_handshake};
+use super::peer::{HelloFields, Peer, send_handshake};
 use crate::test_server::TestServer;
 use wire::{LaneId, Refusal, RefusalReason};
 
-/// What the server says to a client that has something there since a boot, or since none.
+/// The server's answer to a client with state since a boot, or without state.
 fn comes(server: &mut TestServer, client: u8, boot_id_last: u64) -> Result<(), RefusalReason> {
     let mut all = (0..server.map.lane_count).map(|lane| {
         let (server_lane, conn_epoch) = (LaneId(lane), 5);
-        let who = Who { server_lane, conn_epoch, boot_id_last, ..Who::new(client) };
+        let who = HelloFields { server_lane, conn_epoch, boot_id_last, ..HelloFields::new(client) };
         let (conn, welcome) = send_handshake(server, &who);
         server.cut(conn);
         server.run();
@@ -19,7 +19,7 @@ fn comes(server: &mut TestServer, client: u8, boot_id_last: u64) -> Result<(), R
     first
 }
 
-/// The server dies and starts; nobody comes back in time.
+/// The server crashes and starts; no client reconnects in time.
 fn restart(server: &mut TestServer, lane_count: u16) {
     server.crash();
     server.start(lane_count);
@@ -39,11 +39,11 @@ fn a_forgotten_evicted_client_is_still_refused() {
                 server.bound_names(1 << 20);
             }
             server.start(lane_count);
-            Peer::new(&mut server, &Who::new(1)).create(&mut server, "a");
+            Peer::new(&mut server, &HelloFields::new(1)).create(&mut server, "a");
             restart(&mut server, lane_count);
             assert_eq!(server.counters(0).recovery.evicted_count, 1);
             assert_eq!((comes(&mut server, 1, 1), comes(&mut server, 1, 0)), (evicted, evicted));
-            Peer::new(&mut server, &Who::new(2)).create(&mut server, "b");
+            Peer::new(&mut server, &HelloFields::new(2)).create(&mut server, "b");
             restart(&mut server, lane_count);
             assert_eq!(server.counters(0).recovery.known_count, 1, "the evicted is not waited for");
             assert_eq!((comes(&mut server, 1, 1), comes(&mut server, 2, 2)), (evicted, evicted));
@@ -67,23 +67,23 @@ fn a_forgotten_evicted_client_is_still_refused() {
                     Ok(()),
                     "it has nothing that could be done twice"
                 );
-                // Its first change was on its way when the boot died.
+                // Its first change was in flight when the server crashed.
                 assert_eq!(comes(&mut server, 3, boot_id - 1), Ok(()));
             }
         }
     }
 }
 
-/// While something is left of a client, it is remembered: every start begins by taking that away.
+/// An eviction is remembered until the client's sessions are removed, which every start does first.
 #[test]
 fn an_eviction_is_remembered_until_its_sessions_are_removed() {
     let mut server = TestServer::new(92);
     server.evicted_count_max = 0;
     server.start(1);
-    Peer::new(&mut server, &Who::new(1)).create(&mut server, "a");
+    Peer::new(&mut server, &HelloFields::new(1)).create(&mut server, "a");
     restart(&mut server, 1);
     for _ in 0..3 {
-        // Nothing that this start records becomes durable.
+        // No record of this start becomes durable.
         server.crash_losing_all();
         server.start(1);
         assert_eq!(server.lane(0).evicted.len(), 1);

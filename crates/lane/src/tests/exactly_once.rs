@@ -1,11 +1,13 @@
-//! Replies lost, connections cut, the server killed at any moment, lanes counted anew: each request
-//! takes effect once, and what was acknowledged is there.
+//! Lost replies, cut connections, crashes at any moment, other lane counts: each request takes
+//! effect once, and acknowledged changes survive.
 //!
-//! Every slot of every client works on names of its own, so what each request must come to is known
-//! beforehand. A request executed twice, or lost after its reply, changes a status, the listing or
-//! the bytes of a file that all slots append to.
+//! Every slot of every client works on names of its own, so each request's outcome is known
+//! beforehand. A request that is executed twice, or lost after its reply, changes a status, the
+//! listing or the bytes of a file that all slots append to.
 
-use super::peer::{Got, Peer, ROOT, Who, create, got, greeted, handshake, name, noted, request};
+use super::peer::{
+    HelloFields, Peer, ROOT, ReceivedReply, create, got, greeted, handshake, name, noted, request,
+};
 use crate::test_server::TestServer;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -19,25 +21,25 @@ use wire::{
     request_flag,
 };
 
-fn proof_of(server: &TestServer, who: &Who, challenge: &Challenge) -> [u8; 32] {
+fn proof_of(server: &TestServer, who: &HelloFields, challenge: &Challenge) -> [u8; 32] {
     let (nonce, channel) = (&challenge.nonce, &PLAIN);
     server.secret.client_proof(Proven { hello: &who.hello(&server.secret), nonce, channel })
 }
 
-/// A request that is owed a reply.
+/// A request without a reply yet.
 #[derive(Clone, Debug)]
-struct Owed {
+struct OutstandingRequest {
     head: Request,
     body: Vec<u8>,
     bulk: Option<Vec<u8>>,
-    doing: Doing,
-    /// On which connection it was sent last.
+    doing: Work,
+    /// The connection that it was sent on last.
     sent: Option<ConnId>,
 }
 
-/// What a slot is about to have done.
+/// The next work of a slot.
 #[derive(Clone, Debug)]
-enum Doing {
+enum Work {
     Create(String),
     Mkdir(String),
     Rename(String, String),
@@ -46,7 +48,7 @@ enum Doing {
     Append(Vec<u8>),
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Hello,
@@ -54,17 +56,17 @@ enum Stage {
     Open(SessionId),
 }
 
-/// A reply and what is needed for bringing its change back.
+/// A reply, and the request, for replaying its change.
 #[derive(Clone, Debug)]
-struct Kept {
+struct RetainedReply {
     head: Request,
     replay: Vec<u8>,
     bulk: Option<Vec<u8>>,
 }
 
-/// Where a session stands at a shard with the server's boot.
+/// The replay state of a session at a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Course {
+enum ReplayState {
     #[default]
     Settled,
     /// On this connection.
@@ -72,18 +74,18 @@ enum Course {
     Replaying(ConnId),
 }
 
-/// What a client remembers of a shard it changed something at.
+/// A client's state for a shard.
 #[derive(Clone, Default, Debug)]
 struct Part {
     boot_id: u64,
-    course: Course,
-    kept: BTreeMap<u64, Kept>,
-    /// Highest own transaction that it was told is durable.
+    course: ReplayState,
+    kept: BTreeMap<u64, RetainedReply>,
+    /// Highest own transaction that was reported durable.
     known_committed: u64,
 }
 
 impl Part {
-    fn told(&mut self, committed: u64) {
+    fn note_committed(&mut self, committed: u64) {
         let rest = self.kept.split_off(&(committed + 1));
         let pruned = core::mem::replace(&mut self.kept, rest);
         let last = pruned.last_key_value().map_or(0, |(last, _)| *last);
@@ -96,11 +98,11 @@ struct Client {
     number: u8,
     conn_epoch: u32,
     xid: u64,
-    links: BTreeMap<u16, (ConnId, Who, Stage)>,
-    owed: BTreeMap<u16, Owed>,
-    /// By shard: what it may have to bring back.
+    links: BTreeMap<u16, (ConnId, HelloFields, Stage)>,
+    owed: BTreeMap<u16, OutstandingRequest>,
+    /// By shard, the changes that it may have to replay.
     parts: BTreeMap<ShardId, Part>,
-    /// What exists of each slot's own: files and directories.
+    /// The existing files and directories of each slot.
     files: BTreeMap<u16, Vec<String>>,
     folders: BTreeMap<u16, Vec<String>>,
     appended: Vec<Vec<u8>>,
@@ -112,7 +114,7 @@ struct Run {
     server: TestServer,
     rng: Rng,
     clients: Vec<Client>,
-    /// The file all append to.
+    /// The file that all slots append to.
     log: InodeNo,
     answered_count: u64,
     from_slot_count: u64,
@@ -130,7 +132,7 @@ impl Run {
         names_bytes_max.into_iter().for_each(|bytes| server.bound_names(bytes));
         server.start(1 + rng.usize(..3) as u16);
         server.limits.object_count_max = 1 + rng.usize(..4);
-        let mut maker = Peer::new(&mut server, &Who::new(99));
+        let mut maker = Peer::new(&mut server, &HelloFields::new(99));
         let log = maker.create(&mut server, "log");
         let gone = maker.ask(&mut server, Op::Goodbye, 0, &[0_u8; 0]);
         assert_eq!(gone.head.status, Status::Ok);
@@ -162,7 +164,7 @@ impl Run {
         }
     }
 
-    /// Some new work for a free slot.
+    /// Draws new work for a free slot.
     fn invent(&mut self, index: usize, slot: u16) {
         let client = &mut self.clients[index];
         client.name_count += 1;
@@ -170,21 +172,21 @@ impl Run {
         let files = client.files.entry(slot).or_default();
         let folders = client.folders.entry(slot).or_default();
         let doing = match self.rng.usize(..8) {
-            0 | 1 => Doing::Create(fresh),
-            2 => Doing::Mkdir(fresh),
-            3 if !files.is_empty() => Doing::Rename(files[0].clone(), fresh),
-            4 if !files.is_empty() => Doing::Unlink(files[0].clone()),
-            5 if !folders.is_empty() => Doing::Rmdir(folders[0].clone()),
-            _ => Doing::Append(format!("<{fresh}>").into_bytes()),
+            0 | 1 => Work::Create(fresh),
+            2 => Work::Mkdir(fresh),
+            3 if !files.is_empty() => Work::Rename(files[0].clone(), fresh),
+            4 if !files.is_empty() => Work::Unlink(files[0].clone()),
+            5 if !folders.is_empty() => Work::Rmdir(folders[0].clone()),
+            _ => Work::Append(format!("<{fresh}>").into_bytes()),
         };
         let (caller, parent) = (ROOT, InodeNo::ROOT);
         let (op, body, bulk) = match &doing {
-            Doing::Create(text) => (Op::Create, create(text).to_bytes(), None),
-            Doing::Mkdir(text) => {
+            Work::Create(text) => (Op::Create, create(text).to_bytes(), None),
+            Work::Mkdir(text) => {
                 let mkdir = wire::Mkdir { caller, parent, name: name(text), mode: 0o755, umask: 0 };
                 (Op::Mkdir, mkdir.to_bytes(), None)
             }
-            Doing::Rename(from, to) => {
+            Work::Rename(from, to) => {
                 let rename = wire::Rename {
                     caller,
                     parent,
@@ -195,13 +197,13 @@ impl Run {
                 };
                 (Op::Rename, rename.to_bytes(), None)
             }
-            Doing::Unlink(text) => {
+            Work::Unlink(text) => {
                 (Op::Unlink, wire::Unlink { caller, parent, name: name(text) }.to_bytes(), None)
             }
-            Doing::Rmdir(text) => {
+            Work::Rmdir(text) => {
                 (Op::Rmdir, wire::Rmdir { caller, parent, name: name(text) }.to_bytes(), None)
             }
-            Doing::Append(bytes) => {
+            Work::Append(bytes) => {
                 let write = wire::Write {
                     inode: self.log,
                     file_offset: 0,
@@ -230,11 +232,11 @@ impl Run {
             trace_id: 0,
             op_time_ns: 0,
         };
-        client.owed.insert(slot, Owed { head, body, bulk, doing, sent: None });
+        client.owed.insert(slot, OutstandingRequest { head, body, bulk, doing, sent: None });
     }
 
-    /// Connects where it must, brings back what was lost, then sends what was not sent on the present
-    /// connection.
+    /// Connects where needed, replays lost changes, then sends the requests that the present
+    /// connection has not carried yet.
     fn send(&mut self, index: usize) {
         let boot_id = self.server.boot_id;
         let shards: BTreeSet<ShardId> = {
@@ -248,10 +250,10 @@ impl Run {
             let client = &mut self.clients[index];
             let Some((conn, who, stage)) = client.links.get(&lane.0).cloned() else {
                 client.conn_epoch += 1;
-                let who = Who {
+                let who = HelloFields {
                     server_lane: lane,
                     conn_epoch: client.conn_epoch,
-                    ..Who::new(client.number)
+                    ..HelloFields::new(client.number)
                 };
                 let conn = self.server.connect();
                 self.server.send(
@@ -285,7 +287,7 @@ impl Run {
         }
     }
 
-    /// Whether nothing is left to be brought back to a shard.
+    /// Whether nothing is left to be replayed to a shard.
     fn resume(
         &mut self,
         index: usize,
@@ -298,10 +300,9 @@ impl Run {
         if part.boot_id == boot_id {
             return true;
         }
-        let begun =
-            matches!(part.course, Course::Resuming(on) | Course::Replaying(on) if on == conn);
+        let begun = matches!(part.course, ReplayState::Resuming(on) | ReplayState::Replaying(on) if on == conn);
         if !begun {
-            part.course = Course::Resuming(conn);
+            part.course = ReplayState::Resuming(conn);
             client.xid += 1;
             let known_committed = wire::Transno(part.known_committed);
             let replay_count = part.kept.len() as u32;
@@ -318,17 +319,17 @@ impl Run {
         false
     }
 
-    /// The answer to a Resume: everything that is needed follows at once.
-    fn on_resumed(&mut self, index: usize, shard: ShardId, got: &Got) {
+    /// The reply to a Resume: all replays follow at once.
+    fn on_resumed(&mut self, index: usize, shard: ShardId, got: &ReceivedReply) {
         let resumed = wire::Resumed::decode_all(&got.body).unwrap();
         let client = &mut self.clients[index];
         let lane = self.server.map.lane(shard);
         let (conn, who, _) = client.links[&lane.0].clone();
         let part = client.parts.get_mut(&shard).unwrap();
         assert!(resumed.committed.0 >= part.known_committed, "what was told durable is there");
-        part.told(resumed.committed.0);
+        part.note_committed(resumed.committed.0);
         assert!(part.kept.is_empty() || resumed.recovering, "nobody is late here");
-        part.course = Course::Replaying(conn);
+        part.course = ReplayState::Replaying(conn);
         for (transno, kept) in &part.kept {
             let head = Request {
                 conn_epoch: who.conn_epoch,
@@ -348,7 +349,7 @@ impl Run {
         self.server.send(conn, request(&head, &done, None), None);
     }
 
-    /// Takes in what came.
+    /// Applies the frames received.
     fn receive(&mut self, index: usize) {
         let links = self.clients[index].links.clone();
         for (lane, (conn, who, mut stage)) in links {
@@ -385,31 +386,33 @@ impl Run {
 
     fn on_note(&mut self, index: usize, rows: &[wire::NoteRow]) {
         for row in rows {
-            self.clients[index].parts.get_mut(&row.shard).unwrap().told(row.committed.0);
+            self.clients[index].parts.get_mut(&row.shard).unwrap().note_committed(row.committed.0);
         }
     }
 
-    fn on_reply(&mut self, index: usize, conn: ConnId, got: Got) {
+    fn on_reply(&mut self, index: usize, conn: ConnId, got: ReceivedReply) {
         let shard = got.head.shard;
         let client = &mut self.clients[index];
         let Reply { slot, xid, status, flags, transno, committed, .. } = got.head;
         assert_eq!(status, Status::Ok, "{:?}", client.owed.get(&slot));
         let part = client.parts.get_mut(&shard).unwrap();
         match got.head.op {
-            Op::Resume if part.course != Course::Resuming(conn) || self.server.is_closed(conn) => {
+            Op::Resume
+                if part.course != ReplayState::Resuming(conn) || self.server.is_closed(conn) =>
+            {
                 return;
             }
             Op::Resume => return self.on_resumed(index, shard, &got),
             Op::ReplayDone => {
-                part.told(committed.0);
-                (part.boot_id, part.course) = (got.head.boot_id, Course::Settled);
+                part.note_committed(committed.0);
+                (part.boot_id, part.course) = (got.head.boot_id, ReplayState::Settled);
                 return;
             }
             _ => {}
         }
         if client.owed.get(&slot).is_none_or(|owed| owed.head.xid != xid) {
             self.replayed_count += 1;
-            return part.told(committed.0);
+            return part.note_committed(committed.0);
         }
         let owed = client.owed.remove(&slot).unwrap();
         assert!(transno.0 > 0);
@@ -420,26 +423,26 @@ impl Run {
             let (reply, token) = (wire::Bytes(&got.body), wire::Bytes(&got.token));
             let replay = wire::Replay { reply, token }.to_bytes();
             let (head, bulk) = (owed.head, owed.bulk);
-            part.kept.insert(transno.0, Kept { head, replay, bulk });
+            part.kept.insert(transno.0, RetainedReply { head, replay, bulk });
             self.token_count += 1;
         }
-        part.told(committed.0);
+        part.note_committed(committed.0);
         self.answered_count += 1;
         self.from_slot_count += u64::from(flags & reply_flag::FROM_SLOT != 0);
         let files = client.files.entry(slot).or_default();
         let folders = client.folders.entry(slot).or_default();
         match owed.doing {
-            Doing::Create(text) => files.push(text),
-            Doing::Mkdir(text) => folders.push(text),
-            Doing::Rename(_, to) => files[0] = to,
-            Doing::Unlink(_) => drop(files.remove(0)),
-            Doing::Rmdir(_) => drop(folders.remove(0)),
-            Doing::Append(bytes) => client.appended.push(bytes),
+            Work::Create(text) => files.push(text),
+            Work::Mkdir(text) => folders.push(text),
+            Work::Rename(_, to) => files[0] = to,
+            Work::Unlink(_) => drop(files.remove(0)),
+            Work::Rmdir(_) => drop(folders.remove(0)),
+            Work::Append(bytes) => client.appended.push(bytes),
         }
     }
 
-    /// One of the things that happen to a distributed system.
-    fn mishap(&mut self) {
+    /// A random fault.
+    fn inject_fault(&mut self) {
         let index = self.rng.usize(..self.clients.len());
         match self.rng.usize(..40) {
             0 => {
@@ -455,7 +458,7 @@ impl Run {
         }
     }
 
-    /// Works until everything asked for was answered.
+    /// Runs until every request has its reply.
     fn work(&mut self, steps: usize) {
         for step in 0.. {
             let busy = step < steps;
@@ -483,12 +486,12 @@ impl Run {
                 self.receive(index);
             }
             if busy {
-                self.mishap();
+                self.inject_fault();
             }
         }
     }
 
-    /// What is there is what was acknowledged, no more and no less; now and after a restart.
+    /// Compares the server's state with the acknowledged changes; now and after a restart.
     fn verify(&mut self) {
         for restart in [false, true] {
             if restart {
@@ -516,7 +519,7 @@ impl Run {
     }
 }
 
-/// Says which seed failed.
+/// Prints the seed of a failed run.
 impl Drop for Run {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -525,10 +528,10 @@ impl Drop for Run {
     }
 }
 
-/// A peer that nobody else is, at the lane of a shard.
+/// A peer with a new uuid, at the lane of a shard.
 fn visitor(server: &mut TestServer, shard: ShardId) -> Peer {
     let number = 100 + server.rng.usize(..100) as u8;
-    let mut who = Who { server_lane: server.map.lane(shard), ..Who::new(number) };
+    let mut who = HelloFields { server_lane: server.map.lane(shard), ..HelloFields::new(number) };
     who.conn_epoch = 1 + server.boot_id as u32;
     who.client_lane = LaneId(server.now.mono.0 as u16);
     let peer = Peer::new(server, &who);
@@ -602,7 +605,8 @@ fn each_request_takes_effect_once_with_almost_no_memory_for_names() {
     assert!(read_count > 300, "names were read back {read_count} times");
 }
 
-/// One request, the server killed after every possible number of steps, with and without its reply.
+/// One request, the server crashed after every possible number of steps, with and without its
+/// reply.
 #[test]
 fn a_kill_at_every_step_of_one_request() {
     for append in [false, true] {
@@ -610,10 +614,10 @@ fn a_kill_at_every_step_of_one_request() {
             for seed in 0..4 {
                 let mut run = Run::new(1000 + seed, None);
                 let mut tries = 0;
-                // The wanted kind of request comes after some others.
+                // Other requests precede the wanted kind.
                 let wanted = |run: &Run| {
                     let doing = run.clients[0].owed.get(&1).map(|owed| &owed.doing);
-                    doing.is_some_and(|doing| matches!(doing, Doing::Append(_)) == append)
+                    doing.is_some_and(|doing| matches!(doing, Work::Append(_)) == append)
                 };
                 while !wanted(&run) {
                     run.clients[0].owed.clear();
@@ -639,11 +643,11 @@ fn a_kill_at_every_step_of_one_request() {
     }
 }
 
-/// The bytes of a reply are the same when it is asked for again, before and after a kill.
+/// The bytes of a reply are the same for a resend, before and after a crash.
 #[test]
 fn a_resend_gets_the_same_bytes() {
     let mut server = TestServer::started(31, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 3);
     let ask = |server: &mut TestServer, peer: &Peer| {
         let head = Request { conn_epoch: peer.conn_epoch, ..head };
@@ -659,7 +663,7 @@ fn a_resend_gets_the_same_bytes() {
             server.crash();
             server.start(3);
         }
-        let mut peer = Peer::new(&mut server, &Who { conn_epoch, ..Who::new(1) });
+        let mut peer = Peer::new(&mut server, &HelloFields { conn_epoch, ..HelloFields::new(1) });
         if conn_epoch == 4 {
             peer.come_back(&mut server, InodeNo::ROOT.shard());
         }
@@ -672,17 +676,17 @@ fn a_resend_gets_the_same_bytes() {
     }
 }
 
-/// A request that runs when its connection dies is answered on the one it is sent again on.
+/// A request that is running when its connection ends is answered on the connection of its resend.
 #[test]
 fn a_resend_of_a_running_request_moves_its_reply_to_the_new_connection() {
     let mut server = TestServer::started(32, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     peer.send(&mut server, &head, &create("a").to_bytes(), None);
     server.run_turns_only(0);
     assert!(server.lane(0).commit.is_in_flight());
     // The handshake, without letting the log end.
-    let who = Who { conn_epoch: 2, ..Who::new(1) };
+    let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
     let conn = server.connect();
     server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
     server.run_turns_only(0);
@@ -704,11 +708,11 @@ fn a_resend_of_a_running_request_moves_its_reply_to_the_new_connection() {
     assert_eq!(got(replies[0].clone()).head.status, Status::Ok);
 }
 
-/// Late duplicates of what was answered and acknowledged are not executed and not answered.
+/// Late duplicates of acknowledged requests are neither executed nor answered.
 #[test]
 fn late_duplicates_are_dropped() {
     let mut server = TestServer::started(33, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let first = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     peer.send(&mut server, &first, &create("a").to_bytes(), None);
     let second = peer.head(Op::Create, InodeNo::ROOT.shard(), 2);

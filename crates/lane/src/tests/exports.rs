@@ -1,6 +1,6 @@
-//! Whoever is bound to an export asks for what lies outside, in every way there is.
+//! Clients that are bound to an export request inodes outside of it, in every possible way.
 
-use super::peer::{Got, Peer, ROOT, Who, name, send_handshake};
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, name, send_handshake};
 use crate::test_server::TestServer;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,20 +14,21 @@ struct Client {
 }
 
 impl Client {
-    fn new(server: &mut TestServer, who: &Who) -> Self {
+    fn new(server: &mut TestServer, who: &HelloFields) -> Self {
         let lanes = (0..server.map.lane_count).map(LaneId);
-        let peers = lanes.map(|server_lane| Peer::new(server, &Who { server_lane, ..who.clone() }));
+        let peers =
+            lanes.map(|server_lane| Peer::new(server, &HelloFields { server_lane, ..who.clone() }));
         Self { peers: peers.collect() }
     }
 
-    /// Asks a shard at its lane, and waits.
+    /// Sends a request to a shard's lane and waits for the reply.
     fn ask_at(
         &mut self,
         server: &mut TestServer,
         (op, shard): (Op, ShardId),
         body: &[u8],
         bulk: Option<&[u8]>,
-    ) -> Got {
+    ) -> ReceivedReply {
         let peer = &mut self.peers[usize::from(server.map.lane(shard).0)];
         let slot = u16::from(op.row().retry == Retry::Once);
         let head = peer.head(op, shard, slot);
@@ -44,7 +45,7 @@ impl Client {
         op: Op,
         inode: InodeNo,
         body: &impl Wire<'a>,
-    ) -> Got {
+    ) -> ReceivedReply {
         let shard = match op.row().route {
             Route::Data => server.map.data_shard(inode, 0),
             Route::Meta | Route::Shard | Route::Lane => inode.shard(),
@@ -63,7 +64,7 @@ impl Client {
         self.ask(server, op, inode, body).head.status
     }
 
-    /// Says goodbye to every lane: no recovery waits for it.
+    /// Sends Goodbye to every lane: no recovery waits for it.
     fn leave(&mut self, server: &mut TestServer) {
         for peer in &mut self.peers {
             let head = peer.head(Op::Goodbye, ShardId::meta(0), 0);
@@ -102,7 +103,7 @@ impl Client {
         self.status(server, Op::SetExport, InodeNo::ROOT, &body)
     }
 
-    /// What everybody sees of some inodes; the first look is an access, which the second shows.
+    /// The visible state of some inodes; the first read is an access, which the second shows.
     fn look(
         &mut self,
         server: &mut TestServer,
@@ -171,9 +172,9 @@ struct Scene {
 impl Scene {
     fn new(seed: u64, lane_count: u16) -> Self {
         let mut server = TestServer::started(seed, lane_count);
-        let mut owner = Client::new(&mut server, &Who::new(1));
+        let mut owner = Client::new(&mut server, &HelloFields::new(1));
         let purpose = Purpose::Administer;
-        let mut admin = Client::new(&mut server, &Who { purpose, ..Who::new(2) });
+        let mut admin = Client::new(&mut server, &HelloFields { purpose, ..HelloFields::new(2) });
         let inside = owner.mkdir(&mut server, InodeNo::ROOT, "in");
         let outside = owner.mkdir(&mut server, InodeNo::ROOT, "out");
         let in_file = owner.file(&mut server, inside, "f", 0o666);
@@ -184,7 +185,7 @@ impl Scene {
     }
 
     fn bound(&mut self, client: u8) -> Client {
-        Client::new(&mut self.server, &Who { export: "in", ..Who::new(client) })
+        Client::new(&mut self.server, &HelloFields { export: "in", ..HelloFields::new(client) })
     }
 }
 
@@ -193,7 +194,7 @@ fn one_piece() -> Pieces {
     Pieces::new(alloc::vec![Piece { file_offset: 0, piece_bytes: 5 }]).unwrap()
 }
 
-/// The body of a request that names `dir` and `file`, as far as the op names anything.
+/// The body of a request that names `dir` and `file`, where the op names inodes.
 fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo, Vec<u8>)> {
     let (caller, parent, inode) = (FIVE, dir, file);
     let (read_name, new_name) = (name("f"), name("new"));
@@ -222,7 +223,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
             at_dir(Tmpfile { caller, parent, mode, umask, linkable: true, handle }.to_bytes())
         }
         Op::Link => {
-            // Out of where one may be, into where one may be.
+            // From inside the export into it.
             Some((own, Link { caller, inode, parent: own, name: new_name }.to_bytes()))
         }
         Op::Unlink => at_dir(Unlink { caller, parent, name: read_name }.to_bytes()),
@@ -288,7 +289,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         }
         Op::WriteList => at_file(WriteList { inode, pieces: one_piece(), takes }.to_bytes()),
         Op::Seek => at_file(Seek { inode, file_offset: 0, hole: true }.to_bytes()),
-        // They name no inode that anything is done with.
+        // They name no inode that the request uses.
         Op::Close
         | Op::Statfs
         | Op::Stats
@@ -334,7 +335,7 @@ fn no_request_reads_or_changes_an_inode_outside_the_export() {
         let getattr = Getattr { inode: unknown };
         assert_eq!(bound.status(server, Op::Getattr, unknown, &getattr), Status::Stale);
         assert_eq!(scene.owner.look(server, &all), before);
-        // The same requests about what lies inside are answered.
+        // The same requests for inodes inside succeed.
         let seen = bound.look(server, &[inside, in_file]);
         assert_eq!(seen[&in_file], before[&in_file]);
         assert_eq!(seen[&inside].0, before[&inside].0);
@@ -364,7 +365,7 @@ fn a_read_only_export_refuses_all_changes() {
         let bulk = matches!(op, Op::Write | Op::WriteList).then_some(&b"taken"[..]);
         let got = bound.ask_at(server, (op, shard), &body, bulk);
         refused_count += usize::from(got.head.status == Status::ReadOnly);
-        // Of a lock it is recorded whose it is.
+        // A lock records its client.
         let recorded = got.head.transno.0 > 0 && !crate::file_locks::is_lock(op);
         assert!(!recorded, "{op:?} was recorded");
     }
@@ -395,7 +396,7 @@ fn a_moved_out_inode_is_refused_from_the_next_request_on() {
         assert_eq!(asks(&mut bound, server), [Status::Stale; 3], "{lane_count} lanes");
         scene.owner.rename(server, (outside, "dir"), (inside, "back"));
         assert_eq!(asks(&mut bound, server), [Status::Ok; 3], "{lane_count} lanes");
-        // A file alone, and then what is open.
+        // A closed file first, then an open one.
         scene.owner.rename(server, (below, "f"), (outside, "g"));
         assert_eq!(bound.status(server, Op::Read, file, &read), Status::Stale);
         scene.owner.rename(server, (outside, "g"), (below, "f"));
@@ -434,11 +435,11 @@ fn contents_need_the_rights_that_the_server_checks() {
         };
         let expected = [Status::Access, Status::Access, Status::Ok, Status::Access];
         assert_eq!(statuses(&mut bound, server), expected);
-        // Who says that it had it open has to be believed as little.
+        // A client's claim that it had the file open proves nothing.
         let handle = Handle { id: HandleId(8), open_for: OpenFor::Write };
         let reopen = Reopen { inode: private, handle };
         assert_eq!(bound.status(server, Op::Reopen, private, &reopen), Status::Stale);
-        // A mode that changes is another one from then on.
+        // A changed mode applies from then on.
         let (atime, mtime, revoke) = (SetTime::Keep, SetTime::Keep, ClearPrivileges::Nothing);
         let (mode, uid, gid) = (Some(0o666), None, None);
         let (caller, inode) = (ROOT, private);
@@ -461,14 +462,14 @@ fn a_connection_bound_to_an_export_does_not_administer() {
         let got = client.ask_at(server, (Op::Exports, ShardId::meta(0)), &[], None);
         assert_eq!((got.head.status, got.body.len()), (Status::NotPermitted, 0));
     }
-    // Nor does whoever knows the secret of one export alone; that opens this one and no other.
+    // Nor does a client with an export's own secret, which opens this export and no other.
     let store = server.secret;
     server.secret = store.of_export(b"in", 77);
     let credential = Credential::Export;
-    let who = |export| Who { export, credential, ..Who::new(4) };
+    let who = |export| HelloFields { export, credential, ..HelloFields::new(4) };
     let (_, welcome) = send_handshake(server, &who("in"));
     assert_eq!(welcome.unwrap().root, inside);
-    let administers = Who { purpose: Purpose::Administer, ..who("in") };
+    let administers = HelloFields { purpose: Purpose::Administer, ..who("in") };
     assert_eq!(
         send_handshake(server, &administers).1.unwrap_err().reason,
         RefusalReason::WrongSecret
@@ -482,10 +483,11 @@ fn an_export_survives_crashes_and_its_removal_is_durable() {
     scene.owner.leave(&mut scene.server);
     scene.server.crash();
     scene.server.start(3);
-    let (_, welcome) = send_handshake(&mut scene.server, &Who { export: "in", ..Who::new(5) });
+    let (_, welcome) =
+        send_handshake(&mut scene.server, &HelloFields { export: "in", ..HelloFields::new(5) });
     assert_eq!(welcome.unwrap().root, scene.inside);
     let purpose = Purpose::Administer;
-    let mut admin = Client::new(&mut scene.server, &Who { purpose, ..Who::new(6) });
+    let mut admin = Client::new(&mut scene.server, &HelloFields { purpose, ..HelloFields::new(6) });
     let mut bound = scene.bound(7);
     let server = &mut scene.server;
     let listed = admin.ask_at(server, (Op::Exports, ShardId::meta(0)), &[], None);
@@ -502,12 +504,12 @@ fn an_export_survives_crashes_and_its_removal_is_durable() {
     assert_eq!(admin.set_export(server, gone, false), Status::NotFound);
     server.crash();
     server.start(2);
-    let (_, refusal) = send_handshake(server, &Who { export: "in", ..Who::new(8) });
+    let (_, refusal) = send_handshake(server, &HelloFields { export: "in", ..HelloFields::new(8) });
     assert_eq!(refusal.unwrap_err().reason, RefusalReason::NoSuchExport);
     bound.peers.clear();
 }
 
-/// No client can resume them, so their locks need not wait.
+/// No client can resume them, so their locks are released at once.
 #[test]
 fn the_sessions_of_a_removed_or_moved_export_end_at_once() {
     for moved in [false, true] {
@@ -531,8 +533,10 @@ fn the_sessions_of_a_removed_or_moved_export_end_at_once() {
         assert!(bound.peers.iter().all(|peer| server.is_closed(peer.conn)));
         assert!(lock(server, owner, ByteRange::ALL), "what they held is free");
         assert!(server.lines.iter().any(|line| line.contains("export was taken away")));
-        let (_, answer) =
-            send_handshake(server, &Who { export: "in", conn_epoch: 2, ..Who::new(3) });
+        let (_, answer) = send_handshake(
+            server,
+            &HelloFields { export: "in", conn_epoch: 2, ..HelloFields::new(3) },
+        );
         match answer {
             Ok(welcome) => assert_eq!((moved, welcome.root), (true, *outside)),
             Err(refusal) => {

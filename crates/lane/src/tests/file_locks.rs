@@ -1,7 +1,7 @@
-//! Locks on files, as clients and lanes see them: waits and grants, resends, cancels, evictions,
+//! File locks, as clients and lanes see them: waits and grants, resends, cancels, evictions,
 //! restarts, deadlocks.
 
-use super::peer::{Got, Peer, Who, got};
+use super::peer::{HelloFields, Peer, ReceivedReply, got};
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
@@ -24,23 +24,24 @@ fn waits(wait_id: u64, ask: SetLock) -> SetLock {
     SetLock { wait_id, ..ask }
 }
 
-/// A client lane: its connection to each server lane that it asks.
+/// A client lane with its connections to server lanes.
 struct Client {
-    who: Who,
+    who: HelloFields,
     peers: Vec<Peer>,
     grants: Vec<(u64, Status)>,
-    replies: Vec<Got>,
+    replies: Vec<ReceivedReply>,
 }
 
 impl Client {
     fn new(server: &mut TestServer, number: u8) -> Self {
-        Self::of(server, Who::new(number))
+        Self::of(server, HelloFields::new(number))
     }
 
-    fn of(server: &mut TestServer, who: Who) -> Self {
+    fn of(server: &mut TestServer, who: HelloFields) -> Self {
         let lanes = 0..server.map.lane_count;
         let peers = lanes.map(|lane| {
-            let mut peer = Peer::new(server, &Who { server_lane: LaneId(lane), ..who.clone() });
+            let mut peer =
+                Peer::new(server, &HelloFields { server_lane: LaneId(lane), ..who.clone() });
             peer.xid = u64::from(who.conn_epoch) << 32;
             peer
         });
@@ -48,9 +49,9 @@ impl Client {
         Self { who, peers, grants: Vec::new(), replies: Vec::new() }
     }
 
-    /// The same client comes again.
+    /// The same client reconnects.
     fn again(&mut self, server: &mut TestServer) {
-        let who = Who { conn_epoch: self.who.conn_epoch + 1, ..self.who.clone() };
+        let who = HelloFields { conn_epoch: self.who.conn_epoch + 1, ..self.who.clone() };
         let grants = core::mem::take(&mut self.grants);
         *self = Self { grants, ..Self::of(server, who) };
     }
@@ -64,7 +65,7 @@ impl Client {
         self.peer(server, shard).head(op, shard, slot)
     }
 
-    /// Takes what has come.
+    /// Takes the frames received.
     fn look(&mut self, server: &mut TestServer) {
         for peer in &self.peers {
             for arrived in server.take(peer.conn) {
@@ -90,7 +91,7 @@ impl Client {
         server: &mut TestServer,
         (op, inode): (Op, InodeNo),
         body: &impl Wire<'a>,
-    ) -> Got {
+    ) -> ReceivedReply {
         let head = self.head(server, op, inode.shard());
         self.send(server, &head, &body.to_bytes());
         server.run();
@@ -103,7 +104,7 @@ impl Client {
         self.peer(server, head.shard).clone().send(server, head, body, None);
     }
 
-    /// Whether it was granted.
+    /// Whether the lock was granted.
     fn set(&mut self, server: &mut TestServer, ask: SetLock) -> Result<bool, Status> {
         set_of(&self.ask(server, (Op::SetLock, ask.inode), &ask)).map(|set| set.granted)
     }
@@ -120,7 +121,7 @@ impl Client {
     }
 }
 
-fn set_of(got: &Got) -> Result<LockSet, Status> {
+fn set_of(got: &ReceivedReply) -> Result<LockSet, Status> {
     let set = (got.head.status == Status::Ok).then(|| LockSet::decode_all(&got.body).unwrap());
     set.ok_or(got.head.status)
 }
@@ -150,7 +151,7 @@ fn a_late_duplicate_of_a_lock_request_changes_nothing() {
     let head = one.head(&server, Op::SetLock, file(0).shard());
     one.send(&mut server, &head, &lock.to_bytes());
     server.run();
-    // Its reply is lost with the connection; it is sent again.
+    // Its reply is lost with the connection; the client resends it.
     one.replies.clear();
     server.cut(one.peers[0].conn);
     server.run();
@@ -164,7 +165,7 @@ fn a_late_duplicate_of_a_lock_request_changes_nothing() {
     assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
     assert_eq!(other.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
     assert_eq!(other.set(&mut server, ask(file(0), 1, None)), Ok(true));
-    // A duplicate of the first, late: the slot has gone on.
+    // A late duplicate of the first request: the slot has a later one.
     one.send(&mut server, &resent, &lock.to_bytes());
     server.run();
     one.look(&mut server);
@@ -181,7 +182,7 @@ fn a_wait_is_requested_again_under_its_id_after_a_lost_connection() {
     assert_eq!(other.set(&mut server, wait), Ok(false));
     server.cut(other.peers[0].conn);
     server.run();
-    // Granted while nobody listened.
+    // Granted while the client had no connection.
     assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
     assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Err(Status::Again));
     other.again(&mut server);
@@ -214,7 +215,7 @@ fn the_expired_locks_of_a_client_are_granted_to_waiters() {
         } else {
             assert_eq!(other.set(&mut server, wait), Ok(true));
         }
-        // Nobody wanted the other one, at another lane perhaps.
+        // No client wants the other lock, which may be at another lane.
         one.again(&mut server);
         let kept = if lane_count == 1 { waits_first } else { false };
         let status = if kept { Status::Again } else { Status::Ok };
@@ -225,8 +226,8 @@ fn the_expired_locks_of_a_client_are_granted_to_waiters() {
     }
 }
 
-/// Whoever takes the place of a mount that has ended finds its locks free at once, whether the
-/// server has seen its connections end or not, and so do those who waited for them.
+/// The successor of a mount that has ended finds its locks free at once, whether the server has
+/// seen its connections end or not, and so do waiters.
 #[test]
 fn a_successor_finds_the_locks_free() {
     for (seen, lane_count) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
@@ -243,7 +244,7 @@ fn a_successor_finds_the_locks_free() {
             server.run();
         }
         let predecessor = one.who.client;
-        let mut next = Client::of(&mut server, Who { predecessor, ..Who::new(3) });
+        let mut next = Client::of(&mut server, HelloFields { predecessor, ..HelloFields::new(3) });
         assert_eq!(other.grants(&mut server), [(9, Status::Ok)]);
         assert_eq!(next.set(&mut server, ask(file(0), 3, WRITE)), Ok(true));
         assert_eq!(next.set(&mut server, ask(file(1), 3, WRITE)), Err(Status::Again), "it waited");
@@ -265,7 +266,7 @@ fn holders_and_waiters_survive_a_restart() {
     server.crash();
     server.start(1);
     server.run();
-    // The waiters are first, in the wrong order: they wait for what the holder has to say.
+    // The waiters reconnect first, in the wrong order: they wait for the holder's Relock.
     for (client, place) in [(&mut third, places[1]), (&mut other, places[0])] {
         client.again(&mut server);
         client.peers[0].come_back(&mut server, file(0).shard());
@@ -337,7 +338,7 @@ fn the_last_wait_of_a_cycle_is_refused_at_any_lane() {
         assert_eq!(clients[2].grants(&mut server), [(9, Status::Deadlock)]);
         assert!(clients[..2].iter_mut().all(|client| client.grants(&mut server).is_empty()));
         assert!(!clients[2].cancel(&mut server, files[0], 9), "it waits no more");
-        // Another owner of the same client is no part of it.
+        // Another owner of the same client is not in the cycle.
         let wait = waits(10, ask(files[0], 2, WRITE));
         assert_eq!(clients[2].set(&mut server, wait), Ok(false));
         assert_eq!(clients[2].set(&mut server, ask(files[2], 1, None)), Ok(true));
@@ -346,7 +347,8 @@ fn the_last_wait_of_a_cycle_is_refused_at_any_lane() {
     }
 }
 
-/// Two hold a file each, and ask for the other's before either has an answer. Who is refused.
+/// Two clients lock a file each and request the other's before either has a reply. Returns which is
+/// refused.
 fn refused_of_a_circle(
     server: &mut TestServer,
     files: [InodeNo; 2],

@@ -1,6 +1,6 @@
-//! A freeze: changes wait and come in their order, reads do not, and it ends by itself.
+//! A freeze: changes wait and are executed in order, reads do not wait, and it ends by itself.
 
-use super::peer::{Got, Peer, ROOT, Who, create, name};
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, create, name};
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
@@ -8,10 +8,10 @@ use wire::{
 };
 
 fn admin(server: &mut TestServer) -> Peer {
-    Peer::new(server, &Who { purpose: Purpose::Administer, ..Who::new(9) })
+    Peer::new(server, &HelloFields { purpose: Purpose::Administer, ..HelloFields::new(9) })
 }
 
-/// Whether it was on already, and how many changes have not ended.
+/// The reply: whether a freeze was on already, and how many changes have not ended.
 fn freeze(server: &mut TestServer, admin: &mut Peer, lease_ms: u32) -> (bool, u64) {
     let got = admin.ask(server, Op::Freeze, 0, &Freeze { lease_ms });
     assert_eq!(got.head.status, Status::Ok);
@@ -33,7 +33,7 @@ fn lookup(server: &mut TestServer, peer: &mut Peer, text: &str) -> Status {
 #[test]
 fn a_freeze_defers_changes_in_order_and_no_reads() {
     let mut server = TestServer::started(40, 1);
-    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
     assert_eq!(freeze(&mut server, &mut admin, FREEZE_MS_MAX), (false, 0));
     send_create(&mut server, &mut peer, (1, "one"));
     send_create(&mut server, &mut peer, (2, "two"));
@@ -48,7 +48,7 @@ fn a_freeze_defers_changes_in_order_and_no_reads() {
     assert!(peer.replies(&mut server).is_empty(), "they wait on");
     assert_eq!(freeze(&mut server, &mut admin, 0), (true, 0));
     server.run();
-    let replies: Vec<Got> = peer.replies(&mut server);
+    let replies: Vec<ReceivedReply> = peer.replies(&mut server);
     let response: Vec<(u16, Status)> =
         replies.iter().map(|got| (got.head.slot, got.head.status)).collect();
     assert_eq!(response, [(1, Status::Ok), (2, Status::Ok)]);
@@ -59,7 +59,7 @@ fn a_freeze_defers_changes_in_order_and_no_reads() {
 #[test]
 fn a_freeze_ends_with_its_lease_and_that_is_reported() {
     let mut server = TestServer::started(41, 1);
-    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
     freeze(&mut server, &mut admin, 1000);
     send_create(&mut server, &mut peer, (1, "one"));
     server.cut(admin.conn);
@@ -69,10 +69,12 @@ fn a_freeze_ends_with_its_lease_and_that_is_reported() {
     server.run();
     assert_eq!(peer.replies(&mut server).len(), 1);
     assert!(server.lines.iter().any(|line| line.contains("freeze was not ended")));
-    let mut again =
-        Peer::new(&mut server, &Who { purpose: Purpose::Administer, conn_epoch: 2, ..Who::new(9) });
+    let mut again = Peer::new(
+        &mut server,
+        &HelloFields { purpose: Purpose::Administer, conn_epoch: 2, ..HelloFields::new(9) },
+    );
     assert_eq!(freeze(&mut server, &mut again, 1000), (false, 0), "it was not held on");
-    // Who waits and goes leaves nothing behind.
+    // A deferred request of an ended connection is dropped.
     send_create(&mut server, &mut peer, (2, "two"));
     server.cut(peer.conn);
     server.run();
@@ -83,7 +85,7 @@ fn a_freeze_ends_with_its_lease_and_that_is_reported() {
 #[test]
 fn a_resent_frozen_change_takes_effect_once() {
     let mut server = TestServer::started(42, 1);
-    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
     freeze(&mut server, &mut admin, 1000);
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     for _ in 0..2 {
@@ -100,7 +102,7 @@ fn a_resent_frozen_change_takes_effect_once() {
 #[test]
 fn a_freeze_needs_an_administrator_and_a_bounded_lease() {
     let mut server = TestServer::started(43, 1);
-    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &Who::new(1)));
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
     let got = peer.ask(&mut server, Op::Freeze, 0, &Freeze { lease_ms: 1000 });
     assert_eq!((got.head.status, got.body.len()), (Status::NotPermitted, 0));
     let got = admin.ask(&mut server, Op::Freeze, 0, &Freeze { lease_ms: FREEZE_MS_MAX + 1 });

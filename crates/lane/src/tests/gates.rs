@@ -1,6 +1,6 @@
-//! Which replies wait, for whom, and what they carry when they do not.
+//! Reply gating: which replies wait for which changes, and what they carry if they do not.
 
-use super::peer::{Got, Peer, ROOT, Who, create, name, noted};
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, create, name, noted};
 use crate::Share;
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use wire::{
     Rmdir, SetTime, Setattr, Status, Unlink, Wire, Xid, reply_flag, request_flag,
 };
 
-/// Clients whose sessions are durably known, and a log that ends when it is told to.
+/// Clients with durable sessions, and a log whose appends end on demand.
 struct Rig {
     server: TestServer,
     peers: Vec<Peer>,
@@ -21,15 +21,20 @@ impl Rig {
         server.limits.share = share;
         server.start(1);
         let mut peers: Vec<Peer> =
-            (1..=3).map(|number| Peer::new(&mut server, &Who::new(number))).collect();
+            (1..=3).map(|number| Peer::new(&mut server, &HelloFields::new(number))).collect();
         for (index, peer) in peers.iter_mut().enumerate() {
             peer.create(&mut server, &alloc::format!("warm{index}"));
         }
         Self { server, peers }
     }
 
-    /// Asks, and lets the lane take turns; no log append ends.
-    fn ask<'a>(&mut self, who: usize, (op, slot): (Op, u16), body: &impl Wire<'a>) -> Option<Got> {
+    /// Sends a request and lets the lane take turns; no log append ends.
+    fn ask<'a>(
+        &mut self,
+        who: usize,
+        (op, slot): (Op, u16),
+        body: &impl Wire<'a>,
+    ) -> Option<ReceivedReply> {
         self.ask_head(who, (op, slot), body, |_| {})
     }
 
@@ -39,7 +44,7 @@ impl Rig {
         (op, slot): (Op, u16),
         body: &impl Wire<'a>,
         change: impl FnOnce(&mut Request),
-    ) -> Option<Got> {
+    ) -> Option<ReceivedReply> {
         let mut head = self.peers[who].head(op, InodeNo::ROOT.shard(), slot);
         change(&mut head);
         self.peers[who].send(&mut self.server, &head, &body.to_bytes(), None);
@@ -64,8 +69,8 @@ impl Rig {
         ]
     }
 
-    /// The log ends; what waited comes.
-    fn land(&mut self, who: usize) -> Got {
+    /// Ends the append; deferred replies arrive.
+    fn land(&mut self, who: usize) -> ReceivedReply {
         self.server.run();
         let mut replies = self.peers[who].replies(&mut self.server);
         assert_eq!(replies.len(), 1, "what waited came");
@@ -115,11 +120,11 @@ fn creates_in_one_directory_do_not_depend_on_each_other() {
     }
 }
 
-/// A session's first record and whatever follows it wait for that.
+/// Replies to a session's first change and to those behind it wait for the session's record.
 #[test]
 fn a_session_is_durable_before_its_first_reply() {
     let mut server = TestServer::started(42, 1);
-    let peer = Peer::new(&mut server, &Who::new(1));
+    let peer = Peer::new(&mut server, &HelloFields::new(1));
     let mut rig = Rig { server, peers: alloc::vec![peer] };
     for slot in 1..=3 {
         let text = alloc::format!("f{slot}");
@@ -146,7 +151,7 @@ fn a_reply_depends_on_an_own_change_until_its_reply_is_received() {
             rig.land(0);
         }
     }
-    // The slot being used again says it as well.
+    // Reuse of the slot acknowledges it as well.
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d");
     assert!(rig.ask(0, (Op::Create, 1), &within(dir, "f")).is_none(), "it depends on itself");
@@ -177,7 +182,7 @@ fn a_change_in_another_clients_new_directory_waits() {
     assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none());
     assert_eq!(rig.held()[1], 1);
     rig.land(1);
-    // So does having somebody's new file open.
+    // So does opening another client's new file.
     let got = rig.ask(0, (Op::Create, 2), &create("g")).unwrap();
     let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
     let handle = Handle { id: HandleId(1), open_for: OpenFor::Read };
@@ -206,7 +211,7 @@ fn attributes_and_entries_of_a_directory_are_independent() {
     assert_eq!(rig.held()[..2], [0, 1]);
 }
 
-/// The last who changed the entries is the client itself; before him was another.
+/// The last change of the entries is the client's own; the one before is another client's.
 #[test]
 fn removing_a_directory_depends_on_all_changes_in_it() {
     let mut rig = Rig::new(Share::Write);
@@ -230,7 +235,7 @@ fn removing_a_directory_depends_on_all_changes_in_it() {
     rig.land(0);
 }
 
-/// A reply is missing before the last one that came.
+/// A reply before the last received one is missing.
 #[test]
 fn own_entries_are_received_when_all_of_them_are() {
     for missing in [false, true] {
@@ -273,7 +278,7 @@ fn a_strict_read_hides_changes_that_may_be_lost() {
     }
 }
 
-/// What fits and what does not: both tell of changes that may be lost.
+/// Matching and missing names both reveal changes that may be lost.
 #[test]
 fn a_strict_search_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
@@ -295,7 +300,7 @@ fn a_strict_search_hides_changes_that_may_be_lost() {
     }
 }
 
-/// Not empty because of what may be lost; and the same of a directory's times.
+/// A directory that is not empty because of a change that may be lost; and the same for its times.
 #[test]
 fn a_strict_listing_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
@@ -346,7 +351,7 @@ fn a_synchronous_request_waits_for_the_disk() {
     assert_eq!(rig.peers[1].replies(&mut rig.server)[0].head.flags, reply_flag::GATED);
 }
 
-/// A reply may leave when what it depends on is durable, though it is not itself.
+/// A reply may leave when its dependency is durable, though its own change is not.
 #[test]
 fn a_deferred_reply_leaves_with_the_batch_that_it_depends_on() {
     let mut rig = Rig::new(Share::Write);
@@ -381,7 +386,7 @@ fn an_idle_client_gets_a_commit_notification() {
     assert_eq!(rig.server.counters(0).gates.note_count, 1);
 }
 
-/// What was executed and is not durable is not told twice: it waits.
+/// The reply to a resend waits until the executed change is durable.
 #[test]
 fn the_reply_to_a_resend_waits_until_the_change_is_durable() {
     let mut rig = Rig::new(Share::Write);

@@ -1,6 +1,6 @@
-//! Who comes in, and who does not.
+//! The handshake: which clients are admitted.
 
-use super::peer::{Peer, Who, create, greeted, handshake, send_handshake};
+use super::peer::{HelloFields, Peer, create, greeted, handshake, send_handshake};
 use crate::Affinity;
 use crate::test_server::TestServer;
 use alloc::collections::BTreeSet;
@@ -19,7 +19,11 @@ fn refused(answer: Result<wire::Welcome, Refusal>) -> RefusalReason {
 fn a_connection_is_handed_to_the_lane_that_its_hello_names() {
     let mut server = TestServer::started(1, 3);
     for lane in 0..7 {
-        let who = Who { server_lane: LaneId(lane), client_lane: LaneId(lane), ..Who::new(1) };
+        let who = HelloFields {
+            server_lane: LaneId(lane),
+            client_lane: LaneId(lane),
+            ..HelloFields::new(1)
+        };
         let (conn, welcome) = send_handshake(&mut server, &who);
         let welcome = welcome.unwrap();
         assert_eq!(welcome.lane, LaneId(lane % 3));
@@ -31,8 +35,7 @@ fn a_connection_is_handed_to_the_lane_that_its_hello_names() {
     assert!(server.handed_over_count > 0, "the listening lane was not always the right one");
 }
 
-/// The lanes that have the sockets, and those that have the requests, of connections of a few clients
-/// to every lane.
+/// The proxy lanes and the executing lanes of connections of a few clients to every lane.
 fn places(affinity: Affinity) -> Vec<(u8, usize, usize)> {
     let mut server = TestServer::new(1);
     server.affinity = affinity;
@@ -41,7 +44,7 @@ fn places(affinity: Affinity) -> Vec<(u8, usize, usize)> {
     for client in 1..9 {
         for lane in 0..4 {
             let (server_lane, client_lane) = (LaneId(lane), LaneId(lane));
-            let who = Who { server_lane, client_lane, ..Who::new(client) };
+            let who = HelloFields { server_lane, client_lane, ..HelloFields::new(client) };
             let (conn, welcome) = send_handshake(&mut server, &who);
             assert_eq!(welcome.unwrap().lane, LaneId(lane), "the owner answers");
             assert_eq!(server.lane_of(conn), usize::from(lane));
@@ -78,7 +81,7 @@ fn random_affinity_spreads_sockets_over_all_lanes() {
 #[test]
 fn a_wrong_secret_is_refused() {
     let mut server = TestServer::started(2, 1);
-    let who = Who::new(1);
+    let who = HelloFields::new(1);
     let conn = server.connect();
     server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
     server.run();
@@ -94,10 +97,10 @@ fn a_wrong_secret_is_refused() {
     assert!(!server.is_admitted(conn));
 }
 
-/// What a server on a sealed connection says to a proof that is about this channel.
+/// The server's answer on a TLS connection to a proof for this channel.
 fn answer_to_proof_of(channel: &Channel) -> FrameKind {
     let mut server = TestServer::started(2, 1);
-    let who = Who::new(1);
+    let who = HelloFields::new(1);
     let conn = server.connect();
     server.seal(conn, [9; 32]);
     server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
@@ -124,9 +127,11 @@ fn a_proof_is_valid_on_its_own_channel_only() {
 #[test]
 fn exports_are_looked_up() {
     let mut server = TestServer::started(3, 1);
-    let (_, welcome) = send_handshake(&mut server, &Who { export: "guests", ..Who::new(1) });
+    let (_, welcome) =
+        send_handshake(&mut server, &HelloFields { export: "guests", ..HelloFields::new(1) });
     assert_eq!(welcome.unwrap().flags & welcome_flag::ROOT_TRUSTED, 0);
-    let (conn, refusal) = send_handshake(&mut server, &Who { export: "nothing", ..Who::new(2) });
+    let (conn, refusal) =
+        send_handshake(&mut server, &HelloFields { export: "nothing", ..HelloFields::new(2) });
     assert_eq!(refused(refusal), RefusalReason::NoSuchExport);
     assert!(server.is_closed(conn));
 }
@@ -136,9 +141,10 @@ fn an_unauthenticated_client_cannot_probe_for_exports() {
     let mut server = TestServer::started(3, 1);
     let store = server.secret;
     for export in ["guests", "own", "nothing", ""] {
-        let who = Who { export, credential: wire::Credential::Export, ..Who::new(1) };
+        let who =
+            HelloFields { export, credential: wire::Credential::Export, ..HelloFields::new(1) };
         let conn = server.connect();
-        // Whoever knows the store's secret knows that of an export which is not defined.
+        // A client with the store's secret can derive that of an export which is not defined.
         let secret = store.of_export(export.as_bytes(), 0);
         let hello = who.hello(&secret);
         server.send(conn, handshake(FrameKind::Hello, &hello), None);
@@ -167,16 +173,18 @@ fn an_unauthenticated_client_cannot_probe_for_exports() {
 #[test]
 fn a_later_connection_replaces_an_earlier_one_and_never_the_reverse() {
     let mut server = TestServer::started(4, 1);
-    let first = Peer::new(&mut server, &Who { conn_epoch: 5, ..Who::new(1) });
+    let first = Peer::new(&mut server, &HelloFields { conn_epoch: 5, ..HelloFields::new(1) });
     for conn_epoch in [4, 5] {
-        let (_, refusal) = send_handshake(&mut server, &Who { conn_epoch, ..Who::new(1) });
+        let (_, refusal) =
+            send_handshake(&mut server, &HelloFields { conn_epoch, ..HelloFields::new(1) });
         assert_eq!(refused(refusal), RefusalReason::OldEpoch);
         assert!(!server.is_closed(first.conn));
     }
-    let second = Peer::new(&mut server, &Who { conn_epoch: 6, ..Who::new(1) });
+    let second = Peer::new(&mut server, &HelloFields { conn_epoch: 6, ..HelloFields::new(1) });
     assert!(server.is_closed(first.conn));
     assert_eq!(first.session, second.session);
-    let peer_lane = Peer::new(&mut server, &Who { client_lane: LaneId(1), ..Who::new(1) });
+    let peer_lane =
+        Peer::new(&mut server, &HelloFields { client_lane: LaneId(1), ..HelloFields::new(1) });
     assert_ne!(peer_lane.session, second.session);
     assert!(!server.is_closed(second.conn));
 }
@@ -188,7 +196,7 @@ fn handshakes_time_out_and_are_limited() {
     server.limits.conn_count_max = 3;
     server.start(1);
     let secret = server.secret;
-    let hello = || handshake(FrameKind::Hello, &Who::new(1).hello(&secret));
+    let hello = || handshake(FrameKind::Hello, &HelloFields::new(1).hello(&secret));
     let slow = [server.connect(), server.connect(), server.connect()];
     for conn in slow {
         server.send(conn, hello(), None);
@@ -196,8 +204,8 @@ fn handshakes_time_out_and_are_limited() {
     }
     assert!(server.is_closed(slow[0]), "the oldest made room for the third");
     assert!(!server.is_closed(slow[1]) && !server.is_closed(slow[2]));
-    // Who proves the secret is not kept out by those who do not.
-    let proven = Peer::new(&mut server, &Who::new(9));
+    // Connections without a proof do not keep out a client that proves the secret.
+    let proven = Peer::new(&mut server, &HelloFields::new(9));
     assert!(server.is_closed(slow[1]) && !server.is_closed(proven.conn));
     server.cut(proven.conn);
     server.pass_ms(9_000);
@@ -207,9 +215,9 @@ fn handshakes_time_out_and_are_limited() {
     server.run();
     assert!(server.is_closed(slow[2]));
     for client in 1..=3 {
-        Peer::new(&mut server, &Who::new(client));
+        Peer::new(&mut server, &HelloFields::new(client));
     }
-    let (_, refusal) = send_handshake(&mut server, &Who::new(4));
+    let (_, refusal) = send_handshake(&mut server, &HelloFields::new(4));
     assert_eq!(refused(refusal), RefusalReason::Busy);
 }
 
@@ -218,13 +226,13 @@ fn a_satisfied_handshake_timer_causes_no_wakeup() {
     let mut server = TestServer::started(13, 1);
     let wake_count = server.wake_count;
     for client in 1..=64 {
-        Peer::new(&mut server, &Who::new(client));
+        Peer::new(&mut server, &HelloFields::new(client));
         server.pass_ms(5);
         server.run();
     }
     assert!(server.wake_count <= wake_count + 1, "asked for the first deadline only");
     let asked_count = server.wake_count;
-    // Whatever was asked for comes, and leads to nothing.
+    // The timers fire and cause no action.
     for _ in 0..60 {
         server.pass_ms(1000);
         server.run();
@@ -235,18 +243,20 @@ fn a_satisfied_handshake_timer_causes_no_wakeup() {
 #[test]
 fn handles_are_unknown_after_a_restart_until_the_first_request() {
     let mut server = TestServer::started(6, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     peer.create(&mut server, "a");
     server.crash();
     server.start(1);
     let unknown = |server: &mut TestServer, conn_epoch, boot_id_last| {
-        let (conn, welcome) =
-            send_handshake(server, &Who { conn_epoch, boot_id_last, ..Who::new(1) });
+        let (conn, welcome) = send_handshake(
+            server,
+            &HelloFields { conn_epoch, boot_id_last, ..HelloFields::new(1) },
+        );
         (conn, welcome.unwrap().flags & welcome_flag::HANDLES_UNKNOWN != 0)
     };
     assert!(unknown(&mut server, 2, 1).1);
     assert!(unknown(&mut server, 3, 2).1, "its Welcome may have been lost");
-    let mut peer = Peer::new(&mut server, &Who { conn_epoch: 4, ..Who::new(1) });
+    let mut peer = Peer::new(&mut server, &HelloFields { conn_epoch: 4, ..HelloFields::new(1) });
     peer.come_back(&mut server, InodeNo::ROOT.shard());
     peer.ask(&mut server, Op::Create, 1, &create("b"));
     assert!(!unknown(&mut server, 5, 2).1);
@@ -255,12 +265,14 @@ fn handles_are_unknown_after_a_restart_until_the_first_request() {
 #[test]
 fn a_client_that_was_disconnected_for_long_has_lost_its_handles() {
     let mut server = TestServer::started(7, 1);
-    let peer = Peer::new(&mut server, &Who::new(1));
+    let peer = Peer::new(&mut server, &HelloFields::new(1));
     server.cut(peer.conn);
     server.run();
     let again = |server: &mut TestServer, conn_epoch| {
-        let (conn, welcome) =
-            send_handshake(server, &Who { conn_epoch, boot_id_last: 1, ..Who::new(1) });
+        let (conn, welcome) = send_handshake(
+            server,
+            &HelloFields { conn_epoch, boot_id_last: 1, ..HelloFields::new(1) },
+        );
         (conn, welcome.unwrap().flags & welcome_flag::HANDLES_UNKNOWN != 0)
     };
     server.pass_ms(59_000);
@@ -277,7 +289,7 @@ fn a_client_that_was_disconnected_for_long_has_lost_its_handles() {
 #[test]
 fn a_stop_finishes_what_was_begun() {
     let mut server = TestServer::started(8, 2);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     peer.send(&mut server, &head, &create("a").to_bytes(), None);
     while !server.lane(0).commit.is_in_flight() {
@@ -298,15 +310,15 @@ fn a_stop_finishes_what_was_begun() {
     assert!(server.is_closed(peer.conn));
     server.crash();
     server.start(1);
-    Peer::new(&mut server, &Who { conn_epoch: 2, ..Who::new(1) })
+    Peer::new(&mut server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) })
         .come_back(&mut server, InodeNo::ROOT.shard());
-    let mut peer = Peer::new(&mut server, &Who::new(2));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(2));
     let got = peer.ask(&mut server, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
     assert_eq!(got.head.status, Status::Ok);
     for lane in 0..1 {
         server.event(lane, Event::Stop);
     }
     server.run();
-    let (_, refusal) = send_handshake(&mut server, &Who::new(3));
+    let (_, refusal) = send_handshake(&mut server, &HelloFields::new(3));
     assert_eq!(refused(refusal), RefusalReason::Stopping);
 }

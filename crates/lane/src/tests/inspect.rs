@@ -1,6 +1,7 @@
-//! Inspections: passed on for who administers, one request at a time, and ended with their connection.
+//! Inspections: passed on for administrators, one request at a time, and ended with their
+//! connection.
 
-use super::peer::{Peer, Who};
+use super::peer::{HelloFields, Peer};
 use crate::test_server::TestServer;
 use interface::Event;
 use wire::{Bytes, Inspect, Inspected, Inspection, Op, Purpose, ShardId, Status, Wire};
@@ -8,7 +9,7 @@ use wire::{Bytes, Inspect, Inspected, Inspection, Op, Purpose, ShardId, Status, 
 const START: Inspect = Inspect::Start(Inspection::Dump);
 
 fn admin(server: &mut TestServer) -> Peer {
-    Peer::new(server, &Who { purpose: Purpose::Administer, ..Who::new(9) })
+    Peer::new(server, &HelloFields { purpose: Purpose::Administer, ..HelloFields::new(9) })
 }
 
 fn send(server: &mut TestServer, peer: &mut Peer, ask: Inspect) {
@@ -53,7 +54,7 @@ fn an_inspection_ends_with_its_connection() {
     server.cut(admin.conn);
     server.run();
     assert_eq!(server.inspections.last(), Some(&(admin.conn, None)));
-    // An answer that was on its way finds nobody.
+    // A late reply finds no connection.
     server.inspected(admin.conn, Status::Ok, &[]);
     server.run();
 }
@@ -72,7 +73,7 @@ fn a_lane_that_is_to_stop_does_not_wait_for_an_inspection() {
 #[test]
 fn a_client_that_does_not_administer_inspects_nothing() {
     let mut server = TestServer::started(54, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let got = peer.ask(&mut server, Op::Inspect, 0, &START);
     assert_eq!((got.head.status, got.body.len()), (Status::NotPermitted, 0));
     assert!(server.inspections.is_empty());

@@ -1,7 +1,7 @@
-//! Lists of pieces: answered before they are durable, done once, waited for where a piece of theirs
-//! is another's, and brought back whole.
+//! List writes: answered before they are durable, executed once, dependencies where another client
+//! writes to one of their ranges, and replayed whole.
 
-use super::peer::{Got, Peer, Who};
+use super::peer::{HelloFields, Peer, ReceivedReply};
 use crate::Share;
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use wire::{
     ShardId, Status, Transno, Wire, Write, WriteList, Written, Xid, reply_flag, request_flag,
 };
 
-/// Two clients that are known at the data shard of a file of twenty bytes.
+/// Two clients with durable sessions at the data shard of a file of twenty bytes.
 struct Rig {
     server: TestServer,
     peers: Vec<Peer>,
@@ -29,7 +29,7 @@ impl Rig {
         server.limits.share = share;
         server.start(1);
         let mut peers: Vec<Peer> =
-            (1..=2).map(|who| Peer::new(&mut server, &Who::new(who))).collect();
+            (1..=2).map(|who| Peer::new(&mut server, &HelloFields::new(who))).collect();
         let inode = peers[0].create(&mut server, "f");
         let shard = server.map.data_shard(inode, 0);
         let mut rig = Self { server, peers, inode, shard };
@@ -47,7 +47,7 @@ impl Rig {
         (op, slot): (Op, u16),
         body: &[u8],
         bytes: &[u8],
-    ) -> (Request, Option<Got>) {
+    ) -> (Request, Option<ReceivedReply>) {
         let peer = &mut self.peers[who];
         let mut head = peer.head(op, self.shard, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
@@ -62,7 +62,7 @@ impl Rig {
         slot: u16,
         all: &[(u64, u32)],
         bytes: &[u8],
-    ) -> (Request, Option<Got>) {
+    ) -> (Request, Option<ReceivedReply>) {
         let body = self.list_body(all);
         self.ask(who, (Op::WriteList, slot), &body, bytes)
     }
@@ -72,7 +72,13 @@ impl Rig {
         WriteList { inode: self.inode, pieces: pieces(all), takes }.to_bytes()
     }
 
-    fn write(&mut self, who: usize, slot: u16, offset: Option<u64>, bytes: &[u8]) -> Option<Got> {
+    fn write(
+        &mut self,
+        who: usize,
+        slot: u16,
+        offset: Option<u64>,
+        bytes: &[u8],
+    ) -> Option<ReceivedReply> {
         let (inode, file_offset) = (self.inode, offset.unwrap_or(0));
         let (append, takes) = (offset.is_none(), ClearPrivileges::Nothing);
         let body = Write { inode, file_offset, append, takes }.to_bytes();
@@ -96,13 +102,14 @@ impl Rig {
         self.server.counters(0).gates.held_foreign_count
     }
 
-    /// The server loses what is not durable; the first client is back and brings `kept`, whose bytes
-    /// may be others. What it was told of each.
-    fn bring_back(&mut self, kept: &[(Request, Got, Vec<u8>)]) -> Vec<Status> {
+    /// The server loses all that is not durable; the first client reconnects and replays `kept`,
+    /// possibly with other bytes. Returns the status of each.
+    fn bring_back(&mut self, kept: &[(Request, ReceivedReply, Vec<u8>)]) -> Vec<Status> {
         self.server.crash_losing_all();
         self.server.start(1);
         self.server.run();
-        let mut peer = Peer::new(&mut self.server, &Who { conn_epoch: 2, ..Who::new(1) });
+        let mut peer =
+            Peer::new(&mut self.server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) });
         peer.xid = 1 << 40;
         for (head, got, bytes) in kept {
             let (flags, transno) = (request_flag::REPLAY, got.head.transno);
@@ -146,7 +153,7 @@ fn a_list_is_one_change_with_one_token() {
     rig.server.run();
     rig.server.pass_ms(10_000);
     rig.server.run();
-    rig.peers[0] = Peer::new(&mut rig.server, &Who::new(9));
+    rig.peers[0] = Peer::new(&mut rig.server, &HelloFields::new(9));
     assert_eq!(rig.all(0), whole, "after a restart");
 }
 
@@ -161,7 +168,7 @@ fn a_list_depends_on_another_clients_write_to_any_of_its_ranges() {
     let (_, got) = rig.write_list(1, 3, &[(4, 1), (11, 1)], b"cc");
     assert!(got.unwrap().head.flags & reply_flag::GATED != 0);
     assert_eq!(rig.held_foreign(), before + 1, "its second piece is in the way");
-    // And so do others for a list.
+    // And other writes depend on a list.
     rig.write_list(0, 3, &[(0, 1), (18, 5)], b"zzzzzz");
     let flags = rig.write(1, 2, Some(22), b"d").unwrap().head.flags;
     assert!(flags & reply_flag::GATED != 0, "a write");
@@ -199,8 +206,8 @@ fn a_strict_reader_of_a_list_sees_only_what_is_durable() {
     }
 }
 
-/// A list whose reply was lost is asked for again, behind another's write: it is answered as it was,
-/// and takes nothing of that back.
+/// A list is resent after a lost reply and another client's write: it gets the same reply and does
+/// not overwrite the later write.
 #[test]
 fn a_list_takes_effect_once() {
     for crash in [false, true] {
@@ -216,7 +223,8 @@ fn a_list_takes_effect_once() {
             rig.server.crash();
             rig.server.start(1);
             rig.server.run();
-            rig.peers[0] = Peer::new(&mut rig.server, &Who { conn_epoch: 2, ..Who::new(1) });
+            rig.peers[0] =
+                Peer::new(&mut rig.server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) });
             rig.peers[0].xid = 1 << 40;
             head.conn_epoch = 2;
             rig.end_recovery();
@@ -231,7 +239,7 @@ fn a_list_takes_effect_once() {
     }
 }
 
-/// Lists and writes that were lost come back as they were, in their order.
+/// Lost lists and writes are replayed as they were, in order.
 #[test]
 fn a_lost_list_is_replayed_whole() {
     let mut rig = Rig::new(Share::Write);
@@ -260,7 +268,7 @@ fn a_lost_list_is_replayed_whole() {
     rig.server.run();
     rig.server.pass_ms(10_000);
     rig.server.run();
-    rig.peers[0] = Peer::new(&mut rig.server, &Who::new(9));
+    rig.peers[0] = Peer::new(&mut rig.server, &HelloFields::new(9));
     assert_eq!(rig.all(0), whole);
 }
 
@@ -289,7 +297,7 @@ fn a_replay_with_other_bytes_than_signed_is_refused() {
     }
 }
 
-/// The token of a list says that it is one: it is no token of a write.
+/// A list's token is not valid for a plain write.
 #[test]
 fn a_list_is_not_replayed_as_a_write() {
     let mut rig = Rig::new(Share::Write);
@@ -328,7 +336,7 @@ fn a_list_of_nothing_and_one_that_overlaps_change_nothing() {
     assert_eq!(rig.all(0), before);
 }
 
-/// An evicted client's list is not executed, and what it had not been told is durable is gone.
+/// The list of an evicted client is not replayed, and its undurable changes are lost.
 #[test]
 fn the_list_of_an_evicted_client_is_not_replayed() {
     let mut rig = Rig::new(Share::Write);
@@ -341,10 +349,12 @@ fn the_list_of_an_evicted_client_is_not_replayed() {
     rig.server.run();
     rig.server.pass_ms(60_000);
     rig.server.run();
-    let (_, welcome) =
-        super::peer::send_handshake(&mut rig.server, &Who { conn_epoch: 2, ..Who::new(1) });
+    let (_, welcome) = super::peer::send_handshake(
+        &mut rig.server,
+        &HelloFields { conn_epoch: 2, ..HelloFields::new(1) },
+    );
     welcome.unwrap_err();
-    rig.peers[0] = Peer::new(&mut rig.server, &Who::new(9));
+    rig.peers[0] = Peer::new(&mut rig.server, &HelloFields::new(9));
     assert_eq!(rig.all(0), b"0123456789abcdefghij");
     let (flags, transno) = (request_flag::REPLAY, got.head.transno);
     let session = rig.peers[0].session;

@@ -1,4 +1,4 @@
-//! Replays come in the order of the protocol, whoever has how many of them.
+//! Replays are executed in the protocol's order, however they are distributed over sessions.
 
 use crate::Share;
 use crate::merge::{Key, Queues};
@@ -19,24 +19,24 @@ fn replay(key: Key, transno: u64, conn: ConnId) -> Replay {
     Replay { conn, header: header_of(key), transno, body, bulk }
 }
 
-/// What waits of a session, as simple as can be.
-struct Simple {
+/// A model of a session's queue.
+struct ModelQueue {
     client: ClientUuid,
     transnos: VecDeque<u64>,
     waited: bool,
     done: bool,
 }
 
-/// The rule as it is written: of all that must be in one order the smallest, if nobody of them who is
-/// waited for is silent.
-fn may_come(all: &BTreeMap<Key, Simple>, share: Share, merges: bool) -> BTreeSet<Key> {
-    let together = |one: (&Key, &Simple), other: (&Key, &Simple)| {
+/// The rule of the protocol: of all replays in one order the smallest, unless an awaited session is
+/// silent.
+fn may_come(all: &BTreeMap<Key, ModelQueue>, share: Share, merges: bool) -> BTreeSet<Key> {
+    let together = |one: (&Key, &ModelQueue), other: (&Key, &ModelQueue)| {
         let same = one.0.0 == other.0.0;
         let clients = share == Share::Off || one.1.client == other.1.client;
         same && clients && (merges || one.0 == other.0)
     };
-    let first = |simple: &Simple| simple.transnos.front().copied();
-    let comes = |one: &(&Key, &Simple)| {
+    let first = |simple: &ModelQueue| simple.transnos.front().copied();
+    let comes = |one: &(&Key, &ModelQueue)| {
         let mut others = all.iter().filter(|other| together(*one, *other));
         first(one.1).is_some()
             && others.all(|(_, other)| match first(other) {
@@ -47,7 +47,7 @@ fn may_come(all: &BTreeMap<Key, Simple>, share: Share, merges: bool) -> BTreeSet
     all.iter().filter(comes).map(|(key, _)| *key).collect()
 }
 
-/// Sessions of three clients at two shards send, end and go in any order.
+/// Sessions of three clients at two shards send replays, end and disconnect in any order.
 #[test]
 fn the_next_replay_is_always_a_permitted_one() {
     let mut executed_count = 0;
@@ -56,7 +56,7 @@ fn the_next_replay_is_always_a_permitted_one() {
         let share = [Share::Off, Share::Write][rng.usize(..2)];
         let merges = share == Share::Off || rng.usize(..4) != 0;
         let mut queues = Queues::new(share, merges);
-        let mut all: BTreeMap<Key, Simple> = BTreeMap::new();
+        let mut all: BTreeMap<Key, ModelQueue> = BTreeMap::new();
         let session = |number: usize| SessionId(number as u64 + 1);
         let client = |number: usize| ClientUuid([number as u8 / 2 + 1; 16]);
         for number in 0..6 {
@@ -66,7 +66,7 @@ fn the_next_replay_is_always_a_permitted_one() {
                     queues.expect(key, client(number));
                     let transnos = VecDeque::new();
                     let simple =
-                        Simple { client: client(number), transnos, waited: true, done: false };
+                        ModelQueue { client: client(number), transnos, waited: true, done: false };
                     all.insert(key, simple);
                 }
             }
@@ -80,8 +80,12 @@ fn the_next_replay_is_always_a_permitted_one() {
                 0..12 => {
                     transno += 1;
                     let pushed = queues.push(key, client, replay(key, transno, conn));
-                    let new =
-                        Simple { client, transnos: VecDeque::new(), waited: false, done: false };
+                    let new = ModelQueue {
+                        client,
+                        transnos: VecDeque::new(),
+                        waited: false,
+                        done: false,
+                    };
                     let simple = all.entry(key).or_insert(new);
                     assert_eq!(pushed, !simple.done);
                     if pushed {
@@ -95,7 +99,7 @@ fn the_next_replay_is_always_a_permitted_one() {
                     assert_eq!(queues.end(key, (conn, header_of(key))), known.is_some());
                 }
                 15 => {
-                    let of_conn = |(key, _): &(&Key, &mut Simple)| key.1 == session(number);
+                    let of_conn = |(key, _): &(&Key, &mut ModelQueue)| key.1 == session(number);
                     for (_, simple) in all.iter_mut().filter(of_conn) {
                         simple.transnos.clear();
                         simple.done = false;

@@ -1,6 +1,6 @@
-//! Names that are not in memory are read in bounded steps.
+//! Non-resident names are read in bounded steps.
 
-use super::peer::{Peer, ROOT, Who};
+use super::peer::{HelloFields, Peer, ROOT};
 use crate::non_resident::READ_COUNT_MAX;
 use crate::test_server::TestServer;
 use alloc::format;
@@ -9,19 +9,19 @@ use wire::{InodeNo, Listing, Op, Readdir, Status, Wire};
 
 const FILE_COUNT: usize = 300;
 
-/// A listing with attributes wants more at once than is read at once.
+/// A listing with attributes needs more units than may be read at once.
 #[test]
 fn row_reads_in_flight_are_limited() {
     let mut server = TestServer::new(5);
     server.bound_names(1);
     server.start(1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     for no in 0..FILE_COUNT {
         peer.create(&mut server, &format!("file {no}"));
     }
     server.crash();
     server.start(2);
-    let mut peer = Peer::new(&mut server, &Who { conn_epoch: 2, ..Who::new(1) });
+    let mut peer = Peer::new(&mut server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) });
     peer.come_back(&mut server, InodeNo::ROOT.shard());
     let (mut names, mut cookie, mut most) = (Vec::new(), 0, (0, 0));
     loop {

@@ -1,4 +1,4 @@
-//! A client for tests: greets, asks, remembers what it is owed.
+//! A client for tests: connects, sends requests, and tracks its outstanding ones.
 
 use crate::test_server::{Arrived, TestServer};
 use alloc::vec::Vec;
@@ -15,9 +15,9 @@ pub(crate) fn name(text: &str) -> Name<'_> {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// What a Hello says that tests vary.
+/// The fields of a Hello that tests vary.
 #[derive(Clone, Debug)]
-pub(crate) struct Who {
+pub(crate) struct HelloFields {
     pub(crate) client: ClientUuid,
     pub(crate) client_lane: LaneId,
     pub(crate) server_lane: LaneId,
@@ -30,7 +30,7 @@ pub(crate) struct Who {
     pub(crate) predecessor: ClientUuid,
 }
 
-impl Who {
+impl HelloFields {
     pub(crate) fn new(client: u8) -> Self {
         Self {
             client: ClientUuid([client; 16]),
@@ -46,7 +46,7 @@ impl Who {
         }
     }
 
-    /// Says that it holds this secret.
+    /// With the key id of this secret.
     pub(crate) fn hello(&self, secret: &Secret) -> Vec<u8> {
         let hello = Hello {
             server_lane: self.server_lane,
@@ -80,10 +80,10 @@ pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
     (kind, body.to_vec())
 }
 
-/// Greets with the right secret; what the server says last.
+/// Connects with the right secret; returns the server's last frame.
 pub(crate) fn send_handshake(
     server: &mut TestServer,
-    who: &Who,
+    who: &HelloFields,
 ) -> (ConnId, Result<Welcome, Refusal>) {
     let conn = server.connect();
     server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
@@ -108,7 +108,7 @@ pub(crate) fn send_handshake(
     }
 }
 
-/// A proven connection.
+/// An authenticated connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) conn: ConnId,
@@ -117,18 +117,18 @@ pub(crate) struct Peer {
     pub(crate) xid: u64,
 }
 
-/// A reply with everything.
+/// A received reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Got {
+pub(crate) struct ReceivedReply {
     pub(crate) head: Reply,
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Vec<u8>,
-    /// The redo token that came along.
+    /// Its redo token.
     pub(crate) token: Vec<u8>,
 }
 
 impl Peer {
-    pub(crate) fn new(server: &mut TestServer, who: &Who) -> Self {
+    pub(crate) fn new(server: &mut TestServer, who: &HelloFields) -> Self {
         let (conn, welcome) = send_handshake(server, who);
         let welcome = welcome.unwrap();
         assert!(server.is_admitted(conn));
@@ -166,19 +166,19 @@ impl Peer {
         server.send(self.conn, request(head, body, bulk), bulk.map(<[u8]>::to_vec));
     }
 
-    pub(crate) fn replies(&self, server: &mut TestServer) -> Vec<Got> {
+    pub(crate) fn replies(&self, server: &mut TestServer) -> Vec<ReceivedReply> {
         let arrived = server.take(self.conn).into_iter();
         arrived.filter(|arrived| noted(arrived).is_none()).map(got).collect()
     }
 
-    /// Asks a metadata shard, and waits.
+    /// Sends a request to a metadata shard and waits for the reply.
     pub(crate) fn ask<'a>(
         &mut self,
         server: &mut TestServer,
         op: Op,
         slot: u16,
         body: &impl Wire<'a>,
-    ) -> Got {
+    ) -> ReceivedReply {
         let head = self.head(op, InodeNo::ROOT.shard(), slot);
         self.send(server, &head, &body.to_bytes(), None);
         server.run();
@@ -187,14 +187,14 @@ impl Peer {
         replies.remove(0)
     }
 
-    /// Asks a data shard, and waits.
+    /// Sends a request to a data shard and waits for the reply.
     pub(crate) fn ask_data<'a>(
         &mut self,
         server: &mut TestServer,
         (op, slot, inode): (Op, u16, InodeNo),
         body: &impl Wire<'a>,
         bulk: Option<&[u8]>,
-    ) -> Got {
+    ) -> ReceivedReply {
         let head = self.head(op, server.map.data_shard(inode, 0), slot);
         self.send(server, &head, &body.to_bytes(), bulk);
         server.run();
@@ -203,7 +203,7 @@ impl Peer {
         replies.remove(0)
     }
 
-    /// After a restart, nothing to bring back to a shard.
+    /// After a restart: ends the replays for a shard without any.
     pub(crate) fn come_back(&mut self, server: &mut TestServer, shard: ShardId) {
         let head = self.head(Op::ReplayDone, shard, 0);
         self.send(server, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
@@ -238,15 +238,15 @@ pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u
     frame
 }
 
-pub(crate) fn got(arrived: Arrived) -> Got {
+pub(crate) fn got(arrived: Arrived) -> ReceivedReply {
     let (head, body) = Head::decode(&arrived.frame).unwrap();
     let Head::Reply(head) = head else { panic!("{head:?} is no reply") };
     let token = head.flags & wire::reply_flag::TOKEN != 0;
     let (body, token) = if token { Head::split_token(body).unwrap() } else { (body, &[][..]) };
-    Got { head, body: body.to_vec(), bulk: arrived.bulk, token: token.to_vec() }
+    ReceivedReply { head, body: body.to_vec(), bulk: arrived.bulk, token: token.to_vec() }
 }
 
-/// What a note says.
+/// Decodes a commit notification.
 pub(crate) fn noted(arrived: &Arrived) -> Option<Vec<wire::NoteRow>> {
     let (head, body) = Head::decode(&arrived.frame).unwrap();
     let note = (head == Head::Note).then(|| wire::Note::decode_all(body).unwrap());

@@ -1,6 +1,6 @@
-//! A peer that breaks the protocol loses its connection; nobody else notices.
+//! A peer that breaks the protocol loses its connection; no other client is affected.
 
-use super::peer::{Peer, Who, create, handshake, request};
+use super::peer::{HelloFields, Peer, create, handshake, request};
 use crate::test_server::TestServer;
 use alloc::string::ToString;
 use alloc::vec;
@@ -16,11 +16,11 @@ fn getattr() -> Vec<u8> {
     Getattr { inode: InodeNo::ROOT }.to_bytes()
 }
 
-/// Sends something, and looks whether only the sender lost its connection.
+/// Sends a frame and checks that only the sender loses its connection.
 fn breaks(what: &str, send: impl FnOnce(&mut TestServer, &mut Peer)) {
     let mut server = TestServer::started(11, 1);
-    let mut bystander = Peer::new(&mut server, &Who::new(1));
-    let mut culprit = Peer::new(&mut server, &Who::new(2));
+    let mut bystander = Peer::new(&mut server, &HelloFields::new(1));
+    let mut culprit = Peer::new(&mut server, &HelloFields::new(2));
     let before = server.counters(0);
     send(&mut server, &mut culprit);
     server.run();
@@ -32,11 +32,11 @@ fn breaks(what: &str, send: impl FnOnce(&mut TestServer, &mut Peer)) {
     let got = bystander.ask(&mut server, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
     assert_eq!(got.head.status, Status::Ok, "{what}: the bystander goes on");
     assert!(!server.is_closed(bystander.conn), "{what}");
-    // The culprit may come again.
-    Peer::new(&mut server, &Who { conn_epoch: 2, ..Who::new(2) });
+    // The client may reconnect.
+    Peer::new(&mut server, &HelloFields { conn_epoch: 2, ..HelloFields::new(2) });
 }
 
-/// A getattr with one thing wrong in its head.
+/// A Getattr with one wrong field in its head.
 fn breaks_head(what: &str, spoil: impl FnOnce(&mut Request)) {
     breaks(what, |server, culprit| {
         let mut head = culprit.head(Op::Getattr, META, 0);
@@ -66,7 +66,7 @@ fn frames_are_checked() {
     breaks("a second Hello", |server, culprit| {
         server.send(
             culprit.conn,
-            handshake(FrameKind::Hello, &Who::new(2).hello(&server.secret)),
+            handshake(FrameKind::Hello, &HelloFields::new(2).hello(&server.secret)),
             None,
         );
     });
@@ -124,7 +124,7 @@ fn credits_are_a_limit() {
             let head = culprit.head(Op::Statfs, META, 0);
             culprit.send(server, &head, &statfs, None);
         }
-        // Not one of them is answered before the last came.
+        // None of them is answered before the last arrives.
         server.rng = Rng::with_seed(3);
         while server.counters(0).protocol_error_count == 0 {
             server.run_turns_only(0);
@@ -135,15 +135,15 @@ fn credits_are_a_limit() {
 #[test]
 fn unauthenticated_peers_are_cut_off_at_the_first_wrong_frame() {
     let mut server = TestServer::started(12, 1);
-    let mut bystander = Peer::new(&mut server, &Who::new(1));
+    let mut bystander = Peer::new(&mut server, &HelloFields::new(1));
     let head = bystander.head(Op::Getattr, META, 0);
     let proof = handshake(FrameKind::Proof, &[0; 32]);
-    let hello = handshake(FrameKind::Hello, &Who::new(2).hello(&server.secret));
+    let hello = handshake(FrameKind::Hello, &HelloFields::new(2).hello(&server.secret));
     let mut rng = Rng::with_seed(1);
     let noise = (0..200).map(|_| rng.u8(..)).collect();
-    let long = Who {
+    let long = HelloFields {
         export: "a name that is much longer than any export's name could ever be, sixty-four at most",
-        ..Who::new(2)
+        ..HelloFields::new(2)
     };
     let long = handshake(FrameKind::Hello, &long.hello(&server.secret));
     for (frames, bulk) in [
@@ -179,7 +179,7 @@ fn unauthenticated_peers_are_cut_off_at_the_first_wrong_frame() {
 #[test]
 fn a_wrong_lane_reply_names_the_right_lane() {
     let mut server = TestServer::started(13, 2);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     for (op, slot, bulk) in [(Op::Getattr, 0, None), (Op::Write, 1, Some(&b"bulk"[..]))] {
         let shard = if bulk.is_some() { ShardId::data(1) } else { ShardId::meta(1) };
         let head = peer.head(op, shard, slot);

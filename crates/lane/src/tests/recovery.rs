@@ -1,6 +1,9 @@
-//! What comes back after a restart, in which order, and who does not.
+//! Recovery: which changes are replayed after a restart, in which order, and which clients are
+//! evicted.
 
-use super::peer::{Got, Peer, ROOT, Who, create, got, name, noted, send_handshake};
+use super::peer::{
+    HelloFields, Peer, ROOT, ReceivedReply, create, got, name, noted, send_handshake,
+};
 use crate::Share;
 use crate::test_server::{Kind, TestServer};
 use alloc::collections::BTreeSet;
@@ -15,23 +18,24 @@ use wire::{
 
 const META: ShardId = ShardId::meta(0);
 
-/// A reply that may be lost, as its client keeps it.
+/// A reply to a change that may be lost, as its client retains it.
 #[derive(Clone, Debug)]
-struct Kept {
+struct RetainedReply {
     head: Request,
-    got: Got,
+    got: ReceivedReply,
 }
 
-/// Clients that are known, a log that never ends, and what the clients keep.
+/// Clients with durable sessions, a log whose appends never end, and the changes that the clients
+/// retain.
 struct Rig {
     server: TestServer,
-    who: Vec<Who>,
+    who: Vec<HelloFields>,
     peers: Vec<Option<Peer>>,
-    kept: Vec<Vec<Kept>>,
+    kept: Vec<Vec<RetainedReply>>,
 }
 
 impl Rig {
-    fn new(share: Share, who: Vec<Who>) -> Self {
+    fn new(share: Share, who: Vec<HelloFields>) -> Self {
         let mut server = TestServer::new(51);
         server.limits.share = share;
         server.start(1);
@@ -46,11 +50,16 @@ impl Rig {
     }
 
     fn clients(share: Share, count: u8) -> Self {
-        Self::new(share, (1..=count).map(Who::new).collect())
+        Self::new(share, (1..=count).map(HelloFields::new).collect())
     }
 
-    /// Asks; the reply is kept if it came.
-    fn ask<'a>(&mut self, who: usize, (op, slot): (Op, u16), body: &impl Wire<'a>) -> Option<Got> {
+    /// Sends a request and retains its reply, if there is one.
+    fn ask<'a>(
+        &mut self,
+        who: usize,
+        (op, slot): (Op, u16),
+        body: &impl Wire<'a>,
+    ) -> Option<ReceivedReply> {
         let peer = self.peers[who].as_mut().unwrap();
         let mut head = peer.head(op, META, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
@@ -59,22 +68,22 @@ impl Rig {
         let got = peer.replies(&mut self.server).pop();
         if let Some(got) = &got {
             assert_eq!(got.head.status, Status::Ok);
-            self.kept[who].push(Kept { head, got: got.clone() });
+            self.kept[who].push(RetainedReply { head, got: got.clone() });
         }
         got
     }
 
-    /// The append in flight ends: what waited for it comes, and is kept.
+    /// Ends the append in flight; the deferred replies arrive and are retained.
     fn land(&mut self, who: usize) {
         self.server.land_log(0);
         self.server.run_turns_only(0);
         let got = self.replies(who).pop().unwrap();
         let Reply { op, shard, slot, session, xid, .. } = got.head;
         let head = Request { shard, slot, session, xid, ..Request::of(op) };
-        self.kept[who].push(Kept { head, got });
+        self.kept[who].push(RetainedReply { head, got });
     }
 
-    /// Nothing of what was in flight is kept.
+    /// All actions in flight are lost.
     fn kill(&mut self) {
         self.server.crash_losing_all();
         self.peers.iter_mut().for_each(|peer| *peer = None);
@@ -101,7 +110,7 @@ impl Rig {
     }
 
     fn send_replay(&mut self, who: usize, index: usize, spoil: impl FnOnce(&mut Vec<u8>)) {
-        let Kept { head, got } = self.kept[who][index].clone();
+        let RetainedReply { head, got } = self.kept[who][index].clone();
         let mut token = got.token;
         spoil(&mut token);
         let peer = self.peers[who].as_ref().unwrap();
@@ -115,13 +124,13 @@ impl Rig {
         peer.send(&mut self.server, &head, &body, None);
     }
 
-    fn replay(&mut self, who: usize, index: usize) -> Option<Got> {
+    fn replay(&mut self, who: usize, index: usize) -> Option<ReceivedReply> {
         self.send_replay(who, index, |_| {});
         self.server.run();
         self.replies(who).pop()
     }
 
-    fn replies(&mut self, who: usize) -> Vec<Got> {
+    fn replies(&mut self, who: usize) -> Vec<ReceivedReply> {
         self.peers[who].as_ref().unwrap().replies(&mut self.server)
     }
 
@@ -147,7 +156,7 @@ impl Rig {
 
     /// The names in the root, once recovery is over.
     fn names(&mut self) -> BTreeSet<String> {
-        let mut visitor = Peer::new(&mut self.server, &Who::new(99));
+        let mut visitor = Peer::new(&mut self.server, &HelloFields::new(99));
         let (caller, inode, cookie) = (ROOT, InodeNo::ROOT, 0);
         let (listing_bytes_max, attrs, handle) = (8192, false, None);
         let body = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
@@ -192,8 +201,8 @@ fn lost_changes_are_replayed_once() {
     rig.done(0);
     assert_eq!((rig.counts().replayed_count, rig.counts().already_count), (16, 16));
     assert_eq!(rig.names().len(), 17);
-    // A resend of what was replayed is answered from the slot, with the same bytes.
-    let Kept { head, got } = rig.kept[0][15].clone();
+    // A resend of a replayed change is answered from the slot, with the same bytes.
+    let RetainedReply { head, got } = rig.kept[0][15].clone();
     let conn_epoch = rig.peers[0].as_ref().unwrap().conn_epoch;
     let head = Request { conn_epoch, flags: request_flag::RESENT, ..head };
     let body = create("f16").to_bytes();
@@ -220,7 +229,7 @@ fn exchanges_and_whiteouts_are_replayed() {
     assert_eq!(rig.names(), ["b", "c", "d", "warm0"].map(String::from).into());
 }
 
-/// S12: the server dies again after some replays, durable or not.
+/// S12: the server crashes again after some replays, durable or not.
 #[test]
 fn a_second_crash_during_recovery_loses_nothing() {
     for replayed in 0..=8 {
@@ -249,7 +258,7 @@ fn a_second_crash_during_recovery_loses_nothing() {
     }
 }
 
-/// S2, S20: one is missing, the other's changes beside its own are there, in whichever order.
+/// S2, S20: one client is missing; the other's interleaved changes survive, in either order.
 #[test]
 fn a_missing_client_does_not_cost_others_their_changes() {
     let mut rig = Rig::clients(Share::Write, 2);
@@ -259,7 +268,7 @@ fn a_missing_client_does_not_cost_others_their_changes() {
     rig.ask(1, (Op::Create, 3), &create("kept too")).unwrap();
     rig.kill();
     rig.come_back(1);
-    let mut visitor = Peer::new(&mut rig.server, &Who::new(98));
+    let mut visitor = Peer::new(&mut rig.server, &HelloFields::new(98));
     let head = visitor.head(Op::Getattr, META, 0);
     let body = wire::Getattr { inode: InodeNo::ROOT }.to_bytes();
     visitor.send(&mut rig.server, &head, &body, None);
@@ -276,20 +285,23 @@ fn a_missing_client_does_not_cost_others_their_changes() {
     assert_eq!((counts.replayed_count, counts.unfit_count), (3, 0));
     let names = rig.names();
     assert!(!names.contains("lost") && names.contains("kept") && names.contains("kept too"));
-    // The evicted one is never let in again, also after a restart; under another name it is.
+    // The evicted client is refused, also after a restart; under another uuid it is admitted.
     for restart in [false, true] {
         if restart {
             rig.server.crash();
             rig.server.start(1);
             rig.server.run();
         }
-        let refused = send_handshake(&mut rig.server, &Who { conn_epoch: 9, ..Who::new(1) }).1;
+        let refused =
+            send_handshake(&mut rig.server, &HelloFields { conn_epoch: 9, ..HelloFields::new(1) })
+                .1;
         assert_eq!(refused, Err(Refusal { reason: RefusalReason::Evicted }));
     }
-    assert!(send_handshake(&mut rig.server, &Who::new(3)).1.is_ok());
+    assert!(send_handshake(&mut rig.server, &HelloFields::new(3)).1.is_ok());
 }
 
-/// A server that was stopped for long hears those who came meanwhile before it gives them up.
+/// A server that was stopped for long admits the clients that connected meanwhile before it evicts
+/// any.
 #[test]
 fn a_client_that_connects_to_a_suspended_server_is_not_evicted() {
     let mut rig = Rig::clients(Share::Write, 2);
@@ -321,8 +333,8 @@ fn two_clients_replay_in_either_order() {
     }
 }
 
-/// S17: create, another's rename, the first one's rename back; the other is dead. The control, with
-/// sharing off, is below.
+/// S17: create, another client's rename, the first one's rename back; the other client is dead. The
+/// control, with sharing off, is below.
 #[test]
 fn a_chain_of_changes_survives_a_missing_link() {
     for missing in [None, Some(0), Some(1)] {
@@ -340,15 +352,15 @@ fn a_chain_of_changes_survives_a_missing_link() {
         rig.server.pass_ms(10_000);
         rig.server.run();
         let names = rig.names();
-        // The last rename is the first client's; the rest waited until it was durable.
+        // The last rename is the first client's; the others waited until they were durable.
         assert_eq!(names.contains("a"), missing != Some(0), "{missing:?}");
         assert_eq!(names.contains("x"), missing == Some(0), "{missing:?}");
         assert_eq!(rig.counts().unfit_count, 0);
     }
 }
 
-/// With sharing off nobody waits for others; what depends on somebody who stays away is lost, and
-/// so is its client.
+/// With sharing off no reply waits for other clients; changes that depend on a missing client are
+/// lost, and their client is evicted.
 #[test]
 fn with_sharing_off_changes_that_depend_on_a_missing_client_are_lost() {
     let mut rig = Rig::clients(Share::Off, 2);
@@ -362,20 +374,22 @@ fn with_sharing_off_changes_that_depend_on_a_missing_client_are_lost() {
     rig.server.run();
     let counts = rig.counts();
     assert_eq!((counts.unfit_count, counts.evicted_count), (1, 2));
-    let refused = send_handshake(&mut rig.server, &Who { conn_epoch: 9, ..Who::new(2) }).1;
+    let refused =
+        send_handshake(&mut rig.server, &HelloFields { conn_epoch: 9, ..HelloFields::new(2) }).1;
     assert!(refused.is_err());
 }
 
-/// One client's lanes depend on each other without gates: their replays go in one order.
+/// The lanes of one client depend on each other without reply gating: their replays are executed in
+/// one order.
 #[test]
 fn the_lanes_of_a_client_replay_in_the_order_of_their_changes() {
-    let peer_lane = Who { client_lane: LaneId(1), ..Who::new(1) };
-    let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), peer_lane]);
+    let peer_lane = HelloFields { client_lane: LaneId(1), ..HelloFields::new(1) };
+    let mut rig = Rig::new(Share::Write, alloc::vec![HelloFields::new(1), peer_lane]);
     let body =
         Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755, umask: 0 };
     let got = rig.ask(0, (Op::Mkdir, 1), &body).unwrap();
     let dir = wire::Entry::decode_all(&got.body).unwrap().attr.inode;
-    // The first lane's next request says that it has the reply.
+    // The first lane's next request acknowledges the reply.
     rig.ask(0, (Op::Create, 2), &create("e")).unwrap();
     rig.ask(1, (Op::Create, 1), &wire::Create { parent: dir, ..create("f") }).unwrap();
     rig.kill();
@@ -408,11 +422,12 @@ fn a_forged_token_evicts() {
     assert_eq!((counts.forged_count, counts.evicted_count, counts.replayed_count), (1, 1, 1));
     let names = rig.names();
     assert!(names.contains("b") && !names.contains("a"));
-    let refused = send_handshake(&mut rig.server, &Who { conn_epoch: 9, ..Who::new(1) }).1;
+    let refused =
+        send_handshake(&mut rig.server, &HelloFields { conn_epoch: 9, ..HelloFields::new(1) }).1;
     assert!(refused.is_err());
 }
 
-/// A token of one request says nothing for another.
+/// A token is not valid for another request.
 #[test]
 fn a_token_is_valid_for_one_request() {
     let mut rig = Rig::clients(Share::Write, 1);
@@ -468,7 +483,7 @@ fn recovery_waits_shorter_for_absent_clients_of_a_rebooted_host() {
         rig.kill();
         rig.come_back(1);
         rig.connect(2);
-        let other = Who { host_boot_id: [3; 16], ..Who::new(7) };
+        let other = HelloFields { host_boot_id: [3; 16], ..HelloFields::new(7) };
         Peer::new(&mut rig.server, &other);
         assert_eq!(rig.counts().evicted_count, 0, "somebody says so");
         if comes {
@@ -476,7 +491,7 @@ fn recovery_waits_shorter_for_absent_clients_of_a_rebooted_host() {
         }
         rig.server.pass_ms(4_000);
         rig.server.run();
-        // Two have come back, as they were: what is said of their host is not true of them.
+        // Two clients have reconnected unchanged: the report about their host is wrong.
         assert_eq!(rig.counts().evicted_count, u64::from(!comes));
         if comes {
             rig.done(0);
@@ -488,24 +503,24 @@ fn recovery_waits_shorter_for_absent_clients_of_a_rebooted_host() {
     }
 }
 
-/// Another credential, or another export: its word on somebody's host, or on whose place it takes, is
-/// nothing, and under somebody's uuid it is somebody else.
+/// Another credential, or another export: its reports about hosts and predecessors do not affect
+/// other parties, and under the same uuid it is another client.
 #[test]
 fn the_same_uuid_under_another_export_is_another_client() {
     let mut rig = Rig::clients(Share::Write, 1);
     let mine = rig.peers[0].as_ref().unwrap().session;
-    let stranger = |client| Who { export: "guests", ..Who::new(client) };
+    let stranger = |client| HelloFields { export: "guests", ..HelloFields::new(client) };
     let victim = rig.who[0].client;
-    let other = Peer::new(&mut rig.server, &Who { conn_epoch: 99, ..stranger(1) });
+    let other = Peer::new(&mut rig.server, &HelloFields { conn_epoch: 99, ..stranger(1) });
     assert_ne!(other.session, mine);
     assert!(!rig.server.is_closed(rig.peers[0].as_ref().unwrap().conn));
-    Peer::new(&mut rig.server, &Who { predecessor: victim, ..stranger(2) });
+    Peer::new(&mut rig.server, &HelloFields { predecessor: victim, ..stranger(2) });
     assert!(!rig.server.is_closed(rig.peers[0].as_ref().unwrap().conn));
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
-    Peer::new(&mut rig.server, &Who { predecessor: victim, ..stranger(3) });
-    Peer::new(&mut rig.server, &Who { host_boot_id: [3; 16], ..stranger(4) });
-    // Its replay is of nobody's here.
+    Peer::new(&mut rig.server, &HelloFields { predecessor: victim, ..stranger(3) });
+    Peer::new(&mut rig.server, &HelloFields { host_boot_id: [3; 16], ..stranger(4) });
+    // Its replay belongs to no client here.
     let mut thief = Rig { who: alloc::vec![stranger(1)], peers: alloc::vec![None], ..rig };
     thief.connect(0);
     thief.kept[0][0].head.session = thief.peers[0].as_ref().unwrap().session;
@@ -517,13 +532,13 @@ fn the_same_uuid_under_another_export_is_another_client() {
     thief.server.run();
     assert_eq!(thief.counts().evicted_count, 0);
     thief.kept[0][0].head.session = mine;
-    let mut rig = Rig { who: alloc::vec![Who::new(1)], ..thief };
+    let mut rig = Rig { who: alloc::vec![HelloFields::new(1)], ..thief };
     rig.come_back(0);
     assert_eq!((rig.counts().replayed_count, rig.counts().evicted_count), (1, 0));
     assert!(rig.names().contains("a"));
 }
 
-/// Whoever keeps back what he could bring may not bring it when it suits him.
+/// A client cannot hold a replay back for a later recovery.
 #[test]
 fn a_late_replay_is_refused_for_good() {
     let mut rig = Rig::clients(Share::Write, 1);
@@ -533,7 +548,7 @@ fn a_late_replay_is_refused_for_good() {
     rig.done(0);
     rig.server.run();
     assert!(!rig.names().contains("a"));
-    // Nothing of his since, but he is known.
+    // It has changed nothing since, but is known.
     for _ in 0..2 {
         rig.kill();
         assert_eq!(rig.counts().known_count, 1);
@@ -546,7 +561,7 @@ fn a_late_replay_is_refused_for_good() {
     }
 }
 
-/// A token that outlived its session is worth nothing, however often the server starts.
+/// A token that outlived its session is invalid, however often the server starts.
 #[test]
 fn a_replay_of_an_ended_session_is_refused() {
     let mut rig = Rig::clients(Share::Write, 2);
@@ -564,7 +579,7 @@ fn a_replay_of_an_ended_session_is_refused() {
         rig.kill();
         rig.connect(0);
         let got = rig.replay(0, 0).unwrap();
-        // The second time it has a session again, which knows more than the token.
+        // The second time it has a new session, with later transactions than the token's.
         let status = if again { Status::Ok } else { Status::Overflow };
         assert_eq!(got.head.status, status);
         assert_eq!(rig.counts().forged_count, u64::from(!again));
@@ -588,17 +603,20 @@ fn recovery_does_not_wait_for_a_replaced_client() {
     rig.come_back(1);
     assert_eq!(rig.server.counters(0).recovery.evicted_count, 0);
     let predecessor = rig.who[0].client;
-    Peer::new(&mut rig.server, &Who { predecessor, ..Who::new(7) });
+    Peer::new(&mut rig.server, &HelloFields { predecessor, ..HelloFields::new(7) });
     assert_eq!(rig.counts().evicted_count, 1);
     assert!(rig.names().contains("a"));
 }
 
-/// A client that the other lane evicted is out at this one too.
+/// A client that another lane evicted is evicted at this one too.
 #[test]
 fn an_eviction_reaches_all_lanes() {
     let mut server = TestServer::started(61, 2);
     for lane in 0..2 {
-        let mut peer = Peer::new(&mut server, &Who { server_lane: LaneId(lane), ..Who::new(1) });
+        let mut peer = Peer::new(
+            &mut server,
+            &HelloFields { server_lane: LaneId(lane), ..HelloFields::new(1) },
+        );
         peer.xid += 1000 * u64::from(lane);
         let shard = ShardId::meta(lane);
         let parent = if lane == 0 { InodeNo::ROOT } else { InodeNo::new(1, 1) };
@@ -615,7 +633,7 @@ fn an_eviction_reaches_all_lanes() {
     for lane in 0..2 {
         let refused = send_handshake(
             &mut server,
-            &Who { server_lane: LaneId(lane), conn_epoch: 9, ..Who::new(1) },
+            &HelloFields { server_lane: LaneId(lane), conn_epoch: 9, ..HelloFields::new(1) },
         );
         assert!(refused.1.is_err(), "lane {lane}");
     }
@@ -641,7 +659,7 @@ fn the_stages_are_passed_in_their_order() {
     assert_eq!(rig.server.share_before, Some(Share::Write));
 }
 
-/// Replays that a broken log did not take are not called durable, though recovery is over.
+/// Replays that a failed log did not accept are not reported durable, though recovery is over.
 #[test]
 fn replays_that_are_lost_again_are_not_reported_durable() {
     let mut rig = Rig::clients(Share::Off, 1);
@@ -667,8 +685,8 @@ fn replays_that_are_lost_again_are_not_reported_durable() {
     assert!(rig.resume(0, 0).committed < transno);
 }
 
-/// Nor are they lost: whoever did not hear that they were taken replays them again, and keeps them for
-/// the next boot.
+/// Nor are they lost: a client without a durable number retains them for the next boot and replays
+/// them again.
 #[test]
 fn clients_retain_replays_behind_a_broken_log() {
     let mut rig = Rig::clients(Share::Write, 1);
@@ -690,12 +708,12 @@ fn clients_retain_replays_behind_a_broken_log() {
     rig.kill();
     rig.come_back(0);
     assert!(rig.names().contains("a"));
-    // What a failed append left on the disk is there or not.
+    // A failed append may or may not have reached the disk.
     let counts = rig.counts();
     assert_eq!((counts.replayed_count + counts.already_count, counts.evicted_count), (1, 0));
 }
 
-/// S21: what was told durable is gone.
+/// S21: changes that were reported durable are lost.
 #[test]
 fn a_store_that_lost_durable_changes_is_detected() {
     let mut rig = Rig::clients(Share::Write, 1);

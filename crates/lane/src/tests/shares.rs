@@ -1,6 +1,6 @@
-//! What is limited is shared: nobody's noise, claims or crowd harm anybody else.
+//! Fair shares: no party's log lines, claims or number of clients harm another party.
 
-use super::peer::{Peer, ROOT, Who, create, send_handshake};
+use super::peer::{HelloFields, Peer, ROOT, create, send_handshake};
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
@@ -11,23 +11,23 @@ use wire::{
 const META: ShardId = ShardId::meta(0);
 
 /// A client with the store's secret.
-fn user(number: u16) -> Who {
+fn user(number: u16) -> HelloFields {
     let mut client = ClientUuid([7; 16]);
     client.0[..2].copy_from_slice(&number.to_le_bytes());
-    Who { client, ..Who::new(1) }
+    HelloFields { client, ..HelloFields::new(1) }
 }
 
-/// One who administers: of another party.
-fn admin(number: u16) -> Who {
-    Who { purpose: Purpose::Administer, ..user(1000 + number) }
+/// An administrator: of another party.
+fn admin(number: u16) -> HelloFields {
+    HelloFields { purpose: Purpose::Administer, ..user(1000 + number) }
 }
 
-fn refused(server: &mut TestServer, who: &Who) -> bool {
+fn refused(server: &mut TestServer, who: &HelloFields) -> bool {
     let (_, answer) = send_handshake(server, who);
     answer.is_err_and(|refusal| refusal.reason == RefusalReason::Busy)
 }
 
-/// It has the reply to all that it asked for.
+/// It acknowledges all its replies.
 fn acknowledge(server: &mut TestServer, peer: &mut Peer) {
     let head = Request { ack_xid: Xid(peer.xid), ..peer.head(Op::Sync, META, 0) };
     peer.send(server, &head, &[], None);
@@ -68,7 +68,7 @@ fn a_session_is_never_removed_while_it_owes_a_reply() {
     first.send(&mut server, &head, &create("once").to_bytes(), None);
     server.run();
     leave(&mut server, &first);
-    // Strangers in a crowd, each of which leaves at once, of both parties.
+    // Many clients of both parties, each of which disconnects at once.
     for number in 1..100 {
         let (conn, _) = send_handshake(&mut server, &user(number));
         server.cut(conn);
@@ -78,7 +78,7 @@ fn a_session_is_never_removed_while_it_owes_a_reply() {
         server.run();
     }
     assert!(server.lane(0).sessions.len() <= 8);
-    let again = Who { conn_epoch: 2, ..user(0) };
+    let again = HelloFields { conn_epoch: 2, ..user(0) };
     let (conn, welcome) = send_handshake(&mut server, &again);
     let session = welcome.unwrap().session;
     assert_eq!(session, first.session);
@@ -89,7 +89,7 @@ fn a_session_is_never_removed_while_it_owes_a_reply() {
     assert_eq!(replies[0].head.status, Status::Ok, "answered, not executed again");
 }
 
-/// Six sessions of one party, away, each with an answer that is never acknowledged.
+/// Six sessions of one party without connections, each with a reply that is never acknowledged.
 fn fill_six(server: &mut TestServer) {
     for number in 0..6 {
         let mut peer = Peer::new(server, &user(number));
@@ -107,10 +107,10 @@ fn a_party_that_fills_all_sessions_leaves_a_quarter_to_others() {
     assert!(refused(&mut server, &user(6)));
     let mut others: Vec<Peer> =
         (0..2).map(|number| Peer::new(&mut server, &admin(number))).collect();
-    // All are in use or owe something: there is no room for anybody.
+    // All are in use or owe a reply: there is no space.
     assert!(refused(&mut server, &admin(2)));
     assert!(others.iter().all(|peer| !server.is_closed(peer.conn)));
-    // One that has all its answers and is away makes room for its own.
+    // A disconnected session that owes nothing makes space for its own party.
     let mut gone = others.remove(0);
     acknowledge(&mut server, &mut gone);
     leave(&mut server, &gone);
@@ -131,7 +131,7 @@ fn abandoned_sessions_make_space_for_their_own_party() {
     Peer::new(&mut server, &user(6));
 }
 
-/// However many clients a party makes up, others can open files.
+/// However many clients a party has, others can open files.
 #[test]
 fn a_party_has_at_most_three_quarters_of_the_handles() {
     let mut server = TestServer::new(8);
@@ -183,7 +183,7 @@ fn an_unproven_claim_raises_no_alarm() {
     let line_count = server.lines.len();
     (0..1000).for_each(|_| claim(&mut server, &mut peer));
     assert_eq!((alarm_count(&server), server.counters(0).recovery.went_back_count), (0, 0));
-    // Not even of a session that is known, in the boot that it began in.
+    // Nor of a known session, in the boot in which it began.
     peer.create(&mut server, "a");
     (0..1000).for_each(|_| claim(&mut server, &mut peer));
     assert_eq!((alarm_count(&server), server.counters(0).recovery.went_back_count), (0, 0));
@@ -198,7 +198,7 @@ fn a_session_that_the_log_knew_is_believed_once() {
     server.crash();
     server.start(1);
     for conn_epoch in 2..5 {
-        let mut peer = Peer::new(&mut server, &Who { conn_epoch, ..user(0) });
+        let mut peer = Peer::new(&mut server, &HelloFields { conn_epoch, ..user(0) });
         (0..100).for_each(|_| claim(&mut server, &mut peer));
     }
     assert_eq!((alarm_count(&server), server.counters(0).recovery.went_back_count), (1, 1));
@@ -213,7 +213,7 @@ fn a_flood_of_reopens_does_not_prolong_recovery() {
     server.start(1);
     server.run();
     assert!(!server.lane(0).recovery.is_over());
-    // The client that is waited for does not come; a stranger pretends to have much to do.
+    // The awaited client does not reconnect; an unknown client announces many reopens.
     let mut stranger = Peer::new(&mut server, &user(1));
     let mut passed_ms = 0;
     while !server.lane(0).recovery.is_over() {

@@ -1,6 +1,6 @@
-//! The size that a metadata shard tells of a file never outlives the bytes it speaks of.
+//! The size of a file at its metadata shard never outlives the bytes that it counts.
 
-use super::peer::{Got, Peer, ROOT, Who};
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply};
 use crate::Share;
 use crate::test_server::{Kind, TestServer};
 use interface::{Errno, Event, LaneMessage, PeerEvent};
@@ -17,7 +17,7 @@ struct Rig {
     inode: InodeNo,
 }
 
-/// As [`crate::Limits::default`] has it.
+/// The value of [`crate::Limits::default`].
 const SYNC_MS: u64 = 50;
 const HANDLE: Handle = Handle { id: HandleId(7), open_for: OpenFor::ReadWrite };
 
@@ -31,7 +31,7 @@ impl Rig {
         server.rules = rules;
         server.limits.share = share;
         server.start(1);
-        let mut writer = Peer::new(&mut server, &Who::new(1));
+        let mut writer = Peer::new(&mut server, &HelloFields::new(1));
         let inode = writer.create(&mut server, "f");
         let mut rig = Self { server, writer, inode };
         rig.open();
@@ -52,7 +52,7 @@ impl Rig {
         assert_eq!(got.head.status, Status::Ok);
     }
 
-    fn sync(&mut self) -> Got {
+    fn sync(&mut self) -> ReceivedReply {
         let head = self.writer.head(Op::Sync, self.server.map.data_shard(self.inode, 0), 0);
         self.writer.send(&mut self.server, &head, &[], None);
         self.server.run();
@@ -67,16 +67,16 @@ impl Rig {
         Glimpsed::decode_all(&got.body).unwrap().contents
     }
 
-    /// Whether the metadata shard has the size, and which it is.
+    /// Whether the metadata shard has the size, and its value.
     fn settled(&mut self) -> Option<u64> {
         let inode = self.inode;
-        // It completes no attributes that it would have to glimpse at.
+        // The lane does not complete attributes that it would have to query.
         self.server.limits.share = Share::Strict;
         let (elsewhere, size_bytes) = self.attr((Op::Getattr, 0), &Getattr { inode });
         (!elsewhere).then_some(size_bytes)
     }
 
-    /// What a request for attributes says: whether the size is elsewhere, and which it is.
+    /// The reply to Getattr: whether the size is at the data shard, and its value.
     fn attr<'a>(&mut self, (op, slot): (Op, u16), body: &impl Wire<'a>) -> (bool, u64) {
         let got = self.writer.ask(&mut self.server, op, slot, body);
         assert_eq!(got.head.status, Status::Ok);
@@ -96,14 +96,14 @@ impl Rig {
         assert_eq!(writer.ask(server, Op::Close, 1, &close).head.status, Status::Ok);
     }
 
-    /// After a crash of the server that the writer does not outlive: the size that another client
-    /// is told, and how many bytes there are.
+    /// After a crash of both the server and the writer: the size that another client sees, and the
+    /// number of bytes.
     fn after_crash(mut self) -> (u64, u64) {
         self.server.crash_losing_all();
         self.server.start(1);
         self.server.run();
         let Self { mut server, inode, .. } = self;
-        let mut peer = Peer::new(&mut server, &Who::new(2));
+        let mut peer = Peer::new(&mut server, &HelloFields::new(2));
         server.pass_ms(10_000);
         server.run();
         let got = peer.ask(&mut server, Op::Getattr, 0, &Getattr { inode });
@@ -119,8 +119,8 @@ impl Rig {
     }
 }
 
-/// The metadata shard has the size of a closed file when its bytes are durable, not before: it is
-/// never one of bytes that are lost.
+/// The metadata shard has the size of a closed file only when its bytes are durable: it never
+/// counts lost bytes.
 #[test]
 fn a_settled_size_counts_durable_bytes() {
     for (passes, after) in [(false, (10, 10)), (true, (20, 20))] {
@@ -145,7 +145,8 @@ fn a_durable_size_is_settled_with_the_close() {
     assert_eq!(rig.settled(), None);
 }
 
-/// What a lane made it does not look for: the size is settled while no action about an object ends.
+/// A lane does not look for the contents of a file that it has created: the size is settled while
+/// no object action ends.
 #[test]
 fn the_size_of_a_created_empty_file_is_settled_with_the_close() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
@@ -166,7 +167,7 @@ fn the_size_of_a_created_empty_file_is_settled_with_the_close() {
     assert_eq!((attr.is_size_at_data(), attr.size_bytes), (false, 0));
 }
 
-/// Nobody waits for a size: what was written becomes durable when its time comes, not earlier.
+/// No request waits for a size: written contents become durable at their usual time.
 #[test]
 fn a_sync_hurries_the_disk_and_a_close_does_not() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
@@ -180,7 +181,7 @@ fn a_sync_hurries_the_disk_and_a_close_does_not() {
     assert_eq!(rig.settled(), Some(11));
 }
 
-/// Between a close and the answer of the data shard somebody writes again.
+/// Between a close and the data shard's reply a client writes again.
 #[test]
 fn a_stale_size_is_ignored() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
@@ -200,7 +201,10 @@ fn sizes_are_settled_between_different_lanes() {
     let mut server = TestServer::started(83, 2);
     server.limits.share = Share::Strict;
     let mut peers = [0, 1].map(|lane| {
-        let mut peer = Peer::new(&mut server, &Who { server_lane: LaneId(lane), ..Who::new(1) });
+        let mut peer = Peer::new(
+            &mut server,
+            &HelloFields { server_lane: LaneId(lane), ..HelloFields::new(1) },
+        );
         peer.xid += 1000 * u64::from(lane);
         peer
     });
@@ -229,8 +233,8 @@ fn sizes_are_settled_between_different_lanes() {
     assert_eq!((attr.is_size_at_data(), attr.size_bytes), (false, 10));
 }
 
-/// The lane that has the contents completes what is told of a file: attributes that are set at
-/// once, those that are asked for when the space is known as it is now.
+/// The lane with the contents completes a file's attributes: at once in replies to Setattr, and
+/// with the exact space in replies to Getattr.
 #[test]
 fn attributes_are_complete_where_the_contents_are_known() {
     let mut rig = Rig::new(Rules::default());
@@ -265,8 +269,8 @@ fn a_batch_without_dependents_gathers() {
     let mut server = TestServer::new(82);
     server.limits.log_ms = 5;
     server.start(1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
-    // The session's first change waits for its record, so it is not kept waiting.
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
+    // The session's first change waits for its record, so the batch is appended at once.
     peer.create(&mut server, "first");
     server.pass_ms(5);
     server.run();
@@ -314,7 +318,7 @@ fn a_missing_size_flag_is_detected() {
     assert_eq!(Rig::new(unflagged).after_crash(), (0, 10));
 }
 
-/// What clients bring back makes files longer: a lane that waits for them tells nobody a size.
+/// Replays make files longer: a lane in recovery sends no size.
 #[test]
 fn a_lane_in_recovery_sends_no_size() {
     let Rig { mut server, inode, .. } = Rig::new(Rules::default());

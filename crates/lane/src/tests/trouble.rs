@@ -1,6 +1,6 @@
-//! Full disks, broken disks, clients that leave, files that are destroyed.
+//! Full disks, failing disks, clients that leave, files that are destroyed.
 
-use super::peer::{Peer, ROOT, Who, create, name};
+use super::peer::{HelloFields, Peer, ROOT, create, name};
 use crate::test_server::{Kind, TestServer};
 use interface::Errno;
 use wire::{
@@ -27,10 +27,10 @@ fn read(peer: &mut Peer, server: &mut TestServer, inode: InodeNo) -> alloc::vec:
 #[test]
 fn a_read_returns_the_written_bytes() {
     let mut server = TestServer::started(20, 2);
-    let who = |lane| Who {
+    let who = |lane| HelloFields {
         server_lane: wire::LaneId(lane),
         client_lane: wire::LaneId(lane),
-        ..Who::new(1)
+        ..HelloFields::new(1)
     };
     let mut peers = [Peer::new(&mut server, &who(0)), Peer::new(&mut server, &who(1))];
     let inode = peers[0].create(&mut server, "a");
@@ -56,7 +56,7 @@ fn a_read_returns_the_written_bytes() {
 #[test]
 fn a_broken_log_fences_the_lane() {
     let mut server = TestServer::started(21, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "before");
     server.failing.push((Kind::Log, Errno(5)));
     let flags = wire::request_flag::SYNC;
@@ -83,11 +83,11 @@ fn a_broken_log_fences_the_lane() {
     assert!(server.is_stopped());
 }
 
-/// It has no token on its way a second time, and will never be durable.
+/// A resend has no token, and the change will never be durable.
 #[test]
 fn a_reply_lost_to_a_broken_log_is_not_repeated() {
     let mut server = TestServer::started(25, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "before");
     let shard = server.map.data_shard(inode, 0);
     assert_eq!(write(&mut peer, &mut server, inode, b"before"), Status::Ok);
@@ -106,7 +106,7 @@ fn a_reply_lost_to_a_broken_log_is_not_repeated() {
     assert!(replies.iter().all(|got| got.head.status == Status::Ok && !got.token.is_empty()));
     assert_eq!(replies.len(), 2);
     assert!(server.lines.last().unwrap().contains("log cannot be written"));
-    let again = Peer::new(&mut server, &Who { conn_epoch: 2, ..Who::new(1) });
+    let again = Peer::new(&mut server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) });
     let resent = asked.map(|head| wire::Request {
         flags: wire::request_flag::RESENT,
         conn_epoch: 2,
@@ -120,12 +120,12 @@ fn a_reply_lost_to_a_broken_log_is_not_repeated() {
     assert!(replies.iter().all(|got| got.head.status == Status::Io));
 }
 
-/// A sync of an object fails while a batch is on its way: what becomes of that changes nothing.
+/// A sync of an object fails while a batch is in flight: the batch's outcome changes nothing.
 #[test]
 fn a_batch_that_ends_behind_the_fence_changes_nothing() {
     for lost in [false, true] {
         let mut server = TestServer::started(26, 1);
-        let mut peer = Peer::new(&mut server, &Who::new(1));
+        let mut peer = Peer::new(&mut server, &HelloFields::new(1));
         let inode = peer.create(&mut server, "a");
         assert_eq!(write(&mut peer, &mut server, inode, b"before"), Status::Ok);
         let flags = wire::request_flag::SYNC;
@@ -160,7 +160,7 @@ fn a_batch_that_ends_behind_the_fence_changes_nothing() {
 #[test]
 fn a_full_log_refuses_what_takes_space_first_and_recovers() {
     let mut server = TestServer::started(22, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     assert_eq!(write(&mut peer, &mut server, inode, b"one"), Status::Ok);
     server.set_space((1 << 20) - 1);
@@ -181,7 +181,7 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
 #[test]
 fn a_log_that_awaits_a_checkpoint_asks_for_a_resend_and_leaves_the_slot() {
     let mut server = TestServer::started(24, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     server.awaits_checkpoint = true;
     server.set_space(1000);
     server.run();
@@ -193,19 +193,19 @@ fn a_log_that_awaits_a_checkpoint_asks_for_a_resend_and_leaves_the_slot() {
     assert_eq!(peer.ask(&mut server, Op::Create, 1, &create("b")).head.status, Status::Ok);
 }
 
-/// It was ENOSPC, with all of the disk free: a request that a client sends again after a restart met a log
-/// that was only too long.
+/// A bug: ENOSPC on an empty disk, when a client resent a request after a restart while the log
+/// awaited a checkpoint.
 #[test]
 fn a_resend_to_a_log_that_awaits_a_checkpoint_takes_effect_once() {
     let mut server = TestServer::started(25, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     let made = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     let written = peer.head(Op::Write, server.map.data_shard(inode, 0), 2);
     let body = Write { inode, file_offset: 0, append: true, takes: wire::ClearPrivileges::Nothing }
         .to_bytes();
     let body = body.as_slice();
-    let again = Peer::new(&mut server, &Who { conn_epoch: 2, ..Who::new(1) });
+    let again = Peer::new(&mut server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) });
     let resent = [made, written].map(|head| wire::Request {
         flags: wire::request_flag::RESENT,
         conn_epoch: 2,
@@ -236,10 +236,10 @@ fn a_resend_to_a_log_that_awaits_a_checkpoint_takes_effect_once() {
 
 #[test]
 fn a_growing_log_never_exceeds_its_reserve() {
-    // The toy asserts it; here the reserve is used up by many at a time.
+    // The test server asserts it; here many requests use up the reserve at a time.
     let mut server = TestServer::started(23, 1);
     server.set_space(3 << 20);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let value = [7; 60_000];
     let mut statuses = alloc::vec::Vec::new();
     for _ in 0..8 {
@@ -265,7 +265,7 @@ fn a_growing_log_never_exceeds_its_reserve() {
 #[test]
 fn failed_writes_are_reported_and_not_recorded() {
     let mut server = TestServer::started(24, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     assert_eq!(write(&mut peer, &mut server, inode, b"one"), Status::Ok);
     server.failing.push((Kind::Write, Errno(28)));
@@ -279,17 +279,18 @@ fn failed_writes_are_reported_and_not_recorded() {
     server.crash();
     server.start(1);
     server.run();
-    let mut peer = Peer::new(&mut server, &Who::new(2));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(2));
     server.pass_ms(10_000);
     server.run();
     assert_eq!(read(&mut peer, &mut server, inode), bytes);
 }
 
-/// What was written may be lost, and nothing behind it can be recorded: nothing is promised.
+/// Written contents may be lost, and nothing behind them can be recorded: no change is
+/// acknowledged.
 #[test]
 fn contents_that_cannot_be_made_durable_fence_the_lane() {
     let mut server = TestServer::started(24, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     assert_eq!(write(&mut peer, &mut server, inode, b"one"), Status::Ok);
     server.failing.push((Kind::Sync, Errno(5)));
@@ -303,47 +304,48 @@ fn contents_that_cannot_be_made_durable_fence_the_lane() {
     assert!(read(&mut peer, &mut server, inode).starts_with(b"one"));
 }
 
-/// Where sharing is strict, nobody is shown behind a fence what may be lost, and nobody waits for it.
+/// Under strict sharing, a read behind a fence neither shows a change that may be lost nor waits
+/// for it.
 #[test]
 fn a_strict_read_behind_a_fence_refuses_changes_that_may_be_lost() {
     let mut server = TestServer::new(29);
     server.limits.share = crate::Share::Strict;
     server.start(1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     server.failing.push((Kind::Log, Errno(5)));
     let created = peer.ask(&mut server, Op::Create, 1, &create("b"));
     assert!(created.head.status == Status::Ok && !created.token.is_empty());
     assert!(server.lines.last().unwrap().contains("log cannot be written"));
-    let mut other = Peer::new(&mut server, &Who::new(2));
+    let mut other = Peer::new(&mut server, &HelloFields::new(2));
     let lookup = |text| wire::Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name(text) };
     let getattr = Getattr { inode };
     assert_eq!(other.ask(&mut server, Op::Getattr, 0, &getattr).head.status, Status::Ok);
     assert_eq!(other.ask(&mut server, Op::Lookup, 0, &lookup("b")).head.status, Status::Io);
 }
 
-/// A read that fails shows nothing, so it waits for nothing; and it says that it failed.
+/// A failed read depends on nothing, and reports its failure.
 #[test]
 fn a_failed_strict_read_does_not_look_like_an_empty_file() {
     let mut server = TestServer::new(31);
     server.limits.share = crate::Share::Strict;
     server.start(1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     assert_eq!(write(&mut peer, &mut server, inode, b"one"), Status::Ok);
     assert_eq!(write(&mut peer, &mut server, inode, b"two"), Status::Ok, "with a token");
-    let mut other = Peer::new(&mut server, &Who::new(2));
+    let mut other = Peer::new(&mut server, &HelloFields::new(2));
     server.failing.push((Kind::Read, Errno(5)));
     let body = Read { inode, file_offset: 0, read_bytes: 100, accesses: true };
     let got = other.ask_data(&mut server, (Op::Read, 0, inode), &body, None);
     assert_eq!(got.head.status, Status::Io);
 }
 
-/// What cannot be brought back while the disk fails comes back to a later boot.
+/// A change that cannot be replayed while the disk fails is replayed at a later boot.
 #[test]
 fn a_client_retains_a_replay_that_cannot_be_written() {
     let mut server = TestServer::started(30, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     let shard = server.map.data_shard(inode, 0);
     assert_eq!(write(&mut peer, &mut server, inode, b"warm"), Status::Ok);
@@ -364,7 +366,7 @@ fn a_client_retains_a_replay_that_cannot_be_written() {
         }
         server.start(1);
         let epoch = if fails { 2 } else { 3 };
-        peer = Peer::new(&mut server, &Who { conn_epoch: epoch, ..Who::new(1) });
+        peer = Peer::new(&mut server, &HelloFields { conn_epoch: epoch, ..HelloFields::new(1) });
         let replay = wire::Request {
             flags: wire::request_flag::REPLAY,
             conn_epoch: epoch,
@@ -403,7 +405,8 @@ fn unlinked_files_are_destroyed_everywhere() {
         let mut peers: alloc::vec::Vec<Peer> = lanes
             .map(|lane| {
                 let lane = wire::LaneId(lane);
-                let who = Who { server_lane: lane, client_lane: lane, ..Who::new(1) };
+                let who =
+                    HelloFields { server_lane: lane, client_lane: lane, ..HelloFields::new(1) };
                 Peer::new(&mut server, &who)
             })
             .collect();
@@ -431,9 +434,9 @@ fn unlinked_files_are_destroyed_everywhere() {
 
 const HELD: Handle = Handle { id: HandleId(1), open_for: OpenFor::Write };
 
-/// A client that has a file open, with a few bytes, whose name is gone.
+/// A client with an open, unlinked file of a few bytes.
 fn hold_without_name(server: &mut TestServer) -> (Peer, InodeNo) {
-    let mut peer = Peer::new(server, &Who::new(1));
+    let mut peer = Peer::new(server, &HelloFields::new(1));
     let opening = wire::Create { handle: Some(HELD), ..create("a") };
     let got = peer.ask(server, Op::Create, 1, &opening);
     let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
@@ -442,12 +445,12 @@ fn hold_without_name(server: &mut TestServer) -> (Peer, InodeNo) {
     (peer, inode)
 }
 
-/// The server dies and starts, and client 1 connects again.
+/// The server crashes and starts, and client 1 reconnects.
 fn restart(server: &mut TestServer) -> Peer {
     server.crash();
     server.start(1);
     server.run();
-    let mut peer = Peer::new(server, &Who { conn_epoch: 2, ..Who::new(1) });
+    let mut peer = Peer::new(server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) });
     peer.xid += 1000;
     peer
 }
@@ -491,8 +494,7 @@ fn an_open_file_without_a_name_survives_a_restart_if_it_is_reopened() {
     }
 }
 
-/// Recovery does not end before handles are registered again that a client spoke of, unless it
-/// takes too long.
+/// Recovery does not end before announced handles are reopened, unless that takes too long.
 #[test]
 fn recovery_waits_for_announced_handles() {
     for comes in [true, false] {
@@ -523,7 +525,7 @@ fn recovery_waits_for_announced_handles() {
 #[test]
 fn space_and_counters_are_reported() {
     let mut server = TestServer::started(28, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     peer.create(&mut server, "a");
     let got = peer.ask(&mut server, Op::Statfs, 0, &wire::Statfs { inode: InodeNo::ROOT });
     let space = wire::Space::decode_all(&got.body).unwrap();
@@ -546,7 +548,7 @@ fn space_and_counters_are_reported() {
 #[test]
 fn requests_during_an_append_share_the_next_batch() {
     let mut server = TestServer::started(29, 1);
-    let mut peer = Peer::new(&mut server, &Who::new(1));
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     for slot in 1..=16 {
         let head = peer.head(Op::Create, InodeNo::ROOT.shard(), slot);
         let text = alloc::format!("f{slot}");

@@ -1,6 +1,6 @@
-//! Writes that are answered before they are durable: who waits for them, and how they come back.
+//! Unstable writes: their dependencies, and their replays.
 
-use super::peer::{Got, Peer, Who};
+use super::peer::{HelloFields, Peer, ReceivedReply};
 use crate::Share;
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use wire::{
     Timestamp, Truncate, Wire, Write, Xid, reply_flag, request_flag,
 };
 
-/// Two clients that are known at the data shard of a file.
+/// Two clients with durable sessions at the data shard of a file.
 struct Rig {
     server: TestServer,
     peers: Vec<Peer>,
@@ -27,7 +27,7 @@ impl Rig {
     fn of(mut server: TestServer) -> Self {
         server.start(1);
         let mut peers: Vec<Peer> =
-            (1..=2).map(|who| Peer::new(&mut server, &Who::new(who))).collect();
+            (1..=2).map(|who| Peer::new(&mut server, &HelloFields::new(who))).collect();
         let inode = peers[0].create(&mut server, "f");
         let shard = server.map.data_shard(inode, 0);
         let mut rig = Self { server, peers, inode, shard };
@@ -38,14 +38,14 @@ impl Rig {
         rig
     }
 
-    /// Without an offset: at the end. Runs until nothing goes on without time passing.
+    /// Without an offset: at the end. Runs until only time could change anything.
     fn write(
         &mut self,
         who: usize,
         slot: u16,
         offset: Option<u64>,
         bytes: &[u8],
-    ) -> (Request, Option<Got>) {
+    ) -> (Request, Option<ReceivedReply>) {
         let inode = self.inode;
         let body = Write {
             inode,
@@ -62,7 +62,8 @@ impl Rig {
     }
 
     fn read(&mut self, who: usize) -> Vec<u8> {
-        // No access: its note would be a batch of its own, and batches are counted here.
+        // Without an access time: its record would be a batch of its own, and batches are counted
+        // here.
         let body = Read { inode: self.inode, file_offset: 0, read_bytes: 1000, accesses: false };
         self.peers[who].ask_data(&mut self.server, (Op::Read, 0, self.inode), &body, None).bulk
     }
@@ -93,7 +94,7 @@ fn a_write_is_answered_with_a_token_and_durable_soon() {
     assert_eq!(rig.server.counters(0).batch_count, batch_count + 1);
     let ping = rig.write(0, 2, Some(13), b"d").1.unwrap();
     assert!(ping.head.committed >= got.head.transno);
-    // Whoever asks for it has it at once.
+    // A synchronous request makes it durable at once.
     let head = rig.peers[0].head(Op::Sync, rig.shard, 0);
     rig.peers[0].send(&mut rig.server, &head, &[], None);
     rig.server.run();
@@ -135,8 +136,7 @@ fn a_truncation_is_durable_before_it_is_answered() {
     assert!(got.head.committed >= got.head.transno);
 }
 
-/// A hole is durable before it is answered, and it is made once: a resend that comes late, behind a
-/// write that came later, takes nothing of it away.
+/// A hole is durable before its reply and punched once: a late resend does not erase a later write.
 #[test]
 fn a_hole_is_durable_before_it_is_answered_and_made_once() {
     let mut rig = Rig::new(Share::Write);
@@ -188,8 +188,8 @@ fn strict_readers_see_only_what_is_durable() {
     }
 }
 
-/// The server loses everything that was not durable; the writes come back where they were, in
-/// their order. Other bytes than those that were signed do not.
+/// The server loses all that was not durable; the writes are replayed in place and in order. Other
+/// bytes than the signed ones are refused.
 #[test]
 fn lost_writes_are_replayed_in_place() {
     for other in [false, true] {
@@ -204,7 +204,7 @@ fn lost_writes_are_replayed_in_place() {
         rig.server.crash_losing_all();
         rig.server.start(1);
         rig.server.run();
-        let who = Who { conn_epoch: 2, ..Who::new(1) };
+        let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
         let mut peer = Peer::new(&mut rig.server, &who);
         peer.xid = 1 << 40;
         for (head, got, bytes) in &kept {
@@ -218,7 +218,7 @@ fn lost_writes_are_replayed_in_place() {
         rig.server.run();
         let statuses: Vec<Status> =
             peer.replies(&mut rig.server).iter().map(|got| got.head.status).collect();
-        // Whoever brings others is sent away at the first.
+        // A client with other bytes is refused at the first.
         let expected: &[Status] = if other { &[] } else { &[Status::Ok; 3] };
         assert_eq!(statuses, expected);
         if !other {
@@ -234,8 +234,8 @@ fn lost_writes_are_replayed_in_place() {
     }
 }
 
-/// The server dies before a write is durable, gets it back, dies again and again: the time of the
-/// file stays that of the write, whatever the object's file was put through meanwhile.
+/// The server crashes before a write is durable, again and again: the file's time stays that of the
+/// write, whatever happens to the object's file.
 #[test]
 fn the_time_of_a_write_outlives_crashes() {
     for cold in [false, true] {
@@ -251,7 +251,7 @@ fn the_time_of_a_write_outlives_crashes() {
         rig.server.pass_ms(1000);
         rig.server.start(1);
         rig.server.run();
-        let who = Who { conn_epoch: 2, ..Who::new(1) };
+        let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
         let mut peer = Peer::new(&mut rig.server, &who);
         peer.xid = 1 << 40;
         let (flags, transno) = (request_flag::REPLAY, got.head.transno);
@@ -274,7 +274,7 @@ fn the_time_of_a_write_outlives_crashes() {
             rig.server.run();
             rig.server.pass_ms(10_000);
             rig.server.run();
-            rig.peers[0] = Peer::new(&mut rig.server, &Who::new(number));
+            rig.peers[0] = Peer::new(&mut rig.server, &HelloFields::new(number));
             assert_eq!(rig.write_time(0), write_time, "after crash {number}");
             assert_eq!(rig.read(0), b"01AAAA6789");
         }

@@ -1,4 +1,4 @@
-//! What holds of every tree, and of a server that has nothing to do.
+//! Invariants of every tree, and of an idle server.
 
 use super::mount::Mount;
 use super::start;
@@ -28,8 +28,8 @@ fn check_idle(server: &TestServer) {
     }
 }
 
-/// Every entry names something, every count is right, every directory hangs on the root by its one
-/// name, and there is nothing else.
+/// Every entry names an inode, every link count is right, every directory is reachable from the
+/// root by its one name, and there are no other inodes.
 fn check_tree(server: &mut TestServer, mount: &mut Mount) {
     let mut names: BTreeMap<InodeNo, u32> = BTreeMap::new();
     let mut dirs = vec![InodeNo::ROOT];

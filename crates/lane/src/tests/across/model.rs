@@ -1,4 +1,4 @@
-//! A naive tree, in one piece.
+//! A naive model of the tree.
 
 use super::mount::Mount;
 use crate::test_server::TestServer;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use fastrand::Rng;
 use wire::{FileKind, InodeNo, RenameHow, Status};
 
-/// Something to do; names are of a small set.
+/// An operation; its names are of a small set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Act {
     Lookup(InodeNo, &'static str),
@@ -26,11 +26,11 @@ const NAMES: [&str; 5] = ["n", "o", "p", "q", "r"];
 
 type Tree = BTreeMap<InodeNo, BTreeMap<&'static str, InodeNo>>;
 
-/// What there is.
+/// The model.
 pub(super) struct Model {
     dirs: Tree,
     kinds: BTreeMap<InodeNo, FileKind>,
-    /// Numbers that were ever heard of.
+    /// All inode numbers ever seen.
     known_inodes: Vec<InodeNo>,
 }
 
@@ -41,7 +41,7 @@ impl Model {
         Self { dirs, kinds, known_inodes: alloc::vec![InodeNo::ROOT] }
     }
 
-    /// Something random, about what was heard of.
+    /// Draws a random operation on known inodes.
     pub(super) fn roll(&self, rng: &mut Rng) -> Act {
         let text = |rng: &mut Rng| NAMES[rng.usize(..NAMES.len())];
         let dir = |rng: &mut Rng| {
@@ -104,7 +104,7 @@ impl Model {
         false
     }
 
-    /// How it must end.
+    /// The expected outcome.
     pub(super) fn expected(&self, act: &Act) -> Status {
         self.judge(act).err().unwrap_or(Status::Ok)
     }
@@ -187,7 +187,7 @@ impl Model {
         Ok(())
     }
 
-    /// Where a whiteout was left by what was done, if one was.
+    /// Where the operation has left a whiteout, if it has.
     pub(super) fn whiteout(&self, act: &Act) -> Option<Act> {
         let Act::Rename((from, from_text), to, how) = *act else { return None };
         let moved = self.find(from, from_text) == Ok(None) && (from, from_text) != to;
@@ -202,7 +202,7 @@ impl Model {
         self.dirs.get_mut(&dir).unwrap().insert(text, inode);
     }
 
-    /// It was done.
+    /// Applies the operation.
     pub(super) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
         let text = |act: &Act| match *act {
             Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => (dir, text),
@@ -247,7 +247,7 @@ impl Model {
         }
     }
 
-    /// Takes note of a number, without believing where it is.
+    /// Remembers an inode number.
     pub(super) fn learn(&mut self, act: &Act, made: Option<InodeNo>) {
         let Some(inode) = made else { return };
         let kind = match act {
@@ -264,7 +264,7 @@ impl Model {
         self.known_inodes.push(inode);
     }
 
-    /// The server has the same.
+    /// Asserts that the server has the same tree.
     pub(super) fn compare(&self, server: &mut TestServer, mount: &mut Mount) {
         for (dir, entries) in &self.dirs {
             let found: BTreeSet<(String, InodeNo)> =

@@ -1,9 +1,9 @@
-//! A client that knows all lanes: one request at a time, sent again until it is answered.
+//! A client of all lanes: one request at a time, resent until it is answered.
 
 use super::model::Act;
 use super::step;
 use crate::test_server::TestServer;
-use crate::tests::peer::{Peer, ROOT, Who, name};
+use crate::tests::peer::{HelloFields, Peer, ROOT, name};
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
@@ -12,7 +12,7 @@ use wire::{
     Unlink, Wire, Xid,
 };
 
-/// A request on its way.
+/// An outstanding request.
 #[derive(Clone, Debug)]
 struct RequestHeader {
     act: Option<Act>,
@@ -43,7 +43,8 @@ impl Mount {
         self.conn_epoch += 1;
         for lane in 0..server.map.lane_count {
             let conn_epoch = self.conn_epoch;
-            let who = Who { server_lane: LaneId(lane), conn_epoch, ..Who::new(self.who) };
+            let who =
+                HelloFields { server_lane: LaneId(lane), conn_epoch, ..HelloFields::new(self.who) };
             let mut peer = Peer::new(server, &who);
             peer.xid = 1 << 50;
             // Everything was durable before it was answered, so there is nothing to replay.
@@ -90,7 +91,7 @@ impl Mount {
         self.asked = Some(RequestHeader { act, op, shard, xid, body });
     }
 
-    /// Sends what it asks for, once more if need be.
+    /// Sends or resends its request.
     pub(super) fn send(&self, server: &mut TestServer) {
         let Some(asked) = &self.asked else { return };
         let lane = server.map.lane(asked.shard);
@@ -135,7 +136,7 @@ impl Mount {
         self.asked.as_ref().map(|asked| asked.op)
     }
 
-    /// Until the server has nothing to do, and longer.
+    /// Runs until the server is idle, and longer.
     pub(super) fn settle(&self, server: &mut TestServer) {
         for _ in 0..200 {
             while server.step() {}
@@ -166,7 +167,7 @@ impl Mount {
         panic!("no reply to {:?}", self.op());
     }
 
-    /// Reads a file, whatever is in it.
+    /// Reads a file.
     pub(super) fn read(&mut self, server: &mut TestServer, inode: InodeNo) {
         let (file_offset, read_bytes, accesses) = (0, 10, true);
         let body = Read { inode, file_offset, read_bytes, accesses }.to_bytes();
@@ -183,7 +184,7 @@ impl Mount {
         (status == Status::Ok).then(|| Entry::decode_all(&body).unwrap().attr)
     }
 
-    /// Names and what they name.
+    /// The names and their inodes.
     pub(super) fn list(
         &mut self,
         server: &mut TestServer,
@@ -212,7 +213,7 @@ impl Mount {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let entries = listing.entries.iter().map(|entry| {
             let here = entry.inode.shard() == inode.shard();
-            // What is not in memory has none either.
+            // A non-resident inode has none either.
             assert!(entry.attr.is_some() == here || (here && bounded));
             (text(entry.name.bytes()), entry.inode)
         });

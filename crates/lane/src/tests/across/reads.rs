@@ -1,4 +1,4 @@
-//! Reads beside a change over several shards: the first one after it counts.
+//! Reads during a cross-shard transaction: the first one after it counts.
 
 use super::model::Act;
 use super::mount::Mount;
@@ -7,8 +7,8 @@ use crate::test_server::TestServer;
 use fastrand::Rng;
 use wire::{InodeNo, RenameHow, Status};
 
-/// Changes the file `f` in `from`, beside a reader who begins wherever the change is; and reads once
-/// more when it is answered.
+/// Changes the file `f` in `from` while a reader reads at a random moment; then reads once more
+/// after the reply.
 fn change_and_read(
     server: &mut TestServer,
     mounts: &mut [Mount; 2],

@@ -1,4 +1,4 @@
-//! Under strict sharing a failure over several shards tells of nothing that may be lost.
+//! Under strict sharing, a cross-shard failure reveals no change that may be lost.
 
 use super::model::Act;
 use super::mount::{self, Mount};
@@ -7,8 +7,8 @@ use crate::Share;
 use crate::test_server::TestServer;
 use wire::{InodeNo, Map, RenameHow, Status};
 
-/// Two mounts that both shards know, and names in directories of different shards. Appends to logs
-/// take very long.
+/// Two mounts with durable sessions at both shards, and names in directories of different shards.
+/// Log appends are slow.
 fn slow(share: Share, lane_count: u16) -> (TestServer, [Mount; 2], (InodeNo, InodeNo)) {
     let mut server = TestServer::new(7);
     server.map = Map { lane_count: 1, meta_shard_count: 4, data_shard_count: 3 };
@@ -21,7 +21,7 @@ fn slow(share: Share, lane_count: u16) -> (TestServer, [Mount; 2], (InodeNo, Ino
     (server, mounts, (from, to))
 }
 
-/// What is answered as long as nothing more becomes durable.
+/// The replies that arrive while no append ends.
 fn early(server: &mut TestServer, mount: &mut Mount, act: &Act) -> Option<Status> {
     mount.begin(act);
     mount.send(server);
@@ -34,7 +34,7 @@ fn early(server: &mut TestServer, mount: &mut Mount, act: &Act) -> Option<Status
     None
 }
 
-/// One makes a name, another fails because of it, both and the server die: the name is there.
+/// One mount makes a name, another's request fails because of it, and all crash: the name exists.
 #[test]
 fn a_cross_shard_failure_reveals_durable_changes_only() {
     let name_of = |server: &mut TestServer, mount: &mut Mount, dir: InodeNo| {
