@@ -17,7 +17,7 @@ pub(crate) struct Clients {
     /// The known sessions, with or without a connection.
     sessions: HashMap<ClientUuid, Vec<SessionId>, Seed>,
     /// Clients without a connection, by the time at which they expire.
-    leaving: BTreeSet<(Mono, ClientUuid)>,
+    client_deadlines: BTreeSet<(Mono, ClientUuid)>,
     /// The same clients, by the time at which their locks no longer block others.
     lock_deadlines: BTreeSet<(Mono, ClientUuid)>,
     /// Clients for which that time has passed.
@@ -29,7 +29,7 @@ impl Clients {
         Self {
             conn_counts: HashMap::with_hasher(seed),
             sessions: HashMap::with_hasher(seed),
-            leaving: BTreeSet::new(),
+            client_deadlines: BTreeSet::new(),
             lock_deadlines: BTreeSet::new(),
             locks_expired: BTreeSet::new(),
         }
@@ -41,7 +41,7 @@ impl Clients {
     }
 
     /// Whether it has a connection to this lane.
-    pub(crate) fn is_here(&self, client: ClientUuid) -> bool {
+    pub(crate) fn is_connected(&self, client: ClientUuid) -> bool {
         self.conn_counts.contains_key(&client)
     }
 
@@ -65,42 +65,42 @@ impl Clients {
     }
 
     /// A connection of a client was opened.
-    pub(crate) fn came(&mut self, client: ClientUuid) {
+    pub(crate) fn on_connected(&mut self, client: ClientUuid) {
         let conn_count = self.conn_counts.entry(client).or_default();
         *conn_count += 1;
         if *conn_count == 1 {
             // Rare, and the sets hold only clients that left within a minute.
-            self.leaving.retain(|(_, leaving)| *leaving != client);
-            self.lock_deadlines.retain(|(_, leaving)| *leaving != client);
+            self.client_deadlines.retain(|(_, client_deadlines)| *client_deadlines != client);
+            self.lock_deadlines.retain(|(_, client_deadlines)| *client_deadlines != client);
             self.locks_expired.remove(&client);
         }
     }
 
     /// A connection of a client was closed.
-    pub(crate) fn left(&mut self, client: ClientUuid, now: Mono, limits: &Limits) {
+    pub(crate) fn on_disconnected(&mut self, client: ClientUuid, now: Mono, limits: &Limits) {
         let Some(conn_count) = self.conn_counts.get_mut(&client) else { return };
         *conn_count -= 1;
         if *conn_count == 0 {
             self.conn_counts.remove(&client);
-            self.leaving.insert((now.after_ms(limits.client_gone_ms), client));
+            self.client_deadlines.insert((now.after_ms(limits.client_gone_ms), client));
             self.lock_deadlines.insert((now.after_ms(limits.lock_gone_ms), client));
         }
     }
 
     /// From now on the locks of a client without a connection no longer block others.
     pub(crate) fn expire_locks_now(&mut self, client: ClientUuid) {
-        self.lock_deadlines.retain(|(_, leaving)| *leaving != client);
-        if self.leaving.iter().any(|(_, leaving)| *leaving == client) {
+        self.lock_deadlines.retain(|(_, client_deadlines)| *client_deadlines != client);
+        if self.client_deadlines.iter().any(|(_, client_deadlines)| *client_deadlines == client) {
             self.locks_expired.insert(client);
         }
     }
 
-    fn gone(&mut self, now: Mono) -> Option<ClientUuid> {
-        let (until, client) = self.leaving.first().copied()?;
+    fn next_expired(&mut self, now: Mono) -> Option<ClientUuid> {
+        let (until, client) = self.client_deadlines.first().copied()?;
         if until > now {
             return None;
         }
-        self.leaving.pop_first();
+        self.client_deadlines.pop_first();
         self.locks_expired.remove(&client);
         Some(client)
     }
@@ -121,9 +121,9 @@ impl Lane {
     pub(crate) fn on_time(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         self.end_handshakes(turn);
-        while let Some(client) = self.clients.gone(now) {
+        while let Some(client) = self.clients.next_expired(now) {
             self.report_if_retired(turn, client);
-            self.on_away(turn, client);
+            self.on_client_expired(turn, client);
         }
         while let Some(client) = self.clients.next_locks_expired(now) {
             self.expire_locks(turn, client);
@@ -152,7 +152,7 @@ impl Lane {
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let recovery = self.recovery.deadline(&self.config.limits);
         let handshake = self.handshakes.first().map(|(deadline, _)| *deadline);
-        let leaving = self.clients.leaving.first().map(|(until, _)| *until);
+        let client_deadlines = self.clients.client_deadlines.first().map(|(until, _)| *until);
         let lock_deadlines = self.clients.lock_deadlines.first().map(|(until, _)| *until);
         let due =
             [self.notifications.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
@@ -163,6 +163,6 @@ impl Lane {
             self.paths.until(),
         ]);
         let retry = retries.flatten().min();
-        [recovery, handshake, leaving, lock_deadlines, retry].into_iter().flatten().min()
+        [recovery, handshake, client_deadlines, lock_deadlines, retry].into_iter().flatten().min()
     }
 }

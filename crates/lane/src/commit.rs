@@ -311,7 +311,7 @@ impl Lane {
         let lsn = self.commit.push((shard, transno), pre_versions, origin, changes);
         self.token.clear();
         if signed {
-            assert!(opened.is_none(), "a session is known before it is told anything");
+            assert!(opened.is_none(), "a session is durable before its first redo token");
             let reply_none = &[];
             let origin =
                 Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };

@@ -155,7 +155,7 @@ impl Lane {
                     session.conn = None;
                     session.left_at = turn.now.mono;
                 }
-                self.clients.left(open.client, turn.now.mono, &self.config.limits);
+                self.clients.on_disconnected(open.client, turn.now.mono, &self.config.limits);
             }
             None => {}
         }

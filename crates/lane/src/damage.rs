@@ -7,7 +7,7 @@
 //! ```
 //! The rows of all shards are in one table, so no other lane is asked. The rows lag about a second
 //! behind the log, so a new name may be missing or old. Invariant: each damage is logged once, with
-//! or without a path, after [`LOOK_MS`] or when the lane ends at the latest; no request waits for
+//! or without a path, after [`LOOKUP_MS`] or when the lane ends at the latest; no request waits for
 //! it.
 
 use crate::Lane;
@@ -24,7 +24,7 @@ use wire::InodeNo;
 /// Tickets of the row reads for a path.
 pub(crate) const PATH_TICKET: u64 = 6 << 56;
 /// A path that is not found within this time is left out.
-const LOOK_MS: u64 = 5_000;
+const LOOKUP_MS: u64 = 5_000;
 /// Concurrent path lookups.
 const LOOK_COUNT_MAX: usize = 16;
 /// Entries per read, and reads per path: a name in a directory of more than a million entries may
@@ -70,13 +70,13 @@ enum Next {
 #[derive(Default, Debug)]
 pub(crate) struct Paths {
     ticket_count: u64,
-    looks: BTreeMap<u64, PathLookup>,
+    lookups: BTreeMap<u64, PathLookup>,
 }
 
 impl Paths {
     /// The earliest deadline.
     pub(crate) fn until(&self) -> Option<Mono> {
-        self.looks.values().map(|look| look.until).min()
+        self.lookups.values().map(|lookup| lookup.until).min()
     }
 }
 
@@ -88,25 +88,25 @@ impl Lane {
         object: Object,
         (object_offset, damage): (u64, Damage),
     ) {
-        let (inode, until) = (object.inode, turn.now.mono.after_ms(LOOK_MS));
+        let (inode, until) = (object.inode, turn.now.mono.after_ms(LOOKUP_MS));
         let (dir, names, page_count) = (None, Vec::new(), 0);
-        let look =
+        let lookup =
             PathLookup { object, object_offset, damage, until, inode, dir, names, page_count };
-        if self.stopping || self.paths.looks.len() >= LOOK_COUNT_MAX {
-            return self.log_damage(turn, &look, &Place::Unknown);
+        if self.stopping || self.paths.lookups.len() >= LOOK_COUNT_MAX {
+            return self.log_damage(turn, &lookup, &Place::Unknown);
         }
-        self.ask_inode(turn, look);
+        self.ask_inode(turn, lookup);
     }
 
-    fn ask_inode(&mut self, turn: &mut Turn<'_>, look: PathLookup) {
-        let key = Key::inode(look.inode);
-        self.ask_path(turn, look, key.bytes(), &[]);
+    fn ask_inode(&mut self, turn: &mut Turn<'_>, lookup: PathLookup) {
+        let key = Key::inode(lookup.inode);
+        self.ask_path(turn, lookup, key.bytes(), &[]);
     }
 
     fn ask_entries(
         &mut self,
         turn: &mut Turn<'_>,
-        look: PathLookup,
+        lookup: PathLookup,
         dir: InodeNo,
         behind: Option<&[u8]>,
     ) {
@@ -114,13 +114,13 @@ impl Lane {
         // The next possible key is the name with a zero byte appended.
         let next = behind.map_or_else(Vec::new, |name| [from.bytes(), name, &[0]].concat());
         let from = if next.is_empty() { from.bytes() } else { &next[..] };
-        self.ask_path(turn, look, from, until.bytes());
+        self.ask_path(turn, lookup, from, until.bytes());
     }
 
-    fn ask_path(&mut self, turn: &mut Turn<'_>, look: PathLookup, from: &[u8], until: &[u8]) {
+    fn ask_path(&mut self, turn: &mut Turn<'_>, lookup: PathLookup, from: &[u8], until: &[u8]) {
         self.paths.ticket_count += 1;
         let number = self.paths.ticket_count;
-        self.paths.looks.insert(number, look);
+        self.paths.lookups.insert(number, lookup);
         let from = turn.arena.put(from);
         let until = turn.arena.put(until);
         let ticket = Ticket(PATH_TICKET | number);
@@ -136,28 +136,28 @@ impl Lane {
         result: Result<Span, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(mut look) = self.paths.looks.remove(&number) else { return };
+        let Some(mut lookup) = self.paths.lookups.remove(&number) else { return };
         let rows = result.ok().and_then(|rows| decoded(turn.arena.get(rows)).ok());
-        match rows.map_or(Next::End(Place::Unknown), |rows| look.next(&rows)) {
-            Next::Inode => self.ask_inode(turn, look),
-            Next::Entries(dir, behind) => self.ask_entries(turn, look, dir, behind.as_deref()),
-            Next::End(place) => self.log_damage(turn, &look, &place),
+        match rows.map_or(Next::End(Place::Unknown), |rows| lookup.next(&rows)) {
+            Next::Inode => self.ask_inode(turn, lookup),
+            Next::Entries(dir, behind) => self.ask_entries(turn, lookup, dir, behind.as_deref()),
+            Next::End(place) => self.log_damage(turn, &lookup, &place),
         }
     }
 
     /// Logs the damages whose lookup has timed out; all of them when the lane ends.
     pub(crate) fn end_path_lookups(&mut self, turn: &mut Turn<'_>) {
         let (now, stopping) = (turn.now.mono, self.stopping);
-        let is_over = |look: &PathLookup| stopping || look.until <= now;
-        for (_, look) in
-            self.paths.looks.extract_if(.., |_, look| is_over(look)).collect::<Vec<_>>()
+        let is_over = |lookup: &PathLookup| stopping || lookup.until <= now;
+        for (_, lookup) in
+            self.paths.lookups.extract_if(.., |_, lookup| is_over(lookup)).collect::<Vec<_>>()
         {
-            self.log_damage(turn, &look, &Place::Unknown);
+            self.log_damage(turn, &lookup, &Place::Unknown);
         }
     }
 
-    fn log_damage(&mut self, turn: &mut Turn<'_>, look: &PathLookup, place: &Place) {
-        let PathLookup { object, object_offset: at, damage, .. } = look;
+    fn log_damage(&mut self, turn: &mut Turn<'_>, lookup: &PathLookup, place: &Place) {
+        let PathLookup { object, object_offset: at, damage, .. } = lookup;
         let what = match damage {
             Damage::Missing => format!("bytes from {at} on are missing"),
             Damage::Short { found_bytes } => {
@@ -181,7 +181,7 @@ impl Lane {
         };
         let line = format!(
             "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the whole block \
-             again or restore the file, and look at the disk."
+             again or restore the file, and lookup at the disk."
         );
         self.log(turn, LogLevel::Alarm, &line);
     }

@@ -89,10 +89,10 @@ impl Lane {
     /// are forgotten.
     pub(crate) fn forget_evicted(
         &mut self,
-        gone: Vec<(ShardId, SessionId)>,
+        sessions: Vec<(ShardId, SessionId)>,
         over: Vec<(ClientUuid, u64)>,
     ) {
-        for (shard, session) in gone {
+        for (shard, session) in sessions {
             self.record_of_lane(shard, &Change::Client(ClientChange::SessionRemoved { session }));
         }
         for (client, boot_id) in over {
@@ -131,7 +131,7 @@ impl Lane {
 
     /// A client without a connection has expired: it loses its handles, and the next recovery does
     /// not wait for it.
-    pub(crate) fn on_away(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+    pub(crate) fn on_client_expired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         self.drop_handles(turn, client);
         if self.fenced || !self.recovery.is_over() {
             return;
@@ -169,7 +169,7 @@ impl Lane {
             self.close(turn, conn);
         }
         self.clients.expire_locks_now(ended);
-        self.on_away(turn, ended);
+        self.on_client_expired(turn, ended);
     }
 
     pub(crate) fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {

@@ -91,8 +91,8 @@ impl Lane {
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
         let in_the_way: BTreeSet<ClientUuid> = locks.clients_in_the_way(client, ask);
-        for gone in in_the_way.intersection(&self.clients.locks_expired) {
-            locks.client_gone(*gone, woken);
+        for expired in in_the_way.intersection(&self.clients.locks_expired) {
+            locks.client_gone(*expired, woken);
         }
     }
 

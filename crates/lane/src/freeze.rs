@@ -57,7 +57,7 @@ impl Lane {
             self.log(
                 turn,
                 LogLevel::Warning,
-                "a freeze was not ended by who began it; changes go on",
+                "a freeze was not ended by its administrator; changes go on",
             );
             self.thaw(turn);
         }

@@ -262,7 +262,7 @@ impl Lane {
         let open =
             Open { session: id, client, conn_epoch, key_no, binding, party, outstanding_count };
         self.conns.insert(conn, Conn::Open(open));
-        self.clients.came(client);
+        self.clients.on_connected(client);
         self.clients.add_session(client, id);
         turn.act(self.admission(conn, &binding, party));
         let mut flags = binding.welcome_flags();

@@ -53,11 +53,11 @@ impl Identity {
     }
 
     /// The id of this party's client with this uuid; [`ClientUuid::NONE`] stays itself.
-    pub(crate) fn client(&self, response: ClientUuid) -> ClientUuid {
-        if response == ClientUuid::NONE {
-            return response;
+    pub(crate) fn client(&self, reported: ClientUuid) -> ClientUuid {
+        if reported == ClientUuid::NONE {
+            return reported;
         }
-        ClientUuid(self.first(b"client", &[&response.0]))
+        ClientUuid(self.first(b"client", &[&reported.0]))
     }
 
     /// The session of a client lane: the same at every shard, lane and boot, so that creating it
@@ -90,8 +90,8 @@ impl Identity {
 }
 
 /// Whether two results of [`Identity::host_boot`] are of one party and differ in the boot.
-pub(crate) fn is_other_boot(known: [u8; 16], response: [u8; 16]) -> bool {
-    known[..8] == response[..8] && known[8..] != response[8..]
+pub(crate) fn is_other_boot(known: [u8; 16], reported: [u8; 16]) -> bool {
+    known[..8] == reported[..8] && known[8..] != reported[8..]
 }
 
 #[cfg(test)]
@@ -155,11 +155,11 @@ mod tests {
             &used,
             Some(&first),
         ));
-        let response = ClientUuid([1; 16]);
-        let mut clients: Vec<_> = parties.iter().map(|party| party.client(response)).collect();
+        let reported = ClientUuid([1; 16]);
+        let mut clients: Vec<_> = parties.iter().map(|party| party.client(reported)).collect();
         let mut boots: Vec<_> = parties.iter().map(|party| party.host_boot([3; 16])).collect();
         assert!(boots.iter().all(|boot| boots.iter().all(|other| !is_other_boot(*boot, *other))));
-        clients.push(response);
+        clients.push(reported);
         clients.sort_unstable();
         clients.dedup();
         boots.sort_unstable();
@@ -170,8 +170,8 @@ mod tests {
         changed.read_only = true;
         let [now, before] = [changed, first]
             .map(|export| Identity::new((&key, Rules::default()), &used, Some(&export)));
-        assert_eq!(now.client(response), before.client(response));
-        let client = now.client(response);
+        assert_eq!(now.client(reported), before.client(reported));
+        let client = now.client(reported);
         assert_eq!(now.session(client, LaneId(0)), before.session(client, LaneId(0)));
         assert_ne!(now.session(client, LaneId(0)), now.session(client, LaneId(1)));
         assert_eq!(now.client(ClientUuid::NONE), ClientUuid::NONE);

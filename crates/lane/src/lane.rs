@@ -214,7 +214,7 @@ impl Lane {
         }
         lane.non_resident.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);
-        lane.forget_evicted(restored.gone, restored.over);
+        lane.forget_evicted(restored.evicted_sessions, restored.over);
         if lane.recovery.is_over() {
             // No client can hold a handle.
             lane.end_grace();

@@ -45,41 +45,41 @@ pub(crate) enum Limit {
 
 /// How often a limit was reached, and when the next line about it may be logged.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct LimitCount {
     count: u64,
-    said_until: Mono,
+    quiet_until: Mono,
 }
 
 /// The limits reached, by party.
 #[derive(Debug, Default)]
 pub(crate) struct LimitLog {
-    told: BTreeMap<(Limit, Party), Told>,
+    counts: BTreeMap<(Limit, Party), LimitCount>,
 }
 
 impl LimitLog {
     /// Parties come and go with exports.
-    const TOLD_COUNT_MAX: usize = 1024;
-    const SAY_EVERY_MS: u64 = 1000;
+    const PARTY_COUNT_MAX: usize = 1024;
+    const LINE_EVERY_MS: u64 = 1000;
 
     /// Counts a reached limit. Returns the count if it may be logged now.
-    fn meet(&mut self, by: (Limit, Party), now: Mono) -> Option<u64> {
-        if self.told.len() >= Self::TOLD_COUNT_MAX && !self.told.contains_key(&by) {
-            self.told.retain(|_, told| told.said_until > now);
+    fn count(&mut self, by: (Limit, Party), now: Mono) -> Option<u64> {
+        if self.counts.len() >= Self::PARTY_COUNT_MAX && !self.counts.contains_key(&by) {
+            self.counts.retain(|_, counts| counts.quiet_until > now);
         }
-        let told = self.told.entry(by).or_default();
-        told.count += 1;
-        if now < told.said_until {
+        let counts = self.counts.entry(by).or_default();
+        counts.count += 1;
+        if now < counts.quiet_until {
             return None;
         }
-        told.said_until = now.after_ms(Self::SAY_EVERY_MS);
-        Some(told.count)
+        counts.quiet_until = now.after_ms(Self::LINE_EVERY_MS);
+        Some(counts.count)
     }
 }
 
 impl Lane {
     /// Logs that a party has reached a limit; `what` is the consequence.
     pub(crate) fn report_limit(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
-        let Some(count) = self.limit_log.meet(by, turn.now.mono) else { return };
+        let Some(count) = self.limit_log.count(by, turn.now.mono) else { return };
         let say = if by.0 == Limit::Lost { LogLevel::Alarm } else { LogLevel::Warning };
         let line = format!("{what} (number {count} on this lane)");
         self.log(turn, say, &line);
@@ -95,13 +95,13 @@ mod tests {
         let mut met = LimitLog::default();
         let (loud, quiet) = (Party::of_export(1), Party::STORE);
         let now = Mono(5_000_000_000);
-        assert_eq!(met.meet((Limit::ProtocolError, loud), now), Some(1));
+        assert_eq!(met.count((Limit::ProtocolError, loud), now), Some(1));
         for _ in 0..1000 {
-            assert_eq!(met.meet((Limit::ProtocolError, loud), now), None);
+            assert_eq!(met.count((Limit::ProtocolError, loud), now), None);
         }
-        assert_eq!(met.meet((Limit::ProtocolError, quiet), now), Some(1));
-        assert_eq!(met.meet((Limit::Slow, loud), now), Some(1));
-        assert_eq!(met.meet((Limit::ProtocolError, loud), now.after_ms(1000)), Some(1002));
+        assert_eq!(met.count((Limit::ProtocolError, quiet), now), Some(1));
+        assert_eq!(met.count((Limit::Slow, loud), now), Some(1));
+        assert_eq!(met.count((Limit::ProtocolError, loud), now.after_ms(1000)), Some(1002));
     }
 
     #[test]
@@ -109,8 +109,8 @@ mod tests {
         let mut met = LimitLog::default();
         for number in 0..10_000 {
             let now = Mono(0).after_ms(number * 10);
-            met.meet((Limit::ProtocolError, Party::of_export(number)), now);
+            met.count((Limit::ProtocolError, Party::of_export(number)), now);
         }
-        assert!(met.told.len() <= LimitLog::TOLD_COUNT_MAX);
+        assert!(met.counts.len() <= LimitLog::PARTY_COUNT_MAX);
     }
 }

@@ -104,7 +104,7 @@ pub(crate) struct Recovery {
     grace_until: Mono,
     reminded: bool,
     /// The runtime has been told that recovery is over.
-    told: bool,
+    reported: bool,
 }
 
 impl Recovery {
@@ -139,7 +139,7 @@ impl Recovery {
             looked_at: Mono(0),
             grace_until: Mono(0),
             reminded: false,
-            told: false,
+            reported: false,
         }
     }
 
@@ -216,7 +216,7 @@ impl Lane {
     /// Advances recovery; once a turn.
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.is_over() {
-            if !core::mem::replace(&mut self.recovery.told, true) {
+            if !core::mem::replace(&mut self.recovery.reported, true) {
                 turn.act(Action::Recovered); // There was no client to wait for.
             }
             return;
@@ -328,12 +328,12 @@ impl Lane {
     /// The clients whose host is reported to have rebooted and that have not reconnected.
     fn doubted(&self, now: Mono) -> Vec<ClientUuid> {
         let until_ms = self.config.limits.recovery_soft_ms / 4;
-        let gone = |client: ClientUuid, waited: &AwaitedClient| {
+        let is_absent = |client: ClientUuid, waited: &AwaitedClient| {
             let doubted = waited.doubted_at.is_some_and(|at| at.after_ms(until_ms) <= now);
-            doubted && !self.clients.is_here(client)
+            doubted && !self.clients.is_connected(client)
         };
         let waited = self.recovery.waited.iter();
-        waited.filter(|(client, waited)| gone(**client, waited)).map(|(id, _)| *id).collect()
+        waited.filter(|(client, waited)| is_absent(**client, waited)).map(|(id, _)| *id).collect()
     }
 
     /// A client reports another boot of a host than the missing clients of that host had: these are
@@ -454,7 +454,7 @@ impl Lane {
         );
         self.log(turn, LogLevel::Info, &line);
         self.notify_replayed(turn);
-        self.recovery.told = true;
+        self.recovery.reported = true;
         self.end_writing(turn);
         // Changes replayed behind a failed log are replayed again, in the order of the present
         // mode.

@@ -48,7 +48,7 @@ pub struct Restored {
     pub(crate) sessions: Vec<(SessionId, Session)>,
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
     /// Sessions of evicted clients.
-    pub(crate) gone: Vec<(ShardId, SessionId)>,
+    pub(crate) evicted_sessions: Vec<(ShardId, SessionId)>,
     /// The evicted clients.
     pub(crate) evicted: BTreeSet<ClientUuid>,
     /// Up to which boot clients were evicted that are not remembered.
@@ -297,7 +297,7 @@ impl Restore {
                 lsns: Vec::new(),
                 sessions: Vec::new(),
                 slots: Vec::new(),
-                gone: Vec::new(),
+                evicted_sessions: Vec::new(),
                 evicted: evicted.clone(),
                 evicted_last: self.evicted_last,
                 recovered: self.recovered.clone(),
@@ -333,7 +333,7 @@ impl Restore {
             let session = self.sessions.get(&id);
             let Some(session) = session else { continue };
             if self.evicted.contains_key(&session.row.client) {
-                lane.gone.push((shard, id));
+                lane.evicted_sessions.push((shard, id));
             } else {
                 lane.sessions.push((id, *session));
                 lane.slots.push(((shard, id), table));

@@ -68,7 +68,7 @@ impl Lane {
         let held = self.conns.iter().filter(|(_, conn)| of_party(conn));
         let Some(newest) = held.map(|(conn, _)| *conn).max() else { return false };
         let line = format!(
-            "there are {count_max} connections already: the newest was closed of those who hold most"
+            "there are {count_max} connections already: the newest one of the party with the most was closed"
         );
         self.report_limit(turn, (Limit::Connections, largest_holder), &line);
         self.close(turn, newest);

@@ -574,7 +574,7 @@ impl TestServer {
     }
 
     fn send_message(&mut self, index: usize, to: LaneId, message: LaneMessage) {
-        assert_ne!(usize::from(to.0), index, "nobody writes to himself");
+        assert_ne!(usize::from(to.0), index, "a lane sends no message to itself");
         let from = LaneId(index as u16);
         self.hosts[usize::from(to.0)]
             .pending_events

@@ -56,11 +56,11 @@ pub(crate) struct Txns {
     /// The same, after the lock's release.
     accessed_due: Vec<(InodeNo, u64)>,
     /// Messages to this lane itself.
-    post: VecDeque<Vec<u8>>,
+    own_messages: VecDeque<Vec<u8>>,
     /// [`Lane::work`] is running.
     at_work: bool,
     /// The decisions restored at the start have been sent to their participants.
-    told: bool,
+    decisions_sent: bool,
     /// New directories placed so far.
     placed_count: u64,
     /// Inode counts of other lanes' shards, as last reported.
@@ -114,7 +114,7 @@ struct Part {
     /// The part as it was prepared, and by which transaction.
     prepared: Option<(Transno, Vec<u8>)>,
     /// The state found, until the changes that it shows are durable.
-    told: Option<Vec<u8>>,
+    found: Option<Vec<u8>>,
 }
 
 /// A step that depends on a batch.
@@ -139,7 +139,7 @@ impl Txns {
     /// Whether no transaction is left that must end in this boot.
     pub(crate) fn is_idle(&self) -> bool {
         let decided = self.running.values().any(|running| running.step != Step::Pausing);
-        self.parts.is_empty() && self.post.is_empty() && !decided
+        self.parts.is_empty() && self.own_messages.is_empty() && !decided
     }
 
     /// Whether a transaction will retry after a pause.
@@ -195,7 +195,7 @@ impl Lane {
 
     /// Sends a message to its receiver: the participant, or the coordinator.
     fn write(&mut self, turn: &mut Turn<'_>, message: &TxnMessage<'_>) {
-        let to = match message.words {
+        let to = match message.kind {
             TxnMessageKind::Look { .. }
             | TxnMessageKind::Prepare { .. }
             | TxnMessageKind::Commit
@@ -207,7 +207,7 @@ impl Lane {
         };
         let to = self.config.map.lane(to);
         if to == self.config.lane {
-            self.txns.post.push_back(message.to_bytes());
+            self.txns.own_messages.push_back(message.to_bytes());
             return;
         }
         let body = turn.arena.write(|out| message.encode(&mut wire::Writer::new(out)));
@@ -233,14 +233,14 @@ impl Lane {
 
     fn read(&mut self, turn: &mut Turn<'_>, body: &[u8]) {
         // Lanes of one process encode alike, so this does not fail.
-        let Ok(TxnMessage { txn, shard, words }) = TxnMessage::decode_all(body) else { return };
-        match words {
+        let Ok(TxnMessage { txn, shard, kind }) = TxnMessage::decode_all(body) else { return };
+        match kind {
             TxnMessageKind::Look { frees, wants } => {
                 self.on_look(turn, (shard, txn), frees, wants.0)
             }
-            TxnMessageKind::Seen { status, told, inode_count } => {
+            TxnMessageKind::Seen { status, found, inode_count } => {
                 self.txns.inode_counts.insert(shard, inode_count);
-                self.on_seen(turn, (shard, txn), status, told.0);
+                self.on_seen(turn, (shard, txn), status, found.0);
             }
             TxnMessageKind::Prepare { part } => self.on_prepare(turn, (shard, txn), part.0),
             TxnMessageKind::Prepared { status } => self.on_prepared(turn, (shard, txn), status),
@@ -260,7 +260,7 @@ impl Lane {
             return;
         }
         loop {
-            if let Some(body) = self.txns.post.pop_front() {
+            if let Some(body) = self.txns.own_messages.pop_front() {
                 self.read(turn, &body);
             } else if let Some((inode, write_time_ns)) = self.txns.accessed_due.pop() {
                 self.note_access(turn, inode, write_time_ns);
@@ -304,14 +304,14 @@ impl Lane {
 
     /// Once a turn: resends restored decisions after a start, and retries paused transactions.
     pub(crate) fn settle_txns(&mut self, turn: &mut Turn<'_>) {
-        if !self.txns.told {
-            self.txns.told = true;
+        if !self.txns.decisions_sent {
+            self.txns.decisions_sent = true;
             let decided = self.txns.decided.iter();
             let all: Vec<_> = decided
                 .flat_map(|(txn, shards)| shards.iter().map(|shard| (*shard, *txn)))
                 .collect();
             for (shard, txn) in all {
-                self.write(turn, &TxnMessage { txn, shard, words: TxnMessageKind::Commit });
+                self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::Commit });
             }
         }
         while let Some((at, txn)) = self.txns.pauses.first().copied() {

@@ -134,8 +134,8 @@ impl Run {
         server.limits.object_count_max = 1 + rng.usize(..4);
         let mut maker = Peer::new(&mut server, &HelloFields::new(99));
         let log = maker.create(&mut server, "log");
-        let gone = maker.ask(&mut server, Op::Goodbye, 0, &[0_u8; 0]);
-        assert_eq!(gone.head.status, Status::Ok);
+        let goodbye = maker.ask(&mut server, Op::Goodbye, 0, &[0_u8; 0]);
+        assert_eq!(goodbye.head.status, Status::Ok);
         server.cut(maker.conn);
         let client_count = 1 + rng.usize(..3) as u8;
         let client = |number| Client {
@@ -326,9 +326,9 @@ impl Run {
         let lane = self.server.map.lane(shard);
         let (conn, who, _) = client.links[&lane.0].clone();
         let part = client.parts.get_mut(&shard).unwrap();
-        assert!(resumed.committed.0 >= part.known_committed, "what was told durable is there");
+        assert!(resumed.committed.0 >= part.known_committed, "reported durability holds");
         part.note_committed(resumed.committed.0);
-        assert!(part.kept.is_empty() || resumed.recovering, "nobody is late here");
+        assert!(part.kept.is_empty() || resumed.recovering, "no client is late here");
         part.course = ReplayState::Replaying(conn);
         for (transno, kept) in &part.kept {
             let head = Request {

@@ -340,7 +340,7 @@ fn no_request_reads_or_changes_an_inode_outside_the_export() {
         assert_eq!(seen[&in_file], before[&in_file]);
         assert_eq!(seen[&inside].0, before[&inside].0);
         let listing = Listing::decode_all(&seen[&inside].1).unwrap();
-        assert_eq!(listing.parent, inside, "what lies above is not told");
+        assert_eq!(listing.parent, inside, "the parent outside is not revealed");
     }
 }
 
@@ -498,10 +498,10 @@ fn an_export_survives_crashes_and_its_removal_is_durable() {
     assert_eq!(again, Status::Ok, "the same definition, sent again");
     let other = Export { id: 78, ..export("in", scene.outside) };
     assert_eq!(admin.set_export(server, other, false), Status::Exists);
-    let gone = Export { closed: true, ..export("in", InodeNo::ROOT) };
-    assert_eq!(admin.set_export(server, gone, false), Status::Ok);
-    assert!(bound.peers.iter().all(|peer| server.is_closed(peer.conn)), "every lane says so");
-    assert_eq!(admin.set_export(server, gone, false), Status::NotFound);
+    let removed = Export { closed: true, ..export("in", InodeNo::ROOT) };
+    assert_eq!(admin.set_export(server, removed, false), Status::Ok);
+    assert!(bound.peers.iter().all(|peer| server.is_closed(peer.conn)), "every lane closes them");
+    assert_eq!(admin.set_export(server, removed, false), Status::NotFound);
     server.crash();
     server.start(2);
     let (_, refusal) = send_handshake(server, &HelloFields { export: "in", ..HelloFields::new(8) });
@@ -527,8 +527,8 @@ fn the_sessions_of_a_removed_or_moved_export_end_at_once() {
         assert!(!lock(server, owner, ByteRange::ALL));
         away.peers.iter().for_each(|peer| server.cut(peer.conn));
         server.run();
-        let gone = Export { closed: true, ..export("in", InodeNo::ROOT) };
-        let changed = if moved { export("in", *outside) } else { gone };
+        let removed = Export { closed: true, ..export("in", InodeNo::ROOT) };
+        let changed = if moved { export("in", *outside) } else { removed };
         assert_eq!(admin.set_export(server, changed, moved), Status::Ok);
         assert!(bound.peers.iter().all(|peer| server.is_closed(peer.conn)));
         assert!(lock(server, owner, ByteRange::ALL), "what they held is free");

@@ -170,7 +170,7 @@ fn a_late_duplicate_of_a_lock_request_changes_nothing() {
     server.run();
     one.look(&mut server);
     assert!(one.replies.is_empty());
-    assert_eq!(other.set(&mut server, ask(file(0), 1, WRITE)), Ok(true), "nobody has it");
+    assert_eq!(other.set(&mut server, ask(file(0), 1, WRITE)), Ok(true), "it is free");
 }
 
 #[test]

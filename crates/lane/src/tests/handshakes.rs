@@ -30,7 +30,7 @@ fn a_connection_is_handed_to_the_lane_that_its_hello_names() {
         assert_eq!(server.lane_of(conn), usize::from(lane % 3));
         assert_eq!((welcome.map, welcome.boot_id), (server.map, 1));
         assert_eq!(welcome.slot_count, 16);
-        assert_eq!(welcome.flags, welcome_flag::ROOT_TRUSTED, "nobody can hold anything");
+        assert_eq!(welcome.flags, welcome_flag::ROOT_TRUSTED, "no client can hold a handle");
     }
     assert!(server.handed_over_count > 0, "the listening lane was not always the right one");
 }
@@ -202,7 +202,7 @@ fn handshakes_time_out_and_are_limited() {
         server.send(conn, hello(), None);
         server.run();
     }
-    assert!(server.is_closed(slow[0]), "the oldest made room for the third");
+    assert!(server.is_closed(slow[0]), "the oldest yielded to the third");
     assert!(!server.is_closed(slow[1]) && !server.is_closed(slow[2]));
     // Connections without a proof do not keep out a client that proves the secret.
     let proven = Peer::new(&mut server, &HelloFields::new(9));

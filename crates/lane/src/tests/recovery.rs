@@ -279,7 +279,7 @@ fn a_missing_client_does_not_cost_others_their_changes() {
     assert!(rig.server.lines.last().unwrap().contains("recovery waits for client "));
     rig.server.pass_ms(5_000);
     rig.server.run();
-    assert_eq!(visitor.replies(&mut rig.server).len(), 1, "what came early was kept");
+    assert_eq!(visitor.replies(&mut rig.server).len(), 1, "the early request was deferred");
     let counts = rig.counts();
     assert_eq!((counts.known_count, counts.back_count, counts.evicted_count), (2, 1, 1));
     assert_eq!((counts.replayed_count, counts.unfit_count), (3, 0));
@@ -366,7 +366,7 @@ fn with_sharing_off_changes_that_depend_on_a_missing_client_are_lost() {
     let mut rig = Rig::clients(Share::Off, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.ask(0, (Op::Create, 2), &create("b")).unwrap();
-    assert!(rig.ask(1, (Op::Rename, 1), &rename("a", "x")).is_some(), "nobody waits");
+    assert!(rig.ask(1, (Op::Rename, 1), &rename("a", "x")).is_some(), "no reply waits");
     rig.kill();
     rig.come_back(1);
     assert_eq!(rig.counts().replayed_count, 0, "in one order with the others");
@@ -485,7 +485,7 @@ fn recovery_waits_shorter_for_absent_clients_of_a_rebooted_host() {
         rig.connect(2);
         let other = HelloFields { host_boot_id: [3; 16], ..HelloFields::new(7) };
         Peer::new(&mut rig.server, &other);
-        assert_eq!(rig.counts().evicted_count, 0, "somebody says so");
+        assert_eq!(rig.counts().evicted_count, 0, "a report alone evicts no client");
         if comes {
             rig.connect(0);
         }
@@ -572,8 +572,8 @@ fn a_replay_of_an_ended_session_is_refused() {
     peer.send(&mut rig.server, &head, &[], None);
     rig.server.run();
     let mut other = rig.peers[1].take().unwrap();
-    let gone = wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("a") };
-    assert_eq!(other.ask(&mut rig.server, Op::Unlink, 1, &gone).head.status, Status::Ok);
+    let unlink = wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("a") };
+    assert_eq!(other.ask(&mut rig.server, Op::Unlink, 1, &unlink).head.status, Status::Ok);
     for again in [false, true] {
         rig.server.run();
         rig.kill();

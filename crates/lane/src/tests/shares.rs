@@ -46,7 +46,7 @@ fn the_newest_connection_of_the_largest_holder_is_closed_for_a_smaller_one() {
     server.limits.conn_count_max = 6;
     server.start(1);
     let crowd: Vec<Peer> = (0..6).map(|number| Peer::new(&mut server, &user(number))).collect();
-    assert!(refused(&mut server, &user(6)), "nobody gives way to his own party");
+    assert!(refused(&mut server, &user(6)), "a party does not yield to itself");
     let mut admins = Vec::new();
     for number in 0..3 {
         admins.push(Peer::new(&mut server, &admin(number)));
@@ -111,9 +111,9 @@ fn a_party_that_fills_all_sessions_leaves_a_quarter_to_others() {
     assert!(refused(&mut server, &admin(2)));
     assert!(others.iter().all(|peer| !server.is_closed(peer.conn)));
     // A disconnected session that owes nothing makes space for its own party.
-    let mut gone = others.remove(0);
-    acknowledge(&mut server, &mut gone);
-    leave(&mut server, &gone);
+    let mut left = others.remove(0);
+    acknowledge(&mut server, &mut left);
+    leave(&mut server, &left);
     Peer::new(&mut server, &admin(3));
     let line = server.lines.iter().find(|line| line.contains("8 sessions")).unwrap();
     assert!(line.contains("with its credential have 6"), "{line}");

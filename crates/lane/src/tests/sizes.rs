@@ -261,7 +261,7 @@ fn attributes_are_complete_where_the_contents_are_known() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"ab");
     let (elsewhere, _) = rig.attr((Op::Setattr, 3), &set);
-    assert!(elsewhere, "who may not be shown what may be lost asks for it");
+    assert!(elsewhere, "a strict reader queries the size");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_batch_without_dependents_gathers() {
     let head = peer.head(Op::Sync, InodeNo::ROOT.shard(), 0);
     peer.send(&mut server, &head, &[], None);
     server.run();
-    assert_eq!(peer.replies(&mut server).len(), 1, "who waits is not kept waiting");
+    assert_eq!(peer.replies(&mut server).len(), 1, "a batch with dependents is appended at once");
     assert_eq!(batches(&server), before + 2);
 }
 

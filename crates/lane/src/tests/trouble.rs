@@ -69,7 +69,7 @@ fn a_broken_log_fences_the_lane() {
     peer.send(&mut server, &head, &[], None);
     server.run();
     let replies = peer.replies(&mut server);
-    assert_eq!(replies.len(), 3, "in the batch that failed, behind it, and who waited for it");
+    assert_eq!(replies.len(), 3, "in the failed batch, behind it, and its dependent");
     assert!(replies.iter().all(|got| got.head.status == Status::Io));
     assert!(server.lines.last().unwrap().contains("log cannot be written"));
     assert_eq!(peer.ask(&mut server, Op::Create, 1, &create("b")).head.status, Status::ReadOnly);
@@ -152,7 +152,7 @@ fn a_batch_that_ends_behind_the_fence_changes_nothing() {
         let replies = peer.replies(&mut server);
         assert_eq!(replies.len(), 2);
         assert!(replies.iter().all(|got| got.head.status == Status::Io));
-        assert_eq!(server.lines.len(), line_count, "the fence is told once");
+        assert_eq!(server.lines.len(), line_count, "the fence is logged once");
         assert_eq!(peer.ask(&mut server, Op::Sync, 0, &[0_u8; 0]).head.status, Status::Io);
     }
 }
@@ -390,7 +390,7 @@ fn a_client_retains_a_replay_that_cannot_be_written() {
             assert!(replayed.committed < got.head.transno, "its client keeps it");
             let body = Read { inode, file_offset: 0, read_bytes: 100, accesses: true };
             let seen = peer.ask_data(&mut server, (Op::Read, 0, inode), &body, None);
-            assert_eq!(seen.head.status, Status::Io, "nobody sees the file without it");
+            assert_eq!(seen.head.status, Status::Io, "no client sees the file without it");
         } else {
             assert_eq!(read(&mut peer, &mut server, inode), b"warmlost");
         }

@@ -114,8 +114,8 @@ impl Lane {
         running.awaited.extend(by_shard.keys());
         let frees = matches!(running.op, Op::Unlink | Op::Rmdir);
         for (shard, wants) in by_shard {
-            let words = TxnMessageKind::Look { frees, wants: Bytes(&wants) };
-            self.write(turn, &TxnMessage { txn, shard, words });
+            let kind = TxnMessageKind::Look { frees, wants: Bytes(&wants) };
+            self.write(turn, &TxnMessage { txn, shard, kind });
         }
     }
 
@@ -124,7 +124,7 @@ impl Lane {
         turn: &mut Turn<'_>,
         (shard, txn): (ShardId, TxnId),
         status: Status,
-        told: &[u8],
+        found: &[u8],
     ) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         if running.step != Step::Looking || !running.awaited.remove(&shard) {
@@ -132,7 +132,7 @@ impl Lane {
         }
         if status != Status::Ok {
             running.refused = Some(status);
-        } else if running.view.add(told).is_err() {
+        } else if running.view.add(found).is_err() {
             running.refused = Some(Status::Protocol);
         }
         if running.awaited.is_empty() {
@@ -155,8 +155,8 @@ impl Lane {
         running.awaited = plan.parts.keys().copied().collect();
         running.parted.clone_from(&running.awaited);
         for (shard, part) in &plan.parts {
-            let words = TxnMessageKind::Prepare { part: Bytes(part) };
-            self.write(turn, &TxnMessage { txn, shard: *shard, words });
+            let kind = TxnMessageKind::Prepare { part: Bytes(part) };
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind });
         }
         if plan.parts.is_empty() || !self.config.rules.hold(Rule::TwoPhaseOrder) {
             self.decide(turn, txn);
@@ -261,9 +261,9 @@ impl Lane {
             self.end_across(turn, txn, Status::ReadOnly, &[]);
         }
         for (shard, txn) in in_doubt {
-            self.write(turn, &TxnMessage { txn, shard, words: TxnMessageKind::InDoubt });
+            self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::InDoubt });
         }
-        let looked = self.txns.parts.iter().filter(|(_, part)| part.told.is_some());
+        let looked = self.txns.parts.iter().filter(|(_, part)| part.found.is_some());
         let looked: Vec<(ShardId, TxnId)> = looked.map(|(key, _)| *key).collect();
         for (shard, txn) in looked {
             self.tell((shard, txn), turn, (Status::ReadOnly, &[]));
@@ -279,11 +279,11 @@ impl Lane {
         running.files.iter().for_each(|inode| self.send_changed(turn, *inode));
         let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
         for shard in &others {
-            self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Commit });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Commit });
         }
         // A participant without a part has only locked.
         for shard in running.touched.difference(&others) {
-            self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort });
         }
         if !others.is_empty() {
             self.txns.decided.insert(txn, others);
@@ -336,7 +336,7 @@ impl Lane {
 
     fn give_back(&mut self, turn: &mut Turn<'_>, txn: TxnId, running: &Running) {
         for shard in &running.touched {
-            self.write(turn, &TxnMessage { txn, shard: *shard, words: TxnMessageKind::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort });
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct TxnMessage<'a> {
     pub(crate) txn: TxnId,
     /// The participant, which is the sender or the receiver.
     pub(crate) shard: ShardId,
-    pub(crate) words: TxnMessageKind<'a>,
+    pub(crate) kind: TxnMessageKind<'a>,
 }
 
 /// The kind of a message.
@@ -42,7 +42,7 @@ pub(crate) enum TxnMessageKind<'a> {
     /// Lock and report the state. `frees`: the change frees space.
     Look { frees: bool, wants: Bytes<'a> },
     /// The state found, or why not.
-    Seen { status: Status, told: Bytes<'a>, inode_count: u64 },
+    Seen { status: Status, found: Bytes<'a>, inode_count: u64 },
     /// Prepare this part.
     Prepare { part: Bytes<'a> },
     /// Durably prepared; or refused.
@@ -59,7 +59,7 @@ pub(crate) enum TxnMessageKind<'a> {
 
 impl<'a> Wire<'a> for TxnMessage<'a> {
     fn encode(&self, to: &mut Writer<'_>) {
-        let kind: u8 = match &self.words {
+        let tag: u8 = match &self.kind {
             TxnMessageKind::Look { .. } => 0,
             TxnMessageKind::Seen { .. } => 1,
             TxnMessageKind::Prepare { .. } => 2,
@@ -69,17 +69,17 @@ impl<'a> Wire<'a> for TxnMessage<'a> {
             TxnMessageKind::Abort => 6,
             TxnMessageKind::InDoubt => 7,
         };
-        to.write(&(FIRST + kind));
+        to.write(&(FIRST + tag));
         to.write(&self.txn);
         to.write(&self.shard);
-        match &self.words {
+        match &self.kind {
             TxnMessageKind::Look { frees, wants } => {
                 to.write(frees);
                 to.write(wants);
             }
-            TxnMessageKind::Seen { status, told, inode_count } => {
+            TxnMessageKind::Seen { status, found, inode_count } => {
                 to.write(status);
-                to.write(told);
+                to.write(found);
                 to.write(inode_count);
             }
             TxnMessageKind::Prepare { part } => to.write(part),
@@ -90,13 +90,13 @@ impl<'a> Wire<'a> for TxnMessage<'a> {
     }
 
     fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        let kind = u8::decode(from)?.wrapping_sub(FIRST);
+        let tag = u8::decode(from)?.wrapping_sub(FIRST);
         let (txn, shard) = (from.read()?, from.read()?);
-        let words = match kind {
+        let kind = match tag {
             0 => TxnMessageKind::Look { frees: from.read()?, wants: from.read()? },
             1 => TxnMessageKind::Seen {
                 status: from.read()?,
-                told: from.read()?,
+                found: from.read()?,
                 inode_count: from.read()?,
             },
             2 => TxnMessageKind::Prepare { part: from.read()? },
@@ -107,6 +107,6 @@ impl<'a> Wire<'a> for TxnMessage<'a> {
             7 => TxnMessageKind::InDoubt,
             _ => return Err(Flaw::ProtocolError(ProtocolError::Malformed)),
         };
-        Ok(Self { txn, shard, words })
+        Ok(Self { txn, shard, kind })
     }
 }

@@ -19,8 +19,8 @@ impl Lane {
         if !self.is_own(shard) {
             return;
         }
-        let mut told = Vec::new();
-        let status = self.look((shard, txn), frees, (wants, &mut told));
+        let mut found = Vec::new();
+        let status = self.look((shard, txn), frees, (wants, &mut found));
         if status == Status::Busy {
             self.read_missing(turn, shard);
         }
@@ -28,21 +28,21 @@ impl Lane {
             && let Some(dependency) = self.dependency_of_look(shard)
             && let Some(part) = self.txns.parts.get_mut(&(shard, txn))
         {
-            part.told = Some(told);
+            part.found = Some(found);
             return self
                 .commit
                 .dependents(dependency.until)
                 .awaited
                 .push(Awaited::Looked(shard, txn));
         }
-        self.tell((shard, txn), turn, (status, &told));
+        self.tell((shard, txn), turn, (status, &found));
     }
 
     /// The state that a coordinator asked for is durable: sends it.
     pub(super) fn on_looked(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let part = self.txns.parts.get_mut(&(shard, txn));
-        if let Some(told) = part.and_then(|part| part.told.take()) {
-            self.tell((shard, txn), turn, (Status::Ok, &told));
+        if let Some(found) = part.and_then(|part| part.found.take()) {
+            self.tell((shard, txn), turn, (Status::Ok, &found));
         }
     }
 
@@ -50,18 +50,18 @@ impl Lane {
         &mut self,
         (shard, txn): (ShardId, TxnId),
         turn: &mut Turn<'_>,
-        (status, told): (Status, &[u8]),
+        (status, found): (Status, &[u8]),
     ) {
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
-        let words = TxnMessageKind::Seen { status, told: Bytes(told), inode_count };
-        self.write(turn, &TxnMessage { txn, shard, words });
+        let kind = TxnMessageKind::Seen { status, found: Bytes(found), inode_count };
+        self.write(turn, &TxnMessage { txn, shard, kind });
     }
 
     fn look(
         &mut self,
         (shard, txn): (ShardId, TxnId),
         frees: bool,
-        (wants, told): (&[u8], &mut Vec<u8>),
+        (wants, found): (&[u8], &mut Vec<u8>),
     ) -> Status {
         if self.fenced {
             return Status::ReadOnly;
@@ -77,7 +77,7 @@ impl Lane {
         }
         self.txns.parts.entry((shard, txn)).or_default();
         let index = self.meta_index(shard);
-        match self.metas[index].look(txn, wants, told) {
+        match self.metas[index].look(txn, wants, found) {
             Ok(Ok(())) => Status::Ok,
             Ok(Err(holder)) if self.txns.is_in_doubt(holder) => Status::Io,
             Ok(Err(_)) => Status::Busy,
@@ -102,13 +102,13 @@ impl Lane {
         match effect {
             Ok(effect) => {
                 self.record_own(shard, effect.transno, &changes);
-                let part = Part { prepared: Some((effect.transno, prepared)), told: None };
+                let part = Part { prepared: Some((effect.transno, prepared)), found: None };
                 self.txns.parts.insert((shard, txn), part);
                 self.await_durable(turn, Awaited::Prepared(shard, txn));
             }
             Err(_) => {
-                let words = TxnMessageKind::Prepared { status: Status::Protocol };
-                self.write(turn, &TxnMessage { txn, shard, words });
+                let kind = TxnMessageKind::Prepared { status: Status::Protocol };
+                self.write(turn, &TxnMessage { txn, shard, kind });
             }
         }
         self.changes = changes;
@@ -121,16 +121,16 @@ impl Lane {
     ) {
         if self.txns.parts.contains_key(&(shard, txn)) {
             turn.act(Action::Point(ProtocolPoint::TxnPrepared));
-            let words = TxnMessageKind::Prepared { status: Status::Ok };
-            self.write(turn, &TxnMessage { txn, shard, words });
+            let kind = TxnMessageKind::Prepared { status: Status::Ok };
+            self.write(turn, &TxnMessage { txn, shard, kind });
         }
     }
 
     /// The log has failed: a prepare that may not be durable is refused.
     pub(crate) fn fail_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
         if let Awaited::Prepared(shard, txn) = awaited {
-            let words = TxnMessageKind::Prepared { status: Status::ReadOnly };
-            self.write(turn, &TxnMessage { txn, shard, words });
+            let kind = TxnMessageKind::Prepared { status: Status::ReadOnly };
+            self.write(turn, &TxnMessage { txn, shard, kind });
         }
     }
 
@@ -164,7 +164,7 @@ impl Lane {
     pub(super) fn on_done_durable(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         turn.act(Action::Point(ProtocolPoint::TxnDone));
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
-        self.write(turn, &TxnMessage { txn, shard, words: TxnMessageKind::Done { inode_count } });
+        self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::Done { inode_count } });
     }
 
     pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
