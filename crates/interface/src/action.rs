@@ -113,7 +113,8 @@ pub enum Action {
 /// Actions on connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetAction {
-    /// Client: connect to the server. Answered by [`crate::NetEvent::Connected`] or [`crate::NetEvent::ConnectFailed`].
+    /// Client: connect to the server. Answered by [`crate::NetEvent::Connected`] or
+    /// [`crate::NetEvent::ConnectFailed`].
     Connect {
         /// Returned with the outcome.
         ticket: Ticket,
@@ -201,7 +202,8 @@ pub enum StoreAction {
         /// Rows at most.
         row_count_max: u32,
     },
-    /// Append to this lane's log and make it durable. One at a time. Answered by [`crate::StoreEvent::Logged`].
+    /// Append to this lane's log and make it durable. One at a time. Answered by
+    /// [`crate::StoreEvent::Logged`].
     LogAppend {
         /// Returned with the outcome.
         ticket: Ticket,
@@ -319,7 +321,8 @@ pub enum ObjectAction {
         /// Find a hole; otherwise data.
         hole: bool,
     },
-    /// Make an object's contents, size and existence durable. Answered by [`crate::ObjectEvent::Done`].
+    /// Make an object's contents, size and existence durable. Answered by
+    /// [`crate::ObjectEvent::Done`].
     Sync {
         /// Returned with the outcome.
         ticket: Ticket,
@@ -357,7 +360,8 @@ pub enum KernelAction {
         /// The bytes of a READ, behind the payload. The state machine releases the buffer as usual.
         bulk: Option<Bulk>,
     },
-    /// Mount: look up a process's supplementary groups. Answered by [`crate::KernelEvent::CallerGroups`].
+    /// Mount: look up a process's supplementary groups. Answered by
+    /// [`crate::KernelEvent::CallerGroups`].
     CallerGroups {
         /// Returned with the outcome.
         ticket: Ticket,

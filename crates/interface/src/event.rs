@@ -287,8 +287,8 @@ pub enum PeerEvent {
 /// Events of the log and the rows of a server's store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreEvent {
-    /// The outcome of [`crate::StoreAction::ReadRows`]: rows, each as 4 bytes key length, 4 bytes value
-    /// length (little-endian), key, value; in the order of their keys.
+    /// The outcome of [`crate::StoreAction::ReadRows`]: rows, each as 4 bytes key length, 4 bytes
+    /// value length (little-endian), key, value; in the order of their keys.
     Rows {
         /// Of the action.
         ticket: Ticket,
@@ -305,8 +305,8 @@ pub enum StoreEvent {
         /// The highest transaction of all up to there.
         transno: Transno,
     },
-    /// The outcome of [`crate::StoreAction::LogAppend`]: the bytes are durable, or the log is broken
-    /// and takes no more.
+    /// The outcome of [`crate::StoreAction::LogAppend`]: the bytes are durable, or the log is
+    /// broken and takes no more.
     Logged {
         /// Of the action.
         ticket: Ticket,

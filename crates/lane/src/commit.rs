@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, removals, fences
-//!     ▲ later requests                                    └ Err ─▶ fenced: no acknowledgement any more
+//!     ▲ later requests                                    └ Err ─▶ fenced: acknowledges no more
 //! ```
 //! A batch without dependents gathers a little longer (`Limits::log_ms`): a flush costs more
 //! processor time than the changes of one caller.

@@ -180,8 +180,8 @@ impl Lane {
             ),
         };
         let line = format!(
-            "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the whole block \
-             again or restore the file, and lookup at the disk."
+            "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the \
+             whole block again or restore the file, and look at the disk."
         );
         self.log(turn, LogLevel::Alarm, &line);
     }

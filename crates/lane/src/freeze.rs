@@ -1,7 +1,9 @@
 //! A freeze: changes wait for a while, so that the disk holds the state of one moment. Reads go on.
 //!
 //! ```text
-//! Freeze ─▶ on: new changes wait, running ones end    Freeze again: longer    Freeze 0, lease over ─▶ off
+//! Freeze ─▶ on: new changes wait, running ones end
+//! Freeze again ─▶ longer
+//! Freeze 0, or the lease ends ─▶ off
 //! ```
 //! Invariants: the lease ends by itself, whatever happens to the administrator; once a lane has
 //! reported that no change is left, it begins none, except for its part in another lane's

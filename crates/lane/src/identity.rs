@@ -6,7 +6,7 @@
 //! key of its own. The same uuid with another credential, or for another export, is another client.
 //!
 //! ```text
-//! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export's name, id, root)
+//! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export)
 //!           of a holder of a certificate HMAC-SHA256(that, "certificate" | SHA-256 of its key)
 //! client  = first 16 bytes of HMAC-SHA256(party, "client" | uuid)
 //! session = first  8 bytes of HMAC-SHA256(party, "session" | client | client lane)

@@ -1,4 +1,5 @@
-//! Which of the store's secrets are valid, and what happens to connections and sessions of a retired one.
+//! Which of the store's secrets are valid, and what happens to connections and sessions of a
+//! retired one.
 //!
 //! A secret has a number here, which a connection and its session store. A client's identity does
 //! not depend on it, so a client that reconnects with another valid secret resumes its session.
@@ -60,8 +61,8 @@ impl Keys {
         no != KeyNo::NONE && self.valid(no).is_none()
     }
 
-    /// The secret that a client has to prove: the valid one that its Hello names, else one that no client
-    /// has. It takes the same time for an export that does not exist.
+    /// The secret that a client has to prove: the valid one that its Hello names, else one that no
+    /// client has. It takes the same time for an export that does not exist.
     pub(crate) fn wanted(
         &self,
         hello: &Hello<'_>,
@@ -112,7 +113,8 @@ impl Lane {
         if is_known && sessions.all(|session| self.keys.is_retired(session.basis.key_no)) {
             let seconds = self.config.limits.client_gone_ms / 1000;
             let line = format!(
-                "a client did not come back with a valid secret in {seconds} s: its session has ended, \
+                "a client did not come back with a valid secret in {seconds} s: its session has \
+                 ended, \
                  its locks and open files are released"
             );
             self.report_limit(turn, (Limit::Retired, Party::NONE), &line);

@@ -1,7 +1,8 @@
 //! Log-space admission: which changes are still accepted when the medium gets full.
 //!
-//! A change whose record does not fit could not be acknowledged, so requests are refused before their
-//! execution. Changes that take space are refused first; those that free space may use a reserve.
+//! A change whose record does not fit could not be acknowledged, so requests are refused before
+//! their execution. Changes that take space are refused first; those that free space may use a
+//! reserve.
 
 use crate::Lane;
 use wire::{Op, SpaceUse, Status};

@@ -68,7 +68,8 @@ impl Lane {
         let held = self.conns.iter().filter(|(_, conn)| of_party(conn));
         let Some(newest) = held.map(|(conn, _)| *conn).max() else { return false };
         let line = format!(
-            "there are {count_max} connections already: the newest one of the party with the most was closed"
+            "there are {count_max} connections already: the newest one of the party with the most \
+             was closed"
         );
         self.report_limit(turn, (Limit::Connections, largest_holder), &line);
         self.close(turn, newest);
@@ -172,8 +173,8 @@ impl Lane {
         if status == Status::TooManyFiles {
             let count_max = self.config.limits.handle_count_max;
             let line = format!(
-                "an open was refused (ENFILE): a metadata shard has at most {count_max} open files, a client \
-                 a quarter of them, those who hold one credential three quarters"
+                "an open was refused (ENFILE): a metadata shard has at most {count_max} open \
+                 files, a client a quarter of them, those who hold one credential three quarters"
             );
             self.report_limit(turn, (Limit::OpenFiles, arrived.open.party), &line);
         }

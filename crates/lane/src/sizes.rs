@@ -2,9 +2,9 @@
 //! metadata shard, so that a client that reads attributes asks only one shard.
 //!
 //! ```text
-//! metadata shard: the last writer's Close ─▶ QueryContents   ─▶ data shard: size and times, when the
-//! metadata shard: a record, unless the    ◀─ DurableContents ◀─ bytes are durable: else a size could
-//!                 file is open for writing                      outlive the bytes that it counts
+//! metadata shard: last writer's Close    ─▶ QueryContents   ─▶ data shard: size and times,
+//! metadata shard: a record, unless the   ◀─ DurableContents ◀─ when the bytes are durable: else a
+//!                 file is open again                           size could outlive its bytes
 //! ```
 //! No request waits for the move, so it is not urgent: the contents of many files become durable
 //! together, and those of a file that is removed soon never do. No client replays the record: after

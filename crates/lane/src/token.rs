@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! token = 16 bytes MAC | record, with an empty reply
-//! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 2" | fs | contents' MAC | record | reply message)
+//! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 2" | fs | contents' MAC |
+//!                                     record | reply message)
 //! ```
 //! The record begins with its length, so no byte can be shifted between the parts. The runtime
 //! computes the MAC of a request's contents under a key that clients do not have

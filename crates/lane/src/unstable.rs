@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Written ─ no dependency ─▶ reply with a token         Changed ─▶ record, in the shard's order
-//!         └ else ─▶ deferred until that transaction         └ durable ─▶ deferred replies up to here
+//!         └ else ─▶ deferred until that transaction         └ durable ─▶ deferred replies
 //! ```
 
 use crate::Lane;
