@@ -436,7 +436,7 @@ impl Lane {
         for inode in dependents.removed.drain(..) {
             self.tell_removed(turn, inode);
         }
-        for inode in wave.fences.drain(..) {
+        for inode in dependents.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
         let mut awaited = core::mem::take(&mut dependents.awaited);

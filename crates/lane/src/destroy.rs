@@ -94,7 +94,7 @@ impl Lane {
         // Behind a fence never: the next start destroys it again.
         match self.commit.until_all() {
             _ if self.fenced => {}
-            Some(until) => self.commit.wave(until).removed.push(inode),
+            Some(until) => self.commit.dependents(until).removed.push(inode),
             None => self.tell_removed(turn, inode),
         }
     }

@@ -468,7 +468,7 @@ impl Lane {
         let sizings = core::mem::take(&mut self.recovery.sizings);
         sizings.into_iter().for_each(|sizing| self.ask_size(turn, sizing));
         let removals = core::mem::take(&mut self.recovery.removals);
-        removals.into_iter().for_each(|inode| self.on_destroy_mail(turn, inode));
+        removals.into_iter().for_each(|inode| self.on_destroy_message(turn, inode));
         let rest = core::mem::take(&mut self.recovery.deferred);
         rest.into_iter().for_each(|early| self.run_deferred(turn, early));
     }
