@@ -118,7 +118,7 @@ impl Pace {
         slow.turns.early_count += u64::from(counts && asked_count < slow.ops_per_commit);
         Some(Event::Store(StoreEvent::Logged {
             ticket,
-            result: Ok(LogSpace { space_bytes: u64::MAX, is_behind: false }),
+            result: Ok(LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false }),
         }))
     }
 

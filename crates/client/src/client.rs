@@ -18,7 +18,7 @@ use crate::{Answer, Call, CallId};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{Action, ConnId, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent, Turn};
+use interface::{Action, ConnId, Event, LaneMessage, Mono, NetEvent, PeerAction, PeerEvent, Turn};
 use wire::{
     BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
     RefusalReason, Reopen, Rules, Secrets, SessionId, Status, Writer,
@@ -134,7 +134,7 @@ pub struct Client {
     pub(crate) retained: RetainedBufs,
     pub(crate) peer_lanes: PeerLanes,
     /// Messages to single peer lanes, sent at the end of the turn.
-    pub(crate) peer_messages: Vec<(LaneId, Mail)>,
+    pub(crate) peer_messages: Vec<(LaneId, LaneMessage)>,
     /// A change was lost since the last `SyncAll`.
     pub(crate) loss_unreported: bool,
     pub(crate) reports: Vec<Report>,
@@ -311,10 +311,10 @@ impl Client {
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Mail { from, mail }) => self.on_peer_message(turn, from, mail),
+            Event::Peer(PeerEvent::Message { from, message }) => self.on_peer_message(turn, from, message),
             Event::Secrets(found) => self.on_secrets(turn, found),
             // For servers and mounts only.
-            Event::Peer(PeerEvent::Letter { .. })
+            Event::Peer(PeerEvent::Encoded { .. })
             | Event::Store(_)
             | Event::Object(_)
             | Event::Kernel(_)
@@ -438,7 +438,7 @@ impl Client {
     pub fn release(&mut self, turn: &mut Turn<'_>, handle: HandleId) {
         let lane = handle_lane(handle);
         if lane != self.config.lane {
-            turn.act(PeerAction::Mail { to: lane, mail: Mail::Release { handle } });
+            turn.act(PeerAction::Message { to: lane, message: LaneMessage::Release { handle } });
             return;
         }
         self.close_without_caller(handle);

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::link::LinkState;
 use crate::replay::Entry;
 use crate::report::Report;
-use interface::{Action, BufId, Bulk, CORE_BUFS, Turn};
+use interface::{Action, BufId, Bulk, CORE_BUF_ID_MIN, Turn};
 use wire::{ClientUuid, PLAIN, Proven, Status};
 
 /// The numbers of this client's own buffers.
@@ -26,16 +26,16 @@ impl RetainedBufs {
     pub(crate) fn keep(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
         let number = self.free.pop().unwrap_or_else(|| {
             self.count += 1;
-            CORE_BUFS + (self.count - 1)
+            CORE_BUF_ID_MIN + (self.count - 1)
         });
         let as_buf = BufId(number);
-        turn.act(Action::Keep { as_buf, bulk });
+        turn.act(Action::Retain { as_buf, bulk });
         Bulk { buf: as_buf, start: 0, ..bulk }
     }
 
     /// Releases a copy.
     pub(crate) fn release(&mut self, bulk: Bulk) {
-        assert!(bulk.buf.0 >= CORE_BUFS, "a frontend's buffer is not ours to release");
+        assert!(bulk.buf.0 >= CORE_BUF_ID_MIN, "a frontend's buffer is not ours to release");
         self.released.push(bulk.buf);
     }
 

@@ -21,7 +21,7 @@ use crate::{Answer, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use interface::{Mail, PeerAction, Turn};
+use interface::{LaneMessage, PeerAction, Turn};
 use wire::{HandleId, InodeNo, LaneId, Status};
 
 /// The most inodes with an entry of their own; beyond, any inode may be among the lost.
@@ -89,7 +89,7 @@ pub(crate) struct PeerLanes {
     /// The evictions of each.
     evicted_counts: Vec<u64>,
     /// Messages to all of them, sent at the end of the turn.
-    broadcasts: Vec<Mail>,
+    broadcasts: Vec<LaneMessage>,
 }
 
 impl PeerLanes {
@@ -104,7 +104,7 @@ impl Client {
         self.loss_unreported = true;
         for inode in [Some(entry.inode), entry.made].into_iter().flatten() {
             self.handles.losses.add(inode);
-            self.peer_lanes.broadcasts.push(Mail::Lost { inode });
+            self.peer_lanes.broadcasts.push(LaneMessage::Lost { inode });
         }
     }
 
@@ -112,12 +112,12 @@ impl Client {
     pub(crate) fn lose_inode(&mut self, inode: InodeNo) {
         self.loss_unreported = true;
         self.handles.losses.add(inode);
-        self.peer_lanes.broadcasts.push(Mail::Lost { inode });
+        self.peer_lanes.broadcasts.push(LaneMessage::Lost { inode });
     }
 
     /// Announces that this lane continues under a new uuid.
     pub(crate) fn announce_eviction(&mut self) {
-        self.peer_lanes.broadcasts.push(Mail::Evicted { count: self.counters.evicted_count });
+        self.peer_lanes.broadcasts.push(LaneMessage::Evicted { count: self.counters.evicted_count });
     }
 
     /// Whether all peer lanes have processed as many evictions as this lane: then no answer under
@@ -131,25 +131,25 @@ impl Client {
 
     /// Ends the turn: sends the messages for peer lanes.
     pub(crate) fn send_to_peer_lanes(&mut self, turn: &mut Turn<'_>) {
-        for (to, mail) in self.peer_messages.drain(..) {
-            turn.act(PeerAction::Mail { to, mail });
+        for (to, message) in self.peer_messages.drain(..) {
+            turn.act(PeerAction::Message { to, message });
         }
-        for mail in core::mem::take(&mut self.peer_lanes.broadcasts) {
+        for message in core::mem::take(&mut self.peer_lanes.broadcasts) {
             for lane in 0..self.peer_lanes.evicted_counts.len() {
                 let to = LaneId(u16::try_from(lane).unwrap_or(u16::MAX));
                 if to != self.config.lane {
-                    turn.act(PeerAction::Mail { to, mail });
+                    turn.act(PeerAction::Message { to, message });
                 }
             }
         }
     }
 
     /// Applies a message from a peer lane.
-    pub(crate) fn on_peer_message(&mut self, turn: &mut Turn<'_>, from: LaneId, mail: Mail) {
-        match mail {
-            Mail::Release { handle } => self.release(turn, handle),
-            Mail::Lost { inode } => self.handles.losses.add(inode),
-            Mail::Evicted { count } => {
+    pub(crate) fn on_peer_message(&mut self, turn: &mut Turn<'_>, from: LaneId, message: LaneMessage) {
+        match message {
+            LaneMessage::Release { handle } => self.release(turn, handle),
+            LaneMessage::Lost { inode } => self.handles.losses.add(inode),
+            LaneMessage::Evicted { count } => {
                 if let Some(known) = self.peer_lanes.evicted_counts.get_mut(usize::from(from.0)) {
                     *known = count;
                 }
@@ -157,34 +157,41 @@ impl Client {
                     self.on_evicted(turn, true);
                 }
             }
-            Mail::IsLost { handle, job } => {
+            LaneMessage::QueryLoss { handle, job } => {
                 let lost = self.handles.report_loss(handle);
-                turn.act(PeerAction::Mail { to: from, mail: Mail::WasLost { job, lost } });
+                turn.act(PeerAction::Message {
+                    to: from,
+                    message: LaneMessage::LossReply { job, lost },
+                });
             }
-            Mail::WasLost { job, lost } => {
+            LaneMessage::LossReply { job, lost } => {
                 let job_id = usize::try_from(job).unwrap_or(usize::MAX);
                 self.end_sync(job_id, lost);
             }
-            Mail::Lock { job, ask } => self.on_lock_request(turn, Waiter { lane: from, job }, ask),
-            Mail::LockDone { job, result } => self.on_lock_done(job, result),
-            Mail::LockInterrupt { job } => {
+            LaneMessage::Lock { job, request: ask } => {
+                self.on_lock_request(turn, Waiter { lane: from, job }, ask)
+            }
+            LaneMessage::LockDone { job, result } => self.on_lock_done(job, result),
+            LaneMessage::LockInterrupt { job } => {
                 self.on_lock_interrupt(turn, Waiter { lane: from, job });
             }
-            Mail::LockRelease { inode, handle } => self.on_lock_release(inode, handle),
-            Mail::LocksAt { inode, some } => self.on_locks_at(from, inode, some),
-            Mail::LocksSeen { inode } => self.on_locks_seen(inode),
+            LaneMessage::LockRelease { inode, handle } => self.on_lock_release(inode, handle),
+            LaneMessage::LocksPresent { inode, present: some } => {
+                self.on_locks_at(from, inode, some)
+            }
+            LaneMessage::LocksPresentSeen { inode } => self.on_locks_seen(inode),
             // For the server, and for the mount.
-            Mail::DestroyObject { .. }
-            | Mail::ObjectDestroyed { .. }
-            | Mail::Accessed { .. }
-            | Mail::Settle { .. }
-            | Mail::Settled { .. }
-            | Mail::Changed { .. }
-            | Mail::PrivilegedBits { .. }
-            | Mail::Containment(_)
-            | Mail::Interrupt { .. }
-            | Mail::Unmounted
-            | Mail::Moved { .. } => {}
+            LaneMessage::DestroyObject { .. }
+            | LaneMessage::ObjectDestroyed { .. }
+            | LaneMessage::Accessed { .. }
+            | LaneMessage::QueryContents { .. }
+            | LaneMessage::DurableContents { .. }
+            | LaneMessage::Changed { .. }
+            | LaneMessage::PrivilegedBits { .. }
+            | LaneMessage::Containment(_)
+            | LaneMessage::Interrupt { .. }
+            | LaneMessage::Unmounted
+            | LaneMessage::Moved { .. } => {}
         }
     }
 
@@ -213,7 +220,7 @@ impl Client {
 
     fn ask_peer_lane(&mut self, job_id: usize, handle: HandleId) {
         let job = u64::try_from(job_id).unwrap_or(u64::MAX);
-        self.peer_messages.push((handle_lane(handle), Mail::IsLost { handle, job }));
+        self.peer_messages.push((handle_lane(handle), LaneMessage::QueryLoss { handle, job }));
     }
 
     fn end_sync(&mut self, job_id: usize, lost: bool) {

@@ -15,8 +15,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
 use interface::{
-    Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, Mail, Mono, PeerAction,
-    PeerEvent, Say, Span, Ticket, Turn,
+    Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LaneMessage, LogLevel, Mono,
+    PeerAction, PeerEvent, Span, Ticket, Turn,
 };
 use wire::{ClearPrivileges, Groups, LaneId, Status};
 
@@ -112,30 +112,30 @@ impl MountLane {
         &self.client
     }
 
-    fn on_peer_message(&mut self, turn: &mut Turn<'_>, event: Event, mail: Mail) {
-        match mail {
-            Mail::Interrupt { unique } => self.on_interrupt(turn, unique, false),
-            Mail::Unmounted => self.on_unmounted(turn, false),
-            Mail::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
-            Mail::Release { .. }
-            | Mail::Lost { .. }
-            | Mail::Evicted { .. }
-            | Mail::IsLost { .. }
-            | Mail::WasLost { .. }
-            | Mail::Lock { .. }
-            | Mail::LockDone { .. }
-            | Mail::LockInterrupt { .. }
-            | Mail::LockRelease { .. }
-            | Mail::LocksAt { .. }
-            | Mail::LocksSeen { .. } => self.client.apply(turn, event),
-            Mail::DestroyObject { .. }
-            | Mail::ObjectDestroyed { .. }
-            | Mail::Accessed { .. }
-            | Mail::Settle { .. }
-            | Mail::Settled { .. }
-            | Mail::Changed { .. }
-            | Mail::PrivilegedBits { .. }
-            | Mail::Containment(_) => {}
+    fn on_peer_message(&mut self, turn: &mut Turn<'_>, event: Event, message: LaneMessage) {
+        match message {
+            LaneMessage::Interrupt { unique } => self.on_interrupt(turn, unique, false),
+            LaneMessage::Unmounted => self.on_unmounted(turn, false),
+            LaneMessage::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
+            LaneMessage::Release { .. }
+            | LaneMessage::Lost { .. }
+            | LaneMessage::Evicted { .. }
+            | LaneMessage::QueryLoss { .. }
+            | LaneMessage::LossReply { .. }
+            | LaneMessage::Lock { .. }
+            | LaneMessage::LockDone { .. }
+            | LaneMessage::LockInterrupt { .. }
+            | LaneMessage::LockRelease { .. }
+            | LaneMessage::LocksPresent { .. }
+            | LaneMessage::LocksPresentSeen { .. } => self.client.apply(turn, event),
+            LaneMessage::DestroyObject { .. }
+            | LaneMessage::ObjectDestroyed { .. }
+            | LaneMessage::Accessed { .. }
+            | LaneMessage::QueryContents { .. }
+            | LaneMessage::DurableContents { .. }
+            | LaneMessage::Changed { .. }
+            | LaneMessage::PrivilegedBits { .. }
+            | LaneMessage::Containment(_) => {}
         }
     }
 
@@ -251,7 +251,7 @@ impl MountLane {
             }
             Err(status) => {
                 let line = turn.arena.put(b"this kernel's FUSE is older than 7.31 (Linux 5.4)");
-                turn.act(Action::Log { say: Say::Alarm, line });
+                turn.act(Action::Log { level: LogLevel::Alarm, line });
                 self.reply(turn, pending_id, status, Span::default(), None);
             }
         }
@@ -282,7 +282,7 @@ impl MountLane {
         } else {
             pending.wait = Wait::Groups;
             let ticket = Ticket(call_id(pending_id).0);
-            turn.act(KernelAction::CallerGroups { ticket, who: pending.calling_process() });
+            turn.act(KernelAction::CallerGroups { ticket, process: pending.calling_process() });
         }
     }
 
@@ -302,10 +302,10 @@ impl MountLane {
         self.begin(turn, pending_id);
     }
 
-    pub(crate) fn send_to_peer_lanes(&self, turn: &mut Turn<'_>, mail: Mail) {
+    pub(crate) fn send_to_peer_lanes(&self, turn: &mut Turn<'_>, message: LaneMessage) {
         for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
-                turn.act(PeerAction::Mail { to: lane, mail });
+                turn.act(PeerAction::Message { to: lane, message });
             }
         }
     }
@@ -313,7 +313,7 @@ impl MountLane {
     /// The mount was removed: no process reads replies any more.
     fn on_unmounted(&mut self, turn: &mut Turn<'_>, forward: bool) {
         if forward && !self.unmounted {
-            self.send_to_peer_lanes(turn, Mail::Unmounted);
+            self.send_to_peer_lanes(turn, LaneMessage::Unmounted);
         }
         self.unmounted = true;
         for pending_id in self.pendings.all() {
@@ -341,18 +341,18 @@ impl MountLane {
         let now = turn.now.mono;
         let away_ns = self.client.waiting_since().map(|since| now.since_ns(since));
         let (state, say, line) = match (self.client.refusal(), away_ns) {
-            (Some(refused), _) => (ServerState::Refused, Say::Alarm, refused.text()),
+            (Some(refused), _) => (ServerState::Refused, LogLevel::Alarm, refused.text()),
             (None, Some(away_ns)) if away_ns >= AWAY_NS_MIN => {
-                (ServerState::Away, Say::Warning, "the server is away; operations wait for it")
+                (ServerState::Away, LogLevel::Warning, "the server is away; operations wait for it")
             }
             // A short absence is not logged; the client's timers cause further turns.
             (None, Some(_)) => return,
-            (None, None) => (ServerState::Reachable, Say::Info, "the server is back"),
+            (None, None) => (ServerState::Reachable, LogLevel::Info, "the server is back"),
         };
         if state != self.logged_state {
             self.logged_state = state;
             let line = turn.arena.put(line.as_bytes());
-            turn.act(Action::Log { say, line });
+            turn.act(Action::Log { level: say, line });
         }
     }
 
@@ -377,7 +377,7 @@ impl MountLane {
             return;
         }
         if result.is_err() {
-            log(turn, Say::Alarm, "something that was written is lost with the server");
+            log(turn, LogLevel::Alarm, "something that was written is lost with the server");
         }
         if !self.client.is_connected() {
             self.stop(turn);
@@ -399,7 +399,7 @@ impl MountLane {
                     return;
                 }
                 let line = "the server stays away: what it had not yet made durable may be lost";
-                log(turn, Say::Alarm, line);
+                log(turn, LogLevel::Alarm, line);
                 self.stop(turn);
             }
             MountState::Goodbye { until } if now < until => turn.act(Action::WakeAt { at: until }),
@@ -416,7 +416,7 @@ impl MountLane {
     fn report(&mut self, turn: &mut Turn<'_>) {
         for report in self.client.take_reports() {
             let line = turn.arena.write(|out| out.extend(format!("{report}").into_bytes()));
-            turn.act(Action::Log { say: Say::Alarm, line });
+            turn.act(Action::Log { level: LogLevel::Alarm, line });
         }
     }
 }
@@ -439,12 +439,12 @@ impl Core for MountLane {
         match event {
             Event::Kernel(event) => self.on_kernel_event(turn, event),
             Event::Stop => self.on_stop(turn),
-            Event::Peer(PeerEvent::Mail { mail, .. }) => self.on_peer_message(turn, event, mail),
+            Event::Peer(PeerEvent::Message { message, .. }) => self.on_peer_message(turn, event, message),
             Event::Net(_)
             | Event::Store(_)
             | Event::Object(_)
             | Event::Usage { .. }
-            | Event::Peer(PeerEvent::Letter { .. })
+            | Event::Peer(PeerEvent::Encoded { .. })
             | Event::Secrets(_)
             | Event::Tick => self.client.apply(turn, event),
         }
@@ -504,9 +504,9 @@ fn needs_server(opcode: u32) -> bool {
     )
 }
 
-fn log(turn: &mut Turn<'_>, say: Say, line: &str) {
+fn log(turn: &mut Turn<'_>, say: LogLevel, line: &str) {
     let line = turn.arena.put(line.as_bytes());
-    turn.act(Action::Log { say, line });
+    turn.act(Action::Log { level: say, line });
 }
 
 pub(crate) fn call_id(pending_id: usize) -> CallId {

@@ -1,36 +1,36 @@
-//! What a core asks of its world.
+//! Actions: what a state machine asks its runtime to do.
 
-use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Party, Span, Ticket};
+use crate::{BufId, Bulk, ConnId, KernelSlot, LaneMessage, Mono, Object, Party, Span, Ticket};
 use wire::{Allocation, Inspect, LaneId, Status};
 
 /// The process that a request of the kernel is from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// The process (or thread) id, which another may have by now.
+    /// The process (or thread) id, which another process may have by now.
     pub pid: u32,
     /// Its user on file systems.
     pub uid: u32,
     /// Its group on file systems.
     pub gid: u32,
-    /// It has lived since then at least.
+    /// A time at which it existed. A process that started later is another one.
     pub since: Mono,
 }
 
-/// How loud a line for people is.
+/// Severity of a line for the operator's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Say {
-    /// Worth knowing.
+pub enum LogLevel {
+    /// Information.
     Info,
-    /// Somebody should look.
+    /// The operator should look.
     Warning,
     /// Data or service is in danger.
     Alarm,
 }
 
-/// Places in the protocol that a test can name.
+/// Points in the protocol at which a test can inject a fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Point {
-    /// Recovery: the lane has begun, nobody has come.
+pub enum ProtocolPoint {
+    /// Recovery: begun, no client has connected.
     RecoveryBegun,
     /// Recovery: a replay was executed.
     Replayed,
@@ -44,17 +44,17 @@ pub enum Point {
     TxnBegun,
     /// Two-phase: a participant's prepare is durable.
     TxnPrepared,
-    /// Two-phase: all are prepared, the decision is about to be recorded.
+    /// Two-phase: all participants are prepared, the decision is about to be recorded.
     TxnDeciding,
     /// Two-phase: the decision is durable.
     TxnDecided,
-    /// Two-phase: a participant has done what was decided.
+    /// Two-phase: a participant has applied the decision.
     TxnDone,
-    /// Two-phase: everybody has, and the coordinator forgets.
+    /// Two-phase: all participants have applied it, the coordinator forgets the transaction.
     TxnForgotten,
 }
 
-/// Something to do. Spans are of this turn's arena; the world copies what it needs for longer.
+/// An action. Its spans lie in this turn's arena; the runtime copies what it needs for longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// About a connection.
@@ -63,135 +63,137 @@ pub enum Action {
     Peer(PeerAction),
     /// About the log and the rows of the store.
     Store(StoreAction),
-    /// About the contents of an object.
+    /// About the contents of a stripe object.
     Object(ObjectAction),
     /// About a mount and the processes that use it.
     Kernel(KernelAction),
-    /// Copy these bytes into a buffer of the world's that is called `as_buf` from here on, owned by
-    /// the core until it says `Release`. The number is the core's own, from [`crate::CORE_BUFS`]
-    /// on and not in use.
-    Keep {
+    /// Copy these bytes into a buffer of the runtime, named `as_buf` from here on and owned by the
+    /// state machine until it acts `Release`. The state machine chooses the number, from
+    /// [`crate::CORE_BUF_ID_MIN`] on and not in use.
+    Retain {
         /// The copy's name.
         as_buf: BufId,
         /// What to copy.
         bulk: Bulk,
     },
-    /// Server: this lane's recovery is over; every client that it knew is back or evicted.
+    /// Server: this lane's recovery is over; every known client is reconnected or evicted.
     Recovered,
-    /// A place in the protocol where tests may end the process or make something fail. Does nothing
-    /// otherwise.
-    Point(Point),
-    /// Give a buffer back.
+    /// A point in the protocol at which a test may end the process or inject a fault. Otherwise it
+    /// does nothing.
+    Point(ProtocolPoint),
+    /// Release a buffer.
     Release {
         /// Which.
         buf: BufId,
     },
-    /// Ask for what this process and this lane have used. Answered by `Usage`, in the same turn or
+    /// Read the resource usage of this process and lane. Answered by `Usage`, in the same turn or
     /// the next.
     Usage {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
     },
-    /// Client: read again the secrets that we hold, where they are kept. Answered by `Secrets`.
+    /// Client: read the secret file again. Answered by `Secrets`.
     ReadSecrets,
-    /// Take a turn at this time at the latest, even if nothing happens. Holds until that turn.
+    /// Take a turn at this time at the latest, even without events. Holds until that turn.
     WakeAt {
         /// When.
         at: Mono,
     },
-    /// A line for people.
+    /// A line for the operator's log.
     Log {
-        /// How loud.
-        say: Say,
+        /// Its severity.
+        level: LogLevel,
         /// UTF-8.
         line: Span,
     },
-    /// Nothing is left to do: this lane ends.
+    /// The lane has finished and ends.
     Stopped,
 }
 
-/// What a core asks about connections.
+/// Actions on connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetAction {
-    /// Client: connect to the server. Answered by [`crate::NetEvent::Connected`] or [`crate::NetEvent::ConnectFailed`].
+    /// Client: connect to the server. Answered by [`crate::NetEvent::Connected`] or
+    /// [`crate::NetEvent::ConnectFailed`].
     Connect {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
     },
-    /// Server: the peer has proven itself; frames with bulk and long bodies are welcome from here
-    /// on. (Client: said when the Welcome came.) Said again, it replaces what was said before.
+    /// The peer is authenticated: accept frames with bulk and long bodies from here on. A client
+    /// does it after the Welcome. A second `Admit` replaces the first.
     Admit {
         /// Which connection.
         conn: ConnId,
-        /// Bulk that comes is kept for the core. Otherwise it is thrown away, and its frame comes
-        /// without it.
+        /// Bulk is received into buffers. Otherwise it is discarded, and its frame arrives without
+        /// it.
         writes: bool,
-        /// Whose the connection is: what is held for it counts as held by all of that party.
+        /// The party that the connection's buffers are charged to.
         party: Party,
     },
     /// Send a frame, and its bulk right behind it. Frames of one connection leave in order, and
     /// all of a turn's frames together.
     Send {
-        /// Where to. Unknown or closed: nothing happens.
+        /// The connection. Unknown or closed: nothing happens.
         conn: ConnId,
         /// Header and body.
         frame: Span,
         /// The bulk.
         bulk: Option<Bulk>,
     },
-    /// Close a connection once what was queued for it has left (bounded by a second). Nothing more
-    /// is heard of it.
+    /// Close a connection once its queued frames are sent (bounded by a second). No event of it
+    /// follows.
     Close {
         /// Which.
         conn: ConnId,
     },
-    /// Server: give a connection, of which only a Hello was read, to a peer lane.
+    /// Server: hand a connection over to a peer lane. Only its Hello was read so far.
     HandOver {
         /// Which.
         conn: ConnId,
-        /// To whom.
+        /// The receiver.
         lane: LaneId,
         /// The Hello frame.
         hello: Span,
     },
-    /// Server: keep the socket of a connection of which only a Hello was read, and let a peer lane
-    /// have all that it says, from that Hello on. The peer lane is told as if it were handed over; here
-    /// nothing more is heard of it.
-    Relay {
+    /// Server: become the proxy lane of a connection of which only a Hello was read: keep its
+    /// socket and pass all its frames, from that Hello on, to the executing lane. That lane sees a
+    /// connection handed over; this one sees no more events of it.
+    Proxy {
         /// Which.
         conn: ConnId,
-        /// To whom.
+        /// The receiver.
         lane: LaneId,
         /// The Hello frame.
         hello: Span,
     },
 }
 
-/// Messages to peer lanes.
+/// Messages to peer lanes of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerAction {
-    /// Write to a peer lane.
-    Mail {
-        /// To whom.
+    /// Send a message to a peer lane.
+    Message {
+        /// The receiver.
         to: LaneId,
         /// What.
-        mail: Mail,
+        message: LaneMessage,
     },
-    /// Write to a peer lane (or to oneself) what does not fit a [[`crate::PeerEvent::Mail`]].
-    Letter {
-        /// To whom.
+    /// Send a peer lane (or this one) an encoded message, where [`PeerAction::Message`] is too
+    /// small.
+    Encoded {
+        /// The receiver.
         to: LaneId,
-        /// The words, at most [`crate::LANE_MESSAGE_BYTES_MAX`].
+        /// The encoded message, at most [`crate::LANE_MESSAGE_BYTES_MAX`].
         body: Span,
     },
 }
 
-/// What a server asks of the log and the rows of its store.
+/// A server's actions on the log and the rows of its store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreAction {
-    /// Ask the cold store for rows. Answered by [`crate::StoreEvent::Rows`].
+    /// Read rows from the key-value store. Answered by [`crate::StoreEvent::Rows`].
     ReadRows {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// First key, inclusive.
         from: Span,
@@ -200,39 +202,40 @@ pub enum StoreAction {
         /// Rows at most.
         row_count_max: u32,
     },
-    /// Append to this lane's log and make it durable. One at a time. Answered by [`crate::StoreEvent::Logged`].
+    /// Append to this lane's log and make it durable. One at a time. Answered by
+    /// [`crate::StoreEvent::Logged`].
     LogAppend {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// The bytes: one batch.
         batch: Span,
     },
-    /// Ask for the space under the store. Answered by [`crate::StoreEvent::Space`].
+    /// Read the space of the file system under the store. Answered by [`crate::StoreEvent::Space`].
     Space {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
     },
-    /// Server: a client that administers asks for an inspection of the store. Answered by
-    /// `Inspected`, before the next one of this connection.
+    /// Server: an administrator's client requests an inspection of the store. Answered by
+    /// `Inspected`, before the next request of this connection.
     Inspect {
-        /// Whose inspection.
+        /// The connection that requested it.
         conn: ConnId,
-        /// What is asked.
+        /// The request.
         ask: Inspect,
     },
-    /// Server: the inspection of this connection is to end, if there is one. Nothing more is heard of it.
+    /// Server: end the inspection of this connection, if there is one. No event of it follows.
     InspectEnd {
-        /// Whose inspection.
+        /// The connection that requested it.
         conn: ConnId,
     },
 }
 
-/// What a server asks about the contents of objects.
+/// A server's actions on the contents of stripe objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectAction {
     /// Read from an object. Answered by [`crate::ObjectEvent::Read`].
     Read {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
@@ -240,26 +243,27 @@ pub enum ObjectAction {
         object_offset: u64,
         /// This many at most, up to [`wire::BULK_BYTES_MAX`].
         read_bytes: u32,
-        /// Not if the page cache lacks any of it: answered by `ObjectUncached` then, if the world can
+        /// Fail with `Uncached` if the page cache lacks any of the range, where the runtime can
         /// tell.
         only_cached: bool,
     },
-    /// Read several pieces of an object. Answered by [`crate::ObjectEvent::Read`], with the bytes of all of them, one
-    /// behind the other; what the object has not of them are zeros.
+    /// Read several ranges of an object. Answered by [`crate::ObjectEvent::Read`] with the bytes of
+    /// all ranges, concatenated; bytes behind the object's end are zeros.
     ReadList {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
         /// An encoded [`wire::Pieces`], at least one.
         pieces: Span,
-        /// As in `ObjectRead`.
+        /// As in [`ObjectAction::Read`].
         only_cached: bool,
     },
-    /// Write into an object, making it if need be. Answered by [`crate::ObjectEvent::Done`], or by [`crate::ObjectEvent::Written`] if
-    /// it is summed; not durable yet.
+    /// Write into an object, which is created if it does not exist. Answered by
+    /// [`crate::ObjectEvent::Done`], or by [`crate::ObjectEvent::Written`] if checksums are
+    /// requested; not durable yet.
     Write {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
@@ -267,102 +271,107 @@ pub enum ObjectAction {
         object_offset: u64,
         /// The bytes.
         bulk: Bulk,
-        /// The bytes are summed by aligned blocks of this size; 0: they are not summed.
+        /// Block size of the checksums, which cover aligned blocks; 0: no checksums.
         block_bytes: u32,
     },
-    /// Sum ranges of an object as it is now. Answered by [`crate::ObjectEvent::Sums`].
+    /// Compute checksums of ranges of an object as it is now. Answered by
+    /// [`crate::ObjectEvent::Sums`].
     Sums {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
-        /// Encoded [`crate::SumRange`]s, at least one; those that follow each other are read at once.
+        /// Encoded [`crate::SumRange`]s, at least one; adjacent ones are read at once.
         ranges: Span,
     },
-    /// Set an object's size, making it if need be. Answered by [`crate::ObjectEvent::Done`]; not durable yet.
+    /// Set an object's size; the object is created if it does not exist. Answered by
+    /// [`crate::ObjectEvent::Done`]; not durable yet.
     Truncate {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
         /// The new size.
         size_bytes: u64,
     },
-    /// Give a range of an object space, or take it away, or make it zeros; makes the object if need
-    /// be. Answered by [`crate::ObjectEvent::Done`]; not durable yet.
+    /// Allocate, punch or zero a range of an object, which is created if it does not exist.
+    /// Answered by [`crate::ObjectEvent::Done`]; not durable yet.
     Allocate {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
         /// From here.
         object_offset: u64,
-        /// This many, at least 1.
+        /// Length, at least 1.
         range_bytes: u64,
-        /// What becomes of it.
+        /// Which of the three.
         allocation: Allocation,
         /// The object does not become longer.
         keep_size: bool,
     },
-    /// Look for bytes, or for a hole. Answered by [`crate::ObjectEvent::Sought`].
+    /// Find the next data or hole, as lseek(2) does. Answered by [`crate::ObjectEvent::Sought`].
     Seek {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
         /// From here on.
         object_offset: u64,
-        /// A hole; otherwise bytes.
+        /// Find a hole; otherwise data.
         hole: bool,
     },
-    /// Make an object's contents, size and existence durable. Answered by [`crate::ObjectEvent::Done`].
+    /// Make an object's contents, size and existence durable. Answered by
+    /// [`crate::ObjectEvent::Done`].
     Sync {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
     },
     /// Ask for an object's size. Answered by [`crate::ObjectEvent::Stat`].
     Stat {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
     },
-    /// Remove an object, durably; one that does not exist is removed already. Answered by
+    /// Remove an object, durably; succeeds if there is none. Answered by
     /// [`crate::ObjectEvent::Done`].
     Remove {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// Which.
         object: Object,
     },
 }
 
-/// What a mount asks of its kernel.
+/// A mount's actions on its kernel connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelAction {
-    /// Mount: answer the kernel.
+    /// Mount: reply to a request of the kernel.
     Reply {
-        /// Of the request.
+        /// The request's slot.
         slot: KernelSlot,
         /// `Ok`, or the errno.
         status: Status,
-        /// What follows the header: the answer's structs and small bytes.
+        /// The reply's structs and small bytes, behind the header.
         payload: Span,
-        /// What follows that: the bytes of a READ. Released by the core as usual.
+        /// The bytes of a READ, behind the payload. The state machine releases the buffer as usual.
         bulk: Option<Bulk>,
     },
-    /// Mount: look up a process's supplementary groups. Answered by [`crate::KernelEvent::CallerGroups`].
+    /// Mount: look up a process's supplementary groups. Answered by
+    /// [`crate::KernelEvent::CallerGroups`].
     CallerGroups {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
-        /// The process, as its request says.
-        who: Process,
+        /// The process, as its request names it.
+        process: Process,
     },
-    /// Mount: look up whether a process is asked to end. Answered by [`crate::KernelEvent::CallerSignals`].
+    /// Mount: look up whether a process has a signal pending that ends it. Answered by
+    /// [`crate::KernelEvent::CallerSignals`].
     CallerSignals {
-        /// Given back.
+        /// Returned with the outcome.
         ticket: Ticket,
         /// The process (or thread) id.
         pid: u32,
@@ -400,8 +409,8 @@ impl From<KernelAction> for Action {
 }
 
 impl NetAction {
-    /// Admits a peer that may write and is of no party: a client's server, or a client of a core that
-    /// gives nobody a share.
+    /// Admits a peer that may write and has no party: a client's server, or a client in a program
+    /// without shares.
     #[must_use]
     pub const fn admit(conn: ConnId) -> Self {
         Self::Admit { conn, writes: true, party: Party::NONE }

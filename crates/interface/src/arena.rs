@@ -1,8 +1,8 @@
-//! Small bytes of one turn.
+//! The arena of one turn: encoded frames, records and other small byte strings.
 
 use alloc::vec::Vec;
 
-/// A piece of the turn's arena. Meaningless after the turn.
+/// A byte range of the turn's arena. Invalid after the turn.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Span {
     start: u32,
@@ -16,7 +16,7 @@ impl Span {
         self.span_bytes as usize
     }
 
-    /// A piece of this piece: `bytes_count` bytes from `from` on; `None` when they are not within.
+    /// A sub-range: `bytes_count` bytes from `from` on; `None` when it leaves the span.
     #[must_use]
     pub fn part(self, from: usize, bytes_count: usize) -> Option<Self> {
         let end = from.checked_add(bytes_count)?;
@@ -28,14 +28,14 @@ impl Span {
         Some(Self { start: self.start + from, span_bytes })
     }
 
-    /// Whether there are none.
+    /// Whether the span has no bytes.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.span_bytes == 0
     }
 }
 
-/// One growing byte vector, emptied between turns without giving its memory back.
+/// One growing byte vector. It is emptied between turns and retains its memory.
 #[derive(Debug, Default)]
 pub struct Arena {
     bytes: Vec<u8>,
@@ -48,12 +48,13 @@ impl Arena {
         Self { bytes: Vec::new() }
     }
 
-    /// Copies bytes in.
+    /// Appends a copy of these bytes.
     pub fn put(&mut self, bytes: &[u8]) -> Span {
         self.write(|out| out.extend_from_slice(bytes))
     }
 
-    /// Lets `fill` append to the arena; what it appended is the span. `fill` must not shorten it.
+    /// Lets `fill` append to the arena; the span covers what it appended. `fill` must not shorten
+    /// the arena.
     pub fn write(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Span {
         let start = self.bytes.len();
         fill(&mut self.bytes);
@@ -71,7 +72,7 @@ impl Arena {
         &self.bytes[start..start + span.bytes_count()]
     }
 
-    /// Empties it; spans handed out before are void.
+    /// Empties the arena; earlier spans become invalid.
     pub fn reset(&mut self) {
         self.bytes.clear();
     }

@@ -1,35 +1,36 @@
-//! What lanes of a server ask each other for clients who may see one directory and what lies below it.
+//! Messages between a server's lanes about export containment: whether an inode lies below the
+//! directory that a client's export is bound to.
 
 use wire::{ClientUuid, InodeNo, LaneId, Squash};
 
-/// What a client may do with an inode.
+/// A client's rights to an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Use {
-    /// Know of it.
+    /// Know that it exists.
     pub known: bool,
     /// Read it.
     pub read: bool,
     /// Change its contents.
     pub write: bool,
-    /// Run it, which reads its contents.
+    /// Execute it, which reads its contents.
     pub execute: bool,
 }
 
-/// What a lane asks another.
+/// A question to the lane that owns an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContainmentQuery {
-    /// Does this directory of yours lie below that one?
+    /// Does directory `dir`, which the receiver owns, lie below `top`?
     Below {
-        /// Who asks.
+        /// The lane that asks.
         by: LaneId,
-        /// The upper one.
+        /// The possible ancestor.
         top: InodeNo,
-        /// The lower one.
+        /// The export's root directory.
         dir: InodeNo,
     },
-    /// What may a client do with this inode of yours, below that directory?
+    /// Which rights does a client have to `inode`, which the receiver owns, in an export of `top`?
     Use {
-        /// Who asks.
+        /// The lane that asks.
         by: LaneId,
         /// The inode.
         inode: InodeNo,
@@ -37,54 +38,54 @@ pub enum ContainmentQuery {
         client: ClientUuid,
         /// The directory.
         top: InodeNo,
-        /// As whom the client acts.
+        /// The identity that the client's users are mapped to.
         squash: Squash,
-        /// The question's number, given back.
+        /// The question's number, repeated in the reply.
         number: u64,
     },
 }
 
-/// A letter about that. `moves` is the sum of all moves of directories that its writer had heard of:
-/// whoever has heard of others does not keep the answer, and asks again.
+/// A message about containment. `moves` sums the ids of all directory moves that its sender had
+/// applied. A receiver whose own sum differs does not cache the answer and asks again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContainmentMessage {
     /// A question.
     Ask(ContainmentQuery),
-    /// It does, or does not.
+    /// The reply to [`ContainmentQuery::Below`].
     Below {
         /// The upper one.
         top: InodeNo,
         /// The lower one.
         dir: InodeNo,
-        /// Which.
+        /// Whether it lies below.
         below: bool,
         /// See above.
         moves: u64,
     },
-    /// This much.
+    /// The reply to [`ContainmentQuery::Use`].
     MayUse {
         /// The inode.
         inode: InodeNo,
         /// The client.
         client: ClientUuid,
-        /// What.
+        /// The rights.
         granted: Use,
         /// The question's number.
         number: u64,
         /// See above.
         moves: u64,
     },
-    /// What was said of this inode may be otherwise now.
+    /// Earlier replies about this inode may be stale.
     Changed {
         /// The inode.
         inode: InodeNo,
     },
-    /// A directory got another parent.
+    /// A directory was moved to another parent.
     Moved {
-        /// Which move it was; random.
+        /// The move's random id.
         id: u64,
     },
-    /// An inode of yours has a name in this directory.
+    /// `inode`, which the receiver owns, has a name in `dir`.
     Found {
         /// The inode.
         inode: InodeNo,

@@ -1,20 +1,20 @@
-//! What a world tells a core.
+//! Events: what a runtime reports to its state machine.
 
-use crate::{Bulk, Mail, Span};
+use crate::{Bulk, LaneMessage, Span};
 use wire::{
     Channel, DecodeError, LaneId, ProtocolError, Reader, Secrets, ShardId, Status, Transno, Wire,
     Writer,
 };
 
-/// A connection of this lane. Not reused while the process lives.
+/// A connection of this lane. Ids are not reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
-/// A core's own number on an action, given back with its outcome.
+/// A state machine's own number on an action, returned with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
-/// A place in the kernel's request queues; taken by a request until it is answered.
+/// A slot of the kernel's request queues; occupied by a request until its reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KernelSlot(pub u32);
 
@@ -23,28 +23,28 @@ pub struct KernelSlot(pub u32);
 pub struct Errno(pub u16);
 
 impl Errno {
-    /// EPROTONOSUPPORT: TLS was begun, and the server speaks in plain text.
+    /// EPROTONOSUPPORT: the client began TLS, and the server accepts plain text only.
     pub const MUST_NOT_SEAL: Self = Self(93);
     /// EPROTO: the peer's TLS is broken.
     pub const SEAL: Self = Self(71);
 
-    /// The status to answer with; EIO for what has none.
+    /// The status to reply with; EIO for an errno without one.
     #[must_use]
     pub fn status(self) -> Status {
         Status::from_number(self.0).filter(|status| *status != Status::Ok).unwrap_or(Status::Io)
     }
 }
 
-/// What is wrong with a certificate.
+/// Why a certificate was refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CertificateFlaw {
-    /// Its time is over; said by a peer, it may also not have begun.
+    /// It has expired; reported by a peer, it may also be not valid yet.
     Expired,
-    /// Its time has not begun.
+    /// It is not valid yet.
     NotYetValid,
-    /// It is of another CA.
+    /// Another CA issued it.
     OtherIssuer,
-    /// It is for other names; said by a peer, it may also be damaged.
+    /// It is for other names; reported by a peer, it may also be damaged.
     OtherName,
     /// It is for the other end of connections.
     OtherUse,
@@ -57,7 +57,7 @@ pub enum CertificateFlaw {
 /// A certificate that one end of a connection refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BadCertificate {
-    /// Ours, as the peer says; otherwise the peer's, as we found.
+    /// Our certificate, refused by the peer; otherwise the peer's, refused by us.
     pub ours: bool,
     /// Why.
     pub flaw: CertificateFlaw,
@@ -72,24 +72,24 @@ pub enum CloseReason {
     Failed(Errno),
     /// The peer sent something that is no frame.
     ProtocolError(ProtocolError),
-    /// It does not read what it is sent.
+    /// The peer does not read what it is sent.
     TooSlow,
-    /// It does not send what it has begun to send.
+    /// The peer did not finish a frame that it began to send.
     Unfinished,
     /// One end refused the other's certificate.
     Certificate(BadCertificate),
 }
 
-/// How much the lane's log can still take for sure: reserved on the medium beforehand.
+/// How much the lane's log can still take: reserved on the medium beforehand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogSpace {
-    /// Bytes.
+    /// Reserved bytes.
     pub space_bytes: u64,
-    /// The medium has more; what the log says already must be kept elsewhere before it is given.
-    pub is_behind: bool,
+    /// The medium has more, but only a checkpoint of the log so far makes it available.
+    pub awaits_checkpoint: bool,
 }
 
-/// What the file system under the store says of an object.
+/// Size and allocation of an object in the file system under the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectStat {
     /// Size in bytes.
@@ -103,7 +103,7 @@ pub struct ObjectStat {
 pub struct SumRange {
     /// From here.
     pub object_offset: u64,
-    /// This many bytes, at least 1.
+    /// Length, at least 1.
     pub range_bytes: u32,
 }
 
@@ -127,46 +127,47 @@ pub struct StoreSpace {
     pub free_bytes: u64,
     /// Bytes free for other than root.
     pub available_bytes: u64,
-    /// Files that could still be made there, by other than root; `None` where nobody counts them.
+    /// Files that users other than root can still create; `None` where the file system has no such
+    /// limit.
     pub available_file_count: Option<u64>,
 }
 
-/// What was used since the start.
+/// Resource usage since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Usage {
     /// Processor time of the whole process, in user space and in the kernel.
     pub cpu_ns: u64,
     /// Times that a thread of the process went to sleep.
     pub voluntary_switch_count: u64,
-    /// Times that a thread of the process had to give its core to others.
+    /// Times that a thread of the process was preempted.
     pub involuntary_switch_count: u64,
-    /// Turns that this lane took.
+    /// Turns of this lane.
     pub turn_count: u64,
-    /// System calls that this lane made.
+    /// System calls of this lane.
     pub syscall_count: u64,
     /// Clock readings of this lane.
     pub clock_read_count: u64,
-    /// Letters from this lane to its peer lanes.
+    /// Messages from this lane to its peer lanes.
     pub message_out_count: u64,
-    /// Sends of this lane, each of all that a turn had for a connection.
+    /// Sends of this lane, each with all frames of a turn for one connection.
     pub send_count: u64,
-    /// Times that this lane looked out for more work before it would have slept.
+    /// Times that this lane polled for more work before it slept.
     pub spin_count: u64,
     /// Of them, those that found some.
     pub spin_hit_count: u64,
-    /// The longest turn behind which something waited, nanoseconds.
+    /// The longest turn that made other events wait, nanoseconds.
     pub turn_ns_max: u64,
-    /// Reads and writes of objects that this lane gave to another thread of the process.
-    pub object_handed_count: u64,
-    /// Threads that were started for it.
+    /// Object reads and writes that this lane gave to a worker thread.
+    pub object_offloaded_count: u64,
+    /// Worker threads that were started for them.
     pub object_thread_count: u64,
-    /// Most of them that this lane had under way at a time, whoever did them.
-    pub object_under_way_max: u32,
+    /// Most object reads and writes of this lane in flight at a time, on any thread.
+    pub object_in_flight_max: u32,
     /// The same, of one object.
-    pub object_under_way_one_max: u32,
+    pub object_in_flight_one_max: u32,
 }
 
-/// Something happened.
+/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// About a connection.
@@ -186,75 +187,77 @@ pub enum Event {
         /// What was used.
         usage: Usage,
     },
-    /// The secrets that are valid, or that we hold, are these from here on. `None`: the answer to
-    /// [`crate::Action::ReadSecrets`] where there is nothing to be read.
+    /// The secrets that are valid (server) or held (client) from here on. `None`: the outcome of
+    /// [`crate::Action::ReadSecrets`] where there is no secret file.
     Secrets(Option<Secrets>),
-    /// The time of an [`crate::Action::WakeAt`] has come, or nothing: look at your deadlines.
+    /// The time of an [`crate::Action::WakeAt`] has come: check the deadlines. It may also come
+    /// without a cause.
     Tick,
-    /// The process is asked to end: finish what is begun, then say [`crate::Action::Stopped`].
+    /// The process shall end: finish what is begun, then act [`crate::Action::Stopped`].
     Stop,
 }
 
-/// What happened to connections.
+/// Events of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetEvent {
-    /// A connection is under TLS: said once, before all else of it. Of what this is not said of, the
-    /// channel is [`wire::PLAIN`].
+    /// A connection is under TLS: the first event of such a connection, once. A connection without
+    /// it has the channel [`wire::PLAIN`].
     Sealed {
-        /// Which; where it was asked for, `Connected` comes right behind.
+        /// Which; at a client, `Connected` follows at once.
         conn: ConnId,
-        /// What both its ends call it, for the proofs.
+        /// The channel binding that both ends derive, for the proofs.
         channel: Channel,
-        /// Server: a [`wire::CertificateIdentity`], if the client has shown a certificate, which is good.
+        /// Server: a [`wire::CertificateIdentity`], if the client has shown a valid certificate.
         holder: Option<Span>,
     },
-    /// Server: the client of a connection has a loopback address, so it runs on this host. Said once,
-    /// before the connection's first frame.
+    /// Server: the client of a connection has a loopback address, so it runs on this host. At most
+    /// once, before the connection's first frame.
     FromThisHost {
         /// Which.
         conn: ConnId,
     },
-    /// Server: a connection did not get under TLS, because one end refused the other's certificate.
-    /// Nothing else is said of it.
+    /// Server: a TLS handshake failed, because one end refused the other's certificate. No other
+    /// event of that connection follows.
     CertificateRefused {
         /// Which certificate, and why.
         bad: BadCertificate,
         /// The client's address, as text.
         client: Span,
     },
-    /// Server: a connection of a listening lane sent its first frame, always a Hello.
-    /// Every other frame too. Where they have checksums, these are already checked.
+    /// A frame arrived. The first one of a server's new connection is always a Hello. Checksums,
+    /// where a frame has them, are already checked.
     Frame {
         /// Where from.
         conn: ConnId,
         /// Header and body.
         frame: Span,
-        /// The bulk, owned by the core from here on.
+        /// The bulk, owned by the state machine from here on.
         bulk: Option<Bulk>,
     },
-    /// Server: a peer lane handed over a connection, or relays it, with the Hello it had read.
+    /// Server: a peer lane handed a connection over, or became its proxy lane, after it had read
+    /// the Hello.
     HandedOver {
-        /// Its name at this lane.
+        /// Its id at this lane.
         conn: ConnId,
         /// The Hello frame.
         hello: Span,
     },
-    /// Client: a connection that was asked for is there.
+    /// Client: a connection is established.
     Connected {
         /// Of [`crate::NetAction::Connect`].
         ticket: Ticket,
         /// The connection.
         conn: ConnId,
     },
-    /// Client: a connection that was asked for could not be had. [`CloseReason::Certificate`] and
-    /// [`Errno::MUST_NOT_SEAL`] are about its seal.
+    /// Client: a connection could not be established. [`CloseReason::Certificate`] and
+    /// [`Errno::MUST_NOT_SEAL`] are about its TLS handshake.
     ConnectFailed {
         /// Of [`crate::NetAction::Connect`].
         ticket: Ticket,
         /// Why.
         reason: CloseReason,
     },
-    /// A connection ended without the core's asking. Nothing more comes from it.
+    /// A connection ended without [`crate::NetAction::Close`]. No event of it follows.
     Closed {
         /// Which.
         conn: ConnId,
@@ -266,52 +269,52 @@ pub enum NetEvent {
 /// Messages from peer lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerEvent {
-    /// A peer lane wrote.
-    Mail {
-        /// Who.
+    /// A message of a peer lane.
+    Message {
+        /// The sender.
         from: LaneId,
-        /// What.
-        mail: Mail,
+        /// The message.
+        message: LaneMessage,
     },
-    /// A peer lane wrote what does not fit a [[`crate::PeerAction::Mail`]]; in one order with its mail.
-    Letter {
-        /// Who.
+    /// An encoded message of a peer lane; in one order with its [`PeerEvent::Message`]s.
+    Encoded {
+        /// The sender.
         from: LaneId,
-        /// The words.
+        /// The encoded message.
         body: Span,
     },
 }
 
-/// What became of the log and the rows of a server's store.
+/// Events of the log and the rows of a server's store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreEvent {
-    /// The outcome of [`crate::StoreAction::ReadRows`]: rows, each as 4 bytes key length, 4 bytes value
-    /// length (little-endian), key, value; in the order of their keys.
+    /// The outcome of [`crate::StoreAction::ReadRows`]: rows, each as 4 bytes key length, 4 bytes
+    /// value length (little-endian), key, value; in the order of their keys.
     Rows {
         /// Of the action.
         ticket: Ticket,
         /// What was found.
         result: Result<Span, Errno>,
     },
-    /// The cold store has taken over this shard's log up to here, durably: what was changed up to
-    /// then can be forgotten.
+    /// The key-value store has durably applied this shard's log up to here: older changes need not
+    /// stay in memory.
     Checkpointed {
         /// Which.
         shard: ShardId,
-        /// Its last record.
+        /// The last record applied.
         lsn: u64,
         /// The highest transaction of all up to there.
         transno: Transno,
     },
-    /// The outcome of [`crate::StoreAction::LogAppend`]: the bytes are durable, or the log is broken
-    /// and takes no more.
+    /// The outcome of [`crate::StoreAction::LogAppend`]: the bytes are durable, or the log is
+    /// broken and takes no more.
     Logged {
         /// Of the action.
         ticket: Ticket,
-        /// What is left.
+        /// The space left.
         result: Result<LogSpace, Errno>,
     },
-    /// The log's reserve changed without an append (it grew).
+    /// The log's reserve grew without an append.
     LogSpace(LogSpace),
     /// The outcome of [`crate::StoreAction::Space`].
     Space {
@@ -322,10 +325,10 @@ pub enum StoreEvent {
     },
     /// The outcome of [`crate::StoreAction::Inspect`].
     Inspected {
-        /// Whose inspection.
+        /// The connection that requested it.
         conn: ConnId,
-        /// How it went: `NotFound` where the connection has no inspection, `Busy` where too many are under
-        /// way.
+        /// The outcome: `NotFound` if the connection has no inspection, `Busy` if too many are
+        /// running.
         status: Status,
         /// An encoded [`wire::Inspected`] if it went well.
         reply: Span,
@@ -339,10 +342,10 @@ pub enum ObjectEvent {
     Read {
         /// Of the action.
         ticket: Ticket,
-        /// The bytes (`None`: there are none), owned by the core from here on.
+        /// The bytes (`None`: none), owned by the state machine from here on.
         result: Result<Option<Bulk>, Errno>,
     },
-    /// The outcome of a read of what is in the page cache alone: not all of it is there.
+    /// The outcome of a read from the page cache alone: it lacks some of the range.
     Uncached {
         /// Of the action.
         ticket: Ticket,
@@ -355,25 +358,25 @@ pub enum ObjectEvent {
         result: Result<Option<ObjectStat>, Errno>,
     },
     /// The outcome of [`crate::ObjectAction::Seek`]; `None` at and behind the object's end, and
-    /// where no more bytes come.
+    /// where no more data follows.
     Sought {
         /// Of the action.
         ticket: Ticket,
         /// Where.
         result: Result<Option<u64>, Errno>,
     },
-    /// The outcome of [`crate::ObjectAction::Sums`]: for each range the CRC-32C of the bytes that the
-    /// object has of it and how many those are, 4 bytes each (little-endian).
+    /// The outcome of [`crate::ObjectAction::Sums`]: for each range the CRC-32C of the bytes that
+    /// the object has of it and their count, 4 bytes each (little-endian).
     Sums {
         /// Of the action.
         ticket: Ticket,
         /// The sums.
         result: Result<Span, Errno>,
-        /// Not all of the bytes were in the page cache, as far as the world can tell.
+        /// Some of the bytes were not in the page cache, as far as the runtime can tell.
         from_disk: bool,
     },
-    /// The outcome of an [`crate::ObjectAction::Write`] that is summed: for each part of a block the
-    /// CRC-32C of its bytes and how many those are, as in [`crate::ObjectAction::Sums`].
+    /// The outcome of an [`crate::ObjectAction::Write`] with checksums: for each part of a block
+    /// the CRC-32C of its bytes and their count, as in [`ObjectEvent::Sums`].
     Written {
         /// Of the action.
         ticket: Ticket,
@@ -384,21 +387,22 @@ pub enum ObjectEvent {
     Done {
         /// Of the action.
         ticket: Ticket,
-        /// How it went.
+        /// The outcome.
         result: Result<(), Errno>,
     },
 }
 
-/// What a mount's kernel asks and tells.
+/// Events of a mount's kernel connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelEvent {
-    /// Mount: the kernel asks. `slot` is `None` for what takes no answer (FORGET, INTERRUPT).
+    /// Mount: a request of the kernel. `slot` is `None` for one without a reply (FORGET,
+    /// INTERRUPT).
     Request {
-        /// Where the answer goes.
+        /// Where the reply goes.
         slot: Option<KernelSlot>,
         /// `fuse_in_header` and arguments, without the data of a WRITE.
         request: Span,
-        /// The data of a WRITE. Valid until the answer; it needs no release.
+        /// The data of a WRITE. Valid until the reply; it needs no release.
         bulk: Option<Bulk>,
     },
     /// Mount: the kernel has unmounted.
@@ -407,15 +411,15 @@ pub enum KernelEvent {
     CallerGroups {
         /// Of the action.
         ticket: Ticket,
-        /// Group ids, 4 bytes little-endian each, none if it is another process by now; `None` when there
-        /// is no such process any more.
+        /// Group ids, 4 bytes little-endian each; none if the id belongs to another process by now;
+        /// `None` if there is no such process any more.
         groups: Option<Span>,
     },
     /// Mount: the outcome of [`crate::KernelAction::CallerSignals`].
     CallerSignals {
         /// Of the action.
         ticket: Ticket,
-        /// It is being killed, is asked to end, or is gone.
+        /// It is being killed, has a signal pending that ends it, or has ended.
         ends: bool,
     },
 }

@@ -1,14 +1,14 @@
-//! `door`: the seam between cores and worlds. It is data: a world hands a core an [`Event`], the
-//! core answers with [`Action`]s.
+//! `interface`: what a sans-I/O state machine and its runtime exchange. It is data: a runtime
+//! applies an [`Event`], and the state machine answers with [`Action`]s.
 //!
-//! A core is one thread's plain fields behind `&mut self`; it knows no clock, socket or file. A
-//! world (`ring`, later `sim`) performs the actions and reports what came of them. File contents
-//! never pass: a [`Bulk`] names bytes in a buffer the world owns. Small bytes lie in an [`Arena`]
-//! that is emptied after every turn.
+//! A state machine ([`Core`]) is one thread's plain fields behind `&mut self`, without clock,
+//! socket or file. A runtime (`ring`, or `sim` in simulations) performs the actions and reports
+//! their outcomes. File contents never pass: a [`Bulk`] names bytes in a buffer of the runtime.
+//! Small bytes lie in an [`Arena`] that is emptied after every turn.
 //!
 //! ```text
-//! world: collect events ─▶ core.apply(turn, event) for each ─▶ core.settle(turn) ─▶ perform
-//!                             one clock reading, one arena, one list of actions
+//! runtime: collect events ─▶ core.apply(turn, event) for each ─▶ core.settle(turn) ─▶ perform
+//!                               one clock reading, one arena, one list of actions
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -25,7 +25,8 @@ mod shares;
 mod time;
 
 pub use action::{
-    Action, KernelAction, NetAction, ObjectAction, PeerAction, Point, Process, Say, StoreAction,
+    Action, KernelAction, LogLevel, NetAction, ObjectAction, PeerAction, Process, ProtocolPoint,
+    StoreAction,
 };
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
@@ -35,20 +36,20 @@ pub use event::{
     LogSpace, NetEvent, ObjectEvent, ObjectStat, PeerEvent, StoreEvent, StoreSpace, SumRange,
     Ticket, Usage,
 };
-pub use message::{LockAsk, Mail};
+pub use message::{LaneMessage, LockRequest};
 pub use shares::{Party, Shares};
 pub use time::{Mono, Now};
 
 use alloc::vec::Vec;
 
-/// What a core works with for the length of one turn.
+/// What a state machine works with for one turn.
 #[derive(Debug)]
 pub struct Turn<'a> {
     /// The turn's one clock reading.
     pub now: Now,
-    /// Small bytes of this turn, of events and actions alike.
+    /// The small bytes of this turn's events and actions.
     pub arena: &'a mut Arena,
-    /// What the world shall do, in this order.
+    /// What the runtime shall do, in this order.
     pub actions: &'a mut Vec<Action>,
 }
 
@@ -59,18 +60,18 @@ impl Turn<'_> {
     }
 }
 
-/// A core: a pure state machine. All that it does, it does through actions.
+/// A sans-I/O state machine. All its effects are actions.
 pub trait Core {
-    /// Takes one event in.
+    /// Applies one event.
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event);
-    /// Ends the turn, after its last event: commits, sends, asks to be woken.
+    /// Ends the turn, after its last event: commits, sends, sets the timer.
     fn settle(&mut self, turn: &mut Turn<'_>);
 }
 
-/// Longest letter between lanes, in bytes.
+/// Longest encoded message between lanes, in bytes.
 pub const LANE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Numbers of buffers from here on are given by cores ([`Action::Keep`]), those below by worlds.
-pub const CORE_BUFS: u32 = 1 << 31;
+/// State machines assign buffer ids from here on ([`Action::Retain`]), runtimes those below.
+pub const CORE_BUF_ID_MIN: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<Event>() <= 128, "an event fits two cache lines");
 const _: () = assert!(size_of::<Action>() <= 128, "an action fits two cache lines");

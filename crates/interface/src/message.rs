@@ -1,159 +1,160 @@
-//! What lanes of one process tell each other.
+//! Messages between lanes of one process.
 
 use crate::ContainmentMessage;
 use wire::{Contents, HandleId, InodeNo, PrivilegedBits, SetLock, Status};
 
-/// What a lane of a client asks of the one that keeps a file's locks.
+/// A client lane's request to the peer lane that manages a file's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LockAsk {
-    /// Lock or unlock. The keeper numbers the wait, if it is one: any `wait_id` but 0 says that.
+pub enum LockRequest {
+    /// Lock or unlock. The managing lane numbers the wait; a `wait_id` other than 0 asks for one.
     Set {
-        /// What is asked for.
+        /// The lock.
         lock: SetLock,
         /// Through which open file.
         handle: HandleId,
     },
-    /// A process closed the file: all that this owner has with fcntl goes.
+    /// A process closed the file: release all fcntl locks of this owner.
     Flush {
         /// The file.
         inode: InodeNo,
-        /// Whose.
+        /// The lock owner.
         owner: u64,
     },
 }
 
-/// A letter between peer lanes: delivered once, in order per pair of lanes.
+/// A message between peer lanes: delivered once, in order per pair of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mail {
-    /// Server: this inode is gone for good, destroy its object at your data shard.
+pub enum LaneMessage {
+    /// Server: this inode is deleted; destroy its object at the receiver's data shard.
     DestroyObject {
         /// The file.
         inode: InodeNo,
     },
-    /// Server: the object is gone, durably.
+    /// Server: the object is durably destroyed.
     ObjectDestroyed {
         /// The file.
         inode: InodeNo,
     },
-    /// Server: this file of yours was read. Its contents were last changed then, in nanoseconds since
-    /// 1970 (0: never).
+    /// Server: a file of the receiver's metadata shard was read.
     Accessed {
         /// The file.
         inode: InodeNo,
-        /// See above.
+        /// When its contents changed last, in nanoseconds since 1970 (0: never).
         write_time_ns: u64,
     },
-    /// Server: this file changed otherwise than in its contents, so the next read tells again.
+    /// Server: this file's attributes changed: report the next read with [`LaneMessage::Accessed`].
     Changed {
         /// The file.
         inode: InodeNo,
     },
-    /// Server: nobody writes to this file any more. Tell what you keep of it when that is durable.
-    Settle {
+    /// Server: this file's last writer closed it. Reply with its size and times when they are
+    /// durable.
+    QueryContents {
         /// The file.
         inode: InodeNo,
-        /// The question's number, given back.
+        /// The query's number, repeated in the reply.
         number: u64,
     },
-    /// Server: the answer to [`Mail::Settle`].
-    Settled {
+    /// Server: the reply to [`LaneMessage::QueryContents`].
+    DurableContents {
         /// The file.
         inode: InodeNo,
-        /// The question's number.
+        /// The query's number.
         number: u64,
-        /// What is kept of it, and durable; `None` if that cannot be had.
+        /// Its durable size and times; `None` if the data shard cannot make them durable.
         contents: Option<Contents>,
     },
-    /// Server: this file, which somebody writes, gives this to whoever runs it: no write that takes
-    /// it away goes through.
+    /// Server: these privileged bits are set on a file that is open for writing. The data shard
+    /// refuses writes that would have to clear them.
     PrivilegedBits {
         /// The file.
         inode: InodeNo,
-        /// What it gives; nothing any more ends it.
+        /// The bits; empty ends it.
         privileged_bits: PrivilegedBits,
     },
-    /// Server: about clients who may not see everything.
+    /// Server: about export containment.
     Containment(ContainmentMessage),
-    /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
+    /// Mount: the kernel interrupts its request `unique`; the lane that has it acts on it.
     Interrupt {
         /// The kernel's number of the request.
         unique: u64,
     },
-    /// Mount: the kernel released a handle that you opened.
+    /// Mount: the kernel released a handle that the receiver opened.
     Release {
         /// The handle.
         handle: HandleId,
     },
-    /// Mount: the kernel has moved a directory below another parent; both by their node ids.
+    /// Mount: the kernel has moved a directory to another parent; both by their node ids.
     Moved {
         /// The directory.
         node: u64,
         /// Its parent now.
         parent: u64,
     },
-    /// Mount: the kernel connection is gone (unmounted); end.
+    /// Mount: the file system was unmounted; end.
     Unmounted,
-    /// Client: something of this file was answered and is lost.
+    /// Client: acknowledged changes of this file are lost.
     Lost {
         /// The file.
         inode: InodeNo,
     },
-    /// Client: this lane was evicted so often, and has said of all its losses.
+    /// Client: the sender was evicted this many times and has reported all its losses.
     Evicted {
-        /// How often.
+        /// The count.
         count: u64,
     },
-    /// Client: has the holder of a handle that you opened to be told of a loss? He is now.
-    IsLost {
+    /// Client: must a loss still be reported through this handle, which the receiver opened? The
+    /// reply counts as the report.
+    QueryLoss {
         /// The handle.
         handle: HandleId,
-        /// The asker's own number, given back.
+        /// The sender's own number, repeated in the reply.
         job: u64,
     },
-    /// Client: a call about a lock on a file, to the lane that keeps that file's locks.
+    /// Client: a lock request to the lane that manages the file's locks.
     Lock {
-        /// The asker's own number, given back.
+        /// The sender's own number, repeated in the reply.
         job: u64,
-        /// What is asked.
-        ask: LockAsk,
+        /// The request.
+        request: LockRequest,
     },
-    /// Client: its outcome.
+    /// Client: the outcome of [`LaneMessage::Lock`].
     LockDone {
-        /// The asker's own number.
+        /// The requester's own number.
         job: u64,
-        /// What came of it.
+        /// The outcome.
         result: Result<(), Status>,
     },
-    /// Client: whoever asked that gives up.
+    /// Client: cancel a pending lock request.
     LockInterrupt {
-        /// The asker's own number.
+        /// The requester's own number.
         job: u64,
     },
-    /// Client: an open file is closed for good, the locks that were taken through it go.
+    /// Client: an open file was closed by its last holder; release the locks taken through it.
     LockRelease {
         /// The file.
         inode: InodeNo,
         /// The open file.
         handle: HandleId,
     },
-    /// Client: there may be locks on this file from now on, or there are none: tell of its closes,
-    /// or do not.
-    LocksAt {
+    /// Client: locks on this file may exist from now on, or none do. While they may, the receiver
+    /// reports its closes.
+    LocksPresent {
         /// The file.
         inode: InodeNo,
-        /// Whether there may be some.
-        some: bool,
+        /// Whether locks may exist.
+        present: bool,
     },
-    /// Client: heard that there may be some.
-    LocksSeen {
+    /// Client: acknowledges [`LaneMessage::LocksPresent`].
+    LocksPresentSeen {
         /// The file.
         inode: InodeNo,
     },
-    /// Client: the answer to [`Mail::IsLost`].
-    WasLost {
-        /// The asker's own number.
+    /// Client: the reply to [`LaneMessage::QueryLoss`].
+    LossReply {
+        /// The requester's own number.
         job: u64,
-        /// He has.
+        /// Whether a loss must be reported.
         lost: bool,
     },
 }

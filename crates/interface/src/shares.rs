@@ -1,28 +1,29 @@
-//! Who holds how much of something that has a limit, and who holds the most.
+//! Fair shares of a limited resource: how much each party holds, and which holds the most.
 //!
-//! Those who share a credential are one [`Party`]: they could stand in for each other, so they share
-//! one part of whatever there is. As long as there is room, anybody gets it; when there is none, the
-//! party that holds the most gives way to one that holds less.
+//! Clients that share a credential are one [`Party`]: they could impersonate each other, so they
+//! share one part of the resource. While the resource lasts, every request is granted; when it is
+//! exhausted, the party that holds the most yields to one that holds less.
 
 use alloc::collections::BTreeMap;
 
-/// Those who have proven the same credential for the same export; of certificates each is one.
+/// The clients that proved the same credential for the same export; each client certificate is a
+/// party.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Party(pub u64);
 
 impl Party {
-    /// Nobody who has proven anything; at a client the server.
+    /// Unauthenticated clients; at a client, the server.
     pub const NONE: Self = Self(0);
     /// Holders of the store's secret.
     pub const STORE: Self = Self(1);
-    /// Holders of the store's secret who administer.
+    /// Holders of the store's secret in administrative sessions.
     pub const ADMINISTERS: Self = Self(2);
 
     /// The holder of a certificate with this key.
     #[must_use]
     pub const fn of_certificate(key: &[u8; 32]) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = *key;
-        // Half of all numbers is for certificates.
+        // Half of the number space is for certificates.
         Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]) | 1 << 63)
     }
 
@@ -41,13 +42,13 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Nobody holds anything.
+    /// No party holds anything.
     #[must_use]
     pub const fn new() -> Self {
         Self { held: BTreeMap::new(), total: 0 }
     }
 
-    /// A party holds more.
+    /// A party takes `count` more.
     pub fn add(&mut self, party: Party, count: u64) {
         if count > 0 {
             *self.held.entry(party).or_default() += count;
@@ -55,15 +56,15 @@ impl Shares {
         }
     }
 
-    /// A party holds less.
+    /// A party returns `count`.
     pub fn sub(&mut self, party: Party, count: u64) {
         if count == 0 {
             return;
         }
         let Some(held) = self.held.get_mut(&party) else {
-            panic!("{party:?} gives back what it does not hold")
+            panic!("{party:?} returns what it does not hold")
         };
-        assert!(*held >= count, "{party:?} gives back more than it holds");
+        assert!(*held >= count, "{party:?} returns more than it holds");
         *held -= count;
         if *held == 0 {
             self.held.remove(&party);
@@ -71,7 +72,7 @@ impl Shares {
         self.total -= count;
     }
 
-    /// What all hold together.
+    /// What all parties hold together.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
@@ -83,24 +84,25 @@ impl Shares {
         self.held.get(&party).copied().unwrap_or(0)
     }
 
-    /// Who holds the most.
+    /// The party that holds the most.
     #[must_use]
-    pub fn greediest(&self) -> Option<Party> {
+    pub fn largest_holder(&self) -> Option<Party> {
         self.held.iter().max_by_key(|(party, held)| (**held, **party)).map(|(party, _)| *party)
     }
 
-    /// Who gives way to a party that wants `count` more: the one that holds the most, if it would still
-    /// hold as much as that party does then. So nothing goes back and forth between two.
+    /// The party that yields to one that wants `count` more: the largest holder, if it would still
+    /// hold as much afterwards as the other. So the resource does not oscillate between two
+    /// parties.
     #[must_use]
-    pub fn gives_way(&self, party: Party, count: u64) -> Option<Party> {
-        let greediest = self.greediest()?;
+    pub fn yielding_party(&self, party: Party, count: u64) -> Option<Party> {
+        let largest_holder = self.largest_holder()?;
         let wanted = self.of(party).saturating_add(count);
-        let left = self.of(greediest).saturating_sub(count);
-        (greediest != party && left >= wanted).then_some(greediest)
+        let left = self.of(largest_holder).saturating_sub(count);
+        (largest_holder != party && left >= wanted).then_some(largest_holder)
     }
 
-    /// Whether a party may hold `count` more of what there is `total_max` of: all but a quarter, which
-    /// is kept for others.
+    /// Whether a party may hold `count` more of `total_max`: all but a quarter, which is reserved
+    /// for others.
     #[must_use]
     pub fn fits(&self, party: Party, count: u64, total_max: u64) -> bool {
         self.of(party).saturating_add(count) <= total_max - total_max / 4
@@ -116,41 +118,45 @@ mod tests {
     const C: Party = Party::of_export(2);
 
     #[test]
-    fn what_is_held_is_counted_by_party() {
+    fn holdings_are_counted_by_party() {
         let mut shares = Shares::new();
-        assert_eq!((shares.total(), shares.greediest()), (0, None));
+        assert_eq!((shares.total(), shares.largest_holder()), (0, None));
         shares.add(A, 3);
         shares.add(B, 5);
         shares.add(A, 1);
         assert_eq!((shares.of(A), shares.of(B), shares.of(C), shares.total()), (4, 5, 0, 9));
-        assert_eq!(shares.greediest(), Some(B));
+        assert_eq!(shares.largest_holder(), Some(B));
         shares.sub(B, 5);
-        assert_eq!((shares.of(B), shares.greediest(), shares.held.len()), (0, Some(A), 1));
+        assert_eq!((shares.of(B), shares.largest_holder(), shares.held.len()), (0, Some(A), 1));
         shares.add(C, 0);
-        assert_eq!(shares.held.len(), 1, "who holds nothing takes no memory");
+        assert_eq!(shares.held.len(), 1, "a party that holds nothing takes no memory");
     }
 
     #[test]
-    fn the_greediest_gives_way_to_who_holds_less_and_to_nobody_else() {
+    fn the_largest_holder_yields_to_smaller_ones_only() {
         let mut shares = Shares::new();
         shares.add(A, 10);
         shares.add(B, 3);
-        assert_eq!(shares.gives_way(B, 1), Some(A));
-        assert_eq!(shares.gives_way(C, 5), Some(A));
-        assert_eq!(shares.gives_way(C, 6), None, "it would hold more than the greediest then");
-        assert_eq!(shares.gives_way(A, 1), None, "nobody holds more");
+        assert_eq!(shares.yielding_party(B, 1), Some(A));
+        assert_eq!(shares.yielding_party(C, 5), Some(A));
+        assert_eq!(
+            shares.yielding_party(C, 6),
+            None,
+            "it would hold more than the largest holder then"
+        );
+        assert_eq!(shares.yielding_party(A, 1), None, "no party holds more");
     }
 
     #[test]
-    fn nothing_goes_back_and_forth_between_equals() {
+    fn equal_holders_do_not_yield_to_each_other() {
         let mut shares = Shares::new();
         shares.add(A, 8);
         shares.add(B, 7);
-        assert_eq!((shares.gives_way(A, 1), shares.gives_way(B, 1)), (None, None));
+        assert_eq!((shares.yielding_party(A, 1), shares.yielding_party(B, 1)), (None, None));
     }
 
     #[test]
-    fn a_quarter_is_kept_for_others() {
+    fn a_quarter_is_reserved_for_others() {
         let mut shares = Shares::new();
         shares.add(A, 74);
         assert!(shares.fits(A, 1, 100));
@@ -159,15 +165,15 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "gives back more than it holds")]
-    fn more_than_is_held_is_never_given_back() {
+    #[should_panic(expected = "returns more than it holds")]
+    fn returning_more_than_is_held_panics() {
         let mut shares = Shares::new();
         shares.add(A, 1);
         shares.sub(A, 2);
     }
 
     #[test]
-    fn parties_do_not_meet() {
+    fn party_numbers_of_different_kinds_differ() {
         let certified = [[0; 32], [0x7f; 32]].map(|key| Party::of_certificate(&key));
         let parties = [Party::NONE, A, Party::ADMINISTERS, Party::of_export(0), B, C];
         let parties = [&parties[..], &certified].concat();

@@ -1,4 +1,4 @@
-//! Time as a core sees it: one reading per turn, handed in.
+//! Time as a state machine sees it: one clock reading per turn, passed in.
 
 /// Nanoseconds on a clock that only rises and starts anywhere (CLOCK_MONOTONIC). The same clock for
 /// all lanes of a process.
@@ -24,8 +24,7 @@ impl Mono {
 pub struct Now {
     /// For deadlines and order.
     pub mono: Mono,
-    /// For people and inode times: nanoseconds since 1970, derived from `mono` by an offset that
-    /// all lanes of a process share, so that order on `mono` is order here while the clock is not
-    /// set.
+    /// For logs and inode times: nanoseconds since 1970, derived from `mono` by an offset that all
+    /// lanes of a process share, so that order on `mono` is order here while the clock is not set.
     pub wall_ns: u64,
 }

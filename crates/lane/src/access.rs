@@ -1,57 +1,61 @@
-//! What metadata shards and data shards tell each other of a file by mail: what it gives to whoever
-//! runs it, and times of access, as relatime has them: the first read after a change counts, and one
-//! a day.
+//! Messages between a file's metadata shard and its data shard: its privileged bits, and access
+//! times as with relatime (the first read after a change counts, and one a day).
 //!
 //! ```text
-//! read at a data shard, not told since the last write ─▶ Accessed ─▶ metadata shard: a note, if it
-//!                                                                    counts; then the answer
-//! changed at the metadata shard, read since before    ─▶ Changed  ─▶ data shard: tell again
+//! read at a data shard, first since the last write ─▶ Accessed ─▶ metadata shard: a record, if it
+//!                                                                counts; then the reply
+//! changed at the metadata shard, read since before ─▶ Changed ─▶ data shard: report again
 //! ```
-//! Nobody waits for the note's being durable, and no client brings it back: a crash may lose it.
-//! What is not in memory, or would take the log's last room, is left alone.
+//! No request waits for the record of an access time, and no client replays it: a crash may lose
+//! it. A non-resident inode's access time is not updated, nor one whose record would take the log's
+//! last space.
 
 use crate::Lane;
-use interface::{Mail, Turn};
+use interface::{LaneMessage, Turn};
 use meta::Access;
 use wire::{InodeNo, PrivilegedBits, Timestamp};
 
 impl Lane {
-    /// What a request at a metadata shard of this lane has to do with it.
+    /// Applies what a request at a metadata shard of this lane means for access times.
     pub(crate) fn on_access(&mut self, turn: &mut Turn<'_>, access: Access) {
         match access {
             Access::None => {}
             Access::Reads(inode) => self.note_access(turn, inode, 0),
             Access::Ends(inode, other) => {
                 [Some(inode), other].into_iter().flatten().for_each(|inode| {
-                    self.tell_changed(turn, inode);
+                    self.send_changed(turn, inode);
                 });
             }
         }
     }
 
-    /// A file changed otherwise than in its contents.
-    pub(crate) fn tell_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        self.mail(turn, self.data_lane(inode), Mail::Changed { inode });
+    /// A file's attributes changed: its data shard reports the next read.
+    pub(crate) fn send_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        self.send_message(turn, self.data_lane(inode), LaneMessage::Changed { inode });
     }
 
-    /// What a file that is being written gives is told to its data shard before the answer leaves,
-    /// and so it is there before any write of whoever has the answer.
+    /// Sends the privileged bits of a file that is open for writing to its data shard before the
+    /// reply leaves: so they arrive before any write that follows from the reply.
     pub(crate) fn send_privileged_bits(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
         privileged_bits: PrivilegedBits,
     ) {
-        self.mail(turn, self.data_lane(inode), Mail::PrivilegedBits { inode, privileged_bits });
+        self.send_message(
+            turn,
+            self.data_lane(inode),
+            LaneMessage::PrivilegedBits { inode, privileged_bits },
+        );
     }
 
-    /// A data shard of this lane tells of a read.
+    /// A data shard of this lane reports a read.
     pub(crate) fn on_accessed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, write_time_ns: u64) {
         let to = self.config.map.lane(inode.shard());
-        self.mail(turn, to, Mail::Accessed { inode, write_time_ns });
+        self.send_message(turn, to, LaneMessage::Accessed { inode, write_time_ns });
     }
 
-    /// An inode of this lane is read.
+    /// Records that an inode of this lane was read.
     pub(crate) fn note_access(&mut self, turn: &Turn<'_>, inode: InodeNo, write_time_ns: u64) {
         let shard = inode.shard();
         if !self.is_own(shard)
@@ -63,7 +67,7 @@ impl Lane {
             return;
         }
         if self.metas[self.meta_index(shard)].is_locked(inode) {
-            // A change that this read may come after is about to be made.
+            // The read may follow the change that holds the lock.
             return self.txns.defer_access(inode, write_time_ns);
         }
         let write_time = (write_time_ns > 0).then(|| Timestamp::from_ns(write_time_ns));

@@ -1,22 +1,23 @@
-//! Which lane keeps a connection's socket: its owner, or one that passes on what its client says.
+//! Which lane keeps a connection's socket: the executing lane, or a proxy lane that forwards its
+//! frames.
 //!
-//! The owner, whose shards the requests are for, executes them in any case; sessions, slots and gates
-//! never leave it. Invariant: a connection has one front, chosen once, and with
-//! [`Affinity::Object`] it is the owner.
+//! The executing lane owns the shards that the requests are for; sessions, slots and commit
+//! dependencies never leave it. Invariant: a connection has one proxy lane, chosen once; with
+//! [`Affinity::Object`] it is the executing lane itself.
 
-use crate::handshake::Dice;
+use crate::handshake::NonceSource;
 use sha2::{Digest as _, Sha256};
 use wire::{ClientUuid, LaneId};
 
-/// What a connection's socket follows.
+/// How the lane of a connection's socket is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Affinity {
-    /// What is asked for: requests arrive where they are executed.
+    /// By the shard: requests arrive where they are executed.
     #[default]
     Object,
-    /// Who asks: all of a client's sockets are on one lane.
+    /// By the client: all sockets of a client are on one lane.
     Client,
-    /// Dice.
+    /// At random.
     Random,
 }
 
@@ -26,18 +27,18 @@ impl Affinity {
         self,
         (client, owner): (ClientUuid, LaneId),
         lane_count: u16,
-        dice: &mut Dice,
+        nonces: &mut NonceSource,
     ) -> LaneId {
         match self {
             Self::Object => owner,
-            // Also of names that differ in a few bits only about as many are at each lane.
+            // A hash spreads uuids that differ in a few bits only.
             Self::Client => lane_of(&Sha256::digest(client.0).into(), lane_count),
-            Self::Random => lane_of(&dice.nonce(), lane_count),
+            Self::Random => lane_of(&nonces.nonce(), lane_count),
         }
     }
 }
 
-/// One of so many lanes.
+/// Maps 32 bytes to one of `lane_count` lanes.
 fn lane_of(drawn: &[u8; 32], lane_count: u16) -> LaneId {
     let mut number = [0; 8];
     number.copy_from_slice(&drawn[..8]);
@@ -51,17 +52,17 @@ mod tests {
     use std::vec::Vec;
 
     fn fronts(affinity: Affinity, lane_count: u16) -> Vec<Vec<u16>> {
-        let mut dice = Dice::new([7; 32]);
+        let mut nonces = NonceSource::new([7; 32]);
         let clients = (0..2000_u128).map(|number| ClientUuid(number.to_be_bytes()));
         let of = |client| {
             let owners = (0..lane_count).map(LaneId);
-            owners.map(|owner| affinity.front((client, owner), lane_count, &mut dice).0).collect()
+            owners.map(|owner| affinity.front((client, owner), lane_count, &mut nonces).0).collect()
         };
         clients.map(of).collect()
     }
 
     #[test]
-    fn a_front_is_one_of_the_lanes_and_follows_what_it_shall() {
+    fn the_proxy_lane_follows_the_affinity() {
         for lane_count in [1, 2, 3, 8, 64] {
             for of_client in fronts(Affinity::Object, lane_count) {
                 assert!(of_client.iter().copied().eq(0..lane_count), "the owner itself");
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_and_draws_are_spread_over_the_lanes() {
+    fn client_and_random_affinity_spread_connections_over_the_lanes() {
         for affinity in [Affinity::Client, Affinity::Random] {
             let found = fronts(affinity, 4);
             for lane in 0..4 {

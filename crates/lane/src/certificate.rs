@@ -1,4 +1,4 @@
-//! Certificates that were refused before anything was said under TLS: what people are told of it.
+//! Log lines about certificates that were refused during the TLS handshake.
 
 use crate::Lane;
 use crate::limits::Limit;
@@ -7,7 +7,7 @@ use alloc::string::String;
 use interface::{BadCertificate, CertificateFlaw, Party, Span, Turn};
 
 impl Lane {
-    /// A connection came to nothing, because one end refused the other's certificate.
+    /// A TLS handshake failed because one end refused the other's certificate.
     pub(crate) fn on_uncertified(
         &mut self,
         turn: &mut Turn<'_>,
@@ -27,11 +27,11 @@ impl Lane {
                 format!("a client ({client}) was refused: {}", of_client(flaw))
             }
         };
-        self.met(turn, (Limit::Certificate(bad), Party::NONE), &line);
+        self.report_limit(turn, (Limit::Certificate(bad), Party::NONE), &line);
     }
 }
 
-/// What we found.
+/// Why the server refused a client's certificate.
 const fn of_client(flaw: CertificateFlaw) -> &'static str {
     match flaw {
         CertificateFlaw::Expired => {
@@ -51,7 +51,7 @@ const fn of_client(flaw: CertificateFlaw) -> &'static str {
     }
 }
 
-/// What a client said.
+/// Why a client refused this server's certificate.
 const fn of_ours(flaw: CertificateFlaw) -> &'static str {
     match flaw {
         CertificateFlaw::Expired | CertificateFlaw::NotYetValid => {

@@ -1,4 +1,5 @@
-//! Clients and the time they have: one without any connection for a while has lost its open files.
+//! Clients and their expiry: a client without any connection for a while loses its locks, then its
+//! open files.
 
 use crate::Lane;
 use crate::config::Limits;
@@ -9,18 +10,18 @@ use hashbrown::HashMap;
 use interface::{Mono, Turn};
 use wire::{ClientUuid, SessionId};
 
-/// Who is here and who has left.
+/// The connections, sessions and deadlines of all clients.
 #[derive(Debug)]
 pub(crate) struct Clients {
     conn_counts: HashMap<ClientUuid, u32, Seed>,
-    /// Those remembered, with or without a connection.
+    /// The known sessions, with or without a connection.
     sessions: HashMap<ClientUuid, Vec<SessionId>, Seed>,
-    /// Those without a connection, by the time their patience ends.
-    leaving: BTreeSet<(Mono, ClientUuid)>,
-    /// The same, by the time their locks stand in nobody's way any more,
-    forsaking: BTreeSet<(Mono, ClientUuid)>,
-    /// and those whose time that was.
-    pub(crate) forsaken: BTreeSet<ClientUuid>,
+    /// Clients without a connection, by the time at which they expire.
+    client_deadlines: BTreeSet<(Mono, ClientUuid)>,
+    /// The same clients, by the time at which their locks no longer block others.
+    lock_deadlines: BTreeSet<(Mono, ClientUuid)>,
+    /// Clients for which that time has passed.
+    pub(crate) locks_expired: BTreeSet<ClientUuid>,
 }
 
 impl Clients {
@@ -28,23 +29,23 @@ impl Clients {
         Self {
             conn_counts: HashMap::with_hasher(seed),
             sessions: HashMap::with_hasher(seed),
-            leaving: BTreeSet::new(),
-            forsaking: BTreeSet::new(),
-            forsaken: BTreeSet::new(),
+            client_deadlines: BTreeSet::new(),
+            lock_deadlines: BTreeSet::new(),
+            locks_expired: BTreeSet::new(),
         }
     }
 
-    /// The sessions of a client.
+    /// The known sessions of a client.
     pub(crate) fn sessions_of(&self, client: ClientUuid) -> &[SessionId] {
         self.sessions.get(&client).map_or(&[], Vec::as_slice)
     }
 
     /// Whether it has a connection to this lane.
-    pub(crate) fn is_here(&self, client: ClientUuid) -> bool {
+    pub(crate) fn is_connected(&self, client: ClientUuid) -> bool {
         self.conn_counts.contains_key(&client)
     }
 
-    /// A session is remembered.
+    /// Adds a session.
     pub(crate) fn add_session(&mut self, client: ClientUuid, session: SessionId) {
         let sessions = self.sessions.entry(client).or_default();
         if !sessions.contains(&session) {
@@ -52,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// A session is forgotten. Whether it was the client's last.
+    /// Removes a session. Returns whether it was the client's last.
     pub(crate) fn drop_session(&mut self, client: ClientUuid, session: SessionId) -> bool {
         let Some(sessions) = self.sessions.get_mut(&client) else { return true };
         sessions.retain(|known| *known != session);
@@ -64,79 +65,79 @@ impl Clients {
     }
 
     /// A connection of a client was opened.
-    pub(crate) fn came(&mut self, client: ClientUuid) {
+    pub(crate) fn on_connected(&mut self, client: ClientUuid) {
         let conn_count = self.conn_counts.entry(client).or_default();
         *conn_count += 1;
         if *conn_count == 1 {
-            // Rare, and as many as clients that left within a minute.
-            self.leaving.retain(|(_, leaving)| *leaving != client);
-            self.forsaking.retain(|(_, leaving)| *leaving != client);
-            self.forsaken.remove(&client);
+            // Rare, and the sets hold only clients that left within a minute.
+            self.client_deadlines.retain(|(_, client_deadlines)| *client_deadlines != client);
+            self.lock_deadlines.retain(|(_, client_deadlines)| *client_deadlines != client);
+            self.locks_expired.remove(&client);
         }
     }
 
     /// A connection of a client was closed.
-    pub(crate) fn left(&mut self, client: ClientUuid, now: Mono, limits: &Limits) {
+    pub(crate) fn on_disconnected(&mut self, client: ClientUuid, now: Mono, limits: &Limits) {
         let Some(conn_count) = self.conn_counts.get_mut(&client) else { return };
         *conn_count -= 1;
         if *conn_count == 0 {
             self.conn_counts.remove(&client);
-            self.leaving.insert((now.after_ms(limits.client_gone_ms), client));
-            self.forsaking.insert((now.after_ms(limits.lock_gone_ms), client));
+            self.client_deadlines.insert((now.after_ms(limits.client_gone_ms), client));
+            self.lock_deadlines.insert((now.after_ms(limits.lock_gone_ms), client));
         }
     }
 
-    /// What a client that has no connection still asks for stands in nobody's way, from now on.
-    pub(crate) fn forsake_now(&mut self, client: ClientUuid) {
-        self.forsaking.retain(|(_, leaving)| *leaving != client);
-        if self.leaving.iter().any(|(_, leaving)| *leaving == client) {
-            self.forsaken.insert(client);
+    /// From now on the locks of a client without a connection no longer block others.
+    pub(crate) fn expire_locks_now(&mut self, client: ClientUuid) {
+        self.lock_deadlines.retain(|(_, client_deadlines)| *client_deadlines != client);
+        if self.client_deadlines.iter().any(|(_, client_deadlines)| *client_deadlines == client) {
+            self.locks_expired.insert(client);
         }
     }
 
-    fn gone(&mut self, now: Mono) -> Option<ClientUuid> {
-        let (until, client) = self.leaving.first().copied()?;
+    fn next_expired(&mut self, now: Mono) -> Option<ClientUuid> {
+        let (until, client) = self.client_deadlines.first().copied()?;
         if until > now {
             return None;
         }
-        self.leaving.pop_first();
-        self.forsaken.remove(&client);
+        self.client_deadlines.pop_first();
+        self.locks_expired.remove(&client);
         Some(client)
     }
 
-    fn forsakes(&mut self, now: Mono) -> Option<ClientUuid> {
-        let (until, client) = self.forsaking.first().copied()?;
+    fn next_locks_expired(&mut self, now: Mono) -> Option<ClientUuid> {
+        let (until, client) = self.lock_deadlines.first().copied()?;
         if until > now {
             return None;
         }
-        self.forsaking.pop_first();
-        self.forsaken.insert(client);
+        self.lock_deadlines.pop_first();
+        self.locks_expired.insert(client);
         Some(client)
     }
 }
 
 impl Lane {
-    /// Looks at all deadlines.
+    /// Acts on all deadlines that have passed.
     pub(crate) fn on_time(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         self.end_handshakes(turn);
-        while let Some(client) = self.clients.gone(now) {
-            self.tell_if_retired(turn, client);
-            self.on_away(turn, client);
+        while let Some(client) = self.clients.next_expired(now) {
+            self.report_if_retired(turn, client);
+            self.on_client_expired(turn, client);
         }
-        while let Some(client) = self.clients.forsakes(now) {
-            self.forsake(turn, client);
+        while let Some(client) = self.clients.next_locks_expired(now) {
+            self.expire_locks(turn, client);
         }
         self.retry_removals(turn);
-        self.send_notes(turn);
-        self.end_looks(turn);
-        if self.cold.tries_again(now) {
+        self.send_notifications(turn);
+        self.end_path_lookups(turn);
+        if self.non_resident.tries_again(now) {
             self.execute_replays(turn);
-            self.scope.due = true;
+            self.containment.due = true;
         }
     }
 
-    /// From here on a handle that is not known does not exist.
+    /// Ends the grace period for reopening handles: from here on an unknown handle does not exist.
     pub(crate) fn end_grace(&mut self) {
         for index in 0..self.metas.len() {
             self.metas[index].end_grace();
@@ -151,16 +152,17 @@ impl Lane {
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let recovery = self.recovery.deadline(&self.config.limits);
         let handshake = self.handshakes.first().map(|(deadline, _)| *deadline);
-        let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        let forsaking = self.clients.forsaking.first().map(|(until, _)| *until);
-        let due = [self.notes.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
+        let client_deadlines = self.clients.client_deadlines.first().map(|(until, _)| *until);
+        let lock_deadlines = self.clients.lock_deadlines.first().map(|(until, _)| *until);
+        let due =
+            [self.notifications.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
         let retries = due.into_iter().chain([
             self.removals_retry_at(),
-            self.cold.again_at,
+            self.non_resident.again_at,
             self.freeze.until,
             self.paths.until(),
         ]);
         let retry = retries.flatten().min();
-        [recovery, handshake, leaving, forsaking, retry].into_iter().flatten().min()
+        [recovery, handshake, client_deadlines, lock_deadlines, retry].into_iter().flatten().min()
     }
 }

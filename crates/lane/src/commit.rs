@@ -1,17 +1,17 @@
-//! The log of this lane: records gather in the open batch, one batch at a time is made durable, and
-//! what waited for it goes on.
+//! The log of this lane (group commit): records gather in the open batch; one batch at a time is
+//! made durable, and then all that depends on it proceeds.
 //!
 //! ```text
 //! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, removals, fences
-//!     ▲ whoever arrives meanwhile                         └ Err ─▶ fenced: no promise any more
+//!     ▲ later requests                                    └ Err ─▶ fenced: acknowledges no more
 //! ```
-//! A batch that nobody waits for gathers a little longer (`Limits::log_ms`): a flush costs the core
-//! more than the changes of one caller.
+//! A batch without dependents gathers a little longer (`Limits::log_ms`): a flush costs more
+//! processor time than the changes of one caller.
 
 use crate::Lane;
-use crate::gate::{Gate, Until};
-use crate::marks::Marks;
-use crate::outbox::{Asked, Said, Telling};
+use crate::commit_dependency::{CommitDependency, PendingBatch};
+use crate::last_writer::LastWriters;
+use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State};
 use crate::txns::Awaited;
 use alloc::format;
@@ -20,61 +20,61 @@ use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
 use hashbrown::HashMap;
 use interface::{
-    Action, Bulk, ConnId, Errno, LogSpace, Mono, NO_MAC, Say, StoreAction, Ticket, Turn,
+    Action, Bulk, ConnId, Errno, LogLevel, LogSpace, Mono, NO_MAC, StoreAction, Ticket, Turn,
 };
 use meta::EndedWait;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
-/// A reply that waits: its slot has all the rest.
+/// Names a slot. A deferred reply of a slot is stored in the slot itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct SlotId {
     pub(crate) shard: ShardId,
     pub(crate) session: SessionId,
     pub(crate) slot: u16,
 }
 
-/// A reply without a slot that waits.
+/// A deferred reply without a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct HeldSaid {
+pub(crate) struct DeferredReply {
     pub(crate) conn: ConnId,
-    pub(crate) asked: Asked,
+    pub(crate) header: RequestHeader,
     pub(crate) status: Status,
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
 }
 
-/// What waits for one batch.
+/// What depends on the durability of one batch.
 #[derive(Debug)]
-pub(crate) struct Wave {
-    pub(crate) held: Vec<Held>,
-    pub(crate) said: Vec<HeldSaid>,
+pub(crate) struct BatchDependents {
+    pub(crate) slot_id: Vec<SlotId>,
+    pub(crate) response: Vec<DeferredReply>,
     /// Inodes to destroy.
     pub(crate) orphans: Vec<InodeNo>,
     /// Inodes whose objects are gone.
     pub(crate) removed: Vec<InodeNo>,
-    /// Objects that accept no change until their size is recorded.
+    /// Objects that accept no change until their new size is durably recorded.
     pub(crate) fences: Vec<InodeNo>,
-    /// Who changed what.
-    pub(crate) marks: Marks,
+    /// The last-writer records of the batch's changes.
+    pub(crate) last_writers: LastWriters,
     /// Replays recorded in it.
     pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
     /// Shards with a record in it.
     shards: Vec<ShardId>,
-    /// Steps of changes over several shards.
+    /// Steps of cross-shard transactions.
     pub(crate) awaited: Vec<Awaited>,
-    /// Waits for locks that are over.
+    /// Ended waits for file locks, whose Grants leave then.
     pub(crate) woken: Vec<EndedWait>,
 }
 
-impl Wave {
+impl BatchDependents {
     const fn new(seed: Seed) -> Self {
         Self {
-            held: Vec::new(),
-            said: Vec::new(),
+            slot_id: Vec::new(),
+            response: Vec::new(),
             orphans: Vec::new(),
             removed: Vec::new(),
             fences: Vec::new(),
-            marks: Marks::new(seed),
+            last_writers: LastWriters::new(seed),
             replays: Vec::new(),
             shards: Vec::new(),
             awaited: Vec::new(),
@@ -82,19 +82,19 @@ impl Wave {
         }
     }
 
-    /// Nobody waits for it.
+    /// Whether no reply, transaction or lock wait depends on the batch.
     fn is_idle(&self) -> bool {
-        let unanswered = !self.held.is_empty() || !self.said.is_empty();
+        let unanswered = !self.slot_id.is_empty() || !self.response.is_empty();
         !unanswered && self.awaited.is_empty() && self.woken.is_empty()
     }
 }
 
-/// How far a shard's log is.
+/// The positions of a shard in the log.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ShardLog {
     /// Number of its last record.
     pub(crate) lsn: u64,
-    /// The highest transaction recorded, that of sealed batches, and that of durable ones.
+    /// The highest transaction recorded, in sealed batches, and in durable batches.
     pub(crate) pushed: Transno,
     sealed: Transno,
     pub(crate) durable: Transno,
@@ -108,20 +108,20 @@ pub(crate) struct Commit {
     pub(crate) batch: Batch,
     /// The batch that was sealed last; the open one has the next number.
     batch_no: u64,
-    /// When the open batch was found to have something in it.
+    /// When the open batch was first found not to be empty.
     open_since: Option<Mono>,
     /// Bytes of the batch in flight, 0 when there is none.
-    flying_bytes: u64,
-    pub(crate) open: Wave,
-    pub(crate) flying: Wave,
-    room: LogSpace,
+    in_flight_bytes: u64,
+    pub(crate) open: BatchDependents,
+    pub(crate) in_flight: BatchDependents,
+    space: LogSpace,
     shards: HashMap<ShardId, ShardLog, Seed>,
     seed: Seed,
 }
 
 impl Commit {
-    /// `shards`: the last number in each shard's log, and its highest transaction, which earlier
-    /// boots may have given out.
+    /// `shards`: each shard's last log sequence number and its highest transaction number, which
+    /// earlier boots may have assigned.
     pub(crate) fn new(seed: Seed, shards: impl Iterator<Item = (ShardId, u64, Transno)>) -> Self {
         let mut by_shard = HashMap::with_hasher(seed);
         by_shard.extend(shards.map(|(shard, lsn, transno)| {
@@ -132,37 +132,37 @@ impl Commit {
             batch: Batch::new(),
             batch_no: 0,
             open_since: None,
-            flying_bytes: 0,
-            open: Wave::new(seed),
-            flying: Wave::new(seed),
-            // Until the world says otherwise, an append that fails is what tells.
-            room: LogSpace { space_bytes: u64::MAX, is_behind: false },
+            in_flight_bytes: 0,
+            open: BatchDependents::new(seed),
+            in_flight: BatchDependents::new(seed),
+            // Until the runtime reports the space, only a failed append shows a full log.
+            space: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
             shards: by_shard,
             seed,
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.flying_bytes == 0 && self.batch.is_empty()
+        self.in_flight_bytes == 0 && self.batch.is_empty()
     }
 
-    pub(crate) const fn is_flying(&self) -> bool {
-        self.flying_bytes > 0
+    pub(crate) const fn is_in_flight(&self) -> bool {
+        self.in_flight_bytes > 0
     }
 
-    pub(crate) const fn set_space(&mut self, room: LogSpace) {
-        self.room = room;
+    pub(crate) const fn set_space(&mut self, space: LogSpace) {
+        self.space = space;
     }
 
-    /// Whether there would be more room, were the log not so long.
-    pub(crate) const fn is_behind(&self) -> bool {
-        self.room.is_behind
+    /// Whether a checkpoint would free log space.
+    pub(crate) const fn awaits_checkpoint(&self) -> bool {
+        self.space.awaits_checkpoint
     }
 
-    /// What the log takes beyond what is in flight and open.
+    /// The log space left behind the batch in flight and the open one.
     pub(crate) fn space_bytes(&self) -> u64 {
         let open_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        self.room.space_bytes.saturating_sub(self.flying_bytes).saturating_sub(open_bytes)
+        self.space.space_bytes.saturating_sub(self.in_flight_bytes).saturating_sub(open_bytes)
     }
 
     /// The number of the open batch.
@@ -170,37 +170,37 @@ impl Commit {
         self.batch_no + 1
     }
 
-    /// Whether a batch still has to become durable.
-    pub(crate) const fn until(&self, batch_no: u64) -> Option<Until> {
+    /// Which pending batch this number is; `None` if it is durable.
+    pub(crate) const fn until(&self, batch_no: u64) -> Option<PendingBatch> {
         if batch_no > self.batch_no {
-            Some(Until::Open)
-        } else if batch_no == self.batch_no && self.is_flying() {
-            Some(Until::Flying)
+            Some(PendingBatch::Open)
+        } else if batch_no == self.batch_no && self.is_in_flight() {
+            Some(PendingBatch::InFlight)
         } else {
             None
         }
     }
 
     /// The batch with the last record of a shard, if that is not durable.
-    pub(crate) fn until_shard(&self, shard: ShardId) -> Option<Until> {
+    pub(crate) fn until_shard(&self, shard: ShardId) -> Option<PendingBatch> {
         self.shards.get(&shard).and_then(|log| self.until(log.batch_no))
     }
 
     /// The last batch with anything in it, if that is not durable.
-    pub(crate) fn until_all(&self) -> Option<Until> {
+    pub(crate) fn until_all(&self) -> Option<PendingBatch> {
         if !self.batch.is_empty() {
-            Some(Until::Open)
-        } else if self.is_flying() {
-            Some(Until::Flying)
+            Some(PendingBatch::Open)
+        } else if self.is_in_flight() {
+            Some(PendingBatch::InFlight)
         } else {
             None
         }
     }
 
-    pub(crate) const fn wave(&mut self, until: Until) -> &mut Wave {
+    pub(crate) const fn dependents(&mut self, until: PendingBatch) -> &mut BatchDependents {
         match until {
-            Until::Flying => &mut self.flying,
-            Until::Open => &mut self.open,
+            PendingBatch::InFlight => &mut self.in_flight,
+            PendingBatch::Open => &mut self.open,
         }
     }
 
@@ -208,7 +208,7 @@ impl Commit {
         self.shards.get(&shard).copied().unwrap_or_default()
     }
 
-    /// Puts a transaction into the open batch; its number in the shard's log.
+    /// Appends a transaction to the open batch; returns its log sequence number.
     pub(crate) fn push(
         &mut self,
         (shard, transno): (ShardId, Transno),
@@ -233,69 +233,74 @@ impl Commit {
     fn seal(&mut self) {
         self.open_since = None;
         self.batch_no += 1;
-        self.flying_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        core::mem::swap(&mut self.open, &mut self.flying);
-        for shard in &self.flying.shards {
+        self.in_flight_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
+        core::mem::swap(&mut self.open, &mut self.in_flight);
+        for shard in &self.in_flight.shards {
             if let Some(log) = self.shards.get_mut(shard) {
                 log.sealed = log.pushed;
             }
         }
     }
 
-    /// Nothing more will be durable; what waited for it. The marks stay, for those who may not be
-    /// shown what may be lost.
-    fn give_up(&mut self) -> [Wave; 2] {
-        self.flying_bytes = 0;
+    /// The log has failed: no batch becomes durable any more. Returns the dependents of both
+    /// batches. The last-writer records stay: strict readers must not see changes that may be lost.
+    fn give_up(&mut self) -> [BatchDependents; 2] {
+        self.in_flight_bytes = 0;
         self.open_since = None;
         self.batch = Batch::new();
         let seed = self.seed;
-        [&mut self.flying, &mut self.open].map(|wave| {
-            let marks = core::mem::replace(&mut wave.marks, Marks::new(seed));
-            core::mem::replace(wave, Wave { marks, ..Wave::new(seed) })
+        [&mut self.in_flight, &mut self.open].map(|dependents| {
+            let last_writers =
+                core::mem::replace(&mut dependents.last_writers, LastWriters::new(seed));
+            core::mem::replace(
+                dependents,
+                BatchDependents { last_writers, ..BatchDependents::new(seed) },
+            )
         })
     }
 
-    /// The batch in flight is durable; what waited for it.
-    fn landed(&mut self) -> Wave {
-        self.flying_bytes = 0;
-        let mut wave = core::mem::replace(&mut self.flying, Wave::new(self.seed));
-        for shard in &wave.shards {
+    /// The batch in flight is durable. Returns its dependents.
+    fn landed(&mut self) -> BatchDependents {
+        self.in_flight_bytes = 0;
+        let mut dependents =
+            core::mem::replace(&mut self.in_flight, BatchDependents::new(self.seed));
+        for shard in &dependents.shards {
             if let Some(log) = self.shards.get_mut(shard) {
                 log.durable = log.sealed;
             }
         }
-        wave.marks.clear();
-        wave
+        dependents.last_writers.clear();
+        dependents
     }
 }
 
-/// A change that somebody asked for, as it is recorded.
+/// The record of a client's change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asking<'a> {
-    pub(crate) held: Held,
+pub(crate) struct ChangeRecord<'a> {
+    pub(crate) slot_id: SlotId,
     pub(crate) xid: Xid,
     pub(crate) op: Op,
     pub(crate) done: &'a Done,
     pub(crate) pre_versions: PreVersions,
     pub(crate) changes: &'a [u8],
-    /// Its reply may leave before the record is durable.
+    /// Its reply may leave before the record is durable, so a redo token is needed.
     pub(crate) signed: bool,
 }
 
 impl Lane {
-    /// Records what a request changed; a session's first record at a shard says who it is. The
-    /// slot's state is the caller's to set. If it is to be signed, the token lies in the scratch
-    /// vector.
-    pub(crate) fn record_asked(&mut self, asking: &Asking<'_>) {
-        let Asking { held, xid, op, done, pre_versions, changes, signed } = *asking;
-        let Held { shard, session, slot } = held;
+    /// Records a request's change; a session's first record at a shard also names the session. The
+    /// caller sets the slot's state. If the change is to be signed, the token is left in the
+    /// scratch vector.
+    pub(crate) fn record_change(&mut self, change_record: &ChangeRecord<'_>) {
+        let ChangeRecord { slot_id, xid, op, done, pre_versions, changes, signed } = *change_record;
+        let SlotId { shard, session, slot } = slot_id;
         let table = self.slots.entry((shard, session)).or_default();
         let row = self.sessions.get(&session).map(|session| session.row);
         let opened = row.filter(|_| table.recorded_in.is_none());
         let open_no = self.commit.open_no();
         table.recorded_in.get_or_insert(open_no);
         table.transno_last = table.transno_last.max(done.transno);
-        // A write is answered before it is recorded: the slot may have gone on.
+        // A write is answered before it is recorded, so its slot may hold a later request.
         if !shard.is_data() {
             table.slot(slot).batch_no = open_no;
         }
@@ -306,7 +311,7 @@ impl Lane {
         let lsn = self.commit.push((shard, transno), pre_versions, origin, changes);
         self.token.clear();
         if signed {
-            assert!(opened.is_none(), "a session is known before it is told anything");
+            assert!(opened.is_none(), "a session is durable before its first redo token");
             let reply_none = &[];
             let origin =
                 Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };
@@ -316,13 +321,13 @@ impl Lane {
         }
     }
 
-    /// Records something nobody asked for.
+    /// Records a change of the server's own.
     pub(crate) fn record_own(&mut self, shard: ShardId, transno: Transno, changes: &[u8]) {
         self.commit.push((shard, transno), PreVersions::new(), Origin::Internal, changes);
     }
 
-    /// Records a change nobody asked for. Without a number it has that of the last transaction that was
-    /// recorded, of which it says nothing.
+    /// Records one change of the server's own. Without a transaction number of its own it takes
+    /// that of the last recorded transaction.
     pub(crate) fn record_note(&mut self, shard: ShardId, transno: Transno, change: &Change<'_>) {
         let transno = if transno.0 > 0 { transno } else { self.commit.shard(shard).pushed };
         let mut changes = core::mem::take(&mut self.changes);
@@ -333,7 +338,7 @@ impl Lane {
         self.fence(change);
     }
 
-    /// An object whose size changed waits for the record.
+    /// An object whose size changed accepts no further change until the record is durable.
     pub(crate) fn fence(&mut self, change: &Change<'_>) {
         if let Change::Contents(change) = change
             && change.fences()
@@ -342,19 +347,19 @@ impl Lane {
         }
     }
 
-    /// Lets the reply in a slot wait.
-    pub(crate) fn hold(&mut self, held: Held, gate: Gate) {
-        self.count_held(gate.reason);
-        self.commit.wave(gate.until).held.push(held);
+    /// Defers the reply in a slot.
+    pub(crate) fn hold(&mut self, slot_id: SlotId, dependency: CommitDependency) {
+        self.count_held(dependency.reason);
+        self.commit.dependents(dependency.until).slot_id.push(slot_id);
     }
 
-    /// Lets a reply without a slot wait.
-    pub(crate) fn hold_said(&mut self, said: HeldSaid, gate: Gate) {
-        self.count_held(gate.reason);
-        self.commit.wave(gate.until).said.push(said);
+    /// Defers a reply without a slot.
+    pub(crate) fn hold_reply(&mut self, response: DeferredReply, dependency: CommitDependency) {
+        self.count_held(dependency.reason);
+        self.commit.dependents(dependency.until).response.push(response);
     }
 
-    /// Sends the open batch off, unless one is in flight.
+    /// Appends the open batch to the log, unless another is in flight.
     pub(crate) fn append(&mut self, turn: &mut Turn<'_>) {
         if self.fenced {
             return self.fail_all(turn);
@@ -363,7 +368,7 @@ impl Lane {
             return;
         }
         self.commit.open_since.get_or_insert(turn.now.mono);
-        if self.commit.is_flying() {
+        if self.commit.is_in_flight() {
             return;
         }
         let gathers = self.append_at().is_some_and(|at| turn.now.mono < at);
@@ -378,18 +383,18 @@ impl Lane {
         turn.act(StoreAction::LogAppend { ticket, batch: sealed });
     }
 
-    /// When the open batch is sent off, whoever waits for it.
+    /// When the open batch is appended even without dependents.
     pub(crate) fn append_at(&self) -> Option<Mono> {
-        let since = self.commit.open_since.filter(|_| !self.commit.is_flying())?;
+        let since = self.commit.open_since.filter(|_| !self.commit.is_in_flight())?;
         Some(since.after_ms(self.config.limits.log_ms))
     }
 
-    /// Whether somebody waits for the open batch, or it has gathered enough.
+    /// Whether the open batch has dependents, or has gathered enough.
     fn is_append_wanted(&self) -> bool {
         const GATHERED_BYTES_MAX: usize = 256 * 1024;
         let open = &self.commit.open;
         let waited_for = !open.is_idle() || !open.fences.is_empty() || !open.replays.is_empty();
-        let waiting = waited_for || self.hurried_count > 0;
+        let waiting = waited_for || self.urgent_count > 0;
         let ending = self.stopping || !self.recovery.is_over();
         // Half of what may be removed at a time, with what waits at other lanes.
         let removed_count = open.removed.len() * usize::from(self.config.map.lane_count);
@@ -397,44 +402,45 @@ impl Lane {
         waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
     }
 
-    /// A batch is durable, or the log is broken.
+    /// The append has ended: the batch is durable, or the log has failed.
     pub(crate) fn on_logged(&mut self, turn: &mut Turn<'_>, result: Result<LogSpace, Errno>) {
         if self.fenced {
-            // A broken object fenced the lane while this batch was on its way: nobody waits for it.
+            // A failed object fenced the lane while this batch was in flight: its dependents have
+            // failed already.
             return;
         }
-        assert!(self.commit.is_flying(), "what is durable was on its way");
+        assert!(self.commit.is_in_flight(), "what is durable was on its way");
         match result {
-            Ok(room) => self.commit.set_space(room),
+            Ok(space) => self.commit.set_space(space),
             Err(errno) => {
                 return self.fence_lane(turn, "the log cannot be written", errno);
             }
         }
         self.stats.batch_count += 1;
-        let mut wave = self.commit.landed();
-        self.release(turn, &wave.held);
-        wave.held.clear();
-        self.release_said(turn, &mut wave.said);
-        for woken in wave.woken.drain(..) {
+        let mut dependents = self.commit.landed();
+        self.release(turn, &dependents.slot_id);
+        dependents.slot_id.clear();
+        self.release_replies(turn, &mut dependents.response);
+        for woken in dependents.woken.drain(..) {
             self.send_grant(turn, woken);
         }
-        for shard in wave.shards.drain(..).filter(|shard| shard.is_data()) {
+        for shard in dependents.shards.drain(..).filter(|shard| shard.is_data()) {
             self.release_shard(turn, shard);
         }
-        for (shard, session, transno) in wave.replays.drain(..) {
+        for (shard, session, transno) in dependents.replays.drain(..) {
             if let Some(table) = self.slots.get_mut(&(shard, session)) {
                 table.committed = table.committed.max(transno);
             }
         }
-        self.destroys.queue.extend(wave.orphans.drain(..));
-        for inode in wave.removed.drain(..) {
+        self.destroys.queue.extend(dependents.orphans.drain(..));
+        for inode in dependents.removed.drain(..) {
             self.tell_removed(turn, inode);
         }
-        for inode in wave.fences.drain(..) {
+        for inode in dependents.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
-        let mut awaited = core::mem::take(&mut wave.awaited);
-        self.commit.flying = wave; // Keeps its memory.
+        let mut awaited = core::mem::take(&mut dependents.awaited);
+        self.commit.in_flight = dependents; // Retains its memory.
         for step in awaited.drain(..) {
             self.on_awaited(turn, step);
         }
@@ -442,8 +448,8 @@ impl Lane {
         self.on_outcomes(turn);
     }
 
-    /// The log is broken: nothing is promised any more. What was acknowledged is safe, what waits
-    /// fails, and what can be read can be read.
+    /// Fences the lane after a failure of the log or an object: it changes nothing more, deferred
+    /// replies fail, and reads go on. Acknowledged changes are safe.
     pub(crate) fn fence_lane(&mut self, turn: &mut Turn<'_>, what: &str, errno: Errno) {
         self.fenced = true;
         let line = format!(
@@ -453,32 +459,31 @@ impl Lane {
             errno.status().text(),
             errno.0
         );
-        self.say(turn, Say::Alarm, &line);
+        self.log(turn, LogLevel::Alarm, &line);
         self.data.fence(turn);
         self.fence_txns(turn);
         self.on_outcomes(turn);
         self.fail_all(turn);
     }
 
-    /// Whoever waits for something being durable waits in vain: behind a fence, at the end of every
-    /// turn.
+    /// Fails all deferred replies, at the end of every turn behind a fence.
     fn fail_all(&mut self, turn: &mut Turn<'_>) {
         loop {
-            let waves = self.commit.give_up();
-            if waves.iter().all(Wave::is_idle) && self.waiters.is_empty() {
+            let all_dependents = self.commit.give_up();
+            if all_dependents.iter().all(BatchDependents::is_idle) && self.waiters.is_empty() {
                 return;
             }
-            for wave in waves {
-                for held in wave.held {
-                    self.fail_held(turn, &held);
+            for dependents in all_dependents {
+                for slot_id in dependents.slot_id {
+                    self.fail_held(turn, &slot_id);
                 }
-                for said in wave.said {
-                    self.fail_said(turn, said);
+                for response in dependents.response {
+                    self.fail_reply(turn, response);
                 }
-                for woken in wave.woken {
+                for woken in dependents.woken {
                     self.send_grant(turn, woken);
                 }
-                for step in wave.awaited {
+                for step in dependents.awaited {
                     self.fail_awaited(turn, step);
                 }
             }
@@ -487,27 +492,27 @@ impl Lane {
         }
     }
 
-    /// A reply without a slot waits in vain.
-    pub(crate) fn fail_said(&mut self, turn: &mut Turn<'_>, said: HeldSaid) {
-        let HeldSaid { conn, asked, bulk, .. } = said;
+    /// Fails a deferred reply without a slot.
+    pub(crate) fn fail_reply(&mut self, turn: &mut Turn<'_>, response: DeferredReply) {
+        let DeferredReply { conn, header, bulk, .. } = response;
         self.stats.reply_gating.released_count += 1;
-        self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
+        self.send(turn, conn, &header, &Response::plain(Status::Io, &[]));
         if let Some(bulk) = bulk {
             turn.act(Action::Release { buf: bulk.buf });
         }
     }
 
-    /// What waits in a slot will not become durable.
-    pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, held: &Held) {
+    /// Fails the deferred reply in a slot.
+    pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
         self.stats.reply_gating.released_count += 1;
-        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
-        let slot = table.slot(held.slot);
-        let (State::Held(target, ..) | State::Running(target)) = slot.state else { return };
+        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
+        let slot = table.slot(slot_id.slot);
+        let (State::Deferred(target, ..) | State::Running(target)) = slot.state else { return };
         let done = Done { status: Status::Io, transno: Transno(0), body: Vec::new() };
         slot.state = State::Done(done.clone());
         slot.batch_no = 0;
         let request = (slot.xid, slot.op);
-        let telling = Telling { target, done: &done, flags: 0, token: &[] };
-        self.answer_slot(turn, held, request, &telling);
+        let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
+        self.answer_slot(turn, slot_id, request, &slot_reply);
     }
 }

@@ -1,4 +1,4 @@
-//! What a lane is told when it begins, and its limits.
+//! The configuration of a lane, and its limits.
 
 use crate::affinity::Affinity;
 use crate::token::RedoKey;
@@ -8,7 +8,7 @@ pub use disk::Share;
 use wire::Rules;
 use wire::{FsUuid, LaneId, Map, Secrets};
 
-/// What a lane is told when it begins.
+/// The configuration of a lane.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which lane it is.
@@ -19,42 +19,42 @@ pub struct Config {
     pub fs: FsUuid,
     /// The valid secrets at the start; [`interface::Event::Secrets`] brings later ones.
     pub secrets: Secrets,
-    /// What redo tokens are signed with: the same at every start, told to nobody.
+    /// The key of the redo tokens: the same at every start, known to the server only.
     pub redo_key: RedoKey,
-    /// The weakest mode that was in force since the last recovery that was completed.
+    /// The weakest sharing mode in force since the last completed recovery.
     pub share_before: Share,
-    /// Which start of the store, from 1.
+    /// The number of this start of the store, from 1.
     pub boot_id: u64,
-    /// What can be mounted besides what the store says: all of the file system. The first is the
-    /// default, unless the store says otherwise.
+    /// Exports of the command line, each the whole file system. The first is the default, unless
+    /// the store defines another.
     pub exports: Vec<Export>,
     /// Random bytes, of this lane and boot alone.
     pub seed: [u8; 32],
     /// Which lane keeps a connection's socket.
     pub affinity: Affinity,
-    /// How much of everything.
+    /// The limits.
     pub limits: Limits,
-    /// Rules of the protocol that a test may take away.
+    /// The rules of the protocol, which a test may disable one by one.
     pub rules: Rules,
 }
 
-/// What a mount may see, and as whom.
+/// An export of the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
     /// Its name.
     pub name: String,
-    /// A client's root acts as root; otherwise as nobody.
+    /// A client's root acts as root; otherwise as the anonymous user.
     pub root_trusted: bool,
 }
 
-/// Limits of a lane: what grows, ends here.
+/// Limits of a lane: everything that grows has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Connections.
     pub conn_count_max: usize,
-    /// Of them, those that have not proven the secret.
+    /// Connections that have not proven the secret.
     pub handshake_count_max: usize,
-    /// Time for proving it, in milliseconds.
+    /// Time for the handshake, in milliseconds.
     pub handshake_ms_max: u64,
     /// Sessions remembered.
     pub session_count_max: usize,
@@ -66,41 +66,43 @@ pub struct Limits {
     pub credits: u16,
     /// A client without a connection for this long has lost its open files, in milliseconds.
     pub client_gone_ms: u64,
-    /// The locks on files of a client without a connection for this long go to whoever wants them,
-    /// in milliseconds.
+    /// A client without a connection for this long loses the file locks that others want, in
+    /// milliseconds.
     pub lock_gone_ms: u64,
-    /// Which replies wait for what they depend on.
+    /// Which replies wait for the changes that they depend on.
     pub share: Share,
     /// Every reply waits until its own change is durable.
     pub sync: bool,
-    /// After a start, time for known clients to come back, in milliseconds; longer while somebody
-    /// replays.
+    /// After a start, time for known clients to reconnect, in milliseconds; extended while clients
+    /// replay.
     pub recovery_soft_ms: u64,
-    /// The same, whatever happens.
+    /// The same, without any extension.
     pub recovery_hard_ms: u64,
-    /// What was written to a file is made durable after this many milliseconds at the latest.
+    /// Written contents are made durable after this many milliseconds at the latest.
     pub sync_ms: u64,
-    /// Or when this many bytes of it are not.
+    /// Or when this many bytes of a file are not durable.
     pub unsynced_bytes_max: u64,
     /// Bytes of a block that has a checksum.
     pub block_bytes: u32,
-    /// Blocks that were overwritten get their checksums when nobody has written to their object for
-    /// this long, in milliseconds.
+    /// Overwritten blocks get their checksums when their object has not been written for this long,
+    /// in milliseconds.
     pub quiet_ms: u64,
-    /// A batch of the log that nobody waits for begins this many milliseconds after its first record,
-    /// so that more come into it. One that somebody waits for begins at once.
+    /// A batch without dependents is appended this many milliseconds after its first record, so
+    /// that it gathers more records. A batch with dependents is appended at once.
     pub log_ms: u64,
-    /// What became durable is told this much later to those who would not hear of it otherwise.
+    /// A commit notification is sent after this many milliseconds to sessions that learn of
+    /// durability in no other way.
     pub note_ms: u64,
-    /// The longest redo token; what would need a longer one waits until it is durable.
+    /// The longest redo token; the reply to a change that needs a longer one waits until the change
+    /// is durable.
     pub token_bytes_max: usize,
     /// Objects remembered, apart from those in use.
     pub object_count_max: usize,
     /// Objects being destroyed at a time.
     pub destroy_count_max: usize,
-    /// Room the log must have for changes that take space, in bytes.
+    /// Log space required for changes that take space, in bytes.
     pub log_space_bytes_min: u64,
-    /// Room it must have for changes that give space back, in bytes.
+    /// Log space required for changes that free space, in bytes.
     pub log_space_bytes_last: u64,
     /// New directories down to this depth are spread over the metadata shards, deeper ones stay
     /// with their parent: 0 (none), 1 (the root's entries) or 2.

@@ -1,4 +1,4 @@
-//! Connections of this lane: what each is allowed to say next, and how it ends.
+//! Connections of this lane: which frames each may send, and how it ends.
 
 use crate::Lane;
 use crate::config::Limits;
@@ -7,16 +7,16 @@ use crate::keys::KeyNo;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use interface::{Action, ConnId, Mono, NetAction, Party, Say, Turn};
+use interface::{Action, ConnId, LogLevel, Mono, NetAction, Party, Turn};
 use wire::{
     CertificateIdentity, Channel, ClientUuid, Hello, Map, Nonce, ProtocolError, Request, Retry,
     Route, Secret, SessionId, Wire as _,
 };
 
-/// What is known of a connection under TLS before its Hello.
+/// A connection under TLS before its Hello.
 #[derive(Debug)]
 pub(crate) struct Sealed {
-    /// What both its ends call it.
+    /// The channel binding that both ends derive.
     pub(crate) channel: Channel,
     /// A [`wire::CertificateIdentity`], if its client has shown a certificate.
     pub(crate) holder: Option<Vec<u8>>,
@@ -39,51 +39,51 @@ impl Sealed {
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Conn {
-    /// It has said Hello and was challenged.
+    /// It has sent Hello and received a Challenge.
     Handshake(Handshake),
     /// It has proven the secret.
     Open(Open),
 }
 
-/// Until the proof.
+/// A connection before its proof.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     /// The body of its Hello.
     pub(crate) hello: Vec<u8>,
-    /// Our part of the challenge.
+    /// The server's nonce.
     pub(crate) nonce: Nonce,
-    /// What the connection is called at both ends.
+    /// The channel binding.
     pub(crate) channel: Channel,
-    /// What it has to prove that it knows.
+    /// The secret that the client must prove.
     pub(crate) secret: Secret,
-    /// The store's secret that it is, or is derived from; none of them, if it is that of a certificate.
+    /// The store's secret that it is derived from; none for a certificate.
     pub(crate) key_no: KeyNo,
-    /// The key of the certificate that opens what it asks for, if that is its credential.
+    /// The key of the client's certificate, if that is its credential.
     pub(crate) holder: Option<[u8; 32]>,
-    /// It comes from this host, with a credential that opens the whole store.
+    /// The client runs on this host and has a credential for the whole store.
     pub(crate) own_host: bool,
-    /// When patience ends.
+    /// The deadline of the handshake.
     pub(crate) deadline: Mono,
 }
 
-/// After it.
+/// A connection after its proof.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     pub(crate) session: SessionId,
     pub(crate) client: ClientUuid,
     pub(crate) conn_epoch: u32,
-    /// The store's secret that it proved, or that the proven one is derived from.
+    /// The store's secret that the proven one is derived from.
     pub(crate) key_no: KeyNo,
-    /// What it may see, and as whom.
+    /// The export that it is bound to.
     pub(crate) binding: Binding,
-    /// Whose shares it takes from.
+    /// The party that its resources are charged to.
     pub(crate) party: Party,
     /// Requests without a reply yet.
     pub(crate) outstanding_count: u16,
 }
 
 impl Open {
-    /// Whether a request's head is as it must be on this connection.
+    /// Checks a request's head against this connection.
     pub(crate) fn check(
         &self,
         request: &Request,
@@ -114,7 +114,7 @@ impl Open {
 }
 
 impl Lane {
-    /// A peer broke the protocol: count it, say so now and then, close that connection.
+    /// A peer broke the protocol: counts and logs it, and closes the connection.
     pub(crate) fn protocol_error(
         &mut self,
         turn: &mut Turn<'_>,
@@ -124,7 +124,7 @@ impl Lane {
         self.stats.protocol_error_count += 1;
         let line = format!("a connection was closed: {}", protocol_error.text());
         let party = self.party_at(conn);
-        self.met(turn, (Limit::ProtocolError, party), &line);
+        self.report_limit(turn, (Limit::ProtocolError, party), &line);
         self.close(turn, conn);
     }
 
@@ -134,12 +134,12 @@ impl Lane {
         self.forget(turn, conn);
     }
 
-    /// A connection is no more.
+    /// Removes a connection that has ended.
     pub(crate) fn forget(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         if !self.recovery.is_over() {
             self.drop_deferred_of(turn, conn);
         }
-        self.drop_scoped_of(turn, conn);
+        self.drop_containment_waits_of(turn, conn);
         self.drop_frozen_of(turn, conn);
         self.end_inspection_of(turn, conn);
         self.sealed.remove(&conn);
@@ -155,13 +155,14 @@ impl Lane {
                     session.conn = None;
                     session.left_at = turn.now.mono;
                 }
-                self.clients.left(open.client, turn.now.mono, &self.config.limits);
+                self.clients.on_disconnected(open.client, turn.now.mono, &self.config.limits);
             }
             None => {}
         }
     }
 
-    /// A request of this connection was answered, or will not be.
+    /// A request of this connection is no longer outstanding. Returns whether the connection is
+    /// open.
     pub(crate) fn settled(&mut self, conn: ConnId) -> bool {
         match self.conns.get_mut(&conn) {
             Some(Conn::Open(open)) => {
@@ -172,9 +173,9 @@ impl Lane {
         }
     }
 
-    /// A line for people.
-    pub(crate) fn say(&self, turn: &mut Turn<'_>, say: Say, line: &str) {
+    /// Writes a line to the operator's log.
+    pub(crate) fn log(&self, turn: &mut Turn<'_>, level: LogLevel, line: &str) {
         let line = turn.arena.put(format!("lane {}: {line}", self.config.lane).as_bytes());
-        turn.act(Action::Log { say, line });
+        turn.act(Action::Log { level, line });
     }
 }

@@ -1,20 +1,20 @@
-//! What a connection that is bound to an export may ask for: of inodes, those that lie below the
-//! export's root when it asks, and what it has open; and no changes through one that is only read.
+//! Export containment: a connection bound to an export may name inodes below the export's root, and
+//! inodes that it has open; through a read-only export it changes nothing.
 //!
 //! ```text
-//! named inodes ─▶ ways up ─▶ the export's root?   here: followed to the shards of other lanes
-//!                    │                            there: asked, the request waits
-//!                    └─▶ Stale, if none leads there
+//! named inodes ─▶ ancestor walk ─▶ the export's root?   in this lane's shards: parent by parent
+//!                      │                               in others: a query, the request waits
+//!                      └─▶ Stale, if the walk does not reach it
 //! ```
-//! Nothing is given to a client that it would have to bring along, and what is kept here ([`Containment`])
-//! can be asked for again. Invariant: nothing is executed for such a connection that was not checked,
-//! and every op says what has to be (`scope_names`).
+//! Clients hold no proof of containment, and everything cached here ([`Containment`]) can be
+//! queried again. Invariant: no request of such a connection is executed unchecked, and the op
+//! table says what to check (`named_inodes`).
 
 use crate::Lane;
 use crate::conn::{Conn, Open};
 use crate::dispatch::Arrived;
 use crate::named_inodes::{Named, Wants, changes, named};
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use data::Seed;
@@ -23,18 +23,18 @@ use interface::{Action, Bulk, ConnId, ContainmentQuery, Turn, Use};
 use meta::{Access, ParentLink, Rights};
 use wire::{ClientUuid, HEADER_BYTES, InodeNo, LaneId, Op, Route, Status};
 
-/// What came of a look at a request.
+/// The outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Checked {
     /// It may be executed.
     Passes,
-    /// Another lane, or the cold store, is asked.
+    /// The answer must come from another lane or from the key-value store.
     Waits,
-    /// It may not.
+    /// It may not be executed.
     Denied(Status),
 }
 
-/// A request that waits for an answer.
+/// A request that waits for the reply to a query.
 #[derive(Debug)]
 struct Waiting {
     conn: ConnId,
@@ -42,33 +42,34 @@ struct Waiting {
     bulk: Option<Bulk>,
 }
 
-/// What a lane knows of what lies below what, elsewhere. All of it can be asked for again.
+/// A lane's cache of containment at other lanes, and its queries.
 #[derive(Debug)]
 pub(crate) struct Containment {
-    /// Whether a directory of another lane lies below the root of an export.
+    /// Whether a directory of another lane lies below an export's root: (root, directory).
     pub(crate) below: HashMap<(InodeNo, InodeNo), bool, Seed>,
-    /// What clients may do with inodes of other lanes.
+    /// The clients' rights to inodes of other lanes.
     pub(crate) uses: HashMap<InodeNo, Vec<(ClientUuid, Use)>, Seed>,
-    /// What was asked and not answered.
+    /// Queries without a reply yet.
     pub(crate) asked_below: BTreeSet<(InodeNo, InodeNo)>,
     pub(crate) asked_uses: BTreeSet<(InodeNo, ClientUuid)>,
-    /// What others asked and this lane could not answer at once.
+    /// Queries of other lanes that this lane could not answer at once.
     pub(crate) questions: Vec<ContainmentQuery>,
     waiting: VecDeque<Waiting>,
-    /// Those who wait are looked at again.
+    /// Waiting requests must be checked again.
     pub(crate) due: bool,
-    /// A request that waited comes again.
+    /// A request that waited is being checked again.
     pub(crate) again: bool,
-    /// The sum of all moves that were heard of, and how many of them were this lane's.
+    /// The sum of the ids of all directory moves that this lane knows of, and how many moves it
+    /// made itself.
     pub(crate) moves: u64,
     pub(crate) move_count: u64,
     lane: LaneId,
-    /// Rises when all uses are forgotten: answers to older questions are not kept.
+    /// Rises when all rights are dropped; replies to older queries are not cached.
     pub(crate) number: u64,
 }
 
-/// Most answers kept of each kind; beyond it all are asked for again.
-const KEPT_COUNT_MAX: usize = 65_536;
+/// Most cached replies of each kind; when exceeded, the cache is cleared.
+const CACHED_COUNT_MAX: usize = 65_536;
 
 impl Containment {
     pub(crate) fn new(seed: Seed, lane: LaneId) -> Self {
@@ -88,21 +89,21 @@ impl Containment {
         }
     }
 
-    /// What clients may do may be otherwise.
+    /// Drops all cached rights.
     pub(crate) fn forget_uses(&mut self) {
         self.uses.clear();
         self.asked_uses.clear();
         self.number += 1;
     }
 
-    /// A directory has moved, somewhere.
-    pub(crate) fn hear_of_move(&mut self, id: u64) {
+    /// A directory was moved at some lane: drops all that may depend on it.
+    pub(crate) fn apply_move(&mut self, id: u64) {
         self.moves = self.moves.wrapping_add(id);
         self.below.clear();
         self.forget_uses();
     }
 
-    /// The name of the next move of this lane: no two are the same, and no sum of few is another's.
+    /// The id of this lane's next move: unique, and no sum of a few ids equals another.
     pub(crate) fn next_move(&mut self) -> u64 {
         self.move_count += 1;
         let mut id = (u64::from(self.lane.0) << 48) | self.move_count;
@@ -113,15 +114,15 @@ impl Containment {
         id ^ (id >> 31)
     }
 
-    pub(crate) fn keep_below(&mut self, pair: (InodeNo, InodeNo), below: bool) {
-        if self.below.len() >= KEPT_COUNT_MAX {
+    pub(crate) fn cache_below(&mut self, pair: (InodeNo, InodeNo), below: bool) {
+        if self.below.len() >= CACHED_COUNT_MAX {
             self.below.clear();
         }
         self.below.insert(pair, below);
     }
 
-    pub(crate) fn keep_use(&mut self, inode: InodeNo, client: ClientUuid, granted: Use) {
-        if self.uses.len() >= KEPT_COUNT_MAX {
+    pub(crate) fn cache_use(&mut self, inode: InodeNo, client: ClientUuid, granted: Use) {
+        if self.uses.len() >= CACHED_COUNT_MAX {
             self.uses.clear();
         }
         let uses = self.uses.entry(inode).or_default();
@@ -131,8 +132,8 @@ impl Containment {
 }
 
 impl Lane {
-    /// Looks at a request before anything else does. Replays are not looked at: what they bring was
-    /// executed, and is signed.
+    /// Checks a request before its execution. Replays are not checked: they are signed, and were
+    /// checked when they were executed.
     pub(crate) fn check_containment(
         &mut self,
         turn: &mut Turn<'_>,
@@ -183,7 +184,7 @@ impl Lane {
                     || (open_for.executes() && !granted.execute)
             }
         };
-        // A handle that is not opened again is gone for good.
+        // A handle that is refused at Reopen is lost for good.
         if !granted.known || (lacks && op == Op::Reopen) {
             Checked::Denied(Status::Stale)
         } else if lacks {
@@ -193,7 +194,7 @@ impl Lane {
         }
     }
 
-    /// What a connection may do with an inode, if that is known here.
+    /// A connection's rights to an inode, if this lane knows them.
     fn granted(
         &mut self,
         turn: &mut Turn<'_>,
@@ -205,7 +206,7 @@ impl Lane {
         if self.is_own(inode.shard()) {
             return self.use_here(turn, (inode, client), top, squash);
         }
-        let known = self.scope.uses.get(&inode);
+        let known = self.containment.uses.get(&inode);
         let known = known.and_then(|uses| uses.iter().find(|(known, _)| *known == client));
         if let Some((_, granted)) = known {
             return Some(*granted);
@@ -228,11 +229,12 @@ impl Lane {
             return None;
         }
         if self.metas[index].is_locked(inode) {
-            // A change over several shards may be about to give it another place.
+            // A cross-shard transaction may be about to move it.
             return None;
         }
         let ways: Vec<InodeNo> = self.metas[index].containing_directories(inode).collect();
-        // A directory that was moved away is not held by being open: one would come to what lies in it.
+        // An open directory that was moved out of the export is not granted: it would give access
+        // to its entries.
         let is_directory = ways.first() == Some(&inode);
         let mut known = !is_directory && self.metas[index].has_open(inode, client);
         let mut waits = false;
@@ -265,7 +267,7 @@ impl Lane {
                 return Some(false);
             }
             if !self.is_own(at.shard()) {
-                let known = self.scope.below.get(&(top, at)).copied();
+                let known = self.containment.below.get(&(top, at)).copied();
                 if known.is_none() {
                     self.ask_below(turn, top, at);
                 }
@@ -282,18 +284,22 @@ impl Lane {
         }
     }
 
-    /// Lets a request wait for an answer; it is outstanding meanwhile.
+    /// Defers a request until a query is answered; it is outstanding meanwhile.
     pub(crate) fn await_containment(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
         self.count_waiting(arrived);
         let frame = turn.arena.get(arrived.frame).to_vec();
-        self.scope.waiting.push_back(Waiting { conn: arrived.conn, frame, bulk: arrived.bulk });
+        self.containment.waiting.push_back(Waiting {
+            conn: arrived.conn,
+            frame,
+            bulk: arrived.bulk,
+        });
     }
 
-    /// An answer is there: who waits is looked at again.
-    pub(crate) fn rerun_scoped(&mut self, turn: &mut Turn<'_>) {
+    /// Checks all waiting requests again.
+    pub(crate) fn rerun_containment_waits(&mut self, turn: &mut Turn<'_>) {
         self.answer_questions(turn);
-        let waiting = core::mem::take(&mut self.scope.waiting);
-        self.scope.again = true;
+        let waiting = core::mem::take(&mut self.containment.waiting);
+        self.containment.again = true;
         for Waiting { conn, frame, bulk } in waiting {
             if self.settled(conn) {
                 let frame = turn.arena.put(&frame);
@@ -302,12 +308,12 @@ impl Lane {
                 turn.act(Action::Release { buf: bulk.buf });
             }
         }
-        self.scope.again = false;
+        self.containment.again = false;
     }
 
-    /// A connection is gone, and what came over it and waits.
-    pub(crate) fn drop_scoped_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
-        self.scope.waiting.retain(|waiting| {
+    /// Drops the waiting requests of a connection that has ended.
+    pub(crate) fn drop_containment_waits_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        self.containment.waiting.retain(|waiting| {
             if let Some(bulk) = waiting.bulk.filter(|_| waiting.conn == conn) {
                 turn.act(Action::Release { buf: bulk.buf });
             }
@@ -315,18 +321,18 @@ impl Lane {
         });
     }
 
-    /// Says no to what changes nothing.
+    /// Refuses a request that changes nothing.
     pub(crate) fn deny(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, status: Status) {
-        let said = Said::plain(status, &[]);
-        let asked = Asked::from(arrived.request);
+        let response = Response::plain(status, &[]);
+        let header = RequestHeader::from(arrived.request);
         if arrived.request.op.row().is_answered_at_once() {
-            self.say_reply(turn, arrived.conn, &asked, &said);
+            self.send_reply(turn, arrived.conn, &header, &response);
         } else {
-            self.send(turn, arrived.conn, &asked, &said);
+            self.send(turn, arrived.conn, &header, &response);
         }
     }
 
-    /// What a request has to do with a time of access, unless it may not leave a trace.
+    /// Applies a request's effect on access times, unless its export is read-only.
     pub(crate) fn on_access_of(
         &mut self,
         turn: &mut Turn<'_>,

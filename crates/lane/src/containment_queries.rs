@@ -1,20 +1,20 @@
-//! What lanes ask each other about exports: whether a directory lies below another, and what a client
-//! may do with an inode. Answers are kept until a directory moves or the inode changes, of which lanes
-//! tell each other before they answer whoever did it.
+//! Queries between lanes about containment: whether a directory lies below another, and a client's
+//! rights to an inode. Replies are cached until a directory moves or the inode changes; a lane
+//! announces that before it replies to the request that caused it.
 
 use crate::Lane;
 use core::ops::Range;
-use interface::{ContainmentMessage, ContainmentQuery as Question, Mail, Turn};
+use interface::{ContainmentMessage, ContainmentQuery as Question, LaneMessage, Turn};
 use wire::{ClientUuid, InodeNo, LaneId, Squash};
 
 impl Lane {
     pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
-        if self.scope.asked_below.insert((top, dir)) {
+        if self.containment.asked_below.insert((top, dir)) {
             let (by, to) = (self.config.lane, self.config.map.lane(dir.shard()));
-            self.mail(
+            self.send_message(
                 turn,
                 to,
-                Mail::Containment(ContainmentMessage::Ask(Question::Below { by, top, dir })),
+                LaneMessage::Containment(ContainmentMessage::Ask(Question::Below { by, top, dir })),
             );
         }
     }
@@ -26,42 +26,46 @@ impl Lane {
         top: InodeNo,
         squash: Squash,
     ) {
-        if self.scope.asked_uses.insert((inode, client)) {
+        if self.containment.asked_uses.insert((inode, client)) {
             let (by, to) = (self.config.lane, self.config.map.lane(inode.shard()));
-            let number = self.scope.number;
+            let number = self.containment.number;
             let ask = Question::Use { by, inode, client, top, squash, number };
-            self.mail(turn, to, Mail::Containment(ContainmentMessage::Ask(ask)));
+            self.send_message(turn, to, LaneMessage::Containment(ContainmentMessage::Ask(ask)));
         }
     }
 
-    pub(crate) fn on_containment_message(&mut self, turn: &mut Turn<'_>, mail: ContainmentMessage) {
-        match mail {
+    pub(crate) fn on_containment_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        message: ContainmentMessage,
+    ) {
+        match message {
             ContainmentMessage::Ask(question) => {
-                self.scope.questions.push(question);
+                self.containment.questions.push(question);
                 self.answer_questions(turn);
             }
             ContainmentMessage::Below { top, dir, below, moves } => {
-                self.scope.asked_below.remove(&(top, dir));
-                if moves == self.scope.moves {
-                    self.scope.keep_below((top, dir), below);
+                self.containment.asked_below.remove(&(top, dir));
+                if moves == self.containment.moves {
+                    self.containment.cache_below((top, dir), below);
                 }
-                self.scope.due = true;
+                self.containment.due = true;
             }
             ContainmentMessage::MayUse { inode, client, granted, number, moves } => {
-                if number == self.scope.number {
-                    self.scope.asked_uses.remove(&(inode, client));
-                    if moves == self.scope.moves {
-                        self.scope.keep_use(inode, client, granted);
+                if number == self.containment.number {
+                    self.containment.asked_uses.remove(&(inode, client));
+                    if moves == self.containment.moves {
+                        self.containment.cache_use(inode, client, granted);
                     }
                 }
-                self.scope.due = true;
+                self.containment.due = true;
             }
             ContainmentMessage::Changed { inode } => {
-                self.scope.uses.remove(&inode);
+                self.containment.uses.remove(&inode);
             }
             ContainmentMessage::Moved { id } => {
-                self.scope.hear_of_move(id);
-                self.scope.due = true;
+                self.containment.apply_move(id);
+                self.containment.due = true;
             }
             ContainmentMessage::Found { inode, dir } => {
                 if self.is_own(inode.shard()) {
@@ -72,13 +76,13 @@ impl Lane {
         }
     }
 
-    /// Answers what can be answered; the rest waits for what this lane asked itself.
+    /// Answers the pending queries; those that depend on this lane's own queries stay pending.
     pub(crate) fn answer_questions(&mut self, turn: &mut Turn<'_>) {
-        let questions = core::mem::take(&mut self.scope.questions);
+        let questions = core::mem::take(&mut self.containment.questions);
         for question in questions {
             match self.answer_to(turn, question) {
-                Some((to, answer)) => self.mail(turn, to, Mail::Containment(answer)),
-                None => self.scope.questions.push(question),
+                Some((to, answer)) => self.send_message(turn, to, LaneMessage::Containment(answer)),
+                None => self.containment.questions.push(question),
             }
         }
     }
@@ -91,58 +95,65 @@ impl Lane {
         match question {
             Question::Below { by, top, dir } => {
                 let below = self.lies_below(turn, top, dir)?;
-                Some((by, ContainmentMessage::Below { top, dir, below, moves: self.scope.moves }))
+                Some((
+                    by,
+                    ContainmentMessage::Below { top, dir, below, moves: self.containment.moves },
+                ))
             }
             Question::Use { by, inode, client, top, squash, number } => {
                 let granted = self.use_here(turn, (inode, client), top, squash)?;
                 let index = self.meta_index(inode.shard());
                 self.metas[index].watch(inode);
-                let moves = self.scope.moves;
+                let moves = self.containment.moves;
                 Some((by, ContainmentMessage::MayUse { inode, client, granted, number, moves }))
             }
         }
     }
 
-    /// What was found of an inode of another lane is told before the answer leaves.
-    pub(crate) fn tell_found(&mut self, turn: &mut Turn<'_>, found: Option<(InodeNo, InodeNo)>) {
+    /// Sends a name found for an inode of another lane to that lane, before the reply leaves.
+    pub(crate) fn send_found(&mut self, turn: &mut Turn<'_>, found: Option<(InodeNo, InodeNo)>) {
         if let Some((inode, dir)) = found
             && self.config.map.has(inode.shard())
         {
             let to = self.config.map.lane(inode.shard());
-            self.mail(turn, to, Mail::Containment(ContainmentMessage::Found { inode, dir }));
+            self.send_message(
+                turn,
+                to,
+                LaneMessage::Containment(ContainmentMessage::Found { inode, dir }),
+            );
         }
     }
 
-    /// The same of what changed at some of this lane's metadata shards.
-    pub(crate) fn tell_changes(&mut self, turn: &mut Turn<'_>, indices: Range<usize>) {
+    /// Announces changed inodes and moves at these metadata shards to the other lanes.
+    pub(crate) fn send_containment_changes(&mut self, turn: &mut Turn<'_>, indices: Range<usize>) {
         if !self.exports.has_stored() {
             return;
         }
         for index in indices {
             for inode in self.metas[index].touched() {
-                self.tell_lanes(turn, ContainmentMessage::Changed { inode });
+                self.send_to_all_lanes(turn, ContainmentMessage::Changed { inode });
             }
             if self.metas[index].has_moved() {
-                let id = self.scope.next_move();
-                self.scope.hear_of_move(id);
-                self.tell_lanes(turn, ContainmentMessage::Moved { id });
+                let id = self.containment.next_move();
+                self.containment.apply_move(id);
+                self.send_to_all_lanes(turn, ContainmentMessage::Moved { id });
             }
         }
     }
 
-    fn tell_lanes(&mut self, turn: &mut Turn<'_>, mail: ContainmentMessage) {
+    fn send_to_all_lanes(&mut self, turn: &mut Turn<'_>, message: ContainmentMessage) {
         for lane in (0..self.config.map.lane_count).map(LaneId) {
             if lane != self.config.lane {
-                self.mail(turn, lane, Mail::Containment(mail));
+                self.send_message(turn, lane, LaneMessage::Containment(message));
             }
         }
     }
 
     /// Once a turn.
     pub(crate) fn settle_containment(&mut self, turn: &mut Turn<'_>) {
-        self.tell_changes(turn, 0..self.metas.len());
-        if core::mem::take(&mut self.scope.due) && !self.stopping {
-            self.rerun_scoped(turn);
+        self.send_containment_changes(turn, 0..self.metas.len());
+        if core::mem::take(&mut self.containment.due) && !self.stopping {
+            self.rerun_containment_waits(turn);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What comes back from the data shards, and of the space under the store.
+//! Outcomes of the data shards.
 
 use crate::Lane;
-use crate::commit::{Held, HeldSaid};
+use crate::commit::{DeferredReply, SlotId};
+use crate::commit_dependency::Reason;
 use crate::config::Share;
-use crate::gate::Reason;
-use crate::outbox::{Said, Telling};
+use crate::outbox::{Response, SlotReply};
 use crate::session::{Done, State};
 use crate::unstable::{Waiter, Written};
 use crate::waiting::Waiting;
@@ -14,7 +14,7 @@ use interface::{Action, Errno, Turn};
 use wire::{Entry, Op, Status, Transno, Wire, Writer};
 
 impl Lane {
-    /// Takes in everything the data shards have to say.
+    /// Applies all outcomes of the data shards.
     pub(crate) fn on_outcomes(&mut self, turn: &mut Turn<'_>) {
         while let Some(outcome) = self.data.outcome() {
             match outcome {
@@ -54,17 +54,17 @@ impl Lane {
         }
     }
 
-    /// Records what the data shards want to be noted before anything else happens.
+    /// Records the data shards' own changes before the lane's first turn.
     pub(crate) fn record_noted(&mut self) {
         while let Some(outcome) = self.data.outcome() {
             let Outcome::Record { shard, transno, change } = outcome else {
-                panic!("nothing was asked for: {outcome:?}")
+                panic!("unexpected outcome: {outcome:?}")
             };
             self.record_note(shard, transno, &change);
         }
     }
 
-    /// Whether blocks get the checksums that they wait for.
+    /// Whether overwritten blocks get their checksums now.
     pub(crate) fn sum_recording(&self) -> SumRecording {
         match (self.stopping, self.space_for_own()) {
             (false, true) => SumRecording::Quiet,
@@ -74,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// Nothing was changed: answered at once.
+    /// The outcome of a request that changed nothing: answered at once.
     fn on_answered(
         &mut self,
         turn: &mut Turn<'_>,
@@ -85,20 +85,20 @@ impl Lane {
             return;
         }
         if let Some(sizing) = self.sizing.remove(&token.0) {
-            return self.tell_size(turn, sizing, None);
+            return self.send_size(turn, sizing, None);
         }
         let buf = result.ok().and_then(|answer| answer.buf());
-        if let Some(Waiting { conn, asked, .. }) = self.pending.remove(token.0) {
+        if let Some(Waiting { conn, header, .. }) = self.pending.remove(token.0) {
             if let Ok(answer) = result
-                && self.shows(asked.shard, shown)
-                && asked.slot == 0
+                && self.shows(header.shard, shown)
+                && header.slot == 0
             {
                 let (status, bulk) = (Status::Ok, answer.bulk());
                 let mut body = Vec::new();
                 answer.encode(&mut body);
-                let said = HeldSaid { conn, asked, status, body, bulk };
-                let until = (asked.shard, shown);
-                return self.wait_for(until, Waiter::Said(said), Reason::Strict);
+                let response = DeferredReply { conn, header, status, body, bulk };
+                let until = (header.shard, shown);
+                return self.wait_for(until, Waiter::Reply(response), Reason::Strict);
             }
             let mut body = core::mem::take(&mut self.reply);
             body.clear();
@@ -109,13 +109,14 @@ impl Lane {
                 }
                 Err(status) => (status, None),
             };
-            if asked.slot == 0 {
-                let said = Said { bulk, ..Said::plain(status, &body) };
-                self.send(turn, conn, &asked, &said);
+            if header.slot == 0 {
+                let response = Response { bulk, ..Response::plain(status, &body) };
+                self.send(turn, conn, &header, &response);
             } else {
-                let held = Held { shard: asked.shard, session: asked.session, slot: asked.slot };
+                let slot_id =
+                    SlotId { shard: header.shard, session: header.session, slot: header.slot };
                 let done = Done { status, transno: Transno(0), body: body.clone() };
-                self.end_slot(turn, &held, done);
+                self.end_slot(turn, &slot_id, done);
             }
             self.reply = body;
         }
@@ -124,11 +125,11 @@ impl Lane {
         }
     }
 
-    /// Completes the attributes that a metadata shard is about to answer with, if the contents are
-    /// this lane's as well: saves the client a glimpse. Under `--share strict` it asks by itself,
-    /// because a glimpse waits for what it shows.
+    /// Completes the attributes in a metadata shard's reply with the size and times of the
+    /// contents, if this lane has them: saves the client a query. Not under `--share strict`: there
+    /// the query waits for what it shows.
     pub(crate) fn complete(&mut self, op: Op) {
-        // What sets attributes tells the space as it was lately: those who want to know it ask.
+        // The reply to Setattr has the allocated space as it was lately; Getattr has it exactly.
         let exact = matches!(op, Op::Lookup | Op::Getattr);
         if !(exact || op == Op::Setattr) || self.config.limits.share == Share::Strict {
             return;
@@ -144,16 +145,16 @@ impl Lane {
         }
     }
 
-    /// A running request ended without a change.
-    pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, held: &Held, done: Done) {
-        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
-        let slot = table.slot(held.slot);
+    /// A running request ended without a change: stores its outcome in the slot and replies.
+    pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, done: Done) {
+        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
+        let slot = table.slot(slot_id.slot);
         let State::Running(target) = slot.state else { return };
         let request = (slot.xid, slot.op);
-        let telling = Telling { target, done: &done, flags: 0, token: &[] };
-        self.answer_slot(turn, held, request, &telling);
-        if let Some(table) = self.slots.get_mut(&(held.shard, held.session)) {
-            table.slot(held.slot).state = State::Done(done);
+        let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
+        self.answer_slot(turn, slot_id, request, &slot_reply);
+        if let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) {
+            table.slot(slot_id.slot).state = State::Done(done);
         }
     }
 }

@@ -1,13 +1,14 @@
-//! Lines for people about contents that are damaged, with the path of the file.
+//! Log lines about damaged contents, with the file's path.
 //!
 //! ```text
-//! damaged ─▶ ColdRead: the inode's row ─▶ ColdRead: its parent's entries, a page at a time ─┐
+//! damaged ─▶ ReadRows: the inode's row ─▶ ReadRows: its parent's entries, a page at a time ─┐
 //!               ▲                          its name is among them ◀──────────────────────────┤
 //!               └── the parent, unless it is the root ◀── the name ─┘    else: without a path ┘
 //! ```
-//! The rows of all shards are in one table, so no other lane is asked; they are a second behind, so a name
-//! that is that new may be missing or old. Invariant: a line is said once, after [`LOOK_MS`] or when the lane
-//! ends at the latest, with a path or without; nothing waits for it.
+//! The rows of all shards are in one table, so no other lane is asked. The rows lag about a second
+//! behind the log, so a new name may be missing or old. Invariant: each damage is logged once, with
+//! or without a path, after [`LOOKUP_MS`] or when the lane ends at the latest; no request waits for
+//! it.
 
 use crate::Lane;
 use crate::non_resident::decoded;
@@ -17,108 +18,109 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use data::Damage;
 use disk::rows::{Key, Range, Row};
-use interface::{Errno, Mono, Object, Say, Span, StoreAction, Ticket, Turn};
+use interface::{Errno, LogLevel, Mono, Object, Span, StoreAction, Ticket, Turn};
 use wire::InodeNo;
 
-/// Questions to the cold store for a path.
+/// Tickets of the row reads for a path.
 pub(crate) const PATH_TICKET: u64 = 6 << 56;
-/// A path that was not found after this long is not waited for.
-const LOOK_MS: u64 = 5_000;
-/// Paths that are looked for at a time.
+/// A path that is not found within this time is left out.
+const LOOKUP_MS: u64 = 5_000;
+/// Concurrent path lookups.
 const LOOK_COUNT_MAX: usize = 16;
-/// Entries that are read at a time, and how often for one path: a name in a directory of more than a million
-/// entries may be missed.
+/// Entries per read, and reads per path: a name in a directory of more than a million entries may
+/// be missed.
 const PAGE_ENTRY_COUNT: u32 = 1_024;
 const PAGE_COUNT_MAX: u32 = 1_024;
 const PATH_BYTES_MAX: usize = 4_096;
 
-/// What is known of where a file is.
+/// The location of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
     Path(String),
-    /// It is open, or about to be removed.
+    /// It has no name: it is open, or about to be removed.
     Nameless,
     Unknown,
 }
 
-/// A damaged place whose file's path is looked for.
+/// A damage whose file's path is being looked up.
 #[derive(Debug)]
-struct Look {
+struct PathLookup {
     object: Object,
     object_offset: u64,
     damage: Damage,
     until: Mono,
-    /// Whose name is looked for; and where, if that is known.
+    /// The inode whose name is wanted, and its directory, if known.
     inode: InodeNo,
     dir: Option<InodeNo>,
-    /// The names below it, the last one first.
+    /// The names found so far, the last path component first.
     names: Vec<Vec<u8>>,
     page_count: u32,
 }
 
-/// What comes next of a look.
+/// The next step of a lookup.
 enum Next {
-    /// The row of the inode whose name is looked for is wanted.
+    /// Read the inode's row.
     Inode,
-    /// The entries of the directory are wanted, behind this name.
+    /// Read the directory's entries behind this name.
     Entries(InodeNo, Option<Vec<u8>>),
     End(Place),
 }
 
-/// The paths that a lane looks for.
+/// The path lookups of a lane.
 #[derive(Default, Debug)]
 pub(crate) struct Paths {
     ticket_count: u64,
-    looks: BTreeMap<u64, Look>,
+    lookups: BTreeMap<u64, PathLookup>,
 }
 
 impl Paths {
-    /// When the first of them is not waited for any more.
+    /// The earliest deadline.
     pub(crate) fn until(&self) -> Option<Mono> {
-        self.looks.values().map(|look| look.until).min()
+        self.lookups.values().map(|lookup| lookup.until).min()
     }
 }
 
 impl Lane {
-    /// Says what is wrong with a file's contents, once its path is known.
+    /// Logs a damage of a file's contents once its path is known.
     pub(crate) fn on_damaged(
         &mut self,
         turn: &mut Turn<'_>,
         object: Object,
         (object_offset, damage): (u64, Damage),
     ) {
-        let (inode, until) = (object.inode, turn.now.mono.after_ms(LOOK_MS));
+        let (inode, until) = (object.inode, turn.now.mono.after_ms(LOOKUP_MS));
         let (dir, names, page_count) = (None, Vec::new(), 0);
-        let look = Look { object, object_offset, damage, until, inode, dir, names, page_count };
-        if self.stopping || self.paths.looks.len() >= LOOK_COUNT_MAX {
-            return self.say_damage(turn, &look, &Place::Unknown);
+        let lookup =
+            PathLookup { object, object_offset, damage, until, inode, dir, names, page_count };
+        if self.stopping || self.paths.lookups.len() >= LOOK_COUNT_MAX {
+            return self.log_damage(turn, &lookup, &Place::Unknown);
         }
-        self.ask_inode(turn, look);
+        self.ask_inode(turn, lookup);
     }
 
-    fn ask_inode(&mut self, turn: &mut Turn<'_>, look: Look) {
-        let key = Key::inode(look.inode);
-        self.ask_path(turn, look, key.bytes(), &[]);
+    fn ask_inode(&mut self, turn: &mut Turn<'_>, lookup: PathLookup) {
+        let key = Key::inode(lookup.inode);
+        self.ask_path(turn, lookup, key.bytes(), &[]);
     }
 
     fn ask_entries(
         &mut self,
         turn: &mut Turn<'_>,
-        look: Look,
+        lookup: PathLookup,
         dir: InodeNo,
         behind: Option<&[u8]>,
     ) {
         let Range { from, until } = Range::dirents(dir);
-        // No key lies between a name's and the same with a zero behind it.
+        // The next possible key is the name with a zero byte appended.
         let next = behind.map_or_else(Vec::new, |name| [from.bytes(), name, &[0]].concat());
         let from = if next.is_empty() { from.bytes() } else { &next[..] };
-        self.ask_path(turn, look, from, until.bytes());
+        self.ask_path(turn, lookup, from, until.bytes());
     }
 
-    fn ask_path(&mut self, turn: &mut Turn<'_>, look: Look, from: &[u8], until: &[u8]) {
+    fn ask_path(&mut self, turn: &mut Turn<'_>, lookup: PathLookup, from: &[u8], until: &[u8]) {
         self.paths.ticket_count += 1;
         let number = self.paths.ticket_count;
-        self.paths.looks.insert(number, look);
+        self.paths.lookups.insert(number, lookup);
         let from = turn.arena.put(from);
         let until = turn.arena.put(until);
         let ticket = Ticket(PATH_TICKET | number);
@@ -126,7 +128,7 @@ impl Lane {
         turn.act(StoreAction::ReadRows { ticket, from, until, row_count_max });
     }
 
-    /// The cold store has answered.
+    /// The rows have been read.
     pub(crate) fn on_path_rows(
         &mut self,
         turn: &mut Turn<'_>,
@@ -134,28 +136,28 @@ impl Lane {
         result: Result<Span, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(mut look) = self.paths.looks.remove(&number) else { return };
+        let Some(mut lookup) = self.paths.lookups.remove(&number) else { return };
         let rows = result.ok().and_then(|rows| decoded(turn.arena.get(rows)).ok());
-        match rows.map_or(Next::End(Place::Unknown), |rows| look.next(&rows)) {
-            Next::Inode => self.ask_inode(turn, look),
-            Next::Entries(dir, behind) => self.ask_entries(turn, look, dir, behind.as_deref()),
-            Next::End(place) => self.say_damage(turn, &look, &place),
+        match rows.map_or(Next::End(Place::Unknown), |rows| lookup.next(&rows)) {
+            Next::Inode => self.ask_inode(turn, lookup),
+            Next::Entries(dir, behind) => self.ask_entries(turn, lookup, dir, behind.as_deref()),
+            Next::End(place) => self.log_damage(turn, &lookup, &place),
         }
     }
 
-    /// Says what has waited long enough; at the end all of it.
-    pub(crate) fn end_looks(&mut self, turn: &mut Turn<'_>) {
+    /// Logs the damages whose lookup has timed out; all of them when the lane ends.
+    pub(crate) fn end_path_lookups(&mut self, turn: &mut Turn<'_>) {
         let (now, stopping) = (turn.now.mono, self.stopping);
-        let is_over = |look: &Look| stopping || look.until <= now;
-        for (_, look) in
-            self.paths.looks.extract_if(.., |_, look| is_over(look)).collect::<Vec<_>>()
+        let is_over = |lookup: &PathLookup| stopping || lookup.until <= now;
+        for (_, lookup) in
+            self.paths.lookups.extract_if(.., |_, lookup| is_over(lookup)).collect::<Vec<_>>()
         {
-            self.say_damage(turn, &look, &Place::Unknown);
+            self.log_damage(turn, &lookup, &Place::Unknown);
         }
     }
 
-    fn say_damage(&mut self, turn: &mut Turn<'_>, look: &Look, place: &Place) {
-        let Look { object, object_offset: at, damage, .. } = look;
+    fn log_damage(&mut self, turn: &mut Turn<'_>, lookup: &PathLookup, place: &Place) {
+        let PathLookup { object, object_offset: at, damage, .. } = lookup;
         let what = match damage {
             Damage::Missing => format!("bytes from {at} on are missing"),
             Damage::Short { found_bytes } => {
@@ -178,14 +180,14 @@ impl Lane {
             ),
         };
         let line = format!(
-            "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the whole block \
-             again or restore the file, and look at the disk."
+            "contents are damaged: {file}: {what}. Reading there gives EIO.{hint} Write the \
+             whole block again or restore the file, and look at the disk."
         );
-        self.say(turn, Say::Alarm, &line);
+        self.log(turn, LogLevel::Alarm, &line);
     }
 }
 
-impl Look {
+impl PathLookup {
     fn next(&mut self, rows: &[Row<'_>]) -> Next {
         match self.dir {
             None => self.on_inode(rows),
@@ -193,7 +195,7 @@ impl Look {
         }
     }
 
-    /// The row says in which directory its name is.
+    /// The inode's row names its directory.
     fn on_inode(&mut self, rows: &[Row<'_>]) -> Next {
         let Some(Row::Inode(row)) = rows.first() else { return Next::End(Place::Unknown) };
         if row.nlink == 0 {
@@ -224,7 +226,7 @@ impl Look {
         Next::Inode
     }
 
-    /// Its name is not among these entries.
+    /// The inode's name is not among these entries.
     fn on_absent(&mut self, dir: InodeNo, rows: &[Row<'_>]) -> Next {
         self.page_count += 1;
         let is_last = rows.len() < usize::try_from(PAGE_ENTRY_COUNT).unwrap_or(usize::MAX);
@@ -238,7 +240,7 @@ impl Look {
     }
 }
 
-/// A path for people: what cannot be printed is escaped.
+/// A printable path: other characters are escaped.
 fn path_of(names: &[Vec<u8>]) -> String {
     let mut path = String::new();
     for name in names.iter().rev() {

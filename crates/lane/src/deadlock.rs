@@ -1,16 +1,16 @@
-//! The search for deadlocks among owners that wait for fcntl locks, over all shards and lanes.
+//! Deadlock detection among owners that wait for fcntl locks, over all shards and lanes.
 //!
-//! Whoever begins to wait is followed: whom he waits for, whom those wait for, and so on, in every
-//! lane. Is he himself among them, he is refused with EDEADLK. Only waits that began before his are
-//! followed: of a circle the last one finds it, and nobody else does. What was seen at different
-//! lanes was not seen at one moment; so a circle is looked for twice, and who gave up meanwhile has
-//! broken it.
+//! A new wait starts a search through the wait-for graph: its blockers, their blockers, and so on,
+//! at every lane. If the search returns to its own owner, the wait is refused with EDEADLK. Only
+//! waits that are older than the searching one are followed: so the youngest wait of a cycle finds
+//! it, and no other. The lanes' answers are not a consistent snapshot; a cycle is therefore
+//! searched twice, and a wait that ended meanwhile has broken it.
 //!
 //! ```text
 //! lane of the wait ─ Follow (owners) ─▶ all ─ Follow (owners found there) ─▶ all …
-//!        ▲───────────────── Circle ───────┘
+//!        ▲───────────────── Cycle ────────┘
 //! ```
-//! The first byte tells these letters from others: 0x30, 0x31.
+//! The first byte distinguishes these messages from others: 0x30, 0x31.
 
 use crate::Lane;
 use alloc::collections::BTreeSet;
@@ -19,28 +19,28 @@ use interface::{PeerAction, Turn};
 use meta::LockOwner;
 use wire::{ClientUuid, DecodeError, InodeNo, LaneId, List, Reader, Wire, Writer};
 
-const FOLLOW_LETTER: u8 = 0x30;
-const CIRCLE_LETTER: u8 = 0x31;
-/// How often a search goes from lane to lane: circles that cross lanes more often are not found.
+const FOLLOW_TAG: u8 = 0x30;
+const CYCLE_TAG: u8 = 0x31;
+/// Most hops of a search between lanes: cycles that cross lanes more often are not found.
 const HOP_COUNT_MAX: u8 = 32;
-/// Owners in a letter; more make several.
-const LETTER_OWNER_COUNT_MAX: usize = 256;
+/// Owners in a message; more take several messages.
+const MESSAGE_OWNER_COUNT_MAX: usize = 256;
 
-/// Whether a letter is about deadlocks.
+/// Whether a message is about deadlocks.
 pub(crate) const fn is_ours(first: u8) -> bool {
-    matches!(first, FOLLOW_LETTER | CIRCLE_LETTER)
+    matches!(first, FOLLOW_TAG | CYCLE_TAG)
 }
 
-/// Whose wait is followed.
+/// A search: the wait that it started from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Search {
-    /// Where he waits.
+    /// The lane of the wait.
     pub(crate) lane: LaneId,
     pub(crate) inode: InodeNo,
     pub(crate) owner: LockOwner,
     pub(crate) wait_id: u64,
     pub(crate) since_ns: u64,
-    /// It is the second time.
+    /// It is the second search for the same cycle.
     pub(crate) is_certain: bool,
 }
 
@@ -67,7 +67,7 @@ impl Wire<'_> for Search {
     }
 }
 
-/// A [`LockOwner`] in a letter.
+/// A [`LockOwner`] in a message.
 #[derive(Clone, Copy)]
 struct Row(LockOwner);
 
@@ -83,14 +83,14 @@ impl Wire<'_> for Row {
 }
 
 impl Lane {
-    /// The time of a wait that begins now: later than that of every other at this lane, also where
-    /// one turn brings several. The order of their times is then that of their searches.
+    /// The time of a wait that begins now: later than all others at this lane, also within one
+    /// turn. So waits are ordered like their searches.
     pub(crate) fn wait_begins_ns(&mut self, turn: &Turn<'_>) -> u64 {
         self.wait_last_ns = turn.now.mono.0.max(self.wait_last_ns + 1);
         self.wait_last_ns
     }
 
-    /// Somebody began to wait at this lane: is it for himself in the end?
+    /// A wait began at this lane: starts a search.
     pub(crate) fn look_for_deadlock(&mut self, turn: &mut Turn<'_>, search: Search) {
         let waits = self.lock_waits_of(search.owner);
         let wait = waits.into_iter().find(|wait| wait.wait_id == search.wait_id);
@@ -98,8 +98,8 @@ impl Lane {
         self.follow(turn, &search, HOP_COUNT_MAX, (BTreeSet::new(), wait.blockers));
     }
 
-    /// Follows owners as far as this lane knows, and tells the others whom that led to. `known` to
-    /// all lanes are those that a letter brought.
+    /// Follows owners through the waits of this lane, and sends the owners found to the other
+    /// lanes. `known` owners came with a message, so all lanes have them.
     fn follow(
         &mut self,
         turn: &mut Turn<'_>,
@@ -110,7 +110,7 @@ impl Lane {
         let mut followed: BTreeSet<LockOwner> = BTreeSet::new();
         while let Some(owner) = next.pop_first() {
             if owner == search.owner {
-                return self.found_circle(turn, search);
+                return self.on_cycle_found(turn, search);
             }
             if !followed.insert(owner) {
                 continue;
@@ -126,7 +126,7 @@ impl Lane {
         if hops_left == 0 || self.config.map.lane_count == 1 {
             return;
         }
-        for owners in news.chunks(LETTER_OWNER_COUNT_MAX) {
+        for owners in news.chunks(MESSAGE_OWNER_COUNT_MAX) {
             let mut rows = Vec::new();
             owners.iter().for_each(|owner| Row(*owner).encode(&mut Writer::new(&mut rows)));
             let rows = List::<Row>::new(u32::try_from(owners.len()).unwrap_or(0), &rows);
@@ -136,12 +136,12 @@ impl Lane {
                 }
                 let body = turn.arena.write(|out| {
                     let mut to = Writer::new(out);
-                    to.write(&FOLLOW_LETTER);
+                    to.write(&FOLLOW_TAG);
                     to.write(search);
                     to.write(&(hops_left - 1));
                     to.write(&rows);
                 });
-                turn.act(PeerAction::Letter { to: lane, body });
+                turn.act(PeerAction::Encoded { to: lane, body });
             }
         }
     }
@@ -151,20 +151,20 @@ impl Lane {
         metas.flat_map(|meta| meta.file_locks().waits_of(owner)).collect()
     }
 
-    /// He waits for himself.
-    fn found_circle(&mut self, turn: &mut Turn<'_>, search: &Search) {
+    /// The search has returned to its owner.
+    fn on_cycle_found(&mut self, turn: &mut Turn<'_>, search: &Search) {
         if search.lane == self.config.lane {
-            return self.end_circle(turn, *search);
+            return self.break_cycle(turn, *search);
         }
         let body = turn.arena.write(|out| {
             let mut to = Writer::new(out);
-            to.write(&CIRCLE_LETTER);
+            to.write(&CYCLE_TAG);
             to.write(search);
         });
-        turn.act(PeerAction::Letter { to: search.lane, body });
+        turn.act(PeerAction::Encoded { to: search.lane, body });
     }
 
-    fn end_circle(&mut self, turn: &mut Turn<'_>, search: Search) {
+    fn break_cycle(&mut self, turn: &mut Turn<'_>, search: Search) {
         if !search.is_certain {
             return self.look_for_deadlock(turn, Search { is_certain: true, ..search });
         }
@@ -172,18 +172,18 @@ impl Lane {
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
         let denied = locks.deny(search.owner.client, search.inode, search.wait_id);
-        self.tell_woken(turn, shard, denied.into_iter().collect());
+        self.send_grants(turn, shard, denied.into_iter().collect());
     }
 
-    /// A peer lane wrote.
-    pub(crate) fn on_deadlock_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
-        // Lanes of one process speak one language.
-        let mut from = Reader::new(letter);
+    /// A deadlock message of a peer lane.
+    pub(crate) fn on_deadlock_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
+        // Lanes of one process encode alike, so this does not fail.
+        let mut from = Reader::new(message);
         let (Ok(tag), Ok(search)) = (u8::decode(&mut from), Search::decode(&mut from)) else {
             return;
         };
-        if tag == CIRCLE_LETTER {
-            return self.end_circle(turn, search);
+        if tag == CYCLE_TAG {
+            return self.break_cycle(turn, search);
         }
         if let (Ok(hops_left), Ok(rows)) = (u8::decode(&mut from), List::<Row>::decode(&mut from)) {
             let owners: BTreeSet<LockOwner> = rows.iter().map(|row| row.0).collect();

@@ -1,7 +1,7 @@
 //! Files without a name and without a handle: object first, inode then.
 //!
 //! ```text
-//! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove ─▶ its record
+//! unlink, close, client expired ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove ─▶ its record
 //!            InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─ durable, and all before it ◀─┘
 //! ```
 //! A crash anywhere leaves an orphan that the next start finds and destroys again. The inode goes only
@@ -11,13 +11,13 @@ use crate::Lane;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
-use interface::{Mail, Mono, Say, Turn};
+use interface::{LaneMessage, LogLevel, Mono, Turn};
 use wire::{InodeNo, Status};
 
-/// What is being destroyed.
+/// The destructions of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Destroys {
-    /// Orphans of this lane's metadata shards whose turn has not come.
+    /// Orphans of this lane's metadata shards that are not being destroyed yet.
     pub(crate) queue: VecDeque<InodeNo>,
     /// Those whose object is being removed, here or at a peer lane.
     running_count: usize,
@@ -27,22 +27,22 @@ pub(crate) struct Destroys {
 }
 
 impl Lane {
-    /// Destroys an inode once everything recorded so far is durable. Behind a fence that is never,
-    /// and the next start knows whether its name is gone.
+    /// Destroys an inode once everything recorded so far is durable. Behind a fence that never
+    /// happens, and the next start finds out whether the inode has a name.
     pub(crate) fn destroy_when_durable(&mut self, inode: InodeNo) {
         if self.fenced {
             return;
         }
         if !self.commit.batch.is_empty() {
             self.commit.open.orphans.push(inode);
-        } else if self.commit.is_flying() {
-            self.commit.flying.orphans.push(inode);
+        } else if self.commit.is_in_flight() {
+            self.commit.in_flight.orphans.push(inode);
         } else {
             self.destroys.queue.push_back(inode);
         }
     }
 
-    /// Begins what may begin.
+    /// Begins to destroy queued orphans.
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
         let may = !self.stopping && !self.fenced && !self.freeze.is_on();
@@ -51,19 +51,19 @@ impl Lane {
             match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {
                 Some(true) => {}
                 Some(false) => continue,
-                // It may be about to get a name, when who had it open is gone.
+                // A transaction may be about to give it a name.
                 None => {
                     self.destroys.queue.push_back(inode);
                     return;
                 }
             }
             self.destroys.running_count += 1;
-            self.mail(turn, self.data_lane(inode), Mail::DestroyObject { inode });
+            self.send_message(turn, self.data_lane(inode), LaneMessage::DestroyObject { inode });
         }
     }
 
-    /// A peer lane's inode is gone: remove its object.
-    pub(crate) fn on_destroy_mail(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+    /// Removes the object of a peer lane's orphan.
+    pub(crate) fn on_destroy_message(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if !self.recovery.is_over() {
             // The peer lane's recovery is over, and here a client may still bring a write back.
             return self.recovery.removals.push(inode);
@@ -74,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// An object of this lane is gone, or could not be removed.
+    /// An object of this lane was removed, or could not be.
     pub(crate) fn on_removed(
         &mut self,
         turn: &mut Turn<'_>,
@@ -85,7 +85,7 @@ impl Lane {
         if let Err(status) = result {
             let text = status.text();
             let line = format!("the contents of removed inode {inode} cannot be freed: {text}");
-            self.say(turn, Say::Warning, &line);
+            self.log(turn, LogLevel::Warning, &line);
             self.destroys.failed.push(inode);
             let retry_at = turn.now.mono.after_ms(RETRY_MS);
             self.destroys.retry_at.get_or_insert(retry_at);
@@ -94,7 +94,7 @@ impl Lane {
         // Behind a fence never: the next start destroys it again.
         match self.commit.until_all() {
             _ if self.fenced => {}
-            Some(until) => self.commit.wave(until).removed.push(inode),
+            Some(until) => self.commit.dependents(until).removed.push(inode),
             None => self.tell_removed(turn, inode),
         }
     }
@@ -102,10 +102,10 @@ impl Lane {
     /// An object is gone, and so are all records that would make it again.
     pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let to = self.config.map.lane(inode.shard());
-        self.mail(turn, to, Mail::ObjectDestroyed { inode });
+        self.send_message(turn, to, LaneMessage::ObjectDestroyed { inode });
     }
 
-    /// The object of an orphan of this lane is gone: so is the inode.
+    /// The object of an orphan of this lane was removed: removes the inode.
     pub(crate) fn on_object_destroyed(&mut self, inode: InodeNo) {
         let shard = inode.shard();
         if !self.is_own(shard) {
@@ -122,7 +122,7 @@ impl Lane {
         self.changes = changes;
     }
 
-    /// Tries again what failed.
+    /// Retries failed removals.
     pub(crate) fn retry_removals(&mut self, turn: &mut Turn<'_>) {
         if self.destroys.retry_at.is_some_and(|at| at <= turn.now.mono) {
             self.destroys.retry_at = None;
@@ -136,7 +136,7 @@ impl Lane {
         }
     }
 
-    /// Of those that are being destroyed.
+    /// The number of orphans being destroyed.
     pub(crate) const fn destroying_count(&self) -> usize {
         self.destroys.running_count
     }

@@ -1,15 +1,15 @@
-//! A request that came over a proven connection: checked, routed, judged, executed.
+//! A request of an authenticated connection: checked, routed, judged against its slot, executed.
 
 use crate::Lane;
-use crate::commit::{Asking, Held, HeldSaid};
+use crate::commit::{ChangeRecord, DeferredReply, SlotId};
+use crate::commit_dependency::{CommitDependency, PendingBatch, Reason};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
 use crate::containment::Checked;
 use crate::file_locks::is_lock;
-use crate::gate::{Gate, Reason, Until};
-use crate::outbox::{Asked, Said, Telling};
+use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State, Target, Verdict};
-use crate::shares::was_thrown_away;
+use crate::shares::bulk_was_discarded;
 use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use wire::{
     Route, Status, Timestamp, reply_flag, request_flag,
 };
 
-/// A request with all that belongs to it.
+/// A request with its connection, frame and bulk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived<'a> {
     pub(crate) conn: ConnId,
@@ -28,12 +28,12 @@ pub(crate) struct Arrived<'a> {
     pub(crate) request: &'a Request,
     pub(crate) frame: Span,
     pub(crate) bulk: Option<Bulk>,
-    /// Why its client may not ask for this, if so.
+    /// Why its client may not execute it, if so.
     pub(crate) denied: Option<Status>,
 }
 
 impl Lane {
-    /// A frame of a proven connection: it must be a request.
+    /// A frame of an authenticated connection: it must be a request.
     pub(crate) fn on_request(
         &mut self,
         turn: &mut Turn<'_>,
@@ -42,19 +42,19 @@ impl Lane {
         bulk: Option<Bulk>,
     ) {
         let outcome = self.arrive(turn, conn, frame, bulk);
-        let kept = match outcome {
-            Ok(kept) => kept,
+        let retained = match outcome {
+            Ok(retained) => retained,
             Err(protocol_error) => {
                 self.protocol_error(turn, conn, protocol_error);
                 false
             }
         };
-        if let Some(bulk) = bulk.filter(|_| !kept) {
+        if let Some(bulk) = bulk.filter(|_| !retained) {
             turn.act(Action::Release { buf: bulk.buf });
         }
     }
 
-    /// Whether somebody else owns the bulk from here on.
+    /// Dispatches a request. Returns whether its bulk has another owner from here on.
     fn arrive(
         &mut self,
         turn: &mut Turn<'_>,
@@ -73,7 +73,7 @@ impl Lane {
         };
         let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
         if !self.sessions.contains_key(&open.session) {
-            return Err(ProtocolError::Sequence); // It has said goodbye.
+            return Err(ProtocolError::Sequence); // It has sent Goodbye.
         }
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
@@ -84,18 +84,18 @@ impl Lane {
             return self.execute_own(turn, &arrived).map(|()| false);
         }
         if row.route != Route::Lane && self.config.map.lane(request.shard) != self.config.lane {
-            let said = Said::plain(Status::WrongLane, &[]);
+            let response = Response::plain(Status::WrongLane, &[]);
             if row.is_answered_at_once() {
-                self.say_reply(turn, conn, &Asked::from(&request), &said);
+                self.send_reply(turn, conn, &RequestHeader::from(&request), &response);
             } else {
-                self.send(turn, conn, &Asked::from(&request), &said);
+                self.send(turn, conn, &RequestHeader::from(&request), &response);
             }
             return Ok(false);
         }
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &arrived);
         }
-        if row.recovery == DuringRecovery::Registers && !self.scope.again {
+        if row.recovery == DuringRecovery::Registers && !self.containment.again {
             self.recovery.reopen_came(&request, turn.now.mono, &self.config.limits);
         }
         let body = &turn.arena.get(frame)[HEADER_BYTES..];
@@ -113,7 +113,7 @@ impl Lane {
             return Ok(true);
         }
         let denied = match self.check_containment(turn, &arrived) {
-            Checked::Passes if was_thrown_away(turn.arena.get(frame), bulk) => {
+            Checked::Passes if bulk_was_discarded(turn.arena.get(frame), bulk) => {
                 Some(Status::ReadOnly)
             }
             Checked::Passes => None,
@@ -124,7 +124,7 @@ impl Lane {
             Checked::Denied(status) => Some(status),
         };
         let arrived = Arrived { denied, ..arrived };
-        // Whatever it asks of a shard, it says what it has received of it.
+        // Every request to a shard acknowledges the replies that its client has received.
         if row.route != Route::Lane
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
         {
@@ -143,25 +143,25 @@ impl Lane {
 
     /// Answers a request that was executed, at once.
     pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, body: &[u8]) {
-        let said = Said::plain(Status::Ok, body);
-        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        let response = Response::plain(Status::Ok, body);
+        self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     }
 
-    /// The same without a body, with how far the session's changes are durable.
+    /// The same without a body, with the session's highest durable transaction.
     pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let committed = self.committed(arrived.request.shard, arrived.request.session);
-        let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
-        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
+        self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     }
 
-    /// A request that is no recovery waits until that is over; it is outstanding meanwhile.
+    /// Defers a request until recovery is over; it is outstanding meanwhile.
     fn await_recovery(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
         self.count_outstanding(arrived);
         let frame = turn.arena.get(arrived.frame);
         self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
-    /// What waits is outstanding, also if it is mostly answered at once.
+    /// Counts a deferred request as outstanding, also of an op that is mostly answered at once.
     pub(crate) fn count_outstanding(&mut self, arrived: &Arrived<'_>) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
             && arrived.request.op.row().is_answered_at_once()
@@ -170,19 +170,22 @@ impl Lane {
         }
     }
 
-    /// A reply without a slot waits; until then its request is outstanding.
-    pub(crate) fn keep_waiting(
+    /// Defers a reply without a slot; its request is outstanding meanwhile.
+    pub(crate) fn defer_reply(
         &mut self,
         arrived: &Arrived<'_>,
         (status, body): (Status, Vec<u8>),
-        gate: Gate,
+        dependency: CommitDependency,
     ) {
         self.count_outstanding(arrived);
-        let asked = Asked::from(arrived.request);
-        self.hold_said(HeldSaid { conn: arrived.conn, asked, status, body, bulk: None }, gate);
+        let header = RequestHeader::from(arrived.request);
+        self.hold_reply(
+            DeferredReply { conn: arrived.conn, header, status, body, bulk: None },
+            dependency,
+        );
     }
 
-    /// Changes nothing: answered as it comes.
+    /// Executes a request that changes nothing.
     fn repeat(
         &mut self,
         turn: &mut Turn<'_>,
@@ -206,17 +209,17 @@ impl Lane {
             self.count_suspended(arrived.conn);
             return Ok(false);
         }
-        self.tell_found(turn, effect.found);
-        self.tell_open_files(turn, arrived, effect.status);
+        self.send_found(turn, effect.found);
+        self.report_open_files(turn, arrived, effect.status);
         self.on_access_of(turn, arrived, effect.access);
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
-        if let Some(gate) = strict.then(|| self.gate(arrived, &effect)).flatten() {
+        if let Some(dependency) = strict.then(|| self.dependency(arrived, &effect)).flatten() {
             let status = effect.status;
-            self.keep_waiting(arrived, (status, body.clone()), gate);
+            self.defer_reply(arrived, (status, body.clone()), dependency);
         } else {
-            let said = Said::plain(effect.status, &body);
-            self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
+            let response = Response::plain(effect.status, &body);
+            self.send_reply(turn, arrived.conn, &RequestHeader::from(request), &response);
         }
         self.reply = body;
         Ok(false)
@@ -257,13 +260,13 @@ impl Lane {
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
-    /// Takes effect once.
+    /// Executes a request that must take effect exactly once.
     fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, ProtocolError> {
         let request = arrived.request;
         if let Some(session) = self.sessions.get_mut(&request.session) {
-            session.heard = true;
+            session.request_seen = true;
         }
-        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
+        let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
         let target = Target { conn: arrived.conn, trace_id: request.trace_id };
         let key = (request.shard, request.session);
         let table = self.slots.entry(key).or_default();
@@ -274,7 +277,7 @@ impl Lane {
             }
             Verdict::Attached => return Ok(false),
             Verdict::Seen => {
-                self.seen(turn, &held, target);
+                self.seen(turn, &slot_id, target);
                 return Ok(false);
             }
             Verdict::New => {}
@@ -311,20 +314,20 @@ impl Lane {
             self.begin_across(turn, arrived);
             return Ok(());
         }
-        self.tell_open_files(turn, arrived, effect.status);
+        self.report_open_files(turn, arrived, effect.status);
         self.on_made(arrived.request.op);
         self.remember_opener(arrived, &mut effect);
         if let Some((inode, privileged_bits)) = effect.privileged_bits {
             self.send_privileged_bits(turn, inode, privileged_bits);
         }
-        self.tell_found(turn, effect.found);
+        self.send_found(turn, effect.found);
         let index = self.meta_index(arrived.request.shard);
-        self.tell_changes(turn, index..index + 1);
-        let gate = self.gate(arrived, &effect);
+        self.send_containment_changes(turn, index..index + 1);
+        let dependency = self.dependency(arrived, &effect);
         if effect.transno.0 == 0 {
-            self.done(turn, arrived, effect.status, gate);
+            self.done(turn, arrived, effect.status, dependency);
         } else {
-            self.changed(turn, arrived, &effect, gate);
+            self.changed(turn, arrived, &effect, dependency);
         }
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
@@ -336,7 +339,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Why a change is not executed, if so.
+    /// Why a change is refused, if so.
     pub(crate) fn refused(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
         if arrived.denied.is_some() {
             arrived.denied
@@ -354,62 +357,61 @@ impl Lane {
         status: Status,
     ) {
         if self.comes_again(status) {
-            // The slot is as it was.
-            let said = Said::plain(Status::RetryLater, &[]);
-            return self.send(turn, arrived.conn, &Asked::from(arrived.request), &said);
+            // The slot is unchanged, so the client can resend.
+            let response = Response::plain(Status::RetryLater, &[]);
+            return self.send(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
         }
         self.reply.clear();
         self.done(turn, arrived, status, None);
     }
 
-    /// What is answered to a change when nothing can be recorded any more; `None`: it changes
-    /// nothing durable.
+    /// The reply to a change behind a fence; `None`: it changes nothing durable and is executed.
     fn when_fenced(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
         let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
         let op = arrived.request.op;
         if op == Op::Close {
-            return Some(Status::Ok); // Handles die with this boot anyway.
+            return Some(Status::Ok); // Handles end with this boot anyway.
         }
         if is_lock(op) {
             return None;
         }
         let opens = op.row().changes == Changes::IfOpenedForWriting;
         let reads = opens && !crate::named_inodes::changes(op, body);
-        // What was sent before may be in its object, recorded or not.
+        // A resent write may be in its object, recorded or not.
         let request = arrived.request;
         let begun = request.shard.is_data() && request.flags & request_flag::RESENT != 0;
         (!reads).then_some(if begun { Status::Io } else { Status::ReadOnly })
     }
 
-    /// A request that was executed before. What its client does not have while it is not durable,
-    /// it gets when it is.
-    fn seen(&mut self, turn: &mut Turn<'_>, held: &Held, target: Target) {
+    /// A resent request that was executed before: replies from the slot, once its change is
+    /// durable.
+    fn seen(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, target: Target) {
         self.stats.from_slot_count += 1;
-        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
-        let slot = table.slot(held.slot);
+        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
+        let slot = table.slot(slot_id.slot);
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
-        if self.fenced && done.transno > self.commit.shard(held.shard).durable {
-            // Nobody can say that it will be durable, and there is no token to bring it back.
-            slot.state = State::Held(target, done, Vec::new());
-            return self.fail_held(turn, held);
+        if self.fenced && done.transno > self.commit.shard(slot_id.shard).durable {
+            // It may never be durable, and there is no redo token for it.
+            slot.state = State::Deferred(target, done, Vec::new());
+            return self.fail_held(turn, slot_id);
         }
-        if held.shard.is_data() && done.transno > self.commit.shard(held.shard).durable {
+        if slot_id.shard.is_data() && done.transno > self.commit.shard(slot_id.shard).durable {
             let transno = done.transno;
-            slot.state = State::Held(target, done, Vec::new());
-            return self.await_write(*held, transno);
+            slot.state = State::Deferred(target, done, Vec::new());
+            return self.await_write(*slot_id, transno);
         }
         if let Some(until) = self.commit.until(slot.batch_no) {
-            slot.state = State::Held(target, done, Vec::new());
-            return self.hold(*held, Gate { until, reason: Reason::Itself });
+            slot.state = State::Deferred(target, done, Vec::new());
+            return self.hold(*slot_id, CommitDependency { until, reason: Reason::Itself });
         }
         let flags = reply_flag::FROM_SLOT;
-        let telling = Telling { target, done: &done, flags, token: &[] };
-        self.answer_slot(turn, held, (xid, op), &telling);
+        let slot_reply = SlotReply { target, done: &done, flags, token: &[] };
+        self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
     }
 
-    /// Whoever opens or locks a file is waited for after a restart, even if he never changed
-    /// anything: otherwise nobody would know that the file is in use.
+    /// Records the session of a client that opens or locks a file, even if it never changes
+    /// anything: recovery after a restart must wait for its handles.
     pub(crate) fn remember_opener(&mut self, arrived: &Arrived<'_>, effect: &mut meta::Effect) {
         let request = arrived.request;
         let opens = request.op.row().opens || is_lock(request.op);
@@ -426,14 +428,14 @@ impl Lane {
         }
     }
 
-    /// Nothing durable was changed: remembered in memory only. A resend after a crash executes
-    /// again, which is right because nothing happened.
+    /// Stores the outcome of a request that changed nothing durable, in memory only. A resend after
+    /// a crash executes it again, which is correct.
     pub(crate) fn done(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
         status: Status,
-        gate: Option<Gate>,
+        dependency: Option<CommitDependency>,
     ) {
         let request = arrived.request;
         let body = core::mem::take(&mut self.reply);
@@ -444,44 +446,46 @@ impl Lane {
         slot.batch_no = 0;
         let transno = wire::Transno(0);
         let done = Done { status, transno, body: body.clone() };
-        if let Some(gate) = gate {
+        if let Some(dependency) = dependency {
             let target = Target { conn: arrived.conn, trace_id: request.trace_id };
-            slot.state = State::Held(target, done, Vec::new());
-            self.hold(Held { shard, session, slot: number }, gate);
+            slot.state = State::Deferred(target, done, Vec::new());
+            self.hold(SlotId { shard, session, slot: number }, dependency);
         } else {
             slot.state = State::Done(done);
-            let said = Said::plain(status, &body);
-            self.send(turn, arrived.conn, &Asked::from(request), &said);
+            let response = Response::plain(status, &body);
+            self.send(turn, arrived.conn, &RequestHeader::from(request), &response);
         }
         self.reply = body;
     }
 
-    /// Something was changed: recorded, and answered at once with a token or when its gate is open.
+    /// Records a change, and replies at once with a redo token, or when its commit dependency is
+    /// durable.
     pub(crate) fn changed(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
         effect: &meta::Effect,
-        gate: Option<Gate>,
+        dependency: Option<CommitDependency>,
     ) {
         let Request { shard, session, slot: number, xid, op, trace_id, .. } = *arrived.request;
         let (status, transno, pre_versions) = (effect.status, effect.transno, effect.pre_versions);
         let done = Done { status, transno, body: self.reply.clone() };
         let changes = core::mem::take(&mut self.changes);
-        let held = Held { shard, session, slot: number };
-        let signed = gate.is_none_or(|gate| gate.until == Until::Flying);
-        let asking = Asking { held, xid, op, done: &done, pre_versions, changes: &changes, signed };
-        self.record_asked(&asking);
+        let slot_id = SlotId { shard, session, slot: number };
+        let signed = dependency.is_none_or(|dependency| dependency.until == PendingBatch::InFlight);
+        let change_record =
+            ChangeRecord { slot_id, xid, op, done: &done, pre_versions, changes: &changes, signed };
+        self.record_change(&change_record);
         self.changes = changes;
-        self.mark(arrived, transno);
+        self.last_writer(arrived, transno);
         let target = Target { conn: arrived.conn, trace_id };
         let token = core::mem::take(&mut self.token);
-        let state = if let Some(gate) = gate {
-            self.hold(held, gate);
-            State::Held(target, done, token.clone())
+        let state = if let Some(dependency) = dependency {
+            self.hold(slot_id, dependency);
+            State::Deferred(target, done, token.clone())
         } else {
-            let telling = Telling { target, done: &done, flags: 0, token: &token };
-            self.answer_slot(turn, &held, (xid, op), &telling);
+            let slot_reply = SlotReply { target, done: &done, flags: 0, token: &token };
+            self.answer_slot(turn, &slot_id, (xid, op), &slot_reply);
             State::Done(done)
         };
         self.token = token;
@@ -491,7 +495,7 @@ impl Lane {
         slot.state = state;
     }
 
-    /// Hands a request to the data shards, which own its bulk from here on.
+    /// Passes a request to the data shards, which own its bulk from here on.
     fn ask_data(
         &mut self,
         turn: &mut Turn<'_>,
@@ -505,19 +509,19 @@ impl Lane {
         let Request { op, shard, .. } = *arrived.request;
         let client = arrived.open.client;
         let ask = data::DataRequest { token, op, shard, body: &body, bulk: arrived.bulk, client };
-        let asked = self.data.submit(turn, &ask);
+        let header = self.data.submit(turn, &ask);
         self.body = body;
-        if let Err(protocol_error) = asked {
+        if let Err(protocol_error) = header {
             self.pending.remove(token.0);
-            self.unrun(arrived);
+            self.reset_slot(arrived);
             self.protocol_error(turn, arrived.conn, protocol_error);
         }
         self.on_outcomes(turn);
         Ok(())
     }
 
-    /// A request that was no request after all leaves its slot as if it had never come.
-    pub(crate) fn unrun(&mut self, arrived: &Arrived<'_>) {
+    /// Resets the slot of a request that was not executed after all.
+    pub(crate) fn reset_slot(&mut self, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.slot > 0
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
@@ -528,14 +532,14 @@ impl Lane {
         }
     }
 
-    /// A request that is answered when its number comes back.
+    /// Registers a request that is answered when its token comes back.
     pub(crate) fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
         self.token_count += 1;
-        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+        let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
         let synced = arrived.request.flags & request_flag::SYNC != 0;
         let frame_bytes = arrived.frame.bytes_count();
         let contents = mac_of(arrived.bulk);
-        let waiting = Waiting { conn, asked, synced, frame_bytes, contents };
+        let waiting = Waiting { conn, header, synced, frame_bytes, contents };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)
     }

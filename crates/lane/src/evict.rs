@@ -1,23 +1,23 @@
-//! Evictions: a client that others went on without never comes back under its uuid, at any lane and
-//! after any restart (PROTOCOL.md §16). And those that leave in order, or stay away.
+//! Evictions: a client that recovery did not wait for never returns under its uuid, at any lane and
+//! after any restart (PROTOCOL.md §16). Also clients that leave in order or stay away.
 //!
-//! So many evicted clients are remembered, those evicted last. Of others only the last boot is known
-//! that evicted any: a client that is unknown, and has something here from that boot or before, may
-//! be one of them and is refused by its own word.
+//! The evicted clients are remembered up to a limit, the latest ones. Of older ones only the last
+//! boot that evicted any is remembered: an unknown client that claims state from that boot or
+//! before may be one of them and is refused.
 
 use crate::Lane;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use interface::{PeerAction, Say, Turn};
+use interface::{LogLevel, PeerAction, Turn};
 use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Wire as _, Writer};
 
-/// The first byte of a letter between lanes that tells of an eviction; the uuid follows.
-const EVICTED_LETTER: u8 = 1;
+/// The first byte of a message that announces an eviction; the uuid follows.
+const EVICTED_TAG: u8 = 1;
 
 impl Lane {
-    /// A client is out: its connections, sessions, handles. Durable at once, or with the end of the
-    /// recovery that runs.
+    /// Evicts a client: its connections, sessions and handles end. Durable at once, or with the end
+    /// of a running recovery.
     pub(crate) fn evict(&mut self, turn: &mut Turn<'_>, client: ClientUuid, tells: bool) {
         if !self.evicted.insert(client) {
             return;
@@ -36,10 +36,10 @@ impl Lane {
         }
         self.slots.retain(|(_, session), _| !sessions.contains(session));
         self.drop_handles(turn, client);
-        self.say(turn, Say::Warning, &format!("client {client} was evicted"));
+        self.log(turn, LogLevel::Warning, &format!("client {client} was evicted"));
         self.recovery.evicting.insert(client);
         if tells {
-            self.recovery.telling.insert(client);
+            self.recovery.slot_reply.insert(client);
         }
         if self.recovery.is_over() {
             self.record_evictions(turn);
@@ -61,23 +61,23 @@ impl Lane {
                 self.record_of_lane(shard, &Change::Client(evicted));
             }
         }
-        for client in core::mem::take(&mut self.recovery.telling) {
+        for client in core::mem::take(&mut self.recovery.slot_reply) {
             for lane in 0..self.config.map.lane_count {
                 if lane != self.config.lane.0 {
                     let body = turn.arena.write(|out| {
-                        out.push(EVICTED_LETTER);
+                        out.push(EVICTED_TAG);
                         client.encode(&mut Writer::new(out));
                     });
-                    turn.act(PeerAction::Letter { to: LaneId(lane), body });
+                    turn.act(PeerAction::Encoded { to: LaneId(lane), body });
                 }
             }
         }
     }
 
-    /// A peer lane wrote.
-    pub(crate) fn on_eviction_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
-        let Some((tag, rest)) = letter.split_first() else { return };
-        if *tag == EVICTED_LETTER
+    /// An eviction announced by a peer lane.
+    pub(crate) fn on_eviction_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
+        let Some((tag, rest)) = message.split_first() else { return };
+        if *tag == EVICTED_TAG
             && let Ok(client) = ClientUuid::decode(&mut Reader::new(rest))
         {
             self.evict(turn, client, false);
@@ -85,13 +85,14 @@ impl Lane {
         }
     }
 
-    /// A start: the sessions of evicted clients go, and so does the memory of some of them.
+    /// At a start: records that the sessions of evicted clients are removed, and which evictions
+    /// are forgotten.
     pub(crate) fn forget_evicted(
         &mut self,
-        gone: Vec<(ShardId, SessionId)>,
+        sessions: Vec<(ShardId, SessionId)>,
         over: Vec<(ClientUuid, u64)>,
     ) {
-        for (shard, session) in gone {
+        for (shard, session) in sessions {
             self.record_of_lane(shard, &Change::Client(ClientChange::SessionRemoved { session }));
         }
         for (client, boot_id) in over {
@@ -103,8 +104,8 @@ impl Lane {
         self.record_noted();
     }
 
-    /// Whether a client comes that was evicted: it is remembered, or it is unknown and has something
-    /// here from no later than those who were evicted and are not remembered.
+    /// Whether a client was evicted: it is remembered, or it is unknown and has state from no later
+    /// than the forgotten evictions.
     pub(crate) fn was_evicted(&self, client: ClientUuid, boot_id_last: u64) -> bool {
         let early = boot_id_last > 0 && boot_id_last <= self.evicted_last;
         let unknown = self.clients.sessions_of(client).is_empty();
@@ -117,7 +118,7 @@ impl Lane {
         metas.chain(self.data.shards()).collect()
     }
 
-    /// Records something of the lane's own in the log of one of its shards, in the order of that
+    /// Records a change of the lane's own in the log of one of its shards, in the order of that
     /// shard's transactions.
     pub(crate) fn record_of_lane(&mut self, shard: ShardId, change: &Change<'static>) {
         if shard.is_data() {
@@ -128,9 +129,9 @@ impl Lane {
         self.record_note(shard, transno, change);
     }
 
-    /// A client has been without a connection for long: it has lost its handles, and the next
-    /// recovery does not wait for it.
-    pub(crate) fn on_away(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+    /// A client without a connection has expired: it loses its handles, and the next recovery does
+    /// not wait for it.
+    pub(crate) fn on_client_expired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         self.drop_handles(turn, client);
         if self.fenced || !self.recovery.is_over() {
             return;
@@ -139,9 +140,9 @@ impl Lane {
         for shard in self.shards() {
             for session in sessions.iter().copied() {
                 let durable = self.commit.shard(shard).durable;
-                let room = self.space_for_own();
+                let space = self.space_for_own();
                 let Some(table) = self.slots.get_mut(&(shard, session)) else { continue };
-                if room && table.recorded_in.is_some() && table.transno_last <= durable {
+                if space && table.recorded_in.is_some() && table.transno_last <= durable {
                     table.recorded_in = None;
                     self.record_of_lane(
                         shard,
@@ -152,8 +153,8 @@ impl Lane {
         }
     }
 
-    /// A client is no more: another takes the place of its process, or its export was taken away. What it
-    /// held is free, no recovery waits for it, and what it did stays.
+    /// Ends a client: its process was replaced, or its export was removed. Its locks and handles
+    /// are released, no recovery waits for it, and its changes stay.
     pub(crate) fn end_client(&mut self, turn: &mut Turn<'_>, ended: ClientUuid) {
         if self.recovery.waits_for(ended) {
             self.evict(turn, ended, true);
@@ -167,8 +168,8 @@ impl Lane {
         for conn in conns {
             self.close(turn, conn);
         }
-        self.clients.forsake_now(ended);
-        self.on_away(turn, ended);
+        self.clients.expire_locks_now(ended);
+        self.on_client_expired(turn, ended);
     }
 
     pub(crate) fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {

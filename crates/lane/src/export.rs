@@ -1,21 +1,21 @@
-//! What can be mounted: the table that every lane has of it, and what a connection is bound to.
+//! Exports: the table of them, which every lane has, and what a connection is bound to.
 
 use crate::config::Export;
 use alloc::vec::Vec;
 use wire::{Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, Wire, Writer, welcome_flag};
 
-/// What a connection may see, and as whom.
+/// The export that a connection is bound to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Binding {
-    /// Which export, by its number in the table; 0 for none.
+    /// The export's number in the table; 0 for none.
     pub(crate) export_no: u64,
-    /// What is asked for is held against this: it, and what lies below it. `None`: nothing is.
+    /// Requests are confined to this directory and what lies below it; `None`: not confined.
     pub(crate) top: Option<InodeNo>,
     pub(crate) squash: Squash,
     pub(crate) read_only: bool,
     /// It may define exports.
     pub(crate) administers: bool,
-    /// It comes from the server's host, with a credential that opens the whole store.
+    /// The client runs on the server's host and has a credential for the whole store.
     pub(crate) own_host: bool,
 }
 
@@ -39,7 +39,7 @@ impl Binding {
         trusted | read_only
     }
 
-    /// Through an export that is only read, a read is no access that a file tells of.
+    /// Through a read-only export, a read does not update access times.
     pub(crate) fn touch_nothing(&self, op: Op, body: &mut [u8]) {
         if self.read_only
             && matches!(op, Op::Read | Op::ReadList)
@@ -50,10 +50,10 @@ impl Binding {
     }
 }
 
-/// A definition.
+/// The definition of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Defined {
-    /// Of this lane's table; a definition that replaces another keeps its number.
+    /// Its number in this lane's table; a redefinition retains it.
     pub(crate) no: u64,
     pub(crate) id: u64,
     pub(crate) name: Vec<u8>,
@@ -63,7 +63,7 @@ pub(crate) struct Defined {
     pub(crate) read_only: bool,
     pub(crate) squash: Squash,
     pub(crate) closed: bool,
-    /// It stands in the store.
+    /// It is recorded in the store.
     pub(crate) stored: bool,
 }
 
@@ -74,7 +74,7 @@ impl Defined {
         Self { no, id, name, root, path, read_only, squash, closed, stored: true }
     }
 
-    /// All of the file system, by the server's command line.
+    /// An export of the command line: the whole file system.
     fn whole(no: u64, name: &str, root_trusted: bool) -> Self {
         Self {
             no,
@@ -101,19 +101,19 @@ impl Defined {
         }
     }
 
-    /// What whoever mounts it has to know, if not the store's secret.
+    /// The export's own secret, for clients without the store's.
     pub(crate) fn secret(&self, store: &Secret) -> Secret {
         store.of_export(&self.name, self.id)
     }
 
-    /// What a connection to it may see, and as whom. `own_host`: see [`Binding`].
+    /// The binding of a connection to it. `own_host`: see [`Binding`].
     pub(crate) fn binding(&self, own_host: bool) -> Binding {
-        // The default export as nobody has defined it. Such a client could define it otherwise anyway
+        // The default export without a definition. Such a client could define it itself anyway
         // (docs/decisions/first-path.md).
         let undefined = !self.stored && self.name == EXPORT_DEFAULT.as_bytes();
         Binding {
             export_no: self.no,
-            // What somebody has defined is enforced in all of it.
+            // A stored definition confines even if its root is that of the file system.
             top: self.stored.then_some(self.root),
             squash: if own_host && undefined { Squash::NONE } else { self.squash },
             read_only: self.read_only,
@@ -123,10 +123,10 @@ impl Defined {
     }
 }
 
-/// Most bytes of all definitions together: they travel in one frame.
+/// Most bytes of all definitions together: they are sent in one frame.
 pub const EXPORTS_BYTES_MAX: usize = 256 * 1024;
 
-/// All definitions; the same at every lane, but for their numbers.
+/// All definitions: the same at every lane, except for their numbers.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Defined>,
@@ -160,17 +160,17 @@ impl Table {
         self.rows.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// The definition of a name is this.
+    /// Adds or replaces a definition.
     pub(crate) fn put(&mut self, export: &wire::Export<'_>) {
         self.add(|no| Defined::of(no, export));
     }
 
-    /// A name has no definition.
+    /// Removes a definition.
     pub(crate) fn remove(&mut self, name: &[u8]) {
         self.rows.retain(|row| row.name != name);
     }
 
-    /// What can be mounted under a name; without one, the default.
+    /// The open export of this name; of an empty name, the default.
     pub(crate) fn find(&self, name: &[u8]) -> Option<&Defined> {
         let name = if name.is_empty() { EXPORT_DEFAULT.as_bytes() } else { name };
         self.rows.iter().find(|row| row.name == name && !row.closed)
@@ -180,12 +180,12 @@ impl Table {
         self.rows.iter().find(|row| row.no == no && !row.closed)
     }
 
-    /// Whether anybody may be bound to something.
+    /// Whether any export is recorded in the store, so that connections may be confined.
     pub(crate) fn has_stored(&self) -> bool {
         self.rows.iter().any(|row| row.stored)
     }
 
-    /// All that can be mounted, as a message.
+    /// Encodes all open exports as a message.
     pub(crate) fn encode(&self, reply: &mut Vec<u8>) {
         let mut rows = Vec::new();
         let mut count = 0;
@@ -205,7 +205,7 @@ mod tests {
     use alloc::string::String;
 
     #[test]
-    fn root_of_the_server_s_host_is_root_on_the_default_export_that_nobody_defined() {
+    fn root_of_the_servers_host_is_root_on_an_undefined_default_export() {
         let started_with =
             ["", "named"].map(|name| Export { name: String::from(name), root_trusted: false });
         let mut table = Table::new(&started_with, &[]);

@@ -1,6 +1,7 @@
-//! Exports are defined and taken away: by who administers, at the lane of the first metadata shard,
-//! which records it and tells the others. Who is bound to one that is none any more loses his
-//! connection, locks and handles, and whoever is bound to one that changed, is bound to what it is now.
+//! Definition and removal of exports by administrators, at the lane of the first metadata shard,
+//! which records each change and sends it to the other lanes. Clients of a removed export lose
+//! their connections, locks and handles; connections to a changed export are bound to its new
+//! definition.
 
 use crate::Lane;
 use crate::conn::Conn;
@@ -17,11 +18,11 @@ use wire::{
     is_export_name,
 };
 
-/// The first byte of a letter that tells of an export; the change follows.
-pub(crate) const EXPORT_LETTER: u8 = 0x38;
+/// The first byte of a message with a change of an export; the change follows.
+pub(crate) const EXPORT_TAG: u8 = 0x38;
 
 impl Lane {
-    /// What is to be recorded; `None`: it has been done already.
+    /// The change to record; `None`: a resent request that is done already.
     pub(crate) fn judge_export<'a>(
         &self,
         arrived: &Arrived<'_>,
@@ -36,7 +37,7 @@ impl Lane {
         }
         let Squash { anon_uid, anon_gid, .. } = ask.export.squash;
         if [anon_uid, anon_gid].contains(&u32::MAX) {
-            return Err(Status::Invalid); // Nothing can have such an owner.
+            return Err(Status::Invalid); // No file can have such an owner.
         }
         if self.fenced {
             return Err(Status::ReadOnly);
@@ -50,7 +51,7 @@ impl Lane {
             return match known {
                 None if resent => Ok(None),
                 None => Err(Status::NotFound),
-                // Who is started with it has it again at the next start.
+                // An export of the command line would be back at the next start.
                 Some(known) if !known.stored && !is_default => Err(Status::Busy),
                 Some(_) if is_default => Ok(Some(ExportChange::Put(ask.export))),
                 Some(_) => Ok(Some(ExportChange::Removed { name })),
@@ -78,7 +79,7 @@ impl Lane {
         if fits { Ok(Some(ExportChange::Put(export))) } else { Err(Status::NoSpace) }
     }
 
-    /// Records it, takes it over, and tells the other lanes.
+    /// Records a change, applies it, and sends it to the other lanes.
     pub(crate) fn record_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
         let shard = ShardId::meta(0);
         let index = self.meta_index(shard);
@@ -88,18 +89,18 @@ impl Lane {
         for lane in 0..self.config.map.lane_count {
             if lane != self.config.lane.0 {
                 let body = turn.arena.write(|out| {
-                    out.push(EXPORT_LETTER);
+                    out.push(EXPORT_TAG);
                     recorded.encode(&mut Writer::new(out));
                 });
-                turn.act(PeerAction::Letter { to: LaneId(lane), body });
+                turn.act(PeerAction::Encoded { to: LaneId(lane), body });
             }
         }
         self.take_export(turn, change);
     }
 
-    /// The lane that records them tells of one.
-    pub(crate) fn on_export_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
-        if let Ok(Change::Export(change)) = Change::decode_all(letter) {
+    /// A change from the lane that records exports.
+    pub(crate) fn on_export_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
+        if let Ok(Change::Export(change)) = Change::decode_all(message) {
             self.take_export(turn, &change);
         }
     }
@@ -109,7 +110,7 @@ impl Lane {
             ExportChange::Put(export) => self.exports.put(export),
             ExportChange::Removed { name } => self.exports.remove(name.0),
         }
-        self.scope.forget_uses();
+        self.containment.forget_uses();
         let (mut over, mut changed): (Vec<ConnId>, Vec<ConnId>) = (Vec::new(), Vec::new());
         for (conn, state) in &mut self.conns {
             let Conn::Open(open) = state else { continue };
@@ -125,7 +126,7 @@ impl Lane {
                     }
                     open.binding = now;
                 }
-                // It learns why when it comes again.
+                // The client learns the reason when it reconnects.
                 Some(_) | None => over.push(*conn),
             }
         }
@@ -133,12 +134,12 @@ impl Lane {
         over.sort_unstable();
         over.into_iter().for_each(|conn| self.close(turn, conn));
         self.end_unexported(turn);
-        // What it asked for while it was something else is looked at anew.
-        self.scope.due = true;
+        // Waiting requests are checked against the new definition.
+        self.containment.due = true;
     }
 
-    /// Sessions of an export that was removed, or has another root now, end: no client can resume them, because
-    /// a later definition has another id.
+    /// Ends the sessions of an export that was removed or has another root: no client can resume
+    /// them, because a later definition has another id.
     fn end_unexported(&mut self, turn: &mut Turn<'_>) {
         let is_over = |basis: &Basis| {
             let now = self.exports.numbered(basis.export_no);
@@ -148,7 +149,7 @@ impl Lane {
         let clients: BTreeSet<ClientUuid> = over.map(|session| session.row.client).collect();
         for client in clients {
             let line = "a client's export was taken away: its session has ended";
-            self.met(turn, (Limit::Unexported, Party::NONE), line);
+            self.report_limit(turn, (Limit::Unexported, Party::NONE), line);
             self.end_client(turn, client);
         }
     }

@@ -1,12 +1,12 @@
-//! Locks on files (flock, fcntl): asked for like changes, exactly once, and kept in memory only.
+//! File locks (flock, fcntl): requested like changes, exactly once, and held in memory only.
 //!
-//! A lock that is waited for has its answer, "it waits", at once, so that it costs neither slot nor
-//! credit; a `Grant` tells of its end. One that is lost with its connection is asked for again by
-//! the client, under the same wait. Nothing of a lock is durable but that its client lane exists:
-//! the next recovery waits for that lane and what it locks again (PROTOCOL.md §13).
+//! A lock request that must wait is answered at once ("waits"), so that it holds neither slot nor
+//! credit; a `Grant` frame ends the wait. If the Grant is lost with its connection, the client
+//! requests the lock again under the same wait id. Of a lock only the existence of its client lane
+//! is durable: the next recovery waits for that lane to lock again (PROTOCOL.md §13).
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::SlotId;
 use crate::dispatch::Arrived;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -22,8 +22,8 @@ pub(crate) const fn is_lock(op: Op) -> bool {
 }
 
 impl Lane {
-    /// Whether a lock is refused because the log has no space to record who has it: that would not
-    /// be known after a restart.
+    /// Whether a lock is refused because the log has no space to record its client, which would be
+    /// unknown after a restart.
     pub(crate) fn refuses_lock(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> bool {
         let key = (arrived.request.shard, arrived.request.session);
         let known = self.slots.get(&key).is_some_and(|table| table.recorded_in.is_some());
@@ -34,14 +34,13 @@ impl Lane {
         refused
     }
 
-    /// The locks of the shard that a request is about.
+    /// The file locks of a shard.
     pub(crate) fn locks_of(&mut self, shard: ShardId) -> &mut FileLocks {
         let index = self.meta_index(shard);
         self.metas[index].file_locks()
     }
 
-    /// Answers what was executed with the reply in `self.reply`, when it is durable that its client
-    /// exists.
+    /// Replies with `self.reply`, when it is durable that the client exists.
     pub(crate) fn answer_lock(
         &mut self,
         turn: &mut Turn<'_>,
@@ -54,52 +53,52 @@ impl Lane {
         if effect.transno.0 == 0 {
             return self.done(turn, arrived, status, None);
         }
-        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
-        let gate = self.gate_of_session(&held);
-        self.changed(turn, arrived, &effect, gate);
+        let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
+        let dependency = self.dependency_of_session(&slot_id);
+        self.changed(turn, arrived, &effect, dependency);
     }
 
-    /// All locks of a client go.
+    /// Releases all locks of a client.
     pub(crate) fn drop_locks(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         for index in 0..self.metas.len() {
             let shard = self.metas[index].id();
             let mut woken = Vec::new();
             self.metas[index].file_locks().drop_client(client, &mut woken);
-            self.tell_woken(turn, shard, woken);
+            self.send_grants(turn, shard, woken);
         }
     }
 
-    /// A client's connections ended a while ago: what others wait for is theirs now, the rest it
-    /// may find again.
-    pub(crate) fn forsake(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+    /// A client has been without connections for a while: if any of its locks blocks another
+    /// client, all of them are released.
+    pub(crate) fn expire_locks(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         let mut metas = self.metas.iter_mut();
         if metas.any(|meta| meta.file_locks().blocks_others(client)) {
             self.drop_locks(turn, client);
         }
     }
 
-    /// Takes away what is in the way of an ask and belongs to somebody who left it.
-    pub(crate) fn give_up_forsaken(
+    /// Releases the locks that block a request and belong to clients whose locks have expired.
+    pub(crate) fn drop_expired_locks(
         &mut self,
         shard: ShardId,
         client: ClientUuid,
         ask: &SetLock,
         woken: &mut Vec<EndedWait>,
     ) {
-        if ask.lock.is_none() || self.clients.forsaken.is_empty() {
+        if ask.lock.is_none() || self.clients.locks_expired.is_empty() {
             return;
         }
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
         let in_the_way: BTreeSet<ClientUuid> = locks.blocking_clients(client, ask);
-        for gone in in_the_way.intersection(&self.clients.forsaken) {
-            locks.drop_client(*gone, woken);
+        for expired in in_the_way.intersection(&self.clients.locks_expired) {
+            locks.drop_client(*expired, woken);
         }
     }
 
-    /// Waits are over: their clients hear of it. Nobody is told that he has a lock before it is
-    /// durable that his client lane exists.
-    pub(crate) fn tell_woken(
+    /// Sends the Grants of ended waits. A Grant leaves only when it is durable that its client lane
+    /// exists.
+    pub(crate) fn send_grants(
         &mut self,
         turn: &mut Turn<'_>,
         shard: ShardId,
@@ -109,13 +108,13 @@ impl Lane {
             let table = self.slots.get(&(shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
             match recorded_in.and_then(|batch_no| self.commit.until(batch_no)) {
-                Some(until) if !self.fenced => self.commit.wave(until).woken.push(woken),
+                Some(until) if !self.fenced => self.commit.dependents(until).woken.push(woken),
                 Some(_) | None => self.send_grant(turn, woken),
             }
         }
     }
 
-    /// Tells a client of a wait's end; one that is not here asks again when it comes.
+    /// Sends a Grant; a client without a connection requests the lock again when it reconnects.
     pub(crate) fn send_grant(&mut self, turn: &mut Turn<'_>, woken: EndedWait) {
         let EndedWait { session, inode, wait_id, status } = woken;
         let conn = self.sessions.get(&session).and_then(|session| session.conn);
@@ -126,7 +125,7 @@ impl Lane {
     }
 }
 
-/// A request's message about a lock, whose inode has to be one of the shard that was asked.
+/// Decodes a lock request; its inode must belong to the shard of the request.
 pub(crate) fn decoded<'a, T: Wire<'a>>(
     body: &'a [u8],
     shard: ShardId,

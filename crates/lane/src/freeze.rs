@@ -1,24 +1,27 @@
-//! A freeze: changes wait for a while, so that what is on the disk is the state of one moment. Reads go on.
+//! A freeze: changes wait for a while, so that the disk holds the state of one moment. Reads go on.
 //!
 //! ```text
-//! Freeze ─▶ on: what comes waits, what had begun ends    Freeze again: longer    Freeze 0, lease over ─▶ off
+//! Freeze ─▶ on: new changes wait, running ones end
+//! Freeze again ─▶ longer
+//! Freeze 0, or the lease ends ─▶ off
 //! ```
-//! Invariants: the lease ends by itself, whatever becomes of who asked; a lane that says that no change
-//! is left begins none before that, but for what a change that began at another lane asks of it.
+//! Invariants: the lease ends by itself, whatever happens to the administrator; once a lane has
+//! reported that no change is left, it begins none, except for its part in another lane's
+//! transaction.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::recovery::Early;
+use crate::recovery::DeferredRequest;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Action, ConnId, Mono, Say, Turn};
+use interface::{Action, ConnId, LogLevel, Mono, Turn};
 
-/// Whether changes wait, and which.
+/// The freeze and the requests that wait for its end.
 #[derive(Default, Debug)]
 pub(crate) struct Freezing {
-    /// Until then.
+    /// The end of the lease.
     pub(crate) until: Option<Mono>,
-    waiting: VecDeque<Early>,
+    waiting: VecDeque<DeferredRequest>,
 }
 
 impl Freezing {
@@ -29,10 +32,10 @@ impl Freezing {
 }
 
 impl Lane {
-    /// Changes that have begun and not ended.
+    /// The number of changes that have begun and not ended.
     pub(crate) fn change_count(&self) -> usize {
         let across = usize::from(!self.txns.is_at_rest());
-        let cold = usize::from(self.cold.has_waiting());
+        let cold = usize::from(self.non_resident.has_waiting());
         self.pending.change_count()
             + self.replaying.len()
             + self.sizing.len()
@@ -41,30 +44,35 @@ impl Lane {
             + cold
     }
 
-    /// A change waits for the end of the freeze.
+    /// Defers a change until the end of the freeze.
     pub(crate) fn await_thaw(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
         self.count_outstanding(arrived);
         let frame: Vec<u8> = turn.arena.get(arrived.frame).to_vec();
-        let early = Early { conn: arrived.conn, frame, bulk: arrived.bulk, reopens: false };
+        let early =
+            DeferredRequest { conn: arrived.conn, frame, bulk: arrived.bulk, reopens: false };
         self.freeze.waiting.push_back(early);
     }
 
     /// Ends the freeze when its lease is over.
     pub(crate) fn settle_freeze(&mut self, turn: &mut Turn<'_>) {
         if self.freeze.until.is_some_and(|until| until <= turn.now.mono) {
-            self.say(turn, Say::Warning, "a freeze was not ended by who began it; changes go on");
+            self.log(
+                turn,
+                LogLevel::Warning,
+                "a freeze was not ended by its administrator; changes go on",
+            );
             self.thaw(turn);
         }
     }
 
-    /// What waited goes on, in the order in which it came.
+    /// Executes the deferred requests in the order of their arrival.
     pub(crate) fn thaw(&mut self, turn: &mut Turn<'_>) {
         self.freeze.until = None;
         let waiting = core::mem::take(&mut self.freeze.waiting);
         waiting.into_iter().for_each(|early| self.run_deferred(turn, early));
     }
 
-    /// A connection is gone, and what came over it and waits.
+    /// Drops the deferred requests of a connection that has ended.
     pub(crate) fn drop_frozen_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         self.freeze.waiting.retain(|early| {
             if let Some(bulk) = early.bulk.filter(|_| early.conn == conn) {

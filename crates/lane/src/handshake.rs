@@ -1,5 +1,5 @@
-//! The handshake: Hello, Challenge, Proof, Welcome. Nothing of a peer is believed and little is kept
-//! of it before the proof, and it is told nothing: not even which exports there are.
+//! The handshake: Hello, Challenge, Proof, Welcome. Before the proof the server trusts nothing of a
+//! peer, stores little of it, and reveals nothing to it, not even which exports exist.
 
 use crate::Lane;
 use crate::affinity::Affinity;
@@ -22,35 +22,35 @@ use wire::{
     RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
-/// What becomes of a connection that is not ours.
+/// What to do with a connection of another executing lane.
 enum Pass {
-    /// Its socket goes there.
+    /// Hand its socket over to this lane.
     HandOver(LaneId),
-    /// Its socket stays, what it says goes there.
-    Relay(LaneId),
+    /// Be its proxy lane: forward its frames to this lane.
+    Proxy(LaneId),
 }
 
-/// Numbers nobody can guess, from a seed that nobody knows.
+/// A generator of unpredictable nonces, from a secret seed.
 #[derive(Debug)]
-pub(crate) struct Dice {
+pub(crate) struct NonceSource {
     seed: [u8; 32],
-    throw_count: u64,
-    /// For key ids of no valid secret: exports that do not exist look like others.
+    nonce_count: u64,
+    /// Stands for key ids of no valid secret: so exports that do not exist look like others.
     decoy: Secret,
 }
 
-impl Dice {
+impl NonceSource {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
         let decoy = Sha256::new().chain_update(b"lanefs decoy 1").chain_update(seed).finalize();
-        Self { seed, throw_count: 0, decoy: Secret::new(decoy.into()) }
+        Self { seed, nonce_count: 0, decoy: Secret::new(decoy.into()) }
     }
 
     pub(crate) fn nonce(&mut self) -> Nonce {
-        self.throw_count += 1;
+        self.nonce_count += 1;
         let mut digest = Sha256::new();
         digest.update(b"lanefs nonce 1");
         digest.update(self.seed);
-        digest.update(self.throw_count.to_le_bytes());
+        digest.update(self.nonce_count.to_le_bytes());
         digest.finalize().into()
     }
 }
@@ -62,7 +62,7 @@ impl Lane {
         turn: &mut Turn<'_>,
         conn: ConnId,
         frame: Span,
-        adopted: bool,
+        handed_over: bool,
     ) {
         let sealed = self.sealed.remove(&conn);
         let from_this_host = self.from_this_host.remove(&conn);
@@ -75,12 +75,12 @@ impl Lane {
             Ok(hello) => hello,
             Err(protocol_error) => return self.protocol_error(turn, conn, protocol_error),
         };
-        if let Some(passes) = self.pass(&hello, adopted) {
+        if let Some(passes) = self.pass(&hello, handed_over) {
             return match passes {
                 Ok(Pass::HandOver(lane)) => {
                     turn.act(NetAction::HandOver { conn, lane, hello: frame });
                 }
-                Ok(Pass::Relay(lane)) => turn.act(NetAction::Relay { conn, lane, hello: frame }),
+                Ok(Pass::Proxy(lane)) => turn.act(NetAction::Proxy { conn, lane, hello: frame }),
                 Err(protocol_error) => self.protocol_error(turn, conn, protocol_error),
             };
         }
@@ -96,23 +96,23 @@ impl Lane {
         let holder = shown.and_then(|sealed| sealed.holder_for(&hello));
         if certified && holder.is_none() {
             let what = "a client was refused: its certificate does not open what it asked for";
-            self.met(turn, (Limit::NotCertified, Party::NONE), what);
+            self.report_limit(turn, (Limit::NotCertified, Party::NONE), what);
             return self.refuse(turn, conn, RefusalReason::NotCertified);
         }
         let (key_no, secret) = if certified {
             (KeyNo::NONE, Secret::of_channel(&channel))
         } else {
             let export = self.exports.find(hello.export.0);
-            self.keys.wanted(&hello, export, &self.dice.decoy)
+            self.keys.wanted(&hello, export, &self.nonces.decoy)
         };
         let hello = bytes[HEADER_BYTES..].to_vec();
         if self.handshakes.len() >= limits.handshake_count_max {
             self.shed_handshake(turn);
         }
-        let nonce = self.dice.nonce();
+        let nonce = self.nonces.nonce();
         let proof = secret.server_proof(Proven { hello: &hello, nonce: &nonce, channel: &channel });
         let challenge = Challenge { fs: self.config.fs, nonce, proof };
-        greet(turn, conn, FrameKind::Challenge, &challenge);
+        send_handshake(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.handshake_ms_max);
         self.handshakes.insert((deadline, conn));
         let handshake =
@@ -120,21 +120,25 @@ impl Lane {
         self.conns.insert(conn, Conn::Handshake(handshake));
     }
 
-    /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
-    /// keeps the socket; that one knows the owner, and the owner takes what peer lanes bring.
-    fn pass(&mut self, hello: &Hello<'_>, adopted: bool) -> Option<Result<Pass, ProtocolError>> {
+    /// Where to pass a connection; `None`: it stays. The accepting lane chooses the proxy lane; the
+    /// proxy lane knows the executing lane, which accepts connections from peer lanes.
+    fn pass(
+        &mut self,
+        hello: &Hello<'_>,
+        handed_over: bool,
+    ) -> Option<Result<Pass, ProtocolError>> {
         let Config { affinity, map, lane: me, .. } = self.config;
         let owner = LaneId(hello.server_lane.0 % map.lane_count);
-        if adopted {
+        if handed_over {
             let relays = affinity != Affinity::Object;
-            let passes = if relays { Ok(Pass::Relay(owner)) } else { Err(ProtocolError::Route) };
+            let passes = if relays { Ok(Pass::Proxy(owner)) } else { Err(ProtocolError::Route) };
             return (owner != me).then_some(passes);
         }
-        let front = affinity.front((hello.client, owner), map.lane_count, &mut self.dice);
+        let front = affinity.front((hello.client, owner), map.lane_count, &mut self.nonces);
         if front != me {
             Some(Ok(Pass::HandOver(front)))
         } else {
-            (owner != me).then_some(Ok(Pass::Relay(owner)))
+            (owner != me).then_some(Ok(Pass::Proxy(owner)))
         }
     }
 
@@ -150,7 +154,7 @@ impl Lane {
         let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
         if !secret.client_proven(proven, &proof.proof) {
             self.stats.protocol_error_count += 1;
-            self.met(
+            self.report_limit(
                 turn,
                 (Limit::Secret, Party::NONE),
                 "a client with a wrong secret was refused",
@@ -158,11 +162,11 @@ impl Lane {
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
         let store = self.keys.valid(key_no).copied();
-        // Since the Hello it may have been retired.
+        // The secret may have been retired since the Hello.
         if store.is_none() && holder.is_none() {
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
-        // It decoded when it came.
+        // It decoded when it arrived.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
         let key = (&self.config.redo_key, self.config.rules);
         let export = self.exports.find(hello.export.0);
@@ -175,7 +179,7 @@ impl Lane {
                 self.refuse(turn, conn, RefusalReason::WrongSecret);
             }
             (Purpose::Use, credential) => match export {
-                // Since the Hello it may have been defined anew.
+                // The export may have been redefined since the Hello.
                 Some(export)
                     if credential != Credential::Export
                         || store.is_some_and(|store| export.secret(&store) == secret) =>
@@ -186,13 +190,13 @@ impl Lane {
                     self.admit(turn, conn, (&hello, &identity), (binding, key_no));
                 }
                 Some(_) => self.refuse(turn, conn, RefusalReason::WrongSecret),
-                // Or taken away.
+                // Or removed.
                 None => self.refuse(turn, conn, RefusalReason::NoSuchExport),
             },
         }
     }
 
-    /// The peer has proven itself. It replaces an earlier connection of its session.
+    /// The peer is authenticated. The connection replaces an earlier one of its session.
     fn admit(
         &mut self,
         turn: &mut Turn<'_>,
@@ -235,13 +239,21 @@ impl Lane {
             self.close(turn, replaced);
         }
         self.session_count += 1;
-        let heard = self.sessions.get(&id).is_some_and(|session| session.heard);
+        let request_seen = self.sessions.get(&id).is_some_and(|session| session.request_seen);
         let opened_no = self.session_count;
         let conn_epoch = hello.conn_epoch;
         let left_at = turn.now.mono;
         let basis = Basis { key_no, export_no: binding.export_no, root: binding.root() };
-        let session =
-            Session { row, party, basis, conn: Some(conn), conn_epoch, heard, opened_no, left_at };
+        let session = Session {
+            row,
+            party,
+            basis,
+            conn: Some(conn),
+            conn_epoch,
+            request_seen,
+            opened_no,
+            left_at,
+        };
         self.sessions.insert(id, session);
         if let Some(Conn::Handshake(handshake)) = self.conns.get(&conn) {
             self.handshakes.remove(&(handshake.deadline, conn));
@@ -250,11 +262,11 @@ impl Lane {
         let open =
             Open { session: id, client, conn_epoch, key_no, binding, party, outstanding_count };
         self.conns.insert(conn, Conn::Open(open));
-        self.clients.came(client);
+        self.clients.on_connected(client);
         self.clients.add_session(client, id);
         turn.act(self.admission(conn, &binding, party));
         let mut flags = binding.welcome_flags();
-        if self.must_reopen(client, hello.boot_id_last, heard) {
+        if self.must_reopen(client, hello.boot_id_last, request_seen) {
             flags |= welcome_flag::HANDLES_UNKNOWN;
         }
         let welcome = Welcome {
@@ -262,7 +274,7 @@ impl Lane {
             root: binding.root(),
             ..self.welcome(id, flags)
         };
-        greet(turn, conn, FrameKind::Welcome, &welcome);
+        send_handshake(turn, conn, FrameKind::Welcome, &welcome);
     }
 
     const fn welcome(&self, session: SessionId, flags: u32) -> Welcome {
@@ -279,34 +291,34 @@ impl Lane {
         }
     }
 
-    /// Whether this client may hold handles that are not known here. Asked once too often, it costs
-    /// a few requests; once too rarely, an open file is destroyed.
-    fn must_reopen(&self, client: ClientUuid, boot_id_last: u64, heard: bool) -> bool {
+    /// Whether this client may hold handles that are unknown here. A needless yes costs a few
+    /// requests; a wrong no destroys an open file.
+    fn must_reopen(&self, client: ClientUuid, boot_id_last: u64, request_seen: bool) -> bool {
         let knows = self.metas.iter().all(|shard| shard.has_all_handles_of(client));
         let other_boot = self.config.boot_id > 1 && boot_id_last != self.config.boot_id;
-        // What a Welcome asked for is done only when something was heard after it.
-        let unheard = self.config.boot_id > 1 && !heard;
+        // Only a request after a Welcome shows that the client did what the Welcome asked for.
+        let unheard = self.config.boot_id > 1 && !request_seen;
         !self.metas.is_empty() && (!knows || other_boot || unheard)
     }
 
-    /// Says no and closes.
+    /// Refuses a connection and closes it.
     pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: RefusalReason) {
-        greet(turn, conn, FrameKind::Refusal, &Refusal { reason });
+        send_handshake(turn, conn, FrameKind::Refusal, &Refusal { reason });
         self.close(turn, conn);
     }
 
-    /// Lets the oldest go of those that have not proven anything: whoever knows the secret proves it
-    /// an exchange after he was challenged.
+    /// Closes the oldest connection without a proof: an honest client proves its secret one round
+    /// trip after the Challenge.
     fn shed_handshake(&mut self, turn: &mut Turn<'_>) {
         if let Some((_, conn)) = self.handshakes.first().copied() {
             let count = self.config.limits.handshake_count_max;
             let line = format!("a connection was closed that proved nothing, of {count} such");
-            self.met(turn, (Limit::Handshakes, Party::NONE), &line);
+            self.report_limit(turn, (Limit::Handshakes, Party::NONE), &line);
             self.close(turn, conn);
         }
     }
 
-    /// Ends handshakes whose time is over.
+    /// Closes connections whose handshake has timed out.
     pub(crate) fn end_handshakes(&mut self, turn: &mut Turn<'_>) {
         while let Some((deadline, conn)) = self.handshakes.first().copied() {
             if deadline > turn.now.mono {
@@ -314,7 +326,7 @@ impl Lane {
             }
             let seconds = self.config.limits.handshake_ms_max / 1000;
             let line = format!("a connection proved nothing in {seconds} s and was closed");
-            self.met(turn, (Limit::HandshakeTime, Party::NONE), &line);
+            self.report_limit(turn, (Limit::HandshakeTime, Party::NONE), &line);
             self.handshakes.remove(&(deadline, conn));
             self.close(turn, conn);
         }
@@ -322,7 +334,7 @@ impl Lane {
 }
 
 /// Sends a frame of the handshake.
-fn greet<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, message: &impl Wire<'a>) {
+fn send_handshake<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, message: &impl Wire<'a>) {
     let encode = |out: &mut Vec<u8>| {
         Header::Handshake(kind).encode(out, None, |to| to.write(message));
     };

@@ -1,13 +1,12 @@
-//! Who a client is here: what it calls itself, together with the credential that it has proven and the
-//! export that it is bound to.
+//! The identity of a client at the server: its uuid, together with the credential that it has
+//! proven and the export that it is bound to.
 //!
-//! A client's uuid is no secret. So the server keeps nothing under it, but under an id that it makes of
-//! all three with a key of its own: sessions, handles, locks, cached checks, redo tokens, predecessors
-//! and evictions are those of this id. Whoever comes under another's uuid with another credential, or
-//! for another export, is somebody else.
+//! A client's uuid is no secret. So the server stores everything (sessions, handles, locks, cached
+//! checks, redo tokens, predecessors, evictions) under an id that it derives from all three with a
+//! key of its own. The same uuid with another credential, or for another export, is another client.
 //!
 //! ```text
-//! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export's name, id, root)
+//! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export)
 //!           of a holder of a certificate HMAC-SHA256(that, "certificate" | SHA-256 of its key)
 //! client  = first 16 bytes of HMAC-SHA256(party, "client" | uuid)
 //! session = first  8 bytes of HMAC-SHA256(party, "session" | client | client lane)
@@ -19,12 +18,12 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use wire::{ClientUuid, Hello, LaneId, Rule, Rules, SessionId, Wire as _};
 
-/// Those who come with one credential, for one thing.
+/// The clients with one credential, for one export or purpose.
 #[derive(Clone)]
 pub(crate) struct Identity(Hmac<Sha256>);
 
 impl Identity {
-    /// Whose Hello this is, once it is proven. `export`: what it is bound to.
+    /// The identity behind a proven Hello. `export`: what it is bound to.
     pub(crate) fn new(
         (key, rules): (&RedoKey, Rules),
         hello: &Hello<'_>,
@@ -45,31 +44,31 @@ impl Identity {
         Self(RedoKey::new(bytes).mac(b""))
     }
 
-    /// The same, of the holder of a certificate with this key: each is a party of its own, which those
-    /// who share a secret are not.
+    /// The same for the holder of a certificate with this key: a party of its own, unlike the
+    /// clients that share a secret.
     pub(crate) fn held_by(self, key: Option<&[u8; 32]>) -> Self {
         let Some(key) = key else { return self };
         let bytes: [u8; 32] = self.first(b"certificate", &[key]);
         Self(RedoKey::new(bytes).mac(b""))
     }
 
-    /// The client of this party that calls itself so; nobody stays nobody.
-    pub(crate) fn client(&self, said: ClientUuid) -> ClientUuid {
-        if said == ClientUuid::NONE {
-            return said;
+    /// The id of this party's client with this uuid; [`ClientUuid::NONE`] stays itself.
+    pub(crate) fn client(&self, reported: ClientUuid) -> ClientUuid {
+        if reported == ClientUuid::NONE {
+            return reported;
         }
-        ClientUuid(self.first(b"client", &[&said.0]))
+        ClientUuid(self.first(b"client", &[&reported.0]))
     }
 
-    /// The session of a lane of such a client: the same at every shard, lane and boot, so that no log
-    /// write is needed to make it, and not to be guessed. Never 0.
+    /// The session of a client lane: the same at every shard, lane and boot, so that creating it
+    /// needs no log write; and not guessable. Never 0.
     pub(crate) fn session(&self, client: ClientUuid, lane: LaneId) -> SessionId {
         let number =
             u64::from_le_bytes(self.first(b"session", &[&client.0, &lane.0.to_le_bytes()]));
         SessionId(number.max(1))
     }
 
-    /// A host's boot, marked with the party that says so: another's word on it is not believed.
+    /// A host's boot id as this party reports it: other parties' reports are not compared with it.
     pub(crate) fn host_boot(&self, boot_id: [u8; 16]) -> [u8; 16] {
         let (party, boot): ([u8; 8], [u8; 8]) =
             (self.first(b"host", &[]), self.first(b"boot", &[&boot_id]));
@@ -90,9 +89,9 @@ impl Identity {
     }
 }
 
-/// Whether two boots that [`Identity::host_boot`] has marked were said by one party and are not one.
-pub(crate) fn is_other_boot(known: [u8; 16], said: [u8; 16]) -> bool {
-    known[..8] == said[..8] && known[8..] != said[8..]
+/// Whether two results of [`Identity::host_boot`] are of one party and differ in the boot.
+pub(crate) fn is_other_boot(known: [u8; 16], reported: [u8; 16]) -> bool {
+    known[..8] == reported[..8] && known[8..] != reported[8..]
 }
 
 #[cfg(test)]
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_uuid_is_as_many_clients_as_there_are_parties_that_come_with_it() {
+    fn one_uuid_is_a_different_client_for_each_party() {
         let key = RedoKey::new([7; 32]);
         let export = |name: &'static [u8], id, root| {
             Defined::of(
@@ -156,23 +155,23 @@ mod tests {
             &used,
             Some(&first),
         ));
-        let said = ClientUuid([1; 16]);
-        let mut clients: Vec<_> = parties.iter().map(|party| party.client(said)).collect();
+        let reported = ClientUuid([1; 16]);
+        let mut clients: Vec<_> = parties.iter().map(|party| party.client(reported)).collect();
         let mut boots: Vec<_> = parties.iter().map(|party| party.host_boot([3; 16])).collect();
         assert!(boots.iter().all(|boot| boots.iter().all(|other| !is_other_boot(*boot, *other))));
-        clients.push(said);
+        clients.push(reported);
         clients.sort_unstable();
         clients.dedup();
         boots.sort_unstable();
         boots.dedup();
         assert_eq!((clients.len(), boots.len()), (8, 7));
-        // What is read only now was not another export before.
+        // Making an export read-only does not make it another export.
         let mut changed = first.clone();
         changed.read_only = true;
         let [now, before] = [changed, first]
             .map(|export| Identity::new((&key, Rules::default()), &used, Some(&export)));
-        assert_eq!(now.client(said), before.client(said));
-        let client = now.client(said);
+        assert_eq!(now.client(reported), before.client(reported));
+        let client = now.client(reported);
         assert_eq!(now.session(client, LaneId(0)), before.session(client, LaneId(0)));
         assert_ne!(now.session(client, LaneId(0)), now.session(client, LaneId(1)));
         assert_eq!(now.client(ClientUuid::NONE), ClientUuid::NONE);

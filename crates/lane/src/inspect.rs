@@ -1,23 +1,23 @@
-//! Inspections of the store: asked for by who administers, done by a process beside this one, of which a
-//! lane passes on what is asked and what comes of it.
+//! Inspections of the store, requested by administrators and executed by another process; the lane
+//! passes requests and replies on.
 //!
-//! Invariants: a connection has one request about its inspection under way at most, and an
-//! inspection ends with its connection.
+//! Invariants: a connection has at most one outstanding inspection request, and an inspection ends
+//! with its connection.
 
 use crate::Lane;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use alloc::collections::BTreeMap;
 use interface::{ConnId, Span, StoreAction, Turn};
 use wire::Status;
 
-/// Connections that have asked for an inspection, each with its request that is not answered yet.
+/// The connections with an inspection, each with its unanswered request.
 #[derive(Default, Debug)]
 pub(crate) struct Inspecting {
-    pub(crate) conns: BTreeMap<ConnId, Option<Asked>>,
+    pub(crate) conns: BTreeMap<ConnId, Option<RequestHeader>>,
 }
 
 impl Lane {
-    /// What came of it.
+    /// The outcome of an inspection request.
     pub(crate) fn on_inspected(
         &mut self,
         turn: &mut Turn<'_>,
@@ -25,12 +25,12 @@ impl Lane {
         (status, reply): (Status, Span),
     ) {
         let waiting = self.inspecting.conns.get_mut(&conn);
-        let Some(asked) = waiting.and_then(Option::take) else { return };
+        let Some(header) = waiting.and_then(Option::take) else { return };
         let reply = turn.arena.get(reply).to_vec();
-        self.send(turn, conn, &asked, &Said::plain(status, &reply));
+        self.send(turn, conn, &header, &Response::plain(status, &reply));
     }
 
-    /// A connection is gone, and its inspection with it.
+    /// Ends the inspection of a connection that has ended.
     pub(crate) fn end_inspection_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         if self.inspecting.conns.remove(&conn).is_some() {
             turn.act(StoreAction::InspectEnd { conn });

@@ -1,11 +1,13 @@
-//! Which of the store's secrets are valid, and what happens to connections and sessions of a retired one.
+//! Which of the store's secrets are valid, and what happens to connections and sessions of a
+//! retired one.
 //!
-//! A secret has a number here, which a connection and its session remember. The identity of a client does not
-//! depend on it, so a client that reconnects with another valid secret resumes its session. When a secret is
-//! retired, the connections that were proven with it, or with an export's secret that follows from it, are closed
-//! at once. Clients that do not reconnect lose their locks and handles as any client without a connection does
-//! ([`crate::Limits::lock_gone_ms`], [`crate::Limits::client_gone_ms`]). They are not evicted: a library client
-//! that was idle for that long may reconnect with a valid secret, and still has replies to get.
+//! A secret has a number here, which a connection and its session store. A client's identity does
+//! not depend on it, so a client that reconnects with another valid secret resumes its session.
+//! When a secret is retired, the connections proven with it, or with an export's secret derived
+//! from it, are closed at once. Clients that do not reconnect lose their locks and handles as any
+//! client without a connection does ([`crate::Limits::lock_gone_ms`],
+//! [`crate::Limits::client_gone_ms`]). They are not evicted: a library client that was idle for
+//! that long may reconnect with a valid secret and still has replies to get.
 
 use crate::Lane;
 use crate::conn::Conn;
@@ -13,7 +15,7 @@ use crate::export::Defined;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use interface::{ConnId, Party, Say, Turn};
+use interface::{ConnId, LogLevel, Party, Turn};
 use wire::{ClientUuid, Credential, Hello, Secret, Secrets};
 
 /// The number of a secret of the store: counts the secrets of this start.
@@ -59,8 +61,8 @@ impl Keys {
         no != KeyNo::NONE && self.valid(no).is_none()
     }
 
-    /// The secret that a client has to prove: the valid one that its Hello names, else one that no client
-    /// has. It takes the same time for an export that does not exist.
+    /// The secret that a client has to prove: the valid one that its Hello names, else one that no
+    /// client has. It takes the same time for an export that does not exist.
     pub(crate) fn wanted(
         &self,
         hello: &Hello<'_>,
@@ -98,23 +100,24 @@ impl Lane {
         if !over.is_empty() {
             let count = over.len();
             let line = format!("connections closed because their secret was retired: {count}");
-            self.say(turn, Say::Warning, &line);
+            self.log(turn, LogLevel::Warning, &line);
         }
         over.into_iter().for_each(|conn| self.close(turn, conn));
     }
 
     /// A client without a connection loses its handles: logged if its secret was retired.
-    pub(crate) fn tell_if_retired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+    pub(crate) fn report_if_retired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         let sessions = self.clients.sessions_of(client).iter();
         let mut sessions = sessions.filter_map(|id| self.sessions.get(id)).peekable();
         let is_known = sessions.peek().is_some();
         if is_known && sessions.all(|session| self.keys.is_retired(session.basis.key_no)) {
             let seconds = self.config.limits.client_gone_ms / 1000;
             let line = format!(
-                "a client did not come back with a valid secret in {seconds} s: its session has ended, \
+                "a client did not come back with a valid secret in {seconds} s: its session has \
+                 ended, \
                  its locks and open files are released"
             );
-            self.met(turn, (Limit::Retired, Party::NONE), &line);
+            self.report_limit(turn, (Limit::Retired, Party::NONE), &line);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `Lane`: the state of one core's server, and the switchboard of its events.
+//! `Lane`: the state of one server lane, and the dispatch of its events.
 
 use crate::clients::Clients;
 use crate::commit::Commit;
@@ -9,13 +9,13 @@ use crate::damage::{PATH_TICKET, Paths};
 use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::freeze::Freezing;
-use crate::handshake::Dice;
+use crate::handshake::NonceSource;
 use crate::inspect::Inspecting;
 use crate::keys::Keys;
-use crate::limits::{Limit, Met};
+use crate::limits::{Limit, LimitLog};
 use crate::merge::Queues;
-use crate::non_resident::Cold;
-use crate::notes::Notes;
+use crate::non_resident::NonResident;
+use crate::notifications::Notifications;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
@@ -30,84 +30,84 @@ use alloc::vec::Vec;
 use data::Seed;
 use hashbrown::{HashMap, HashSet};
 use interface::{
-    Action, Bulk, CloseReason, ConnId, Core, Event, Mail, Mono, NetEvent, PeerAction, PeerEvent,
-    Span, StoreEvent, Turn,
+    Action, Bulk, CloseReason, ConnId, Core, Event, LaneMessage, Mono, NetEvent, PeerAction,
+    PeerEvent, Span, StoreEvent, Turn,
 };
 use wire::{
     ClientUuid, InodeNo, LaneId, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
 };
 
-/// The bits of a ticket that say whose it is.
+/// The bits of a ticket that name its owner.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
 /// The data shards' tickets.
 const DATA_TICKET: u64 = 1 << 56;
-/// Questions about the space under the store.
+/// Queries of the space under the store.
 pub(crate) const SPACE_TICKET: u64 = 2 << 56;
-/// Questions about what was used.
+/// Queries of the resource usage.
 pub(crate) const USAGE_TICKET: u64 = 4 << 56;
-/// The log's.
+/// Log appends.
 pub(crate) const LOG_TICKET: u64 = 3 << 56;
 
 /// One lane of the server.
 #[derive(Debug)]
 pub struct Lane {
     pub(crate) config: Config,
-    pub(crate) dice: Dice,
+    pub(crate) nonces: NonceSource,
     pub(crate) conns: HashMap<ConnId, Conn, Seed>,
-    /// Connections under TLS that have not said Hello.
+    /// Connections under TLS that have not sent Hello.
     pub(crate) sealed: HashMap<ConnId, Sealed, Seed>,
-    /// Those of clients on this host, until their Hello.
+    /// Connections of clients on this host, until their Hello.
     pub(crate) from_this_host: HashSet<ConnId, Seed>,
-    /// Connections that have not proven anything, by the end of patience.
+    /// Connections in the handshake, by their deadline.
     pub(crate) handshakes: BTreeSet<(Mono, ConnId)>,
     pub(crate) sessions: HashMap<SessionId, Session, Seed>,
-    /// Connections that were ever admitted.
+    /// The number of connections admitted so far.
     pub(crate) session_count: u64,
     pub(crate) slots: HashMap<(ShardId, SessionId), SlotTable, Seed>,
     pub(crate) clients: Clients,
     pub(crate) recovery: Recovery,
-    /// Not let in again: those that have to be remembered.
+    /// The evicted clients that are remembered.
     pub(crate) evicted: BTreeSet<ClientUuid>,
-    /// Up to which boot clients were evicted that are not.
+    /// The last boot that evicted a client that is not remembered.
     pub(crate) evicted_last: u64,
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
     pub(crate) commit: Commit,
     pub(crate) seal: Seal,
-    pub(crate) notes: Notes,
+    pub(crate) notifications: Notifications,
     pub(crate) destroys: Destroys,
-    /// Requests that wait for the data shards or the world, by token.
+    /// Requests that wait for the data shards or the runtime, by token.
     pub(crate) pending: Pending,
     pub(crate) token_count: u64,
-    /// Replays of writes that are with the data shards, by token.
+    /// Replays of writes in progress at the data shards, by token.
     pub(crate) replaying: HashMap<u64, Replay, Seed>,
-    /// Questions of metadata shards that are with the data shards, by token.
+    /// Queries of metadata shards in progress at the data shards, by token.
     pub(crate) sizing: HashMap<u64, Sizing, Seed>,
-    /// What waits for writes being durable.
+    /// What depends on writes that are not durable.
     pub(crate) waiters: Waiters,
-    /// Of them, those that do not let it take its time.
-    pub(crate) hurried_count: usize,
-    /// When the last wait for a lock began, as [`Lane::wait_begins_ns`] has it.
+    /// The number of waiters that need their write to be durable soon.
+    pub(crate) urgent_count: usize,
+    /// When the last wait for a lock began, as [`Lane::wait_begins_ns`] defines it.
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
-    pub(crate) cold: Cold,
+    pub(crate) non_resident: NonResident,
     pub(crate) paths: Paths,
     /// Which secrets of the store are valid.
     pub(crate) keys: Keys,
-    /// What can be mounted.
+    /// The exports.
     pub(crate) exports: Table,
-    pub(crate) scope: Containment,
+    pub(crate) containment: Containment,
     pub(crate) freeze: Freezing,
     pub(crate) inspecting: Inspecting,
     pub(crate) stats: Counters,
-    /// Limits that were run against.
-    pub(crate) met: Met,
-    /// When the world was asked to wake this lane.
+    /// The limits that were reached.
+    pub(crate) limit_log: LimitLog,
+    /// The timer that the runtime was asked for.
     wake_at: Option<Mono>,
     pub(crate) stopping: bool,
     stopped: bool,
-    /// The log is broken: nothing is changed any more.
+    /// The log has failed: the lane changes nothing any more.
     pub(crate) fenced: bool,
     /// Scratch: a reply's body.
     pub(crate) reply: Vec<u8>,
@@ -120,7 +120,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane with what a start restored for it.
+    /// A lane with its restored state.
     #[must_use]
     pub fn new(config: Config, restored: Restored) -> Self {
         assert!(restored.lane == config.lane, "each lane gets its own");
@@ -161,7 +161,7 @@ impl Lane {
         }
         let logs = logs(&restored.metas, &restored.datas, &restored.lsns);
         let mut lane = Self {
-            dice: Dice::new(config.seed),
+            nonces: NonceSource::new(config.seed),
             conns: HashMap::with_hasher(seed),
             sealed: HashMap::with_hasher(seed),
             from_this_host: HashSet::with_hasher(seed),
@@ -177,25 +177,25 @@ impl Lane {
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, logs.into_iter()),
             seal: Seal::new(&config.redo_key, config.fs),
-            notes: Notes::default(),
+            notifications: Notifications::default(),
             destroys: Destroys::default(),
             pending: Pending::new(seed),
             token_count: 0,
             replaying: HashMap::with_hasher(seed),
             sizing: HashMap::with_hasher(seed),
             waiters: Waiters::new(),
-            hurried_count: 0,
+            urgent_count: 0,
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
-            cold: Cold::default(),
+            non_resident: NonResident::default(),
             paths: Paths::default(),
             keys: Keys::new(&config.secrets),
             exports: Table::new(&config.exports, &restored.exports),
-            scope: Containment::new(seed, config.lane),
+            containment: Containment::new(seed, config.lane),
             freeze: Freezing::default(),
             inspecting: Inspecting::default(),
             stats: Counters::default(),
-            met: Met::default(),
+            limit_log: LimitLog::default(),
             wake_at: None,
             stopping: false,
             stopped: false,
@@ -212,11 +212,11 @@ impl Lane {
             shard.plant(rules);
             shard.set_handle_limit(handle_count_max);
         }
-        lane.cold.limits = lane.metas.iter().any(meta::Shard::has_limit);
+        lane.non_resident.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);
-        lane.forget_evicted(restored.gone, restored.over);
+        lane.forget_evicted(restored.evicted_sessions, restored.over);
         if lane.recovery.is_over() {
-            // Nobody can hold anything.
+            // No client can hold a handle.
             lane.end_grace();
         }
         lane
@@ -235,7 +235,7 @@ impl Lane {
             NetEvent::CertificateRefused { bad, client } => self.on_uncertified(turn, bad, client),
             NetEvent::HandedOver { conn, hello } => self.on_hello(turn, conn, hello, true),
             NetEvent::Closed { conn, reason } => self.on_closed(turn, conn, reason),
-            // A client's own.
+            // A client's events.
             NetEvent::Connected { .. } | NetEvent::ConnectFailed { .. } => {}
         }
     }
@@ -243,7 +243,7 @@ impl Lane {
     fn on_store(&mut self, turn: &mut Turn<'_>, event: StoreEvent) {
         match event {
             StoreEvent::Logged { result, .. } => self.on_logged(turn, result),
-            StoreEvent::LogSpace(room) => self.commit.set_space(room),
+            StoreEvent::LogSpace(space) => self.commit.set_space(space),
             StoreEvent::Space { ticket, result } => self.on_space(turn, ticket, result),
             StoreEvent::Rows { ticket, result } if ticket.0 & TICKET_TAG == PATH_TICKET => {
                 self.on_path_rows(turn, ticket, result);
@@ -256,13 +256,13 @@ impl Lane {
         }
     }
 
-    /// A frame: what it may be depends on how far its connection is.
+    /// A frame: its allowed kinds depend on the state of its connection.
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         match self.conns.get(&conn) {
             Some(Conn::Open(_)) if !self.stopping => {
                 return self.on_request(turn, conn, frame, bulk);
             }
-            // It will be sent again to the next boot.
+            // The client resends it to the next boot.
             Some(Conn::Open(_)) => {}
             Some(Conn::Handshake(_)) if bulk.is_some() => {
                 self.protocol_error(turn, conn, ProtocolError::Kind)
@@ -276,7 +276,7 @@ impl Lane {
         }
     }
 
-    /// A connection ended by itself.
+    /// A connection ended without the lane's action.
     fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: CloseReason) {
         match reason {
             CloseReason::ProtocolError(protocol_error) => {
@@ -285,13 +285,13 @@ impl Lane {
             CloseReason::TooSlow => {
                 let line = "a client did not read what it asked for: its connection was closed";
                 let party = self.party_at(conn);
-                self.met(turn, (Limit::Slow, party), line);
+                self.report_limit(turn, (Limit::Slow, party), line);
                 self.forget(turn, conn);
             }
             CloseReason::Unfinished => {
                 let line = "a client did not send what it had begun to: its connection was closed";
                 let party = self.party_at(conn);
-                self.met(turn, (Limit::Unfinished, party), line);
+                self.report_limit(turn, (Limit::Unfinished, party), line);
                 self.forget(turn, conn);
             }
             CloseReason::Ended | CloseReason::Failed(_) | CloseReason::Certificate(_) => {
@@ -305,72 +305,71 @@ impl Lane {
         self.config.map.lane(self.config.map.data_shard(inode, 0))
     }
 
-    /// Tells a lane something, this one at once.
-    pub(crate) fn mail(&mut self, turn: &mut Turn<'_>, to: LaneId, mail: Mail) {
+    /// Sends a message to a lane; one to this lane is applied at once.
+    pub(crate) fn send_message(&mut self, turn: &mut Turn<'_>, to: LaneId, message: LaneMessage) {
         if to == self.config.lane {
-            self.on_mail(turn, mail);
+            self.on_message(turn, message);
         } else {
-            turn.act(PeerAction::Mail { to, mail });
+            turn.act(PeerAction::Message { to, message });
         }
     }
 
-    fn on_mail(&mut self, turn: &mut Turn<'_>, mail: Mail) {
-        match mail {
-            Mail::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
-            Mail::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
-            Mail::Accessed { inode, write_time_ns } => {
+    fn on_message(&mut self, turn: &mut Turn<'_>, message: LaneMessage) {
+        match message {
+            LaneMessage::DestroyObject { inode } => self.on_destroy_message(turn, inode),
+            LaneMessage::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
+            LaneMessage::Accessed { inode, write_time_ns } => {
                 self.note_access(turn, inode, write_time_ns);
             }
-            Mail::Changed { inode } => self.data.forget_access(inode),
-            Mail::Settle { inode, number } => {
+            LaneMessage::Changed { inode } => self.data.forget_access(inode),
+            LaneMessage::QueryContents { inode, number } => {
                 self.query_durable_size(turn, Sizing { inode, number })
             }
-            Mail::Settled { inode, number, contents } => {
+            LaneMessage::DurableContents { inode, number, contents } => {
                 self.record_size(Sizing { inode, number }, contents);
             }
-            Mail::PrivilegedBits { inode, privileged_bits } => {
+            LaneMessage::PrivilegedBits { inode, privileged_bits } => {
                 self.data.set_privileged_bits(inode, privileged_bits)
             }
-            Mail::Containment(mail) => self.on_containment_message(turn, mail),
-            // A mount's own.
-            Mail::Interrupt { .. }
-            | Mail::Release { .. }
-            | Mail::Unmounted
-            | Mail::Moved { .. }
-            | Mail::Lost { .. }
-            | Mail::Evicted { .. }
-            | Mail::IsLost { .. }
-            | Mail::WasLost { .. }
-            | Mail::Lock { .. }
-            | Mail::LockDone { .. }
-            | Mail::LockInterrupt { .. }
-            | Mail::LockRelease { .. }
-            | Mail::LocksAt { .. }
-            | Mail::LocksSeen { .. } => {}
+            LaneMessage::Containment(message) => self.on_containment_message(turn, message),
+            // A mount's messages.
+            LaneMessage::Interrupt { .. }
+            | LaneMessage::Release { .. }
+            | LaneMessage::Unmounted
+            | LaneMessage::Moved { .. }
+            | LaneMessage::Lost { .. }
+            | LaneMessage::Evicted { .. }
+            | LaneMessage::QueryLoss { .. }
+            | LaneMessage::LossReply { .. }
+            | LaneMessage::Lock { .. }
+            | LaneMessage::LockDone { .. }
+            | LaneMessage::LockInterrupt { .. }
+            | LaneMessage::LockRelease { .. }
+            | LaneMessage::LocksPresent { .. }
+            | LaneMessage::LocksPresentSeen { .. } => {}
         }
     }
 
-    /// Asks to be woken for the earliest deadline, unless it will be woken before that anyway:
-    /// deadlines that were met in time, such as those of handshakes, shall not wake an idle lane
-    /// one by one.
-    fn ask_wake(&mut self, turn: &mut Turn<'_>) {
-        let asked = self.wake_at.filter(|at| *at > turn.now.mono);
+    /// Sets the timer to the earliest deadline, unless it is set to an earlier time: a satisfied
+    /// timer, such as that of a finished handshake, causes no wakeup.
+    fn set_timer(&mut self, turn: &mut Turn<'_>) {
+        let set = self.wake_at.filter(|at| *at > turn.now.mono);
         let Some(at) = self.deadline() else { return };
-        if asked.is_none_or(|asked| at < asked) {
+        if set.is_none_or(|set| at < set) {
             self.wake_at = Some(at);
             turn.act(Action::WakeAt { at });
         }
     }
 
-    /// Whether something goes on by itself when time passes: a recovery, a change over several
-    /// shards that met another one, or a batch of the log that gathers.
+    /// Whether the lane proceeds as time passes, without further events: a recovery, a cross-shard
+    /// transaction that was refused a lock, or a batch that gathers.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         let gathers = self.append_at().is_some() && !self.fenced;
         !self.recovery.is_over() || self.txns.is_pausing() || gathers
     }
 
-    /// Ends when nothing that was begun is left.
+    /// Ends the lane when everything begun has ended.
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let logged = self.commit.is_idle() || self.fenced;
         let answered = self.pending.is_empty() || self.fenced;
@@ -390,8 +389,8 @@ impl Lane {
     }
 }
 
-/// Where each shard's log ends: its last number, and the number that no transaction of earlier boots
-/// reached.
+/// The end of each shard's log: its last sequence number, and a transaction number that no earlier
+/// boot has exceeded.
 fn logs(
     metas: &[meta::Shard],
     datas: &[data::Recorded],
@@ -407,8 +406,8 @@ impl Core for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Mail { mail, .. }) => self.on_mail(turn, mail),
-            Event::Peer(PeerEvent::Letter { body, .. }) => self.on_letter(turn, body),
+            Event::Peer(PeerEvent::Message { message, .. }) => self.on_message(turn, message),
+            Event::Peer(PeerEvent::Encoded { body, .. }) => self.on_encoded_message(turn, body),
             Event::Store(event) => self.on_store(turn, event),
             Event::Object(event) => {
                 self.data.on_object(turn, event);
@@ -418,7 +417,7 @@ impl Core for Lane {
             Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}
             Event::Stop => self.stopping = true,
-            // A client's and a mount's own.
+            // Events of clients and mounts.
             Event::Secrets(None) | Event::Kernel(_) => {}
         }
     }
@@ -441,6 +440,6 @@ impl Core for Lane {
         if self.stopping {
             self.stop(turn);
         }
-        self.ask_wake(turn);
+        self.set_timer(turn);
     }
 }

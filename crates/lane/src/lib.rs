@@ -1,20 +1,20 @@
-//! `lane`: one core's server core, from a request's frame to its reply.
+//! `lane`: the state machine of one server lane, from a request's frame to its reply.
 //!
-//! It owns connections, sessions with their slots, the log batches and the replies that wait for
-//! them. It leaves names to `meta`, contents to `data`, and everything that takes time to the world.
-//! Invariants: a request that changes something takes effect once, however often it is sent and
-//! whoever dies; its reply leaves only when its record is durable; a peer that breaks the protocol
-//! loses its connection and disturbs nobody else.
+//! It owns connections, sessions with their slots, the log batches and the replies that depend on
+//! them. It leaves names to `meta`, contents to `data`, and all waiting to the runtime. Invariants:
+//! a change takes effect once, however often its request is sent and whichever side crashes; its
+//! reply leaves only when its record is durable, or with a redo token; a peer that breaks the
+//! protocol loses its connection and affects no other client.
 //!
 //! ```text
 //! Frame ─▶ handshake                                (until the secret is proven)
-//!       ─▶ conn: head as it must be? ─▶ route: mine? ─▶ session: slot new or seen?
+//!       ─▶ conn: head valid? ─▶ route: this lane? ─▶ session: slot new or seen?
 //!                                                         │ new
 //!            meta::execute ◀── dispatch ──▶ data::ask ─▶ … ┘
 //!                 │ changed something         │ bytes durable
 //!                 ▼                           ▼
-//!               commit: record into the open batch, reply held ─▶ LogAppend ─▶ Logged
-//!                                                                   └─▶ outbox: one wave
+//!               commit: record into the open batch, reply deferred ─▶ LogAppend ─▶ Logged
+//!                                                                   └─▶ outbox: all its replies
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -28,6 +28,7 @@ mod affinity;
 mod certificate;
 mod clients;
 mod commit;
+mod commit_dependency;
 mod config;
 mod conn;
 mod containment;
@@ -42,19 +43,18 @@ mod export;
 mod export_ops;
 mod file_locks;
 mod freeze;
-mod gate;
 mod handshake;
 mod identity;
 mod inspect;
 mod keys;
 mod lane;
+mod last_writer;
 mod limits;
 mod log_space;
-mod marks;
 mod merge;
 mod named_inodes;
 mod non_resident;
-mod notes;
+mod notifications;
 mod ops;
 mod outbox;
 mod recovery;
@@ -78,6 +78,6 @@ pub use restore::{Loading, Restore, Restored};
 pub use token::RedoKey;
 
 #[cfg(test)]
-mod tests;
+mod test_server;
 #[cfg(test)]
-mod toy;
+mod tests;

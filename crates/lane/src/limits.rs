@@ -1,12 +1,12 @@
-//! What people are told when a limit is met: which, how often, and what came of it; of each limit at
-//! most one line a second for each party, so that nobody's noise hides what others ran against.
+//! Log lines about limits that are reached: which one, how often, and the consequence. At most one
+//! line a second for each limit and party, so that one party's lines do not hide another's.
 
 use crate::Lane;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use interface::{BadCertificate, Mono, Party, Say, Turn};
+use interface::{BadCertificate, LogLevel, Mono, Party, Turn};
 
-/// A limit that somebody may run against.
+/// A limit that clients can reach.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Limit {
     /// The rules of the protocol, and the requests that may be outstanding on a connection.
@@ -21,68 +21,68 @@ pub(crate) enum Limit {
     Sessions,
     /// Open files of a metadata shard.
     OpenFiles,
-    /// Who does not read what he asked for.
+    /// Clients that do not read their replies.
     Slow,
-    /// The time for sending what was begun.
+    /// The time for finishing a frame.
     Unfinished,
-    /// Who does not know the secret.
+    /// Clients with a wrong secret.
     Secret,
     /// Clients whose secret was retired and that did not reconnect with another.
     Retired,
     /// Clients whose export was removed.
     Unexported,
-    /// Whose certificate is not good, or who says so of ours, each for its reason.
+    /// Certificates refused by the server or by a client, each for its reason.
     Certificate(BadCertificate),
-    /// Whose certificate does not open what he asks for.
+    /// Clients whose certificate does not open what they request.
     NotCertified,
-    /// Replays that the server never signed, or signed for what has ended since.
+    /// Replays that the server never signed, or of changes that cannot be replayed any more.
     Replay,
-    /// What a client says of durability, and nothing here shows.
+    /// Unproven claims of clients about durability.
     Claim,
-    /// What was durable and is not any more.
+    /// Changes that were durable and are lost.
     Lost,
 }
 
-/// How often something was met, and when the next line about it may be said.
+/// How often a limit was reached, and when the next line about it may be logged.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct LimitCount {
     count: u64,
-    said_until: Mono,
+    quiet_until: Mono,
 }
 
-/// What was met, by whom.
+/// The limits reached, by party.
 #[derive(Debug, Default)]
-pub(crate) struct Met {
-    told: BTreeMap<(Limit, Party), Told>,
+pub(crate) struct LimitLog {
+    counts: BTreeMap<(Limit, Party), LimitCount>,
 }
 
-impl Met {
-    /// Exports come and go, and their parties with them.
-    const TOLD_COUNT_MAX: usize = 1024;
-    const SAY_EVERY_MS: u64 = 1000;
+impl LimitLog {
+    /// Parties come and go with exports.
+    const PARTY_COUNT_MAX: usize = 1024;
+    const LINE_EVERY_MS: u64 = 1000;
 
-    /// Something was met. The number of times, if that may be said now.
-    fn meet(&mut self, by: (Limit, Party), now: Mono) -> Option<u64> {
-        if self.told.len() >= Self::TOLD_COUNT_MAX && !self.told.contains_key(&by) {
-            self.told.retain(|_, told| told.said_until > now);
+    /// Counts a reached limit. Returns the count if it may be logged now.
+    fn count(&mut self, by: (Limit, Party), now: Mono) -> Option<u64> {
+        if self.counts.len() >= Self::PARTY_COUNT_MAX && !self.counts.contains_key(&by) {
+            self.counts.retain(|_, counts| counts.quiet_until > now);
         }
-        let told = self.told.entry(by).or_default();
-        told.count += 1;
-        if now < told.said_until {
+        let counts = self.counts.entry(by).or_default();
+        counts.count += 1;
+        if now < counts.quiet_until {
             return None;
         }
-        told.said_until = now.after_ms(Self::SAY_EVERY_MS);
-        Some(told.count)
+        counts.quiet_until = now.after_ms(Self::LINE_EVERY_MS);
+        Some(counts.count)
     }
 }
 
 impl Lane {
-    /// A limit was met by a party; `what` happened.
-    pub(crate) fn met(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
-        let Some(count) = self.met.meet(by, turn.now.mono) else { return };
-        let say = if by.0 == Limit::Lost { Say::Alarm } else { Say::Warning };
+    /// Logs that a party has reached a limit; `what` is the consequence.
+    pub(crate) fn report_limit(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
+        let Some(count) = self.limit_log.count(by, turn.now.mono) else { return };
+        let say = if by.0 == Limit::Lost { LogLevel::Alarm } else { LogLevel::Warning };
         let line = format!("{what} (number {count} on this lane)");
-        self.say(turn, say, &line);
+        self.log(turn, say, &line);
     }
 }
 
@@ -91,26 +91,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_noise_of_one_party_does_not_swallow_the_line_of_another() {
-        let mut met = Met::default();
+    fn log_lines_of_one_party_do_not_suppress_those_of_another() {
+        let mut met = LimitLog::default();
         let (loud, quiet) = (Party::of_export(1), Party::STORE);
         let now = Mono(5_000_000_000);
-        assert_eq!(met.meet((Limit::ProtocolError, loud), now), Some(1));
+        assert_eq!(met.count((Limit::ProtocolError, loud), now), Some(1));
         for _ in 0..1000 {
-            assert_eq!(met.meet((Limit::ProtocolError, loud), now), None);
+            assert_eq!(met.count((Limit::ProtocolError, loud), now), None);
         }
-        assert_eq!(met.meet((Limit::ProtocolError, quiet), now), Some(1));
-        assert_eq!(met.meet((Limit::Slow, loud), now), Some(1));
-        assert_eq!(met.meet((Limit::ProtocolError, loud), now.after_ms(1000)), Some(1002));
+        assert_eq!(met.count((Limit::ProtocolError, quiet), now), Some(1));
+        assert_eq!(met.count((Limit::Slow, loud), now), Some(1));
+        assert_eq!(met.count((Limit::ProtocolError, loud), now.after_ms(1000)), Some(1002));
     }
 
     #[test]
-    fn parties_that_are_gone_are_forgotten() {
-        let mut met = Met::default();
+    fn unused_parties_are_removed() {
+        let mut met = LimitLog::default();
         for number in 0..10_000 {
             let now = Mono(0).after_ms(number * 10);
-            met.meet((Limit::ProtocolError, Party::of_export(number)), now);
+            met.count((Limit::ProtocolError, Party::of_export(number)), now);
         }
-        assert!(met.told.len() <= Met::TOLD_COUNT_MAX);
+        assert!(met.counts.len() <= LimitLog::PARTY_COUNT_MAX);
     }
 }

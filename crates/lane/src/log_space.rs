@@ -1,13 +1,14 @@
-//! Room in the log: what may still be changed when the medium gets full.
+//! Log-space admission: which changes are still accepted when the medium gets full.
 //!
-//! A record that does not fit would be a broken promise, so requests are refused before they are
-//! executed. Changes that take space end first; those that give space back go on into a reserve.
+//! A change whose record does not fit could not be acknowledged, so requests are refused before
+//! their execution. Changes that take space are refused first; those that free space may use a
+//! reserve.
 
 use crate::Lane;
 use wire::{Op, SpaceUse, Status};
 
 impl Lane {
-    /// What the log takes for sure, less what was promised of it.
+    /// The free log space, less what is reserved for running requests.
     pub(crate) fn space_bytes(&self) -> u64 {
         let coming_bytes = self.pending.record_bytes();
         let promised = coming_bytes.saturating_add(self.txns.promised_bytes());
@@ -25,10 +26,10 @@ impl Lane {
         if self.space_bytes() >= wanted_bytes { Ok(()) } else { Err(Status::NoSpace) }
     }
 
-    /// Whether a request that finds no room shall come again soon: the medium has room, and the log
-    /// will have it when its records are applied to the rows.
+    /// Whether a request that was refused for lack of log space shall be resent soon: the medium
+    /// has space, and a checkpoint will free the log.
     pub(crate) fn comes_again(&self, refusal: Status) -> bool {
-        refusal == Status::NoSpace && self.commit.is_behind()
+        refusal == Status::NoSpace && self.commit.awaits_checkpoint()
     }
 
     /// Whether the server may record something of its own.

@@ -1,11 +1,11 @@
-//! The replays that wait, and which of them comes next (PROTOCOL.md §11): of those that must be in
-//! one order the smallest, once everybody they are merged with has said something.
+//! The queues of replays, and which replay is next (PROTOCOL.md §11): of the queues that are merged
+//! into one order, the smallest transaction, once none of them is silent.
 //!
-//! Invariant: a group knows of each of its queues what that has in front, so that the next replay is
-//! found without looking at all queues; every change of a queue goes through [`Queues::change`].
+//! Invariant: a group knows the first replay of each of its queues, so that the next replay is
+//! found without a walk over all queues; every change of a queue goes through [`Queues::change`].
 
 use crate::config::Share;
-use crate::outbox::Asked;
+use crate::outbox::RequestHeader;
 use crate::recovery::Replay;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -20,27 +20,28 @@ pub(crate) type Key = (ShardId, SessionId);
 pub(crate) struct Queue {
     pub(crate) client: ClientUuid,
     pub(crate) replays: VecDeque<Replay>,
-    /// The log knows it, and it has not said that it is done.
+    /// The log knew the session: recovery waits for its ReplayDone.
     pub(crate) waited: bool,
-    /// Its last word, to be answered when the replays are executed.
-    pub(crate) done: Option<(ConnId, Asked)>,
+    /// Its ReplayDone, answered when the replays are executed.
+    pub(crate) done: Option<(ConnId, RequestHeader)>,
 }
 
-/// Whose replays are executed in one order: at a shard all of a client; with sharing off, all of
-/// everybody; where nothing is merged, those of a session.
+/// The queues whose replays are executed in one order: at a shard those of a client; with sharing
+/// off, those of all clients; without merging, those of a session.
 type Group = (ShardId, ClientUuid, SessionId);
 
-/// What a queue has in front.
+/// The front of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Front {
-    /// It may still have something smaller than all others.
+    /// Its session may still send a replay smaller than all others.
     Silent,
     Replay(Transno),
     #[default]
     Nothing,
 }
 
-/// All that others need to know of a queue; by default what one shows that is not there.
+/// The state of a queue that its group depends on; the default is that of a queue that does not
+/// exist.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Shown {
     front: Front,
@@ -62,7 +63,7 @@ pub(crate) struct Queues {
     merges_peer_lanes: bool,
     queues: BTreeMap<Key, Queue>,
     groups: BTreeMap<Group, Members>,
-    /// Groups of which nobody is silent and somebody has a replay.
+    /// Groups without a silent queue and with a replay.
     ready: BTreeSet<Group>,
     /// Sessions that are done and whose replays are executed.
     ended: BTreeSet<Key>,
@@ -85,7 +86,7 @@ impl Queue {
 }
 
 impl Queues {
-    /// `share`: what was in force when the replays were changes.
+    /// `share`: the mode in force when the replayed changes were made.
     pub(crate) const fn new(share: Share, merges_peer_lanes: bool) -> Self {
         Self {
             share,
@@ -98,7 +99,7 @@ impl Queues {
         }
     }
 
-    /// A session that the log knows is waited for.
+    /// Recovery waits for a session that the log knows.
     pub(crate) fn expect(&mut self, key: Key, client: ClientUuid) {
         self.open(key, client, true);
     }
@@ -107,8 +108,7 @@ impl Queues {
         self.queues.get(&key)
     }
 
-    /// A replay comes, of a session that the log knew. False: it is out of order, or its session was
-    /// done.
+    /// Adds a replay. False: it is out of order, or its session had ended its replays.
     pub(crate) fn push(&mut self, key: Key, client: ClientUuid, replay: Replay) -> bool {
         if !self.queues.contains_key(&key) {
             self.open(key, client, false);
@@ -125,19 +125,19 @@ impl Queues {
         pushed == Some(true)
     }
 
-    /// A session has replayed everything. False: nothing is known of it here.
-    pub(crate) fn end(&mut self, key: Key, done: (ConnId, Asked)) -> bool {
+    /// A session has replayed everything. False: it has no queue.
+    pub(crate) fn end(&mut self, key: Key, done: (ConnId, RequestHeader)) -> bool {
         self.change(key, |queue| queue.done = Some(done)).is_some()
     }
 
-    /// Whose replay may be executed now.
+    /// The queue whose first replay is next.
     pub(crate) fn next(&self) -> Option<Key> {
         let group = self.ready.first()?;
         let (_, session) = self.groups.get(group)?.fronts.first()?;
         Some((group.0, *session))
     }
 
-    /// Takes a session's first replay out.
+    /// Removes a session's first replay.
     pub(crate) fn pop(&mut self, key: Key) -> Option<Replay> {
         self.change(key, |queue| queue.replays.pop_front()).flatten()
     }
@@ -147,19 +147,19 @@ impl Queues {
         self.replay_count == 0
     }
 
-    /// Takes out those that are done.
+    /// Removes the queues that have ended.
     pub(crate) fn take_ended(&mut self) -> Vec<Queue> {
         let ended = core::mem::take(&mut self.ended);
         ended.into_iter().filter_map(|key| self.remove(key)).collect()
     }
 
-    /// Who keeps the others waiting: has a session that neither is done nor has sent anything.
+    /// The clients that block others: with a session that neither has ended nor has sent a replay.
     pub(crate) fn idle(&self) -> BTreeSet<ClientUuid> {
         let idle = |queue: &&Queue| queue.waited && queue.replays.is_empty();
         self.queues.values().filter(idle).map(|queue| queue.client).collect()
     }
 
-    /// Forgets a client; its replays.
+    /// Removes the queues of a client; returns its replays.
     pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<Replay> {
         let of_client = self.queues.iter().filter(|(_, queue)| queue.client == client);
         let keys: Vec<Key> = of_client.map(|(key, _)| *key).collect();
@@ -167,7 +167,7 @@ impl Queues {
         dropped.flat_map(|queue| queue.replays).collect()
     }
 
-    /// Forgets what came over a connection; the replays of it.
+    /// Removes the replays that came over a connection, and returns them.
     pub(crate) fn drop_conn(&mut self, conn: ConnId) -> Vec<Replay> {
         let by = |queue: &Queue| {
             let done = queue.done.is_some_and(|(by, _)| by == conn);
@@ -179,11 +179,11 @@ impl Queues {
         for key in keys {
             self.change(key, |queue| {
                 let replays = core::mem::take(&mut queue.replays);
-                let (gone, kept): (Vec<Replay>, Vec<Replay>) =
+                let (dropped_replays, retained): (Vec<Replay>, Vec<Replay>) =
                     replays.into_iter().partition(|replay| replay.conn == conn);
-                queue.replays = kept.into();
+                queue.replays = retained.into();
                 queue.done = queue.done.filter(|(by, _)| *by != conn);
-                dropped.extend(gone);
+                dropped.extend(dropped_replays);
             });
         }
         dropped
@@ -202,7 +202,7 @@ impl Queues {
         Some(queue)
     }
 
-    /// Changes a queue; its group hears of it.
+    /// Changes a queue and updates its group.
     fn change<T>(&mut self, key: Key, act: impl FnOnce(&mut Queue) -> T) -> Option<T> {
         let queue = self.queues.get_mut(&key)?;
         let before = queue.shown();
@@ -212,7 +212,7 @@ impl Queues {
         Some(outcome)
     }
 
-    /// What a queue shows is another than before.
+    /// Updates the group of a queue whose state has changed.
     fn show(&mut self, key: Key, client: ClientUuid, before: Shown, now: Shown) {
         self.replay_count = self.replay_count + now.replay_count - before.replay_count;
         if now.ended && !before.ended {

@@ -1,35 +1,35 @@
-//! Which inodes a request names, and whether it changes anything: what an export has to be held
-//! against. Both follow from the table of operations.
+//! Which inodes a request names, and whether it changes anything: what export containment checks.
+//! Both follow from the op table.
 
 use wire::{Changes, ContentsAccess, InodeNo, Op, OpenFor, Wire};
 
-/// What a request asks of an inode.
+/// An inode named by a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     pub(crate) inode: InodeNo,
     pub(crate) wants: Wants,
 }
 
-/// What a client must be allowed. What its caller must be, the metadata shard looks at.
+/// The right that the client needs. The metadata shard checks the rights of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wants {
-    /// To know of it.
+    /// To know that it exists.
     Knowledge,
-    /// To read what a file contains.
+    /// To read a file's contents.
     Contents,
-    /// To change what a file contains.
+    /// To change a file's contents.
     Change,
-    /// To have it open for this.
+    /// To have it open in this mode.
     Handle(OpenFor),
 }
 
-/// The inodes that a request names by their numbers, with what it asks of each.
+/// The inodes that a request names by number, with the right that it needs to each.
 pub(crate) fn named(op: Op, body: &[u8]) -> impl Iterator<Item = Named> {
     let wants = match op.row().contents {
         ContentsAccess::None => Wants::Knowledge,
         ContentsAccess::Read => Wants::Contents,
         ContentsAccess::Write => Wants::Change,
-        // Whoever says that it had a file open is asked whether it could have.
+        // A client that reopens a file must have the right to open it.
         ContentsAccess::AsOpened => {
             let reopen = wire::Reopen::decode_all(body);
             reopen.map_or(Wants::Knowledge, |reopen| Wants::Handle(reopen.handle.open_for))
@@ -38,7 +38,7 @@ pub(crate) fn named(op: Op, body: &[u8]) -> impl Iterator<Item = Named> {
     op.inodes(body).into_iter().flatten().map(move |inode| Named { inode, wants })
 }
 
-/// Whether a request would change what others see of the file system.
+/// Whether a request would change the file system for other clients.
 pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
     match op.row().changes {
         Changes::Never => false,
@@ -48,7 +48,7 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
             // W_OK.
             wire::Access::decode_all(body).is_ok_and(|access| access.mask & 2 != 0)
         }
-        Changes::Exports => false, // Not this way: a connection to an export does not administer.
+        Changes::Exports => false, // A connection to an export does not administer.
     }
 }
 

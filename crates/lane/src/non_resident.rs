@@ -1,10 +1,10 @@
-//! Names that are not in memory: asked of the cold store when a request needs them, which waits as
-//! long. Only with a limit on the memory of names ([`crate::Restore::bound`]).
+//! Non-resident metadata: read from the key-value store when a request needs it; the request is
+//! suspended meanwhile. Only with a limit on the memory of names ([`crate::Restore::bound`]).
 //!
 //! ```text
-//! execute ─ Busy, missing ─▶ park, pin ─▶ ColdRead ─▶ ColdRows ─▶ in memory ─▶ unpin, execute
+//! execute ─ Busy, missing ─▶ suspend, pin ─▶ ReadRows ─▶ Rows ─▶ resident ─▶ unpin, execute
 //! ```
-//! Invariant: one read per unit is out.
+//! Invariant: at most one read per unit is in flight.
 
 use crate::Lane;
 use crate::txns::SuspendedRequest;
@@ -13,56 +13,56 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::rows::Row;
 use disk::{Fault, Record};
-use interface::{Errno, Mono, Say, Span, StoreAction, Ticket, Turn};
+use interface::{Errno, LogLevel, Mono, Span, StoreAction, Ticket, Turn};
 use meta::Unit;
 use wire::{SessionId, ShardId, Transno, Wire};
 
-/// Questions to the cold store.
+/// Tickets of the row reads.
 const ROWS_TICKET: u64 = 5 << 56;
-/// What was read, and what somebody needs who comes back for it, stays this long.
+/// Units read for a request that retries stay resident for this long.
 const LINGER_MS: u64 = 100;
-/// What could not be read is tried again after this long, as long as somebody needs it.
+/// A failed read is repeated after this long, as long as a replay needs it.
 const AGAIN_MS: u64 = 200;
-/// Units looked at for eviction in a turn. One that goes takes a handful of steps, whatever it is
-/// part of: so a turn makes no more of them than a few thousand.
+/// Units examined for eviction in a turn. Each takes a handful of steps, so this bounds the turn to
+/// a few thousand.
 pub(crate) const LOOK_COUNT_MAX: usize = 1024;
-/// Reads that are out at a time. Each brings the parts of an inode, or a hundred entries at most: so
-/// much is taken over in a turn.
+/// Reads in flight at a time. Each brings the rows of an inode or at most a hundred entries: this
+/// bounds the work of a turn.
 pub(crate) const READ_COUNT_MAX: usize = 64;
 
-/// Who waits for a unit.
+/// What waits for a unit.
 #[derive(Default, Debug)]
 struct Wait {
     suspended: Vec<SuspendedRequest>,
-    /// Somebody will come back for it.
+    /// A request will retry and needs it then.
     lingers: bool,
 }
 
-/// What this lane reads from the cold store.
+/// This lane's reads of non-resident units.
 #[derive(Default, Debug)]
-pub(crate) struct Cold {
-    /// Some shard keeps no more names in memory than it was told.
+pub(crate) struct NonResident {
+    /// Whether any shard has a memory limit.
     pub(crate) limits: bool,
     ticket_count: u64,
-    /// What is being read.
+    /// The reads in flight.
     readings: BTreeMap<u64, (ShardId, Unit)>,
-    /// What is read when fewer are.
+    /// The units to be read next.
     queue: VecDeque<(ShardId, Unit)>,
-    /// All of them, with those who wait.
+    /// All of these units, with what waits for them.
     waiting: BTreeMap<(ShardId, Unit), Wait>,
-    /// Pinned until then.
+    /// Units pinned until a time.
     lingering: VecDeque<(Mono, ShardId, Vec<Unit>)>,
-    /// Something could not be read: replays that need it try again then.
+    /// After a failed read: when the replays that need it retry.
     pub(crate) again_at: Option<Mono>,
 }
 
-impl Cold {
-    /// Whether somebody waits for what is read.
+impl NonResident {
+    /// Whether a suspended request waits for a read.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.values().any(|wait| !wait.suspended.is_empty())
     }
 
-    /// Whether the time has come to try again.
+    /// Whether the time for a retry has come.
     pub(crate) fn tries_again(&mut self, now: Mono) -> bool {
         self.again_at.take_if(|at| *at <= now).is_some()
     }
@@ -71,7 +71,7 @@ impl Cold {
         !self.waiting.is_empty()
     }
 
-    /// Reads that are out, and all that are wanted.
+    /// Reads in flight, and units wanted.
     #[cfg(test)]
     pub(crate) fn reading_counts(&self) -> (usize, usize) {
         (self.readings.len(), self.waiting.len())
@@ -79,7 +79,7 @@ impl Cold {
 }
 
 impl Lane {
-    /// Lets a request wait for what its execution missed.
+    /// Suspends a request until the units that its execution missed are resident.
     pub(crate) fn suspend_for_rows(
         &mut self,
         turn: &mut Turn<'_>,
@@ -89,15 +89,15 @@ impl Lane {
         let index = self.meta_index(shard);
         let meta = &mut self.metas[index];
         let missing = meta.missing().to_vec();
-        // What is asked for last comes last, more often than not.
+        // The last unit requested usually arrives last.
         let Some(last) = missing.last().cloned() else { return };
         suspended.pins = meta.needed().to_vec();
         meta.pin(&suspended.pins);
         self.read_all(turn, shard, missing, false);
-        self.cold.waiting.entry((shard, last)).or_default().suspended.push(suspended);
+        self.non_resident.waiting.entry((shard, last)).or_default().suspended.push(suspended);
     }
 
-    /// Reads what a shard just missed, for somebody who comes back for it soon.
+    /// Reads the units that a shard just missed, for a request that retries soon.
     pub(crate) fn read_missing(&mut self, turn: &mut Turn<'_>, shard: ShardId) {
         let index = self.meta_index(shard);
         let meta = &self.metas[index];
@@ -112,40 +112,40 @@ impl Lane {
         let index = self.meta_index(shard);
         self.metas[index].pin(&units);
         let until = turn.now.mono.after_ms(LINGER_MS);
-        self.cold.lingering.push_back((until, shard, units));
+        self.non_resident.lingering.push_back((until, shard, units));
     }
 
     fn read_all(&mut self, turn: &mut Turn<'_>, shard: ShardId, missing: Vec<Unit>, lingers: bool) {
         for unit in missing {
-            let is_new = !self.cold.waiting.contains_key(&(shard, unit.clone()));
-            self.cold.waiting.entry((shard, unit.clone())).or_default().lingers |= lingers;
+            let is_new = !self.non_resident.waiting.contains_key(&(shard, unit.clone()));
+            self.non_resident.waiting.entry((shard, unit.clone())).or_default().lingers |= lingers;
             if is_new {
-                self.cold.queue.push_back((shard, unit));
+                self.non_resident.queue.push_back((shard, unit));
             }
         }
         self.read_next(turn);
     }
 
-    /// Begins to read as much as may be read at a time.
+    /// Starts reads up to the limit.
     fn read_next(&mut self, turn: &mut Turn<'_>) {
-        while self.cold.readings.len() < READ_COUNT_MAX
-            && let Some((shard, unit)) = self.cold.queue.pop_front()
+        while self.non_resident.readings.len() < READ_COUNT_MAX
+            && let Some((shard, unit)) = self.non_resident.queue.pop_front()
         {
-            self.cold.ticket_count += 1;
-            let number = self.cold.ticket_count;
+            self.non_resident.ticket_count += 1;
+            let number = self.non_resident.ticket_count;
             let index = self.meta_index(shard);
             self.metas[index].begin_fetch(&unit);
             let range = unit.range();
             let from = turn.arena.put(range.from.bytes());
             let until = turn.arena.put(range.until.bytes());
             let row_count_max = unit.row_count_max();
-            self.cold.readings.insert(number, (shard, unit));
+            self.non_resident.readings.insert(number, (shard, unit));
             let ticket = Ticket(ROWS_TICKET | number);
             turn.act(StoreAction::ReadRows { ticket, from, until, row_count_max });
         }
     }
 
-    /// The cold store has answered.
+    /// Rows have been read.
     pub(crate) fn on_rows(
         &mut self,
         turn: &mut Turn<'_>,
@@ -153,8 +153,8 @@ impl Lane {
         result: Result<Span, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some((shard, unit)) = self.cold.readings.remove(&number) else { return };
-        let wait = self.cold.waiting.remove(&(shard, unit.clone())).unwrap_or_default();
+        let Some((shard, unit)) = self.non_resident.readings.remove(&number) else { return };
+        let wait = self.non_resident.waiting.remove(&(shard, unit.clone())).unwrap_or_default();
         if wait.lingers {
             self.linger(turn, shard, Vec::from([unit.clone()]));
         }
@@ -170,20 +170,20 @@ impl Lane {
             Ok(()) => {
                 self.txns.due.extend(wait.suspended);
                 self.work(turn);
-                self.scope.due = true;
+                self.containment.due = true;
                 self.execute_replays(turn);
             }
             Err(text) => {
                 self.metas[index].fetch_failed(&unit);
                 let line = format!("names cannot be read back from the store: {text}");
-                self.say(turn, Say::Alarm, &line);
+                self.log(turn, LogLevel::Alarm, &line);
                 wait.suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));
-                self.cold.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
+                self.non_resident.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }
         }
     }
 
-    /// The cold store has a shard's log up to this transaction.
+    /// The key-value store has applied a shard's log up to this transaction.
     pub(crate) fn on_checkpointed(&mut self, shard: ShardId, transno: Transno) {
         if !shard.is_data() && self.is_own(shard) {
             let index = self.meta_index(shard);
@@ -191,21 +191,21 @@ impl Lane {
         }
     }
 
-    /// Lets names go when there are too many; once a turn. Not while clients come back: what they
-    /// bring and open again must be there at the end.
+    /// Evicts names above the limit; once a turn. Not during recovery: what clients replay and
+    /// reopen must be resident at its end.
     pub(crate) fn shrink(&mut self, now: Mono) {
-        while self.cold.lingering.front().is_some_and(|(until, ..)| *until <= now)
-            && let Some((_, shard, units)) = self.cold.lingering.pop_front()
+        while self.non_resident.lingering.front().is_some_and(|(until, ..)| *until <= now)
+            && let Some((_, shard, units)) = self.non_resident.lingering.pop_front()
         {
             let index = self.meta_index(shard);
             self.metas[index].unpin(&units);
         }
-        if self.cold.limits && self.recovery.is_over() {
+        if self.non_resident.limits && self.recovery.is_over() {
             self.metas.iter_mut().for_each(|meta| meta.shrink(LOOK_COUNT_MAX));
         }
     }
 
-    /// Whether the next replay of a session has to wait for what it is about.
+    /// Whether the next replay of a session needs units that are not resident.
     pub(crate) fn replay_misses(
         &mut self,
         turn: &mut Turn<'_>,
@@ -228,7 +228,7 @@ impl Lane {
         true
     }
 
-    /// A handle will be opened again before recovery ends: its inode must be there then.
+    /// A handle is reopened before recovery ends: its inode must be resident then.
     pub(crate) fn read_reopened(&mut self, turn: &mut Turn<'_>, shard: ShardId, body: &[u8]) {
         if shard.is_data() {
             return;
@@ -241,7 +241,7 @@ impl Lane {
     }
 }
 
-/// Rows as [`interface::StoreEvent::Rows`] has them.
+/// Decodes rows as [`interface::StoreEvent::Rows`] encodes them.
 pub(crate) fn decoded(mut bytes: &[u8]) -> Result<Vec<Row<'_>>, Fault> {
     let torn = || Fault::new("rows that end too early", 0);
     let mut rows = Vec::new();

@@ -1,57 +1,58 @@
-//! Recovery of this lane after a start (PROTOCOL.md §11): the clients that are durably known bring
-//! back what was lost, each in the order of its transactions; then whoever did not come is evicted,
-//! and only then anything new is executed.
+//! Recovery of this lane after a start (PROTOCOL.md §11): the durably known clients replay lost
+//! changes in transaction order; then missing clients are evicted; only then new requests are
+//! executed.
 //!
 //! ```text
-//! Replaying ─ everybody done, or time is over ─▶ Reopening ─ likewise ─▶ Flushing ─ durable ─▶ Evicting ─ durable ─▶ Over
+//! Replaying ─ all done or timeout ─▶ Reopening ─ all done or timeout ─▶ Flushing ─ durable ─▶
+//! Evicting ─ durable ─▶ Over
 //! ```
-//! A crash anywhere begins it anew: everything in it follows from the log. All shards of a lane
-//! recover together; what is no recovery waits, within its connection's credits.
+//! After a crash it begins anew: all its state follows from the log. All shards of a lane recover
+//! together; other requests are deferred, within their connection's credits.
 
 use crate::Lane;
 use crate::identity::is_other_boot;
 use crate::merge::Queues;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use crate::reopens::Reopens;
 use crate::sizes::Sizing;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
-use interface::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn, mac_of};
+use interface::{Action, Bulk, ConnId, ContentsMac, LogLevel, Mono, ProtocolPoint, Turn, mac_of};
 use wire::{ClientUuid, InodeNo, Op, Rule, SessionId, ShardId, Status, Transno};
 
-/// How far it is.
+/// The phase of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Replays are taken.
+    /// Replays are accepted.
     Replaying,
-    /// All of them were executed; files that are open are opened again.
+    /// All replays were executed; clients reopen their open files.
     Reopening,
-    /// Waits until all that was replayed is durable.
+    /// The replayed changes are being made durable.
     Flushing,
-    /// Waits until the evictions are.
+    /// The evictions are being made durable.
     Evicting,
     /// Normal.
     Over,
 }
 
-/// A client that is waited for.
+/// A client that recovery waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Waited {
+pub(crate) struct AwaitedClient {
     pub(crate) host_id: [u8; 16],
     pub(crate) host_boot_id: [u8; 16],
-    /// Sessions at shards that have not said that they are done.
+    /// Sessions at shards that have not sent ReplayDone.
     left_count: usize,
-    /// Since when its host is said to have started anew.
+    /// When a client reported that its host has rebooted.
     doubted_at: Option<Mono>,
 }
 
-/// A replay that came.
+/// A replay that has arrived.
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) conn: ConnId,
-    pub(crate) asked: Asked,
+    pub(crate) header: RequestHeader,
     pub(crate) transno: Transno,
     /// A [`wire::Replay`].
     pub(crate) body: Vec<u8>,
@@ -59,51 +60,51 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// What the world found of the contents that came with it.
+    /// The MAC of the contents that came with it.
     pub(crate) fn contents(&self) -> ContentsMac {
         mac_of(self.bulk)
     }
 }
 
-/// A request that came too early.
+/// A request that is deferred until the recovery or freeze ends.
 #[derive(Debug)]
-pub(crate) struct Early {
+pub(crate) struct DeferredRequest {
     pub(crate) conn: ConnId,
     pub(crate) frame: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
     pub(crate) reopens: bool,
 }
 
-/// The state of it all.
+/// The state of the recovery.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
-    waited: BTreeMap<ClientUuid, Waited>,
-    /// Up to where a recovery of an earlier boot has come to its end, by shard.
+    waited: BTreeMap<ClientUuid, AwaitedClient>,
+    /// By shard, the last transaction when a recovery last completed.
     recovered: BTreeMap<ShardId, Transno>,
     pub(crate) queues: Queues,
-    pub(crate) deferred: VecDeque<Early>,
-    /// Handles that sessions said they will register again.
+    pub(crate) deferred: VecDeque<DeferredRequest>,
+    /// The handles that sessions announced to reopen.
     pub(crate) reopens: Reopens,
-    /// What metadata shards asked meanwhile.
+    /// Size queries of metadata shards, deferred.
     pub(crate) sizings: Vec<Sizing>,
     /// Inodes of peer lanes whose objects are to go, likewise.
     pub(crate) removals: Vec<InodeNo>,
-    /// Evicted in memory; the log does not say so yet.
+    /// Evicted in memory, not yet in the log.
     pub(crate) evicting: BTreeSet<ClientUuid>,
-    /// Of them, those that the peer lanes have to be told of.
-    pub(crate) telling: BTreeSet<ClientUuid>,
-    /// A replay of theirs did not fit.
+    /// Evicted clients that must be announced to the peer lanes.
+    pub(crate) slot_reply: BTreeSet<ClientUuid>,
+    /// Clients with a replay that did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
     began_at: Option<Mono>,
     progress_at: Mono,
-    /// When it was looked how far it is.
+    /// When the deadlines were checked last.
     looked_at: Mono,
-    /// Nobody is given up before.
+    /// No client is evicted before this time.
     grace_until: Mono,
     reminded: bool,
-    /// The world knows that it is over.
-    told: bool,
+    /// The runtime has been told that recovery is over.
+    reported: bool,
 }
 
 impl Recovery {
@@ -113,10 +114,10 @@ impl Recovery {
         (failed, recovered): (BTreeSet<ClientUuid>, BTreeMap<ShardId, Transno>),
         mut queues: Queues,
     ) -> Self {
-        let mut waited: BTreeMap<ClientUuid, Waited> = BTreeMap::new();
+        let mut waited: BTreeMap<ClientUuid, AwaitedClient> = BTreeMap::new();
         for (shard, session, row) in known {
             let SessionRow { client, host_id, host_boot_id, .. } = *row;
-            let waiting = Waited { host_id, host_boot_id, left_count: 0, doubted_at: None };
+            let waiting = AwaitedClient { host_id, host_boot_id, left_count: 0, doubted_at: None };
             waited.entry(client).or_insert(waiting).left_count += 1;
             queues.expect((shard, session), client);
         }
@@ -131,24 +132,23 @@ impl Recovery {
             sizings: Vec::new(),
             removals: Vec::new(),
             evicting: BTreeSet::new(),
-            telling: BTreeSet::new(),
+            slot_reply: BTreeSet::new(),
             failed,
             began_at: None,
             progress_at: Mono(0),
             looked_at: Mono(0),
             grace_until: Mono(0),
             reminded: false,
-            told: false,
+            reported: false,
         }
     }
 
-    /// Whether a client has not come back yet that may.
+    /// Whether recovery waits for this client.
     pub(crate) fn waits_for(&self, client: ClientUuid) -> bool {
         self.phase == Phase::Replaying && self.waited.contains_key(&client)
     }
 
-    /// Whether what was done by this number at a shard may be brought back: no recovery since then has
-    /// ended.
+    /// Whether a transaction may be replayed: no recovery has completed since it.
     pub(crate) fn takes(&self, shard: ShardId, transno: Transno) -> bool {
         transno > self.recovered.get(&shard).copied().unwrap_or_default()
     }
@@ -157,7 +157,7 @@ impl Recovery {
         self.phase == Phase::Over
     }
 
-    /// Everything has to become durable before it goes on.
+    /// Whether the replayed changes must become durable next.
     pub(crate) fn is_flushing(&self) -> bool {
         self.phase == Phase::Flushing
     }
@@ -177,15 +177,15 @@ impl Recovery {
         Some(next.min(self.looked_at.after_ms(limits.recovery_soft_ms / 8)))
     }
 
-    /// When whoever is missing is not waited for any more.
+    /// When missing clients are evicted.
     fn due_at(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
         let soft_ms = limits.recovery_soft_ms;
         let soft = began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4));
         soft.min(began_at.after_ms(limits.recovery_hard_ms)).max(self.grace_until)
     }
 
-    /// Takes a look, as it does again and again. If it is long since the last one, this lane was
-    /// stopped, or its machine was: those who came meanwhile stand at the door, and are heard first.
+    /// Notes the time of a regular check. If the last one was long ago, this lane or its machine
+    /// was stopped: clients that have connected meanwhile get time to be heard.
     fn look(&mut self, now: Mono, limits: &crate::Limits) {
         let soft_ms = limits.recovery_soft_ms;
         if now > self.looked_at.after_ms(soft_ms / 4) {
@@ -194,17 +194,17 @@ impl Recovery {
         self.looked_at = now;
     }
 
-    /// Whether less time has passed than so much.
+    /// Whether less than `ms` have passed since the begin.
     pub(crate) fn is_before(&self, now: Mono, ms: u64) -> bool {
         self.began_at.is_some_and(|began_at| now < began_at.after_ms(ms))
     }
 
-    /// Whether the time is over.
+    /// Whether the time for reconnecting is over.
     pub(crate) fn is_late(&self, now: Mono, limits: &crate::Limits) -> bool {
         self.began_at.is_some_and(|began_at| now >= self.due_at(began_at, limits))
     }
 
-    /// Forgets a client; the replays of it that wait.
+    /// Stops waiting for a client; returns its queued replays.
     pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<Replay> {
         self.waited.remove(&client);
         self.reopens.retain(|_, reopening| reopening.client != client);
@@ -213,11 +213,11 @@ impl Recovery {
 }
 
 impl Lane {
-    /// Looks how far recovery is; once a turn.
+    /// Advances recovery; once a turn.
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.is_over() {
-            if !core::mem::replace(&mut self.recovery.told, true) {
-                turn.act(Action::Recovered); // There was nobody to wait for.
+            if !core::mem::replace(&mut self.recovery.reported, true) {
+                turn.act(Action::Recovered); // There was no client to wait for.
             }
             return;
         }
@@ -249,21 +249,20 @@ impl Lane {
             if !durable && self.config.rules.hold(Rule::S3Flush) && !self.fenced {
                 return;
             }
-            turn.act(Action::Point(Point::ReplaysDurable));
+            turn.act(Action::Point(ProtocolPoint::ReplaysDurable));
             self.record_evictions(turn);
             self.record_recovered();
             self.on_outcomes(turn);
             self.recovery.phase = Phase::Evicting;
         }
         let durable = self.commit.is_idle() || !self.config.rules.hold(Rule::S3Flush);
-        // Of handles that are about to be opened again the inodes must be there.
-        if (durable || self.fenced) && !self.cold.is_reading() {
+        // The inodes of handles about to be reopened must be resident.
+        if (durable || self.fenced) && !self.non_resident.is_reading() {
             self.end_recovery(turn);
         }
     }
 
-    /// From here on nothing that was lost comes back, whoever may have kept it. What is new comes behind
-    /// this in the log.
+    /// Records that recovery is complete: from here on no lost change is accepted as a replay.
     fn record_recovered(&mut self) {
         if !self.fenced {
             for shard in self.shards() {
@@ -276,18 +275,18 @@ impl Lane {
         let now = turn.now.mono;
         (self.recovery.began_at, self.recovery.progress_at) = (Some(now), now);
         self.recovery.looked_at = now;
-        turn.act(Action::Point(Point::RecoveryBegun));
+        turn.act(Action::Point(ProtocolPoint::RecoveryBegun));
         let known_count = u64::try_from(self.recovery.waited.len()).unwrap_or(u64::MAX);
         self.stats.recovery.known_count = known_count;
         let line = format!("recovery: waiting for {known_count} clients");
-        self.say(turn, Say::Info, &line);
-        // Some of their changes are lost for certain, and they were told so or could not be.
+        self.log(turn, LogLevel::Info, &line);
+        // Some of their changes are lost for certain.
         for client in core::mem::take(&mut self.recovery.failed) {
             self.evict(turn, client, true);
         }
     }
 
-    /// Half of the time is over: says who keeps the others waiting.
+    /// Half of the time is over: logs the missing clients.
     fn remind(&mut self, turn: &mut Turn<'_>) {
         const LINE_COUNT_MAX: usize = 8;
         let Some(began_at) = self.recovery.began_at else { return };
@@ -296,16 +295,16 @@ impl Lane {
             return;
         }
         self.recovery.reminded = true;
-        let missing: Vec<(ClientUuid, Waited)> =
+        let missing: Vec<(ClientUuid, AwaitedClient)> =
             self.recovery.waited.iter().map(|(client, waited)| (*client, *waited)).collect();
         for (client, waited) in missing.iter().take(LINE_COUNT_MAX) {
             let host = hex(&waited.host_id);
             let line = format!("recovery waits for client {client} of host {host}");
-            self.say(turn, Say::Info, &line);
+            self.log(turn, LogLevel::Info, &line);
         }
     }
 
-    /// Whose time is over is not waited for any more.
+    /// Evicts the clients whose time is over.
     fn evict_late(&mut self, turn: &mut Turn<'_>) {
         let Some(began_at) = self.recovery.began_at else { return };
         let (now, limits) = (turn.now.mono, &self.config.limits);
@@ -326,19 +325,19 @@ impl Lane {
         self.execute_replays(turn);
     }
 
-    /// Those whose host is said to have started anew, and who have not shown that they are alive.
+    /// The clients whose host is reported to have rebooted and that have not reconnected.
     fn doubted(&self, now: Mono) -> Vec<ClientUuid> {
         let until_ms = self.config.limits.recovery_soft_ms / 4;
-        let gone = |client: ClientUuid, waited: &Waited| {
+        let is_absent = |client: ClientUuid, waited: &AwaitedClient| {
             let doubted = waited.doubted_at.is_some_and(|at| at.after_ms(until_ms) <= now);
-            doubted && !self.clients.is_here(client)
+            doubted && !self.clients.is_connected(client)
         };
         let waited = self.recovery.waited.iter();
-        waited.filter(|(client, waited)| gone(**client, waited)).map(|(id, _)| *id).collect()
+        waited.filter(|(client, waited)| is_absent(**client, waited)).map(|(id, _)| *id).collect()
     }
 
-    /// Somebody says that a host is in another boot than when clients of its were here, which are gone
-    /// with the old one then: a quarter of the time is enough for them to show that they are not.
+    /// A client reports another boot of a host than the missing clients of that host had: these are
+    /// probably dead, so they get a quarter of the time to reconnect.
     pub(crate) fn host_rebooted(&mut self, now: Mono, host_id: [u8; 16], host_boot_id: [u8; 16]) {
         if host_id == [0; 16] || self.recovery.phase != Phase::Replaying {
             return;
@@ -351,13 +350,18 @@ impl Lane {
         }
     }
 
-    pub(crate) fn answer_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: &Asked) {
-        let committed = self.committed(asked.shard, asked.session);
-        let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
-        self.send(turn, conn, asked, &said);
+    pub(crate) fn answer_done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        header: &RequestHeader,
+    ) {
+        let committed = self.committed(header.shard, header.session);
+        let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
+        self.send(turn, conn, header, &response);
     }
 
-    /// Executes what may be executed now.
+    /// Executes the replays that are next.
     pub(crate) fn execute_replays(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.phase != Phase::Replaying {
             return;
@@ -371,8 +375,8 @@ impl Lane {
             }
         }
         for queue in self.recovery.queues.take_ended() {
-            if let Some((conn, asked)) = queue.done {
-                self.answer_done(turn, conn, &asked);
+            if let Some((conn, header)) = queue.done {
+                self.answer_done(turn, conn, &header);
             }
             if queue.waited {
                 self.recovery.progress(turn.now.mono);
@@ -387,18 +391,18 @@ impl Lane {
         if waited.left_count == 0 {
             self.recovery.waited.remove(&client);
             self.stats.recovery.returned_count += 1;
-            turn.act(Action::Point(Point::ReplayDone));
+            turn.act(Action::Point(ProtocolPoint::ReplayDone));
         }
     }
 
-    /// A replay waits for its turn.
+    /// Queues a replay.
     pub(crate) fn queue_replay(
         &mut self,
         turn: &mut Turn<'_>,
         client: ClientUuid,
         replay: Replay,
     ) -> bool {
-        let key = (replay.asked.shard, replay.asked.session);
+        let key = (replay.header.shard, replay.header.session);
         let pushed = self.recovery.queues.push(key, client, replay);
         if pushed {
             self.execute_replays(turn);
@@ -406,14 +410,14 @@ impl Lane {
         pushed
     }
 
-    /// Lets a request wait until recovery is over.
+    /// Defers a request until recovery is over.
     pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
         let (frame, reopens) =
             (frame.to_vec(), op.row().recovery == wire::DuringRecovery::Registers);
-        self.recovery.deferred.push_back(Early { conn, frame, bulk, reopens });
+        self.recovery.deferred.push_back(DeferredRequest { conn, frame, bulk, reopens });
     }
 
-    /// A connection is gone, and what came over it and waits.
+    /// Drops the deferred requests and replays of a connection that has ended.
     pub(crate) fn drop_deferred_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         let mut release = |bulk: Option<Bulk>| {
             if let Some(bulk) = bulk {
@@ -448,28 +452,29 @@ impl Lane {
              back, {evicted_count} evicted; {replayed_count} changes replayed, {already_durable_count} \
              were durable, {rejected_count} did not fit"
         );
-        self.say(turn, Say::Info, &line);
-        self.note_replayed(turn);
-        self.recovery.told = true;
+        self.log(turn, LogLevel::Info, &line);
+        self.notify_replayed(turn);
+        self.recovery.reported = true;
         self.end_writing(turn);
-        // What was replayed behind a broken log will be replayed again, in the order it needs now.
+        // Changes replayed behind a failed log are replayed again, in the order of the present
+        // mode.
         if !self.fenced {
             turn.act(Action::Recovered);
         }
-        turn.act(Action::Point(Point::RecoveryEnded));
-        // Handles first: whoever has a file open keeps it.
+        turn.act(Action::Point(ProtocolPoint::RecoveryEnded));
+        // Handles first: a client with an open file retains it.
         self.run_reopens(turn);
         self.end_grace();
         let sizings = core::mem::take(&mut self.recovery.sizings);
         sizings.into_iter().for_each(|sizing| self.query_durable_size(turn, sizing));
         let removals = core::mem::take(&mut self.recovery.removals);
-        removals.into_iter().for_each(|inode| self.on_destroy_mail(turn, inode));
+        removals.into_iter().for_each(|inode| self.on_destroy_message(turn, inode));
         let rest = core::mem::take(&mut self.recovery.deferred);
         rest.into_iter().for_each(|early| self.run_deferred(turn, early));
     }
 
-    pub(crate) fn run_deferred(&mut self, turn: &mut Turn<'_>, early: Early) {
-        let Early { conn, frame, bulk, .. } = early;
+    pub(crate) fn run_deferred(&mut self, turn: &mut Turn<'_>, early: DeferredRequest) {
+        let DeferredRequest { conn, frame, bulk, .. } = early;
         if self.settled(conn) {
             let frame = turn.arena.put(&frame);
             self.on_request(turn, conn, frame, bulk);
@@ -478,13 +483,13 @@ impl Lane {
         }
     }
 
-    /// PrivilegedBits back what waits; the next boot recovers anew.
+    /// Drops all deferred requests; the next boot recovers anew.
     pub(crate) fn drop_deferred(&mut self, turn: &mut Turn<'_>) {
         let conns: BTreeSet<ConnId> = self.conns.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.drop_deferred_of(turn, conn));
     }
 
-    /// How long it may still take, in milliseconds.
+    /// The longest remaining time of recovery, in milliseconds.
     pub(crate) fn recovery_left_ms(&self, now: Mono) -> u32 {
         if self.recovery.is_over() {
             return 0;

@@ -1,22 +1,24 @@
-//! A replay: a change that the server signed, lost, and gets back (PROTOCOL.md §11). It is redone by
-//! the code that redoes the log, under its old number, if everything it found then is there again.
+//! A replay: a change that the server signed and lost, and a client resends (PROTOCOL.md §11). It
+//! is redone by the code that redoes the log, under its old transaction number, if all versions
+//! that it found then are there again.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::limits::Limit;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use crate::recovery::{Phase, Replay};
 use crate::session::{Done, SlotTable, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
-use interface::{Action, ContentsMac, Point, Turn, mac_of};
+use interface::{Action, ContentsMac, ProtocolPoint, Turn, mac_of};
 use wire::{
     ClientUuid, HEADER_BYTES, Op, ProtocolError, SessionId, ShardId, Status, Transno, Wire,
 };
 
 impl Lane {
-    /// A client says that it was told of more than is durable here. That is a fact only of a session
-    /// that the log knew when this boot began, and only the first time: anybody may say anything.
+    /// A client claims that more was durable than the log shows. That is evidence only from a
+    /// session that the log knew when this boot began, and only once: any other client can claim
+    /// anything.
     pub(crate) fn on_claim(
         &mut self,
         turn: &mut Turn<'_>,
@@ -25,33 +27,33 @@ impl Lane {
     ) {
         let (shard, session) = (arrived.request.shard, arrived.request.session);
         let table = self.slots.get(&(shard, session));
-        let is_fact = table.is_some_and(|table| table.is_of_before() && !table.resumed);
+        let is_fact = table.is_some_and(|table| table.is_from_earlier_boot() && !table.resumed);
         if !is_fact {
             let line = format!(
                 "a client says that {shard} was durable for it up to {known}, of which nothing is \
                  known here"
             );
-            return self.met(turn, (Limit::Claim, arrived.open.party), &line);
+            return self.report_limit(turn, (Limit::Claim, arrived.open.party), &line);
         }
         self.stats.recovery.lost_durable_count += 1;
         let line = format!(
             "a client was told that {shard} is durable up to {known}, but here it is up to \
-             {committed}: the disk under the store has lost what it said it had, or this is \
-             not the store it was"
+             {committed}: the disk under the store has lost data \
+             that it had reported durable, or this is not the store it was"
         );
-        self.met(turn, (Limit::Lost, arrived.open.party), &line);
+        self.report_limit(turn, (Limit::Lost, arrived.open.party), &line);
     }
 
-    /// The highest durable transaction of one session at a shard.
+    /// The highest durable transaction of a session at a shard.
     pub(crate) fn session_committed(&self, shard: ShardId, session: SessionId) -> Transno {
         let Some(table) = self.slots.get(&(shard, session)) else { return Transno(0) };
-        // Where nothing becomes durable any more, recovery ended without its replays' being so.
+        // Behind a fence, recovery has ended before its replays were durable.
         let normal = self.recovery.is_over() && !self.fenced;
         let all = normal && table.transno_last <= self.commit.shard(shard).durable;
         if all { table.transno_last } else { table.committed }
     }
 
-    /// A replay came. Whether its bulk is somebody else's from here on.
+    /// Applies a replay. Returns whether its bulk has another owner from here on.
     pub(crate) fn on_replay(
         &mut self,
         turn: &mut Turn<'_>,
@@ -64,7 +66,7 @@ impl Lane {
         let contents = mac_of(arrived.bulk);
         if self.opened(&replay, contents, request).is_none() {
             self.stats.recovery.forged_count += 1;
-            self.met(
+            self.report_limit(
                 turn,
                 (Limit::Replay, arrived.open.party),
                 "a replay that was never signed here was refused",
@@ -76,16 +78,16 @@ impl Lane {
         }
         let replay = Replay {
             conn: arrived.conn,
-            asked: Asked::from(request),
+            header: RequestHeader::from(request),
             transno: request.transno,
             body,
             bulk: arrived.bulk,
         };
         let table = self.slots.get(&(request.shard, request.session));
         let committed_before = table.map_or(Transno(0), |table| table.committed);
-        // What is durable already is no question.
+        // A change that is durable already needs no further check.
         let lost = self.recovery.phase == Phase::Replaying && request.transno > committed_before;
-        let takes = table.is_some_and(SlotTable::is_of_before)
+        let takes = table.is_some_and(SlotTable::is_from_earlier_boot)
             && self.recovery.takes(request.shard, request.transno);
         if lost && (!takes || arrived.open.binding.read_only) {
             let what = if takes {
@@ -94,7 +96,7 @@ impl Lane {
                 self.stats.recovery.forged_count += 1;
                 "a replay of what has ended was refused"
             };
-            self.met(turn, (Limit::Replay, arrived.open.party), what);
+            self.report_limit(turn, (Limit::Replay, arrived.open.party), what);
             self.answer_replay(turn, &replay, Status::Overflow);
             return Ok(false);
         }
@@ -114,7 +116,7 @@ impl Lane {
         Ok(false)
     }
 
-    /// Whether this lane's log knows of anything that a client has done.
+    /// Whether this lane's log has a change of this client.
     fn has_changed(&self, client: ClientUuid) -> bool {
         let sessions = self.clients.sessions_of(client);
         self.slots
@@ -122,7 +124,7 @@ impl Lane {
             .any(|((_, session), table)| table.recorded_in.is_some() && sessions.contains(session))
     }
 
-    /// The record in a replay, if it is ours and says of itself what the request says.
+    /// The record in a replay, if this server signed it and it matches the request.
     fn opened<'a>(
         &self,
         replay: &wire::Replay<'a>,
@@ -138,9 +140,9 @@ impl Lane {
         (same && place && rest.is_empty()).then_some(record)
     }
 
-    /// Its turn has come.
+    /// Executes the next replay.
     pub(crate) fn execute_replay(&mut self, turn: &mut Turn<'_>, replay: Replay) {
-        let (shard, session) = (replay.asked.shard, replay.asked.session);
+        let (shard, session) = (replay.header.shard, replay.header.session);
         let table = self.slots.entry((shard, session)).or_default();
         if replay.transno <= table.committed.max(table.replayed_last) {
             self.stats.recovery.already_durable_count += 1;
@@ -163,12 +165,12 @@ impl Lane {
         };
         self.answer_replay(turn, &replay, status);
         self.release_bulk(turn, &replay);
-        turn.act(Action::Point(Point::Replayed));
+        turn.act(Action::Point(ProtocolPoint::Replayed));
     }
 
     /// Redoes and records it.
     fn redo(&mut self, replay: &Replay) -> Result<(), Status> {
-        // It decoded when it came.
+        // It decoded when it arrived.
         let message = wire::Replay::decode_all(&replay.body).map_err(|_| Status::Invalid)?;
         let (reply, contents) = (message.reply.0, replay.contents());
         let redo = self.seal.open(message.token.0, reply, contents).ok_or(Status::Invalid)?;
@@ -181,7 +183,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Records a replay as what it was.
+    /// Records a replay as the original change.
     pub(crate) fn record_replayed(&mut self, record: &Record<'_>, body: &[u8]) {
         let Origin::Session { session, slot: number, xid, op, status, .. } = record.origin else {
             return;
@@ -207,25 +209,25 @@ impl Lane {
         self.commit.open.replays.push((shard, session, transno));
     }
 
-    /// A replay did not fit: its client has lost something, and is told nothing more of what is
-    /// durable, because that would cover the loss.
+    /// A replay did not fit: its client has lost a change. From here on it is sent no durable
+    /// transaction numbers, because these would cover the loss.
     pub(crate) fn unfit(&mut self, replay: &Replay) {
         self.stats.recovery.rejected_count += 1;
-        let session = self.sessions.get(&replay.asked.session);
+        let session = self.sessions.get(&replay.header.session);
         let Some(client) = session.map(|session| session.row.client) else { return };
         if self.recovery.failed.insert(client) {
             self.record_of_lane(
-                replay.asked.shard,
+                replay.header.shard,
                 &Change::Client(ClientChange::VbrFailed { client }),
             );
         }
     }
 
     pub(crate) fn answer_replay(&mut self, turn: &mut Turn<'_>, replay: &Replay, status: Status) {
-        let committed = self.committed(replay.asked.shard, replay.asked.session);
+        let committed = self.committed(replay.header.shard, replay.header.session);
         let transno = replay.transno;
-        let said = Said { committed, transno, ..Said::plain(status, &[]) };
-        self.send(turn, replay.conn, &replay.asked, &said);
+        let response = Response { committed, transno, ..Response::plain(status, &[]) };
+        self.send(turn, replay.conn, &replay.header, &response);
     }
 
     pub(crate) fn release_bulk(&self, turn: &mut Turn<'_>, replay: &Replay) {
@@ -234,7 +236,7 @@ impl Lane {
         }
     }
 
-    /// Whether a request may be executed while clients replay.
+    /// Whether a request may be executed during recovery.
     pub(crate) fn is_recovery(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
         match arrived.request.op.row().recovery {
             wire::DuringRecovery::Waits => false,
@@ -243,8 +245,8 @@ impl Lane {
         }
     }
 
-    /// A handle is opened again when its client has replayed here, unless that would change the
-    /// inode: another client's replay may still be about it. When all replays are done, it may.
+    /// A handle is reopened when its client has replayed here, unless that would change the inode:
+    /// another client's replay may still depend on it. After all replays it always may.
     fn may_reopen(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
         let shard = arrived.request.shard;
         let replaying = self.clients.sessions_of(arrived.open.client).iter();

@@ -1,5 +1,5 @@
-//! A start: all records of all earlier boots, in order, back into shards and slots; then the shards
-//! are dealt out to however many lanes there are now.
+//! Restoring at a start: redoes the records of all earlier boots, in order, into shards and slots,
+//! and then distributes the shards over the present lanes.
 
 mod rows;
 
@@ -16,7 +16,7 @@ use disk::{
 use interface::{Mono, Party};
 use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
-/// What is being restored.
+/// The state that is being restored.
 #[derive(Debug)]
 pub struct Restore {
     map: Map,
@@ -26,19 +26,19 @@ pub struct Restore {
     sessions: BTreeMap<SessionId, Session>,
     slots: BTreeMap<(ShardId, SessionId), SlotTable>,
     evicted: BTreeMap<ClientUuid, u64>,
-    /// Up to which boot clients were evicted that are not remembered.
+    /// The last boot that evicted a client that is not remembered.
     evicted_last: u64,
     evicted_count_max: usize,
-    /// Up to where nothing that was lost comes back to a shard any more.
+    /// By shard, the last transaction when a recovery last completed.
     recovered: BTreeMap<ShardId, Transno>,
     failed: BTreeSet<ClientUuid>,
-    /// What can be mounted, by name, as it was encoded.
+    /// The exports, by name, as they were encoded.
     exports: BTreeMap<Vec<u8>, Vec<u8>>,
     record_count: u64,
     in_doubt: InDoubt,
 }
 
-/// What one lane begins with.
+/// The restored state of one lane.
 #[derive(Debug)]
 pub struct Restored {
     pub(crate) lane: LaneId,
@@ -47,27 +47,27 @@ pub struct Restored {
     pub(crate) lsns: Vec<(ShardId, u64)>,
     pub(crate) sessions: Vec<(SessionId, Session)>,
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
-    /// Sessions of clients that were evicted.
-    pub(crate) gone: Vec<(ShardId, SessionId)>,
-    /// Who was evicted.
+    /// Sessions of evicted clients.
+    pub(crate) evicted_sessions: Vec<(ShardId, SessionId)>,
+    /// The evicted clients.
     pub(crate) evicted: BTreeSet<ClientUuid>,
     /// Up to which boot clients were evicted that are not remembered.
     pub(crate) evicted_last: u64,
-    /// Who was, and by which boot: not to be remembered any more. Lane 0's to record.
+    /// Evictions to forget, with their boots. Lane 0 records that.
     pub(crate) over: Vec<(ClientUuid, u64)>,
-    /// Up to where nothing that was lost comes back to a shard any more.
+    /// By shard, the last transaction when a recovery last completed.
     pub(crate) recovered: BTreeMap<ShardId, Transno>,
     pub(crate) failed: BTreeSet<ClientUuid>,
-    /// What the store says can be mounted, each as it was encoded.
+    /// The exports recorded in the store, each as it was encoded.
     pub(crate) exports: Vec<Vec<u8>>,
-    /// What became of changes over several shards that were in the middle: to be recorded.
+    /// The outcomes of interrupted cross-shard transactions: to be recorded.
     pub(crate) resolved: Vec<Resolved>,
-    /// Those that were decided and are not forgotten.
+    /// Decided cross-shard transactions that are not forgotten.
     pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
 }
 
 impl Restored {
-    /// The names of what the store says can be mounted.
+    /// The names of the exports recorded in the store.
     #[must_use]
     pub fn export_names(&self) -> Vec<alloc::string::String> {
         let exports = self.exports.iter().filter_map(|bytes| wire::Export::decode_all(bytes).ok());
@@ -77,13 +77,12 @@ impl Restored {
 }
 
 impl Restore {
-    /// Evicted clients remembered after a start, unless told otherwise.
+    /// Evicted clients remembered after a start, by default.
     const EVICTED_COUNT_MAX: usize = 4096;
     /// Highest slot number a record may name.
     const SLOT_COUNT_MAX: u16 = 64;
 
-    /// A store as it was made, without any records yet. Of `map` only the numbers of
-    /// shards count.
+    /// A new store without records. Of `map` only the shard counts are used.
     #[must_use]
     pub fn new(map: Map, made: Creation) -> Self {
         let metas = (0..map.meta_shard_count).map(ShardId::meta);
@@ -106,19 +105,19 @@ impl Restore {
         }
     }
 
-    /// Names take about this many bytes of memory at most, in all shards together; only for what is
-    /// loaded from rows, before the first.
+    /// Limits the memory of names to about this many bytes, in all shards together; only for state
+    /// that is loaded from rows, before the first.
     pub fn bound(&mut self, bytes_max: u64) {
         let shard_count = u64::from(self.map.meta_shard_count).max(1);
         self.metas.iter_mut().for_each(|meta| meta.bound(bytes_max / shard_count));
     }
 
-    /// So many evicted clients are remembered at most.
+    /// Limits the number of remembered evictions.
     pub const fn remember_evicted(&mut self, count_max: usize) {
         self.evicted_count_max = count_max;
     }
 
-    /// Redoes a record. They come boot by boot, and within a lane's log front to back.
+    /// Redoes a record. They must come boot by boot, and within a lane's log in order.
     ///
     /// # Errors
     /// [`Fault`] when it does not follow from what came before; the store cannot be used.
@@ -149,7 +148,7 @@ impl Restore {
         self.remember(record)
     }
 
-    /// The reply record goes back into its slot.
+    /// Restores the reply into its slot.
     fn remember(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         let Origin::Session { session, slot, xid, op, status, reply, opened } = record.origin
         else {
@@ -172,7 +171,7 @@ impl Restore {
         Ok(())
     }
 
-    /// What the lane recorded of clients.
+    /// Applies a lane's own record about clients and exports.
     fn remember_own(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         for change in Changes::new(record.changes) {
             let change = change?;
@@ -216,7 +215,7 @@ impl Restore {
         }
     }
 
-    /// A session is known at a shard: it is waited for.
+    /// A session is known at a shard: recovery waits for it.
     fn add_session(&mut self, session: SessionId, row: SessionRow, shard: ShardId) {
         let known = self.sessions.entry(session).or_insert(Session {
             row,
@@ -224,7 +223,7 @@ impl Restore {
             basis: Basis::UNKNOWN,
             conn: None,
             conn_epoch: 0,
-            heard: false,
+            request_seen: false,
             opened_no: 0,
             left_at: Mono(0),
         });
@@ -232,7 +231,7 @@ impl Restore {
         self.slots.entry((shard, session)).or_default().recorded_in = Some(0);
     }
 
-    /// What a slot of a session was told last, if it was not told later things already.
+    /// The last reply of a slot, unless a later one is known.
     fn add_slot(&mut self, at: (ShardId, SessionId), replied: &Replied, reply: &[u8]) {
         if let Some(known) = self.sessions.get_mut(&at.1) {
             known.opened_no = self.record_count;
@@ -249,7 +248,7 @@ impl Restore {
         }
     }
 
-    /// A client that is not let in again.
+    /// Adds an evicted client.
     fn add_evicted(&mut self, client: ClientUuid, boot_id: u64) {
         self.evicted.insert(client, boot_id);
         self.failed.remove(&client);
@@ -261,8 +260,7 @@ impl Restore {
         (self.metas.iter().map(meta::Shard::inode_count).sum(), self.record_count)
     }
 
-    /// Takes out whom to remember no longer: those who were evicted first, if nothing is left of
-    /// them here.
+    /// Removes the evictions to forget: the oldest ones, of clients without sessions.
     fn forget_evicted(&mut self) -> Vec<(ClientUuid, u64)> {
         let left: BTreeSet<ClientUuid> = self
             .slots
@@ -284,7 +282,7 @@ impl Restore {
         over
     }
 
-    /// Begins boot `boot_id` with `lane_count` lanes: what each of them gets, in their order.
+    /// Begins boot `boot_id` with `lane_count` lanes: returns the state of each, in order.
     #[must_use]
     pub fn into_lanes(mut self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
         assert!(lane_count > 0, "a server has a lane");
@@ -299,7 +297,7 @@ impl Restore {
                 lsns: Vec::new(),
                 sessions: Vec::new(),
                 slots: Vec::new(),
-                gone: Vec::new(),
+                evicted_sessions: Vec::new(),
                 evicted: evicted.clone(),
                 evicted_last: self.evicted_last,
                 recovered: self.recovered.clone(),
@@ -335,7 +333,7 @@ impl Restore {
             let session = self.sessions.get(&id);
             let Some(session) = session else { continue };
             if self.evicted.contains_key(&session.row.client) {
-                lane.gone.push((shard, id));
+                lane.evicted_sessions.push((shard, id));
             } else {
                 lane.sessions.push((id, *session));
                 lane.slots.push(((shard, id), table));
@@ -345,17 +343,17 @@ impl Restore {
     }
 }
 
-/// What a slot was told.
+/// The reply of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Replied {
     /// Its number, from 1.
     slot: u16,
     /// The request.
     xid: Xid,
-    /// What it asked for.
+    /// Its op.
     op: Op,
-    /// What it was told.
+    /// The reply's status.
     status: Status,
-    /// What became of it.
+    /// Its transaction.
     transno: Transno,
 }

@@ -1,9 +1,9 @@
-//! Sessions and their slots: which request is new, which was seen (PROTOCOL.md §5.2).
+//! Sessions and their slots, which tell new requests from resent ones (PROTOCOL.md §5.2).
 //!
 //! ```text
-//! Free ─▶ Running ─▶ Held ─▶ Done ─▶ Acknowledged
-//!            │  (data) (gate)   ▲ │
-//!            └──────────────────┘ └─▶ Running, under a higher xid
+//! Free ─▶ Running ─▶ Deferred ─▶ Done ─▶ Acknowledged
+//!            │                    ▲ │
+//!            └────────────────────┘ └─▶ Running, under a higher xid
 //! ```
 
 use crate::keys::KeyNo;
@@ -12,14 +12,14 @@ use disk::SessionRow;
 use interface::{ConnId, Mono, Party};
 use wire::{InodeNo, Op, ProtocolError, Status, Transno, Xid};
 
-/// The secret and the export of a session: without them it cannot be resumed.
+/// The secret and the export of a session; if they change, it cannot be resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Basis {
-    /// The store's secret that was proven last, or that the proven one follows from.
+    /// The store's secret that the last proven secret is derived from.
     pub(crate) key_no: KeyNo,
-    /// The export by its number, 0 for none,
+    /// The export's number, 0 for none.
     pub(crate) export_no: u64,
-    /// and its root.
+    /// The export's root.
     pub(crate) root: InodeNo,
 }
 
@@ -29,19 +29,19 @@ impl Basis {
         Self { key_no: KeyNo::NONE, export_no: 0, root: InodeNo::ROOT };
 }
 
-/// A client lane, as long as it is remembered here.
+/// The session of a client lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     pub(crate) row: SessionRow,
-    /// Who opened it in this boot.
+    /// The party that opened it in this boot.
     pub(crate) party: Party,
     pub(crate) basis: Basis,
     pub(crate) conn: Option<ConnId>,
     /// Of its latest connection; an older one is refused.
     pub(crate) conn_epoch: u32,
-    /// It sent a request in this boot, so it had a Welcome and did what that asked for.
-    pub(crate) heard: bool,
-    /// Rises with every connection: who was here last.
+    /// It sent a request in this boot, so it received a Welcome and did what that asked for.
+    pub(crate) request_seen: bool,
+    /// Rises with every connection: orders sessions by their last use.
     pub(crate) opened_no: u64,
     /// When its last connection ended.
     pub(crate) left_at: Mono,
@@ -54,7 +54,7 @@ pub(crate) struct Target {
     pub(crate) trace_id: u64,
 }
 
-/// What a request came to; enough for answering it again.
+/// The outcome of a request, sufficient for replying again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Done {
     pub(crate) status: Status,
@@ -62,19 +62,19 @@ pub(crate) struct Done {
     pub(crate) body: Vec<u8>,
 }
 
-/// How far a slot's request is.
+/// The state of a slot's request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// Never used.
     Free,
-    /// With the data shards.
+    /// Executing at the data shards, or suspended.
     Running(Target),
-    /// Executed; the reply waits, for its own record or another. With the redo token, if it may
-    /// leave before its own is durable.
-    Held(Target, Done, Vec<u8>),
-    /// Answered, or nobody was there to be answered.
+    /// Executed; the reply is deferred. With the redo token, if the reply may leave before its own
+    /// change is durable.
+    Deferred(Target, Done, Vec<u8>),
+    /// Answered, or the connection had ended.
     Done(Done),
-    /// The client has the reply.
+    /// The client has acknowledged the reply.
     Acknowledged,
 }
 
@@ -88,15 +88,15 @@ pub(crate) struct Slot {
     pub(crate) batch_no: u64,
 }
 
-/// What is to be done with a request.
+/// What to do with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Execute it.
     New,
-    /// Nothing: a late duplicate of something that ended, or one that is on its way on this very
-    /// connection.
+    /// Drop it: a late duplicate of an acknowledged request, or of one that is running for this
+    /// very connection.
     Drop,
-    /// Nothing now: it runs, its reply will go to the new target.
+    /// Nothing now: it is running, and its reply goes to the new connection.
     Attached,
     /// Answer from the slot.
     Seen,
@@ -106,27 +106,28 @@ pub(crate) enum Verdict {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SlotTable {
     slots: Vec<Slot>,
-    /// The batch with the record that says whose session this is; 0: of an earlier boot.
+    /// The batch with the record that names this session; 0: of an earlier boot.
     pub(crate) recorded_in: Option<u64>,
-    /// Highest transaction that was durable when recovery looked last.
+    /// Highest transaction of the session known to be durable during recovery.
     pub(crate) committed: Transno,
     /// Highest transaction replayed in this boot.
     pub(crate) replayed_last: Transno,
     /// Highest transaction.
     pub(crate) transno_last: Transno,
-    /// Highest one that its client keeps a token of.
+    /// Highest transaction whose redo token its client holds.
     pub(crate) token_last: Transno,
-    /// What its client was told last is durable.
-    pub(crate) told: Transno,
-    /// Whether its client has said in this boot what it knows.
+    /// The durable transaction number that its client was sent last.
+    pub(crate) committed_sent: Transno,
+    /// Whether its client has sent Resume in this boot.
     pub(crate) resumed: bool,
-    /// Whether it stands in the list of those who are owed a note.
-    pub(crate) noted: bool,
+    /// Whether it is in the list of sessions that are due a notification.
+    pub(crate) notification_due: bool,
 }
 
 impl SlotTable {
-    /// Whether the log knew the session when this boot began: only then it can have anything to bring back.
-    pub(crate) fn is_of_before(&self) -> bool {
+    /// Whether the log knew the session when this boot began: only then it can have changes to
+    /// replay.
+    pub(crate) fn is_from_earlier_boot(&self) -> bool {
         self.recorded_in == Some(0)
     }
 
@@ -146,10 +147,10 @@ impl SlotTable {
         self.slots.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// Whether the client has all replies of this session up to a transaction.
+    /// Whether the client has received all replies of this session up to a transaction.
     pub(crate) fn is_received_up_to(&self, transno: Transno) -> bool {
         self.slots.iter().all(|slot| match &slot.state {
-            State::Done(done) | State::Held(_, done, _) => {
+            State::Done(done) | State::Deferred(_, done, _) => {
                 done.transno.0 == 0 || done.transno > transno
             }
             State::Free | State::Running(_) | State::Acknowledged => true,
@@ -172,21 +173,21 @@ impl SlotTable {
             return Err(ProtocolError::Sequence);
         }
         match &mut slot.state {
-            State::Running(to) | State::Held(to, ..) if again => {
+            State::Running(to) | State::Deferred(to, ..) if again => {
                 let verdict =
                     if to.conn == target.conn { Verdict::Drop } else { Verdict::Attached };
                 *to = target;
                 Ok(verdict)
             }
-            State::Running(_) | State::Held(..) => Err(ProtocolError::Sequence),
+            State::Running(_) | State::Deferred(..) => Err(ProtocolError::Sequence),
             State::Done(_) if again => Ok(Verdict::Seen),
             State::Acknowledged if again => Ok(Verdict::Drop),
             State::Free | State::Done(_) | State::Acknowledged => Ok(Verdict::New),
         }
     }
 
-    /// The client has the replies up to `ack_xid` and those `sack` names: their bodies are not
-    /// needed any more.
+    /// The client has received the replies up to `ack_xid` and those that `sack` names: their
+    /// bodies are no longer needed.
     pub(crate) fn acknowledge(&mut self, ack_xid: Xid, sack: u64) {
         for slot in &mut self.slots {
             let bit = slot.xid.0.checked_sub(ack_xid.0.saturating_add(1));
@@ -198,15 +199,14 @@ impl SlotTable {
         }
     }
 
-    /// Whether something has to be answered exactly once, or was answered and the client may not have
-    /// the reply.
+    /// Whether a request is unanswered, or its reply not acknowledged.
     pub(crate) fn owes_answer(&self) -> bool {
         let owes = |slot: &Slot| !matches!(slot.state, State::Free | State::Acknowledged);
         self.slots.iter().any(owes)
     }
 
-    /// Whether a request is on its way.
+    /// Whether a request is running or its reply deferred.
     pub(crate) fn is_busy(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot.state, State::Running(_) | State::Held(..)))
+        self.slots.iter().any(|slot| matches!(slot.state, State::Running(_) | State::Deferred(..)))
     }
 }

@@ -1,9 +1,9 @@
-//! Connections and sessions, shared between those who hold credentials: as long as there is room anybody
-//! gets it, and then the party that holds most gives way to those that hold less.
+//! Fair shares of connections, sessions and handles between parties: while there is space every
+//! request is granted, and then the largest holder yields to parties that hold less.
 //!
-//! A connection can be taken from who has it; it comes again or is refused. A session is taken only
-//! while nobody uses it and nothing in it is left to be answered exactly once; so that there is room
-//! all the same, a quarter of all sessions is kept for others than the party that holds most.
+//! A connection can be closed at any time; its client reconnects or is refused. A session is
+//! removed only while it has no connection and owes no reply exactly once; to have space all the
+//! same, a quarter of all sessions is reserved for parties other than the largest holder.
 
 use crate::Lane;
 use crate::conn::Conn;
@@ -17,11 +17,12 @@ use disk::{Change, ClientChange};
 use interface::{Action, Bulk, ConnId, Mono, NetAction, Party, Shares, Turn};
 use wire::{ClientUuid, Credential, Lengths, SessionId, Status};
 
-/// A client that has not come back for so long has no answer to expect, in milliseconds: then room for
-/// its own party is worth more.
+/// A session without a connection for this long, in milliseconds, is removed in favour of its own
+/// party, even if its last replies were not acknowledged.
 const ABANDONED_MS: u64 = 3_600_000;
 
-/// Whose a connection is that has proven this; `holder`: by which certificate, if by one.
+/// The party of a connection with this credential; `holder`: the key of its certificate, if it has
+/// one.
 pub(crate) const fn party_of(
     (credential, holder): (Credential, Option<&[u8; 32]>),
     binding: &Binding,
@@ -31,13 +32,13 @@ pub(crate) const fn party_of(
         (Credential::Export, None) => Party::of_export(binding.export_no),
         (Credential::Store, None) if binding.administers => Party::ADMINISTERS,
         (Credential::Store, None) => Party::STORE,
-        // It is never taken without one.
+        // Such a Hello is refused without a certificate.
         (Credential::Certificate, None) => Party::NONE,
     }
 }
 
 impl Lane {
-    /// Whose a connection is; nobody's before its proof.
+    /// The party of a connection; none before its proof.
     pub(crate) fn party_at(&self, conn: ConnId) -> Party {
         match self.conns.get(&conn) {
             Some(Conn::Open(open)) => open.party,
@@ -45,7 +46,7 @@ impl Lane {
         }
     }
 
-    /// Room for one more connection of a party that has proven itself.
+    /// Makes space for one more connection of an authenticated party.
     pub(crate) fn make_conn_space(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
         let count_max = self.config.limits.conn_count_max;
         if self.conns.len() - self.handshakes.len() < count_max {
@@ -57,27 +58,29 @@ impl Lane {
                 shares.add(open.party, 1);
             }
         });
-        let Some(greediest) = shares.gives_way(party, 1) else {
+        let Some(largest_holder) = shares.yielding_party(party, 1) else {
             let line = format!("a client was refused: there are {count_max} connections already");
-            self.met(turn, (Limit::Connections, party), &line);
+            self.report_limit(turn, (Limit::Connections, party), &line);
             return false;
         };
-        let of_party = |conn: &Conn| matches!(conn, Conn::Open(open) if open.party == greediest);
+        let of_party =
+            |conn: &Conn| matches!(conn, Conn::Open(open) if open.party == largest_holder);
         let held = self.conns.iter().filter(|(_, conn)| of_party(conn));
         let Some(newest) = held.map(|(conn, _)| *conn).max() else { return false };
         let line = format!(
-            "there are {count_max} connections already: the newest was closed of those who hold most"
+            "there are {count_max} connections already: the newest one of the party with the most \
+             was closed"
         );
-        self.met(turn, (Limit::Connections, greediest), &line);
+        self.report_limit(turn, (Limit::Connections, largest_holder), &line);
         self.close(turn, newest);
         true
     }
 
-    /// Room for one more session of a party.
+    /// Makes space for one more session of a party.
     pub(crate) fn make_session_space(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
         let count_max = self.config.limits.session_count_max;
         if self.sessions.len() < count_max - count_max / 4 {
-            return true; // Nobody can hold more than may be held.
+            return true; // No party can exceed its share.
         }
         let mut shares = Shares::new();
         self.sessions.values().for_each(|session| shares.add(session.party, 1));
@@ -86,14 +89,14 @@ impl Lane {
         if fits && self.sessions.len() < count_max {
             return true;
         }
-        let greediest = shares.gives_way(party, 1).filter(|_| fits);
-        let Some(oldest) = self.forgettable(turn.now.mono, (party, greediest)) else {
+        let largest_holder = shares.yielding_party(party, 1).filter(|_| fits);
+        let Some(oldest) = self.forgettable(turn.now.mono, (party, largest_holder)) else {
             let line = format!(
                 "a client was refused: of {count_max} sessions those with its credential have \
                  {} and need all of them",
                 shares.of(party)
             );
-            self.met(turn, (Limit::Sessions, party), &line);
+            self.report_limit(turn, (Limit::Sessions, party), &line);
             return false;
         };
         if let Some(client) = self.sessions.get(&oldest).map(|session| session.row.client) {
@@ -102,21 +105,21 @@ impl Lane {
         true
     }
 
-    /// Of the sessions of two parties the one that nobody has used for longest, if it can go.
+    /// Of the sessions of two parties the least recently used one that can be removed.
     fn forgettable(&self, now: Mono, of: (Party, Option<Party>)) -> Option<SessionId> {
-        let (own, greediest) = of;
+        let (own, largest_holder) = of;
         let may_go = |id: SessionId, session: &Session| {
             let mine = session.party == own;
-            let asked = mine || Some(session.party) == greediest;
+            let may_yield = mine || Some(session.party) == largest_holder;
             let abandoned = mine && session.left_at.after_ms(ABANDONED_MS) <= now;
-            asked && session.conn.is_none() && self.owes_nothing(id, session, abandoned)
+            may_yield && session.conn.is_none() && self.owes_nothing(id, session, abandoned)
         };
         let idle = self.sessions.iter().filter(|(id, session)| may_go(**id, session));
         idle.min_by_key(|(id, session)| (session.opened_no, **id)).map(|(id, _)| *id)
     }
 
-    /// Whether nothing is left to be answered exactly once; of what is `abandoned`, whether nothing is
-    /// on its way.
+    /// Whether a session owes no reply exactly once; of an abandoned one, whether no request is
+    /// running.
     fn owes_nothing(&self, id: SessionId, session: &Session, abandoned: bool) -> bool {
         if self.recovery.waits_for(session.row.client) {
             return false;
@@ -125,8 +128,8 @@ impl Lane {
         tables.all(|table| if abandoned { !table.is_busy() } else { !table.owes_answer() })
     }
 
-    /// A client's session goes; durably, where it is durably known, and, `if_space`, where the log has room
-    /// for that. Whether it was the client's last one.
+    /// Removes a client's session; durably, where it is durably known, and with `if_space` only
+    /// where the log has space for that. Returns whether it was the client's last one.
     pub(crate) fn drop_session(
         &mut self,
         client: ClientUuid,
@@ -147,8 +150,7 @@ impl Lane {
         self.clients.drop_session(client, session)
     }
 
-    /// Whether a request would give its party more handles at a metadata shard than it may have: of what
-    /// is left when there is little, others have their part.
+    /// Whether a request would give its party more handles at a metadata shard than its share.
     pub(crate) fn has_its_handles(&self, arrived: &Arrived<'_>) -> bool {
         let opens = arrived.request.op.row().opens;
         let meta = opens.then(|| &self.metas[self.meta_index(arrived.request.shard)]);
@@ -161,8 +163,8 @@ impl Lane {
         !shares.fits(arrived.open.party, 1, total_max)
     }
 
-    /// Says that an open was refused because too many files are open already, if so.
-    pub(crate) fn tell_open_files(
+    /// Logs that an open was refused because too many files are open.
+    pub(crate) fn report_open_files(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
@@ -171,10 +173,10 @@ impl Lane {
         if status == Status::TooManyFiles {
             let count_max = self.config.limits.handle_count_max;
             let line = format!(
-                "an open was refused (ENFILE): a metadata shard has at most {count_max} open files, a client \
-                 a quarter of them, those who hold one credential three quarters"
+                "an open was refused (ENFILE): a metadata shard has at most {count_max} open \
+                 files, a client a quarter of them, those who hold one credential three quarters"
             );
-            self.met(turn, (Limit::OpenFiles, arrived.open.party), &line);
+            self.report_limit(turn, (Limit::OpenFiles, arrived.open.party), &line);
         }
     }
 
@@ -184,22 +186,23 @@ impl Lane {
         session.map_or(Party::NONE, |session| session.party)
     }
 
-    /// What the world has to know of a connection that is admitted. Until recovery is over, bulk is kept
-    /// of one that only reads too: without it the MAC of a replay's contents would not fit, and an honest
-    /// client would be taken for a forger. Such a replay is refused, but nobody is evicted for it.
+    /// The Admit action of a connection. Until recovery is over, bulk is received on read-only
+    /// connections too: without it the MAC of a replay's contents would not match, and an honest
+    /// client would be taken for a forger. Such a replay is refused, but its client is not evicted.
     pub(crate) fn admission(&self, conn: ConnId, binding: &Binding, party: Party) -> Action {
         let writes = !binding.read_only || !self.recovery.is_over();
         Action::Net(NetAction::Admit { conn, writes, party })
     }
 
-    /// Recovery is over: who may only read brings nothing more.
+    /// Recovery is over: read-only connections bring no replays any more, so their bulk is
+    /// discarded.
     pub(crate) fn end_writing(&self, turn: &mut Turn<'_>) {
         let reads = |conn: &Conn| matches!(conn, Conn::Open(open) if open.binding.read_only);
         let readers = self.conns.iter().filter(|(_, conn)| reads(conn)).map(|(id, _)| *id);
         self.readmit(turn, readers.collect());
     }
 
-    /// What these connections may do has changed.
+    /// Admits connections again, because their rights have changed.
     pub(crate) fn readmit(&self, turn: &mut Turn<'_>, mut conns: Vec<ConnId>) {
         conns.sort_unstable();
         for conn in conns {
@@ -210,9 +213,9 @@ impl Lane {
     }
 }
 
-/// Whether a request came with bulk that the world has thrown away, because its connection could not
-/// write then. It is refused whatever the connection may do by now.
-pub(crate) fn was_thrown_away(frame: &[u8], bulk: Option<Bulk>) -> bool {
+/// Whether the runtime has discarded a request's bulk, because its connection was read-only when it
+/// arrived. The request is refused even if the connection may write by now.
+pub(crate) fn bulk_was_discarded(frame: &[u8], bulk: Option<Bulk>) -> bool {
     let head = frame.first_chunk().map(Lengths::peek);
     bulk.is_none() && head.is_some_and(|head| head.is_ok_and(|lengths| lengths.bulk_bytes > 0))
 }

@@ -1,32 +1,33 @@
-//! Sizes of files that nobody writes to any more: they move from the data shard, which always knows
-//! them, to the metadata shard, so that whoever looks at the file asks one of the two.
+//! Sizes of files that are no longer open for writing: they move from the data shard to the
+//! metadata shard, so that a client that reads attributes asks only one shard.
 //!
 //! ```text
-//! metadata shard: the last writer's Close ─▶ Settle  ─▶ data shard: what it keeps, as soon as all of
-//! metadata shard: a note, unless somebody ◀─ Settled ◀─ it is durable; else a size could outlive
-//!                 opened it for writing                 the bytes it speaks of
+//! metadata shard: last writer's Close    ─▶ QueryContents   ─▶ data shard: size and times,
+//! metadata shard: a record, unless the   ◀─ DurableContents ◀─ when the bytes are durable: else a
+//!                 file is open again                           size could outlive its bytes
 //! ```
-//! Nobody waits for it, so nobody hurries: what was written to many files becomes durable together,
-//! and what is removed soon never does. No client brings the note back: after a crash the size may
-//! be with the data shard still, and stays there until somebody writes again.
+//! No request waits for the move, so it is not urgent: the contents of many files become durable
+//! together, and those of a file that is removed soon never do. No client replays the record: after
+//! a crash the size may still be with the data shard, and stays there until the file is written
+//! again.
 
 use crate::Lane;
 use crate::unstable::Waiter;
 use data::Token;
-use interface::{Mail, Turn};
+use interface::{LaneMessage, Turn};
 use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
 
-/// What a metadata shard asked.
+/// A metadata shard's query for a file's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizing {
     pub(crate) inode: InodeNo,
-    /// The question's, given back.
+    /// The query's number, repeated in the reply.
     pub(crate) number: u64,
 }
 
 impl Lane {
-    /// What a request made, whose reply lies in the scratch vector, has no contents: a data shard of
-    /// this lane need not look for any.
+    /// The file that a request has just created, whose reply lies in the scratch vector, has no
+    /// contents: a data shard of this lane need not look for any.
     pub(crate) fn on_made(&mut self, op: Op) {
         if !matches!(op, Op::Create | Op::Tmpfile) {
             return;
@@ -37,20 +38,24 @@ impl Lane {
         }
     }
 
-    /// Nobody writes to an inode of this lane any more.
+    /// The last writer of an inode of this lane has closed it.
     pub(crate) fn on_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let Sizing { inode, number } = sizing;
-        self.mail(turn, self.data_lane(inode), Mail::Settle { inode, number });
+        self.send_message(
+            turn,
+            self.data_lane(inode),
+            LaneMessage::QueryContents { inode, number },
+        );
     }
 
-    /// A metadata shard wants to know what a data shard of this lane keeps.
+    /// A metadata shard queries a file's size at a data shard of this lane.
     pub(crate) fn query_durable_size(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let here = self.data_lane(sizing.inode) == self.config.lane;
         if !here || self.fenced || self.stopping {
             return;
         }
         if !self.recovery.is_over() {
-            // What clients bring back may make the file longer, and is not there yet.
+            // Replays may still make the file longer.
             return self.recovery.sizings.push(sizing);
         }
         self.token_count += 1;
@@ -60,7 +65,7 @@ impl Lane {
         self.on_outcomes(turn);
     }
 
-    /// The data shard answers.
+    /// The data shard's reply: forwarded when it is durable.
     pub(crate) fn on_sized(
         &mut self,
         turn: &mut Turn<'_>,
@@ -70,14 +75,14 @@ impl Lane {
         let Some(sizing) = self.sizing.remove(&token.0) else { return };
         let durable = until <= self.commit.shard(shard).durable;
         if durable || !self.config.rules.hold(Rule::SettleDurable) {
-            return self.tell_size(turn, sizing, Some(contents));
+            return self.send_size(turn, sizing, Some(contents));
         }
         let waiters = self.waiters.entry((shard, until)).or_default();
         waiters.push(Waiter::Size(sizing, contents));
     }
 
-    /// What the data shard keeps is durable; `None`: it could not be had.
-    pub(crate) fn tell_size(
+    /// Sends the durable size to the metadata shard; `None`: it cannot be made durable.
+    pub(crate) fn send_size(
         &mut self,
         turn: &mut Turn<'_>,
         sizing: Sizing,
@@ -85,10 +90,10 @@ impl Lane {
     ) {
         let Sizing { inode, number } = sizing;
         let to = self.config.map.lane(inode.shard());
-        self.mail(turn, to, Mail::Settled { inode, number, contents });
+        self.send_message(turn, to, LaneMessage::DurableContents { inode, number, contents });
     }
 
-    /// The size of an inode of this lane is known.
+    /// Records the size of an inode of this lane.
     pub(crate) fn record_size(&mut self, sizing: Sizing, contents: Option<Contents>) {
         let Sizing { inode, number } = sizing;
         let shard = inode.shard();

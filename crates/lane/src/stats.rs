@@ -1,12 +1,12 @@
-//! Counters of a lane, for whoever asks.
+//! Counters of a lane, for `Op::Stats`.
 
 use crate::Lane;
-use crate::outbox::Said;
+use crate::outbox::Response;
 use crate::waiting::Waiting;
 use interface::{Ticket, Turn, Usage};
 use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer};
 
-/// What is counted here; the rest is counted where it lies.
+/// The lane's own counters; others are counted by their modules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Counters {
     pub(crate) request_count: u64,
@@ -21,18 +21,18 @@ pub(crate) struct Counters {
 }
 
 impl Lane {
-    /// What the world counts is known: the answer to [`wire::Op::Stats`].
+    /// The runtime's counters have arrived: replies to [`wire::Op::Stats`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
+        let Some(Waiting { conn, header, .. }) = self.pending.remove(number) else { return };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         self.counters(usage).encode(&mut Writer::new(&mut body));
-        self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
+        self.send(turn, conn, &header, &Response::plain(Status::Ok, &body));
         self.reply = body;
     }
 
-    /// All counters of this lane, with what the world counts.
+    /// All counters of this lane, with those of the runtime.
     pub(crate) fn counters(&self, usage: &Usage) -> Stats {
         Stats {
             request_count: self.stats.request_count,
@@ -59,10 +59,10 @@ impl Lane {
             reply_gating: self.stats.reply_gating,
             recovery: self.stats.recovery,
             objects: ObjectCounts {
-                handed_count: usage.object_handed_count,
+                handed_count: usage.object_offloaded_count,
                 thread_count: usage.object_thread_count,
-                under_way_max: usage.object_under_way_max.into(),
-                under_way_one_max: usage.object_under_way_one_max.into(),
+                under_way_max: usage.object_in_flight_max.into(),
+                under_way_one_max: usage.object_in_flight_one_max.into(),
                 damage_count: self.stats.damage_count,
             },
         }

@@ -1,4 +1,4 @@
-//! The lane in a toy world: what peers see of it, and what survives.
+//! Tests of the lane in a test server: what peers see of it, and what survives crashes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 

@@ -1,13 +1,15 @@
-//! Redo tokens: the record of a change that is not durable yet, signed, for its client to keep and to
-//! bring back if the server loses it (PROTOCOL.md §3).
+//! Redo tokens: the signed record of a change that is not durable yet. The client holds it and
+//! replays it if the server loses the change (PROTOCOL.md §3).
 //!
 //! ```text
 //! token = 16 bytes MAC | record, with an empty reply
-//! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 2" | fs | contents' MAC | record | reply message)
+//! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 2" | fs | contents' MAC |
+//!                                     record | reply message)
 //! ```
-//! The record begins with its length, so nothing can be shifted between the parts. The MAC of the contents
-//! that came with a request is the world's, by a key that nobody else has ([`interface::Bulk::mac`]): whoever
-//! keeps a token cannot find other contents for it, as he could for a checksum.
+//! The record begins with its length, so no byte can be shifted between the parts. The runtime
+//! computes the MAC of a request's contents under a key that clients do not have
+//! ([`interface::Bulk::mac`]): so a client cannot find other contents for a token, as it could for
+//! a checksum.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,7 +21,7 @@ use wire::FsUuid;
 /// Bytes of the MAC in front of a token.
 const MAC_BYTES: usize = 16;
 
-/// What tokens are signed with. Never printed, never told to anybody.
+/// The key that signs redo tokens. Never printed or sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedoKey([u8; 32]);
 
@@ -36,13 +38,13 @@ impl RedoKey {
         Self(bytes)
     }
 
-    /// What the world takes for the MACs of contents ([`interface::Bulk::mac`]).
+    /// The runtime's key for the MACs of contents ([`interface::Bulk::mac`]).
     #[must_use]
     pub fn contents_key(&self) -> [u8; 32] {
         self.mac(b"lanefs contents 1").finalize().into_bytes().into()
     }
 
-    /// A MAC under it, for one purpose.
+    /// A MAC under this key, for one purpose.
     pub(crate) fn mac(&self, label: &[u8]) -> Hmac<Sha256> {
         #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any key length fits");
@@ -51,7 +53,7 @@ impl RedoKey {
     }
 }
 
-/// Signs and checks; the key and what stands in front of every record are taken in beforehand.
+/// Signs and verifies tokens; the key and the constant prefix are hashed beforehand.
 #[derive(Clone)]
 pub(crate) struct Seal(Hmac<Sha256>);
 
@@ -86,7 +88,8 @@ impl Seal {
         token[..MAC_BYTES].copy_from_slice(&signed[..MAC_BYTES]);
     }
 
-    /// The record in a token of ours for this reply and these contents. Takes the same time however wrong it is.
+    /// The record in a token that this server signed for this reply and these contents. Takes the
+    /// same time for every wrong token.
     pub(crate) fn open<'a>(
         &self,
         token: &'a [u8],
@@ -109,7 +112,7 @@ mod tests {
     use wire::FsUuid;
 
     #[test]
-    fn only_what_was_signed_opens() {
+    fn only_signed_tokens_open() {
         let seal = Seal::new(&RedoKey::new([1; 32]), FsUuid([2; 16]));
         let mut token = Vec::new();
         seal.token(&mut token, (b"reply", [4; 16]), |out| out.extend_from_slice(b"record"));

@@ -1,15 +1,16 @@
-//! Writes that are answered before they are durable, and what waits for them (PROTOCOL.md §15).
+//! Unstable writes: answered before they are durable; and the replies that depend on them
+//! (PROTOCOL.md §15).
 //!
 //! ```text
-//! Written ─ depends on nobody ─▶ reply with a token        Changed ─▶ record, in the shard's order
-//!         └ else ─▶ waits for that transaction                └ durable ─▶ who waited up to here
+//! Written ─ no dependency ─▶ reply with a token         Changed ─▶ record, in the shard's order
+//!         └ else ─▶ deferred until that transaction         └ durable ─▶ deferred replies
 //! ```
 
 use crate::Lane;
-use crate::commit::{Asking, Held, HeldSaid};
+use crate::commit::{ChangeRecord, DeferredReply, SlotId};
+use crate::commit_dependency::Reason;
 use crate::config::Share;
-use crate::gate::Reason;
-use crate::outbox::{Asked, Said, Telling};
+use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::recovery::Replay;
 use crate::session::{Done, State};
 use crate::sizes::Sizing;
@@ -18,24 +19,24 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use data::{Answer, Dependencies, LostWrite, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
-use interface::{Action, Point, Turn};
+use interface::{Action, ProtocolPoint, Turn};
 use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
-/// What waits until a transaction of a data shard is durable.
+/// What depends on the durability of a data shard's transaction.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// The reply in a slot.
-    Slot(Held),
+    Slot(SlotId),
     /// A reply without one.
-    Said(HeldSaid),
-    /// A size for a metadata shard, which lets it take its time.
+    Reply(DeferredReply),
+    /// A size for a metadata shard, which is not urgent.
     Size(Sizing, Contents),
 }
 
-/// Who waits for which transaction.
+/// The waiters, by the transaction that they depend on.
 pub(crate) type Waiters = BTreeMap<(ShardId, Transno), Vec<Waiter>>;
 
-/// A write in its object.
+/// A write that has reached its object.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) token: Token,
@@ -47,51 +48,55 @@ pub(crate) struct Written {
 }
 
 impl Lane {
-    /// A change is in its object.
+    /// A write has reached its object: replies, or defers the reply.
     pub(crate) fn on_written(&mut self, turn: &mut Turn<'_>, written: &Written) {
         if let Some(replay) = self.replaying.get(&written.token.0) {
-            let (conn, asked, transno) = (replay.conn, replay.asked, replay.transno);
+            let (conn, header, transno) = (replay.conn, replay.header, replay.transno);
             self.stats.recovery.replayed_count += 1;
-            let committed = self.committed(asked.shard, asked.session);
-            let said = Said { committed, transno, ..Said::plain(Status::Ok, &[]) };
-            self.send(turn, conn, &asked, &said);
-            return turn.act(Action::Point(Point::Replayed));
+            let committed = self.committed(header.shard, header.session);
+            let response = Response { committed, transno, ..Response::plain(Status::Ok, &[]) };
+            self.send(turn, conn, &header, &response);
+            return turn.act(Action::Point(ProtocolPoint::Replayed));
         }
         let Some(waiting) = self.pending.get(written.token.0).copied() else { return };
-        let asked = waiting.asked;
+        let header = waiting.header;
         let Written { shard, transno, .. } = *written;
-        let held = Held { shard, session: asked.session, slot: asked.slot };
+        let slot_id = SlotId { shard, session: header.session, slot: header.slot };
         if self.fenced {
-            return self.fail_held(turn, &held);
+            return self.fail_held(turn, &slot_id);
         }
         let mut body = Vec::new();
         written.answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
         self.sign_write(written, &waiting, &done);
-        let gate = self.gate_of_write(written, &waiting);
+        let dependency = self.dependency_of_write(written, &waiting);
         let token = core::mem::take(&mut self.token);
-        let Some(table) = self.slots.get_mut(&(shard, asked.session)) else { return };
-        let slot = table.slot(asked.slot);
+        let Some(table) = self.slots.get_mut(&(shard, header.session)) else { return };
+        let slot = table.slot(header.slot);
         let State::Running(target) = slot.state else { return };
-        assert!(slot.xid == asked.xid, "a slot waits for its request");
-        if let Some((until, reason)) = gate {
+        assert!(slot.xid == header.xid, "a slot waits for its request");
+        if let Some((until, reason)) = dependency {
             let token = if until < transno { token } else { Vec::new() };
-            slot.state = State::Held(target, done, token);
-            self.wait_for((shard, until), Waiter::Slot(held), reason);
+            slot.state = State::Deferred(target, done, token);
+            self.wait_for((shard, until), Waiter::Slot(slot_id), reason);
         } else {
-            let telling = Telling { target, done: &done, flags: 0, token: &token };
-            self.answer_slot(turn, &held, (asked.xid, asked.op), &telling);
-            if let Some(table) = self.slots.get_mut(&(shard, asked.session)) {
-                table.slot(asked.slot).state = State::Done(done);
+            let slot_reply = SlotReply { target, done: &done, flags: 0, token: &token };
+            self.answer_slot(turn, &slot_id, (header.xid, header.op), &slot_reply);
+            if let Some(table) = self.slots.get_mut(&(shard, header.session)) {
+                table.slot(header.slot).state = State::Done(done);
             }
             self.token = token;
         }
     }
 
-    /// Until which transaction of its shard a write's reply waits.
-    fn gate_of_write(&self, written: &Written, waiting: &Waiting) -> Option<(Transno, Reason)> {
+    /// The transaction of its shard that a write's reply depends on.
+    fn dependency_of_write(
+        &self,
+        written: &Written,
+        waiting: &Waiting,
+    ) -> Option<(Transno, Reason)> {
         let Written { shard, transno, depends, .. } = *written;
-        let session = waiting.asked.session;
+        let session = waiting.header.session;
         let table = self.slots.get(&(shard, session));
         let known = table.and_then(|table| table.recorded_in);
         let known = known.is_some_and(|batch_no| self.commit.until(batch_no).is_none());
@@ -109,13 +114,13 @@ impl Lane {
         (!received).then_some((depends.own, Reason::OwnUnacked))
     }
 
-    /// Puts the redo token of a write into the scratch vector. Where its record will stand in the
-    /// log is not known yet.
+    /// Leaves the redo token of a write in the scratch vector. The record's position in the log is
+    /// not known yet.
     fn sign_write(&mut self, written: &Written, waiting: &Waiting, done: &Done) {
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         written.change.encode(&mut Writer::new(&mut changes));
-        let Asked { session, slot, xid, op, .. } = waiting.asked;
+        let RequestHeader { session, slot, xid, op, .. } = waiting.header;
         let (status, reply, opened) = (Status::Ok, &[][..], None);
         let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
         let (shard, transno, pre_versions) = (written.shard, written.transno, PreVersions::new());
@@ -125,7 +130,7 @@ impl Lane {
         self.changes = changes;
     }
 
-    /// The bytes of a change are durable and so is all before it: now its record.
+    /// The contents of a change and of all before it are durable: records the change.
     pub(crate) fn on_changed(
         &mut self,
         (token, shard, transno): (Token, ShardId, Transno),
@@ -135,18 +140,18 @@ impl Lane {
         if let Some(replay) = self.replaying.remove(&token.0) {
             return self.record_lost(&replay);
         }
-        let Some(Waiting { asked, .. }) = self.pending.remove(token.0) else { return };
+        let Some(Waiting { header, .. }) = self.pending.remove(token.0) else { return };
         if self.fenced {
             return;
         }
-        if !self.sessions.contains_key(&asked.session) {
+        if !self.sessions.contains_key(&header.session) {
             self.record_note(shard, transno, change); // It left meanwhile.
             if let Some(sums) = sums {
                 self.record_note(shard, Transno(0), &Change::Contents(sums));
             }
             return;
         }
-        let held = Held { shard, session: asked.session, slot: asked.slot };
+        let slot_id = SlotId { shard, session: header.session, slot: header.slot };
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         change.encode(&mut Writer::new(&mut changes));
@@ -156,23 +161,24 @@ impl Lane {
         let mut body = Vec::new();
         answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
-        let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
+        let (xid, op, pre_versions) = (header.xid, header.op, PreVersions::new());
         let (done, changes_ref, signed) = (&done, &changes[..], false);
-        let asking = Asking { held, xid, op, done, pre_versions, changes: changes_ref, signed };
-        self.record_asked(&asking);
+        let change_record =
+            ChangeRecord { slot_id, xid, op, done, pre_versions, changes: changes_ref, signed };
+        self.record_change(&change_record);
         self.changes = changes;
         self.fence(change);
     }
 
-    /// Lets something wait until a transaction is durable, and sees to it that it will be.
+    /// Adds a waiter for a transaction, and makes the shard's writes durable soon.
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
         self.count_held(reason);
         self.waiters.entry(until).or_default().push(waiter);
-        self.hurried_count += 1;
+        self.urgent_count += 1;
         self.data.request_sync(Some(until.0));
     }
 
-    /// A data shard is durable up to somewhere: what waited for that goes out.
+    /// A data shard's log has advanced: releases what depended on it.
     pub(crate) fn release_shard(&mut self, turn: &mut Turn<'_>, shard: ShardId) {
         let durable = self.commit.shard(shard).durable;
         self.data.on_durable(shard, durable);
@@ -181,38 +187,40 @@ impl Lane {
                 return;
             }
             for waiter in self.waiters.remove(&(at, until)).unwrap_or_default() {
-                self.hurried_count -= usize::from(!matches!(waiter, Waiter::Size(..)));
+                self.urgent_count -= usize::from(!matches!(waiter, Waiter::Size(..)));
                 match waiter {
-                    Waiter::Slot(held) => self.release(turn, &[held]),
-                    Waiter::Said(said) => self.release_said(turn, &mut alloc::vec![said]),
-                    Waiter::Size(sizing, contents) => self.tell_size(turn, sizing, Some(contents)),
+                    Waiter::Slot(slot_id) => self.release(turn, &[slot_id]),
+                    Waiter::Reply(response) => {
+                        self.release_replies(turn, &mut alloc::vec![response])
+                    }
+                    Waiter::Size(sizing, contents) => self.send_size(turn, sizing, Some(contents)),
                 }
             }
         }
     }
 
-    /// Nothing more will be durable.
+    /// The log has failed: fails all waiters.
     pub(crate) fn fail_waiters(&mut self, turn: &mut Turn<'_>) {
-        self.hurried_count = 0;
+        self.urgent_count = 0;
         for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
             match waiter {
-                Waiter::Slot(held) => self.fail_held(turn, &held),
-                Waiter::Said(said) => self.fail_said(turn, said),
+                Waiter::Slot(slot_id) => self.fail_held(turn, &slot_id),
+                Waiter::Reply(response) => self.fail_reply(turn, response),
                 Waiter::Size(..) => {}
             }
         }
     }
 
-    /// Whether what was read shows something that may be lost.
+    /// Whether a read shows a change that may be lost.
     pub(crate) fn shows(&self, shard: ShardId, shown: Transno) -> bool {
         let strict = self.config.limits.share == Share::Strict;
         strict && shown > self.commit.shard(shard).durable
     }
 
-    /// A write that was lost: back to where it was.
+    /// Replays a lost write into its object.
     pub(crate) fn replay_data(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let found = self.lost_write(&replay);
-        let client = self.sessions.get(&replay.asked.session).map(|session| session.row.client);
+        let client = self.sessions.get(&replay.header.session).map(|session| session.row.client);
         let (Some(change), Some(bulk), Some(client)) = (found, replay.bulk, client) else {
             self.unfit(&replay);
             self.answer_replay(turn, &replay, Status::Overflow);
@@ -221,14 +229,14 @@ impl Lane {
         self.token_count += 1;
         let token = Token(self.token_count);
         let transno = replay.transno;
-        let table = self.slots.entry((replay.asked.shard, replay.asked.session)).or_default();
+        let table = self.slots.entry((replay.header.shard, replay.header.session)).or_default();
         table.replayed_last = table.replayed_last.max(transno);
         self.replaying.insert(token.0, replay);
         self.data.replay(turn, LostWrite { token, transno, change, bulk, client });
         self.on_outcomes(turn);
     }
 
-    /// What a replay writes where and with what time, if its bytes are those it was signed for.
+    /// The write in a replay, if its bytes are those that were signed.
     fn lost_write(&self, replay: &Replay) -> Option<ContentsChange> {
         let message = wire::Replay::decode_all(&replay.body).ok()?;
         let redo = self.seal.open(message.token.0, message.reply.0, replay.contents())?;
@@ -248,10 +256,10 @@ impl Lane {
             | ContentsChange::SumsRemoved { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
-        (same && replay.asked.op == op).then(|| self.as_planted(change))
+        (same && replay.header.op == op).then(|| self.as_planted(change))
     }
 
-    /// What is brought back of a lost write: all of it, unless a test wants to see that missed.
+    /// The replayed part of a lost write: all of it, unless a test disables that rule.
     fn as_planted(&self, mut change: ContentsChange) -> ContentsChange {
         if let ContentsChange::WriteList { pieces, .. } = &mut change
             && !self.config.rules.hold(Rule::ListsWhole)
@@ -269,15 +277,15 @@ impl Lane {
         let (reply, contents) = (message.reply.0, replay.contents());
         let Some(redo) = self.seal.open(message.token.0, reply, contents) else { return };
         let Ok((record, _)) = Record::decode(redo) else { return };
-        if self.sessions.contains_key(&replay.asked.session) {
+        if self.sessions.contains_key(&replay.header.session) {
             self.record_replayed(&record, message.reply.0);
         } else {
             self.record_own(record.shard, record.transno, record.changes);
         }
     }
 
-    /// A replay could not be written, and the lane is fenced for it. Its client keeps it, because it
-    /// is not told that it is durable, and brings it back to the next boot.
+    /// A replay could not be written, and the lane is fenced. Its client retains it, because it is
+    /// not told that it is durable, and replays it at the next boot.
     pub(crate) fn on_replay_failed(&mut self, turn: &mut Turn<'_>, token: Token) -> bool {
         let Some(replay) = self.replaying.remove(&token.0) else { return false };
         assert!(self.fenced, "what was acknowledged is never given up");
@@ -285,8 +293,8 @@ impl Lane {
         true
     }
 
-    /// A resend of a write that is not durable waits until it is.
-    pub(crate) fn await_write(&mut self, held: Held, transno: Transno) {
-        self.wait_for((held.shard, transno), Waiter::Slot(held), Reason::Itself);
+    /// Defers the reply to a resent write until the write is durable.
+    pub(crate) fn await_write(&mut self, slot_id: SlotId, transno: Transno) {
+        self.wait_for((slot_id.shard, transno), Waiter::Slot(slot_id), Reason::Itself);
     }
 }

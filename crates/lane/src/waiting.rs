@@ -1,37 +1,37 @@
-//! Requests that wait for the world, and the room in the log that is promised to what they will
-//! record.
+//! Requests that wait for the runtime or the data shards, and the log space reserved for their
+//! records.
 
-use crate::outbox::Asked;
+use crate::outbox::RequestHeader;
 use data::Seed;
 use hashbrown::HashMap;
 use interface::{ConnId, ContentsMac};
 use wire::{Op, Retry};
 
-/// A request that waits for the world.
+/// A request that waits for an outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) conn: ConnId,
-    pub(crate) asked: Asked,
-    /// The reply shall wait until it is durable.
+    pub(crate) header: RequestHeader,
+    /// The reply waits until the change is durable.
     pub(crate) synced: bool,
-    /// Of its frame.
+    /// The size of its frame.
     pub(crate) frame_bytes: usize,
-    /// Of the contents that came with it.
+    /// The MAC of the contents that came with it.
     pub(crate) contents: ContentsMac,
 }
 
 impl Waiting {
-    /// Bytes of a record that a data shard will bring, at most, unless it names many places.
+    /// Bytes of a data shard's record, at most, unless it names many ranges.
     const RECORD_BYTES: u64 = 512;
 
-    /// Bytes of the record that it will bring, at most.
+    /// Bytes of the request's record, at most.
     fn record_bytes(&self) -> u64 {
-        let places_bytes = if self.asked.op == Op::WriteList { self.frame_bytes } else { 0 };
+        let places_bytes = if self.header.op == Op::WriteList { self.frame_bytes } else { 0 };
         Self::RECORD_BYTES.saturating_add(u64::try_from(places_bytes).unwrap_or(u64::MAX))
     }
 }
 
-/// All of a lane, by number.
+/// All waiting requests of a lane, by token.
 #[derive(Debug)]
 pub(crate) struct Pending {
     waiting: HashMap<u64, Waiting, Seed>,
@@ -59,9 +59,9 @@ impl Pending {
         self.waiting.get(&number)
     }
 
-    /// How many of them change something.
+    /// The number of waiting changes.
     pub(crate) fn change_count(&self) -> usize {
-        let changes = |waiting: &&Waiting| waiting.asked.op.row().retry == Retry::Once;
+        let changes = |waiting: &&Waiting| waiting.header.op.row().retry == Retry::Once;
         self.waiting.values().filter(changes).count()
     }
 
@@ -69,7 +69,7 @@ impl Pending {
         self.waiting.is_empty()
     }
 
-    /// Bytes of all records that they will bring, at most.
+    /// Bytes of all their records, at most.
     pub(crate) const fn record_bytes(&self) -> u64 {
         self.record_bytes
     }

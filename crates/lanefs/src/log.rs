@@ -12,7 +12,7 @@ mod sink;
 
 use crate::out;
 use clap::ValueEnum;
-use interface::Say;
+use interface::LogLevel as LineLevel;
 use rustix::fs::fstat;
 use sink::Sink;
 use std::fmt;
@@ -159,11 +159,11 @@ pub(crate) fn to_background() {
 }
 
 /// What a lane has to say.
-pub(crate) fn say(say: Say, line: &str) {
-    match say {
-        Say::Info => info!("{line}"),
-        Say::Warning => warn!("{line}"),
-        Say::Alarm => error!("ALARM: {line}"),
+pub(crate) fn say(level: LineLevel, line: &str) {
+    match level {
+        LineLevel::Info => info!("{line}"),
+        LineLevel::Warning => warn!("{line}"),
+        LineLevel::Alarm => error!("ALARM: {line}"),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::feed::Feed;
 use crate::inspect::InspectQueue;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Mailbox;
-use interface::{Errno, Say};
+use interface::{Errno, LogLevel};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -160,7 +160,7 @@ pub enum FaultPoint {
     /// Such a reply was sent.
     Replied,
     /// A point that the core names.
-    Place(interface::Point),
+    Place(interface::ProtocolPoint),
 }
 
 impl FaultPoint {
@@ -180,17 +180,17 @@ impl FaultPoint {
         ("object-remove", Self::ObjectRemove),
         ("reply", Self::Reply),
         ("replied", Self::Replied),
-        ("recovery-begun", Self::Place(interface::Point::RecoveryBegun)),
-        ("replayed", Self::Place(interface::Point::Replayed)),
-        ("replay-done", Self::Place(interface::Point::ReplayDone)),
-        ("replays-durable", Self::Place(interface::Point::ReplaysDurable)),
-        ("recovery-ended", Self::Place(interface::Point::RecoveryEnded)),
-        ("txn-begun", Self::Place(interface::Point::TxnBegun)),
-        ("txn-prepared", Self::Place(interface::Point::TxnPrepared)),
-        ("txn-deciding", Self::Place(interface::Point::TxnDeciding)),
-        ("txn-decided", Self::Place(interface::Point::TxnDecided)),
-        ("txn-done", Self::Place(interface::Point::TxnDone)),
-        ("txn-forgotten", Self::Place(interface::Point::TxnForgotten)),
+        ("recovery-begun", Self::Place(interface::ProtocolPoint::RecoveryBegun)),
+        ("replayed", Self::Place(interface::ProtocolPoint::Replayed)),
+        ("replay-done", Self::Place(interface::ProtocolPoint::ReplayDone)),
+        ("replays-durable", Self::Place(interface::ProtocolPoint::ReplaysDurable)),
+        ("recovery-ended", Self::Place(interface::ProtocolPoint::RecoveryEnded)),
+        ("txn-begun", Self::Place(interface::ProtocolPoint::TxnBegun)),
+        ("txn-prepared", Self::Place(interface::ProtocolPoint::TxnPrepared)),
+        ("txn-deciding", Self::Place(interface::ProtocolPoint::TxnDeciding)),
+        ("txn-decided", Self::Place(interface::ProtocolPoint::TxnDecided)),
+        ("txn-done", Self::Place(interface::ProtocolPoint::TxnDone)),
+        ("txn-forgotten", Self::Place(interface::ProtocolPoint::TxnForgotten)),
     ];
 }
 
@@ -199,7 +199,7 @@ impl FaultPoint {
 pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
 
 /// Takes a log line for the operator.
-pub type LogFn = Box<dyn FnMut(Say, &str)>;
+pub type LogFn = Box<dyn FnMut(LogLevel, &str)>;
 
 /// Reads the secret file; `None` if that fails.
 pub type ReadSecrets = Arc<dyn Fn() -> Option<Secrets> + Send + Sync>;
@@ -306,11 +306,11 @@ impl Config {
     }
 }
 
-fn say_to_stderr(say: Say, line: &str) {
+fn say_to_stderr(say: LogLevel, line: &str) {
     match say {
-        Say::Info => eprintln!("{line}"),
-        Say::Warning => eprintln!("warning: {line}"),
-        Say::Alarm => eprintln!("ALARM: {line}"),
+        LogLevel::Info => eprintln!("{line}"),
+        LogLevel::Warning => eprintln!("warning: {line}"),
+        LogLevel::Alarm => eprintln!("ALARM: {line}"),
     }
 }
 

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::mailbox::{Mailbox, Mesh, QueuedMessage};
-use interface::Mail;
+use interface::LaneMessage;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -174,7 +174,7 @@ impl End {
             Link::Mailbox(mailbox) => {
                 let other = 1 - usize::from(mailbox.lane().0);
                 for item in items {
-                    mailbox.send(other, QueuedMessage::Core(Mail::Interrupt { unique: *item }));
+                    mailbox.send(other, QueuedMessage::Core(LaneMessage::Interrupt { unique: *item }));
                 }
                 assert!(!mailbox.is_waiting(), "{ITEM_COUNT_MAX} items are under way");
                 mailbox.wake_readers();
@@ -200,7 +200,7 @@ impl End {
                 }
                 Link::Mailbox(mailbox) => {
                     mailbox.read(ITEM_COUNT_MAX, |_, message| match message {
-                        QueuedMessage::Core(Mail::Interrupt { unique }) => items.push(unique),
+                        QueuedMessage::Core(LaneMessage::Interrupt { unique }) => items.push(unique),
                         QueuedMessage::Core(_)
                         | QueuedMessage::Encoded(_)
                         | QueuedMessage::Socket { .. }

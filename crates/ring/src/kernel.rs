@@ -9,7 +9,7 @@ use crate::driver::DriverKind;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
 use crate::tools::Tools;
-use interface::{Bulk, Event, KernelEvent, KernelSlot, Say, Span};
+use interface::{Bulk, Event, KernelEvent, KernelSlot, LogLevel, Span};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
@@ -195,13 +195,13 @@ impl Kernel {
         index: u32,
         result: Result<u32, interface::Errno>,
         tools: &mut Tools,
-    ) -> Option<(Say, String)> {
+    ) -> Option<(LogLevel, String)> {
         let queues = self.queues.as_mut()?;
         let (life, line) = queues.on_entry(index, result, tools);
         if life == Life::Over {
             self.end(tools);
         }
-        line.map(|line| (Say::Alarm, line))
+        line.map(|line| (LogLevel::Alarm, line))
     }
 
     /// Replies to a request.

@@ -135,7 +135,7 @@ impl Log {
             space_bytes = space_bytes.saturating_sub(u64_of(feed.trailer_bytes()));
         }
         // Space that was not refused will be reserved.
-        LogSpace { space_bytes, is_behind: self.is_behind() || self.refused_at.is_none() }
+        LogSpace { space_bytes, awaits_checkpoint: self.is_behind() || self.refused_at.is_none() }
     }
 
     /// Whether log space was reported as less than is reserved.

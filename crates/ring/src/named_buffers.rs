@@ -1,12 +1,12 @@
-//! Buffers named by the core (`Action::Keep`): copies of bulk that outlive the original's owner.
+//! Buffers named by the core (`Action::Retain`): copies of bulk that outlive the original's owner.
 //!
 //! The memory is the pool's; this maps the core's name to a pool buffer. A copy does not count
 //! against the pool's limit: it must not fail, and the core bounds it. A buffer that the bulk
 //! mostly fills, unless it is pinned, is retained instead of copied. Invariant: a name means one
-//! buffer until it is released, and every id below [`interface::CORE_BUFS`] means itself.
+//! buffer until it is released, and every id below [`interface::CORE_BUF_ID_MIN`] means itself.
 
 use crate::buffer::Pool;
-use interface::{BufId, Bulk, CORE_BUFS};
+use interface::{BufId, Bulk, CORE_BUF_ID_MIN};
 use std::collections::HashMap;
 
 /// The pool buffer of a name.
@@ -26,7 +26,7 @@ pub(crate) struct NamedBuffers {
 impl NamedBuffers {
     /// Copies `bulk` into a buffer with the name `as_buf`.
     pub(crate) fn copy(&mut self, as_buf: BufId, bulk: Bulk, pool: &mut Pool) {
-        assert!(as_buf.0 >= CORE_BUFS, "{as_buf:?} is not a core's name");
+        assert!(as_buf.0 >= CORE_BUF_ID_MIN, "{as_buf:?} is not a core's name");
         let bulk = self.resolve(bulk);
         let (buf, start) = pool.copy_uncounted(bulk.buf, bulk.start, bulk.bulk_bytes as usize);
         let before = self.bufs.insert(as_buf, Target { buf, start });
@@ -35,7 +35,7 @@ impl NamedBuffers {
 
     /// Replaces a name in a bulk by its pool buffer.
     pub(crate) fn resolve(&self, bulk: Bulk) -> Bulk {
-        if bulk.buf.0 < CORE_BUFS {
+        if bulk.buf.0 < CORE_BUF_ID_MIN {
             return bulk;
         }
         let Some(target) = self.bufs.get(&bulk.buf) else { panic!("{:?} was released", bulk.buf) };
@@ -44,7 +44,7 @@ impl NamedBuffers {
 
     /// Ends a name and returns its buffer, for release.
     pub(crate) fn release(&mut self, buf: BufId) -> BufId {
-        if buf.0 < CORE_BUFS {
+        if buf.0 < CORE_BUF_ID_MIN {
             return buf;
         }
         let Some(target) = self.bufs.remove(&buf) else { panic!("{buf:?} was released twice") };
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use interface::NO_MAC;
 
-    const NAME: BufId = BufId(CORE_BUFS);
+    const NAME: BufId = BufId(CORE_BUF_ID_MIN);
 
     fn filled(pool: &mut Pool, bytes: &[u8]) -> Bulk {
         let buf = pool.take(bytes.len()).unwrap();
@@ -108,12 +108,12 @@ mod tests {
         let mut named = NamedBuffers::default();
         for number in 0..16 {
             let bulk = filled(&mut pool, &[1; 1 << 20]);
-            named.copy(BufId(CORE_BUFS + number), bulk, &mut pool);
+            named.copy(BufId(CORE_BUF_ID_MIN + number), bulk, &mut pool);
             pool.release(bulk.buf);
             assert_eq!(pool.used_bytes(), 0);
         }
         for number in 0..16 {
-            let buf = named.release(BufId(CORE_BUFS + number));
+            let buf = named.release(BufId(CORE_BUF_ID_MIN + number));
             pool.release(buf);
         }
         assert_eq!(pool.used_bytes(), 0);

@@ -25,10 +25,10 @@ pub(crate) fn now(lane: &Counters) -> Usage {
         spin_count: lane.spin_count,
         spin_hit_count: lane.spin_hit_count,
         turn_ns_max: lane.turn_ns_max,
-        object_handed_count: lane.object_handed_count,
+        object_offloaded_count: lane.object_handed_count,
         object_thread_count: lane.object_thread_count,
-        object_under_way_max: lane.object_under_way_max,
-        object_under_way_one_max: lane.object_under_way_one_max,
+        object_in_flight_max: lane.object_under_way_max,
+        object_in_flight_one_max: lane.object_under_way_one_max,
     }
 }
 

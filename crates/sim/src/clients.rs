@@ -203,9 +203,10 @@ impl World {
                 self.send_up(conn, Parcel { frame, bulk });
             }
             Action::Net(NetAction::Close { conn }) => self.close(conn, End::Client),
-            Action::Peer(PeerAction::Mail { to, mail }) => {
+            Action::Peer(PeerAction::Message { to, message }) => {
                 let to = usize::from(to.0);
-                let event = Event::Peer(PeerEvent::Mail { from: LaneId(narrow_u16(lane)), mail });
+                let event =
+                    Event::Peer(PeerEvent::Message { from: LaneId(narrow_u16(lane)), message });
                 if to < self.mounts[client].seats.len() {
                     self.bring(Place::Client(client, to), crate::desk::Coming::Plain(event));
                 }
@@ -221,14 +222,14 @@ impl World {
                 let line = String::from_utf8_lossy(arena.get(line)).into_owned();
                 self.tell(|| format!("client {client}.{lane} says {line}"));
             }
-            Action::Keep { as_buf, bulk } => {
+            Action::Retain { as_buf, bulk } => {
                 if !seat.desk.bufs.keep(as_buf, bulk) {
                     self.breaks(format!("client {client}.{lane}: a buffer cannot be kept"));
                 }
             }
             Action::Net(NetAction::Admit { .. }) | Action::Point(_) => {}
-            Action::Net(NetAction::HandOver { .. } | NetAction::Relay { .. })
-            | Action::Peer(PeerAction::Letter { .. })
+            Action::Net(NetAction::HandOver { .. } | NetAction::Proxy { .. })
+            | Action::Peer(PeerAction::Encoded { .. })
             | Action::Store(_)
             | Action::Recovered
             | Action::Object(_)

@@ -2,8 +2,8 @@
 
 use crate::number::{narrow, narrow_u32};
 use interface::{
-    Arena, BufId, Bulk, CORE_BUFS, ConnId, Errno, Event, NO_MAC, NetEvent, ObjectEvent, PeerEvent,
-    StoreEvent, Ticket,
+    Arena, BufId, Bulk, CORE_BUF_ID_MIN, ConnId, Errno, Event, NO_MAC, NetEvent, ObjectEvent,
+    PeerEvent, StoreEvent, Ticket,
 };
 use std::collections::{BTreeMap, VecDeque};
 use wire::LaneId;
@@ -62,7 +62,7 @@ impl Bufs {
     /// Copies bytes into a buffer whose number the core chose; whether that could be.
     pub(crate) fn keep(&mut self, as_buf: BufId, bulk: Bulk) -> bool {
         let Some(bytes) = self.get(bulk) else { return false };
-        as_buf.0 >= CORE_BUFS && self.held.insert(as_buf.0, bytes).is_none()
+        as_buf.0 >= CORE_BUF_ID_MIN && self.held.insert(as_buf.0, bytes).is_none()
     }
 
     /// Whether there was such a buffer.
@@ -102,7 +102,7 @@ impl Desk {
                     Event::Net(NetEvent::Frame { conn, frame: self.arena.put(&frame), bulk })
                 }
                 Coming::Letter { from, body } => {
-                    Event::Peer(PeerEvent::Letter { from, body: self.arena.put(&body) })
+                    Event::Peer(PeerEvent::Encoded { from, body: self.arena.put(&body) })
                 }
                 Coming::Rows { ticket, result } => {
                     let result = result.map(|rows| self.arena.put(&rows));

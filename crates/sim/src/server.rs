@@ -12,7 +12,7 @@ use crate::world::{Due, Place, World};
 use disk::{Creation, Fault};
 use interface::{
     Action, Bulk, Core, Errno, Event, LogSpace, NetAction, ObjectEvent, ObjectStat, PeerAction,
-    PeerEvent, Point, StoreEvent, StoreSpace, Turn, Usage,
+    PeerEvent, ProtocolPoint, StoreEvent, StoreSpace, Turn, Usage,
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
@@ -106,7 +106,8 @@ impl World {
                 flights: BTreeMap::new(),
                 space_bytes: self.plan.log_space_bytes,
             });
-            let room = LogSpace { space_bytes: self.plan.log_space_bytes, is_behind: false };
+            let room =
+                LogSpace { space_bytes: self.plan.log_space_bytes, awaits_checkpoint: false };
             self.server.up = true;
             self.bring(
                 Place::Server(lane),
@@ -195,12 +196,12 @@ impl World {
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         match action {
             Action::Net(action) => self.server_acts_on_net(lane, action),
-            Action::Peer(PeerAction::Mail { to, mail }) => {
+            Action::Peer(PeerAction::Message { to, message }) => {
                 let from = LaneId(narrow_u16(lane));
-                let event = Event::Peer(PeerEvent::Mail { from, mail });
+                let event = Event::Peer(PeerEvent::Message { from, message });
                 self.bring(Place::Server(usize::from(to.0)), Coming::Plain(event));
             }
-            Action::Peer(PeerAction::Letter { to, body }) => {
+            Action::Peer(PeerAction::Encoded { to, body }) => {
                 let body = seat.desk.arena.get(body).to_vec();
                 let from = LaneId(narrow_u16(lane));
                 let to = Place::Server(usize::from(to.0));
@@ -220,15 +221,15 @@ impl World {
                     self.breaks(format!("server lane {lane}: a buffer is released twice"));
                 }
             }
-            Action::Keep { as_buf, bulk } => {
+            Action::Retain { as_buf, bulk } => {
                 if !seat.desk.bufs.keep(as_buf, bulk) {
                     self.breaks(format!("server lane {lane}: a buffer cannot be kept"));
                 }
             }
             Action::WakeAt { at } => self.ask_wake(place, at),
-            Action::Log { say, line } => {
+            Action::Log { level, line } => {
                 let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
-                self.tell(|| format!("server says {say:?}: {line}"));
+                self.tell(|| format!("server says {level:?}: {line}"));
                 let lies = self.plan.faults.disk == DiskMood::Lying;
                 let rotten = self.rotten.keys().any(|object| line.contains(&object.to_string()));
                 if line.starts_with("contents are damaged") && !lies && !rotten {
@@ -264,7 +265,7 @@ impl World {
             NetAction::Close { conn } => self.close(conn, End::Server),
             // Who has the socket makes no difference here.
             NetAction::HandOver { conn, lane: to, hello }
-            | NetAction::Relay { conn, lane: to, hello } => {
+            | NetAction::Proxy { conn, lane: to, hello } => {
                 let hello = seat.desk.arena.get(hello).to_vec();
                 let to = usize::from(to.0);
                 if let Some(known) = self.conns.get_mut(&conn) {
@@ -282,7 +283,7 @@ impl World {
     }
 
     /// The lane passes a delicate place: the process may end right there.
-    fn pass(&mut self, lane: usize, point: Point) {
+    fn pass(&mut self, lane: usize, point: ProtocolPoint) {
         self.tell(|| format!("server lane {lane}: {point:?}"));
         if !self.calm && self.dice.per_mille(self.plan.faults.point_per_mille) {
             self.crash_server();
@@ -423,7 +424,7 @@ impl World {
         }
         let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
         seat.space_bytes = seat.space_bytes.saturating_sub(wide(batch.len()));
-        Ok(LogSpace { space_bytes: seat.space_bytes, is_behind: false })
+        Ok(LogSpace { space_bytes: seat.space_bytes, awaits_checkpoint: false })
     }
 
     fn note_durable(&mut self, batch: &[u8]) {

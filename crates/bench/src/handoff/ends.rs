@@ -1,7 +1,7 @@
 //! The ends that threads hold, beside those of `ring::handoff`.
 
 use anyhow::{Context as _, Result, bail};
-use interface::{Action, Core, Event, Mail, PeerAction, PeerEvent, Turn};
+use interface::{Action, Core, Event, LaneMessage, PeerAction, PeerEvent, Turn};
 use ring::{Config, DriverChoice, DriverKind, Mailbox, Ring};
 use std::mem;
 use std::sync::{self, Arc, Mutex, PoisonError};
@@ -85,7 +85,10 @@ struct Inbox(Vec<u64>);
 
 impl Core for Inbox {
     fn apply(&mut self, _turn: &mut Turn<'_>, event: Event) {
-        if let Event::Peer(PeerEvent::Mail { mail: Mail::Interrupt { unique }, .. }) = event {
+        if let Event::Peer(PeerEvent::Message {
+            message: LaneMessage::Interrupt { unique }, ..
+        }) = event
+        {
             self.0.push(unique);
         }
     }
@@ -118,7 +121,10 @@ impl Side for Lane {
         let to = self.other;
         self.ring.with(|turn| {
             for item in items {
-                turn.act(PeerAction::Mail { to, mail: Mail::Interrupt { unique: *item } });
+                turn.act(PeerAction::Message {
+                    to,
+                    message: LaneMessage::Interrupt { unique: *item },
+                });
             }
         });
         Ok(())

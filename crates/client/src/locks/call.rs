@@ -4,7 +4,7 @@ use super::Waiter;
 use crate::client::Client;
 use crate::plan::Plan;
 use crate::{Answer, Call, CallId};
-use interface::{LockAsk, Mail, Turn};
+use interface::{LaneMessage, LockRequest, Turn};
 use wire::{HandleId, InodeNo, LaneId, SetLock, Status};
 
 impl Client {
@@ -14,15 +14,15 @@ impl Client {
             let crate::SetLock { inode, kind, owner, lock, range, pid, wait, handle } = *set;
             let (wait_id, place) = (u64::from(wait), 0);
             let lock = SetLock { inode, kind, owner, lock, range, pid, wait_id, place };
-            LockAsk::Set { lock, handle }
+            LockRequest::Set { lock, handle }
         } else if let Call::Flush { inode, owner } = call {
-            LockAsk::Flush { inode: *inode, owner: *owner }
+            LockRequest::Flush { inode: *inode, owner: *owner }
         } else {
             return false;
         };
         let (inode, flushes) = match request {
-            LockAsk::Set { lock, .. } => (lock.inode, false),
-            LockAsk::Flush { inode, .. } => (inode, true),
+            LockRequest::Set { lock, .. } => (lock.inode, false),
+            LockRequest::Flush { inode, .. } => (inode, true),
         };
         let keeper = self.keeper_of(inode);
         if flushes && keeper != self.config.lane && !self.locks.close_watchers.contains(&inode) {
@@ -30,7 +30,7 @@ impl Client {
             return true;
         }
         let refused = self.refused.map(crate::Refused::status).filter(|_| !flushes);
-        let waits = matches!(request, LockAsk::Set { lock, .. } if lock.wait_id > 0);
+        let waits = matches!(request, LockRequest::Set { lock, .. } if lock.wait_id > 0);
         let full = if flushes {
             None
         } else if waits && self.jobs.count() >= self.config.calls_max / 2 {
@@ -48,7 +48,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_request(turn, Waiter { lane: keeper, job }, request);
         } else {
-            self.peer_messages.push((keeper, Mail::Lock { job, ask: request }));
+            self.peer_messages.push((keeper, LaneMessage::Lock { job, request: ask: request }));
         }
         true
     }
@@ -59,7 +59,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_release(inode, handle);
         } else if self.locks.close_watchers.contains(&inode) {
-            self.peer_messages.push((keeper, Mail::LockRelease { inode, handle }));
+            self.peer_messages.push((keeper, LaneMessage::LockRelease { inode, handle }));
         }
     }
 
@@ -70,7 +70,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_interrupt(turn, Waiter { lane: keeper, job });
         } else {
-            self.peer_messages.push((keeper, Mail::LockInterrupt { job }));
+            self.peer_messages.push((keeper, LaneMessage::LockInterrupt { job }));
         }
     }
 
@@ -87,7 +87,7 @@ impl Client {
     pub(crate) fn on_locks_at(&mut self, from: LaneId, inode: InodeNo, some: bool) {
         if some {
             self.locks.close_watchers.insert(inode);
-            self.peer_messages.push((from, Mail::LocksSeen { inode }));
+            self.peer_messages.push((from, LaneMessage::LocksPresentSeen { inode }));
         } else {
             self.locks.close_watchers.remove(&inode);
         }

@@ -4,14 +4,14 @@ use super::{Entry, GRACE_MS, LockAction, LockKey, Requester, Task, WATCHED_COUNT
 use crate::client::Client;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use interface::{LockAsk, Mail, Turn};
+use interface::{LaneMessage, LockRequest, Turn};
 use wire::{ByteRange, Grant, HandleId, InodeNo, LaneId, LockKind, SetLock, Status};
 
 impl Client {
-    pub(crate) fn on_lock_request(&mut self, turn: &Turn<'_>, waiter: Waiter, request: LockAsk) {
+    pub(crate) fn on_lock_request(&mut self, turn: &Turn<'_>, waiter: Waiter, request: LockRequest) {
         let (mut lock, handle, action) = match request {
-            LockAsk::Set { lock, handle } => (lock, handle, LockAction::Set),
-            LockAsk::Flush { inode, owner } => {
+            LockRequest::Set { lock, handle } => (lock, handle, LockAction::Set),
+            LockRequest::Flush { inode, owner } => {
                 let key = LockKey { inode, kind: LockKind::Posix, owner };
                 match self.locks.entries.get(&key) {
                     Some(entry) if !entry.is_idle() => {
@@ -142,7 +142,7 @@ impl Client {
         if lane == self.config.lane {
             self.on_lock_done(job, result);
         } else {
-            self.peer_messages.push((lane, Mail::LockDone { job, result }));
+            self.peer_messages.push((lane, LaneMessage::LockDone { job, result }));
         }
     }
 
@@ -187,7 +187,7 @@ impl Client {
     fn announce_watch(&mut self, inode: InodeNo, some: bool) {
         for lane in (0..self.config.lane_count).map(LaneId) {
             if lane != self.config.lane {
-                self.peer_messages.push((lane, Mail::LocksAt { inode, some }));
+                self.peer_messages.push((lane, LaneMessage::LocksPresent { inode, present: some }));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Client, Create, Open, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{Event, Mail, PeerEvent};
+use interface::{Event, LaneMessage, PeerEvent};
 use wire::{
     ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, OpenFor, RefusalReason, Status,
     Transno, Wire, request_flag,
@@ -115,7 +115,10 @@ fn opened(harness: &mut Harness, id: u64) -> HandleId {
 fn every_holder_is_told_once_of_a_peer_lanes_loss() {
     let mut harness = Harness::new(1);
     let early = [opened(&mut harness, 1), opened(&mut harness, 2)];
-    let lost = Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } });
+    let lost = Event::Peer(PeerEvent::Message {
+        from: LaneId(1),
+        message: LaneMessage::Lost { inode: FILE },
+    });
     harness.event(lost);
     for handle in early {
         assert_eq!(sync(&mut harness, 3, through(handle)), Err(Status::Io));
@@ -126,9 +129,9 @@ fn every_holder_is_told_once_of_a_peer_lanes_loss() {
     // A peer lane syncs a handle that was opened here.
     harness.event(lost);
     for expected in [true, false] {
-        let mail = Mail::IsLost { handle: late, job: 77 };
-        harness.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail }));
-        let answer = Mail::WasLost { job: 77, lost: expected };
+        let message = LaneMessage::QueryLoss { handle: late, job: 77 };
+        harness.event(Event::Peer(PeerEvent::Message { from: LaneId(2), message }));
+        let answer = LaneMessage::LossReply { job: 77, lost: expected };
         assert_eq!(harness.peer_messages.pop(), Some((LaneId(2), answer)));
     }
     assert_eq!(
@@ -145,18 +148,21 @@ fn the_lane_that_opened_a_file_decides_whether_its_holder_was_told() {
     assert_eq!(sync(&mut harness, 1, through(foreign)), Ok(Answer::Done));
     assert_eq!(harness.peer_messages, [], "without a loss no lane is request");
     harness
-        .event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail: Mail::Lost { inode: FILE } }));
+        .event(Event::Peer(PeerEvent::Message {
+        from: LaneId(2),
+        message: LaneMessage::Lost { inode: FILE },
+    }));
     for (id, lost) in [(2, true), (3, false)] {
         harness.call(id, through(foreign));
         let request = [harness.take(), harness.take()];
         request.iter().for_each(|request| harness.answer(request, &[]));
         assert!(harness.answers().is_empty(), "the other lane knows");
-        let Some((LaneId(1), Mail::IsLost { handle, job })) = harness.peer_messages.pop() else {
+        let Some((LaneId(1), LaneMessage::QueryLoss { handle, job })) = harness.peer_messages.pop() else {
             panic!()
         };
         assert_eq!(handle, foreign);
-        let mail = Mail::WasLost { job, lost };
-        harness.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail }));
+        let message = LaneMessage::LossReply { job, lost };
+        harness.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
         assert_eq!(harness.outcome(), if lost { Err(Status::Io) } else { Ok(Answer::Done) });
     }
 }
@@ -172,14 +178,14 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
     assert_evicted(&mut harness);
     harness.shape.refuse = None;
     for lane in (0..3).map(LaneId) {
-        let to: Vec<Mail> = harness
+        let to: Vec<LaneMessage> = harness
             .peer_messages
             .iter()
             .filter(|(to, _)| *to == lane)
-            .map(|(_, mail)| *mail)
+            .map(|(_, message)| *message)
             .collect();
-        let lost = Mail::Lost { inode: FILE };
-        assert_eq!(to, [lost, lost, Mail::Evicted { count: 1 }]);
+        let lost = LaneMessage::Lost { inode: FILE };
+        assert_eq!(to, [lost, lost, LaneMessage::Evicted { count: 1 }]);
     }
     harness.call(4, SYNC);
     harness.wait_ms(10_000);
@@ -189,7 +195,10 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
         assert!(harness.requests.is_empty(), "lane {lane} is not known to follow");
         assert_eq!(harness.wake_at, None, "only its message causes a wakeup");
         harness
-            .event(Event::Peer(PeerEvent::Mail { from: lane, mail: Mail::Evicted { count: 1 } }));
+            .event(Event::Peer(PeerEvent::Message {
+            from: lane,
+            message: LaneMessage::Evicted { count: 1 },
+        }));
     }
     harness.wait_ms(10_000);
     assert_eq!(harness.requests.len(), 2);
@@ -197,13 +206,17 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
     // A peer lane's announcement evicts this lane.
     let mut peer_lane = Harness::new(1);
     changed(&mut peer_lane, 1, 5);
-    peer_lane
-        .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } }));
+    peer_lane.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(0),
+        message: LaneMessage::Evicted { count: 1 },
+    }));
     assert_eq!(peer_lane.client.counters().lost_count, 1);
-    peer_lane
-        .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 2 } }));
+    peer_lane.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(0),
+        message: LaneMessage::Evicted { count: 2 },
+    }));
     assert_eq!(peer_lane.client.take_reports().len(), 1, "a lane without losses has no report");
-    assert!(peer_lane.peer_messages.contains(&(LaneId(1), Mail::Lost { inode: FILE })));
+    assert!(peer_lane.peer_messages.contains(&(LaneId(1), LaneMessage::Lost { inode: FILE })));
 }
 
 /// A created file is lost together with its name.
@@ -222,7 +235,10 @@ fn the_holder_of_a_lost_new_file_is_told() {
     let Ok(Answer::Created { handle: Some(handle), .. }) = harness.outcome() else { panic!() };
     harness.shape.flags = wire::welcome_flag::HANDLES_UNKNOWN;
     harness
-        .event(Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } }));
+        .event(Event::Peer(PeerEvent::Message {
+        from: LaneId(0),
+        message: LaneMessage::Evicted { count: 1 },
+    }));
     harness.wait_ms(1_000);
     let reopen = harness.take();
     assert_eq!(reopen.head.op, Op::Reopen);
@@ -302,9 +318,12 @@ fn a_close_after_a_refusal_does_not_wait() {
     harness.call(2, chmod(FILE));
     harness.wait_ms(1_000);
     assert_eq!(harness.client.refusal(), Some(Refused::WrongSecret));
-    let mail = interface::Mail::Release { handle };
+    let message = interface::LaneMessage::Release { handle };
     harness
-        .event(interface::Event::Peer(interface::PeerEvent::Mail { from: wire::LaneId(1), mail }));
+        .event(interface::Event::Peer(interface::PeerEvent::Message {
+        from: wire::LaneId(1),
+        message,
+    }));
     assert_eq!((harness.client.open_count(), harness.client.busy_count()), (0, 0));
 }
 

@@ -6,8 +6,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
 use interface::{
-    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, NO_MAC, NetAction,
-    NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
+    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, LaneMessage, Mono, NO_MAC,
+    NetAction, NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
 };
 use wire::{
     Challenge, Channel, ClientUuid, CommitNotification, CommitRow, FrameKind, FsUuid, Header,
@@ -73,7 +73,7 @@ pub(super) struct Harness {
     pub(super) released: Vec<BufId>,
     /// Copies that the client retains, with their originals.
     pub(super) retained: BTreeMap<u32, Bulk>,
-    pub(super) peer_messages: Vec<(LaneId, Mail)>,
+    pub(super) peer_messages: Vec<(LaneId, LaneMessage)>,
     /// Peer lanes confirm every eviction at once.
     pub(super) peer_lanes_follow: bool,
     /// The contents of the secret file; `None`: it cannot be read.
@@ -358,24 +358,24 @@ impl Harness {
                 self.conns.retain(|(known, ..)| *known != conn);
                 self.requests.retain(|request| request.conn != conn);
             }
-            Action::Peer(PeerAction::Mail { to, mail }) => {
-                self.peer_messages.push((to, mail));
-                if let Mail::LocksAt { inode, some: true } = mail {
-                    let mail = Mail::LocksSeen { inode };
+            Action::Peer(PeerAction::Message { to, message }) => {
+                self.peer_messages.push((to, message));
+                if let LaneMessage::LocksPresent { inode, present: true } = message {
+                    let message = LaneMessage::LocksPresentSeen { inode };
                     self.inputs
-                        .push_back(Input::Event(Event::Peer(PeerEvent::Mail { from: to, mail })));
+                        .push_back(Input::Event(Event::Peer(PeerEvent::Message { from: to, mail })));
                 }
-                if self.peer_lanes_follow && matches!(mail, Mail::Evicted { .. }) {
+                if self.peer_lanes_follow && matches!(message, LaneMessage::Evicted { .. }) {
                     self.inputs
-                        .push_back(Input::Event(Event::Peer(PeerEvent::Mail { from: to, mail })));
+                        .push_back(Input::Event(Event::Peer(PeerEvent::Message { from: to, mail })));
                 }
             }
-            Action::Keep { as_buf, bulk } => {
-                assert!(as_buf.0 >= interface::CORE_BUFS);
+            Action::Retain { as_buf, bulk } => {
+                assert!(as_buf.0 >= interface::CORE_BUF_ID_MIN);
                 let before = self.retained.insert(as_buf.0, bulk);
                 assert_eq!(before, None, "a buffer number is used once at a time");
             }
-            Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {
+            Action::Release { buf } if buf.0 >= interface::CORE_BUF_ID_MIN => {
                 assert!(self.retained.remove(&buf.0).is_some(), "a copy is released once");
             }
             Action::Release { buf } => self.released.push(buf),

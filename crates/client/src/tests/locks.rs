@@ -3,7 +3,7 @@
 use super::harness::{Harness, ReceivedRequest};
 use crate::{Answer, Call, Report, SetLock};
 use alloc::vec::Vec;
-use interface::{Event, LockAsk, Mail, PeerEvent};
+use interface::{Event, LaneMessage, LockRequest, PeerEvent};
 use wire::{
     ByteRange, CancelLock, Grant, HandleId, Header, InodeNo, LaneId, LockCancelled, LockKind,
     LockSet, LockType, Op, Relock, Reply, Status, Wire, reply_flag,
@@ -138,7 +138,7 @@ fn a_lock_lost_to_another_client_is_reported_and_fails_the_next_fsync() {
     harness.fail(&again, Status::Again);
     let inode = file(&harness);
     assert_eq!(harness.client.take_reports(), [Report::LockLost { inode }]);
-    assert!(harness.peer_messages.iter().any(|(_, mail)| *mail == Mail::Lost { inode }));
+    assert!(harness.peer_messages.iter().any(|(_, message)| *message == LaneMessage::Lost { inode }));
     let sync = crate::Sync { inode, contents: false, handle: None };
     harness.call(2, Call::Sync(sync));
     let request = harness.take();
@@ -328,22 +328,22 @@ fn a_peer_lane_sends_its_lock_call_to_the_keeper() {
     let SetLock { inode, kind, owner, lock, range, pid, handle, .. } =
         set(&harness, 9, WRITE, (0, 9));
     let lock = wire::SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 };
-    let mail = Mail::Lock { job, ask: LockAsk::Set { lock, handle } };
-    harness.event(Event::Peer(PeerEvent::Mail { from, mail }));
+    let message = LaneMessage::Lock { job, request: LockRequest::Set { lock, handle } };
+    harness.event(Event::Peer(PeerEvent::Message { from, message }));
     let request = harness.take();
     reply(&mut harness, &request, true);
-    assert!(harness.peer_messages.contains(&(from, Mail::LockDone { job, result: Ok(()) })));
+    assert!(harness.peer_messages.contains(&(from, LaneMessage::LockDone { job, result: Ok(()) })));
     for peer_lane in [0, 1, 2] {
-        let announced = (LaneId(peer_lane), Mail::LocksAt { inode, some: true });
+        let announced = (LaneId(peer_lane), LaneMessage::LocksPresent { inode, present: true });
         assert_eq!(
-            harness.peer_messages.iter().filter(|mail| **mail == announced).count(),
+            harness.peer_messages.iter().filter(|message| **message == announced).count(),
             1,
             "tell me of closes"
         );
     }
     harness.peer_messages.clear();
-    let mail = Mail::LockRelease { inode, handle };
-    harness.event(Event::Peer(PeerEvent::Mail { from: LaneId(2), mail }));
+    let message = LaneMessage::LockRelease { inode, handle };
+    harness.event(Event::Peer(PeerEvent::Message { from: LaneId(2), message }));
     let request = harness.take();
     assert_eq!(wire::SetLock::decode_all(&request.body).unwrap().lock, None);
     reply(&mut harness, &request, true);
@@ -353,13 +353,16 @@ fn a_peer_lane_sends_its_lock_call_to_the_keeper() {
     let inode = files.find(|inode| harness.client.keeper_of(*inode) == LaneId(0)).unwrap();
     let set = SetLock { inode, wait: true, ..set(&harness, 9, WRITE, (0, 9)) };
     harness.call(9, Call::SetLock(set));
-    let (to, mail) = harness.peer_messages.remove(0);
-    let Mail::Lock { job, .. } = mail else { panic!("{mail:?}") };
+    let (to, message) = harness.peer_messages.remove(0);
+    let LaneMessage::Lock { job, .. } = message else { panic!("{message:?}") };
     assert_eq!(to, LaneId(0));
     harness.interrupt(9);
-    assert_eq!(harness.peer_messages, [(to, Mail::LockInterrupt { job })]);
+    assert_eq!(harness.peer_messages, [(to, LaneMessage::LockInterrupt { job })]);
     let result = Err(Status::Interrupted);
-    harness.event(Event::Peer(PeerEvent::Mail { from: to, mail: Mail::LockDone { job, result } }));
+    harness.event(Event::Peer(PeerEvent::Message {
+        from: to,
+        message: LaneMessage::LockDone { job, result },
+    }));
     assert_eq!(harness.outcome(), Err(Status::Interrupted));
 }
 

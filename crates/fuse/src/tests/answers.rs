@@ -5,7 +5,7 @@ use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{BufId, Bulk, Event, KernelSlot, Mail, NO_MAC, PeerEvent};
+use interface::{BufId, Bulk, Event, KernelSlot, LaneMessage, NO_MAC, PeerEvent};
 use wire::{
     Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
     LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, Renamed, SetTime,
@@ -365,7 +365,10 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_los
     let mut harness = Harness::new();
     let handle = HandleId(2 << 48 | 9);
     harness
-        .event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } }));
+        .event(Event::Peer(PeerEvent::Message {
+        from: LaneId(1),
+        message: LaneMessage::Lost { inode: FILE },
+    }));
     for lost in [true, false] {
         harness.kernel_request(Opcode::Fsync, 4, FILE, &u64s(&[handle.0, 0]));
         for _ in 0..2 {
@@ -373,14 +376,14 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_los
             harness.answer(&received, &[]);
         }
         assert!(harness.replies.is_empty());
-        let Some((LaneId(2), Mail::IsLost { handle: of, job })) = harness.peer_messages.pop()
+        let Some((LaneId(2), LaneMessage::QueryLoss { handle: of, job })) = harness.peer_messages.pop()
         else {
             panic!()
         };
         assert_eq!(of, handle);
-        harness.event(Event::Peer(PeerEvent::Mail {
+        harness.event(Event::Peer(PeerEvent::Message {
             from: LaneId(2),
-            mail: Mail::WasLost { job, lost },
+            message: LaneMessage::LossReply { job, lost },
         }));
         let expected = if lost { (4, Status::Io) } else { (4, Status::Ok) };
         let reply = harness.reply();

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use client::Client;
 use interface::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Core, Errno, Event, KernelAction, KernelEvent,
-    KernelSlot, Mail, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent, Process, Say, Ticket,
-    Turn,
+    KernelSlot, LaneMessage, LogLevel, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent,
+    Process, Ticket, Turn,
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneId, Map, Op, PLAIN,
@@ -48,13 +48,13 @@ pub(super) struct Harness {
     pub(super) requests: VecDeque<ReceivedRequest>,
     pub(super) replies: Vec<KernelReply>,
     pub(super) released: Vec<BufId>,
-    pub(super) peer_messages: Vec<(LaneId, Mail)>,
+    pub(super) peer_messages: Vec<(LaneId, LaneMessage)>,
     pub(super) group_lookups: Vec<(Ticket, Process)>,
     /// The processes whose signals were requested.
     pub(super) signals_requested: Vec<u32>,
     /// The answer to that.
     pub(super) caller_ends: bool,
-    pub(super) logged: Vec<(Say, Vec<u8>)>,
+    pub(super) logged: Vec<(LogLevel, Vec<u8>)>,
     /// Peer lanes answer at once whether a handle's holder was told of a loss.
     pub(super) peer_lanes_answer: bool,
     pub(super) stopped_count: u32,
@@ -304,18 +304,18 @@ impl Harness {
                 self.receive(conn, arena.get(frame), bulk)
             }
             Action::Net(NetAction::Close { conn }) => self.conns.retain(|known| *known != conn),
-            Action::Peer(PeerAction::Mail { to, mail }) => {
-                self.answer_peer_message(to, mail);
-                self.peer_messages.push((to, mail));
+            Action::Peer(PeerAction::Message { to, message }) => {
+                self.answer_peer_message(to, message);
+                self.peer_messages.push((to, message));
             }
-            Action::Keep { .. } => {}
-            Action::Release { buf } if buf.0 >= interface::CORE_BUFS => {}
+            Action::Retain { .. } => {}
+            Action::Release { buf } if buf.0 >= interface::CORE_BUF_ID_MIN => {}
             Action::Release { buf } => self.released.push(buf),
             Action::Kernel(KernelAction::Reply { slot, status, payload, bulk }) => {
                 let payload = arena.get(payload).to_vec();
                 self.replies.push(KernelReply { slot, status, payload, bulk });
             }
-            Action::Kernel(KernelAction::CallerGroups { ticket, who }) => {
+            Action::Kernel(KernelAction::CallerGroups { ticket, process: who }) => {
                 self.group_lookups.push((ticket, who))
             }
             Action::Kernel(KernelAction::CallerSignals { ticket, pid }) => {
@@ -324,7 +324,7 @@ impl Harness {
                     Event::Kernel(KernelEvent::CallerSignals { ticket, ends: self.caller_ends });
                 self.inputs.push_back(Input::Event(event));
             }
-            Action::Log { say, line } => self.logged.push((say, arena.get(line).to_vec())),
+            Action::Log { level, line } => self.logged.push((level, arena.get(line).to_vec())),
             Action::Stopped => self.stopped_count += 1,
             Action::WakeAt { .. } | Action::Net(NetAction::Admit { .. }) => {}
             other => panic!("a mount does not use {other:?}"),
@@ -332,16 +332,18 @@ impl Harness {
     }
 
     /// Peer lanes that keep locks grant everything, and confirm all messages.
-    fn answer_peer_message(&mut self, from: LaneId, mail: Mail) {
-        let answer = match mail {
-            Mail::Lock { job, .. } => Mail::LockDone { job, result: Ok(()) },
-            Mail::LocksAt { inode, some: true } => Mail::LocksSeen { inode },
-            Mail::IsLost { job, .. } if self.peer_lanes_answer => {
-                Mail::WasLost { job, lost: false }
+    fn answer_peer_message(&mut self, from: LaneId, message: LaneMessage) {
+        let answer = match message {
+            LaneMessage::Lock { job, .. } => LaneMessage::LockDone { job, result: Ok(()) },
+            LaneMessage::LocksPresent { inode, present: true } => {
+                LaneMessage::LocksPresentSeen { inode }
+            }
+            LaneMessage::QueryLoss { job, .. } if self.peer_lanes_answer => {
+                Mail::LossReply { job, lost: false }
             }
             _ => return,
         };
-        self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Mail { from, mail: answer })));
+        self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message { from, message: answer })));
     }
 
     /// The server announces the end of a wait.

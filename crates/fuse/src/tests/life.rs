@@ -5,7 +5,7 @@ use super::std::collections::BTreeMap;
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, init_flag};
 use alloc::vec::Vec;
-use interface::{Event, KernelEvent, Mail, Mono, PeerEvent, Process, Say};
+use interface::{Event, KernelEvent, LaneMessage, LogLevel, Mono, PeerEvent, Process};
 use wire::{
     Attr, Bytes, Contents, Created, Entry, FileKind, Glimpsed, Groups, InodeNo, LaneId, List,
     Listing, Lookup, Op, Space, Status, Target, Value, Wire, Written, attr_flag,
@@ -73,7 +73,7 @@ fn an_old_kernel_is_refused_with_a_log_line() {
     init(&mut harness, 30, 0);
     assert_eq!(harness.status(), Status::Protocol);
     assert_eq!(harness.logged.len(), 1);
-    assert_eq!(harness.logged[0].0, Say::Alarm);
+    assert_eq!(harness.logged[0].0, LogLevel::Alarm);
 }
 
 #[test]
@@ -199,20 +199,20 @@ fn over_io_uring_a_long_wait_is_checked_without_an_interrupt() {
 fn an_interrupt_of_a_peer_lanes_request_is_forwarded() {
     let mut harness = Harness::new();
     interrupt(&mut harness, 8);
-    let mail = Mail::Interrupt { unique: 8 };
-    assert_eq!(harness.peer_messages, [(LaneId(1), mail), (LaneId(2), mail)]);
+    let message = LaneMessage::Interrupt { unique: 8 };
+    assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
     harness.peer_messages.clear();
     harness.listening = false;
     harness.kernel_request(Opcode::Unlink, 10, DIRECTORY, b"a\0");
-    harness.event(Event::Peer(PeerEvent::Mail {
+    harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        mail: Mail::Interrupt { unique: 10 },
+        message: LaneMessage::Interrupt { unique: 10 },
     }));
     harness.wait_ms(20);
     assert_eq!(harness.status(), Status::Interrupted);
-    harness.event(Event::Peer(PeerEvent::Mail {
+    harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        mail: Mail::Interrupt { unique: 12 },
+        message: LaneMessage::Interrupt { unique: 12 },
     }));
     assert!(harness.peer_messages.is_empty(), "a peer message is not forwarded again");
 }
@@ -246,7 +246,7 @@ fn a_peer_lanes_handle_is_released_by_the_peer_lane() {
     let handle = wire::HandleId((2 << 48) | 9);
     harness.kernel_request(Opcode::Release, 7, FILE, &u64s(&[handle.0, 0, 0]));
     assert_eq!(harness.reply().status, Status::Ok);
-    assert_eq!(harness.peer_messages, [(LaneId(2), Mail::Release { handle })]);
+    assert_eq!(harness.peer_messages, [(LaneId(2), LaneMessage::Release { handle })]);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn stop_waits_for_an_absent_server_only_for_a_limited_time() {
     harness.wait_ms(1_000);
     assert_eq!((harness.stopped_count, harness.goodbye_count), (1, 0));
     let (say, line) = harness.logged.last().unwrap();
-    assert_eq!(*say, Say::Alarm);
+    assert_eq!(*say, LogLevel::Alarm);
     assert!(line.ends_with(b"may be lost"), "{line:?}");
 }
 
@@ -310,7 +310,7 @@ fn lost_changes_are_logged() {
     let received = harness.take();
     harness.fail(&received, Status::Io);
     assert_eq!(harness.stopped_count, 1);
-    assert!(harness.logged.iter().any(|(say, _)| *say == Say::Alarm));
+    assert!(harness.logged.iter().any(|(say, _)| *say == LogLevel::Alarm));
 }
 
 #[test]
@@ -351,11 +351,16 @@ fn after_an_unmount_all_lanes_stop_without_replies() {
     harness.listening = false;
     harness.kernel_request(Opcode::Lookup, 7, DIRECTORY, b"a\0");
     harness.event(Event::Kernel(KernelEvent::Unmounted));
-    assert_eq!(harness.peer_messages, [(LaneId(1), Mail::Unmounted), (LaneId(2), Mail::Unmounted)]);
+    assert_eq!(harness.peer_messages,
+        [(LaneId(1), LaneMessage::Unmounted), (LaneId(2), LaneMessage::Unmounted)]
+    );
     assert_eq!(harness.stopped_count, 1);
     assert!(harness.replies.is_empty());
     let mut peer_lane = Harness::new();
-    peer_lane.event(Event::Peer(PeerEvent::Mail { from: LaneId(1), mail: Mail::Unmounted }));
+    peer_lane.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(1),
+        message: LaneMessage::Unmounted,
+    }));
     assert_eq!(peer_lane.stopped_count, 1);
     assert!(peer_lane.peer_messages.is_empty());
 }
@@ -395,7 +400,7 @@ fn the_servers_absence_and_return_are_logged() {
     harness.listening = true;
     harness.wait_ms(1_000);
     let levels: Vec<_> = harness.logged.iter().map(|(say, _)| *say).collect();
-    assert_eq!(levels, [Say::Warning, Say::Info]);
+    assert_eq!(levels, [LogLevel::Warning, LogLevel::Info]);
 }
 
 /// A valid reply of a server.

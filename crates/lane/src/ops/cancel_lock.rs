@@ -1,4 +1,4 @@
-//! `CancelLock`: a wait for a lock ends without it.
+//! `CancelLock`: cancels a wait for a lock.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

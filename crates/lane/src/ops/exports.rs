@@ -1,9 +1,9 @@
-//! `Exports`: what can be mounted.
+//! `Exports`: lists the exports.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::ops::no_body;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{ProtocolError, Status};
@@ -20,7 +20,7 @@ pub(crate) fn execute(
     if administers {
         lane.exports.encode(&mut reply);
     }
-    let said = Said::plain(status, &reply);
-    lane.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+    let response = Response::plain(status, &reply);
+    lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! `Freeze`: begins a freeze, prolongs it or ends it.
+//! `Freeze`: begins, prolongs or ends a freeze.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use interface::Turn;
 use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEADER_BYTES, ProtocolError, Status, Wire};
 
@@ -13,11 +13,11 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let asked = Asked::from(arrived.request);
+    let header = RequestHeader::from(arrived.request);
     if !arrived.open.binding.administers || lease_ms > FREEZE_MS_MAX {
         let allowed = arrived.open.binding.administers;
         let status = if allowed { Status::Invalid } else { Status::NotPermitted };
-        lane.say_reply(turn, arrived.conn, &asked, &Said::plain(status, &[]));
+        lane.send_reply(turn, arrived.conn, &header, &Response::plain(status, &[]));
         return Ok(());
     }
     let held_on = lane.freeze.is_on();
@@ -28,6 +28,6 @@ pub(crate) fn execute(
     }
     let change_count = u64::try_from(lane.change_count()).unwrap_or(u64::MAX);
     let frozen = Frozen { held_on, change_count }.to_bytes();
-    lane.say_reply(turn, arrived.conn, &asked, &Said::plain(Status::Ok, &frozen));
+    lane.send_reply(turn, arrived.conn, &header, &Response::plain(Status::Ok, &frozen));
     Ok(())
 }

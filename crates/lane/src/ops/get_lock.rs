@@ -1,4 +1,4 @@
-//! `GetLock`: the first lock that is in the way of one.
+//! `GetLock`: the first lock that conflicts with one.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

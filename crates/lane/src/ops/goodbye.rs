@@ -1,8 +1,8 @@
 //! `Goodbye`: a client lane leaves in order, and the next recovery does not wait for it.
 
 use crate::Lane;
+use crate::commit_dependency::{CommitDependency, Reason};
 use crate::dispatch::Arrived;
-use crate::gate::{Gate, Reason};
 use crate::ops::no_body;
 use alloc::vec::Vec;
 use interface::Turn;
@@ -22,8 +22,8 @@ pub(crate) fn execute(
     lane.on_outcomes(turn);
     match lane.commit.until_all() {
         Some(until) if records => {
-            let gate = Gate { until, reason: Reason::Itself };
-            lane.keep_waiting(arrived, (Status::Ok, Vec::new()), gate);
+            let dependency = CommitDependency { until, reason: Reason::Itself };
+            lane.defer_reply(arrived, (Status::Ok, Vec::new()), dependency);
         }
         Some(_) | None => lane.answer(turn, arrived, &[]),
     }

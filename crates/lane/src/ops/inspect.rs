@@ -1,8 +1,8 @@
-//! `Inspect`: the server's host checks, dumps or copies the store, which a process beside this one does.
+//! `Inspect`: checks, dumps or copies the store, in another process on the server's host.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use interface::{StoreAction, Turn};
 use wire::{HEADER_BYTES, Inspect, ProtocolError, Status, Wire};
 
@@ -13,17 +13,17 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let ask = Inspect::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+    let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
     if !arrived.open.binding.administers {
-        lane.send(turn, conn, &asked, &Said::plain(Status::NotPermitted, &[]));
+        lane.send(turn, conn, &header, &Response::plain(Status::NotPermitted, &[]));
         return Ok(());
     }
     let waiting = lane.inspecting.conns.entry(conn).or_default();
     if waiting.is_some() {
-        lane.send(turn, conn, &asked, &Said::plain(Status::Invalid, &[]));
+        lane.send(turn, conn, &header, &Response::plain(Status::Invalid, &[]));
         return Ok(());
     }
-    *waiting = Some(asked);
+    *waiting = Some(header);
     turn.act(StoreAction::Inspect { conn, ask });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `Ping`: shows that the server lives.
+//! `Ping`: shows that the server is alive.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

@@ -1,4 +1,5 @@
-//! `Relock`: a lock that a client has is set again while the server recovers, or looked at.
+//! `Relock`: sets a client's lock again during recovery; later, tells whether the client still has
+//! it.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

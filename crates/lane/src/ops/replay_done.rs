@@ -1,8 +1,8 @@
-//! `ReplayDone`: a client lane has replayed everything that it holds for a shard.
+//! `ReplayDone`: a client lane has sent all its replays for a shard.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::Asked;
+use crate::outbox::RequestHeader;
 use crate::recovery::Phase;
 use crate::session::SlotTable;
 use interface::Turn;
@@ -15,16 +15,16 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
     let done = ReplayDone::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
-    let table = lane.slots.get(&(asked.shard, asked.session));
-    if table.is_some_and(SlotTable::is_of_before) {
-        lane.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
+    let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
+    let table = lane.slots.get(&(header.shard, header.session));
+    if table.is_some_and(SlotTable::is_from_earlier_boot) {
+        lane.recovery.will_reopen(&header, arrived.open.client, done.reopen_count);
     }
     let replaying = lane.recovery.phase == Phase::Replaying;
-    if replaying && lane.recovery.queues.end((asked.shard, asked.session), (conn, asked)) {
+    if replaying && lane.recovery.queues.end((header.shard, header.session), (conn, header)) {
         lane.execute_replays(turn);
     } else {
-        lane.answer_done(turn, conn, &asked);
+        lane.answer_done(turn, conn, &header);
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! `Resume`: after a restart a client says what it knows of its session at a shard.
+//! `Resume`: after a restart a client reports what it knows to be durable of its session at a
+//! shard.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
 
@@ -21,15 +22,15 @@ pub(crate) fn execute(
     if let Some(table) = lane.slots.get_mut(&(shard, session)) {
         table.resumed = true;
     }
-    // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
-    // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
-    let kept = lane.fenced && resume.replay_count > 0;
-    let recovering = !lane.recovery.is_over() || kept;
+    // Until recovery ends, replays that may not be durable yet are accepted again. Behind a failed
+    // log they never become durable, but are not lost: the client retains them for the next boot.
+    let retained = lane.fenced && resume.replay_count > 0;
+    let recovering = !lane.recovery.is_over() || retained;
     let mut reply = core::mem::take(&mut lane.reply);
     reply.clear();
     Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
-    let said = Said { committed, ..Said::plain(Status::Ok, &reply) };
-    lane.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+    let response = Response { committed, ..Response::plain(Status::Ok, &reply) };
+    lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     lane.reply = reply;
     Ok(())
 }

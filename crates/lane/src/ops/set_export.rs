@@ -1,9 +1,9 @@
-//! `SetExport`: an export is defined, or taken away.
+//! `SetExport`: defines or removes an export.
 
 use crate::Lane;
+use crate::commit_dependency::{CommitDependency, Reason};
 use crate::dispatch::Arrived;
-use crate::gate::{Gate, Reason};
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, SetExport, ShardId, Status, Wire, request_flag};
@@ -26,12 +26,12 @@ pub(crate) fn execute(
     };
     match lane.commit.until_shard(ShardId::meta(0)) {
         Some(until) if status == Status::Ok => {
-            let gate = Gate { until, reason: Reason::Itself };
-            lane.keep_waiting(arrived, (status, Vec::new()), gate);
+            let dependency = CommitDependency { until, reason: Reason::Itself };
+            lane.defer_reply(arrived, (status, Vec::new()), dependency);
         }
         Some(_) | None => {
-            let said = Said::plain(status, &[]);
-            lane.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+            let response = Response::plain(status, &[]);
+            lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `SetLock`: locks or unlocks bytes of a file, or begins to wait for them.
+//! `SetLock`: locks or unlocks a range of a file, or begins to wait for it.
 
 use crate::Lane;
 use crate::deadlock::Search;
@@ -24,14 +24,14 @@ pub(crate) fn execute(
     lane.changes.clear();
     let mut woken = Vec::new();
     let since_ns = lane.wait_begins_ns(turn);
-    lane.give_up_forsaken(shard, client, &ask, &mut woken);
+    lane.drop_expired_locks(shard, client, &ask, &mut woken);
     let asker = LockCaller { client, session: arrived.request.session, now_ns: since_ns };
     let result = lane.locks_of(shard).set(asker, &ask, &mut woken);
     if let Ok(set) = &result {
         Writer::new(&mut lane.reply).write(set);
     }
     lane.answer_lock(turn, arrived, result.map_or_else(|status| status, |_| Status::Ok));
-    lane.tell_woken(turn, shard, woken);
+    lane.send_grants(turn, shard, woken);
     if result.is_ok_and(|set| may_deadlock(&set, &ask)) {
         let search = Search {
             lane: lane.config.lane,
@@ -46,7 +46,7 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// Whether it waits in a way that can be a deadlock: flock is not looked at, as on Linux.
+/// Whether the wait can be part of a deadlock: flock is not checked, as on Linux.
 fn may_deadlock(set: &LockSet, ask: &SetLock) -> bool {
     !set.granted && ask.kind == LockKind::Posix
 }

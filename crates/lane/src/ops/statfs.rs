@@ -1,14 +1,14 @@
-//! `Statfs`: the space of the file system, which the runtime is asked for first.
+//! `Statfs`: the space of the file system, which the runtime reports first.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::outbox::Said;
+use crate::outbox::Response;
 use crate::waiting::Waiting;
 use data::Token;
 use interface::{Errno, StoreAction, StoreSpace, Ticket, Turn};
 use wire::{HEADER_BYTES, Op, ProtocolError, Space, Status, Wire, Writer};
 
-/// Bytes a further file is taken to need, for telling how many still fit.
+/// Assumed bytes per further file, for the number of free inodes.
 const INODE_BYTES: u64 = 4096;
 
 pub(crate) fn execute(
@@ -32,15 +32,16 @@ impl Lane {
         result: Result<StoreSpace, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
+        let Some(Waiting { conn, header, .. }) = self.pending.remove(number) else { return };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         let status = match result {
             Ok(space) => {
-                // Where nothing new is taken any more, nothing is there to be taken.
-                let is_full = self.space_for(Op::Create).is_err() && !self.commit.is_behind();
+                // While creation is refused for lack of log space, no space is available.
+                let is_full =
+                    self.space_for(Op::Create).is_err() && !self.commit.awaits_checkpoint();
                 let available_bytes = if is_full { 0 } else { space.available_bytes };
-                // A file that was written to is one under the store as well.
+                // A file with contents is also a file under the store.
                 let file_count = space.available_file_count.unwrap_or(u64::MAX);
                 let map = &self.config.map;
                 let space = Space {
@@ -56,7 +57,7 @@ impl Lane {
             }
             Err(errno) => errno.status(),
         };
-        self.send(turn, conn, &asked, &Said::plain(status, &body));
+        self.send(turn, conn, &header, &Response::plain(status, &body));
         self.reply = body;
     }
 }

@@ -1,4 +1,4 @@
-//! `Stats`: the counters of this lane, with those of the runtime, which are asked for first.
+//! `Stats`: the counters of this lane, with those that the runtime reports first.
 
 use crate::Lane;
 use crate::dispatch::Arrived;

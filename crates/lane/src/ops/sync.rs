@@ -1,11 +1,11 @@
-//! `Sync`: answered when everything that a shard has executed or been given is durable.
+//! `Sync`: answered when everything that a shard has executed or received is durable.
 
 use crate::Lane;
-use crate::commit::HeldSaid;
+use crate::commit::DeferredReply;
+use crate::commit_dependency::{CommitDependency, Reason};
 use crate::dispatch::Arrived;
-use crate::gate::{Gate, Reason};
 use crate::ops::no_body;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use crate::unstable::Waiter;
 use alloc::vec::Vec;
 use interface::Turn;
@@ -19,13 +19,13 @@ pub(crate) fn execute(
     no_body(turn, arrived)?;
     let shard = arrived.request.shard;
     if lane.fenced {
-        let said = Said::plain(Status::Io, &[]);
-        lane.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        let response = Response::plain(Status::Io, &[]);
+        lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
     } else if shard.is_data() {
         sync_data(lane, turn, arrived);
     } else if let Some(until) = lane.commit.until_shard(shard) {
-        let gate = Gate { until, reason: Reason::Itself };
-        lane.keep_waiting(arrived, (Status::Ok, Vec::new()), gate);
+        let dependency = CommitDependency { until, reason: Reason::Itself };
+        lane.defer_reply(arrived, (Status::Ok, Vec::new()), dependency);
     } else {
         lane.answer_committed(turn, arrived);
     }
@@ -39,8 +39,8 @@ fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         return lane.answer_committed(turn, arrived);
     }
     lane.count_suspended(arrived.conn);
-    let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+    let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
     let (status, body, bulk) = (Status::Ok, Vec::new(), None);
-    let said = HeldSaid { conn, asked, status, body, bulk };
-    lane.wait_for((shard, until), Waiter::Said(said), Reason::Itself);
+    let response = DeferredReply { conn, header, status, body, bulk };
+    lane.wait_for((shard, until), Waiter::Reply(response), Reason::Itself);
 }

@@ -1,6 +1,6 @@
-//! A start from the cold store: rows instead of all the records they came from.
+//! Restoring from the key-value store: rows instead of the records that they came from.
 //!
-//! What the lane remembers of sessions and clients is fed as the records that would leave it so.
+//! Rows of sessions and clients are fed as records with the same effect.
 
 use super::Restore;
 use alloc::vec::Vec;
@@ -19,13 +19,13 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Begins with a store as it was made.
+    /// Begins with a new store.
     #[must_use]
     pub const fn new(restore: Restore) -> Self {
         Self { restore, away: Vec::new() }
     }
 
-    /// Takes a row over.
+    /// Loads a row.
     ///
     /// # Errors
     /// [`Fault`] when it does not fit the store or the rows before.
@@ -104,8 +104,8 @@ impl Loading {
         }
     }
 
-    /// What has to be loaded besides before the start can end: what changes in the middle are about,
-    /// where not everything is loaded. Its rows go to [`Loading::fetch`].
+    /// The units that must be loaded before the start can end: those of interrupted transactions,
+    /// where not everything is loaded. Their rows go to [`Loading::fetch`].
     pub fn missing(&mut self) -> Vec<Unit> {
         let Restore { metas, in_doubt, .. } = &mut self.restore;
         let mut missing = Vec::new();
@@ -119,7 +119,7 @@ impl Loading {
         missing
     }
 
-    /// Takes over a row of a unit that was missing.
+    /// Loads a row of a missing unit.
     ///
     /// # Errors
     /// [`Fault`] when it does not fit it.
@@ -127,7 +127,7 @@ impl Loading {
         self.meta(unit).fetch_row(unit, row)
     }
 
-    /// All its rows were taken over.
+    /// All rows of a missing unit were loaded.
     pub fn fetched(&mut self, unit: &Unit) {
         self.meta(unit).finish_fetch(unit);
     }
@@ -136,7 +136,7 @@ impl Loading {
         &mut self.restore.metas[usize::from(unit.shard().index())]
     }
 
-    /// All rows were taken over.
+    /// All rows were loaded.
     ///
     /// # Errors
     /// [`Fault`] when they do not fit together.
@@ -156,7 +156,7 @@ impl Loading {
         self.feed((shard, Transno(0)), Origin::Internal, &change.to_bytes())
     }
 
-    /// Feeds a record that was part of how the rows came to be.
+    /// Feeds a record without advancing the shard's log position.
     fn feed(
         &mut self,
         (shard, transno): (ShardId, Transno),

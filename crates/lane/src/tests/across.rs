@@ -1,4 +1,4 @@
-//! Operations over several shards: on any number of lanes, with the server dying anywhere.
+//! Cross-shard operations: on any number of lanes, with the server crashing anywhere.
 
 mod checked;
 mod model;
@@ -6,59 +6,60 @@ mod mount;
 mod reads;
 mod strict;
 
-use crate::toy::{Dice, Kind, Toy};
+use crate::test_server::{Kind, TestServer};
 use alloc::string::String;
 use alloc::vec::Vec;
-use interface::{Errno, Point};
+use fastrand::Rng;
+use interface::{Errno, ProtocolPoint};
 use model::{Act, Model};
 use mount::Mount;
 use wire::{FileKind, InodeNo, Map, RenameHow, Status};
 
-/// A store that spreads directories, and answers nothing before it is durable.
-fn store(seed: u64, meta_shard_count: u16) -> Toy {
-    let mut toy = Toy::new(seed);
-    toy.map = Map { lane_count: 1, meta_shard_count, data_shard_count: 3 };
-    toy.limits.sync = true;
-    toy
+/// A store that spreads directories and replies only when changes are durable.
+fn store(seed: u64, meta_shard_count: u16) -> TestServer {
+    let mut server = TestServer::new(seed);
+    server.map = Map { lane_count: 1, meta_shard_count, data_shard_count: 3 };
+    server.limits.sync = true;
+    server
 }
 
-fn start(toy: &mut Toy) {
-    let lane_count = 1 + toy.dice.below(4) as u16;
-    toy.dies_at = None;
-    toy.start(lane_count);
+fn start(server: &mut TestServer) {
+    let lane_count = 1 + server.rng.usize(..4) as u16;
+    server.dies_at = None;
+    server.start(lane_count);
 }
 
-/// Lets the server die and start again at chance's will; whether it did.
-fn chance(toy: &mut Toy, mounts: &mut [Mount], one_in: usize) -> bool {
-    let dies = toy.is_down() || (one_in > 0 && toy.dice.one_in(one_in));
+/// Crashes and restarts the server at random; returns whether it did.
+fn chance(server: &mut TestServer, mounts: &mut [Mount], one_in: usize) -> bool {
+    let dies = server.is_down() || (one_in > 0 && server.rng.usize(..one_in) == 0);
     if !dies {
         return false;
     }
-    if !toy.is_down() {
-        toy.crash();
+    if !server.is_down() {
+        server.crash();
     }
-    start(toy);
-    mounts.iter_mut().for_each(|mount| mount.connect(toy));
-    mounts.iter().for_each(|mount| mount.send(toy));
+    start(server);
+    mounts.iter_mut().for_each(|mount| mount.connect(server));
+    mounts.iter().for_each(|mount| mount.send(server));
     true
 }
 
-/// One step of the world; when nothing goes on, time passes.
-fn step(toy: &mut Toy) {
-    if !toy.step() {
-        toy.pass_ms(1);
+/// One step of the server; when nothing is left to do, time passes.
+fn step(server: &mut TestServer) {
+    if !server.step() {
+        server.pass_ms(1);
     }
 }
 
-/// Sends a request and answers with its reply, whatever happens to the server meanwhile.
-fn ask(toy: &mut Toy, mount: &mut Mount, one_in: usize) -> (Status, Vec<u8>) {
-    mount.send(toy);
+/// Sends a request and returns its reply, through any crashes of the server.
+fn ask(server: &mut TestServer, mount: &mut Mount, one_in: usize) -> (Status, Vec<u8>) {
+    mount.send(server);
     for _ in 0..100_000 {
-        step(toy);
-        if chance(toy, core::slice::from_mut(mount), one_in) {
+        step(server);
+        if chance(server, core::slice::from_mut(mount), one_in) {
             continue;
         }
-        if let Some(reply) = mount.receive(toy) {
+        if let Some(reply) = mount.receive(server) {
             return reply;
         }
     }
@@ -66,85 +67,85 @@ fn ask(toy: &mut Toy, mount: &mut Mount, one_in: usize) -> (Status, Vec<u8>) {
 }
 
 #[test]
-fn whatever_dies_when_each_operation_is_done_once_or_fails_as_it_should() {
+fn each_operation_takes_effect_once_or_fails_whenever_the_server_crashes() {
     (1..=100).for_each(|seed| one_by_one(seed, store(seed, 1 + (seed % 5) as u16)));
 }
 
 #[test]
-fn the_same_with_almost_no_memory_for_names() {
+fn each_operation_takes_effect_once_with_almost_no_memory_for_names() {
     for seed in 1..=40 {
-        let mut toy = store(seed, 1 + (seed % 5) as u16);
-        toy.bound_names(3000);
-        one_by_one(seed, toy);
+        let mut server = store(seed, 1 + (seed % 5) as u16);
+        server.bound_names(3000);
+        one_by_one(seed, server);
     }
 }
 
-fn one_by_one(seed: u64, mut toy: Toy) {
-    let mut dice = Dice(seed ^ 0x5eed);
-    start(&mut toy);
-    let mut mount = Mount::new(&mut toy, 1);
+fn one_by_one(seed: u64, mut server: TestServer) {
+    let mut rng = Rng::with_seed(seed ^ 0x5eed);
+    start(&mut server);
+    let mut mount = Mount::new(&mut server, 1);
     let mut model = Model::new();
-    let one_in = [0, 20, 60, 200][dice.below(4)];
+    let one_in = [0, 20, 60, 200][rng.usize(..4)];
     for _ in 0..60 {
-        let act = model.roll(&mut dice);
+        let act = model.roll(&mut rng);
         mount.begin(&act);
         let expected = model.expected(&act);
-        let (status, body) = ask(&mut toy, &mut mount, one_in);
-        // What has no name any more is there until it was destroyed.
+        let (status, body) = ask(&mut server, &mut mount, one_in);
+        // An inode without a name exists until it is destroyed.
         let going = expected == Status::Stale && status != Status::Ok;
         assert!(status == expected || going, "seed {seed}: {act:?}: {status:?}, {expected:?}");
         if status == Status::Ok {
             model.apply(&act, mount::made(&act, &body));
             if let Some(left) = model.whiteout(&act) {
                 mount.begin(&left);
-                let (_, body) = ask(&mut toy, &mut mount, 0);
+                let (_, body) = ask(&mut server, &mut mount, 0);
                 model.add_whiteout(&left, mount::made(&left, &body));
             }
         }
     }
-    checked::check(&mut toy, &mut mount);
-    model.compare(&mut toy, &mut mount);
+    checked::check(&mut server, &mut mount);
+    model.compare(&mut server, &mut mount);
 }
 
 #[test]
-fn several_at_once_leave_nothing_half_done() {
+fn concurrent_transactions_are_atomic() {
     (1..=80).for_each(|seed| several_at_once(seed, store(seed, 1 + (seed % 7) as u16)));
 }
 
 #[test]
-fn nor_do_they_with_almost_no_memory_for_names() {
+fn concurrent_transactions_are_atomic_with_almost_no_memory_for_names() {
     for seed in 1..=30 {
-        let mut toy = store(seed, 1 + (seed % 7) as u16);
-        toy.bound_names(3000);
-        several_at_once(seed, toy);
+        let mut server = store(seed, 1 + (seed % 7) as u16);
+        server.bound_names(3000);
+        several_at_once(seed, server);
     }
 }
 
-fn several_at_once(seed: u64, mut toy: Toy) {
-    let mut dice = Dice(seed ^ 0xface);
-    start(&mut toy);
-    let count = 2 + dice.below(5);
+fn several_at_once(seed: u64, mut server: TestServer) {
+    let mut rng = Rng::with_seed(seed ^ 0xface);
+    start(&mut server);
+    let count = 2 + rng.usize(..5);
     let mut mounts: Vec<Mount> =
-        (0..count).map(|number| Mount::new(&mut toy, 1 + number as u8)).collect();
+        (0..count).map(|number| Mount::new(&mut server, 1 + number as u8)).collect();
     let mut model = Model::new();
-    let one_in = [0, 100, 500][dice.below(3)];
+    let one_in = [0, 100, 500][rng.usize(..3)];
     let (mut left, mut done) = (150, 0);
     for _ in 0..400_000 {
         for mount in &mut mounts {
             if mount.is_idle() && left > 0 {
                 left -= 1;
-                // Numbers are all that it knows of what others did.
-                mount.begin(&model.roll(&mut dice));
-                mount.send(&mut toy);
+                // It knows only the inode numbers of what others made.
+                mount.begin(&model.roll(&mut rng));
+                mount.send(&mut server);
             }
         }
-        step(&mut toy);
-        if chance(&mut toy, &mut mounts, one_in) {
+        step(&mut server);
+        if chance(&mut server, &mut mounts, one_in) {
             continue;
         }
         for mount in &mut mounts {
             let act = mount.act();
-            if let Some((status, body)) = mount.receive(&mut toy) {
+            if let Some((status, body)) = mount.receive(&mut server) {
                 assert!(mount::is_plain(status), "seed {seed}: {status:?} to {act:?}");
                 done += 1;
                 if let (Some(act), Status::Ok) = (act, status) {
@@ -157,14 +158,14 @@ fn several_at_once(seed: u64, mut toy: Toy) {
         }
     }
     assert_eq!(done, 150, "seed {seed}: all are answered");
-    checked::check(&mut toy, &mut mounts[0]);
+    checked::check(&mut server, &mut mounts[0]);
 }
 
 /// A directory in another shard than the root, with a file and a directory in it.
-fn furnished(toy: &mut Toy, mount: &mut Mount) -> (InodeNo, InodeNo) {
+fn furnished(server: &mut TestServer, mount: &mut Mount) -> (InodeNo, InodeNo) {
     let mut make = |act: Act| {
         mount.begin(&act);
-        let (status, body) = ask(toy, mount, 0);
+        let (status, body) = ask(server, mount, 0);
         assert_eq!(status, Status::Ok, "{act:?}");
         mount::made(&act, &body).unwrap()
     };
@@ -182,14 +183,14 @@ fn furnished(toy: &mut Toy, mount: &mut Mount) -> (InodeNo, InodeNo) {
 }
 
 #[test]
-fn a_rename_is_whole_or_not_at_all_wherever_the_server_dies() {
+fn a_rename_is_atomic_wherever_the_server_crashes() {
     let points = [
-        Point::TxnBegun,
-        Point::TxnPrepared,
-        Point::TxnDeciding,
-        Point::TxnDecided,
-        Point::TxnDone,
-        Point::TxnForgotten,
+        ProtocolPoint::TxnBegun,
+        ProtocolPoint::TxnPrepared,
+        ProtocolPoint::TxnDeciding,
+        ProtocolPoint::TxnDecided,
+        ProtocolPoint::TxnDone,
+        ProtocolPoint::TxnForgotten,
     ];
     for lane_count in 1..=4 {
         for point in points {
@@ -204,54 +205,54 @@ fn a_rename_is_whole_or_not_at_all_wherever_the_server_dies() {
     }
 }
 
-/// Renames `from/f` to `to/g` while the server dies; in an exchange `f` is a directory.
-fn rename_and_die(seed: u64, lane_count: u16, dies_at: (Point, usize), how: RenameHow) {
-    let mut toy = store(seed, 4);
-    toy.start(lane_count);
-    let mut mount = Mount::new(&mut toy, 1);
-    let (from, to) = furnished(&mut toy, &mut mount);
+/// Renames `from/f` to `to/g` while the server crashes; in an exchange `f` is a directory.
+fn rename_and_die(seed: u64, lane_count: u16, dies_at: (ProtocolPoint, usize), how: RenameHow) {
+    let mut server = store(seed, 4);
+    server.start(lane_count);
+    let mut mount = Mount::new(&mut server, 1);
+    let (from, to) = furnished(&mut server, &mut mount);
     if how == RenameHow::Exchange {
         for act in [Act::Unlink(from, "f"), Act::Mkdir(from, "f")] {
             mount.begin(&act);
-            assert_eq!(ask(&mut toy, &mut mount, 0).0, Status::Ok);
+            assert_eq!(ask(&mut server, &mut mount, 0).0, Status::Ok);
         }
     }
-    mount.settle(&mut toy);
+    mount.settle(&mut server);
     let only = |listed: Option<Vec<(String, InodeNo)>>| match listed.as_deref() {
         Some([(_, inode)]) => *inode,
         _ => panic!("one entry: {listed:?}"),
     };
-    let (moved, target) = (only(mount.list(&mut toy, from)), only(mount.list(&mut toy, to)));
-    toy.dies_at = Some(dies_at);
+    let (moved, target) = (only(mount.list(&mut server, from)), only(mount.list(&mut server, to)));
+    server.dies_at = Some(dies_at);
     mount.begin(&Act::Rename((from, "f"), (to, "g"), how));
-    assert_eq!(ask(&mut toy, &mut mount, 0).0, Status::Ok, "{dies_at:?}");
-    mount.settle(&mut toy);
-    if toy.is_down() {
-        chance(&mut toy, core::slice::from_mut(&mut mount), 0);
+    assert_eq!(ask(&mut server, &mut mount, 0).0, Status::Ok, "{dies_at:?}");
+    mount.settle(&mut server);
+    if server.is_down() {
+        chance(&mut server, core::slice::from_mut(&mut mount), 0);
     }
-    assert!(toy.points[&dies_at.0] > 0);
-    assert_eq!(only(mount.list(&mut toy, to)), moved);
+    assert!(server.points[&dies_at.0] > 0);
+    assert_eq!(only(mount.list(&mut server, to)), moved);
     match how {
-        RenameHow::Exchange => assert_eq!(only(mount.list(&mut toy, from)), target),
+        RenameHow::Exchange => assert_eq!(only(mount.list(&mut server, from)), target),
         RenameHow::Whiteout => {
-            let left = only(mount.list(&mut toy, from));
-            let attr = mount.attr(&mut toy, left).unwrap();
+            let left = only(mount.list(&mut server, from));
+            let attr = mount.attr(&mut server, left).unwrap();
             assert_eq!((attr.kind, attr.mode, attr.rdev), (FileKind::CharDevice, 0, 0));
         }
-        _ => assert_eq!(mount.list(&mut toy, from), Some(Vec::new())),
+        _ => assert_eq!(mount.list(&mut server, from), Some(Vec::new())),
     }
-    checked::check(&mut toy, &mut mount);
+    checked::check(&mut server, &mut mount);
 }
 
 #[test]
 fn a_directory_never_goes_below_itself() {
-    let mut toy = store(3, 4);
-    toy.start(3);
-    let mut mount = Mount::new(&mut toy, 1);
-    let (from, to) = furnished(&mut toy, &mut mount);
+    let mut server = store(3, 4);
+    server.start(3);
+    let mut mount = Mount::new(&mut server, 1);
+    let (from, to) = furnished(&mut server, &mut mount);
     let mut run = |act: Act| {
         mount.begin(&act);
-        ask(&mut toy, &mut mount, 0)
+        ask(&mut server, &mut mount, 0)
     };
     let sub = Act::Mkdir(to, "sub");
     let sub = mount::made(&sub, &run(sub).1).unwrap();
@@ -274,18 +275,18 @@ fn a_directory_never_goes_below_itself() {
     assert_eq!(into(&mut run, to_name, to), Status::Invalid);
     assert_eq!(into(&mut run, from_name, sub), Status::Ok);
     assert_eq!(into(&mut run, to_name, from), Status::Invalid);
-    checked::check(&mut toy, &mut mount);
+    checked::check(&mut server, &mut mount);
 }
 
 #[test]
 fn directories_near_the_root_are_spread_and_deeper_ones_stay() {
-    let mut toy = store(5, 4);
-    toy.start(2);
-    let mut mount = Mount::new(&mut toy, 1);
+    let mut server = store(5, 4);
+    server.start(2);
+    let mut mount = Mount::new(&mut server, 1);
     let mut mkdir = |parent, text| {
         let act = Act::Mkdir(parent, text);
         mount.begin(&act);
-        mount::made(&act, &ask(&mut toy, &mut mount, 0).1).unwrap()
+        mount::made(&act, &ask(&mut server, &mut mount, 0).1).unwrap()
     };
     let first: Vec<InodeNo> =
         ["a", "b", "c", "d"].iter().map(|text| mkdir(InodeNo::ROOT, text)).collect();
@@ -301,94 +302,94 @@ fn directories_near_the_root_are_spread_and_deeper_ones_stay() {
             assert_eq!(mkdir(dir, text).shard(), dir.shard());
         }
     }
-    checked::check(&mut toy, &mut mount);
+    checked::check(&mut server, &mut mount);
 }
 
 #[test]
-fn readers_wait_for_what_was_prepared_and_get_an_answer() {
-    let mut toy = store(9, 4);
-    toy.start(2);
-    let mut mount = Mount::new(&mut toy, 1);
-    let (from, to) = furnished(&mut toy, &mut mount);
-    let mut reader = Mount::new(&mut toy, 2);
-    mount.settle(&mut toy);
+fn readers_wait_for_a_prepared_transaction_and_get_a_reply() {
+    let mut server = store(9, 4);
+    server.start(2);
+    let mut mount = Mount::new(&mut server, 1);
+    let (from, to) = furnished(&mut server, &mut mount);
+    let mut reader = Mount::new(&mut server, 2);
+    mount.settle(&mut server);
     mount.begin(&Act::Rename((from, "f"), (to, "h"), RenameHow::Replace));
-    mount.send(&mut toy);
-    let before = toy.points[&Point::TxnPrepared];
-    while toy.points[&Point::TxnPrepared] == before {
-        toy.step();
+    mount.send(&mut server);
+    let before = server.points[&ProtocolPoint::TxnPrepared];
+    while server.points[&ProtocolPoint::TxnPrepared] == before {
+        server.step();
     }
     reader.begin(&Act::Lookup(from, "f"));
-    let (status, _) = ask(&mut toy, &mut reader, 0);
+    let (status, _) = ask(&mut server, &mut reader, 0);
     assert!(matches!(status, Status::Ok | Status::NotFound));
-    mount.settle(&mut toy);
-    assert_eq!(mount.receive(&mut toy).map(|reply| reply.0), Some(Status::Ok));
+    mount.settle(&mut server);
+    assert_eq!(mount.receive(&mut server).map(|reply| reply.0), Some(Status::Ok));
     reader.begin(&Act::Lookup(from, "f"));
-    assert_eq!(ask(&mut toy, &mut reader, 0).0, Status::NotFound);
+    assert_eq!(ask(&mut server, &mut reader, 0).0, Status::NotFound);
     reader.begin(&Act::Lookup(to, "h"));
-    assert_eq!(ask(&mut toy, &mut reader, 0).0, Status::Ok);
-    checked::check(&mut toy, &mut mount);
+    assert_eq!(ask(&mut server, &mut reader, 0).0, Status::Ok);
+    checked::check(&mut server, &mut mount);
 }
 
-/// A start carries out what was decided. While that is recorded nowhere, the decision is kept.
+/// A start applies a decided part. While that is not recorded, the decision is retained.
 #[test]
-fn a_part_that_cannot_be_recorded_is_not_called_done() {
+fn a_part_that_cannot_be_recorded_is_not_acknowledged() {
     for seed in 0..8 {
-        let mut toy = store(seed, 4);
-        toy.start(4);
-        let mut mount = Mount::new(&mut toy, 1);
-        let (from, to) = furnished(&mut toy, &mut mount);
-        mount.settle(&mut toy);
-        toy.dies_at = Some((Point::TxnDecided, 1));
+        let mut server = store(seed, 4);
+        server.start(4);
+        let mut mount = Mount::new(&mut server, 1);
+        let (from, to) = furnished(&mut server, &mut mount);
+        mount.settle(&mut server);
+        server.dies_at = Some((ProtocolPoint::TxnDecided, 1));
         mount.begin(&Act::Rename((from, "f"), (to, "h"), RenameHow::Replace));
-        mount.send(&mut toy);
-        while !toy.is_down() {
-            step(&mut toy);
+        mount.send(&mut server);
+        while !server.is_down() {
+            step(&mut server);
         }
-        toy.dies_at = None;
-        toy.failing.push((Kind::Log, Errno(5)));
-        toy.start(4);
-        (0..500).for_each(|_| step(&mut toy));
-        assert!(toy.failing.is_empty(), "the participant's log is broken");
-        toy.crash();
-        toy.start(4);
-        mount.connect(&mut toy);
-        mount.send(&mut toy);
-        mount.settle(&mut toy);
-        assert_eq!(mount.receive(&mut toy).map(|reply| reply.0), Some(Status::Ok));
-        assert_eq!(mount.list(&mut toy, from), Some(Vec::new()), "seed {seed}");
-        assert_eq!(mount.list(&mut toy, to).unwrap().len(), 2, "seed {seed}");
-        checked::check(&mut toy, &mut mount);
+        server.dies_at = None;
+        server.failing.push((Kind::Log, Errno(5)));
+        server.start(4);
+        (0..500).for_each(|_| step(&mut server));
+        assert!(server.failing.is_empty(), "the participant's log is broken");
+        server.crash();
+        server.start(4);
+        mount.connect(&mut server);
+        mount.send(&mut server);
+        mount.settle(&mut server);
+        assert_eq!(mount.receive(&mut server).map(|reply| reply.0), Some(Status::Ok));
+        assert_eq!(mount.list(&mut server, from), Some(Vec::new()), "seed {seed}");
+        assert_eq!(mount.list(&mut server, to).unwrap().len(), 2, "seed {seed}");
+        checked::check(&mut server, &mut mount);
     }
 }
 
-/// Whether a rename over a file is half done after the server died when it was decided.
+/// Whether a rename over a file is half done after a crash at its decision.
 #[cfg(feature = "planted")]
 fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
-    let mut toy = store(seed, 4);
-    toy.rules = rules;
-    toy.start(4);
-    let mut mount = Mount::new(&mut toy, 1);
-    let (from, to) = furnished(&mut toy, &mut mount);
-    mount.settle(&mut toy);
-    let moved = mount.list(&mut toy, from).unwrap()[0].1;
-    toy.dies_at = Some((Point::TxnDecided, 1));
+    let mut server = store(seed, 4);
+    server.rules = rules;
+    server.start(4);
+    let mut mount = Mount::new(&mut server, 1);
+    let (from, to) = furnished(&mut server, &mut mount);
+    mount.settle(&mut server);
+    let moved = mount.list(&mut server, from).unwrap()[0].1;
+    server.dies_at = Some((ProtocolPoint::TxnDecided, 1));
     mount.begin(&Act::Rename((from, "f"), (to, "g"), RenameHow::Replace));
-    mount.send(&mut toy);
-    while !toy.is_down() {
-        step(&mut toy);
+    mount.send(&mut server);
+    while !server.is_down() {
+        step(&mut server);
     }
-    chance(&mut toy, core::slice::from_mut(&mut mount), 0);
-    mount.settle(&mut toy);
-    mount.receive(&mut toy);
-    let there = mount.list(&mut toy, to).unwrap().iter().any(|(_, inode)| *inode == moved);
-    let here = !mount.list(&mut toy, from).unwrap().is_empty();
+    chance(&mut server, core::slice::from_mut(&mut mount), 0);
+    mount.settle(&mut server);
+    mount.receive(&mut server);
+    let there = mount.list(&mut server, to).unwrap().iter().any(|(_, inode)| *inode == moved);
+    let here = !mount.list(&mut server, from).unwrap().is_empty();
     here == there
 }
 
 #[cfg(feature = "planted")]
 #[test]
-fn a_decision_before_all_have_prepared_is_noticed() {
+fn a_decision_before_all_prepares_is_detected() {
     let early = wire::Rules::default().without(wire::Rule::TwoPhaseOrder);
     let count = |rules| (1..=40).filter(|seed| is_half_done(*seed, rules)).count();
     assert_eq!(count(wire::Rules::default()), 0);

@@ -1,7 +1,7 @@
 //! Clients that have shown a certificate instead of proving a secret.
 
-use super::peer::{Who, greeted, handshake};
-use crate::toy::Toy;
+use super::peer::{HelloFields, greeted, handshake};
+use crate::test_server::TestServer;
 use wire::{
     Challenge, Channel, Credential, FrameKind, PLAIN, Proof, Proven, Purpose, Refusal,
     RefusalReason, Secret, SessionId, Welcome, Wire as _,
@@ -9,32 +9,36 @@ use wire::{
 
 const CHANNEL: Channel = [9; 32];
 
-/// What a connection has shown: the key of its certificate, and what that opens.
+/// A client certificate: its key, and the URI that says what it opens.
 type Shown<'a> = Option<(u8, &'a str)>;
 
-/// Greets by certificate; what the server says in the end.
-fn greet(toy: &mut Toy, who: &Who, shown: Shown<'_>) -> Result<SessionId, RefusalReason> {
-    let conn = toy.connect();
+/// Connects with a certificate; returns the server's last frame.
+fn send_handshake(
+    server: &mut TestServer,
+    who: &HelloFields,
+    shown: Shown<'_>,
+) -> Result<SessionId, RefusalReason> {
+    let conn = server.connect();
     match shown {
-        Some(shown) => toy.certify(conn, CHANNEL, shown),
-        None => toy.seal(conn, CHANNEL),
+        Some(shown) => server.certify(conn, CHANNEL, shown),
+        None => server.seal(conn, CHANNEL),
     }
-    prove(toy, conn, who, &CHANNEL)
+    prove(server, conn, who, &CHANNEL)
 }
 
 fn prove(
-    toy: &mut Toy,
+    server: &mut TestServer,
     conn: interface::ConnId,
-    who: &Who,
+    who: &HelloFields,
     channel: &Channel,
 ) -> Result<SessionId, RefusalReason> {
     let hello = who.hello(&Secret::certified());
-    toy.send(conn, handshake(FrameKind::Hello, &hello), None);
-    toy.run();
-    let (kind, body) = greeted(&toy.take(conn));
+    server.send(conn, handshake(FrameKind::Hello, &hello), None);
+    server.run();
+    let (kind, body) = greeted(&server.take(conn));
     let refused = |body: &[u8]| Refusal::decode_all(body).unwrap().reason;
     if kind == FrameKind::Refusal {
-        assert!(toy.is_closed(conn) && !toy.is_admitted(conn));
+        assert!(server.is_closed(conn) && !server.is_admitted(conn));
         return Err(refused(&body));
     }
     let challenge = Challenge::decode_all(&body).unwrap();
@@ -42,22 +46,22 @@ fn prove(
     let secret = Secret::certified().on(channel);
     assert!(secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: secret.client_proof(proven) };
-    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
-    toy.run();
-    let (kind, body) = greeted(&toy.take(conn));
+    server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
+    server.run();
+    let (kind, body) = greeted(&server.take(conn));
     match kind {
         FrameKind::Welcome => Ok(Welcome::decode_all(&body).unwrap().session),
         _ => Err(refused(&body)),
     }
 }
 
-fn who(export: &'static str, purpose: Purpose) -> Who {
-    Who { export, purpose, credential: Credential::Certificate, ..Who::new(1) }
+fn who(export: &'static str, purpose: Purpose) -> HelloFields {
+    HelloFields { export, purpose, credential: Credential::Certificate, ..HelloFields::new(1) }
 }
 
 #[test]
 fn a_certificate_opens_what_it_names() {
-    let mut toy = Toy::started(2, 1);
+    let mut server = TestServer::started(2, 1);
     let no = Err(RefusalReason::NotCertified);
     for (key, (uri, export, purpose, answer)) in (1..).zip([
         ("lanefs:store", "guests", Purpose::Use, Ok(())),
@@ -67,53 +71,53 @@ fn a_certificate_opens_what_it_names() {
         ("lanefs:export/guests", "guests", Purpose::Use, Ok(())),
         ("lanefs:export/guests", "own", Purpose::Use, no),
         ("lanefs:export/guests", "", Purpose::Use, no),
-        // Not even whether there is one.
+        // Nor can it find out whether the export exists.
         ("lanefs:export/guests", "nothing", Purpose::Use, no),
         ("lanefs:export/guests", "", Purpose::Administer, no),
         ("lanefs:export/guests", "guests", Purpose::Administer, no),
         ("https://guests/", "guests", Purpose::Use, no),
     ]) {
-        let found = greet(&mut toy, &who(export, purpose), Some((key, uri)));
+        let found = send_handshake(&mut server, &who(export, purpose), Some((key, uri)));
         assert_eq!(found.map(drop), answer, "{uri} for {export:?}, {purpose:?}");
     }
 }
 
 #[test]
-fn who_says_certificate_and_has_shown_none_is_refused() {
-    let mut toy = Toy::started(3, 1);
+fn a_hello_that_claims_a_certificate_without_one_is_refused() {
+    let mut server = TestServer::started(3, 1);
     let who = who("guests", Purpose::Use);
-    assert_eq!(greet(&mut toy, &who, None), Err(RefusalReason::NotCertified));
-    // Its channel is known to everybody.
-    let conn = toy.connect();
-    assert_eq!(prove(&mut toy, conn, &who, &PLAIN), Err(RefusalReason::NotCertified));
+    assert_eq!(send_handshake(&mut server, &who, None), Err(RefusalReason::NotCertified));
+    // The channel of a plain connection is public.
+    let conn = server.connect();
+    assert_eq!(prove(&mut server, conn, &who, &PLAIN), Err(RefusalReason::NotCertified));
 }
 
 #[test]
-fn a_certificate_does_not_stand_for_the_secret() {
-    let mut toy = Toy::started(4, 1);
-    let conn = toy.connect();
-    toy.certify(conn, CHANNEL, (1, "lanefs:store"));
-    let who = Who { export: "guests", ..Who::new(1) };
-    let hello = who.hello(&toy.secret);
-    toy.send(conn, handshake(FrameKind::Hello, &hello), None);
-    toy.run();
-    let (_, body) = greeted(&toy.take(conn));
+fn a_certificate_does_not_replace_the_secret() {
+    let mut server = TestServer::started(4, 1);
+    let conn = server.connect();
+    server.certify(conn, CHANNEL, (1, "lanefs:store"));
+    let who = HelloFields { export: "guests", ..HelloFields::new(1) };
+    let hello = who.hello(&server.secret);
+    server.send(conn, handshake(FrameKind::Hello, &hello), None);
+    server.run();
+    let (_, body) = greeted(&server.take(conn));
     let nonce = Challenge::decode_all(&body).unwrap().nonce;
     let proven = Proven { hello: &hello, nonce: &nonce, channel: &CHANNEL };
     let proof = Secret::of_channel(&CHANNEL).client_proof(proven);
-    toy.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
-    toy.run();
-    assert_eq!(greeted(&toy.take(conn)).0, FrameKind::Refusal);
+    server.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
+    server.run();
+    assert_eq!(greeted(&server.take(conn)).0, FrameKind::Refusal);
 }
 
 #[test]
-fn two_certificates_are_two_clients_and_one_renewed_is_one() {
-    let mut toy = Toy::started(5, 1);
-    let who = |conn_epoch| Who { conn_epoch, ..who("guests", Purpose::Use) };
-    let first = greet(&mut toy, &who(1), Some((1, "lanefs:export/guests"))).unwrap();
-    // The same uuid, the same words, another key.
-    let second = greet(&mut toy, &who(1), Some((2, "lanefs:export/guests"))).unwrap();
+fn two_certificates_are_two_clients_and_a_renewed_one_is_the_same_client() {
+    let mut server = TestServer::started(5, 1);
+    let who = |conn_epoch| HelloFields { conn_epoch, ..who("guests", Purpose::Use) };
+    let first = send_handshake(&mut server, &who(1), Some((1, "lanefs:export/guests"))).unwrap();
+    // The same uuid and URI, another key.
+    let second = send_handshake(&mut server, &who(1), Some((2, "lanefs:export/guests"))).unwrap();
     assert_ne!(first, second);
-    let renewed = greet(&mut toy, &who(2), Some((1, "lanefs:store"))).unwrap();
+    let renewed = send_handshake(&mut server, &who(2), Some((1, "lanefs:store"))).unwrap();
     assert_eq!(first, renewed);
 }

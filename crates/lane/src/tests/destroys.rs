@@ -1,7 +1,7 @@
 //! Removed files when the server dies: the object goes with the inode, whenever that is.
 
-use super::peer::{Got, Peer, ROOT, Who, name};
-use crate::toy::Toy;
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, name};
+use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     Bytes, ClearPrivileges, InodeNo, LaneId, Op, Replay, Request, ShardId, Status, Unlink, Wire,
@@ -10,21 +10,26 @@ use wire::{
 
 /// One client with a connection to every lane, and two files with objects at one data shard.
 struct Rig {
-    toy: Toy,
+    server: TestServer,
     peers: Vec<Peer>,
     shard: ShardId,
     inode_count: u64,
     /// Replies that may be lost, with what was sent: the client keeps them.
-    kept: Vec<(Request, &'static [u8], Option<Got>)>,
+    kept: Vec<(Request, &'static [u8], Option<ReceivedReply>)>,
 }
 
 const WARM: &[u8] = b"warm";
 const LAST: &[u8] = b"last";
 
-fn connect(toy: &mut Toy, conn_epoch: u32) -> Vec<Peer> {
-    let who = |lane| Who { server_lane: lane, client_lane: lane, conn_epoch, ..Who::new(1) };
-    let lanes = (0..toy.map.lane_count).map(LaneId);
-    lanes.map(|lane| Peer::new(toy, &who(lane))).collect()
+fn connect(server: &mut TestServer, conn_epoch: u32) -> Vec<Peer> {
+    let who = |lane| HelloFields {
+        server_lane: lane,
+        client_lane: lane,
+        conn_epoch,
+        ..HelloFields::new(1)
+    };
+    let lanes = (0..server.map.lane_count).map(LaneId);
+    lanes.map(|lane| Peer::new(server, &who(lane))).collect()
 }
 
 fn write_body(inode: InodeNo) -> Vec<u8> {
@@ -34,16 +39,16 @@ fn write_body(inode: InodeNo) -> Vec<u8> {
 
 impl Rig {
     fn new(seed: u64, lane_count: u16) -> Self {
-        let mut toy = Toy::started(seed, lane_count);
-        toy.log_slowness = 4;
-        let mut peers = connect(&mut toy, 1);
+        let mut server = TestServer::started(seed, lane_count);
+        server.log_slowness = 4;
+        let mut peers = connect(&mut server, 1);
         // The object is at the last lane, the inode at the first.
         let texts = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
         let made: Vec<(&str, InodeNo)> =
-            texts.iter().map(|text| (*text, peers[0].create(&mut toy, text))).collect();
-        let at = |inode: InodeNo| toy.map.data_shard(inode, 0);
+            texts.iter().map(|text| (*text, peers[0].create(&mut server, text))).collect();
+        let at = |inode: InodeNo| server.map.data_shard(inode, 0);
         let last: Vec<_> =
-            made.iter().filter(|file| toy.map.lane(at(file.1)).0 + 1 == lane_count).collect();
+            made.iter().filter(|file| server.map.lane(at(file.1)).0 + 1 == lane_count).collect();
         let pairs =
             last.iter().flat_map(|first| last.iter().map(move |second| (**first, **second)));
         let mut pairs =
@@ -52,16 +57,16 @@ impl Rig {
         let shard = at(first.1);
         let files = [first.1, second.1];
         let inode_count =
-            (0..usize::from(lane_count)).map(|lane| toy.lane(lane).inode_count()).sum();
-        let mut rig = Self { toy, peers, shard, inode_count, kept: Vec::new() };
+            (0..usize::from(lane_count)).map(|lane| server.lane(lane).inode_count()).sum();
+        let mut rig = Self { server, peers, shard, inode_count, kept: Vec::new() };
         for inode in files {
             rig.send(Op::Write, shard, &write_body(inode), Some(WARM));
-            rig.toy.run();
+            rig.server.run();
             rig.listen();
             assert_eq!(rig.kept.pop().unwrap().2.unwrap().head.status, Status::Ok);
         }
-        rig.toy.pass_ms(1_000);
-        rig.toy.run();
+        rig.server.pass_ms(1_000);
+        rig.server.run();
         for inode in files {
             rig.send(Op::Write, shard, &write_body(inode), Some(LAST));
         }
@@ -71,7 +76,7 @@ impl Rig {
     }
 
     fn peer(&mut self, shard: ShardId) -> &mut Peer {
-        &mut self.peers[usize::from(self.toy.map.lane(shard).0)]
+        &mut self.peers[usize::from(self.server.map.lane(shard).0)]
     }
 
     fn send(&mut self, op: Op, shard: ShardId, body: &[u8], bulk: Option<&'static [u8]>) {
@@ -79,15 +84,15 @@ impl Rig {
         let peer = self.peer(shard);
         let mut head = peer.head(op, shard, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
-        let lane = usize::from(self.toy.map.lane(shard).0);
-        self.peers[lane].send(&mut self.toy, &head, body, bulk);
+        let lane = usize::from(self.server.map.lane(shard).0);
+        self.peers[lane].send(&mut self.server, &head, body, bulk);
         self.kept.push((head, bulk.unwrap_or_default(), None));
     }
 
     /// Takes in the replies that came.
     fn listen(&mut self) {
-        let Self { toy, peers, kept, .. } = self;
-        for got in peers.iter().flat_map(|peer| peer.replies(toy)) {
+        let Self { server, peers, kept, .. } = self;
+        for got in peers.iter().flat_map(|peer| peer.replies(server)) {
             let of = kept
                 .iter_mut()
                 .find(|(head, ..)| (head.shard, head.xid) == (got.head.shard, got.head.xid));
@@ -98,9 +103,9 @@ impl Rig {
     /// So many actions end and turns are taken; `false`: there is nothing left to do.
     fn steps(&mut self, count: usize) -> bool {
         for _ in 0..count {
-            if !self.toy.step() {
-                self.toy.pass_ms(100);
-                if !self.toy.step() {
+            if !self.server.step() {
+                self.server.pass_ms(100);
+                if !self.server.step() {
                     return false;
                 }
             }
@@ -111,46 +116,46 @@ impl Rig {
 
     /// The server dies, and the client brings everything back that may be lost.
     fn die_and_recover(&mut self) {
-        let lane_count = self.toy.map.lane_count;
-        self.toy.crash();
-        self.toy.start(lane_count);
-        self.toy.run();
-        self.peers = connect(&mut self.toy, 2);
+        let lane_count = self.server.map.lane_count;
+        self.server.crash();
+        self.server.start(lane_count);
+        self.server.run();
+        self.peers = connect(&mut self.server, 2);
         for peer in &mut self.peers {
             peer.xid += 1000;
         }
         // One lane's recovery may be over long before the other's.
         let mut shards = [InodeNo::ROOT.shard(), self.shard];
-        if self.toy.dice.one_in(2) {
+        if self.server.rng.usize(..2) == 0 {
             shards.reverse();
         }
         for shard in shards {
             self.replay(shard);
-            self.toy.run();
+            self.server.run();
         }
-        self.toy.pass_ms(10_000);
-        self.toy.run();
+        self.server.pass_ms(10_000);
+        self.server.run();
     }
 
     /// Brings back what a shard may have lost.
     fn replay(&mut self, shard: ShardId) {
-        let lane = usize::from(self.toy.map.lane(shard).0);
+        let lane = usize::from(self.server.map.lane(shard).0);
         for (head, bulk, got) in self.kept.iter().filter(|(head, ..)| head.shard == shard) {
             let Some(got) = got.as_ref().filter(|got| !got.token.is_empty()) else { continue };
             let (flags, transno) = (request_flag::REPLAY, got.head.transno);
             let head = Request { flags, transno, conn_epoch: 2, ..*head };
             let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
             let bulk = Some(*bulk).filter(|bulk| !bulk.is_empty());
-            self.peers[lane].send(&mut self.toy, &head, &body, bulk);
+            self.peers[lane].send(&mut self.server, &head, &body, bulk);
         }
         let head = self.peers[lane].head(Op::ReplayDone, shard, 0);
         let done = wire::ReplayDone { reopen_count: 0 }.to_bytes();
-        self.peers[lane].send(&mut self.toy, &head, &done, None);
+        self.peers[lane].send(&mut self.server, &head, &done, None);
     }
 
     fn inode_count(&self) -> u64 {
-        (0..usize::from(self.toy.map.lane_count))
-            .map(|lane| self.toy.lane(lane).inode_count())
+        (0..usize::from(self.server.map.lane_count))
+            .map(|lane| self.server.lane(lane).inode_count())
             .sum()
     }
 }
@@ -167,7 +172,7 @@ fn no_crash_leaves_an_object_whose_inode_is_gone() {
                 rig.die_and_recover();
                 let has_inode = rig.inode_count() == rig.inode_count;
                 let at = alloc::format!("{lane_count} lanes, seed {seed}, {count} steps");
-                assert_eq!(rig.toy.object_count(), 1 + usize::from(has_inode), "{at}");
+                assert_eq!(rig.server.object_count(), 1 + usize::from(has_inode), "{at}");
                 (gone_count, kept_count) =
                     (gone_count + usize::from(!has_inode), kept_count + usize::from(has_inode));
                 if !goes_on {

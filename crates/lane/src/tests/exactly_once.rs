@@ -1,16 +1,19 @@
-//! Replies lost, connections cut, the server killed at any moment, lanes counted anew: each request
-//! takes effect once, and what was acknowledged is there.
+//! Lost replies, cut connections, crashes at any moment, other lane counts: each request takes
+//! effect once, and acknowledged changes survive.
 //!
-//! Every slot of every client works on names of its own, so what each request must come to is known
-//! beforehand. A request executed twice, or lost after its reply, changes a status, the listing or
-//! the bytes of a file that all slots append to.
+//! Every slot of every client works on names of its own, so each request's outcome is known
+//! beforehand. A request that is executed twice, or lost after its reply, changes a status, the
+//! listing or the bytes of a file that all slots append to.
 
-use super::peer::{Got, Peer, ROOT, Who, create, got, greeted, handshake, name, noted, request};
-use crate::toy::{Dice, Toy};
+use super::peer::{
+    HelloFields, Peer, ROOT, ReceivedReply, create, got, greeted, handshake, name, noted, request,
+};
+use crate::test_server::TestServer;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use fastrand::Rng;
 use interface::ConnId;
 use wire::{
     Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, PLAIN, Proof, Proven, Read,
@@ -18,25 +21,25 @@ use wire::{
     request_flag,
 };
 
-fn proof_of(toy: &Toy, who: &Who, challenge: &Challenge) -> [u8; 32] {
+fn proof_of(server: &TestServer, who: &HelloFields, challenge: &Challenge) -> [u8; 32] {
     let (nonce, channel) = (&challenge.nonce, &PLAIN);
-    toy.secret.client_proof(Proven { hello: &who.hello(&toy.secret), nonce, channel })
+    server.secret.client_proof(Proven { hello: &who.hello(&server.secret), nonce, channel })
 }
 
-/// A request that is owed a reply.
+/// A request without a reply yet.
 #[derive(Clone, Debug)]
-struct Owed {
+struct OutstandingRequest {
     head: Request,
     body: Vec<u8>,
     bulk: Option<Vec<u8>>,
-    doing: Doing,
-    /// On which connection it was sent last.
+    doing: Work,
+    /// The connection that it was sent on last.
     sent: Option<ConnId>,
 }
 
-/// What a slot is about to have done.
+/// The next work of a slot.
 #[derive(Clone, Debug)]
-enum Doing {
+enum Work {
     Create(String),
     Mkdir(String),
     Rename(String, String),
@@ -45,7 +48,7 @@ enum Doing {
     Append(Vec<u8>),
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Hello,
@@ -53,17 +56,17 @@ enum Stage {
     Open(SessionId),
 }
 
-/// A reply and what is needed for bringing its change back.
+/// A reply, and the request, for replaying its change.
 #[derive(Clone, Debug)]
-struct Kept {
+struct RetainedReply {
     head: Request,
     replay: Vec<u8>,
     bulk: Option<Vec<u8>>,
 }
 
-/// Where a session stands at a shard with the server's boot.
+/// The replay state of a session at a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Course {
+enum ReplayState {
     #[default]
     Settled,
     /// On this connection.
@@ -71,18 +74,18 @@ enum Course {
     Replaying(ConnId),
 }
 
-/// What a client remembers of a shard it changed something at.
+/// A client's state for a shard.
 #[derive(Clone, Default, Debug)]
 struct Part {
     boot_id: u64,
-    course: Course,
-    kept: BTreeMap<u64, Kept>,
-    /// Highest own transaction that it was told is durable.
+    course: ReplayState,
+    kept: BTreeMap<u64, RetainedReply>,
+    /// Highest own transaction that was reported durable.
     known_committed: u64,
 }
 
 impl Part {
-    fn told(&mut self, committed: u64) {
+    fn note_committed(&mut self, committed: u64) {
         let rest = self.kept.split_off(&(committed + 1));
         let pruned = core::mem::replace(&mut self.kept, rest);
         let last = pruned.last_key_value().map_or(0, |(last, _)| *last);
@@ -95,11 +98,11 @@ struct Client {
     number: u8,
     conn_epoch: u32,
     xid: u64,
-    links: BTreeMap<u16, (ConnId, Who, Stage)>,
-    owed: BTreeMap<u16, Owed>,
-    /// By shard: what it may have to bring back.
+    links: BTreeMap<u16, (ConnId, HelloFields, Stage)>,
+    owed: BTreeMap<u16, OutstandingRequest>,
+    /// By shard, the changes that it may have to replay.
     parts: BTreeMap<ShardId, Part>,
-    /// What exists of each slot's own: files and directories.
+    /// The existing files and directories of each slot.
     files: BTreeMap<u16, Vec<String>>,
     folders: BTreeMap<u16, Vec<String>>,
     appended: Vec<Vec<u8>>,
@@ -108,10 +111,10 @@ struct Client {
 
 struct Run {
     seed: u64,
-    toy: Toy,
-    dice: Dice,
+    server: TestServer,
+    rng: Rng,
     clients: Vec<Client>,
-    /// The file all append to.
+    /// The file that all slots append to.
     log: InodeNo,
     answered_count: u64,
     from_slot_count: u64,
@@ -121,20 +124,20 @@ struct Run {
 
 impl Run {
     fn new(seed: u64, names_bytes_max: Option<u64>) -> Self {
-        let mut dice = Dice(seed ^ 0x5555);
-        let mut toy = Toy::new(seed);
-        toy.limits.share = crate::Share::ALL[dice.below(3)];
-        toy.limits.sync = dice.one_in(8);
-        toy.log_slowness = dice.below(3) * 20;
-        names_bytes_max.into_iter().for_each(|bytes| toy.bound_names(bytes));
-        toy.start(1 + dice.below(3) as u16);
-        toy.limits.object_count_max = 1 + dice.below(4);
-        let mut maker = Peer::new(&mut toy, &Who::new(99));
-        let log = maker.create(&mut toy, "log");
-        let gone = maker.ask(&mut toy, Op::Goodbye, 0, &[0_u8; 0]);
-        assert_eq!(gone.head.status, Status::Ok);
-        toy.cut(maker.conn);
-        let client_count = 1 + dice.below(3) as u8;
+        let mut rng = Rng::with_seed(seed ^ 0x5555);
+        let mut server = TestServer::new(seed);
+        server.limits.share = crate::Share::ALL[rng.usize(..3)];
+        server.limits.sync = rng.usize(..8) == 0;
+        server.log_slowness = rng.usize(..3) * 20;
+        names_bytes_max.into_iter().for_each(|bytes| server.bound_names(bytes));
+        server.start(1 + rng.usize(..3) as u16);
+        server.limits.object_count_max = 1 + rng.usize(..4);
+        let mut maker = Peer::new(&mut server, &HelloFields::new(99));
+        let log = maker.create(&mut server, "log");
+        let goodbye = maker.ask(&mut server, Op::Goodbye, 0, &[0_u8; 0]);
+        assert_eq!(goodbye.head.status, Status::Ok);
+        server.cut(maker.conn);
+        let client_count = 1 + rng.usize(..3) as u8;
         let client = |number| Client {
             number,
             conn_epoch: 0,
@@ -150,8 +153,8 @@ impl Run {
         let clients = (1..=client_count).map(client).collect();
         Self {
             seed,
-            toy,
-            dice,
+            server,
+            rng,
             clients,
             log,
             answered_count: 0,
@@ -161,29 +164,29 @@ impl Run {
         }
     }
 
-    /// Some new work for a free slot.
+    /// Draws new work for a free slot.
     fn invent(&mut self, index: usize, slot: u16) {
         let client = &mut self.clients[index];
         client.name_count += 1;
         let fresh = format!("c{}-{}", client.number, client.name_count);
         let files = client.files.entry(slot).or_default();
         let folders = client.folders.entry(slot).or_default();
-        let doing = match self.dice.below(8) {
-            0 | 1 => Doing::Create(fresh),
-            2 => Doing::Mkdir(fresh),
-            3 if !files.is_empty() => Doing::Rename(files[0].clone(), fresh),
-            4 if !files.is_empty() => Doing::Unlink(files[0].clone()),
-            5 if !folders.is_empty() => Doing::Rmdir(folders[0].clone()),
-            _ => Doing::Append(format!("<{fresh}>").into_bytes()),
+        let doing = match self.rng.usize(..8) {
+            0 | 1 => Work::Create(fresh),
+            2 => Work::Mkdir(fresh),
+            3 if !files.is_empty() => Work::Rename(files[0].clone(), fresh),
+            4 if !files.is_empty() => Work::Unlink(files[0].clone()),
+            5 if !folders.is_empty() => Work::Rmdir(folders[0].clone()),
+            _ => Work::Append(format!("<{fresh}>").into_bytes()),
         };
         let (caller, parent) = (ROOT, InodeNo::ROOT);
         let (op, body, bulk) = match &doing {
-            Doing::Create(text) => (Op::Create, create(text).to_bytes(), None),
-            Doing::Mkdir(text) => {
+            Work::Create(text) => (Op::Create, create(text).to_bytes(), None),
+            Work::Mkdir(text) => {
                 let mkdir = wire::Mkdir { caller, parent, name: name(text), mode: 0o755, umask: 0 };
                 (Op::Mkdir, mkdir.to_bytes(), None)
             }
-            Doing::Rename(from, to) => {
+            Work::Rename(from, to) => {
                 let rename = wire::Rename {
                     caller,
                     parent,
@@ -194,13 +197,13 @@ impl Run {
                 };
                 (Op::Rename, rename.to_bytes(), None)
             }
-            Doing::Unlink(text) => {
+            Work::Unlink(text) => {
                 (Op::Unlink, wire::Unlink { caller, parent, name: name(text) }.to_bytes(), None)
             }
-            Doing::Rmdir(text) => {
+            Work::Rmdir(text) => {
                 (Op::Rmdir, wire::Rmdir { caller, parent, name: name(text) }.to_bytes(), None)
             }
-            Doing::Append(bytes) => {
+            Work::Append(bytes) => {
                 let write = wire::Write {
                     inode: self.log,
                     file_offset: 0,
@@ -216,7 +219,7 @@ impl Run {
         let head = Request {
             op,
             lane_hint: LaneId(0),
-            shard: self.toy.map.shard(op, self.log).unwrap(),
+            shard: self.server.map.shard(op, self.log).unwrap(),
             slot,
             flags: 0,
             session: SessionId(0),
@@ -229,13 +232,13 @@ impl Run {
             trace_id: 0,
             op_time_ns: 0,
         };
-        client.owed.insert(slot, Owed { head, body, bulk, doing, sent: None });
+        client.owed.insert(slot, OutstandingRequest { head, body, bulk, doing, sent: None });
     }
 
-    /// Connects where it must, brings back what was lost, then sends what was not sent on the present
-    /// connection.
+    /// Connects where needed, replays lost changes, then sends the requests that the present
+    /// connection has not carried yet.
     fn send(&mut self, index: usize) {
-        let boot_id = self.toy.boot_id;
+        let boot_id = self.server.boot_id;
         let shards: BTreeSet<ShardId> = {
             let client = &self.clients[index];
             let owed = client.owed.values().map(|owed| owed.head.shard);
@@ -243,26 +246,26 @@ impl Run {
             owed.chain(unsettled.map(|(shard, _)| *shard)).collect()
         };
         for shard in shards {
-            let lane = self.toy.map.lane(shard);
+            let lane = self.server.map.lane(shard);
             let client = &mut self.clients[index];
             let Some((conn, who, stage)) = client.links.get(&lane.0).cloned() else {
                 client.conn_epoch += 1;
-                let who = Who {
+                let who = HelloFields {
                     server_lane: lane,
                     conn_epoch: client.conn_epoch,
-                    ..Who::new(client.number)
+                    ..HelloFields::new(client.number)
                 };
-                let conn = self.toy.connect();
-                self.toy.send(
+                let conn = self.server.connect();
+                self.server.send(
                     conn,
-                    handshake(FrameKind::Hello, &who.hello(&self.toy.secret)),
+                    handshake(FrameKind::Hello, &who.hello(&self.server.secret)),
                     None,
                 );
                 client.links.insert(lane.0, (conn, who, Stage::Hello));
                 continue;
             };
             let Stage::Open(session) = stage else { continue };
-            if self.toy.is_closed(conn) {
+            if self.server.is_closed(conn) {
                 continue; // What came over it is taken in first.
             }
             if !self.resume(index, shard, (conn, session, who.conn_epoch)) {
@@ -279,12 +282,12 @@ impl Run {
                 owed.head.flags = if owed.sent.is_some() { request_flag::RESENT } else { 0 };
                 owed.sent = Some(conn);
                 let frame = request(&owed.head, &owed.body, owed.bulk.as_deref());
-                self.toy.send(conn, frame, owed.bulk.clone());
+                self.server.send(conn, frame, owed.bulk.clone());
             }
         }
     }
 
-    /// Whether nothing is left to be brought back to a shard.
+    /// Whether nothing is left to be replayed to a shard.
     fn resume(
         &mut self,
         index: usize,
@@ -292,15 +295,14 @@ impl Run {
         (conn, session, conn_epoch): (ConnId, SessionId, u32),
     ) -> bool {
         let client = &mut self.clients[index];
-        let boot_id = self.toy.boot_id;
+        let boot_id = self.server.boot_id;
         let Some(part) = client.parts.get_mut(&shard) else { return true };
         if part.boot_id == boot_id {
             return true;
         }
-        let begun =
-            matches!(part.course, Course::Resuming(on) | Course::Replaying(on) if on == conn);
+        let begun = matches!(part.course, ReplayState::Resuming(on) | ReplayState::Replaying(on) if on == conn);
         if !begun {
-            part.course = Course::Resuming(conn);
+            part.course = ReplayState::Resuming(conn);
             client.xid += 1;
             let known_committed = wire::Transno(part.known_committed);
             let replay_count = part.kept.len() as u32;
@@ -312,22 +314,22 @@ impl Run {
                 ..Request::of(Op::Resume)
             };
             let body = wire::Resume { known_committed, replay_count }.to_bytes();
-            self.toy.send(conn, request(&head, &body, None), None);
+            self.server.send(conn, request(&head, &body, None), None);
         }
         false
     }
 
-    /// The answer to a Resume: everything that is needed follows at once.
-    fn on_resumed(&mut self, index: usize, shard: ShardId, got: &Got) {
+    /// The reply to a Resume: all replays follow at once.
+    fn on_resumed(&mut self, index: usize, shard: ShardId, got: &ReceivedReply) {
         let resumed = wire::Resumed::decode_all(&got.body).unwrap();
         let client = &mut self.clients[index];
-        let lane = self.toy.map.lane(shard);
+        let lane = self.server.map.lane(shard);
         let (conn, who, _) = client.links[&lane.0].clone();
         let part = client.parts.get_mut(&shard).unwrap();
-        assert!(resumed.committed.0 >= part.known_committed, "what was told durable is there");
-        part.told(resumed.committed.0);
-        assert!(part.kept.is_empty() || resumed.recovering, "nobody is late here");
-        part.course = Course::Replaying(conn);
+        assert!(resumed.committed.0 >= part.known_committed, "reported durability holds");
+        part.note_committed(resumed.committed.0);
+        assert!(part.kept.is_empty() || resumed.recovering, "no client is late here");
+        part.course = ReplayState::Replaying(conn);
         for (transno, kept) in &part.kept {
             let head = Request {
                 conn_epoch: who.conn_epoch,
@@ -336,7 +338,7 @@ impl Run {
                 ..kept.head
             };
             let frame = request(&head, &kept.replay, kept.bulk.as_deref());
-            self.toy.send(conn, frame, kept.bulk.clone());
+            self.server.send(conn, frame, kept.bulk.clone());
         }
         client.xid += 1;
         let session = got.head.session;
@@ -344,14 +346,14 @@ impl Run {
         let conn_epoch = who.conn_epoch;
         let head = Request { session, shard, conn_epoch, xid, ..Request::of(Op::ReplayDone) };
         let done = wire::ReplayDone { reopen_count: 0 }.to_bytes();
-        self.toy.send(conn, request(&head, &done, None), None);
+        self.server.send(conn, request(&head, &done, None), None);
     }
 
-    /// Takes in what came.
+    /// Applies the frames received.
     fn receive(&mut self, index: usize) {
         let links = self.clients[index].links.clone();
         for (lane, (conn, who, mut stage)) in links {
-            for arrived in self.toy.take(conn) {
+            for arrived in self.server.take(conn) {
                 if matches!(stage, Stage::Open(_)) {
                     match noted(&arrived) {
                         Some(rows) => self.on_note(index, &rows),
@@ -364,9 +366,9 @@ impl Run {
                 match kind {
                     FrameKind::Challenge => {
                         let challenge = Challenge::decode_all(&body).unwrap();
-                        let proof = proof_of(&self.toy, &who, &challenge);
+                        let proof = proof_of(&self.server, &who, &challenge);
                         let proof = handshake(FrameKind::Proof, &Proof { proof }.to_bytes());
-                        self.toy.send(conn, proof, None);
+                        self.server.send(conn, proof, None);
                         link.2 = Stage::Proof;
                     }
                     FrameKind::Welcome => {
@@ -376,7 +378,7 @@ impl Run {
                     other => panic!("{other:?} in a handshake"),
                 }
             }
-            if self.toy.is_closed(conn) {
+            if self.server.is_closed(conn) {
                 self.clients[index].links.remove(&lane);
             }
         }
@@ -384,31 +386,33 @@ impl Run {
 
     fn on_note(&mut self, index: usize, rows: &[wire::CommitRow]) {
         for row in rows {
-            self.clients[index].parts.get_mut(&row.shard).unwrap().told(row.committed.0);
+            self.clients[index].parts.get_mut(&row.shard).unwrap().note_committed(row.committed.0);
         }
     }
 
-    fn on_reply(&mut self, index: usize, conn: ConnId, got: Got) {
+    fn on_reply(&mut self, index: usize, conn: ConnId, got: ReceivedReply) {
         let shard = got.head.shard;
         let client = &mut self.clients[index];
         let Reply { slot, xid, status, flags, transno, committed, .. } = got.head;
         assert_eq!(status, Status::Ok, "{:?}", client.owed.get(&slot));
         let part = client.parts.get_mut(&shard).unwrap();
         match got.head.op {
-            Op::Resume if part.course != Course::Resuming(conn) || self.toy.is_closed(conn) => {
+            Op::Resume
+                if part.course != ReplayState::Resuming(conn) || self.server.is_closed(conn) =>
+            {
                 return;
             }
             Op::Resume => return self.on_resumed(index, shard, &got),
             Op::ReplayDone => {
-                part.told(committed.0);
-                (part.boot_id, part.course) = (got.head.boot_id, Course::Settled);
+                part.note_committed(committed.0);
+                (part.boot_id, part.course) = (got.head.boot_id, ReplayState::Settled);
                 return;
             }
             _ => {}
         }
         if client.owed.get(&slot).is_none_or(|owed| owed.head.xid != xid) {
             self.replayed_count += 1;
-            return part.told(committed.0);
+            return part.note_committed(committed.0);
         }
         let owed = client.owed.remove(&slot).unwrap();
         assert!(transno.0 > 0);
@@ -419,46 +423,46 @@ impl Run {
             let (reply, token) = (wire::Bytes(&got.body), wire::Bytes(&got.token));
             let replay = wire::Replay { reply, token }.to_bytes();
             let (head, bulk) = (owed.head, owed.bulk);
-            part.kept.insert(transno.0, Kept { head, replay, bulk });
+            part.kept.insert(transno.0, RetainedReply { head, replay, bulk });
             self.token_count += 1;
         }
-        part.told(committed.0);
+        part.note_committed(committed.0);
         self.answered_count += 1;
         self.from_slot_count += u64::from(flags & reply_flag::FROM_SLOT != 0);
         let files = client.files.entry(slot).or_default();
         let folders = client.folders.entry(slot).or_default();
         match owed.doing {
-            Doing::Create(text) => files.push(text),
-            Doing::Mkdir(text) => folders.push(text),
-            Doing::Rename(_, to) => files[0] = to,
-            Doing::Unlink(_) => drop(files.remove(0)),
-            Doing::Rmdir(_) => drop(folders.remove(0)),
-            Doing::Append(bytes) => client.appended.push(bytes),
+            Work::Create(text) => files.push(text),
+            Work::Mkdir(text) => folders.push(text),
+            Work::Rename(_, to) => files[0] = to,
+            Work::Unlink(_) => drop(files.remove(0)),
+            Work::Rmdir(_) => drop(folders.remove(0)),
+            Work::Append(bytes) => client.appended.push(bytes),
         }
     }
 
-    /// One of the things that happen to a distributed system.
-    fn mishap(&mut self) {
-        let index = self.dice.below(self.clients.len());
-        match self.dice.below(40) {
+    /// A random fault.
+    fn inject_fault(&mut self) {
+        let index = self.rng.usize(..self.clients.len());
+        match self.rng.usize(..40) {
             0 => {
-                self.toy.crash();
-                self.toy.start(1 + self.dice.below(3) as u16);
+                self.server.crash();
+                self.server.start(1 + self.rng.usize(..3) as u16);
             }
             1 | 2 => {
                 let conns: Vec<ConnId> =
                     self.clients[index].links.values().map(|(conn, ..)| *conn).collect();
-                conns.into_iter().for_each(|conn| self.toy.cut(conn));
+                conns.into_iter().for_each(|conn| self.server.cut(conn));
             }
             _ => {}
         }
     }
 
-    /// Works until everything asked for was answered.
+    /// Runs until every request has its reply.
     fn work(&mut self, steps: usize) {
         for step in 0.. {
             let busy = step < steps;
-            let boot_id = self.toy.boot_id;
+            let boot_id = self.server.boot_id;
             let unsettled =
                 |client: &Client| client.parts.values().any(|part| part.boot_id != boot_id);
             let owing =
@@ -467,34 +471,34 @@ impl Run {
                 return;
             }
             assert!(step < steps + 100_000, "every request is answered some day");
-            let index = self.dice.below(self.clients.len());
-            let slot = 1 + self.dice.below(4) as u16;
+            let index = self.rng.usize(..self.clients.len());
+            let slot = 1 + self.rng.usize(..4) as u16;
             if busy && !self.clients[index].owed.contains_key(&slot) {
                 self.invent(index, slot);
             }
             self.send(index);
-            for _ in 0..self.dice.below(6) {
-                if !self.toy.step() {
-                    self.toy.pass_ms(1);
+            for _ in 0..self.rng.usize(..6) {
+                if !self.server.step() {
+                    self.server.pass_ms(1);
                 }
             }
-            if self.dice.one_in(2) {
+            if self.rng.usize(..2) == 0 {
                 self.receive(index);
             }
             if busy {
-                self.mishap();
+                self.inject_fault();
             }
         }
     }
 
-    /// What is there is what was acknowledged, no more and no less; now and after a restart.
+    /// Compares the server's state with the acknowledged changes; now and after a restart.
     fn verify(&mut self) {
         for restart in [false, true] {
             if restart {
-                self.toy.crash();
-                self.toy.start(1 + self.dice.below(3) as u16);
+                self.server.crash();
+                self.server.start(1 + self.rng.usize(..3) as u16);
                 self.work(0);
-                self.toy.run();
+                self.server.run();
             }
             let mut expected: BTreeSet<String> = BTreeSet::from([String::from("log")]);
             let mut appended: Vec<&[u8]> = Vec::new();
@@ -503,9 +507,9 @@ impl Run {
                 expected.extend(client.folders.values().flatten().cloned());
                 appended.extend(client.appended.iter().map(Vec::as_slice));
             }
-            let listed = list(&mut self.toy);
+            let listed = list(&mut self.server);
             assert_eq!(listed, expected);
-            let bytes = read(&mut self.toy, self.log);
+            let bytes = read(&mut self.server, self.log);
             let text = String::from_utf8(bytes).unwrap();
             let mut found: Vec<&[u8]> = text.split_inclusive('>').map(str::as_bytes).collect();
             found.sort_unstable();
@@ -515,7 +519,7 @@ impl Run {
     }
 }
 
-/// Says which seed failed.
+/// Prints the seed of a failed run.
 impl Drop for Run {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -524,19 +528,19 @@ impl Drop for Run {
     }
 }
 
-/// A peer that nobody else is, at the lane of a shard.
-fn visitor(toy: &mut Toy, shard: ShardId) -> Peer {
-    let number = 100 + toy.dice.below(100) as u8;
-    let mut who = Who { server_lane: toy.map.lane(shard), ..Who::new(number) };
-    who.conn_epoch = 1 + toy.boot_id as u32;
-    who.client_lane = LaneId(toy.now.mono.0 as u16);
-    let peer = Peer::new(toy, &who);
-    toy.run();
+/// A peer with a new uuid, at the lane of a shard.
+fn visitor(server: &mut TestServer, shard: ShardId) -> Peer {
+    let number = 100 + server.rng.usize(..100) as u8;
+    let mut who = HelloFields { server_lane: server.map.lane(shard), ..HelloFields::new(number) };
+    who.conn_epoch = 1 + server.boot_id as u32;
+    who.client_lane = LaneId(server.now.mono.0 as u16);
+    let peer = Peer::new(server, &who);
+    server.run();
     peer
 }
 
-fn list(toy: &mut Toy) -> BTreeSet<String> {
-    let mut peer = visitor(toy, InodeNo::ROOT.shard());
+fn list(server: &mut TestServer) -> BTreeSet<String> {
+    let mut peer = visitor(server, InodeNo::ROOT.shard());
     let mut names = BTreeSet::new();
     let mut cookie = 0;
     loop {
@@ -548,7 +552,7 @@ fn list(toy: &mut Toy) -> BTreeSet<String> {
             attrs: false,
             handle: None,
         };
-        let got = peer.ask(toy, Op::Readdir, 0, &body);
+        let got = peer.ask(server, Op::Readdir, 0, &body);
         assert_eq!(got.head.status, Status::Ok);
         let listing = Listing::decode_all(&got.body).unwrap();
         for Dirent { name, cookie: place, .. } in listing.entries.iter() {
@@ -561,20 +565,20 @@ fn list(toy: &mut Toy) -> BTreeSet<String> {
     }
 }
 
-fn read(toy: &mut Toy, inode: InodeNo) -> Vec<u8> {
-    let mut peer = visitor(toy, toy.map.data_shard(inode, 0));
+fn read(server: &mut TestServer, inode: InodeNo) -> Vec<u8> {
+    let mut peer = visitor(server, server.map.data_shard(inode, 0));
     let body = Read { inode, file_offset: 0, read_bytes: 1 << 20, accesses: true };
-    peer.ask_data(toy, (Op::Read, 0, inode), &body, None).bulk
+    peer.ask_data(server, (Op::Read, 0, inode), &body, None).bulk
 }
 
 #[test]
-fn whatever_happens_each_request_takes_effect_once() {
+fn each_request_takes_effect_once_under_random_faults() {
     let (mut from_slot_count, mut token_count, mut replayed_count) = (0, 0, 0);
     for seed in 0..150 {
         let mut run = Run::new(seed, None);
-        let steps = 50 + run.dice.below(400);
+        let steps = 50 + run.rng.usize(..400);
         run.work(steps);
-        run.toy.run();
+        run.server.run();
         run.verify();
         assert!(run.answered_count > 0, "seed {seed}");
         from_slot_count += run.from_slot_count;
@@ -587,21 +591,22 @@ fn whatever_happens_each_request_takes_effect_once() {
 }
 
 #[test]
-fn and_so_it_does_with_almost_no_memory_for_names() {
+fn each_request_takes_effect_once_with_almost_no_memory_for_names() {
     let mut read_count = 0;
     for seed in 0..60 {
         let mut run = Run::new(seed, Some(500));
-        let steps = 50 + run.dice.below(400);
+        let steps = 50 + run.rng.usize(..400);
         run.work(steps);
-        run.toy.run();
+        run.server.run();
         run.verify();
         assert!(run.answered_count > 0, "seed {seed}");
-        read_count += run.toy.cold_read_count();
+        read_count += run.server.row_read_count();
     }
     assert!(read_count > 300, "names were read back {read_count} times");
 }
 
-/// One request, the server killed after every possible number of steps, with and without its reply.
+/// One request, the server crashed after every possible number of steps, with and without its
+/// reply.
 #[test]
 fn a_kill_at_every_step_of_one_request() {
     for append in [false, true] {
@@ -609,10 +614,10 @@ fn a_kill_at_every_step_of_one_request() {
             for seed in 0..4 {
                 let mut run = Run::new(1000 + seed, None);
                 let mut tries = 0;
-                // The wanted kind of request comes after some others.
+                // Other requests precede the wanted kind.
                 let wanted = |run: &Run| {
                     let doing = run.clients[0].owed.get(&1).map(|owed| &owed.doing);
-                    doing.is_some_and(|doing| matches!(doing, Doing::Append(_)) == append)
+                    doing.is_some_and(|doing| matches!(doing, Work::Append(_)) == append)
                 };
                 while !wanted(&run) {
                     run.clients[0].owed.clear();
@@ -622,47 +627,47 @@ fn a_kill_at_every_step_of_one_request() {
                 }
                 for _ in 0..killed_after {
                     run.send(0);
-                    run.toy.step();
+                    run.server.step();
                     if run.clients[0].links.values().any(|link| !matches!(link.2, Stage::Open(_))) {
                         run.receive(0);
                     }
                 }
-                run.toy.crash();
-                run.toy.start(2);
+                run.server.crash();
+                run.server.start(2);
                 run.clients[0].links.clear();
                 run.work(0);
-                run.toy.run();
+                run.server.run();
                 run.verify();
             }
         }
     }
 }
 
-/// The bytes of a reply are the same when it is asked for again, before and after a kill.
+/// The bytes of a reply are the same for a resend, before and after a crash.
 #[test]
 fn a_resend_gets_the_same_bytes() {
-    let mut toy = Toy::started(31, 1);
-    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let mut server = TestServer::started(31, 1);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 3);
-    let ask = |toy: &mut Toy, peer: &Peer| {
+    let ask = |server: &mut TestServer, peer: &Peer| {
         let head = Request { conn_epoch: peer.conn_epoch, ..head };
-        peer.send(toy, &head, &create("a").to_bytes(), None);
-        toy.run();
-        peer.replies(toy).remove(0)
+        peer.send(server, &head, &create("a").to_bytes(), None);
+        server.run();
+        peer.replies(server).remove(0)
     };
-    let first = ask(&mut toy, &peer);
+    let first = ask(&mut server, &peer);
     assert_eq!(first.head.flags, reply_flag::GATED);
     assert!(first.head.committed >= first.head.transno);
     for conn_epoch in 2..5 {
         if conn_epoch == 4 {
-            toy.crash();
-            toy.start(3);
+            server.crash();
+            server.start(3);
         }
-        let mut peer = Peer::new(&mut toy, &Who { conn_epoch, ..Who::new(1) });
+        let mut peer = Peer::new(&mut server, &HelloFields { conn_epoch, ..HelloFields::new(1) });
         if conn_epoch == 4 {
-            peer.come_back(&mut toy, InodeNo::ROOT.shard());
+            peer.come_back(&mut server, InodeNo::ROOT.shard());
         }
-        let again = ask(&mut toy, &peer);
+        let again = ask(&mut server, &peer);
         assert_eq!(again.head.flags, reply_flag::FROM_SLOT);
         assert_eq!(again.body, first.body);
         assert_eq!((again.head.status, again.head.xid), (first.head.status, first.head.xid));
@@ -671,59 +676,59 @@ fn a_resend_gets_the_same_bytes() {
     }
 }
 
-/// A request that runs when its connection dies is answered on the one it is sent again on.
+/// A request that is running when its connection ends is answered on the connection of its resend.
 #[test]
-fn a_running_request_is_attached_to() {
-    let mut toy = Toy::started(32, 1);
-    let mut peer = Peer::new(&mut toy, &Who::new(1));
+fn a_resend_of_a_running_request_moves_its_reply_to_the_new_connection() {
+    let mut server = TestServer::started(32, 1);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
-    peer.send(&mut toy, &head, &create("a").to_bytes(), None);
-    toy.run_turns_only(0);
-    assert!(toy.lane(0).commit.is_flying());
+    peer.send(&mut server, &head, &create("a").to_bytes(), None);
+    server.run_turns_only(0);
+    assert!(server.lane(0).commit.is_in_flight());
     // The handshake, without letting the log end.
-    let who = Who { conn_epoch: 2, ..Who::new(1) };
-    let conn = toy.connect();
-    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
-    toy.run_turns_only(0);
-    let challenge = Challenge::decode_all(&greeted(&toy.take(conn)).1).unwrap();
-    let proof = Proof { proof: proof_of(&toy, &who, &challenge) };
-    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
-    toy.run_turns_only(0);
-    toy.take(conn);
-    assert!(toy.is_closed(peer.conn), "replaced");
+    let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
+    let conn = server.connect();
+    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.run_turns_only(0);
+    let challenge = Challenge::decode_all(&greeted(&server.take(conn)).1).unwrap();
+    let proof = Proof { proof: proof_of(&server, &who, &challenge) };
+    server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
+    server.run_turns_only(0);
+    server.take(conn);
+    assert!(server.is_closed(peer.conn), "replaced");
     let head = Request { conn_epoch: 2, flags: request_flag::RESENT, ..head };
     for _ in 0..2 {
-        toy.send(conn, request(&head, &create("a").to_bytes(), None), None);
-        toy.run_turns_only(0);
+        server.send(conn, request(&head, &create("a").to_bytes(), None), None);
+        server.run_turns_only(0);
     }
-    assert!(toy.take(conn).is_empty());
-    toy.run();
-    let replies = toy.take(conn);
+    assert!(server.take(conn).is_empty());
+    server.run();
+    let replies = server.take(conn);
     assert_eq!(replies.len(), 1, "one reply, however often it was sent");
     assert_eq!(got(replies[0].clone()).head.status, Status::Ok);
 }
 
-/// Late duplicates of what was answered and acknowledged are not executed and not answered.
+/// Late duplicates of acknowledged requests are neither executed nor answered.
 #[test]
 fn late_duplicates_are_dropped() {
-    let mut toy = Toy::started(33, 1);
-    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let mut server = TestServer::started(33, 1);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let first = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
-    peer.send(&mut toy, &first, &create("a").to_bytes(), None);
+    peer.send(&mut server, &first, &create("a").to_bytes(), None);
     let second = peer.head(Op::Create, InodeNo::ROOT.shard(), 2);
-    peer.send(&mut toy, &second, &create("b").to_bytes(), None);
-    toy.run();
-    assert_eq!(peer.replies(&mut toy).len(), 2);
+    peer.send(&mut server, &second, &create("b").to_bytes(), None);
+    server.run();
+    assert_eq!(peer.replies(&mut server).len(), 2);
     let mut third = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     third.ack_xid = Xid(first.xid.0 - 1);
     third.sack = 0b11;
-    peer.send(&mut toy, &third, &create("c").to_bytes(), None);
-    toy.run();
-    assert_eq!(peer.replies(&mut toy).len(), 1);
-    peer.send(&mut toy, &first, &create("a").to_bytes(), None);
-    peer.send(&mut toy, &second, &create("b").to_bytes(), None);
-    toy.run();
-    assert!(peer.replies(&mut toy).is_empty(), "one is older than its slot, one acknowledged");
-    assert!(!toy.is_closed(peer.conn));
-    assert_eq!(toy.counters(0).change_count, 3);
+    peer.send(&mut server, &third, &create("c").to_bytes(), None);
+    server.run();
+    assert_eq!(peer.replies(&mut server).len(), 1);
+    peer.send(&mut server, &first, &create("a").to_bytes(), None);
+    peer.send(&mut server, &second, &create("b").to_bytes(), None);
+    server.run();
+    assert!(peer.replies(&mut server).is_empty(), "one is older than its slot, one acknowledged");
+    assert!(!server.is_closed(peer.conn));
+    assert_eq!(server.counters(0).change_count, 3);
 }

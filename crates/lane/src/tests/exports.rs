@@ -1,7 +1,7 @@
-//! Whoever is bound to an export asks for what lies outside, in every way there is.
+//! Clients that are bound to an export request inodes outside of it, in every possible way.
 
-use super::peer::{Got, Peer, ROOT, Who, greet, name};
-use crate::toy::Toy;
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, name, send_handshake};
+use crate::test_server::TestServer;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::*;
@@ -14,110 +14,121 @@ struct Client {
 }
 
 impl Client {
-    fn new(toy: &mut Toy, who: &Who) -> Self {
-        let lanes = (0..toy.map.lane_count).map(LaneId);
-        let peers = lanes.map(|server_lane| Peer::new(toy, &Who { server_lane, ..who.clone() }));
+    fn new(server: &mut TestServer, who: &HelloFields) -> Self {
+        let lanes = (0..server.map.lane_count).map(LaneId);
+        let peers =
+            lanes.map(|server_lane| Peer::new(server, &HelloFields { server_lane, ..who.clone() }));
         Self { peers: peers.collect() }
     }
 
-    /// Asks a shard at its lane, and waits.
+    /// Sends a request to a shard's lane and waits for the reply.
     fn ask_at(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         (op, shard): (Op, ShardId),
         body: &[u8],
         bulk: Option<&[u8]>,
-    ) -> Got {
-        let peer = &mut self.peers[usize::from(toy.map.lane(shard).0)];
+    ) -> ReceivedReply {
+        let peer = &mut self.peers[usize::from(server.map.lane(shard).0)];
         let slot = u16::from(op.row().retry == Retry::Once);
         let head = peer.head(op, shard, slot);
-        peer.send(toy, &head, body, bulk);
-        toy.run();
-        let mut replies = peer.replies(toy);
+        peer.send(server, &head, body, bulk);
+        server.run();
+        let mut replies = peer.replies(server);
         assert_eq!(replies.len(), 1, "one reply to {op:?}");
         replies.remove(0)
     }
 
-    fn ask<'a>(&mut self, toy: &mut Toy, op: Op, inode: InodeNo, body: &impl Wire<'a>) -> Got {
+    fn ask<'a>(
+        &mut self,
+        server: &mut TestServer,
+        op: Op,
+        inode: InodeNo,
+        body: &impl Wire<'a>,
+    ) -> ReceivedReply {
         let shard = match op.row().route {
-            Route::Data => toy.map.data_shard(inode, 0),
+            Route::Data => server.map.data_shard(inode, 0),
             Route::Meta | Route::Shard | Route::Lane => inode.shard(),
         };
         let bulk = (op == Op::Write).then_some(&b"bytes"[..]);
-        self.ask_at(toy, (op, shard), &body.to_bytes(), bulk)
+        self.ask_at(server, (op, shard), &body.to_bytes(), bulk)
     }
 
     fn status<'a>(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         op: Op,
         inode: InodeNo,
         body: &impl Wire<'a>,
     ) -> Status {
-        self.ask(toy, op, inode, body).head.status
+        self.ask(server, op, inode, body).head.status
     }
 
-    /// Says goodbye to every lane: no recovery waits for it.
-    fn leave(&mut self, toy: &mut Toy) {
+    /// Sends Goodbye to every lane: no recovery waits for it.
+    fn leave(&mut self, server: &mut TestServer) {
         for peer in &mut self.peers {
             let head = peer.head(Op::Goodbye, ShardId::meta(0), 0);
-            peer.send(toy, &head, &[], None);
-            toy.run();
-            assert_eq!(peer.replies(toy)[0].head.status, Status::Ok);
+            peer.send(server, &head, &[], None);
+            server.run();
+            assert_eq!(peer.replies(server)[0].head.status, Status::Ok);
         }
     }
 
-    fn mkdir(&mut self, toy: &mut Toy, parent: InodeNo, text: &str) -> InodeNo {
+    fn mkdir(&mut self, server: &mut TestServer, parent: InodeNo, text: &str) -> InodeNo {
         let mkdir = Mkdir { caller: ROOT, parent, name: name(text), mode: 0o777, umask: 0 };
-        let got = self.ask(toy, Op::Mkdir, parent, &mkdir);
+        let got = self.ask(server, Op::Mkdir, parent, &mkdir);
         assert_eq!(got.head.status, Status::Ok);
         Entry::decode_all(&got.body).unwrap().attr.inode
     }
 
-    fn file(&mut self, toy: &mut Toy, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
+    fn file(&mut self, server: &mut TestServer, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
         let handle = None;
         let (caller, name, umask) = (ROOT, name(text), 0);
         let create = Create { caller, parent, name, mode, umask, exclusive: true, handle };
-        let got = self.ask(toy, Op::Create, parent, &create);
+        let got = self.ask(server, Op::Create, parent, &create);
         assert_eq!(got.head.status, Status::Ok);
         let inode = Created::decode_all(&got.body).unwrap().attr.inode;
         let write =
             Write { inode, file_offset: 0, append: false, clears: ClearPrivileges::Nothing };
-        assert_eq!(self.status(toy, Op::Write, inode, &write), Status::Ok);
+        assert_eq!(self.status(server, Op::Write, inode, &write), Status::Ok);
         inode
     }
 
-    fn rename(&mut self, toy: &mut Toy, from: (InodeNo, &str), to: (InodeNo, &str)) {
+    fn rename(&mut self, server: &mut TestServer, from: (InodeNo, &str), to: (InodeNo, &str)) {
         let rename = rename(from, to);
-        assert_eq!(self.status(toy, Op::Rename, from.0, &rename), Status::Ok);
+        assert_eq!(self.status(server, Op::Rename, from.0, &rename), Status::Ok);
     }
 
-    fn set_export(&mut self, toy: &mut Toy, export: Export<'_>, replace: bool) -> Status {
+    fn set_export(&mut self, server: &mut TestServer, export: Export<'_>, replace: bool) -> Status {
         let body = SetExport { export, replace };
-        self.status(toy, Op::SetExport, InodeNo::ROOT, &body)
+        self.status(server, Op::SetExport, InodeNo::ROOT, &body)
     }
 
-    /// What everybody sees of some inodes; the first look is an access, which the second shows.
-    fn look(&mut self, toy: &mut Toy, inodes: &[InodeNo]) -> BTreeMap<InodeNo, (Attr, Vec<u8>)> {
-        self.look_once(toy, inodes);
-        self.look_once(toy, inodes)
+    /// The visible state of some inodes; the first read is an access, which the second shows.
+    fn look(
+        &mut self,
+        server: &mut TestServer,
+        inodes: &[InodeNo],
+    ) -> BTreeMap<InodeNo, (Attr, Vec<u8>)> {
+        self.look_once(server, inodes);
+        self.look_once(server, inodes)
     }
 
     fn look_once(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         inodes: &[InodeNo],
     ) -> BTreeMap<InodeNo, (Attr, Vec<u8>)> {
         let mut seen = BTreeMap::new();
         for inode in inodes.iter().copied() {
-            let got = self.ask(toy, Op::Getattr, inode, &Getattr { inode });
+            let got = self.ask(server, Op::Getattr, inode, &Getattr { inode });
             let attr = Entry::decode_all(&got.body).unwrap().attr;
             let contents = match attr.kind {
                 FileKind::File => {
                     let read = Read { inode, file_offset: 0, read_bytes: 99, accesses: false };
-                    self.ask(toy, Op::Read, inode, &read).bulk
+                    self.ask(server, Op::Read, inode, &read).bulk
                 }
-                _ => self.ask(toy, Op::Readdir, inode, &readdir(inode)).body,
+                _ => self.ask(server, Op::Readdir, inode, &readdir(inode)).body,
             };
             seen.insert(inode, (attr, contents));
         }
@@ -149,7 +160,7 @@ fn export(name: &'static str, root: InodeNo) -> Export<'static> {
 
 /// A file system with two directories, of which one is exported.
 struct Scene {
-    toy: Toy,
+    server: TestServer,
     owner: Client,
     admin: Client,
     inside: InodeNo,
@@ -161,30 +172,30 @@ struct Scene {
 
 impl Scene {
     fn new(seed: u64, lane_count: u16) -> Self {
-        let mut toy = Toy::started(seed, lane_count);
-        let mut owner = Client::new(&mut toy, &Who::new(1));
+        let mut server = TestServer::started(seed, lane_count);
+        let mut owner = Client::new(&mut server, &HelloFields::new(1));
         let purpose = Purpose::Administer;
-        let mut admin = Client::new(&mut toy, &Who { purpose, ..Who::new(2) });
-        let inside = owner.mkdir(&mut toy, InodeNo::ROOT, "in");
-        let outside = owner.mkdir(&mut toy, InodeNo::ROOT, "out");
-        let in_file = owner.file(&mut toy, inside, "f", 0o666);
-        let out_file = owner.file(&mut toy, outside, "f", 0o666);
-        let defined = admin.set_export(&mut toy, export("in", inside), false);
+        let mut admin = Client::new(&mut server, &HelloFields { purpose, ..HelloFields::new(2) });
+        let inside = owner.mkdir(&mut server, InodeNo::ROOT, "in");
+        let outside = owner.mkdir(&mut server, InodeNo::ROOT, "out");
+        let in_file = owner.file(&mut server, inside, "f", 0o666);
+        let out_file = owner.file(&mut server, outside, "f", 0o666);
+        let defined = admin.set_export(&mut server, export("in", inside), false);
         assert_eq!(defined, Status::Ok);
-        Self { toy, owner, admin, inside, outside, in_file, out_file }
+        Self { server, owner, admin, inside, outside, in_file, out_file }
     }
 
     fn bound(&mut self, client: u8) -> Client {
-        Client::new(&mut self.toy, &Who { export: "in", ..Who::new(client) })
+        Client::new(&mut self.server, &HelloFields { export: "in", ..HelloFields::new(client) })
     }
 }
 
-/// As many bytes as [`nothing_outside_is_seen_or_changed_whatever_is_asked`] brings.
+/// As many bytes as [`no_request_reads_or_changes_an_inode_outside_the_export`] brings.
 fn one_piece() -> Pieces {
     Pieces::new(alloc::vec![Piece { file_offset: 0, piece_bytes: 5 }]).unwrap()
 }
 
-/// The body of a request that names `dir` and `file`, as far as the op names anything.
+/// The body of a request that names `dir` and `file`, where the op names inodes.
 fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo, Vec<u8>)> {
     let (caller, parent, inode) = (FIVE, dir, file);
     let (read_name, new_name) = (name("f"), name("new"));
@@ -213,7 +224,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
             at_dir(Tmpfile { caller, parent, mode, umask, linkable: true, handle }.to_bytes())
         }
         Op::Link => {
-            // Out of where one may be, into where one may be.
+            // From inside the export into it.
             Some((own, Link { caller, inode, parent: own, name: new_name }.to_bytes()))
         }
         Op::Unlink => at_dir(Unlink { caller, parent, name: read_name }.to_bytes()),
@@ -279,7 +290,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         }
         Op::WriteList => at_file(WriteList { inode, pieces: one_piece(), clears }.to_bytes()),
         Op::Seek => at_file(Seek { inode, file_offset: 0, hole: true }.to_bytes()),
-        // They name no inode that anything is done with.
+        // They name no inode that the request uses.
         Op::Close
         | Op::Statfs
         | Op::Stats
@@ -296,26 +307,26 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
 }
 
 #[test]
-fn nothing_outside_is_seen_or_changed_whatever_is_asked() {
+fn no_request_reads_or_changes_an_inode_outside_the_export() {
     for (seed, lane_count) in [(1, 1), (2, 2), (3, 3)] {
         let mut scene = Scene::new(seed, lane_count);
         let (inside, outside) = (scene.inside, scene.outside);
         let (in_file, out_file) = (scene.in_file, scene.out_file);
         let mut bound = scene.bound(3);
-        let toy = &mut scene.toy;
+        let server = &mut scene.server;
         let all = [InodeNo::ROOT, outside, out_file, inside, in_file];
-        let before = scene.owner.look(toy, &all);
+        let before = scene.owner.look(server, &all);
         let mut named_count = 0;
         for op in Op::ALL.iter().copied() {
             for dir in [outside, InodeNo::ROOT] {
                 let Some((at, body)) = forged(op, dir, out_file, inside) else { continue };
                 named_count += 1;
                 let shard = match op.row().route {
-                    Route::Data => toy.map.data_shard(at, 0),
+                    Route::Data => server.map.data_shard(at, 0),
                     Route::Meta | Route::Shard | Route::Lane => at.shard(),
                 };
                 let bulk = matches!(op, Op::Write | Op::WriteList).then_some(&b"taken"[..]);
-                let got = bound.ask_at(toy, (op, shard), &body, bulk);
+                let got = bound.ask_at(server, (op, shard), &body, bulk);
                 assert_eq!(got.head.status, Status::Stale, "{op:?} with {lane_count} lanes");
                 assert!(got.body.is_empty() && got.bulk.is_empty(), "{op:?} tells something");
             }
@@ -323,203 +334,210 @@ fn nothing_outside_is_seen_or_changed_whatever_is_asked() {
         assert!(named_count >= 60, "{named_count}");
         let unknown = InodeNo::new(1, 1 << 40);
         let getattr = Getattr { inode: unknown };
-        assert_eq!(bound.status(toy, Op::Getattr, unknown, &getattr), Status::Stale);
-        assert_eq!(scene.owner.look(toy, &all), before);
-        // The same requests about what lies inside are answered.
-        let seen = bound.look(toy, &[inside, in_file]);
+        assert_eq!(bound.status(server, Op::Getattr, unknown, &getattr), Status::Stale);
+        assert_eq!(scene.owner.look(server, &all), before);
+        // The same requests for inodes inside succeed.
+        let seen = bound.look(server, &[inside, in_file]);
         assert_eq!(seen[&in_file], before[&in_file]);
         assert_eq!(seen[&inside].0, before[&inside].0);
         let listing = Listing::decode_all(&seen[&inside].1).unwrap();
-        assert_eq!(listing.parent, inside, "what lies above is not told");
+        assert_eq!(listing.parent, inside, "the parent outside is not revealed");
     }
 }
 
 #[test]
-fn nothing_is_changed_through_an_export_that_is_only_read() {
+fn a_read_only_export_refuses_all_changes() {
     let mut scene = Scene::new(4, 2);
     let (inside, in_file) = (scene.inside, scene.in_file);
     let read_only = Export { read_only: true, ..export("in", inside) };
-    let replaced = scene.admin.set_export(&mut scene.toy, read_only, true);
+    let replaced = scene.admin.set_export(&mut scene.server, read_only, true);
     assert_eq!(replaced, Status::Ok);
     let mut bound = scene.bound(3);
-    let toy = &mut scene.toy;
+    let server = &mut scene.server;
     let all = [inside, in_file];
-    let before = scene.owner.look(toy, &all);
+    let before = scene.owner.look(server, &all);
     let mut refused_count = 0;
     for op in Op::ALL.iter().copied() {
         let Some((at, body)) = forged(op, inside, in_file, inside) else { continue };
         let shard = match op.row().route {
-            Route::Data => toy.map.data_shard(at, 0),
+            Route::Data => server.map.data_shard(at, 0),
             Route::Meta | Route::Shard | Route::Lane => at.shard(),
         };
         let bulk = matches!(op, Op::Write | Op::WriteList).then_some(&b"taken"[..]);
-        let got = bound.ask_at(toy, (op, shard), &body, bulk);
+        let got = bound.ask_at(server, (op, shard), &body, bulk);
         refused_count += usize::from(got.head.status == Status::ReadOnly);
-        // Of a lock it is recorded whose it is.
+        // A lock records its client.
         let recorded = got.head.transno.0 > 0 && !crate::file_locks::is_lock(op);
         assert!(!recorded, "{op:?} was recorded");
     }
     assert_eq!(refused_count, 18);
-    assert_eq!(scene.owner.look(toy, &all), before);
+    assert_eq!(scene.owner.look(server, &all), before);
 }
 
 #[test]
-fn what_is_moved_out_is_out_from_the_next_request_on() {
+fn a_moved_out_inode_is_refused_from_the_next_request_on() {
     for (seed, lane_count) in [(5, 1), (6, 2), (7, 3)] {
         let mut scene = Scene::new(seed, lane_count);
         let (inside, outside) = (scene.inside, scene.outside);
         let mut bound = scene.bound(3);
-        let toy = &mut scene.toy;
-        let dir = scene.owner.mkdir(toy, inside, "dir");
-        let below = scene.owner.mkdir(toy, dir, "below");
-        let file = scene.owner.file(toy, below, "f", 0o666);
+        let server = &mut scene.server;
+        let dir = scene.owner.mkdir(server, inside, "dir");
+        let below = scene.owner.mkdir(server, dir, "below");
+        let file = scene.owner.file(server, below, "f", 0o666);
         let read = Read { inode: file, file_offset: 0, read_bytes: 9, accesses: false };
-        let asks = |bound: &mut Client, toy: &mut Toy| {
+        let asks = |bound: &mut Client, server: &mut TestServer| {
             [
-                bound.status(toy, Op::Read, file, &read),
-                bound.status(toy, Op::Getattr, file, &Getattr { inode: file }),
-                bound.status(toy, Op::Readdir, below, &readdir(below)),
+                bound.status(server, Op::Read, file, &read),
+                bound.status(server, Op::Getattr, file, &Getattr { inode: file }),
+                bound.status(server, Op::Readdir, below, &readdir(below)),
             ]
         };
-        assert_eq!(asks(&mut bound, toy), [Status::Ok; 3], "{lane_count} lanes");
-        scene.owner.rename(toy, (inside, "dir"), (outside, "dir"));
-        assert_eq!(asks(&mut bound, toy), [Status::Stale; 3], "{lane_count} lanes");
-        scene.owner.rename(toy, (outside, "dir"), (inside, "back"));
-        assert_eq!(asks(&mut bound, toy), [Status::Ok; 3], "{lane_count} lanes");
-        // A file alone, and then what is open.
-        scene.owner.rename(toy, (below, "f"), (outside, "g"));
-        assert_eq!(bound.status(toy, Op::Read, file, &read), Status::Stale);
-        scene.owner.rename(toy, (outside, "g"), (below, "f"));
+        assert_eq!(asks(&mut bound, server), [Status::Ok; 3], "{lane_count} lanes");
+        scene.owner.rename(server, (inside, "dir"), (outside, "dir"));
+        assert_eq!(asks(&mut bound, server), [Status::Stale; 3], "{lane_count} lanes");
+        scene.owner.rename(server, (outside, "dir"), (inside, "back"));
+        assert_eq!(asks(&mut bound, server), [Status::Ok; 3], "{lane_count} lanes");
+        // A closed file first, then an open one.
+        scene.owner.rename(server, (below, "f"), (outside, "g"));
+        assert_eq!(bound.status(server, Op::Read, file, &read), Status::Stale);
+        scene.owner.rename(server, (outside, "g"), (below, "f"));
         let handle = Handle { id: HandleId(1), open_for: OpenFor::Read };
         let open = Open { caller: FIVE, inode: file, handle };
-        assert_eq!(bound.status(toy, Op::Open, file, &open), Status::Ok);
-        scene.owner.rename(toy, (below, "f"), (outside, "g"));
-        assert_eq!(bound.status(toy, Op::Read, file, &read), Status::Ok, "it is open");
+        assert_eq!(bound.status(server, Op::Open, file, &open), Status::Ok);
+        scene.owner.rename(server, (below, "f"), (outside, "g"));
+        assert_eq!(bound.status(server, Op::Read, file, &read), Status::Ok, "it is open");
         let close = Close { inode: file, handle: handle.id };
-        assert_eq!(bound.status(toy, Op::Close, file, &close), Status::Ok);
-        assert_eq!(bound.status(toy, Op::Read, file, &read), Status::Stale);
+        assert_eq!(bound.status(server, Op::Close, file, &close), Status::Ok);
+        assert_eq!(bound.status(server, Op::Read, file, &read), Status::Stale);
     }
 }
 
 #[test]
-fn contents_are_for_those_whom_the_server_lets_have_them() {
+fn contents_need_the_rights_that_the_server_checks() {
     for (seed, lane_count) in [(8, 1), (9, 3)] {
         let mut scene = Scene::new(seed, lane_count);
         let inside = scene.inside;
         let squashed = Export { squash: Squash::ROOT, ..export("in", inside) };
-        assert_eq!(scene.admin.set_export(&mut scene.toy, squashed, true), Status::Ok);
+        assert_eq!(scene.admin.set_export(&mut scene.server, squashed, true), Status::Ok);
         let mut bound = scene.bound(3);
-        let toy = &mut scene.toy;
-        let private = scene.owner.file(toy, inside, "private", 0o600);
-        let readable = scene.owner.file(toy, inside, "readable", 0o644);
+        let server = &mut scene.server;
+        let private = scene.owner.file(server, inside, "private", 0o600);
+        let readable = scene.owner.file(server, inside, "readable", 0o644);
         let read = |inode| Read { inode, file_offset: 0, read_bytes: 9, accesses: false };
         let write =
             |inode| Write { inode, file_offset: 0, append: true, clears: ClearPrivileges::Nothing };
-        let statuses = |bound: &mut Client, toy: &mut Toy| {
+        let statuses = |bound: &mut Client, server: &mut TestServer| {
             [
-                bound.status(toy, Op::Read, private, &read(private)),
-                bound.status(toy, Op::Write, private, &write(private)),
-                bound.status(toy, Op::Read, readable, &read(readable)),
-                bound.status(toy, Op::Write, readable, &write(readable)),
+                bound.status(server, Op::Read, private, &read(private)),
+                bound.status(server, Op::Write, private, &write(private)),
+                bound.status(server, Op::Read, readable, &read(readable)),
+                bound.status(server, Op::Write, readable, &write(readable)),
             ]
         };
         let expected = [Status::Access, Status::Access, Status::Ok, Status::Access];
-        assert_eq!(statuses(&mut bound, toy), expected);
-        // Who says that it had it open has to be believed as little.
+        assert_eq!(statuses(&mut bound, server), expected);
+        // A client's claim that it had the file open proves nothing.
         let handle = Handle { id: HandleId(8), open_for: OpenFor::Write };
         let reopen = Reopen { inode: private, handle };
-        assert_eq!(bound.status(toy, Op::Reopen, private, &reopen), Status::Stale);
-        // A mode that changes is another one from then on.
+        assert_eq!(bound.status(server, Op::Reopen, private, &reopen), Status::Stale);
+        // A changed mode applies from then on.
         let (atime, mtime, clears) = (SetTime::Keep, SetTime::Keep, ClearPrivileges::Nothing);
         let (mode, uid, gid) = (Some(0o666), None, None);
         let (caller, inode) = (ROOT, private);
         let chmod = Setattr { caller, inode, mode, uid, gid, atime, mtime, clears };
-        assert_eq!(scene.owner.status(toy, Op::Setattr, private, &chmod), Status::Ok);
+        assert_eq!(scene.owner.status(server, Op::Setattr, private, &chmod), Status::Ok);
         let expected = [Status::Ok, Status::Ok, Status::Ok, Status::Access];
-        assert_eq!(statuses(&mut bound, toy), expected);
+        assert_eq!(statuses(&mut bound, server), expected);
     }
 }
 
 #[test]
-fn who_is_bound_does_not_administer() {
+fn a_connection_bound_to_an_export_does_not_administer() {
     let mut scene = Scene::new(10, 2);
     let inside = scene.inside;
     let mut bound = scene.bound(3);
-    let toy = &mut scene.toy;
+    let server = &mut scene.server;
     for client in [&mut bound, &mut scene.owner] {
-        let status = client.set_export(toy, export("other", InodeNo::ROOT), false);
+        let status = client.set_export(server, export("other", InodeNo::ROOT), false);
         assert_eq!(status, Status::NotPermitted);
-        let got = client.ask_at(toy, (Op::Exports, ShardId::meta(0)), &[], None);
+        let got = client.ask_at(server, (Op::Exports, ShardId::meta(0)), &[], None);
         assert_eq!((got.head.status, got.body.len()), (Status::NotPermitted, 0));
     }
-    // Nor does whoever knows the secret of one export alone; that opens this one and no other.
-    let store = toy.secret;
-    toy.secret = store.of_export(b"in", 77);
+    // Nor does a client with an export's own secret, which opens this export and no other.
+    let store = server.secret;
+    server.secret = store.of_export(b"in", 77);
     let credential = Credential::Export;
-    let who = |export| Who { export, credential, ..Who::new(4) };
-    let (_, welcome) = greet(toy, &who("in"));
+    let who = |export| HelloFields { export, credential, ..HelloFields::new(4) };
+    let (_, welcome) = send_handshake(server, &who("in"));
     assert_eq!(welcome.unwrap().root, inside);
-    let administers = Who { purpose: Purpose::Administer, ..who("in") };
-    assert_eq!(greet(toy, &administers).1.unwrap_err().reason, RefusalReason::WrongSecret);
-    toy.secret = store;
+    let administers = HelloFields { purpose: Purpose::Administer, ..who("in") };
+    assert_eq!(
+        send_handshake(server, &administers).1.unwrap_err().reason,
+        RefusalReason::WrongSecret
+    );
+    server.secret = store;
 }
 
 #[test]
-fn an_export_survives_what_the_server_does_not_and_goes_for_good() {
+fn an_export_survives_crashes_and_its_removal_is_durable() {
     let mut scene = Scene::new(11, 2);
-    scene.owner.leave(&mut scene.toy);
-    scene.toy.crash();
-    scene.toy.start(3);
-    let (_, welcome) = greet(&mut scene.toy, &Who { export: "in", ..Who::new(5) });
+    scene.owner.leave(&mut scene.server);
+    scene.server.crash();
+    scene.server.start(3);
+    let (_, welcome) =
+        send_handshake(&mut scene.server, &HelloFields { export: "in", ..HelloFields::new(5) });
     assert_eq!(welcome.unwrap().root, scene.inside);
     let purpose = Purpose::Administer;
-    let mut admin = Client::new(&mut scene.toy, &Who { purpose, ..Who::new(6) });
+    let mut admin = Client::new(&mut scene.server, &HelloFields { purpose, ..HelloFields::new(6) });
     let mut bound = scene.bound(7);
-    let toy = &mut scene.toy;
-    let listed = admin.ask_at(toy, (Op::Exports, ShardId::meta(0)), &[], None);
+    let server = &mut scene.server;
+    let listed = admin.ask_at(server, (Op::Exports, ShardId::meta(0)), &[], None);
     let exports = Exports::decode_all(&listed.body).unwrap();
     let names: Vec<&[u8]> = exports.rows.iter().map(|row| row.export.name.0).collect();
     assert_eq!(names, [&b"default"[..], b"guests", b"in", b"own"]);
-    let again = admin.set_export(toy, export("in", scene.inside), false);
+    let again = admin.set_export(server, export("in", scene.inside), false);
     assert_eq!(again, Status::Ok, "the same definition, sent again");
     let other = Export { id: 78, ..export("in", scene.outside) };
-    assert_eq!(admin.set_export(toy, other, false), Status::Exists);
-    let gone = Export { closed: true, ..export("in", InodeNo::ROOT) };
-    assert_eq!(admin.set_export(toy, gone, false), Status::Ok);
-    assert!(bound.peers.iter().all(|peer| toy.is_closed(peer.conn)), "every lane says so");
-    assert_eq!(admin.set_export(toy, gone, false), Status::NotFound);
-    toy.crash();
-    toy.start(2);
-    let (_, refusal) = greet(toy, &Who { export: "in", ..Who::new(8) });
+    assert_eq!(admin.set_export(server, other, false), Status::Exists);
+    let removed = Export { closed: true, ..export("in", InodeNo::ROOT) };
+    assert_eq!(admin.set_export(server, removed, false), Status::Ok);
+    assert!(bound.peers.iter().all(|peer| server.is_closed(peer.conn)), "every lane closes them");
+    assert_eq!(admin.set_export(server, removed, false), Status::NotFound);
+    server.crash();
+    server.start(2);
+    let (_, refusal) = send_handshake(server, &HelloFields { export: "in", ..HelloFields::new(8) });
     assert_eq!(refusal.unwrap_err().reason, RefusalReason::NoSuchExport);
     bound.peers.clear();
 }
 
-/// No client can resume them, so their locks need not wait.
+/// No client can resume them, so their locks are released at once.
 #[test]
-fn the_sessions_of_an_export_that_is_taken_away_or_moved_end_at_once() {
+fn the_sessions_of_a_removed_or_moved_export_end_at_once() {
     for moved in [false, true] {
         let mut scene = Scene::new(12, 2);
         let (mut bound, mut away) = (scene.bound(3), scene.bound(4));
         let inode = scene.in_file;
         let (kind, owner, lock, pid) = (LockKind::Posix, 1, Some(LockType::Write), 5);
         let ask = |range| SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 };
-        let lock = |toy: &mut Toy, client: &mut Client, range| {
-            client.status(toy, Op::SetLock, inode, &ask(range)) == Status::Ok
+        let lock = |server: &mut TestServer, client: &mut Client, range| {
+            client.status(server, Op::SetLock, inode, &ask(range)) == Status::Ok
         };
-        let Scene { toy, owner, admin, outside, .. } = &mut scene;
-        assert!(lock(toy, &mut bound, ByteRange::new(0, 1).unwrap()));
-        assert!(lock(toy, &mut away, ByteRange::new(5, 6).unwrap()));
-        assert!(!lock(toy, owner, ByteRange::ALL));
-        away.peers.iter().for_each(|peer| toy.cut(peer.conn));
-        toy.run();
-        let gone = Export { closed: true, ..export("in", InodeNo::ROOT) };
-        let changed = if moved { export("in", *outside) } else { gone };
-        assert_eq!(admin.set_export(toy, changed, moved), Status::Ok);
-        assert!(bound.peers.iter().all(|peer| toy.is_closed(peer.conn)));
-        assert!(lock(toy, owner, ByteRange::ALL), "what they held is free");
-        assert!(toy.lines.iter().any(|line| line.contains("export was taken away")));
-        let (_, answer) = greet(toy, &Who { export: "in", conn_epoch: 2, ..Who::new(3) });
+        let Scene { server, owner, admin, outside, .. } = &mut scene;
+        assert!(lock(server, &mut bound, ByteRange::new(0, 1).unwrap()));
+        assert!(lock(server, &mut away, ByteRange::new(5, 6).unwrap()));
+        assert!(!lock(server, owner, ByteRange::ALL));
+        away.peers.iter().for_each(|peer| server.cut(peer.conn));
+        server.run();
+        let removed = Export { closed: true, ..export("in", InodeNo::ROOT) };
+        let changed = if moved { export("in", *outside) } else { removed };
+        assert_eq!(admin.set_export(server, changed, moved), Status::Ok);
+        assert!(bound.peers.iter().all(|peer| server.is_closed(peer.conn)));
+        assert!(lock(server, owner, ByteRange::ALL), "what they held is free");
+        assert!(server.lines.iter().any(|line| line.contains("export was taken away")));
+        let (_, answer) = send_handshake(
+            server,
+            &HelloFields { export: "in", conn_epoch: 2, ..HelloFields::new(3) },
+        );
         match answer {
             Ok(welcome) => assert_eq!((moved, welcome.root), (true, *outside)),
             Err(refusal) => {

@@ -1,8 +1,8 @@
-//! Locks on files, as clients and lanes see them: waits and grants, resends, cancels, evictions,
+//! File locks, as clients and lanes see them: waits and grants, resends, cancels, evictions,
 //! restarts, deadlocks.
 
-use super::peer::{Got, Peer, Who, got};
-use crate::toy::Toy;
+use super::peer::{HelloFields, Peer, ReceivedReply, got};
+use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     ByteRange, CancelLock, Grant, Header, InodeNo, LaneId, LockCancelled, LockKind, LockSet,
@@ -24,23 +24,24 @@ fn waits(wait_id: u64, ask: SetLock) -> SetLock {
     SetLock { wait_id, ..ask }
 }
 
-/// A client lane: its connection to each server lane that it asks.
+/// A client lane with its connections to server lanes.
 struct Client {
-    who: Who,
+    who: HelloFields,
     peers: Vec<Peer>,
     grants: Vec<(u64, Status)>,
-    replies: Vec<Got>,
+    replies: Vec<ReceivedReply>,
 }
 
 impl Client {
-    fn new(toy: &mut Toy, number: u8) -> Self {
-        Self::of(toy, Who::new(number))
+    fn new(server: &mut TestServer, number: u8) -> Self {
+        Self::of(server, HelloFields::new(number))
     }
 
-    fn of(toy: &mut Toy, who: Who) -> Self {
-        let lanes = 0..toy.map.lane_count;
+    fn of(server: &mut TestServer, who: HelloFields) -> Self {
+        let lanes = 0..server.map.lane_count;
         let peers = lanes.map(|lane| {
-            let mut peer = Peer::new(toy, &Who { server_lane: LaneId(lane), ..who.clone() });
+            let mut peer =
+                Peer::new(server, &HelloFields { server_lane: LaneId(lane), ..who.clone() });
             peer.xid = u64::from(who.conn_epoch) << 32;
             peer
         });
@@ -48,26 +49,26 @@ impl Client {
         Self { who, peers, grants: Vec::new(), replies: Vec::new() }
     }
 
-    /// The same client comes again.
-    fn again(&mut self, toy: &mut Toy) {
-        let who = Who { conn_epoch: self.who.conn_epoch + 1, ..self.who.clone() };
+    /// The same client reconnects.
+    fn again(&mut self, server: &mut TestServer) {
+        let who = HelloFields { conn_epoch: self.who.conn_epoch + 1, ..self.who.clone() };
         let grants = core::mem::take(&mut self.grants);
-        *self = Self { grants, ..Self::of(toy, who) };
+        *self = Self { grants, ..Self::of(server, who) };
     }
 
-    fn peer(&mut self, toy: &Toy, shard: ShardId) -> &mut Peer {
-        &mut self.peers[usize::from(toy.map.lane(shard).0)]
+    fn peer(&mut self, server: &TestServer, shard: ShardId) -> &mut Peer {
+        &mut self.peers[usize::from(server.map.lane(shard).0)]
     }
 
-    fn head(&mut self, toy: &Toy, op: Op, shard: ShardId) -> Request {
+    fn head(&mut self, server: &TestServer, op: Op, shard: ShardId) -> Request {
         let slot = u16::from(op.row().retry == wire::Retry::Once);
-        self.peer(toy, shard).head(op, shard, slot)
+        self.peer(server, shard).head(op, shard, slot)
     }
 
-    /// Takes what has come.
-    fn look(&mut self, toy: &mut Toy) {
+    /// Takes the frames received.
+    fn look(&mut self, server: &mut TestServer) {
         for peer in &self.peers {
-            for arrived in toy.take(peer.conn) {
+            for arrived in server.take(peer.conn) {
                 match Header::decode(&arrived.frame).unwrap() {
                     (Header::Grant, body) => {
                         let Grant { wait_id, status, .. } = Grant::decode_all(body).unwrap();
@@ -80,304 +81,310 @@ impl Client {
         }
     }
 
-    fn grants(&mut self, toy: &mut Toy) -> Vec<(u64, Status)> {
-        self.look(toy);
+    fn grants(&mut self, server: &mut TestServer) -> Vec<(u64, Status)> {
+        self.look(server);
         core::mem::take(&mut self.grants)
     }
 
-    fn ask<'a>(&mut self, toy: &mut Toy, (op, inode): (Op, InodeNo), body: &impl Wire<'a>) -> Got {
-        let head = self.head(toy, op, inode.shard());
-        self.send(toy, &head, &body.to_bytes());
-        toy.run();
-        self.look(toy);
+    fn ask<'a>(
+        &mut self,
+        server: &mut TestServer,
+        (op, inode): (Op, InodeNo),
+        body: &impl Wire<'a>,
+    ) -> ReceivedReply {
+        let head = self.head(server, op, inode.shard());
+        self.send(server, &head, &body.to_bytes());
+        server.run();
+        self.look(server);
         assert_eq!(self.replies.len(), 1, "one reply to {op:?}");
         self.replies.remove(0)
     }
 
-    fn send(&mut self, toy: &mut Toy, head: &Request, body: &[u8]) {
-        self.peer(toy, head.shard).clone().send(toy, head, body, None);
+    fn send(&mut self, server: &mut TestServer, head: &Request, body: &[u8]) {
+        self.peer(server, head.shard).clone().send(server, head, body, None);
     }
 
-    /// Whether it was granted.
-    fn set(&mut self, toy: &mut Toy, ask: SetLock) -> Result<bool, Status> {
-        set_of(&self.ask(toy, (Op::SetLock, ask.inode), &ask)).map(|set| set.granted)
+    /// Whether the lock was granted.
+    fn set(&mut self, server: &mut TestServer, ask: SetLock) -> Result<bool, Status> {
+        set_of(&self.ask(server, (Op::SetLock, ask.inode), &ask)).map(|set| set.granted)
     }
 
-    fn cancel(&mut self, toy: &mut Toy, inode: InodeNo, wait_id: u64) -> bool {
-        let got = self.ask(toy, (Op::CancelLock, inode), &CancelLock { inode, wait_id });
+    fn cancel(&mut self, server: &mut TestServer, inode: InodeNo, wait_id: u64) -> bool {
+        let got = self.ask(server, (Op::CancelLock, inode), &CancelLock { inode, wait_id });
         LockCancelled::decode_all(&got.body).unwrap().waited
     }
 
-    fn relock(&mut self, toy: &mut Toy, inode: InodeNo, owner: u64) -> Status {
+    fn relock(&mut self, server: &mut TestServer, inode: InodeNo, owner: u64) -> Status {
         let SetLock { kind, range, pid, .. } = ask(inode, owner, None);
         let relock = Relock { inode, kind, owner, lock: LockType::Write, range, pid };
-        self.ask(toy, (Op::Relock, inode), &relock).head.status
+        self.ask(server, (Op::Relock, inode), &relock).head.status
     }
 }
 
-fn set_of(got: &Got) -> Result<LockSet, Status> {
+fn set_of(got: &ReceivedReply) -> Result<LockSet, Status> {
     let set = (got.head.status == Status::Ok).then(|| LockSet::decode_all(&got.body).unwrap());
     set.ok_or(got.head.status)
 }
 
 #[test]
 fn a_wait_is_answered_at_once_and_granted_later() {
-    let mut toy = Toy::started(1, 1);
-    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
-    assert_eq!(other.set(&mut toy, ask(file(0), 1, WRITE)), Err(Status::Again));
+    let mut server = TestServer::started(1, 1);
+    let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
+    assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
+    assert_eq!(other.set(&mut server, ask(file(0), 1, WRITE)), Err(Status::Again));
     // More than there are slots and credits.
     for wait_id in 1..=200 {
         let asked = ask(file(0), 100 + wait_id, WRITE);
-        assert_eq!(other.set(&mut toy, waits(wait_id, asked)), Ok(false));
+        assert_eq!(other.set(&mut server, waits(wait_id, asked)), Ok(false));
     }
-    assert!(other.cancel(&mut toy, file(0), 1));
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
-    assert_eq!(other.grants(&mut toy), [(2, Status::Ok)]);
-    assert!(!other.cancel(&mut toy, file(0), 2), "too late");
+    assert!(other.cancel(&mut server, file(0), 1));
+    assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(other.grants(&mut server), [(2, Status::Ok)]);
+    assert!(!other.cancel(&mut server, file(0), 2), "too late");
 }
 
 #[test]
-fn what_was_done_is_not_done_late_again() {
-    let mut toy = Toy::started(2, 1);
-    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+fn a_late_duplicate_of_a_lock_request_changes_nothing() {
+    let mut server = TestServer::started(2, 1);
+    let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
     let lock = ask(file(0), 1, WRITE);
-    let head = one.head(&toy, Op::SetLock, file(0).shard());
-    one.send(&mut toy, &head, &lock.to_bytes());
-    toy.run();
-    // Its reply is lost with the connection; it is sent again.
+    let head = one.head(&server, Op::SetLock, file(0).shard());
+    one.send(&mut server, &head, &lock.to_bytes());
+    server.run();
+    // Its reply is lost with the connection; the client resends it.
     one.replies.clear();
-    toy.cut(one.peers[0].conn);
-    toy.run();
-    one.again(&mut toy);
+    server.cut(one.peers[0].conn);
+    server.run();
+    one.again(&mut server);
     let conn_epoch = one.who.conn_epoch;
     let resent = Request { conn_epoch, flags: request_flag::RESENT, ..head };
-    one.send(&mut toy, &resent, &lock.to_bytes());
-    toy.run();
-    one.look(&mut toy);
+    one.send(&mut server, &resent, &lock.to_bytes());
+    server.run();
+    one.look(&mut server);
     assert_eq!(set_of(&one.replies.remove(0)).map(|set| set.granted), Ok(true));
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
-    assert_eq!(other.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
-    assert_eq!(other.set(&mut toy, ask(file(0), 1, None)), Ok(true));
-    // A duplicate of the first, late: the slot has gone on.
-    one.send(&mut toy, &resent, &lock.to_bytes());
-    toy.run();
-    one.look(&mut toy);
+    assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(other.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
+    assert_eq!(other.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    // A late duplicate of the first request: the slot has a later one.
+    one.send(&mut server, &resent, &lock.to_bytes());
+    server.run();
+    one.look(&mut server);
     assert!(one.replies.is_empty());
-    assert_eq!(other.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true), "nobody has it");
+    assert_eq!(other.set(&mut server, ask(file(0), 1, WRITE)), Ok(true), "it is free");
 }
 
 #[test]
-fn a_wait_that_lost_its_connection_asks_again_under_its_number() {
-    let mut toy = Toy::started(3, 1);
-    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
+fn a_wait_is_requested_again_under_its_id_after_a_lost_connection() {
+    let mut server = TestServer::started(3, 1);
+    let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
+    assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
     let wait = waits(9, ask(file(0), 1, WRITE));
-    assert_eq!(other.set(&mut toy, wait), Ok(false));
-    toy.cut(other.peers[0].conn);
-    toy.run();
-    // Granted while nobody listened.
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Err(Status::Again));
-    other.again(&mut toy);
-    assert_eq!(other.set(&mut toy, wait), Ok(true));
-    assert_eq!(other.relock(&mut toy, file(0), 1), Status::Ok);
-    assert_eq!(one.relock(&mut toy, file(0), 1), Status::Again, "it has been lost");
+    assert_eq!(other.set(&mut server, wait), Ok(false));
+    server.cut(other.peers[0].conn);
+    server.run();
+    // Granted while the client had no connection.
+    assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Err(Status::Again));
+    other.again(&mut server);
+    assert_eq!(other.set(&mut server, wait), Ok(true));
+    assert_eq!(other.relock(&mut server, file(0), 1), Status::Ok);
+    assert_eq!(one.relock(&mut server, file(0), 1), Status::Again, "it has been lost");
 }
 
 #[test]
-fn the_locks_of_a_client_that_is_gone_go_to_whoever_wants_them() {
+fn the_expired_locks_of_a_client_are_granted_to_waiters() {
     for (waits_first, lane_count) in [(true, 1), (false, 1), (true, 2), (false, 2)] {
-        let mut toy = Toy::started(4, lane_count);
-        let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
-        assert_eq!(one.set(&mut toy, ask(file(1), 1, WRITE)), Ok(true));
-        assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
+        let mut server = TestServer::started(4, lane_count);
+        let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
+        assert_eq!(one.set(&mut server, ask(file(1), 1, WRITE)), Ok(true));
+        assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
         let wait = waits(9, ask(file(1), 2, WRITE));
         if waits_first {
-            assert_eq!(other.set(&mut toy, wait), Ok(false));
+            assert_eq!(other.set(&mut server, wait), Ok(false));
         }
         for peer in &one.peers {
-            toy.cut(peer.conn);
+            server.cut(peer.conn);
         }
-        toy.run();
-        toy.pass_ms(toy.limits.lock_gone_ms - 100);
-        assert_eq!(other.set(&mut toy, ask(file(1), 3, WRITE)), Err(Status::Again));
-        toy.pass_ms(200);
-        toy.run();
+        server.run();
+        server.pass_ms(server.limits.lock_gone_ms - 100);
+        assert_eq!(other.set(&mut server, ask(file(1), 3, WRITE)), Err(Status::Again));
+        server.pass_ms(200);
+        server.run();
         if waits_first {
-            assert_eq!(other.grants(&mut toy), [(9, Status::Ok)]);
+            assert_eq!(other.grants(&mut server), [(9, Status::Ok)]);
         } else {
-            assert_eq!(other.set(&mut toy, wait), Ok(true));
+            assert_eq!(other.set(&mut server, wait), Ok(true));
         }
-        // Nobody wanted the other one, at another lane perhaps.
-        one.again(&mut toy);
+        // No client wants the other lock, which may be at another lane.
+        one.again(&mut server);
         let kept = if lane_count == 1 { waits_first } else { false };
         let status = if kept { Status::Again } else { Status::Ok };
-        assert_eq!(one.relock(&mut toy, file(0), 1), status);
-        assert_eq!(one.relock(&mut toy, file(1), 1), Status::Again);
-        toy.pass_ms(toy.limits.client_gone_ms);
-        toy.run();
+        assert_eq!(one.relock(&mut server, file(0), 1), status);
+        assert_eq!(one.relock(&mut server, file(1), 1), Status::Again);
+        server.pass_ms(server.limits.client_gone_ms);
+        server.run();
     }
 }
 
-/// Whoever takes the place of a mount that has ended finds its locks free at once, whether the
-/// server has seen its connections end or not, and so do those who waited for them.
+/// The successor of a mount that has ended finds its locks free at once, whether the server has
+/// seen its connections end or not, and so do waiters.
 #[test]
 fn a_successor_finds_the_locks_free() {
     for (seen, lane_count) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
-        let mut toy = Toy::started(6, lane_count);
-        let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+        let mut server = TestServer::started(6, lane_count);
+        let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
         for shard in 0..2 {
-            assert_eq!(one.set(&mut toy, ask(file(shard), 1, WRITE)), Ok(true));
+            assert_eq!(one.set(&mut server, ask(file(shard), 1, WRITE)), Ok(true));
         }
-        assert_eq!(other.set(&mut toy, waits(9, ask(file(1), 2, WRITE))), Ok(false));
+        assert_eq!(other.set(&mut server, waits(9, ask(file(1), 2, WRITE))), Ok(false));
         if seen {
             for peer in &one.peers {
-                toy.cut(peer.conn);
+                server.cut(peer.conn);
             }
-            toy.run();
+            server.run();
         }
         let predecessor = one.who.client;
-        let mut next = Client::of(&mut toy, Who { predecessor, ..Who::new(3) });
-        assert_eq!(other.grants(&mut toy), [(9, Status::Ok)]);
-        assert_eq!(next.set(&mut toy, ask(file(0), 3, WRITE)), Ok(true));
-        assert_eq!(next.set(&mut toy, ask(file(1), 3, WRITE)), Err(Status::Again), "it waited");
+        let mut next = Client::of(&mut server, HelloFields { predecessor, ..HelloFields::new(3) });
+        assert_eq!(other.grants(&mut server), [(9, Status::Ok)]);
+        assert_eq!(next.set(&mut server, ask(file(0), 3, WRITE)), Ok(true));
+        assert_eq!(next.set(&mut server, ask(file(1), 3, WRITE)), Err(Status::Again), "it waited");
     }
 }
 
 #[test]
-fn a_holder_keeps_and_a_waiter_waits_over_a_restart() {
-    let mut toy = Toy::started(5, 1);
-    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
-    let mut third = Client::new(&mut toy, 3);
+fn holders_and_waiters_survive_a_restart() {
+    let mut server = TestServer::started(5, 1);
+    let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
+    let mut third = Client::new(&mut server, 3);
     let lock = ask(file(0), 1, WRITE);
-    assert_eq!(one.set(&mut toy, lock), Ok(true));
+    assert_eq!(one.set(&mut server, lock), Ok(true));
     let mut places = Vec::new();
     for client in [&mut other, &mut third] {
-        let got = client.ask(&mut toy, (Op::SetLock, file(0)), &waits(9, lock));
+        let got = client.ask(&mut server, (Op::SetLock, file(0)), &waits(9, lock));
         places.push(set_of(&got).unwrap().place);
     }
-    toy.crash();
-    toy.start(1);
-    toy.run();
-    // The waiters are first, in the wrong order: they wait for what the holder has to say.
+    server.crash();
+    server.start(1);
+    server.run();
+    // The waiters reconnect first, in the wrong order: they wait for the holder's Relock.
     for (client, place) in [(&mut third, places[1]), (&mut other, places[0])] {
-        client.again(&mut toy);
-        client.peers[0].come_back(&mut toy, file(0).shard());
-        let head = client.head(&toy, Op::SetLock, file(0).shard());
+        client.again(&mut server);
+        client.peers[0].come_back(&mut server, file(0).shard());
+        let head = client.head(&server, Op::SetLock, file(0).shard());
         let again = SetLock { place, ..waits(9, lock) };
-        client.send(&mut toy, &head, &again.to_bytes());
-        toy.run();
-        client.look(&mut toy);
+        client.send(&mut server, &head, &again.to_bytes());
+        server.run();
+        client.look(&mut server);
         assert!(client.replies.is_empty() && client.grants.is_empty());
     }
-    one.again(&mut toy);
-    let head = one.head(&toy, Op::ReplayDone, file(0).shard());
-    one.send(&mut toy, &head, &wire::ReplayDone { reopen_count: 1 }.to_bytes());
-    toy.run();
-    assert!(!toy.lane(0).recovery.is_over(), "the lock that was announced is waited for");
-    one.look(&mut toy);
+    one.again(&mut server);
+    let head = one.head(&server, Op::ReplayDone, file(0).shard());
+    one.send(&mut server, &head, &wire::ReplayDone { reopen_count: 1 }.to_bytes());
+    server.run();
+    assert!(!server.lane(0).recovery.is_over(), "the lock that was announced is waited for");
+    one.look(&mut server);
     one.replies.clear();
-    assert_eq!(one.relock(&mut toy, file(0), 1), Status::Ok);
-    assert!(toy.lane(0).recovery.is_over());
+    assert_eq!(one.relock(&mut server, file(0), 1), Status::Ok);
+    assert!(server.lane(0).recovery.is_over());
     for client in [&mut third, &mut other] {
-        client.look(&mut toy);
+        client.look(&mut server);
         let set = set_of(&client.replies.remove(0)).unwrap();
         assert!(!set.granted && places.contains(&set.place));
     }
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
-    assert_eq!(other.grants(&mut toy), [(9, Status::Ok)], "in the order of before");
-    assert_eq!(third.grants(&mut toy), []);
-    assert_eq!(other.set(&mut toy, ask(file(0), 1, None)), Ok(true));
-    assert_eq!(third.grants(&mut toy), [(9, Status::Ok)]);
+    assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(other.grants(&mut server), [(9, Status::Ok)], "in the order of before");
+    assert_eq!(third.grants(&mut server), []);
+    assert_eq!(other.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(third.grants(&mut server), [(9, Status::Ok)]);
 }
 
 #[test]
-fn an_evicted_holder_holds_nothing() {
-    let mut toy = Toy::started(6, 1);
-    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
-    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
-    assert_eq!(other.set(&mut toy, ask(file(1), 1, WRITE)), Ok(true));
-    toy.crash();
-    toy.start(1);
-    toy.run();
-    other.again(&mut toy);
+fn an_evicted_client_holds_no_locks() {
+    let mut server = TestServer::started(6, 1);
+    let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
+    assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
+    assert_eq!(other.set(&mut server, ask(file(1), 1, WRITE)), Ok(true));
+    server.crash();
+    server.start(1);
+    server.run();
+    other.again(&mut server);
     for shard in [0, 1] {
-        other.peers[0].come_back(&mut toy, ShardId::meta(shard));
+        other.peers[0].come_back(&mut server, ShardId::meta(shard));
     }
-    let head = other.head(&toy, Op::SetLock, file(0).shard());
-    other.send(&mut toy, &head, &waits(4, ask(file(0), 1, WRITE)).to_bytes());
-    toy.run();
-    assert!(!toy.lane(0).recovery.is_over());
-    toy.pass_ms(toy.limits.recovery_soft_ms);
-    toy.run();
-    other.look(&mut toy);
+    let head = other.head(&server, Op::SetLock, file(0).shard());
+    other.send(&mut server, &head, &waits(4, ask(file(0), 1, WRITE)).to_bytes());
+    server.run();
+    assert!(!server.lane(0).recovery.is_over());
+    server.pass_ms(server.limits.recovery_soft_ms);
+    server.run();
+    other.look(&mut server);
     assert_eq!(set_of(&other.replies.remove(0)).map(|set| set.granted), Ok(true));
 }
 
 #[test]
-fn the_last_of_a_circle_is_refused_wherever_its_files_are() {
+fn the_last_wait_of_a_cycle_is_refused_at_any_lane() {
     for (seed, lane_count) in [(7, 1), (8, 2), (9, 2), (10, 2)] {
-        let mut toy = Toy::started(seed, lane_count);
-        let mut clients = [1, 2, 3].map(|number| Client::new(&mut toy, number));
+        let mut server = TestServer::started(seed, lane_count);
+        let mut clients = [1, 2, 3].map(|number| Client::new(&mut server, number));
         let files = [file(0), file(1), InodeNo::new(0, 99)];
         for (client, inode) in clients.iter_mut().zip(files) {
-            assert_eq!(client.set(&mut toy, ask(inode, 1, WRITE)), Ok(true));
+            assert_eq!(client.set(&mut server, ask(inode, 1, WRITE)), Ok(true));
         }
         for at in 0..3 {
             let wait = waits(9, ask(files[(at + 1) % 3], 1, WRITE));
-            assert_eq!(clients[at].set(&mut toy, wait), Ok(false));
+            assert_eq!(clients[at].set(&mut server, wait), Ok(false));
         }
-        toy.run();
-        assert_eq!(clients[2].grants(&mut toy), [(9, Status::Deadlock)]);
-        assert!(clients[..2].iter_mut().all(|client| client.grants(&mut toy).is_empty()));
-        assert!(!clients[2].cancel(&mut toy, files[0], 9), "it waits no more");
-        // Another owner of the same client is no part of it.
+        server.run();
+        assert_eq!(clients[2].grants(&mut server), [(9, Status::Deadlock)]);
+        assert!(clients[..2].iter_mut().all(|client| client.grants(&mut server).is_empty()));
+        assert!(!clients[2].cancel(&mut server, files[0], 9), "it waits no more");
+        // Another owner of the same client is not in the cycle.
         let wait = waits(10, ask(files[0], 2, WRITE));
-        assert_eq!(clients[2].set(&mut toy, wait), Ok(false));
-        assert_eq!(clients[2].set(&mut toy, ask(files[2], 1, None)), Ok(true));
-        assert_eq!(clients[1].grants(&mut toy), [(9, Status::Ok)]);
-        assert_eq!(clients[2].grants(&mut toy), []);
+        assert_eq!(clients[2].set(&mut server, wait), Ok(false));
+        assert_eq!(clients[2].set(&mut server, ask(files[2], 1, None)), Ok(true));
+        assert_eq!(clients[1].grants(&mut server), [(9, Status::Ok)]);
+        assert_eq!(clients[2].grants(&mut server), []);
     }
 }
 
-/// Two hold a file each, and ask for the other's before either has an answer. Who is refused.
+/// Two clients lock a file each and request the other's before either has a reply. Returns which is
+/// refused.
 fn refused_of_a_circle(
-    toy: &mut Toy,
+    server: &mut TestServer,
     files: [InodeNo; 2],
     second_first: bool,
 ) -> Vec<(u64, Status)> {
-    let mut clients = [1, 2].map(|number| Client::new(toy, number));
+    let mut clients = [1, 2].map(|number| Client::new(server, number));
     for (client, inode) in clients.iter_mut().zip(files) {
-        assert_eq!(client.set(toy, ask(inode, 1, WRITE)), Ok(true));
+        assert_eq!(client.set(server, ask(inode, 1, WRITE)), Ok(true));
     }
     let mut waits_for: Vec<_> = clients.iter_mut().zip([files[1], files[0]]).collect();
     if second_first {
         waits_for.reverse();
     }
     for (client, inode) in waits_for {
-        let head = client.head(toy, Op::SetLock, inode.shard());
-        client.send(toy, &head, &waits(9, ask(inode, 1, WRITE)).to_bytes());
+        let head = client.head(server, Op::SetLock, inode.shard());
+        client.send(server, &head, &waits(9, ask(inode, 1, WRITE)).to_bytes());
     }
-    toy.run();
-    clients.iter_mut().flat_map(|client| client.grants(toy)).collect()
+    server.run();
+    clients.iter_mut().flat_map(|client| client.grants(server)).collect()
 }
 
 #[test]
-fn of_two_who_close_a_circle_at_once_one_is_refused() {
+fn of_two_waits_that_close_a_cycle_at_once_one_is_refused() {
     for seed in 20..60 {
-        let mut toy = Toy::started(seed, 2);
-        let refused = refused_of_a_circle(&mut toy, [file(0), file(1)], false);
+        let mut server = TestServer::started(seed, 2);
+        let refused = refused_of_a_circle(&mut server, [file(0), file(1)], false);
         assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
     }
 }
 
 #[test]
-fn of_a_circle_that_closes_in_one_turn_one_is_refused() {
+fn of_a_cycle_that_closes_in_one_turn_one_wait_is_refused() {
     for seed in 0..20 {
-        let mut toy = Toy::started(seed, 1);
+        let mut server = TestServer::started(seed, 1);
         let files = [file(0), InodeNo::new(0, 78)];
-        let refused = refused_of_a_circle(&mut toy, files, seed % 2 == 1);
+        let refused = refused_of_a_circle(&mut server, files, seed % 2 == 1);
         assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
     }
 }

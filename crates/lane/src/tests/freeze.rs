@@ -1,114 +1,116 @@
-//! A freeze: changes wait and come in their order, reads do not, and it ends by itself.
+//! A freeze: changes wait and are executed in order, reads do not wait, and it ends by itself.
 
-use super::peer::{Got, Peer, ROOT, Who, create, name};
-use crate::toy::Toy;
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, create, name};
+use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     FREEZE_MS_MAX, Freeze, Frozen, Getattr, InodeNo, Lookup, Op, Purpose, ShardId, Status, Wire,
 };
 
-fn admin(toy: &mut Toy) -> Peer {
-    Peer::new(toy, &Who { purpose: Purpose::Administer, ..Who::new(9) })
+fn admin(server: &mut TestServer) -> Peer {
+    Peer::new(server, &HelloFields { purpose: Purpose::Administer, ..HelloFields::new(9) })
 }
 
-/// Whether it was on already, and how many changes have not ended.
-fn freeze(toy: &mut Toy, admin: &mut Peer, lease_ms: u32) -> (bool, u64) {
-    let got = admin.ask(toy, Op::Freeze, 0, &Freeze { lease_ms });
+/// The reply: whether a freeze was on already, and how many changes have not ended.
+fn freeze(server: &mut TestServer, admin: &mut Peer, lease_ms: u32) -> (bool, u64) {
+    let got = admin.ask(server, Op::Freeze, 0, &Freeze { lease_ms });
     assert_eq!(got.head.status, Status::Ok);
     let Frozen { held_on, change_count } = Frozen::decode_all(&got.body).unwrap();
     (held_on, change_count)
 }
 
-fn send_create(toy: &mut Toy, peer: &mut Peer, (slot, text): (u16, &str)) {
+fn send_create(server: &mut TestServer, peer: &mut Peer, (slot, text): (u16, &str)) {
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), slot);
-    peer.send(toy, &head, &create(text).to_bytes(), None);
-    toy.run();
+    peer.send(server, &head, &create(text).to_bytes(), None);
+    server.run();
 }
 
-fn lookup(toy: &mut Toy, peer: &mut Peer, text: &str) -> Status {
+fn lookup(server: &mut TestServer, peer: &mut Peer, text: &str) -> Status {
     let ask = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name(text) };
-    peer.ask(toy, Op::Lookup, 0, &ask).head.status
+    peer.ask(server, Op::Lookup, 0, &ask).head.status
 }
 
 #[test]
-fn changes_wait_reads_do_not_and_all_comes_in_order() {
-    let mut toy = Toy::started(40, 1);
-    let (mut admin, mut peer) = (admin(&mut toy), Peer::new(&mut toy, &Who::new(1)));
-    assert_eq!(freeze(&mut toy, &mut admin, FREEZE_MS_MAX), (false, 0));
-    send_create(&mut toy, &mut peer, (1, "one"));
-    send_create(&mut toy, &mut peer, (2, "two"));
-    assert!(peer.replies(&mut toy).is_empty(), "they wait");
-    assert_eq!(lookup(&mut toy, &mut peer, "one"), Status::NotFound);
-    let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
+fn a_freeze_defers_changes_in_order_and_no_reads() {
+    let mut server = TestServer::started(40, 1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    assert_eq!(freeze(&mut server, &mut admin, FREEZE_MS_MAX), (false, 0));
+    send_create(&mut server, &mut peer, (1, "one"));
+    send_create(&mut server, &mut peer, (2, "two"));
+    assert!(peer.replies(&mut server).is_empty(), "they wait");
+    assert_eq!(lookup(&mut server, &mut peer, "one"), Status::NotFound);
+    let got = peer.ask(&mut server, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
     assert_eq!(got.head.status, Status::Ok);
-    toy.pass_ms(u64::from(FREEZE_MS_MAX) - 1000);
-    assert_eq!(freeze(&mut toy, &mut admin, FREEZE_MS_MAX), (true, 0), "it is prolonged");
-    toy.pass_ms(2000);
-    toy.run();
-    assert!(peer.replies(&mut toy).is_empty(), "they wait on");
-    assert_eq!(freeze(&mut toy, &mut admin, 0), (true, 0));
-    toy.run();
-    let replies: Vec<Got> = peer.replies(&mut toy);
-    let said: Vec<(u16, Status)> =
+    server.pass_ms(u64::from(FREEZE_MS_MAX) - 1000);
+    assert_eq!(freeze(&mut server, &mut admin, FREEZE_MS_MAX), (true, 0), "it is prolonged");
+    server.pass_ms(2000);
+    server.run();
+    assert!(peer.replies(&mut server).is_empty(), "they wait on");
+    assert_eq!(freeze(&mut server, &mut admin, 0), (true, 0));
+    server.run();
+    let replies: Vec<ReceivedReply> = peer.replies(&mut server);
+    let response: Vec<(u16, Status)> =
         replies.iter().map(|got| (got.head.slot, got.head.status)).collect();
-    assert_eq!(said, [(1, Status::Ok), (2, Status::Ok)]);
+    assert_eq!(response, [(1, Status::Ok), (2, Status::Ok)]);
     assert!(replies[0].head.transno < replies[1].head.transno);
-    assert_eq!(lookup(&mut toy, &mut peer, "two"), Status::Ok);
+    assert_eq!(lookup(&mut server, &mut peer, "two"), Status::Ok);
 }
 
 #[test]
-fn it_ends_by_itself_and_that_is_seen() {
-    let mut toy = Toy::started(41, 1);
-    let (mut admin, mut peer) = (admin(&mut toy), Peer::new(&mut toy, &Who::new(1)));
-    freeze(&mut toy, &mut admin, 1000);
-    send_create(&mut toy, &mut peer, (1, "one"));
-    toy.cut(admin.conn);
-    toy.run();
-    assert!(peer.replies(&mut toy).is_empty());
-    toy.pass_ms(1001);
-    toy.run();
-    assert_eq!(peer.replies(&mut toy).len(), 1);
-    assert!(toy.lines.iter().any(|line| line.contains("freeze was not ended")));
-    let mut again =
-        Peer::new(&mut toy, &Who { purpose: Purpose::Administer, conn_epoch: 2, ..Who::new(9) });
-    assert_eq!(freeze(&mut toy, &mut again, 1000), (false, 0), "it was not held on");
-    // Who waits and goes leaves nothing behind.
-    send_create(&mut toy, &mut peer, (2, "two"));
-    toy.cut(peer.conn);
-    toy.run();
-    freeze(&mut toy, &mut again, 0);
-    assert_eq!(lookup(&mut toy, &mut again, "two"), Status::NotFound);
+fn a_freeze_ends_with_its_lease_and_that_is_reported() {
+    let mut server = TestServer::started(41, 1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    freeze(&mut server, &mut admin, 1000);
+    send_create(&mut server, &mut peer, (1, "one"));
+    server.cut(admin.conn);
+    server.run();
+    assert!(peer.replies(&mut server).is_empty());
+    server.pass_ms(1001);
+    server.run();
+    assert_eq!(peer.replies(&mut server).len(), 1);
+    assert!(server.lines.iter().any(|line| line.contains("freeze was not ended")));
+    let mut again = Peer::new(
+        &mut server,
+        &HelloFields { purpose: Purpose::Administer, conn_epoch: 2, ..HelloFields::new(9) },
+    );
+    assert_eq!(freeze(&mut server, &mut again, 1000), (false, 0), "it was not held on");
+    // A deferred request of an ended connection is dropped.
+    send_create(&mut server, &mut peer, (2, "two"));
+    server.cut(peer.conn);
+    server.run();
+    freeze(&mut server, &mut again, 0);
+    assert_eq!(lookup(&mut server, &mut again, "two"), Status::NotFound);
 }
 
 #[test]
-fn what_waits_is_done_once_also_if_it_is_sent_again() {
-    let mut toy = Toy::started(42, 1);
-    let (mut admin, mut peer) = (admin(&mut toy), Peer::new(&mut toy, &Who::new(1)));
-    freeze(&mut toy, &mut admin, 1000);
+fn a_resent_frozen_change_takes_effect_once() {
+    let mut server = TestServer::started(42, 1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    freeze(&mut server, &mut admin, 1000);
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
     for _ in 0..2 {
-        peer.send(&mut toy, &head, &create("one").to_bytes(), None);
+        peer.send(&mut server, &head, &create("one").to_bytes(), None);
     }
-    toy.run();
-    freeze(&mut toy, &mut admin, 0);
-    toy.run();
-    let replies = peer.replies(&mut toy);
+    server.run();
+    freeze(&mut server, &mut admin, 0);
+    server.run();
+    let replies = peer.replies(&mut server);
     assert!(replies.iter().all(|got| got.head.status == Status::Ok), "none finds it there already");
     assert!(!replies.is_empty());
 }
 
 #[test]
-fn who_does_not_administer_freezes_nothing_nor_does_anybody_for_longer() {
-    let mut toy = Toy::started(43, 1);
-    let (mut admin, mut peer) = (admin(&mut toy), Peer::new(&mut toy, &Who::new(1)));
-    let got = peer.ask(&mut toy, Op::Freeze, 0, &Freeze { lease_ms: 1000 });
+fn a_freeze_needs_an_administrator_and_a_bounded_lease() {
+    let mut server = TestServer::started(43, 1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    let got = peer.ask(&mut server, Op::Freeze, 0, &Freeze { lease_ms: 1000 });
     assert_eq!((got.head.status, got.body.len()), (Status::NotPermitted, 0));
-    let got = admin.ask(&mut toy, Op::Freeze, 0, &Freeze { lease_ms: FREEZE_MS_MAX + 1 });
+    let got = admin.ask(&mut server, Op::Freeze, 0, &Freeze { lease_ms: FREEZE_MS_MAX + 1 });
     assert_eq!(got.head.status, Status::Invalid);
-    send_create(&mut toy, &mut peer, (1, "one"));
-    assert_eq!(peer.replies(&mut toy).len(), 1);
+    send_create(&mut server, &mut peer, (1, "one"));
+    assert_eq!(peer.replies(&mut server).len(), 1);
     let head = peer.head(Op::Freeze, ShardId::meta(0), 0);
-    peer.send(&mut toy, &head, &[1, 2, 3], None);
-    toy.run();
-    assert!(toy.is_closed(peer.conn), "it is no request");
+    peer.send(&mut server, &head, &[1, 2, 3], None);
+    server.run();
+    assert!(server.is_closed(peer.conn), "it is no request");
 }

@@ -1,35 +1,40 @@
-//! Which replies wait, for whom, and what they carry when they do not.
+//! Reply gating: which replies wait for which changes, and what they carry if they do not.
 
-use super::peer::{Got, Peer, ROOT, Who, create, name, noted};
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, create, name, noted};
 use crate::Share;
-use crate::toy::Toy;
+use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     Find, Handle, HandleId, InodeNo, Lookup, Mkdir, Op, OpenFor, Pattern, Predicate, Request,
     Rmdir, SetTime, Setattr, Status, Unlink, Wire, Xid, reply_flag, request_flag,
 };
 
-/// Clients whose sessions are durably known, and a log that ends when it is told to.
+/// Clients with durable sessions, and a log whose appends end on demand.
 struct Rig {
-    toy: Toy,
+    server: TestServer,
     peers: Vec<Peer>,
 }
 
 impl Rig {
     fn new(share: Share) -> Self {
-        let mut toy = Toy::new(41);
-        toy.limits.share = share;
-        toy.start(1);
+        let mut server = TestServer::new(41);
+        server.limits.share = share;
+        server.start(1);
         let mut peers: Vec<Peer> =
-            (1..=3).map(|number| Peer::new(&mut toy, &Who::new(number))).collect();
+            (1..=3).map(|number| Peer::new(&mut server, &HelloFields::new(number))).collect();
         for (index, peer) in peers.iter_mut().enumerate() {
-            peer.create(&mut toy, &alloc::format!("warm{index}"));
+            peer.create(&mut server, &alloc::format!("warm{index}"));
         }
-        Self { toy, peers }
+        Self { server, peers }
     }
 
-    /// Asks, and lets the lane take turns; no log append ends.
-    fn ask<'a>(&mut self, who: usize, (op, slot): (Op, u16), body: &impl Wire<'a>) -> Option<Got> {
+    /// Sends a request and lets the lane take turns; no log append ends.
+    fn ask<'a>(
+        &mut self,
+        who: usize,
+        (op, slot): (Op, u16),
+        body: &impl Wire<'a>,
+    ) -> Option<ReceivedReply> {
         self.ask_head(who, (op, slot), body, |_| {})
     }
 
@@ -39,12 +44,12 @@ impl Rig {
         (op, slot): (Op, u16),
         body: &impl Wire<'a>,
         change: impl FnOnce(&mut Request),
-    ) -> Option<Got> {
+    ) -> Option<ReceivedReply> {
         let mut head = self.peers[who].head(op, InodeNo::ROOT.shard(), slot);
         change(&mut head);
-        self.peers[who].send(&mut self.toy, &head, &body.to_bytes(), None);
-        self.toy.run_turns_only(0);
-        self.peers[who].replies(&mut self.toy).pop()
+        self.peers[who].send(&mut self.server, &head, &body.to_bytes(), None);
+        self.server.run_turns_only(0);
+        self.peers[who].replies(&mut self.server).pop()
     }
 
     fn mkdir(&mut self, who: usize, slot: u16, text: &str) -> InodeNo {
@@ -55,7 +60,7 @@ impl Rig {
     }
 
     fn held(&self) -> [u64; 4] {
-        let gates = self.toy.counters(0).reply_gating;
+        let gates = self.server.counters(0).reply_gating;
         [
             gates.deferred_own_count,
             gates.deferred_foreign_count,
@@ -64,15 +69,15 @@ impl Rig {
         ]
     }
 
-    /// The log ends; what waited comes.
-    fn land(&mut self, who: usize) -> Got {
-        self.toy.run();
-        let mut replies = self.peers[who].replies(&mut self.toy);
+    /// Ends the append; deferred replies arrive.
+    fn land(&mut self, who: usize) -> ReceivedReply {
+        self.server.run();
+        let mut replies = self.peers[who].replies(&mut self.server);
         assert_eq!(replies.len(), 1, "what waited came");
         let got = replies.remove(0);
         assert_eq!(got.head.status, Status::Ok);
         assert!(got.head.flags & reply_flag::GATED != 0);
-        let counters = self.toy.counters(0);
+        let counters = self.server.counters(0);
         assert_eq!(counters.reply_gating.released_count, counters.deferred_count);
         got
     }
@@ -94,10 +99,10 @@ fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {
 
 /// S18.
 #[test]
-fn creates_in_one_directory_wait_for_nobody() {
+fn creates_in_one_directory_do_not_depend_on_each_other() {
     for share in Share::ALL {
         let mut rig = Rig::new(share);
-        let before = rig.toy.counters(0);
+        let before = rig.server.counters(0);
         for slot in 1..=16 {
             for who in 0..3 {
                 let text = alloc::format!("f{who}-{slot}");
@@ -106,33 +111,33 @@ fn creates_in_one_directory_wait_for_nobody() {
                 assert!(got.head.committed < got.head.transno);
             }
         }
-        let after = rig.toy.counters(0);
+        let after = rig.server.counters(0);
         assert_eq!(after.deferred_count, before.deferred_count);
         assert_eq!(after.reply_gating.token_count, before.reply_gating.token_count + 48);
-        rig.toy.run();
-        let batches = rig.toy.counters(0).batch_count - before.batch_count;
+        rig.server.run();
+        let batches = rig.server.counters(0).batch_count - before.batch_count;
         assert_eq!(batches, 2, "the one that was in flight and one for all the rest");
     }
 }
 
-/// A session's first record and whatever follows it wait for that.
+/// Replies to a session's first change and to those behind it wait for the session's record.
 #[test]
-fn a_session_is_durable_before_it_is_told_anything() {
-    let mut toy = Toy::started(42, 1);
-    let peer = Peer::new(&mut toy, &Who::new(1));
-    let mut rig = Rig { toy, peers: alloc::vec![peer] };
+fn a_session_is_durable_before_its_first_reply() {
+    let mut server = TestServer::started(42, 1);
+    let peer = Peer::new(&mut server, &HelloFields::new(1));
+    let mut rig = Rig { server, peers: alloc::vec![peer] };
     for slot in 1..=3 {
         let text = alloc::format!("f{slot}");
         assert!(rig.ask(0, (Op::Create, slot), &create(&text)).is_none());
     }
     assert_eq!(rig.held(), [0, 0, 0, 3]);
-    rig.toy.run();
-    assert_eq!(rig.peers[0].replies(&mut rig.toy).len(), 3);
+    rig.server.run();
+    assert_eq!(rig.peers[0].replies(&mut rig.server).len(), 3);
 }
 
 /// S16, the reply's half.
 #[test]
-fn an_own_change_gates_until_its_reply_is_received() {
+fn a_reply_depends_on_an_own_change_until_its_reply_is_received() {
     for received in [false, true] {
         let mut rig = Rig::new(Share::Write);
         let dir = rig.mkdir(0, 1, "d");
@@ -146,7 +151,7 @@ fn an_own_change_gates_until_its_reply_is_received() {
             rig.land(0);
         }
     }
-    // The slot being used again says it as well.
+    // Reuse of the slot acknowledges it as well.
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d");
     assert!(rig.ask(0, (Op::Create, 1), &within(dir, "f")).is_none(), "it depends on itself");
@@ -154,7 +159,7 @@ fn an_own_change_gates_until_its_reply_is_received() {
 
 /// So does a read.
 #[test]
-fn a_read_says_what_was_received() {
+fn a_read_acknowledges_received_replies() {
     for received in [false, true] {
         let mut rig = Rig::new(Share::Write);
         let dir = rig.mkdir(0, 1, "d");
@@ -171,13 +176,13 @@ fn a_read_says_what_was_received() {
 }
 
 #[test]
-fn being_in_a_new_directory_of_somebody_else_waits() {
+fn a_change_in_another_clients_new_directory_waits() {
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d");
     assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none());
     assert_eq!(rig.held()[1], 1);
     rig.land(1);
-    // So does having somebody's new file open.
+    // So does opening another client's new file.
     let got = rig.ask(0, (Op::Create, 2), &create("g")).unwrap();
     let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
     let handle = Handle { id: HandleId(1), open_for: OpenFor::Read };
@@ -188,7 +193,7 @@ fn being_in_a_new_directory_of_somebody_else_waits() {
 }
 
 #[test]
-fn a_name_that_is_gone_is_a_change() {
+fn a_removed_name_is_a_dependency() {
     let mut rig = Rig::new(Share::Write);
     assert!(rig.ask(0, (Op::Unlink, 1), &unlink(InodeNo::ROOT, "warm0")).is_some());
     assert!(rig.ask(1, (Op::Create, 1), &create("warm0")).is_none());
@@ -197,7 +202,7 @@ fn a_name_that_is_gone_is_a_change() {
 }
 
 #[test]
-fn attributes_of_a_directory_and_names_in_it_do_not_touch() {
+fn attributes_and_entries_of_a_directory_are_independent() {
     let mut rig = Rig::new(Share::Write);
     assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
     assert!(rig.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
@@ -206,9 +211,9 @@ fn attributes_of_a_directory_and_names_in_it_do_not_touch() {
     assert_eq!(rig.held()[..2], [0, 1]);
 }
 
-/// The last who changed the entries is the client itself; before him was another.
+/// The last change of the entries is the client's own; the one before is another client's.
 #[test]
-fn removing_a_directory_waits_for_everybody_who_was_in_it() {
+fn removing_a_directory_depends_on_all_changes_in_it() {
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d");
     let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
@@ -217,8 +222,8 @@ fn removing_a_directory_waits_for_everybody_who_was_in_it() {
         let head = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
         rig.ask_head(who, (Op::Create, 2), &body, head);
     }
-    rig.toy.run();
-    rig.peers.iter().for_each(|peer| drop(peer.replies(&mut rig.toy)));
+    rig.server.run();
+    rig.peers.iter().for_each(|peer| drop(peer.replies(&mut rig.server)));
     let acked = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
     // Something is in flight, so that the rest is in one batch.
     assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
@@ -230,7 +235,7 @@ fn removing_a_directory_waits_for_everybody_who_was_in_it() {
     rig.land(0);
 }
 
-/// A reply is missing before the last one that came.
+/// A reply before the last received one is missing.
 #[test]
 fn own_entries_are_received_when_all_of_them_are() {
     for missing in [false, true] {
@@ -239,8 +244,8 @@ fn own_entries_are_received_when_all_of_them_are() {
         for (slot, text) in [(2, "a"), (3, "b")] {
             rig.ask(0, (Op::Create, slot), &within(dir, text));
         }
-        rig.toy.run();
-        rig.peers[0].replies(&mut rig.toy);
+        rig.server.run();
+        rig.peers[0].replies(&mut rig.server);
         let first = rig.peers[0].xid + 1;
         assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
         let old = |head: &mut Request| head.ack_xid = Xid(first - 1);
@@ -256,7 +261,7 @@ fn own_entries_are_received_when_all_of_them_are() {
 }
 
 #[test]
-fn strict_hides_what_may_be_lost() {
+fn a_strict_read_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
         let mut rig = Rig::new(share);
         assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
@@ -268,14 +273,14 @@ fn strict_hides_what_may_be_lost() {
         let other = Lookup { name: name("warm1"), ..lookup };
         assert!(rig.ask(1, (Op::Lookup, 0), &other).is_none() == strict, "the same directory");
         assert_eq!(rig.held()[2], if strict { 3 } else { 0 });
-        rig.toy.run();
-        assert_eq!(rig.peers[1].replies(&mut rig.toy).len(), if strict { 2 } else { 0 });
+        rig.server.run();
+        assert_eq!(rig.peers[1].replies(&mut rig.server).len(), if strict { 2 } else { 0 });
     }
 }
 
-/// What fits and what does not: both tell of changes that may be lost.
+/// Matching and missing names both reveal changes that may be lost.
 #[test]
-fn strict_hides_what_may_be_lost_from_a_search() {
+fn a_strict_search_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
         for pattern in [b"a", b"z"] {
             let mut rig = Rig::new(share);
@@ -295,13 +300,13 @@ fn strict_hides_what_may_be_lost_from_a_search() {
     }
 }
 
-/// Not empty because of what may be lost; and the same of a directory's times.
+/// A directory that is not empty because of a change that may be lost; and the same for its times.
 #[test]
-fn strict_hides_what_a_directory_may_lose() {
+fn a_strict_listing_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
         let mut rig = Rig::new(share);
         let dir = rig.mkdir(0, 1, "d");
-        rig.toy.run();
+        rig.server.run();
         assert!(rig.ask(0, (Op::Create, 2), &within(dir, "a")).is_some());
         let strict = share == Share::Strict;
         let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
@@ -312,7 +317,7 @@ fn strict_hides_what_a_directory_may_lose() {
 }
 
 #[test]
-fn sharing_off_waits_for_whose_reply_may_be_lost() {
+fn with_sharing_off_a_reply_waits_for_changes_whose_reply_may_be_lost() {
     for received in [false, true] {
         let mut rig = Rig::new(Share::Off);
         assert!(rig.ask(0, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
@@ -328,7 +333,7 @@ fn sharing_off_waits_for_whose_reply_may_be_lost() {
 }
 
 #[test]
-fn who_asks_for_it_waits_for_the_disk() {
+fn a_synchronous_request_waits_for_the_disk() {
     let mut rig = Rig::new(Share::Write);
     let got = rig.ask_head(0, (Op::Create, 1), &create("a"), |head| {
         head.flags = request_flag::SYNC;
@@ -342,62 +347,62 @@ fn who_asks_for_it_waits_for_the_disk() {
     assert!(rig.ask(0, (Op::Create, 1), &create("b")).is_some());
     assert!(rig.ask(1, (Op::Sync, 0), &[0_u8; 0]).is_none());
     assert_eq!(rig.held()[3], 5, "three first records, a synchronous create, a sync");
-    rig.toy.run();
-    assert_eq!(rig.peers[1].replies(&mut rig.toy)[0].head.flags, reply_flag::GATED);
+    rig.server.run();
+    assert_eq!(rig.peers[1].replies(&mut rig.server)[0].head.flags, reply_flag::GATED);
 }
 
-/// A reply may leave when what it depends on is durable, though it is not itself.
+/// A reply may leave when its dependency is durable, though its own change is not.
 #[test]
-fn a_gate_opens_with_the_batch_it_is_about() {
+fn a_deferred_reply_leaves_with_the_batch_that_it_depends_on() {
     let mut rig = Rig::new(Share::Write);
     let dir = rig.mkdir(0, 1, "d"); // In flight.
     assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none()); // In the open batch.
-    rig.toy.land_log(0);
-    rig.toy.run_turns_only(0);
-    let got = rig.peers[1].replies(&mut rig.toy).pop().unwrap();
+    rig.server.land_log(0);
+    rig.server.run_turns_only(0);
+    let got = rig.peers[1].replies(&mut rig.server).pop().unwrap();
     assert_eq!(got.head.flags, reply_flag::GATED | reply_flag::TOKEN);
     assert!(got.head.committed < got.head.transno);
 }
 
 #[test]
-fn what_is_durable_is_noted_to_those_who_ask_for_nothing_more() {
+fn an_idle_client_gets_a_commit_notification() {
     let mut rig = Rig::new(Share::Write);
     let got = rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
-    rig.toy.run();
-    assert!(rig.toy.take(rig.peers[0].conn).is_empty());
-    rig.toy.pass_ms(100);
-    rig.toy.run();
-    let arrived = rig.toy.take(rig.peers[0].conn);
+    rig.server.run();
+    assert!(rig.server.take(rig.peers[0].conn).is_empty());
+    rig.server.pass_ms(100);
+    rig.server.run();
+    let arrived = rig.server.take(rig.peers[0].conn);
     let rows = noted(&arrived[0]).unwrap();
     assert_eq!((arrived.len(), rows.len()), (1, 1));
     assert_eq!((rows[0].shard, rows[0].committed), (got.head.shard, got.head.transno));
-    let wake_count = rig.toy.wake_count;
+    let wake_count = rig.server.wake_count;
     for _ in 0..10 {
-        rig.toy.pass_ms(100);
-        rig.toy.run();
+        rig.server.pass_ms(100);
+        rig.server.run();
     }
-    assert!(rig.toy.take(rig.peers[0].conn).is_empty());
-    assert_eq!(rig.toy.wake_count, wake_count, "an idle server stays idle");
-    assert_eq!(rig.toy.counters(0).reply_gating.commit_notification_count, 1);
+    assert!(rig.server.take(rig.peers[0].conn).is_empty());
+    assert_eq!(rig.server.wake_count, wake_count, "an idle server stays idle");
+    assert_eq!(rig.server.counters(0).reply_gating.commit_notification_count, 1);
 }
 
-/// What was executed and is not durable is not told twice: it waits.
+/// The reply to a resend waits until the executed change is durable.
 #[test]
-fn a_resend_of_what_may_be_lost_waits() {
+fn the_reply_to_a_resend_waits_until_the_change_is_durable() {
     let mut rig = Rig::new(Share::Write);
     let head = rig.peers[0].head(Op::Create, InodeNo::ROOT.shard(), 1);
     for again in [false, true] {
-        rig.peers[0].send(&mut rig.toy, &head, &create("a").to_bytes(), None);
-        rig.toy.run_turns_only(0);
-        assert_eq!(rig.peers[0].replies(&mut rig.toy).is_empty(), again);
+        rig.peers[0].send(&mut rig.server, &head, &create("a").to_bytes(), None);
+        rig.server.run_turns_only(0);
+        assert_eq!(rig.peers[0].replies(&mut rig.server).is_empty(), again);
     }
     rig.land(0);
 }
 
 #[test]
-fn a_writer_waits_for_the_size_flag_that_another_open_set() {
+fn a_write_depends_on_the_size_flag_that_another_open_set() {
     let mut rig = Rig::new(Share::Write);
-    let file = rig.peers[0].create(&mut rig.toy, "file");
+    let file = rig.peers[0].create(&mut rig.server, "file");
     let open = |number| wire::Open {
         caller: ROOT,
         inode: file,
@@ -405,6 +410,6 @@ fn a_writer_waits_for_the_size_flag_that_another_open_set() {
     };
     assert!(rig.ask(0, (Op::Open, 1), &open(1)).is_none(), "the flag is its own change");
     assert!(rig.ask(0, (Op::Open, 2), &open(2)).is_none(), "the flag may be lost with its client");
-    rig.toy.run();
-    assert_eq!(rig.peers[0].replies(&mut rig.toy).len(), 2);
+    rig.server.run();
+    assert_eq!(rig.peers[0].replies(&mut rig.server).len(), 2);
 }

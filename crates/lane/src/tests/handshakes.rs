@@ -1,8 +1,8 @@
-//! Who comes in, and who does not.
+//! The handshake: which clients are admitted.
 
-use super::peer::{Peer, Who, create, greet, greeted, handshake};
+use super::peer::{HelloFields, Peer, create, greeted, handshake, send_handshake};
 use crate::Affinity;
-use crate::toy::Toy;
+use crate::test_server::TestServer;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use interface::Event;
@@ -16,48 +16,51 @@ fn refused(answer: Result<wire::Welcome, Refusal>) -> RefusalReason {
 }
 
 #[test]
-fn a_client_comes_to_the_lane_it_names() {
-    let mut toy = Toy::started(1, 3);
+fn a_connection_is_handed_to_the_lane_that_its_hello_names() {
+    let mut server = TestServer::started(1, 3);
     for lane in 0..7 {
-        let who = Who { server_lane: LaneId(lane), client_lane: LaneId(lane), ..Who::new(1) };
-        let (conn, welcome) = greet(&mut toy, &who);
+        let who = HelloFields {
+            server_lane: LaneId(lane),
+            client_lane: LaneId(lane),
+            ..HelloFields::new(1)
+        };
+        let (conn, welcome) = send_handshake(&mut server, &who);
         let welcome = welcome.unwrap();
         assert_eq!(welcome.lane, LaneId(lane % 3));
-        assert_eq!(toy.lane_of(conn), usize::from(lane % 3));
-        assert_eq!((welcome.map, welcome.boot_id), (toy.map, 1));
+        assert_eq!(server.lane_of(conn), usize::from(lane % 3));
+        assert_eq!((welcome.map, welcome.boot_id), (server.map, 1));
         assert_eq!(welcome.slot_count, 16);
-        assert_eq!(welcome.flags, welcome_flag::ROOT_TRUSTED, "nobody can hold anything");
+        assert_eq!(welcome.flags, welcome_flag::ROOT_TRUSTED, "no client can hold a handle");
     }
-    assert!(toy.handed_over_count > 0, "the listening lane was not always the right one");
+    assert!(server.handed_over_count > 0, "the listening lane was not always the right one");
 }
 
-/// The lanes that have the sockets, and those that have the requests, of connections of a few clients
-/// to every lane.
+/// The proxy lanes and the executing lanes of connections of a few clients to every lane.
 fn places(affinity: Affinity) -> Vec<(u8, usize, usize)> {
-    let mut toy = Toy::new(1);
-    toy.affinity = affinity;
-    toy.start(4);
+    let mut server = TestServer::new(1);
+    server.affinity = affinity;
+    server.start(4);
     let mut found = Vec::new();
     for client in 1..9 {
         for lane in 0..4 {
             let (server_lane, client_lane) = (LaneId(lane), LaneId(lane));
-            let who = Who { server_lane, client_lane, ..Who::new(client) };
-            let (conn, welcome) = greet(&mut toy, &who);
+            let who = HelloFields { server_lane, client_lane, ..HelloFields::new(client) };
+            let (conn, welcome) = send_handshake(&mut server, &who);
             assert_eq!(welcome.unwrap().lane, LaneId(lane), "the owner answers");
-            assert_eq!(toy.lane_of(conn), usize::from(lane));
-            found.push((client, toy.front_of(conn), toy.lane_of(conn)));
+            assert_eq!(server.lane_of(conn), usize::from(lane));
+            found.push((client, server.proxy_of(conn), server.lane_of(conn)));
         }
     }
     found
 }
 
 #[test]
-fn sockets_are_where_requests_are_unless_something_else_is_wanted() {
+fn by_default_the_executing_lane_has_the_socket() {
     assert!(places(Affinity::Object).iter().all(|(_, front, owner)| front == owner));
 }
 
 #[test]
-fn all_sockets_of_a_client_are_on_one_lane_if_that_is_wanted() {
+fn client_affinity_puts_all_sockets_of_a_client_on_one_lane() {
     let places = places(Affinity::Client);
     let mut used = BTreeSet::new();
     for of_client in places.chunk_by(|a, b| a.0 == b.0) {
@@ -69,7 +72,7 @@ fn all_sockets_of_a_client_are_on_one_lane_if_that_is_wanted() {
 }
 
 #[test]
-fn sockets_are_anywhere_if_that_is_wanted() {
+fn random_affinity_spreads_sockets_over_all_lanes() {
     let places = places(Affinity::Random);
     assert!(places.iter().any(|(_, front, owner)| front == owner));
     assert!(places.iter().any(|(_, front, owner)| front != owner));
@@ -77,45 +80,45 @@ fn sockets_are_anywhere_if_that_is_wanted() {
 
 #[test]
 fn a_wrong_secret_is_refused() {
-    let mut toy = Toy::started(2, 1);
-    let who = Who::new(1);
-    let conn = toy.connect();
-    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
-    toy.run();
-    assert!(!toy.is_admitted(conn));
-    toy.take(conn);
+    let mut server = TestServer::started(2, 1);
+    let who = HelloFields::new(1);
+    let conn = server.connect();
+    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.run();
+    assert!(!server.is_admitted(conn));
+    server.take(conn);
     let proof = Proof { proof: [5; 32] };
-    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
-    toy.run();
-    let (kind, body) = greeted(&toy.take(conn));
+    server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
+    server.run();
+    let (kind, body) = greeted(&server.take(conn));
     assert_eq!(kind, FrameKind::Refusal);
     assert_eq!(Refusal::decode_all(&body).unwrap().reason, RefusalReason::WrongSecret);
-    assert!(toy.is_closed(conn));
-    assert!(!toy.is_admitted(conn));
+    assert!(server.is_closed(conn));
+    assert!(!server.is_admitted(conn));
 }
 
-/// What a server on a sealed connection says to a proof that is about this channel.
+/// The server's answer on a TLS connection to a proof for this channel.
 fn answer_to_proof_of(channel: &Channel) -> FrameKind {
-    let mut toy = Toy::started(2, 1);
-    let who = Who::new(1);
-    let conn = toy.connect();
-    toy.seal(conn, [9; 32]);
-    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
-    toy.run();
-    let (_, challenge) = greeted(&toy.take(conn));
+    let mut server = TestServer::started(2, 1);
+    let who = HelloFields::new(1);
+    let conn = server.connect();
+    server.seal(conn, [9; 32]);
+    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.run();
+    let (_, challenge) = greeted(&server.take(conn));
     let challenge = Challenge::decode_all(&challenge).unwrap();
-    let hello = who.hello(&toy.secret);
+    let hello = who.hello(&server.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &[9; 32] };
-    assert!(toy.secret.server_proven(proven, &challenge.proof));
-    let proof = Proof { proof: toy.secret.client_proof(Proven { channel, ..proven }) };
-    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
-    toy.run();
-    assert_eq!(toy.is_admitted(conn), !toy.is_closed(conn));
-    greeted(&toy.take(conn)).0
+    assert!(server.secret.server_proven(proven, &challenge.proof));
+    let proof = Proof { proof: server.secret.client_proof(Proven { channel, ..proven }) };
+    server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
+    server.run();
+    assert_eq!(server.is_admitted(conn), !server.is_closed(conn));
+    greeted(&server.take(conn)).0
 }
 
 #[test]
-fn a_proof_counts_on_its_own_channel_only() {
+fn a_proof_is_valid_on_its_own_channel_only() {
     assert_eq!(answer_to_proof_of(&[9; 32]), FrameKind::Welcome);
     assert_eq!(answer_to_proof_of(&[8; 32]), FrameKind::Refusal);
     assert_eq!(answer_to_proof_of(&PLAIN), FrameKind::Refusal);
@@ -123,188 +126,199 @@ fn a_proof_counts_on_its_own_channel_only() {
 
 #[test]
 fn exports_are_looked_up() {
-    let mut toy = Toy::started(3, 1);
-    let (_, welcome) = greet(&mut toy, &Who { export: "guests", ..Who::new(1) });
+    let mut server = TestServer::started(3, 1);
+    let (_, welcome) =
+        send_handshake(&mut server, &HelloFields { export: "guests", ..HelloFields::new(1) });
     assert_eq!(welcome.unwrap().flags & welcome_flag::ROOT_TRUSTED, 0);
-    let (conn, refusal) = greet(&mut toy, &Who { export: "nothing", ..Who::new(2) });
+    let (conn, refusal) =
+        send_handshake(&mut server, &HelloFields { export: "nothing", ..HelloFields::new(2) });
     assert_eq!(refused(refusal), RefusalReason::NoSuchExport);
-    assert!(toy.is_closed(conn));
+    assert!(server.is_closed(conn));
 }
 
 #[test]
-fn who_has_proven_nothing_is_not_told_which_exports_there_are() {
-    let mut toy = Toy::started(3, 1);
-    let store = toy.secret;
+fn an_unauthenticated_client_cannot_probe_for_exports() {
+    let mut server = TestServer::started(3, 1);
+    let store = server.secret;
     for export in ["guests", "own", "nothing", ""] {
-        let who = Who { export, credential: wire::Credential::Export, ..Who::new(1) };
-        let conn = toy.connect();
-        // Whoever knows the store's secret knows that of an export which is not defined.
+        let who =
+            HelloFields { export, credential: wire::Credential::Export, ..HelloFields::new(1) };
+        let conn = server.connect();
+        // A client with the store's secret can derive that of an export which is not defined.
         let secret = store.of_export(export.as_bytes(), 0);
         let hello = who.hello(&secret);
-        toy.send(conn, handshake(FrameKind::Hello, &hello), None);
-        toy.run();
-        let (kind, body) = greeted(&toy.take(conn));
+        server.send(conn, handshake(FrameKind::Hello, &hello), None);
+        server.run();
+        let (kind, body) = greeted(&server.take(conn));
         assert_eq!(kind, FrameKind::Challenge, "{export}");
         let challenge = Challenge::decode_all(&body).unwrap();
         let of = wire::Proven { hello: &hello, nonce: &challenge.nonce, channel: &wire::PLAIN };
         let proof = secret.client_proof(of);
         let is_known = ["guests", "own"].contains(&export);
         assert_eq!(secret.server_proven(of, &challenge.proof), is_known);
-        toy.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
-        toy.run();
-        let (kind, body) = greeted(&toy.take(conn));
+        server.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
+        server.run();
+        let (kind, body) = greeted(&server.take(conn));
         if is_known {
             assert_eq!(kind, FrameKind::Welcome, "{export}");
         } else {
             assert_eq!(kind, FrameKind::Refusal, "{export}");
             let reason = Refusal::decode_all(&body).unwrap().reason;
             assert_eq!(reason, RefusalReason::WrongSecret);
-            assert!(toy.is_closed(conn));
+            assert!(server.is_closed(conn));
         }
     }
 }
 
 #[test]
 fn a_later_connection_replaces_an_earlier_one_and_never_the_reverse() {
-    let mut toy = Toy::started(4, 1);
-    let first = Peer::new(&mut toy, &Who { conn_epoch: 5, ..Who::new(1) });
+    let mut server = TestServer::started(4, 1);
+    let first = Peer::new(&mut server, &HelloFields { conn_epoch: 5, ..HelloFields::new(1) });
     for conn_epoch in [4, 5] {
-        let (_, refusal) = greet(&mut toy, &Who { conn_epoch, ..Who::new(1) });
+        let (_, refusal) =
+            send_handshake(&mut server, &HelloFields { conn_epoch, ..HelloFields::new(1) });
         assert_eq!(refused(refusal), RefusalReason::OldEpoch);
-        assert!(!toy.is_closed(first.conn));
+        assert!(!server.is_closed(first.conn));
     }
-    let second = Peer::new(&mut toy, &Who { conn_epoch: 6, ..Who::new(1) });
-    assert!(toy.is_closed(first.conn));
+    let second = Peer::new(&mut server, &HelloFields { conn_epoch: 6, ..HelloFields::new(1) });
+    assert!(server.is_closed(first.conn));
     assert_eq!(first.session, second.session);
-    let peer_lane = Peer::new(&mut toy, &Who { client_lane: LaneId(1), ..Who::new(1) });
+    let peer_lane =
+        Peer::new(&mut server, &HelloFields { client_lane: LaneId(1), ..HelloFields::new(1) });
     assert_ne!(peer_lane.session, second.session);
-    assert!(!toy.is_closed(second.conn));
+    assert!(!server.is_closed(second.conn));
 }
 
 #[test]
-fn greetings_end_in_time_and_are_few() {
-    let mut toy = Toy::new(5);
-    toy.limits.handshake_count_max = 2;
-    toy.limits.conn_count_max = 3;
-    toy.start(1);
-    let secret = toy.secret;
-    let hello = || handshake(FrameKind::Hello, &Who::new(1).hello(&secret));
-    let slow = [toy.connect(), toy.connect(), toy.connect()];
+fn handshakes_time_out_and_are_limited() {
+    let mut server = TestServer::new(5);
+    server.limits.handshake_count_max = 2;
+    server.limits.conn_count_max = 3;
+    server.start(1);
+    let secret = server.secret;
+    let hello = || handshake(FrameKind::Hello, &HelloFields::new(1).hello(&secret));
+    let slow = [server.connect(), server.connect(), server.connect()];
     for conn in slow {
-        toy.send(conn, hello(), None);
-        toy.run();
+        server.send(conn, hello(), None);
+        server.run();
     }
-    assert!(toy.is_closed(slow[0]), "the oldest made room for the third");
-    assert!(!toy.is_closed(slow[1]) && !toy.is_closed(slow[2]));
-    // Who proves the secret is not kept out by those who do not.
-    let proven = Peer::new(&mut toy, &Who::new(9));
-    assert!(toy.is_closed(slow[1]) && !toy.is_closed(proven.conn));
-    toy.cut(proven.conn);
-    toy.pass_ms(9_000);
-    toy.run();
-    assert!(!toy.is_closed(slow[2]));
-    toy.pass_ms(1_100);
-    toy.run();
-    assert!(toy.is_closed(slow[2]));
+    assert!(server.is_closed(slow[0]), "the oldest yielded to the third");
+    assert!(!server.is_closed(slow[1]) && !server.is_closed(slow[2]));
+    // Connections without a proof do not keep out a client that proves the secret.
+    let proven = Peer::new(&mut server, &HelloFields::new(9));
+    assert!(server.is_closed(slow[1]) && !server.is_closed(proven.conn));
+    server.cut(proven.conn);
+    server.pass_ms(9_000);
+    server.run();
+    assert!(!server.is_closed(slow[2]));
+    server.pass_ms(1_100);
+    server.run();
+    assert!(server.is_closed(slow[2]));
     for client in 1..=3 {
-        Peer::new(&mut toy, &Who::new(client));
+        Peer::new(&mut server, &HelloFields::new(client));
     }
-    let (_, refusal) = greet(&mut toy, &Who::new(4));
+    let (_, refusal) = send_handshake(&mut server, &HelloFields::new(4));
     assert_eq!(refused(refusal), RefusalReason::Busy);
 }
 
 #[test]
-fn greetings_that_ended_in_time_do_not_wake_a_lane_one_by_one() {
-    let mut toy = Toy::started(13, 1);
-    let wake_count = toy.wake_count;
+fn a_satisfied_handshake_timer_causes_no_wakeup() {
+    let mut server = TestServer::started(13, 1);
+    let wake_count = server.wake_count;
     for client in 1..=64 {
-        Peer::new(&mut toy, &Who::new(client));
-        toy.pass_ms(5);
-        toy.run();
+        Peer::new(&mut server, &HelloFields::new(client));
+        server.pass_ms(5);
+        server.run();
     }
-    assert!(toy.wake_count <= wake_count + 1, "asked for the first deadline only");
-    let asked_count = toy.wake_count;
-    // Whatever was asked for comes, and leads to nothing.
+    assert!(server.wake_count <= wake_count + 1, "asked for the first deadline only");
+    let asked_count = server.wake_count;
+    // The timers fire and cause no action.
     for _ in 0..60 {
-        toy.pass_ms(1000);
-        toy.run();
+        server.pass_ms(1000);
+        server.run();
     }
-    assert!(toy.wake_count <= asked_count + 1, "an idle lane is left alone");
+    assert!(server.wake_count <= asked_count + 1, "an idle lane is left alone");
 }
 
 #[test]
-fn handles_are_unknown_after_a_restart_until_something_is_heard() {
-    let mut toy = Toy::started(6, 1);
-    let mut peer = Peer::new(&mut toy, &Who::new(1));
-    peer.create(&mut toy, "a");
-    toy.crash();
-    toy.start(1);
-    let unknown = |toy: &mut Toy, conn_epoch, boot_id_last| {
-        let (conn, welcome) = greet(toy, &Who { conn_epoch, boot_id_last, ..Who::new(1) });
+fn handles_are_unknown_after_a_restart_until_the_first_request() {
+    let mut server = TestServer::started(6, 1);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
+    peer.create(&mut server, "a");
+    server.crash();
+    server.start(1);
+    let unknown = |server: &mut TestServer, conn_epoch, boot_id_last| {
+        let (conn, welcome) = send_handshake(
+            server,
+            &HelloFields { conn_epoch, boot_id_last, ..HelloFields::new(1) },
+        );
         (conn, welcome.unwrap().flags & welcome_flag::HANDLES_UNKNOWN != 0)
     };
-    assert!(unknown(&mut toy, 2, 1).1);
-    assert!(unknown(&mut toy, 3, 2).1, "its Welcome may have been lost");
-    let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 4, ..Who::new(1) });
-    peer.come_back(&mut toy, InodeNo::ROOT.shard());
-    peer.ask(&mut toy, Op::Create, 1, &create("b"));
-    assert!(!unknown(&mut toy, 5, 2).1);
+    assert!(unknown(&mut server, 2, 1).1);
+    assert!(unknown(&mut server, 3, 2).1, "its Welcome may have been lost");
+    let mut peer = Peer::new(&mut server, &HelloFields { conn_epoch: 4, ..HelloFields::new(1) });
+    peer.come_back(&mut server, InodeNo::ROOT.shard());
+    peer.ask(&mut server, Op::Create, 1, &create("b"));
+    assert!(!unknown(&mut server, 5, 2).1);
 }
 
 #[test]
-fn a_client_that_was_away_for_long_has_lost_its_handles() {
-    let mut toy = Toy::started(7, 1);
-    let peer = Peer::new(&mut toy, &Who::new(1));
-    toy.cut(peer.conn);
-    toy.run();
-    let again = |toy: &mut Toy, conn_epoch| {
-        let (conn, welcome) = greet(toy, &Who { conn_epoch, boot_id_last: 1, ..Who::new(1) });
+fn a_client_that_was_disconnected_for_long_has_lost_its_handles() {
+    let mut server = TestServer::started(7, 1);
+    let peer = Peer::new(&mut server, &HelloFields::new(1));
+    server.cut(peer.conn);
+    server.run();
+    let again = |server: &mut TestServer, conn_epoch| {
+        let (conn, welcome) = send_handshake(
+            server,
+            &HelloFields { conn_epoch, boot_id_last: 1, ..HelloFields::new(1) },
+        );
         (conn, welcome.unwrap().flags & welcome_flag::HANDLES_UNKNOWN != 0)
     };
-    toy.pass_ms(59_000);
-    toy.run();
-    let (conn, unknown) = again(&mut toy, 2);
+    server.pass_ms(59_000);
+    server.run();
+    let (conn, unknown) = again(&mut server, 2);
     assert!(!unknown);
-    toy.cut(conn);
-    toy.run();
-    toy.pass_ms(61_000);
-    toy.run();
-    assert!(again(&mut toy, 3).1);
+    server.cut(conn);
+    server.run();
+    server.pass_ms(61_000);
+    server.run();
+    assert!(again(&mut server, 3).1);
 }
 
 #[test]
 fn a_stop_finishes_what_was_begun() {
-    let mut toy = Toy::started(8, 2);
-    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let mut server = TestServer::started(8, 2);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
-    peer.send(&mut toy, &head, &create("a").to_bytes(), None);
-    while !toy.lane(0).commit.is_flying() {
-        assert!(toy.step());
+    peer.send(&mut server, &head, &create("a").to_bytes(), None);
+    while !server.lane(0).commit.is_in_flight() {
+        assert!(server.step());
     }
     for lane in 0..2 {
-        toy.event(lane, Event::Stop);
+        server.event(lane, Event::Stop);
     }
-    while toy.lane(0).commit.is_flying() {
-        assert!(!toy.is_stopped());
-        assert!(toy.step());
+    while server.lane(0).commit.is_in_flight() {
+        assert!(!server.is_stopped());
+        assert!(server.step());
     }
-    toy.run();
-    assert!(toy.is_stopped());
-    let replies = peer.replies(&mut toy);
+    server.run();
+    assert!(server.is_stopped());
+    let replies = peer.replies(&mut server);
     assert_eq!(replies.len(), 1, "what was begun is answered");
     assert_eq!(replies[0].head.status, Status::Ok);
-    assert!(toy.is_closed(peer.conn));
-    toy.crash();
-    toy.start(1);
-    Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) })
-        .come_back(&mut toy, InodeNo::ROOT.shard());
-    let mut peer = Peer::new(&mut toy, &Who::new(2));
-    let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
+    assert!(server.is_closed(peer.conn));
+    server.crash();
+    server.start(1);
+    Peer::new(&mut server, &HelloFields { conn_epoch: 2, ..HelloFields::new(1) })
+        .come_back(&mut server, InodeNo::ROOT.shard());
+    let mut peer = Peer::new(&mut server, &HelloFields::new(2));
+    let got = peer.ask(&mut server, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
     assert_eq!(got.head.status, Status::Ok);
     for lane in 0..1 {
-        toy.event(lane, Event::Stop);
+        server.event(lane, Event::Stop);
     }
-    toy.run();
-    let (_, refusal) = greet(&mut toy, &Who::new(3));
+    server.run();
+    let (_, refusal) = send_handshake(&mut server, &HelloFields::new(3));
     assert_eq!(refused(refusal), RefusalReason::Stopping);
 }

@@ -1,6 +1,6 @@
-//! A client for tests: greets, asks, remembers what it is owed.
+//! A client for tests: connects, sends requests, and tracks its outstanding ones.
 
-use crate::toy::{Arrived, Toy};
+use crate::test_server::{Arrived, TestServer};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
@@ -15,9 +15,9 @@ pub(crate) fn name(text: &str) -> Name<'_> {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// What a Hello says that tests vary.
+/// The fields of a Hello that tests vary.
 #[derive(Clone, Debug)]
-pub(crate) struct Who {
+pub(crate) struct HelloFields {
     pub(crate) client: ClientUuid,
     pub(crate) client_lane: LaneId,
     pub(crate) server_lane: LaneId,
@@ -30,7 +30,7 @@ pub(crate) struct Who {
     pub(crate) predecessor: ClientUuid,
 }
 
-impl Who {
+impl HelloFields {
     pub(crate) fn new(client: u8) -> Self {
         Self {
             client: ClientUuid([client; 16]),
@@ -46,7 +46,7 @@ impl Who {
         }
     }
 
-    /// Says that it holds this secret.
+    /// With the key id of this secret.
     pub(crate) fn hello(&self, secret: &Secret) -> Vec<u8> {
         let hello = Hello {
             server_lane: self.server_lane,
@@ -80,24 +80,27 @@ pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
     (kind, body.to_vec())
 }
 
-/// Greets with the right secret; what the server says last.
-pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusal>) {
-    let conn = toy.connect();
-    toy.send(conn, handshake(FrameKind::Hello, &who.hello(&toy.secret)), None);
-    toy.run();
-    let (kind, body) = greeted(&toy.take(conn));
+/// Connects with the right secret; returns the server's last frame.
+pub(crate) fn send_handshake(
+    server: &mut TestServer,
+    who: &HelloFields,
+) -> (ConnId, Result<Welcome, Refusal>) {
+    let conn = server.connect();
+    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.run();
+    let (kind, body) = greeted(&server.take(conn));
     if kind == FrameKind::Refusal {
         return (conn, Err(Refusal::decode_all(&body).unwrap()));
     }
     assert_eq!(kind, FrameKind::Challenge);
     let challenge = Challenge::decode_all(&body).unwrap();
-    let hello = who.hello(&toy.secret);
+    let hello = who.hello(&server.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
-    assert!(toy.secret.server_proven(proven, &challenge.proof));
-    let proof = Proof { proof: toy.secret.client_proof(proven) };
-    toy.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
-    toy.run();
-    let (kind, body) = greeted(&toy.take(conn));
+    assert!(server.secret.server_proven(proven, &challenge.proof));
+    let proof = Proof { proof: server.secret.client_proof(proven) };
+    server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
+    server.run();
+    let (kind, body) = greeted(&server.take(conn));
     match kind {
         FrameKind::Welcome => (conn, Ok(Welcome::decode_all(&body).unwrap())),
         FrameKind::Refusal => (conn, Err(Refusal::decode_all(&body).unwrap())),
@@ -105,7 +108,7 @@ pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusa
     }
 }
 
-/// A proven connection.
+/// An authenticated connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) conn: ConnId,
@@ -114,21 +117,21 @@ pub(crate) struct Peer {
     pub(crate) xid: u64,
 }
 
-/// A reply with everything.
+/// A received reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Got {
+pub(crate) struct ReceivedReply {
     pub(crate) head: Reply,
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Vec<u8>,
-    /// The redo token that came along.
+    /// Its redo token.
     pub(crate) token: Vec<u8>,
 }
 
 impl Peer {
-    pub(crate) fn new(toy: &mut Toy, who: &Who) -> Self {
-        let (conn, welcome) = greet(toy, who);
+    pub(crate) fn new(server: &mut TestServer, who: &HelloFields) -> Self {
+        let (conn, welcome) = send_handshake(server, who);
         let welcome = welcome.unwrap();
-        assert!(toy.is_admitted(conn));
+        assert!(server.is_admitted(conn));
         Self { conn, session: welcome.session, conn_epoch: who.conn_epoch, xid: 1000 }
     }
 
@@ -153,58 +156,64 @@ impl Peer {
         }
     }
 
-    pub(crate) fn send(&self, toy: &mut Toy, head: &Request, body: &[u8], bulk: Option<&[u8]>) {
-        toy.send(self.conn, request(head, body, bulk), bulk.map(<[u8]>::to_vec));
+    pub(crate) fn send(
+        &self,
+        server: &mut TestServer,
+        head: &Request,
+        body: &[u8],
+        bulk: Option<&[u8]>,
+    ) {
+        server.send(self.conn, request(head, body, bulk), bulk.map(<[u8]>::to_vec));
     }
 
-    pub(crate) fn replies(&self, toy: &mut Toy) -> Vec<Got> {
-        let arrived = toy.take(self.conn).into_iter();
+    pub(crate) fn replies(&self, server: &mut TestServer) -> Vec<ReceivedReply> {
+        let arrived = server.take(self.conn).into_iter();
         arrived.filter(|arrived| noted(arrived).is_none()).map(got).collect()
     }
 
-    /// Asks a metadata shard, and waits.
+    /// Sends a request to a metadata shard and waits for the reply.
     pub(crate) fn ask<'a>(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         op: Op,
         slot: u16,
         body: &impl Wire<'a>,
-    ) -> Got {
+    ) -> ReceivedReply {
         let head = self.head(op, InodeNo::ROOT.shard(), slot);
-        self.send(toy, &head, &body.to_bytes(), None);
-        toy.run();
-        let mut replies = self.replies(toy);
+        self.send(server, &head, &body.to_bytes(), None);
+        server.run();
+        let mut replies = self.replies(server);
         assert_eq!(replies.len(), 1, "one reply to {op:?}");
         replies.remove(0)
     }
 
-    /// Asks a data shard, and waits.
+    /// Sends a request to a data shard and waits for the reply.
     pub(crate) fn ask_data<'a>(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         (op, slot, inode): (Op, u16, InodeNo),
         body: &impl Wire<'a>,
         bulk: Option<&[u8]>,
-    ) -> Got {
-        let head = self.head(op, toy.map.data_shard(inode, 0), slot);
-        self.send(toy, &head, &body.to_bytes(), bulk);
-        toy.run();
-        let mut replies = self.replies(toy);
+    ) -> ReceivedReply {
+        let head = self.head(op, server.map.data_shard(inode, 0), slot);
+        self.send(server, &head, &body.to_bytes(), bulk);
+        server.run();
+        let mut replies = self.replies(server);
         assert_eq!(replies.len(), 1, "one reply to {op:?}");
         replies.remove(0)
     }
 
-    /// After a restart, nothing to bring back to a shard.
-    pub(crate) fn come_back(&mut self, toy: &mut Toy, shard: ShardId) {
+    /// After a restart: ends the replays for a shard without any.
+    pub(crate) fn come_back(&mut self, server: &mut TestServer, shard: ShardId) {
         let head = self.head(Op::ReplayDone, shard, 0);
-        self.send(toy, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
-        toy.run();
-        let replies = self.replies(toy);
+        self.send(server, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
+        server.run();
+        let replies = self.replies(server);
         assert_eq!((replies.len(), replies[0].head.status), (1, Status::Ok));
     }
 
-    pub(crate) fn create(&mut self, toy: &mut Toy, text: &str) -> InodeNo {
-        let got = self.ask(toy, Op::Create, 1, &create(text));
+    pub(crate) fn create(&mut self, server: &mut TestServer, text: &str) -> InodeNo {
+        let got = self.ask(server, Op::Create, 1, &create(text));
         assert_eq!(got.head.status, Status::Ok);
         wire::Created::decode_all(&got.body).unwrap().attr.inode
     }
@@ -229,15 +238,15 @@ pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u
     frame
 }
 
-pub(crate) fn got(arrived: Arrived) -> Got {
+pub(crate) fn got(arrived: Arrived) -> ReceivedReply {
     let (head, body) = Header::decode(&arrived.frame).unwrap();
     let Header::Reply(head) = head else { panic!("{head:?} is no reply") };
     let token = head.flags & wire::reply_flag::TOKEN != 0;
     let (body, token) = if token { Header::split_token(body).unwrap() } else { (body, &[][..]) };
-    Got { head, body: body.to_vec(), bulk: arrived.bulk, token: token.to_vec() }
+    ReceivedReply { head, body: body.to_vec(), bulk: arrived.bulk, token: token.to_vec() }
 }
 
-/// What a note says.
+/// Decodes a commit notification.
 pub(crate) fn noted(arrived: &Arrived) -> Option<Vec<wire::CommitRow>> {
     let (head, body) = Header::decode(&arrived.frame).unwrap();
     let note = (head == Header::CommitNotification)

@@ -1,7 +1,7 @@
-//! What is limited is shared: nobody's noise, claims or crowd harm anybody else.
+//! Fair shares: no party's log lines, claims or number of clients harm another party.
 
-use super::peer::{Peer, ROOT, Who, create, greet};
-use crate::toy::Toy;
+use super::peer::{HelloFields, Peer, ROOT, create, send_handshake};
+use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     ClientUuid, InodeNo, Op, Purpose, RefusalReason, ReplayDone, Request, Resume, ShardId, Status,
@@ -11,224 +11,229 @@ use wire::{
 const META: ShardId = ShardId::meta(0);
 
 /// A client with the store's secret.
-fn user(number: u16) -> Who {
+fn user(number: u16) -> HelloFields {
     let mut client = ClientUuid([7; 16]);
     client.0[..2].copy_from_slice(&number.to_le_bytes());
-    Who { client, ..Who::new(1) }
+    HelloFields { client, ..HelloFields::new(1) }
 }
 
-/// One who administers: of another party.
-fn admin(number: u16) -> Who {
-    Who { purpose: Purpose::Administer, ..user(1000 + number) }
+/// An administrator: of another party.
+fn admin(number: u16) -> HelloFields {
+    HelloFields { purpose: Purpose::Administer, ..user(1000 + number) }
 }
 
-fn refused(toy: &mut Toy, who: &Who) -> bool {
-    let (_, answer) = greet(toy, who);
+fn refused(server: &mut TestServer, who: &HelloFields) -> bool {
+    let (_, answer) = send_handshake(server, who);
     answer.is_err_and(|refusal| refusal.reason == RefusalReason::Busy)
 }
 
-/// It has the reply to all that it asked for.
-fn acknowledge(toy: &mut Toy, peer: &mut Peer) {
+/// It acknowledges all its replies.
+fn acknowledge(server: &mut TestServer, peer: &mut Peer) {
     let head = Request { ack_xid: Xid(peer.xid), ..peer.head(Op::Sync, META, 0) };
-    peer.send(toy, &head, &[], None);
-    toy.run();
-    toy.take(peer.conn);
+    peer.send(server, &head, &[], None);
+    server.run();
+    server.take(peer.conn);
 }
 
-fn leave(toy: &mut Toy, peer: &Peer) {
-    toy.cut(peer.conn);
-    toy.run();
+fn leave(server: &mut TestServer, peer: &Peer) {
+    server.cut(peer.conn);
+    server.run();
 }
 
 #[test]
-fn the_newest_connection_of_who_holds_most_gives_way_to_who_holds_less() {
-    let mut toy = Toy::new(1);
-    toy.limits.conn_count_max = 6;
-    toy.start(1);
-    let crowd: Vec<Peer> = (0..6).map(|number| Peer::new(&mut toy, &user(number))).collect();
-    assert!(refused(&mut toy, &user(6)), "nobody gives way to his own party");
+fn the_newest_connection_of_the_largest_holder_is_closed_for_a_smaller_one() {
+    let mut server = TestServer::new(1);
+    server.limits.conn_count_max = 6;
+    server.start(1);
+    let crowd: Vec<Peer> = (0..6).map(|number| Peer::new(&mut server, &user(number))).collect();
+    assert!(refused(&mut server, &user(6)), "a party does not yield to itself");
     let mut admins = Vec::new();
     for number in 0..3 {
-        admins.push(Peer::new(&mut toy, &admin(number)));
+        admins.push(Peer::new(&mut server, &admin(number)));
     }
-    let closed: Vec<bool> = crowd.iter().map(|peer| toy.is_closed(peer.conn)).collect();
+    let closed: Vec<bool> = crowd.iter().map(|peer| server.is_closed(peer.conn)).collect();
     assert_eq!(closed, [false, false, false, true, true, true], "the newest first");
-    assert!(admins.iter().all(|peer| !toy.is_closed(peer.conn)));
-    assert!(refused(&mut toy, &admin(3)), "both hold as much");
-    assert!(refused(&mut toy, &user(7)));
+    assert!(admins.iter().all(|peer| !server.is_closed(peer.conn)));
+    assert!(refused(&mut server, &admin(3)), "both hold as much");
+    assert!(refused(&mut server, &user(7)));
 }
 
 #[test]
-fn a_session_is_never_forgotten_while_it_owes_an_answer() {
-    let mut toy = Toy::new(2);
-    toy.limits.session_count_max = 8;
-    toy.start(1);
-    let mut first = Peer::new(&mut toy, &user(0));
+fn a_session_is_never_removed_while_it_owes_a_reply() {
+    let mut server = TestServer::new(2);
+    server.limits.session_count_max = 8;
+    server.start(1);
+    let mut first = Peer::new(&mut server, &user(0));
     let head = first.head(Op::Create, META, 1);
-    first.send(&mut toy, &head, &create("once").to_bytes(), None);
-    toy.run();
-    leave(&mut toy, &first);
-    // Strangers in a crowd, each of which leaves at once, of both parties.
+    first.send(&mut server, &head, &create("once").to_bytes(), None);
+    server.run();
+    leave(&mut server, &first);
+    // Many clients of both parties, each of which disconnects at once.
     for number in 1..100 {
-        let (conn, _) = greet(&mut toy, &user(number));
-        toy.cut(conn);
-        toy.run();
-        let (conn, _) = greet(&mut toy, &admin(number));
-        toy.cut(conn);
-        toy.run();
+        let (conn, _) = send_handshake(&mut server, &user(number));
+        server.cut(conn);
+        server.run();
+        let (conn, _) = send_handshake(&mut server, &admin(number));
+        server.cut(conn);
+        server.run();
     }
-    assert!(toy.lane(0).sessions.len() <= 8);
-    let again = Who { conn_epoch: 2, ..user(0) };
-    let (conn, welcome) = greet(&mut toy, &again);
+    assert!(server.lane(0).sessions.len() <= 8);
+    let again = HelloFields { conn_epoch: 2, ..user(0) };
+    let (conn, welcome) = send_handshake(&mut server, &again);
     let session = welcome.unwrap().session;
     assert_eq!(session, first.session);
     let peer = Peer { conn, session, conn_epoch: 2, xid: first.xid };
-    peer.send(&mut toy, &Request { conn_epoch: 2, ..head }, &create("once").to_bytes(), None);
-    toy.run();
-    let replies = peer.replies(&mut toy);
+    peer.send(&mut server, &Request { conn_epoch: 2, ..head }, &create("once").to_bytes(), None);
+    server.run();
+    let replies = peer.replies(&mut server);
     assert_eq!(replies[0].head.status, Status::Ok, "answered, not executed again");
 }
 
-/// Six sessions of one party, away, each with an answer that is never acknowledged.
-fn fill_six(toy: &mut Toy) {
+/// Six sessions of one party without connections, each with a reply that is never acknowledged.
+fn fill_six(server: &mut TestServer) {
     for number in 0..6 {
-        let mut peer = Peer::new(toy, &user(number));
-        peer.create(toy, &alloc::format!("file-{number}"));
-        leave(toy, &peer);
+        let mut peer = Peer::new(server, &user(number));
+        peer.create(server, &alloc::format!("file-{number}"));
+        leave(server, &peer);
     }
 }
 
 #[test]
 fn a_party_that_fills_all_sessions_leaves_a_quarter_to_others() {
-    let mut toy = Toy::new(3);
-    toy.limits.session_count_max = 8;
-    toy.start(1);
-    fill_six(&mut toy);
-    assert!(refused(&mut toy, &user(6)));
-    let mut others: Vec<Peer> = (0..2).map(|number| Peer::new(&mut toy, &admin(number))).collect();
-    // All are in use or owe something: there is no room for anybody.
-    assert!(refused(&mut toy, &admin(2)));
-    assert!(others.iter().all(|peer| !toy.is_closed(peer.conn)));
-    // One that has all its answers and is away makes room for its own.
-    let mut gone = others.remove(0);
-    acknowledge(&mut toy, &mut gone);
-    leave(&mut toy, &gone);
-    Peer::new(&mut toy, &admin(3));
-    let line = toy.lines.iter().find(|line| line.contains("8 sessions")).unwrap();
+    let mut server = TestServer::new(3);
+    server.limits.session_count_max = 8;
+    server.start(1);
+    fill_six(&mut server);
+    assert!(refused(&mut server, &user(6)));
+    let mut others: Vec<Peer> =
+        (0..2).map(|number| Peer::new(&mut server, &admin(number))).collect();
+    // All are in use or owe a reply: there is no space.
+    assert!(refused(&mut server, &admin(2)));
+    assert!(others.iter().all(|peer| !server.is_closed(peer.conn)));
+    // A disconnected session that owes nothing makes space for its own party.
+    let mut left = others.remove(0);
+    acknowledge(&mut server, &mut left);
+    leave(&mut server, &left);
+    Peer::new(&mut server, &admin(3));
+    let line = server.lines.iter().find(|line| line.contains("8 sessions")).unwrap();
     assert!(line.contains("with its credential have 6"), "{line}");
 }
 
 #[test]
-fn sessions_that_nobody_comes_back_to_make_room_for_their_own_party_one_day() {
-    let mut toy = Toy::new(4);
-    toy.limits.session_count_max = 8;
-    toy.start(1);
-    fill_six(&mut toy);
-    assert!(refused(&mut toy, &user(6)));
-    toy.pass_ms(3_601_000);
-    toy.run();
-    Peer::new(&mut toy, &user(6));
+fn abandoned_sessions_make_space_for_their_own_party() {
+    let mut server = TestServer::new(4);
+    server.limits.session_count_max = 8;
+    server.start(1);
+    fill_six(&mut server);
+    assert!(refused(&mut server, &user(6)));
+    server.pass_ms(3_601_000);
+    server.run();
+    Peer::new(&mut server, &user(6));
 }
 
-/// However many clients a party makes up, others can open files.
+/// However many clients a party has, others can open files.
 #[test]
 fn a_party_has_at_most_three_quarters_of_the_handles() {
-    let mut toy = Toy::new(8);
-    toy.limits.handle_count_max = 16;
-    toy.start(1);
-    let mut admin = Peer::new(&mut toy, &admin(0));
-    let inode = admin.create(&mut toy, "file");
-    let open = |toy: &mut Toy, peer: &mut Peer| {
+    let mut server = TestServer::new(8);
+    server.limits.handle_count_max = 16;
+    server.start(1);
+    let mut admin = Peer::new(&mut server, &admin(0));
+    let inode = admin.create(&mut server, "file");
+    let open = |server: &mut TestServer, peer: &mut Peer| {
         let handle = wire::Handle { id: wire::HandleId(peer.xid), open_for: wire::OpenFor::Read };
         let open = wire::Open { caller: ROOT, inode, handle };
-        peer.ask(toy, Op::Open, 1, &open).head.status
+        peer.ask(server, Op::Open, 1, &open).head.status
     };
     let mut opened_count = 0;
     for number in 0..8 {
-        let mut peer = Peer::new(&mut toy, &user(number));
+        let mut peer = Peer::new(&mut server, &user(number));
         loop {
-            match open(&mut toy, &mut peer) {
+            match open(&mut server, &mut peer) {
                 Status::Ok => opened_count += 1,
                 refused => break assert_eq!(refused, Status::TooManyFiles),
             }
         }
     }
-    let told = toy.lines.iter().filter(|line| line.contains("at most 16 open files"));
-    assert_eq!(told.count(), 1, "however many opens were refused: {:?}", toy.lines);
+    let told = server.lines.iter().filter(|line| line.contains("at most 16 open files"));
+    assert_eq!(told.count(), 1, "however many opens were refused: {:?}", server.lines);
     assert_eq!(opened_count, 12);
-    assert_eq!([(); 4].map(|()| open(&mut toy, &mut admin)), [Status::Ok; 4]);
+    assert_eq!([(); 4].map(|()| open(&mut server, &mut admin)), [Status::Ok; 4]);
 }
 
-fn claim(toy: &mut Toy, peer: &mut Peer) {
+fn claim(server: &mut TestServer, peer: &mut Peer) {
     let head = peer.head(Op::Resume, META, 0);
     let resume = Resume { known_committed: Transno(u64::MAX), replay_count: 0 };
-    peer.send(toy, &head, &resume.to_bytes(), None);
-    toy.run();
-    assert_eq!(peer.replies(toy).len(), 1);
+    peer.send(server, &head, &resume.to_bytes(), None);
+    server.run();
+    assert_eq!(peer.replies(server).len(), 1);
 }
 
-fn alarm_count(toy: &Toy) -> usize {
-    toy.lines.iter().filter(|line| line.contains("lost what it said it had")).count()
+fn alarm_count(server: &TestServer) -> usize {
+    server
+        .lines
+        .iter()
+        .filter(|line| line.contains("lost data that it had reported durable"))
+        .count()
 }
 
 #[test]
-fn what_anybody_may_claim_is_no_alarm() {
-    let mut toy = Toy::started(5, 1);
-    let mut peer = Peer::new(&mut toy, &user(0));
-    let line_count = toy.lines.len();
-    (0..1000).for_each(|_| claim(&mut toy, &mut peer));
-    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.lost_durable_count), (0, 0));
-    // Not even of a session that is known, in the boot that it began in.
-    peer.create(&mut toy, "a");
-    (0..1000).for_each(|_| claim(&mut toy, &mut peer));
-    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.lost_durable_count), (0, 0));
-    assert!(toy.lines.len() <= line_count + 2, "{:?}", toy.lines);
+fn an_unproven_claim_raises_no_alarm() {
+    let mut server = TestServer::started(5, 1);
+    let mut peer = Peer::new(&mut server, &user(0));
+    let line_count = server.lines.len();
+    (0..1000).for_each(|_| claim(&mut server, &mut peer));
+    assert_eq!((alarm_count(&server), server.counters(0).recovery.lost_durable_count), (0, 0));
+    // Nor of a known session, in the boot in which it began.
+    peer.create(&mut server, "a");
+    (0..1000).for_each(|_| claim(&mut server, &mut peer));
+    assert_eq!((alarm_count(&server), server.counters(0).recovery.lost_durable_count), (0, 0));
+    assert!(server.lines.len() <= line_count + 2, "{:?}", server.lines);
 }
 
 #[test]
 fn a_session_that_the_log_knew_is_believed_once() {
-    let mut toy = Toy::started(6, 1);
-    let mut peer = Peer::new(&mut toy, &user(0));
-    peer.create(&mut toy, "a");
-    toy.crash();
-    toy.start(1);
+    let mut server = TestServer::started(6, 1);
+    let mut peer = Peer::new(&mut server, &user(0));
+    peer.create(&mut server, "a");
+    server.crash();
+    server.start(1);
     for conn_epoch in 2..5 {
-        let mut peer = Peer::new(&mut toy, &Who { conn_epoch, ..user(0) });
-        (0..100).for_each(|_| claim(&mut toy, &mut peer));
+        let mut peer = Peer::new(&mut server, &HelloFields { conn_epoch, ..user(0) });
+        (0..100).for_each(|_| claim(&mut server, &mut peer));
     }
-    assert_eq!((alarm_count(&toy), toy.counters(0).recovery.lost_durable_count), (1, 1));
+    assert_eq!((alarm_count(&server), server.counters(0).recovery.lost_durable_count), (1, 1));
 }
 
 #[test]
-fn who_floods_a_recovery_does_not_make_it_longer() {
-    let mut toy = Toy::started(7, 1);
-    let mut peer = Peer::new(&mut toy, &user(0));
-    peer.create(&mut toy, "a");
-    toy.crash();
-    toy.start(1);
-    toy.run();
-    assert!(!toy.lane(0).recovery.is_over());
-    // The client that is waited for does not come; a stranger pretends to have much to do.
-    let mut stranger = Peer::new(&mut toy, &user(1));
+fn a_flood_of_reopens_does_not_prolong_recovery() {
+    let mut server = TestServer::started(7, 1);
+    let mut peer = Peer::new(&mut server, &user(0));
+    peer.create(&mut server, "a");
+    server.crash();
+    server.start(1);
+    server.run();
+    assert!(!server.lane(0).recovery.is_over());
+    // The awaited client does not reconnect; an unknown client announces many reopens.
+    let mut stranger = Peer::new(&mut server, &user(1));
     let mut passed_ms = 0;
-    while !toy.lane(0).recovery.is_over() {
-        toy.pass_ms(500);
+    while !server.lane(0).recovery.is_over() {
+        server.pass_ms(500);
         passed_ms += 500;
-        claim(&mut toy, &mut stranger);
+        claim(&mut server, &mut stranger);
         let head = stranger.head(Op::ReplayDone, META, 0);
         let done = ReplayDone { reopen_count: u32::MAX };
-        stranger.send(&mut toy, &head, &done.to_bytes(), None);
-        toy.run();
-        toy.take(stranger.conn);
+        stranger.send(&mut server, &head, &done.to_bytes(), None);
+        server.run();
+        server.take(stranger.conn);
         let head = stranger.head(Op::Reopen, META, 1);
         let handle =
             wire::Handle { id: wire::HandleId(stranger.xid), open_for: wire::OpenFor::Read };
         let reopen = wire::Reopen { inode: InodeNo::ROOT, handle };
-        stranger.send(&mut toy, &head, &reopen.to_bytes(), None);
-        toy.run();
-        toy.take(stranger.conn);
-        assert!(passed_ms < 60_000, "{:?}", toy.lines);
+        stranger.send(&mut server, &head, &reopen.to_bytes(), None);
+        server.run();
+        server.take(stranger.conn);
+        assert!(passed_ms < 60_000, "{:?}", server.lines);
     }
-    let soft_ms = toy.limits.recovery_soft_ms;
+    let soft_ms = server.limits.recovery_soft_ms;
     assert!(passed_ms <= soft_ms + soft_ms / 2, "{passed_ms} ms");
 }

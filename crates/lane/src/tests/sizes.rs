@@ -1,9 +1,9 @@
-//! The size that a metadata shard tells of a file never outlives the bytes it speaks of.
+//! The size of a file at its metadata shard never outlives the bytes that it counts.
 
-use super::peer::{Got, Peer, ROOT, Who};
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply};
 use crate::Share;
-use crate::toy::{Kind, Toy};
-use interface::{Errno, Event, Mail, PeerEvent};
+use crate::test_server::{Kind, TestServer};
+use interface::{Errno, Event, LaneMessage, PeerEvent};
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
@@ -12,12 +12,12 @@ use wire::{
 
 /// A file with ten durable bytes that a client has open for writing.
 struct Rig {
-    toy: Toy,
+    server: TestServer,
     writer: Peer,
     inode: InodeNo,
 }
 
-/// As [`crate::Limits::default`] has it.
+/// The value of [`crate::Limits::default`].
 const SYNC_MS: u64 = 50;
 const HANDLE: Handle = Handle { id: HandleId(7), open_for: OpenFor::ReadWrite };
 
@@ -27,13 +27,13 @@ impl Rig {
     }
 
     fn sharing(rules: Rules, share: Share) -> Self {
-        let mut toy = Toy::new(81);
-        toy.rules = rules;
-        toy.limits.share = share;
-        toy.start(1);
-        let mut writer = Peer::new(&mut toy, &Who::new(1));
-        let inode = writer.create(&mut toy, "f");
-        let mut rig = Self { toy, writer, inode };
+        let mut server = TestServer::new(81);
+        server.rules = rules;
+        server.limits.share = share;
+        server.start(1);
+        let mut writer = Peer::new(&mut server, &HelloFields::new(1));
+        let inode = writer.create(&mut server, "f");
+        let mut rig = Self { server, writer, inode };
         rig.open();
         rig.write(0, b"0123456789");
         assert_eq!(rig.sync().head.status, Status::Ok);
@@ -41,102 +41,102 @@ impl Rig {
     }
 
     fn write(&mut self, file_offset: u64, bytes: &[u8]) {
-        let Self { toy, writer, inode } = self;
+        let Self { server, writer, inode } = self;
         let body = Write {
             inode: *inode,
             file_offset,
             append: false,
             clears: wire::ClearPrivileges::Nothing,
         };
-        let got = writer.ask_data(toy, (Op::Write, 2, *inode), &body, Some(bytes));
+        let got = writer.ask_data(server, (Op::Write, 2, *inode), &body, Some(bytes));
         assert_eq!(got.head.status, Status::Ok);
     }
 
-    fn sync(&mut self) -> Got {
-        let head = self.writer.head(Op::Sync, self.toy.map.data_shard(self.inode, 0), 0);
-        self.writer.send(&mut self.toy, &head, &[], None);
-        self.toy.run();
-        self.writer.replies(&mut self.toy).pop().unwrap()
+    fn sync(&mut self) -> ReceivedReply {
+        let head = self.writer.head(Op::Sync, self.server.map.data_shard(self.inode, 0), 0);
+        self.writer.send(&mut self.server, &head, &[], None);
+        self.server.run();
+        self.writer.replies(&mut self.server).pop().unwrap()
     }
 
     fn glimpse(&mut self) -> Contents {
-        let Self { toy, writer, inode } = self;
+        let Self { server, writer, inode } = self;
         let body = Glimpse { inode: *inode };
-        let got = writer.ask_data(toy, (Op::Glimpse, 0, *inode), &body, None);
+        let got = writer.ask_data(server, (Op::Glimpse, 0, *inode), &body, None);
         assert_eq!(got.head.status, Status::Ok);
         Glimpsed::decode_all(&got.body).unwrap().contents
     }
 
-    /// Whether the metadata shard has the size, and which it is.
+    /// Whether the metadata shard has the size, and its value.
     fn settled(&mut self) -> Option<u64> {
         let inode = self.inode;
-        // It completes no attributes that it would have to glimpse at.
-        self.toy.limits.share = Share::Strict;
+        // The lane does not complete attributes that it would have to query.
+        self.server.limits.share = Share::Strict;
         let (elsewhere, size_bytes) = self.attr((Op::Getattr, 0), &Getattr { inode });
         (!elsewhere).then_some(size_bytes)
     }
 
-    /// What a request for attributes says: whether the size is elsewhere, and which it is.
+    /// The reply to Getattr: whether the size is at the data shard, and its value.
     fn attr<'a>(&mut self, (op, slot): (Op, u16), body: &impl Wire<'a>) -> (bool, u64) {
-        let got = self.writer.ask(&mut self.toy, op, slot, body);
+        let got = self.writer.ask(&mut self.server, op, slot, body);
         assert_eq!(got.head.status, Status::Ok);
         let attr = Entry::decode_all(&got.body).unwrap().attr;
         (attr.is_size_at_data(), attr.size_bytes)
     }
 
     fn open(&mut self) {
-        let Self { toy, writer, inode } = self;
+        let Self { server, writer, inode } = self;
         let open = Open { caller: ROOT, inode: *inode, handle: HANDLE };
-        assert_eq!(writer.ask(toy, Op::Open, 1, &open).head.status, Status::Ok);
+        assert_eq!(writer.ask(server, Op::Open, 1, &open).head.status, Status::Ok);
     }
 
     fn close(&mut self) {
-        let Self { toy, writer, inode } = self;
+        let Self { server, writer, inode } = self;
         let close = Close { inode: *inode, handle: HANDLE.id };
-        assert_eq!(writer.ask(toy, Op::Close, 1, &close).head.status, Status::Ok);
+        assert_eq!(writer.ask(server, Op::Close, 1, &close).head.status, Status::Ok);
     }
 
-    /// After a crash of the server that the writer does not outlive: the size that another client
-    /// is told, and how many bytes there are.
+    /// After a crash of both the server and the writer: the size that another client sees, and the
+    /// number of bytes.
     fn after_crash(mut self) -> (u64, u64) {
-        self.toy.crash_losing_all();
-        self.toy.start(1);
-        self.toy.run();
-        let Self { mut toy, inode, .. } = self;
-        let mut peer = Peer::new(&mut toy, &Who::new(2));
-        toy.pass_ms(10_000);
-        toy.run();
-        let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode });
+        self.server.crash_losing_all();
+        self.server.start(1);
+        self.server.run();
+        let Self { mut server, inode, .. } = self;
+        let mut peer = Peer::new(&mut server, &HelloFields::new(2));
+        server.pass_ms(10_000);
+        server.run();
+        let got = peer.ask(&mut server, Op::Getattr, 0, &Getattr { inode });
         let attr = Entry::decode_all(&got.body).unwrap().attr;
         let body = Glimpse { inode };
-        let got = peer.ask_data(&mut toy, (Op::Glimpse, 0, inode), &body, None);
+        let got = peer.ask_data(&mut server, (Op::Glimpse, 0, inode), &body, None);
         let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
         let at_data = attr.flags & attr_flag::SIZE_AT_DATA != 0;
         let body = Read { inode, file_offset: 0, read_bytes: 1000, accesses: true };
-        let got = peer.ask_data(&mut toy, (Op::Read, 0, inode), &body, None);
+        let got = peer.ask_data(&mut server, (Op::Read, 0, inode), &body, None);
         let told_bytes = if at_data { contents.size_bytes } else { attr.size_bytes };
         (told_bytes, got.bulk.len() as u64)
     }
 }
 
-/// The metadata shard has the size of a closed file when its bytes are durable, not before: it is
-/// never one of bytes that are lost.
+/// The metadata shard has the size of a closed file only when its bytes are durable: it never
+/// counts lost bytes.
 #[test]
-fn a_settled_size_is_one_of_bytes_that_are_there() {
+fn a_settled_size_counts_durable_bytes() {
     for (passes, after) in [(false, (10, 10)), (true, (20, 20))] {
         let mut rig = Rig::sharing(Rules::default(), Share::Strict);
         rig.write(10, b"abcdefghij");
         rig.close();
         assert_eq!(rig.settled(), None, "the bytes are not durable");
-        rig.toy.pass_ms(if passes { SYNC_MS } else { 0 });
-        rig.toy.run();
+        rig.server.pass_ms(if passes { SYNC_MS } else { 0 });
+        rig.server.run();
         assert_eq!(rig.settled(), passes.then_some(20));
         assert_eq!(rig.after_crash(), after);
     }
 }
 
 #[test]
-fn what_is_durable_is_settled_with_the_close() {
+fn a_durable_size_is_settled_with_the_close() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     assert_eq!(rig.settled(), None, "it is open for writing");
     rig.close();
@@ -145,35 +145,36 @@ fn what_is_durable_is_settled_with_the_close() {
     assert_eq!(rig.settled(), None);
 }
 
-/// What a lane made it does not look for: the size is settled while no action about an object ends.
+/// A lane does not look for the contents of a file that it has created: the size is settled while
+/// no object action ends.
 #[test]
-fn what_was_made_and_not_written_is_settled_with_the_close() {
+fn the_size_of_a_created_empty_file_is_settled_with_the_close() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-    let Rig { toy, writer, .. } = &mut rig;
-    let inode = writer.create(toy, "g");
+    let Rig { server, writer, .. } = &mut rig;
+    let inode = writer.create(server, "g");
     let open = Open { caller: ROOT, inode, handle: HANDLE };
-    assert_eq!(writer.ask(toy, Op::Open, 1, &open).head.status, Status::Ok);
-    let at_once = |toy: &mut Toy, writer: &mut Peer, (op, slot), body: &[u8]| {
+    assert_eq!(writer.ask(server, Op::Open, 1, &open).head.status, Status::Ok);
+    let at_once = |server: &mut TestServer, writer: &mut Peer, (op, slot), body: &[u8]| {
         let head = writer.head(op, inode.shard(), slot);
-        writer.send(toy, &head, body, None);
-        toy.run_turns_only(0);
-        writer.replies(toy).pop().unwrap()
+        writer.send(server, &head, body, None);
+        server.run_turns_only(0);
+        writer.replies(server).pop().unwrap()
     };
     let close = Close { inode, handle: HANDLE.id }.to_bytes();
-    assert_eq!(at_once(toy, writer, (Op::Close, 1), &close).head.status, Status::Ok);
-    let got = at_once(toy, writer, (Op::Getattr, 0), &Getattr { inode }.to_bytes());
+    assert_eq!(at_once(server, writer, (Op::Close, 1), &close).head.status, Status::Ok);
+    let got = at_once(server, writer, (Op::Getattr, 0), &Getattr { inode }.to_bytes());
     let attr = Entry::decode_all(&got.body).unwrap().attr;
     assert_eq!((attr.is_size_at_data(), attr.size_bytes), (false, 0));
 }
 
-/// Nobody waits for a size: what was written becomes durable when its time comes, not earlier.
+/// No request waits for a size: written contents become durable at their usual time.
 #[test]
-fn a_close_hurries_nobody_and_a_sync_does() {
+fn a_sync_hurries_the_disk_and_a_close_does_not() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"a");
-    let before = rig.toy.counters(0);
+    let before = rig.server.counters(0);
     rig.close();
-    let closed = rig.toy.counters(0);
+    let closed = rig.server.counters(0);
     assert_eq!(closed.batch_count, before.batch_count);
     assert_eq!(
         closed.reply_gating.deferred_self_count, before.reply_gating.deferred_self_count,
@@ -183,9 +184,9 @@ fn a_close_hurries_nobody_and_a_sync_does() {
     assert_eq!(rig.settled(), Some(11));
 }
 
-/// Between a close and the answer of the data shard somebody writes again.
+/// Between a close and the data shard's reply a client writes again.
 #[test]
-fn a_size_that_is_old_news_is_not_taken() {
+fn a_stale_size_is_ignored() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"abc");
     rig.close();
@@ -199,41 +200,44 @@ fn a_size_that_is_old_news_is_not_taken() {
 }
 
 #[test]
-fn names_and_contents_of_different_lanes_settle_by_mail() {
-    let mut toy = Toy::started(83, 2);
-    toy.limits.share = Share::Strict;
+fn sizes_are_settled_between_different_lanes() {
+    let mut server = TestServer::started(83, 2);
+    server.limits.share = Share::Strict;
     let mut peers = [0, 1].map(|lane| {
-        let mut peer = Peer::new(&mut toy, &Who { server_lane: LaneId(lane), ..Who::new(1) });
+        let mut peer = Peer::new(
+            &mut server,
+            &HelloFields { server_lane: LaneId(lane), ..HelloFields::new(1) },
+        );
         peer.xid += 1000 * u64::from(lane);
         peer
     });
-    let inodes = ["a", "b", "c", "d"].map(|name| peers[0].create(&mut toy, name));
-    let away = |inode: &InodeNo| toy.map.lane(toy.map.data_shard(*inode, 0)) == LaneId(1);
+    let inodes = ["a", "b", "c", "d"].map(|name| peers[0].create(&mut server, name));
+    let away = |inode: &InodeNo| server.map.lane(server.map.data_shard(*inode, 0)) == LaneId(1);
     let inode = *inodes.iter().find(|inode| away(inode)).expect("one whose contents are elsewhere");
     let open = Open { caller: ROOT, inode, handle: HANDLE };
-    assert_eq!(peers[0].ask(&mut toy, Op::Open, 1, &open).head.status, Status::Ok);
+    assert_eq!(peers[0].ask(&mut server, Op::Open, 1, &open).head.status, Status::Ok);
     // A session's first change waits for its record.
     for file_offset in [0, 5] {
         let body =
             Write { inode, file_offset, append: false, clears: wire::ClearPrivileges::Nothing };
-        let got = peers[1].ask_data(&mut toy, (Op::Write, 2, inode), &body, Some(b"12345"));
+        let got = peers[1].ask_data(&mut server, (Op::Write, 2, inode), &body, Some(b"12345"));
         assert_eq!(got.head.status, Status::Ok);
     }
     let close = Close { inode, handle: HANDLE.id };
-    assert_eq!(peers[0].ask(&mut toy, Op::Close, 1, &close).head.status, Status::Ok);
-    let attr = |toy: &mut Toy, peer: &mut Peer| {
-        let got = peer.ask(toy, Op::Getattr, 0, &Getattr { inode });
+    assert_eq!(peers[0].ask(&mut server, Op::Close, 1, &close).head.status, Status::Ok);
+    let attr = |server: &mut TestServer, peer: &mut Peer| {
+        let got = peer.ask(server, Op::Getattr, 0, &Getattr { inode });
         Entry::decode_all(&got.body).unwrap().attr
     };
-    assert!(attr(&mut toy, &mut peers[0]).is_size_at_data());
-    toy.pass_ms(SYNC_MS);
-    toy.run();
-    let attr = attr(&mut toy, &mut peers[0]);
+    assert!(attr(&mut server, &mut peers[0]).is_size_at_data());
+    server.pass_ms(SYNC_MS);
+    server.run();
+    let attr = attr(&mut server, &mut peers[0]);
     assert_eq!((attr.is_size_at_data(), attr.size_bytes), (false, 10));
 }
 
-/// The lane that has the contents completes what is told of a file: attributes that are set at
-/// once, those that are asked for when the space is known as it is now.
+/// The lane with the contents completes a file's attributes: at once in replies to Setattr, and
+/// with the exact space in replies to Getattr.
 #[test]
 fn attributes_are_complete_where_the_contents_are_known() {
     let mut rig = Rig::new(Rules::default());
@@ -260,77 +264,77 @@ fn attributes_are_complete_where_the_contents_are_known() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"ab");
     let (elsewhere, _) = rig.attr((Op::Setattr, 3), &set);
-    assert!(elsewhere, "who may not be shown what may be lost asks for it");
+    assert!(elsewhere, "a strict reader queries the size");
 }
 
 #[test]
-fn a_batch_that_nobody_waits_for_gathers() {
-    let mut toy = Toy::new(82);
-    toy.limits.log_ms = 5;
-    toy.start(1);
-    let mut peer = Peer::new(&mut toy, &Who::new(1));
-    // The session's first change waits for its record, so it is not kept waiting.
-    peer.create(&mut toy, "first");
-    toy.pass_ms(5);
-    toy.run();
-    let batches = |toy: &Toy| toy.counters(0).batch_count;
-    let before = batches(&toy);
-    peer.create(&mut toy, "second");
-    peer.create(&mut toy, "third");
-    toy.pass_ms(4);
-    toy.run();
-    assert_eq!(batches(&toy), before, "they were answered, and are not durable");
-    assert!(toy.lane(0).is_waiting(), "something goes on when time passes");
-    toy.pass_ms(1);
-    toy.run();
-    assert_eq!(batches(&toy), before + 1);
-    assert!(!toy.lane(0).is_waiting());
-    peer.create(&mut toy, "fourth");
+fn a_batch_without_dependents_gathers() {
+    let mut server = TestServer::new(82);
+    server.limits.log_ms = 5;
+    server.start(1);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
+    // The session's first change waits for its record, so the batch is appended at once.
+    peer.create(&mut server, "first");
+    server.pass_ms(5);
+    server.run();
+    let batches = |server: &TestServer| server.counters(0).batch_count;
+    let before = batches(&server);
+    peer.create(&mut server, "second");
+    peer.create(&mut server, "third");
+    server.pass_ms(4);
+    server.run();
+    assert_eq!(batches(&server), before, "they were answered, and are not durable");
+    assert!(server.lane(0).is_waiting(), "something goes on when time passes");
+    server.pass_ms(1);
+    server.run();
+    assert_eq!(batches(&server), before + 1);
+    assert!(!server.lane(0).is_waiting());
+    peer.create(&mut server, "fourth");
     let head = peer.head(Op::Sync, InodeNo::ROOT.shard(), 0);
-    peer.send(&mut toy, &head, &[], None);
-    toy.run();
-    assert_eq!(peer.replies(&mut toy).len(), 1, "who waits is not kept waiting");
-    assert_eq!(batches(&toy), before + 2);
+    peer.send(&mut server, &head, &[], None);
+    server.run();
+    assert_eq!(peer.replies(&mut server).len(), 1, "a batch with dependents is appended at once");
+    assert_eq!(batches(&server), before + 2);
 }
 
 #[test]
 fn a_size_that_cannot_be_made_durable_is_not_settled() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"abc");
-    rig.toy.failing.push((Kind::Sync, Errno(5)));
+    rig.server.failing.push((Kind::Sync, Errno(5)));
     rig.close();
-    rig.toy.pass_ms(SYNC_MS);
-    rig.toy.run();
+    rig.server.pass_ms(SYNC_MS);
+    rig.server.run();
     assert_eq!(rig.settled(), None);
     assert_eq!(rig.glimpse().size_bytes, 13);
 }
 
 #[test]
-fn the_size_of_a_file_whose_writer_is_gone_is_that_of_its_bytes() {
+fn the_size_of_a_file_whose_writer_is_lost_is_that_of_its_bytes() {
     assert_eq!(Rig::new(Rules::default()).after_crash(), (10, 10));
 }
 
 #[cfg(feature = "planted")]
 #[test]
-fn a_size_that_is_not_flagged_as_elsewhere_is_noticed() {
+fn a_missing_size_flag_is_detected() {
     let unflagged = Rules::default().without(wire::Rule::SizeFlag);
     assert_eq!(Rig::new(unflagged).after_crash(), (0, 10));
 }
 
-/// What clients bring back makes files longer: a lane that waits for them tells nobody a size.
+/// Replays make files longer: a lane in recovery sends no size.
 #[test]
-fn a_lane_that_recovers_tells_no_size() {
-    let Rig { mut toy, inode, .. } = Rig::new(Rules::default());
-    toy.crash_losing_all();
-    toy.start(1);
-    toy.run();
-    assert!(!toy.lane(0).recovery.is_over(), "the writer is waited for");
-    let mail = Mail::Settle { inode, number: 1 };
-    toy.event(0, Event::Peer(PeerEvent::Mail { from: LaneId(0), mail }));
-    toy.run();
-    assert!(toy.lane(0).sizing.is_empty(), "nothing was looked up");
-    assert_eq!(toy.lane(0).recovery.sizings.len(), 1);
-    toy.pass_ms(100_000);
-    toy.run();
-    assert!(toy.lane(0).recovery.is_over() && toy.lane(0).recovery.sizings.is_empty());
+fn a_lane_in_recovery_sends_no_size() {
+    let Rig { mut server, inode, .. } = Rig::new(Rules::default());
+    server.crash_losing_all();
+    server.start(1);
+    server.run();
+    assert!(!server.lane(0).recovery.is_over(), "the writer is waited for");
+    let message = LaneMessage::QueryContents { inode, number: 1 };
+    server.event(0, Event::Peer(PeerEvent::Message { from: LaneId(0), message }));
+    server.run();
+    assert!(server.lane(0).sizing.is_empty(), "nothing was looked up");
+    assert_eq!(server.lane(0).recovery.sizings.len(), 1);
+    server.pass_ms(100_000);
+    server.run();
+    assert!(server.lane(0).recovery.is_over() && server.lane(0).recovery.sizings.is_empty());
 }

@@ -1,17 +1,17 @@
-//! Writes that are answered before they are durable: who waits for them, and how they come back.
+//! Unstable writes: their dependencies, and their replays.
 
-use super::peer::{Got, Peer, Who};
+use super::peer::{HelloFields, Peer, ReceivedReply};
 use crate::Share;
-use crate::toy::Toy;
+use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     Allocate, Bytes, Glimpse, Glimpsed, InodeNo, Op, Read, Replay, Request, ShardId, Status,
     Timestamp, Truncate, Wire, Write, Xid, reply_flag, request_flag,
 };
 
-/// Two clients that are known at the data shard of a file.
+/// Two clients with durable sessions at the data shard of a file.
 struct Rig {
-    toy: Toy,
+    server: TestServer,
     peers: Vec<Peer>,
     inode: InodeNo,
     shard: ShardId,
@@ -19,17 +19,18 @@ struct Rig {
 
 impl Rig {
     fn new(share: Share) -> Self {
-        let mut toy = Toy::new(71);
-        toy.limits.share = share;
-        Self::of(toy)
+        let mut server = TestServer::new(71);
+        server.limits.share = share;
+        Self::of(server)
     }
 
-    fn of(mut toy: Toy) -> Self {
-        toy.start(1);
-        let mut peers: Vec<Peer> = (1..=2).map(|who| Peer::new(&mut toy, &Who::new(who))).collect();
-        let inode = peers[0].create(&mut toy, "f");
-        let shard = toy.map.data_shard(inode, 0);
-        let mut rig = Self { toy, peers, inode, shard };
+    fn of(mut server: TestServer) -> Self {
+        server.start(1);
+        let mut peers: Vec<Peer> =
+            (1..=2).map(|who| Peer::new(&mut server, &HelloFields::new(who))).collect();
+        let inode = peers[0].create(&mut server, "f");
+        let shard = server.map.data_shard(inode, 0);
+        let mut rig = Self { server, peers, inode, shard };
         for who in 0..2 {
             let (head, got) = rig.write(who, 1, Some(0), b"0123456789");
             assert_eq!(got.unwrap().head.flags, reply_flag::GATED, "its first one {head:?}");
@@ -37,14 +38,14 @@ impl Rig {
         rig
     }
 
-    /// Without an offset: at the end. Runs until nothing goes on without time passing.
+    /// Without an offset: at the end. Runs until only time could change anything.
     fn write(
         &mut self,
         who: usize,
         slot: u16,
         offset: Option<u64>,
         bytes: &[u8],
-    ) -> (Request, Option<Got>) {
+    ) -> (Request, Option<ReceivedReply>) {
         let inode = self.inode;
         let body = Write {
             inode,
@@ -55,26 +56,27 @@ impl Rig {
         let peer = &mut self.peers[who];
         let mut head = peer.head(Op::Write, self.shard, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
-        peer.send(&mut self.toy, &head, &body.to_bytes(), Some(bytes));
-        self.toy.run();
-        (head, self.peers[who].replies(&mut self.toy).pop())
+        peer.send(&mut self.server, &head, &body.to_bytes(), Some(bytes));
+        self.server.run();
+        (head, self.peers[who].replies(&mut self.server).pop())
     }
 
     fn read(&mut self, who: usize) -> Vec<u8> {
-        // No access: its note would be a batch of its own, and batches are counted here.
+        // Without an access time: its record would be a batch of its own, and batches are counted
+        // here.
         let body = Read { inode: self.inode, file_offset: 0, read_bytes: 1000, accesses: false };
-        self.peers[who].ask_data(&mut self.toy, (Op::Read, 0, self.inode), &body, None).bulk
+        self.peers[who].ask_data(&mut self.server, (Op::Read, 0, self.inode), &body, None).bulk
     }
 
     fn write_time(&mut self, who: usize) -> Timestamp {
         let body = Glimpse { inode: self.inode };
         let got =
-            self.peers[who].ask_data(&mut self.toy, (Op::Glimpse, 0, self.inode), &body, None);
+            self.peers[who].ask_data(&mut self.server, (Op::Glimpse, 0, self.inode), &body, None);
         Glimpsed::decode_all(&got.body).unwrap().contents.write_time.unwrap()
     }
 
     fn held(&self) -> (u64, u64) {
-        let counters = self.toy.counters(0);
+        let counters = self.server.counters(0);
         (counters.reply_gating.deferred_own_count, counters.reply_gating.deferred_foreign_count)
     }
 }
@@ -82,26 +84,26 @@ impl Rig {
 #[test]
 fn a_write_is_answered_with_a_token_and_durable_soon() {
     let mut rig = Rig::new(Share::Write);
-    let batch_count = rig.toy.counters(0).batch_count;
+    let batch_count = rig.server.counters(0).batch_count;
     let (_, got) = rig.write(0, 2, Some(10), b"abc");
     let got = got.unwrap();
     assert_eq!(got.head.flags, reply_flag::TOKEN);
-    assert_eq!(rig.toy.counters(0).batch_count, batch_count, "nothing was made durable for it");
-    rig.toy.pass_ms(50);
-    rig.toy.run();
-    assert_eq!(rig.toy.counters(0).batch_count, batch_count + 1);
+    assert_eq!(rig.server.counters(0).batch_count, batch_count, "nothing was made durable for it");
+    rig.server.pass_ms(50);
+    rig.server.run();
+    assert_eq!(rig.server.counters(0).batch_count, batch_count + 1);
     let ping = rig.write(0, 2, Some(13), b"d").1.unwrap();
     assert!(ping.head.committed >= got.head.transno);
-    // Whoever asks for it has it at once.
+    // A synchronous request makes it durable at once.
     let head = rig.peers[0].head(Op::Sync, rig.shard, 0);
-    rig.peers[0].send(&mut rig.toy, &head, &[], None);
-    rig.toy.run();
-    let synced = rig.peers[0].replies(&mut rig.toy).pop().unwrap();
+    rig.peers[0].send(&mut rig.server, &head, &[], None);
+    rig.server.run();
+    let synced = rig.peers[0].replies(&mut rig.server).pop().unwrap();
     assert!(synced.head.committed >= ping.head.transno);
 }
 
 #[test]
-fn ranges_of_others_gate_where_they_overlap() {
+fn a_write_depends_on_overlapping_writes_of_other_clients() {
     let mut rig = Rig::new(Share::Write);
     assert_eq!(rig.write(0, 2, Some(0), b"aaaa").1.unwrap().head.flags, reply_flag::TOKEN);
     let before = rig.held();
@@ -129,13 +131,12 @@ fn a_truncation_is_durable_before_it_is_answered() {
     let mut rig = Rig::new(Share::Write);
     rig.write(0, 2, Some(10), b"tail");
     let body = Truncate { inode: rig.inode, size_bytes: 3 };
-    let got = rig.peers[0].ask_data(&mut rig.toy, (Op::Truncate, 3, rig.inode), &body, None);
+    let got = rig.peers[0].ask_data(&mut rig.server, (Op::Truncate, 3, rig.inode), &body, None);
     assert_eq!(got.head.flags, reply_flag::GATED);
     assert!(got.head.committed >= got.head.transno);
 }
 
-/// A hole is durable before it is answered, and it is made once: a resend that comes late, behind a
-/// write that came later, takes nothing of it away.
+/// A hole is durable before its reply and punched once: a late resend does not erase a later write.
 #[test]
 fn a_hole_is_durable_before_it_is_answered_and_made_once() {
     let mut rig = Rig::new(Share::Write);
@@ -150,7 +151,7 @@ fn a_hole_is_durable_before_it_is_answered_and_made_once() {
         clears: wire::ClearPrivileges::Nothing,
     };
     let asked = (Op::Allocate, 3, rig.inode);
-    let got = rig.peers[0].ask_data(&mut rig.toy, asked, &body, None);
+    let got = rig.peers[0].ask_data(&mut rig.server, asked, &body, None);
     assert_eq!(got.head.flags, reply_flag::GATED);
     assert!(got.head.committed >= got.head.transno);
     rig.write(1, 4, Some(3), b"new");
@@ -159,9 +160,9 @@ fn a_hole_is_durable_before_it_is_answered_and_made_once() {
         xid: got.head.xid,
         ..rig.peers[0].head(asked.0, rig.shard, asked.1)
     };
-    rig.peers[0].send(&mut rig.toy, &head, &body.to_bytes(), None);
-    rig.toy.run();
-    let again = rig.peers[0].replies(&mut rig.toy);
+    rig.peers[0].send(&mut rig.server, &head, &body.to_bytes(), None);
+    rig.server.run();
+    let again = rig.peers[0].replies(&mut rig.server);
     assert_eq!(again[0].head.transno, got.head.transno);
     assert_eq!(rig.read(1), b"01\0new6789");
 }
@@ -171,26 +172,26 @@ fn strict_readers_see_only_what_is_durable() {
     for share in [Share::Write, Share::Strict] {
         let mut rig = Rig::new(share);
         rig.write(0, 2, Some(0), b"new");
-        let batch_count = rig.toy.counters(0).batch_count;
+        let batch_count = rig.server.counters(0).batch_count;
         assert!(rig.read(1).starts_with(b"new3"));
-        let waited = rig.toy.counters(0).batch_count > batch_count;
+        let waited = rig.server.counters(0).batch_count > batch_count;
         assert_eq!(waited, share == Share::Strict);
         // The same of size and time.
         rig.write(0, 3, Some(20), b"end");
-        let batch_count = rig.toy.counters(0).batch_count;
+        let batch_count = rig.server.counters(0).batch_count;
         rig.write_time(0);
-        assert_eq!(rig.toy.counters(0).batch_count, batch_count, "one's own");
+        assert_eq!(rig.server.counters(0).batch_count, batch_count, "one's own");
         rig.write_time(1);
-        let waited = rig.toy.counters(0).batch_count > batch_count;
+        let waited = rig.server.counters(0).batch_count > batch_count;
         assert_eq!(waited, share == Share::Strict);
         assert!(rig.read(0).starts_with(b"new3"), "one's own");
     }
 }
 
-/// The server loses everything that was not durable; the writes come back where they were, in
-/// their order. Other bytes than those that were signed do not.
+/// The server loses all that was not durable; the writes are replayed in place and in order. Other
+/// bytes than the signed ones are refused.
 #[test]
-fn lost_writes_come_back_where_they_were() {
+fn lost_writes_are_replayed_in_place() {
     for other in [false, true] {
         let mut rig = Rig::new(Share::Write);
         let mut kept = Vec::new();
@@ -200,11 +201,11 @@ fn lost_writes_come_back_where_they_were() {
             let (head, got) = rig.write(0, slot, offset, bytes);
             kept.push((head, got.unwrap(), bytes.to_vec()));
         }
-        rig.toy.crash_losing_all();
-        rig.toy.start(1);
-        rig.toy.run();
-        let who = Who { conn_epoch: 2, ..Who::new(1) };
-        let mut peer = Peer::new(&mut rig.toy, &who);
+        rig.server.crash_losing_all();
+        rig.server.start(1);
+        rig.server.run();
+        let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
+        let mut peer = Peer::new(&mut rig.server, &who);
         peer.xid = 1 << 40;
         for (head, got, bytes) in &kept {
             let flags = request_flag::REPLAY;
@@ -212,68 +213,68 @@ fn lost_writes_come_back_where_they_were() {
             let head = Request { flags, transno, conn_epoch: 2, ..*head };
             let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
             let bytes = if other { b"other".to_vec() } else { bytes.clone() };
-            peer.send(&mut rig.toy, &head, &body, Some(&bytes));
+            peer.send(&mut rig.server, &head, &body, Some(&bytes));
         }
-        rig.toy.run();
+        rig.server.run();
         let statuses: Vec<Status> =
-            peer.replies(&mut rig.toy).iter().map(|got| got.head.status).collect();
-        // Whoever brings others is sent away at the first.
+            peer.replies(&mut rig.server).iter().map(|got| got.head.status).collect();
+        // A client with other bytes is refused at the first.
         let expected: &[Status] = if other { &[] } else { &[Status::Ok; 3] };
         assert_eq!(statuses, expected);
         if !other {
             for shard in [ShardId::meta(0), rig.shard] {
-                peer.come_back(&mut rig.toy, shard);
+                peer.come_back(&mut rig.server, shard);
             }
-            rig.toy.pass_ms(10_000);
-            rig.toy.run();
+            rig.server.pass_ms(10_000);
+            rig.server.run();
             rig.peers[0] = peer;
             assert_eq!(rig.read(0), b"01AABBBB89<end>");
-            assert_eq!(rig.toy.counters(0).recovery.replayed_count, 3);
+            assert_eq!(rig.server.counters(0).recovery.replayed_count, 3);
         }
     }
 }
 
-/// The server dies before a write is durable, gets it back, dies again and again: the time of the
-/// file stays that of the write, whatever the object's file was put through meanwhile.
+/// The server crashes before a write is durable, again and again: the file's time stays that of the
+/// write, whatever happens to the object's file.
 #[test]
 fn the_time_of_a_write_outlives_crashes() {
     for cold in [false, true] {
-        let mut toy = Toy::new(71);
+        let mut server = TestServer::new(71);
         if cold {
-            toy.bound_names(1 << 20);
+            server.bound_names(1 << 20);
         }
-        let mut rig = Rig::of(toy);
+        let mut rig = Rig::of(server);
         let (head, got) = rig.write(0, 2, Some(2), b"AAAA");
         let got = got.unwrap();
         let write_time = rig.write_time(0);
-        rig.toy.crash_losing_all();
-        rig.toy.pass_ms(1000);
-        rig.toy.start(1);
-        rig.toy.run();
-        let who = Who { conn_epoch: 2, ..Who::new(1) };
-        let mut peer = Peer::new(&mut rig.toy, &who);
+        rig.server.crash_losing_all();
+        rig.server.pass_ms(1000);
+        rig.server.start(1);
+        rig.server.run();
+        let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
+        let mut peer = Peer::new(&mut rig.server, &who);
         peer.xid = 1 << 40;
         let (flags, transno) = (request_flag::REPLAY, got.head.transno);
         let head = Request { flags, transno, conn_epoch: 2, ..head };
         let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
-        peer.send(&mut rig.toy, &head, &body, Some(b"AAAA"));
-        rig.toy.run();
-        assert_eq!(peer.replies(&mut rig.toy).pop().unwrap().head.status, Status::Ok);
+        peer.send(&mut rig.server, &head, &body, Some(b"AAAA"));
+        rig.server.run();
+        assert_eq!(peer.replies(&mut rig.server).pop().unwrap().head.status, Status::Ok);
         for shard in [ShardId::meta(0), rig.shard] {
-            peer.come_back(&mut rig.toy, shard);
+            peer.come_back(&mut rig.server, shard);
         }
-        rig.toy.pass_ms(10_000);
-        rig.toy.run();
+        rig.server.pass_ms(10_000);
+        rig.server.run();
         rig.peers[0] = peer;
         assert_eq!(rig.read(0), b"01AAAA6789");
         assert_eq!(rig.write_time(0), write_time, "after the replay");
         for number in 3..6 {
-            rig.toy.crash();
-            rig.toy.start(1);
-            rig.toy.run();
-            rig.toy.pass_ms(10_000);
-            rig.toy.run();
-            rig.peers[0] = Peer::new(&mut rig.toy, &Who::new(number));
+            rig.server.crash();
+            rig.server.start(1);
+            rig.server.run();
+            rig.server.pass_ms(10_000);
+            rig.server.run();
+            rig.peers[0] = Peer::new(&mut rig.server, &HelloFields::new(number));
             assert_eq!(rig.write_time(0), write_time, "after crash {number}");
             assert_eq!(rig.read(0), b"01AAAA6789");
         }

@@ -1,18 +1,19 @@
-//! The coordinator's side: gathers what the operation wants, lets all prepare, decides.
+//! The coordinator's side: gathers the state that the operation needs, lets all participants
+//! prepare, decides.
 
-use super::message::{Letter, Words};
+use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Running, Step};
 use crate::Lane;
-use crate::commit::{Asking, Held};
+use crate::commit::{ChangeRecord, SlotId};
+use crate::commit_dependency::CommitDependency;
 use crate::config::Share;
 use crate::dispatch::Arrived;
-use crate::gate::Gate;
-use crate::marks::Mark;
+use crate::last_writer::LastWriter;
 use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
-use interface::{Action, Point, Turn};
+use interface::{Action, ProtocolPoint, Turn};
 use meta::Effect;
 use wire::{
     Bytes, HEADER_BYTES, List, Op, Rule, ShardId, Status, Timestamp, Transno, Wire as _, Writer,
@@ -20,21 +21,22 @@ use wire::{
 
 /// The longest pause before another try, as a power of two of milliseconds.
 const PAUSE_SHIFT_MAX: u32 = 5;
-/// Numbers of changes begin behind this many bits of boot.
+/// A transaction number has the boot id above this many bits.
 const BOOT_SHIFT: u32 = 32;
 
 impl Lane {
-    /// A request turned out to take several shards.
+    /// Begins a transaction for a request that turned out to need several shards.
     pub(crate) fn begin_across(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let request = arrived.request;
         let target = Target { conn: arrived.conn, trace_id: request.trace_id };
-        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
-        let slot = self.slots.entry((held.shard, held.session)).or_default().slot(held.slot);
+        let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
+        let slot =
+            self.slots.entry((slot_id.shard, slot_id.session)).or_default().slot(slot_id.slot);
         (slot.xid, slot.op) = (request.xid, request.op);
         slot.state = State::Running(target);
         let index = self.meta_index(request.shard);
         let running = Running {
-            held,
+            slot_id,
             xid: request.xid,
             op: request.op,
             body: turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec(),
@@ -54,7 +56,7 @@ impl Lane {
         };
         let txn = self.next_txn(request.shard);
         self.txns.running.insert(txn, running);
-        turn.act(Action::Point(Point::TxnBegun));
+        turn.act(Action::Point(ProtocolPoint::TxnBegun));
         self.advance(turn, txn);
         self.work(turn);
     }
@@ -64,7 +66,7 @@ impl Lane {
         TxnId { coordinator, number: (self.config.boot_id << BOOT_SHIFT) | self.txns.count }
     }
 
-    /// Executes the operation as far as it is known what it needs.
+    /// Plans the operation with the state known so far.
     pub(super) fn advance(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Looking;
@@ -92,7 +94,7 @@ impl Lane {
             }
             Ok(Status::Ok) if !plan.parts.is_empty() => self.prepare_all(turn, txn, &mut plan),
             Ok(status) => self.end_told(turn, txn, status, &plan.reply),
-            // It was decoded when it came.
+            // It decoded when it arrived.
             Err(_) => self.end_across(turn, txn, Status::Protocol, &[]),
         }
         self.txns.plan = plan;
@@ -112,8 +114,8 @@ impl Lane {
         running.awaited.extend(by_shard.keys());
         let frees = matches!(running.op, Op::Unlink | Op::Rmdir);
         for (shard, wants) in by_shard {
-            let words = Words::Look { frees, wants: Bytes(&wants) };
-            self.write(turn, &Letter { txn, shard, words });
+            let kind = TxnMessageKind::Look { frees, wants: Bytes(&wants) };
+            self.write(turn, &TxnMessage { txn, shard, kind });
         }
     }
 
@@ -122,7 +124,7 @@ impl Lane {
         turn: &mut Turn<'_>,
         (shard, txn): (ShardId, TxnId),
         status: Status,
-        told: &[u8],
+        found: &[u8],
     ) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         if running.step != Step::Looking || !running.awaited.remove(&shard) {
@@ -130,7 +132,7 @@ impl Lane {
         }
         if status != Status::Ok {
             running.refused = Some(status);
-        } else if running.view.add(told).is_err() {
+        } else if running.view.add(found).is_err() {
             running.refused = Some(Status::Protocol);
         }
         if running.awaited.is_empty() {
@@ -142,7 +144,7 @@ impl Lane {
         }
     }
 
-    /// Everything that is needed is locked: the others get their parts.
+    /// Everything needed is locked: sends the participants their parts.
     fn prepare_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, plan: &mut meta::Plan) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Preparing;
@@ -153,8 +155,8 @@ impl Lane {
         running.awaited = plan.parts.keys().copied().collect();
         running.parted.clone_from(&running.awaited);
         for (shard, part) in &plan.parts {
-            let words = Words::Prepare { part: Bytes(part) };
-            self.write(turn, &Letter { txn, shard: *shard, words });
+            let kind = TxnMessageKind::Prepare { part: Bytes(part) };
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind });
         }
         if plan.parts.is_empty() || !self.config.rules.hold(Rule::TwoPhaseOrder) {
             self.decide(turn, txn);
@@ -180,14 +182,15 @@ impl Lane {
         }
     }
 
-    /// All are ready, durably: records that it happens, with the own part and the reply.
+    /// All participants are durably prepared: records the decision, with the coordinator's own part
+    /// and the reply.
     fn decide(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.get(&txn) else { return };
         if !self.is_waited_for(running) {
-            // Its client was evicted meanwhile, or has left.
+            // Its client was evicted or has left meanwhile.
             return self.end_across(turn, txn, Status::Interrupted, &[]);
         }
-        turn.act(Action::Point(Point::TxnDeciding));
+        turn.act(Action::Point(ProtocolPoint::TxnDeciding));
         let index = self.meta_index(txn.coordinator);
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Deciding;
@@ -203,40 +206,47 @@ impl Lane {
         #[expect(clippy::expect_used, reason = "the part is of what was checked and locked")]
         let effect =
             self.metas[index].decide(&own, first, &mut changes).expect("a planned part is made");
-        let (held, xid, op, client) = (running.held, running.xid, running.op, running.client);
+        let (slot_id, xid, op, client) = (running.slot_id, running.xid, running.op, running.client);
         let body = running.reply.clone();
         let Effect { transno, pre_versions, orphan, .. } = effect;
         let done = Done { status: Status::Ok, transno, body };
         let (done_ref, signed) = (&done, false);
-        let asking =
-            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
-        self.record_asked(&asking);
-        self.hold(held, Gate::ITSELF);
+        let change_record = ChangeRecord {
+            slot_id,
+            xid,
+            op,
+            done: done_ref,
+            pre_versions,
+            changes: &changes,
+            signed,
+        };
+        self.record_change(&change_record);
+        self.hold(slot_id, CommitDependency::ITSELF);
         self.changes = changes;
-        let Held { shard, session, slot } = held;
-        self.leave_marks(Mark { client, session, shard, slot, xid, transno }, op);
+        let SlotId { shard, session, slot } = slot_id;
+        self.record_last_writers(LastWriter { client, session, shard, slot, xid, transno }, op);
         self.commit.open.awaited.push(Awaited::Decided(txn));
         let slot = self.slots.entry((shard, session)).or_default().slot(slot);
         assert!(slot.xid == xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
-            slot.state = State::Held(target, done, Vec::new());
+            slot.state = State::Deferred(target, done, Vec::new());
         }
         if let Some(inode) = orphan {
             self.destroy_when_durable(inode);
         }
     }
 
-    /// Whether the slot still waits for it.
+    /// Whether the slot still waits for this transaction.
     fn is_waited_for(&self, running: &Running) -> bool {
-        let Held { shard, session, slot } = running.held;
+        let SlotId { shard, session, slot } = running.slot_id;
         let table = self.slots.get(&(shard, session));
         table
             .and_then(|table| table.at(slot))
             .is_some_and(|slot| slot.xid == running.xid && matches!(slot.state, State::Running(_)))
     }
 
-    /// The log is broken: what is not decided will not be. What may be decided stays locked until a
-    /// start knows.
+    /// The log has failed: undecided transactions abort. Those that may be decided keep their locks
+    /// until the next start.
     pub(crate) fn fence_txns(&mut self, turn: &mut Turn<'_>) {
         let running = self.txns.running.iter();
         let deciding = |running: &Running| running.step == Step::Deciding;
@@ -251,9 +261,9 @@ impl Lane {
             self.end_across(turn, txn, Status::ReadOnly, &[]);
         }
         for (shard, txn) in in_doubt {
-            self.write(turn, &Letter { txn, shard, words: Words::InDoubt });
+            self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::InDoubt });
         }
-        let looked = self.txns.parts.iter().filter(|(_, part)| part.told.is_some());
+        let looked = self.txns.parts.iter().filter(|(_, part)| part.found.is_some());
         let looked: Vec<(ShardId, TxnId)> = looked.map(|(key, _)| *key).collect();
         for (shard, txn) in looked {
             self.tell((shard, txn), turn, (Status::ReadOnly, &[]));
@@ -262,75 +272,75 @@ impl Lane {
         self.work(turn);
     }
 
-    /// The decision is durable; the reply leaves in the same wave.
+    /// The decision is durable; the reply leaves with the same batch.
     pub(super) fn on_decided(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
-        turn.act(Action::Point(Point::TxnDecided));
-        running.files.iter().for_each(|inode| self.tell_changed(turn, *inode));
+        turn.act(Action::Point(ProtocolPoint::TxnDecided));
+        running.files.iter().for_each(|inode| self.send_changed(turn, *inode));
         let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
         for shard in &others {
-            self.write(turn, &Letter { txn, shard: *shard, words: Words::Commit });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Commit });
         }
-        // Who has no part only locked something.
+        // A participant without a part has only locked.
         for shard in running.touched.difference(&others) {
-            self.write(turn, &Letter { txn, shard: *shard, words: Words::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort });
         }
         if !others.is_empty() {
             self.txns.decided.insert(txn, others);
         }
     }
 
-    /// A participant has made its part, durably.
+    /// A participant has durably applied its part.
     pub(super) fn on_done(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let Some(shards) = self.txns.decided.get_mut(&txn) else { return };
         shards.remove(&shard);
         if shards.is_empty() {
             self.txns.decided.remove(&txn);
             self.record_txn(txn.coordinator, &Change::Txn(TxnChange::Forgotten { txn }));
-            turn.act(Action::Point(Point::TxnForgotten));
+            turn.act(Action::Point(ProtocolPoint::TxnForgotten));
         }
     }
 
-    /// What is known says that it fails, or that there is nothing to do. What others told was
-    /// durable; what was found here may have to become so.
+    /// The operation fails, or has nothing to do. The participants' state was durable; the
+    /// coordinator's may still have to become durable.
     fn end_told(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
         let Some(running) = self.txns.running.get(&txn) else { return };
-        let (held, waits) = (running.held, self.is_waited_for(running));
-        let gate = self.gate_of_failure(txn.coordinator, running.client);
-        let Some(gate) = gate.filter(|_| waits) else {
+        let (slot_id, waits) = (running.slot_id, self.is_waited_for(running));
+        let dependency = self.dependency_of_failure(txn.coordinator, running.client);
+        let Some(dependency) = dependency.filter(|_| waits) else {
             return self.end_across(turn, txn, status, reply);
         };
         let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
         let done = Done { status, transno: Transno(0), body };
-        let table = self.slots.entry((held.shard, held.session)).or_default();
-        let slot = table.slot(held.slot);
+        let table = self.slots.entry((slot_id.shard, slot_id.session)).or_default();
+        let slot = table.slot(slot_id.slot);
         if let State::Running(target) = slot.state {
             slot.batch_no = 0;
-            slot.state = State::Held(target, done, Vec::new());
+            slot.state = State::Deferred(target, done, Vec::new());
         }
-        self.hold(held, gate);
+        self.hold(slot_id, dependency);
         self.end_across(turn, txn, status, &[]);
     }
 
-    /// It failed, or there was nothing to do: everybody forgets it, and it is answered at once if
-    /// it was not answered already.
+    /// Ends a transaction that failed or has nothing to do: all participants drop it, and the
+    /// request is answered, if it was not already.
     fn end_across(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
         self.give_back(turn, txn, &running);
         let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
         let done = Done { status, transno: Transno(0), body };
         if self.is_waited_for(&running) {
-            self.end_slot(turn, &running.held, done);
+            self.end_slot(turn, &running.slot_id, done);
         }
     }
 
     fn give_back(&mut self, turn: &mut Turn<'_>, txn: TxnId, running: &Running) {
         for shard in &running.touched {
-            self.write(turn, &Letter { txn, shard: *shard, words: Words::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort });
         }
     }
 
-    /// Something is locked by another: gives everything back and begins anew a little later.
+    /// A lock is held by another transaction: releases all locks and retries after a pause.
     fn try_again(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(mut running) = self.txns.running.remove(&txn) else { return };
         self.give_back(turn, txn, &running);
@@ -341,14 +351,14 @@ impl Lane {
         running.step = Step::Pausing;
         running.try_count = running.try_count.saturating_add(1);
         let pause_ms_max = 1_u64 << running.try_count.min(PAUSE_SHIFT_MAX);
-        let rolled = u64::from(self.dice.nonce()[0]);
+        let rolled = u64::from(self.nonces.nonce()[0]);
         let at = turn.now.mono.after_ms(1 + rolled % pause_ms_max);
         let txn = self.next_txn(txn.coordinator);
         self.txns.running.insert(txn, running);
         self.txns.pauses.insert((at, txn));
     }
 
-    /// This lane ends: what is not prepared everywhere will be asked for again.
+    /// This lane ends: drops undecided transactions; their clients resend the requests.
     pub(super) fn drop_undecided(&mut self, turn: &mut Turn<'_>) {
         self.txns.pauses.clear();
         let early = |step| matches!(step, Step::Looking | Step::Pausing);

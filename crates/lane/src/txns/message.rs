@@ -1,18 +1,18 @@
-//! What lanes write to each other about a change over several shards.
+//! Messages between lanes about cross-shard transactions.
 //!
 //! ```text
 //! coordinator                  participant
 //!   Look (wants)       ─▶  locks
-//!                      ◀─  Seen (what there is, or why not)
+//!                      ◀─  Seen (the state found, or why not)
 //!   Prepare (part)     ─▶  Prepared record
 //!                      ◀─  Prepared, when that is durable
 //!   Decided record
-//!   Commit, when durable ─▶ Done record, locks go
+//!   Commit, when durable ─▶ Done record, releases locks
 //!                      ◀─  Done, when that is durable
-//!   Abort              ─▶  locks go, Aborted record if one was prepared
-//!   InDoubt            ─▶  nobody waits for the locks: the decision's log is broken
+//!   Abort              ─▶  releases locks, Aborted record if one was prepared
+//!   InDoubt            ─▶  fails waiters of its locks: the decision's log has failed
 //! ```
-//! The first byte tells these letters from others: 0x20 ..= 0x27.
+//! The first byte distinguishes these messages from others: 0x20 ..= 0x27.
 
 use disk::TxnId;
 use wire::{Bytes, DecodeError, ProtocolError, Reader, ShardId, Status, Wire, Writer};
@@ -22,89 +22,91 @@ const FIRST: u8 = 0x20;
 /// Kinds.
 const COUNT: u8 = 8;
 
-/// Whether a letter is about a change over several shards.
+/// Whether a message is about a cross-shard transaction.
 pub(crate) const fn is_ours(first: u8) -> bool {
     first >= FIRST && first < FIRST + COUNT
 }
 
-/// A letter: which change, which participant, what.
+/// A message about a transaction and one participant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Letter<'a> {
+pub(crate) struct TxnMessage<'a> {
     pub(crate) txn: TxnId,
-    /// The participant, whether it writes or is written to.
+    /// The participant, which is the sender or the receiver.
     pub(crate) shard: ShardId,
-    pub(crate) words: Words<'a>,
+    pub(crate) kind: TxnMessageKind<'a>,
 }
 
-/// What a letter says.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Words<'a> {
-    /// Lock and tell. `frees`: the change gives space back.
+pub(crate) enum TxnMessageKind<'a> {
+    /// Lock and report the state. `frees`: the change frees space.
     Look { frees: bool, wants: Bytes<'a> },
-    /// What there is, or why not.
-    Seen { status: Status, told: Bytes<'a>, inode_count: u64 },
-    /// Be ready to make this part.
+    /// The state found, or why not.
+    Seen { status: Status, found: Bytes<'a>, inode_count: u64 },
+    /// Prepare this part.
     Prepare { part: Bytes<'a> },
-    /// Ready, durably; or not.
+    /// Durably prepared; or refused.
     Prepared { status: Status },
-    /// Make it.
+    /// Apply the part.
     Commit,
-    /// Made, durably.
+    /// Durably applied.
     Done { inode_count: u64 },
-    /// Forget it.
+    /// Drop the part.
     Abort,
-    /// Whether it was decided is known at the next start.
+    /// The outcome is known only at the next start.
     InDoubt,
 }
 
-impl<'a> Wire<'a> for Letter<'a> {
+impl<'a> Wire<'a> for TxnMessage<'a> {
     fn encode(&self, to: &mut Writer<'_>) {
-        let kind: u8 = match &self.words {
-            Words::Look { .. } => 0,
-            Words::Seen { .. } => 1,
-            Words::Prepare { .. } => 2,
-            Words::Prepared { .. } => 3,
-            Words::Commit => 4,
-            Words::Done { .. } => 5,
-            Words::Abort => 6,
-            Words::InDoubt => 7,
+        let tag: u8 = match &self.kind {
+            TxnMessageKind::Look { .. } => 0,
+            TxnMessageKind::Seen { .. } => 1,
+            TxnMessageKind::Prepare { .. } => 2,
+            TxnMessageKind::Prepared { .. } => 3,
+            TxnMessageKind::Commit => 4,
+            TxnMessageKind::Done { .. } => 5,
+            TxnMessageKind::Abort => 6,
+            TxnMessageKind::InDoubt => 7,
         };
-        to.write(&(FIRST + kind));
+        to.write(&(FIRST + tag));
         to.write(&self.txn);
         to.write(&self.shard);
-        match &self.words {
-            Words::Look { frees, wants } => {
+        match &self.kind {
+            TxnMessageKind::Look { frees, wants } => {
                 to.write(frees);
                 to.write(wants);
             }
-            Words::Seen { status, told, inode_count } => {
+            TxnMessageKind::Seen { status, found, inode_count } => {
                 to.write(status);
-                to.write(told);
+                to.write(found);
                 to.write(inode_count);
             }
-            Words::Prepare { part } => to.write(part),
-            Words::Prepared { status } => to.write(status),
-            Words::Done { inode_count } => to.write(inode_count),
-            Words::Commit | Words::Abort | Words::InDoubt => {}
+            TxnMessageKind::Prepare { part } => to.write(part),
+            TxnMessageKind::Prepared { status } => to.write(status),
+            TxnMessageKind::Done { inode_count } => to.write(inode_count),
+            TxnMessageKind::Commit | TxnMessageKind::Abort | TxnMessageKind::InDoubt => {}
         }
     }
 
     fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let kind = u8::decode(from)?.wrapping_sub(FIRST);
+        let tag = u8::decode(from)?.wrapping_sub(FIRST);
         let (txn, shard) = (from.read()?, from.read()?);
-        let words = match kind {
-            0 => Words::Look { frees: from.read()?, wants: from.read()? },
-            1 => {
-                Words::Seen { status: from.read()?, told: from.read()?, inode_count: from.read()? }
-            }
-            2 => Words::Prepare { part: from.read()? },
-            3 => Words::Prepared { status: from.read()? },
-            4 => Words::Commit,
-            5 => Words::Done { inode_count: from.read()? },
-            6 => Words::Abort,
-            7 => Words::InDoubt,
+        let kind = match tag {
+            0 => TxnMessageKind::Look { frees: from.read()?, wants: from.read()? },
+            1 => TxnMessageKind::Seen {
+                status: from.read()?,
+                found: from.read()?,
+                inode_count: from.read()?,
+            },
+            2 => TxnMessageKind::Prepare { part: from.read()? },
+            3 => TxnMessageKind::Prepared { status: from.read()? },
+            4 => TxnMessageKind::Commit,
+            5 => TxnMessageKind::Done { inode_count: from.read()? },
+            6 => TxnMessageKind::Abort,
+            7 => TxnMessageKind::InDoubt,
             _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         };
-        Ok(Self { txn, shard, words })
+        Ok(Self { txn, shard, kind })
     }
 }

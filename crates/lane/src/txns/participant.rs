@@ -1,12 +1,11 @@
-//! The participant's side: locks what the coordinator wants, promises durably, and does as it is
-//! told.
+//! The participant's side: locks, prepares durably, and applies the coordinator's decision.
 
-use super::message::{Letter, Words};
+use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Part};
 use crate::Lane;
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
-use interface::{Action, Point, Turn};
+use interface::{Action, ProtocolPoint, Turn};
 use wire::{Bytes, ShardId, Status, Wire as _, Writer};
 
 impl Lane {
@@ -20,26 +19,30 @@ impl Lane {
         if !self.is_own(shard) {
             return;
         }
-        let mut told = Vec::new();
-        let status = self.look((shard, txn), frees, (wants, &mut told));
+        let mut found = Vec::new();
+        let status = self.look((shard, txn), frees, (wants, &mut found));
         if status == Status::Busy {
             self.read_missing(turn, shard);
         }
         if status == Status::Ok
-            && let Some(gate) = self.gate_of_look(shard)
+            && let Some(dependency) = self.dependency_of_look(shard)
             && let Some(part) = self.txns.parts.get_mut(&(shard, txn))
         {
-            part.told = Some(told);
-            return self.commit.wave(gate.until).awaited.push(Awaited::Looked(shard, txn));
+            part.found = Some(found);
+            return self
+                .commit
+                .dependents(dependency.until)
+                .awaited
+                .push(Awaited::Looked(shard, txn));
         }
-        self.tell((shard, txn), turn, (status, &told));
+        self.tell((shard, txn), turn, (status, &found));
     }
 
-    /// Nothing of what a coordinator wants to know can be lost any more.
+    /// The state that a coordinator asked for is durable: sends it.
     pub(super) fn on_looked(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let part = self.txns.parts.get_mut(&(shard, txn));
-        if let Some(told) = part.and_then(|part| part.told.take()) {
-            self.tell((shard, txn), turn, (Status::Ok, &told));
+        if let Some(found) = part.and_then(|part| part.found.take()) {
+            self.tell((shard, txn), turn, (Status::Ok, &found));
         }
     }
 
@@ -47,34 +50,34 @@ impl Lane {
         &mut self,
         (shard, txn): (ShardId, TxnId),
         turn: &mut Turn<'_>,
-        (status, told): (Status, &[u8]),
+        (status, found): (Status, &[u8]),
     ) {
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
-        let words = Words::Seen { status, told: Bytes(told), inode_count };
-        self.write(turn, &Letter { txn, shard, words });
+        let kind = TxnMessageKind::Seen { status, found: Bytes(found), inode_count };
+        self.write(turn, &TxnMessage { txn, shard, kind });
     }
 
     fn look(
         &mut self,
         (shard, txn): (ShardId, TxnId),
         frees: bool,
-        (wants, told): (&[u8], &mut Vec<u8>),
+        (wants, found): (&[u8], &mut Vec<u8>),
     ) -> Status {
         if self.fenced {
             return Status::ReadOnly;
         }
-        // Nothing new while clients bring back what is older.
+        // No new transaction while clients replay older changes.
         if self.stopping || !self.recovery.is_over() {
             return Status::Busy;
         }
-        // Any op of each kind stands for all.
+        // One op of each kind stands for all.
         let op = if frees { wire::Op::Unlink } else { wire::Op::Rename };
         if let Err(status) = self.space_for(op) {
-            return if self.commit.is_behind() { Status::Busy } else { status };
+            return if self.commit.awaits_checkpoint() { Status::Busy } else { status };
         }
         self.txns.parts.entry((shard, txn)).or_default();
         let index = self.meta_index(shard);
-        match self.metas[index].lock_and_read(txn, wants, told) {
+        match self.metas[index].lock_and_read(txn, wants, found) {
             Ok(Ok(())) => Status::Ok,
             Ok(Err(holder)) if self.txns.is_in_doubt(holder) => Status::Io,
             Ok(Err(_)) => Status::Busy,
@@ -99,13 +102,13 @@ impl Lane {
         match effect {
             Ok(effect) => {
                 self.record_own(shard, effect.transno, &changes);
-                let part = Part { prepared: Some((effect.transno, prepared)), told: None };
+                let part = Part { prepared: Some((effect.transno, prepared)), found: None };
                 self.txns.parts.insert((shard, txn), part);
                 self.await_durable(turn, Awaited::Prepared(shard, txn));
             }
             Err(_) => {
-                let words = Words::Prepared { status: Status::Protocol };
-                self.write(turn, &Letter { txn, shard, words });
+                let kind = TxnMessageKind::Prepared { status: Status::Protocol };
+                self.write(turn, &TxnMessage { txn, shard, kind });
             }
         }
         self.changes = changes;
@@ -117,21 +120,22 @@ impl Lane {
         (shard, txn): (ShardId, TxnId),
     ) {
         if self.txns.parts.contains_key(&(shard, txn)) {
-            turn.act(Action::Point(Point::TxnPrepared));
-            let words = Words::Prepared { status: Status::Ok };
-            self.write(turn, &Letter { txn, shard, words });
+            turn.act(Action::Point(ProtocolPoint::TxnPrepared));
+            let kind = TxnMessageKind::Prepared { status: Status::Ok };
+            self.write(turn, &TxnMessage { txn, shard, kind });
         }
     }
 
-    /// The log is broken: a promise that may not be durable is none.
+    /// The log has failed: a prepare that may not be durable is refused.
     pub(crate) fn fail_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
         if let Awaited::Prepared(shard, txn) = awaited {
-            let words = Words::Prepared { status: Status::ReadOnly };
-            self.write(turn, &Letter { txn, shard, words });
+            let kind = TxnMessageKind::Prepared { status: Status::ReadOnly };
+            self.write(turn, &TxnMessage { txn, shard, kind });
         }
     }
 
-    /// It was decided. Who has made his part in an earlier boot says so again.
+    /// The transaction was decided. A part that was applied in an earlier boot is acknowledged
+    /// again.
     pub(super) fn on_commit(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         if !self.is_own(shard) {
             return;
@@ -152,15 +156,15 @@ impl Lane {
                     self.destroy_when_durable(inode);
                 }
             }
-            self.unpark(shard, txn);
+            self.release_locks(shard, txn);
         }
         self.await_durable(turn, Awaited::Done(shard, txn));
     }
 
     pub(super) fn on_done_durable(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
-        turn.act(Action::Point(Point::TxnDone));
+        turn.act(Action::Point(ProtocolPoint::TxnDone));
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
-        self.write(turn, &Letter { txn, shard, words: Words::Done { inode_count } });
+        self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::Done { inode_count } });
     }
 
     pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
@@ -168,11 +172,11 @@ impl Lane {
         if part.prepared.is_some() {
             self.record_txn(shard, &Change::Txn(TxnChange::Aborted { txn }));
         }
-        self.unpark(shard, txn);
+        self.release_locks(shard, txn);
     }
 
-    /// The coordinator's log broke while it decided: what is locked stays so until a start knows,
-    /// and nobody waits for that.
+    /// The coordinator's log failed while it decided: the locks remain until the next start, and
+    /// requests suspended by them fail.
     pub(super) fn on_in_doubt(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         if !self.txns.parts.contains_key(&(shard, txn)) {
             return;
@@ -183,13 +187,13 @@ impl Lane {
         }
     }
 
-    /// Whether what the last request at a shard found locked stays locked until the next start.
+    /// Whether the lock that blocked the last request at a shard remains until the next start.
     pub(crate) fn is_stuck(&self, shard: ShardId) -> bool {
         let blocker = self.metas[self.meta_index(shard)].blocker();
         blocker.is_some_and(|blocker| self.fenced || self.txns.is_in_doubt(blocker))
     }
 
-    /// Records a step of a change over several shards.
+    /// Records a step of a transaction.
     pub(super) fn record_txn(&mut self, shard: ShardId, change: &Change<'_>) {
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();

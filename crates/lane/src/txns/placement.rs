@@ -1,15 +1,15 @@
-//! Where new directories near the root go: to each metadata shard in its turn, and past one that
-//! is known to be much fuller than the next.
+//! Placement of new directories near the root: on the metadata shards in turn, skipping one that is
+//! known to be much fuller than the next.
 
 use crate::Lane;
 use meta::DirectoryPlacement;
 use wire::ShardId;
 
-/// A shard is passed over when it has more inodes than this and twice those of the next.
+/// A shard is skipped when it has more inodes than this and twice those of the next.
 const FULLER_COUNT_MIN: u64 = 64;
 
 impl Lane {
-    /// Where the next directory goes if it lies near the root.
+    /// The shard of the next directory, if it lies near the root.
     pub(crate) fn next_place(&mut self) -> Option<DirectoryPlacement> {
         let depth_max = self.config.limits.spread_depth;
         let shard_count = self.config.map.meta_shard_count;
@@ -17,7 +17,7 @@ impl Lane {
             return None;
         }
         self.txns.placed_count += 1;
-        // Lanes begin at different places.
+        // Lanes begin at different shards.
         let start = u64::from(self.config.lane.0) + self.config.boot_id;
         let turn = start + self.txns.placed_count;
         let shard = |turn: u64| {
@@ -30,7 +30,7 @@ impl Lane {
         Some(DirectoryPlacement { shard: if fuller { second } else { first }, depth_max })
     }
 
-    /// Inodes of a shard as far as known.
+    /// The last known inode count of a shard.
     fn known_count(&self, shard: ShardId) -> u64 {
         if self.config.map.lane(shard) == self.config.lane {
             return self.metas[self.meta_index(shard)].inode_count();

@@ -1,13 +1,12 @@
-//! A start: what became of changes over several shards that a crash caught in the middle. All logs
-//! are at hand, so nobody has to be asked: what its coordinator has decided is made, all else is
-//! given up.
+//! At a start: resolves the cross-shard transactions that a crash interrupted. All logs are
+//! available, so no message is needed: decided transactions are applied, all others aborted.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Record, TxnChange, TxnId};
 use wire::{ShardId, Transno, Wire as _, Writer};
 
-/// Changes in the middle, as records tell.
+/// The interrupted transactions, from the records.
 #[derive(Debug, Default)]
 pub(crate) struct InDoubt {
     prepared: BTreeMap<(ShardId, TxnId), (Transno, Vec<u8>)>,
@@ -23,7 +22,7 @@ pub(crate) struct Resolved {
 }
 
 impl InDoubt {
-    /// Takes a record of a metadata shard in. What is about this stands first in a record.
+    /// Applies a record of a metadata shard. Transaction steps stand first in a record.
     pub(crate) fn feed(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         let Some(change) = Changes::new(record.changes).next() else { return Ok(()) };
         let Change::Txn(change) = change? else { return Ok(()) };
@@ -45,13 +44,13 @@ impl InDoubt {
         Ok(())
     }
 
-    /// The parts that are to be made or given up.
+    /// The prepared parts.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (ShardId, &[u8])> {
         self.prepared.iter().map(|((shard, _), (_, part))| (*shard, part.as_slice()))
     }
 
-    /// Brings everything to its end in `metas`, which have begun their boot; what has to be
-    /// recorded for it, and the decisions that are not forgotten yet.
+    /// Resolves all transactions in `metas`, which have begun their boot; returns the records to
+    /// add, and the decisions that are not forgotten yet.
     pub(crate) fn resolve(
         self,
         metas: &mut [meta::Shard],

@@ -1,12 +1,12 @@
-//! Requests that wait for something locked by a change over several shards, or for names that are
-//! not in memory. They are kept as they came and executed when that is over.
+//! Suspended requests: they wait for a lock of a cross-shard transaction, or for non-resident
+//! names. They are stored as they arrived and executed when the wait ends.
 
 use super::Lane;
-use crate::commit::{Held, HeldSaid};
+use crate::commit::{DeferredReply, SlotId};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
 use crate::dispatch::Arrived;
-use crate::outbox::{Asked, Said};
+use crate::outbox::{RequestHeader, Response};
 use crate::session::{State, Target};
 use alloc::vec::Vec;
 use disk::TxnId;
@@ -14,18 +14,18 @@ use interface::{ConnId, Turn};
 use meta::Unit;
 use wire::{Header, Request, Retry, ShardId, Status};
 
-/// A request that waits.
+/// A suspended request.
 #[derive(Clone, Debug)]
 pub(crate) struct SuspendedRequest {
     conn: ConnId,
     open: Open,
     frame: Vec<u8>,
-    /// What must stay in memory for it.
+    /// The units that must stay resident for it.
     pub(crate) pins: Vec<Unit>,
 }
 
 impl Lane {
-    /// Lets a request wait for what its execution found locked, or missed.
+    /// Suspends a request until the lock or the units that blocked its execution are available.
     pub(crate) fn suspend(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.op.row().retry == Retry::Once {
@@ -46,18 +46,18 @@ impl Lane {
         }
     }
 
-    /// A read that waits is outstanding, unlike one that is answered as it comes.
+    /// A suspended read is outstanding, unlike one that is answered at once.
     pub(crate) fn count_suspended(&mut self, conn: ConnId) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&conn) {
             open.outstanding_count += 1;
         }
     }
 
-    /// A change over several shards has given back what it had locked at a shard.
-    pub(super) fn unpark(&mut self, shard: ShardId, txn: TxnId) {
+    /// Releases the locks of a transaction at a shard, and resumes the requests that they blocked.
+    pub(super) fn release_locks(&mut self, shard: ShardId, txn: TxnId) {
         let index = self.meta_index(shard);
         self.metas[index].release(txn);
-        self.scope.due = true;
+        self.containment.due = true;
         let metas = &self.metas;
         let free = self
             .txns
@@ -69,13 +69,13 @@ impl Lane {
         }
     }
 
-    /// The log is broken: what they wait for may never end.
+    /// The log has failed: fails the suspended requests, whose locks may never be released.
     pub(super) fn fail_suspended(&mut self, turn: &mut Turn<'_>) {
         let suspended = core::mem::take(&mut self.txns.suspended);
         suspended.into_values().flatten().for_each(|suspended| self.fail_one(turn, suspended));
     }
 
-    /// What a request waits for does not come.
+    /// Fails a suspended request.
     pub(crate) fn fail_one(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         let SuspendedRequest { conn, frame, pins, .. } = suspended;
         let Ok((Header::Request(request), _)) = Header::decode(&frame) else { return };
@@ -83,15 +83,15 @@ impl Lane {
         let index = self.meta_index(shard);
         self.metas[index].unpin(&pins);
         match request.op.row().retry {
-            Retry::Once => self.fail_held(turn, &Held { shard, session, slot }),
+            Retry::Once => self.fail_held(turn, &SlotId { shard, session, slot }),
             Retry::Repeat => {
-                let said = Said::plain(Status::Io, &[]);
-                self.send(turn, conn, &Asked::from(&request), &said);
+                let response = Response::plain(Status::Io, &[]);
+                self.send(turn, conn, &RequestHeader::from(&request), &response);
             }
         }
     }
 
-    /// Executes a request whose wait is over. What it waited for stays until it was executed.
+    /// Executes a suspended request whose wait is over. Its units stay pinned until then.
     pub(super) fn take_up(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         if self.stopping {
             return; // It will be sent again to the next boot.
@@ -121,7 +121,7 @@ impl Lane {
         match request.op.row().retry {
             Retry::Repeat => self.take_up_read(turn, &arrived),
             Retry::Once => {
-                // It may have been sent again since, over another connection.
+                // The client may have resent it since, over another connection.
                 let key = (request.shard, request.session);
                 let Some(table) = self.slots.get_mut(&key) else { return };
                 let slot = table.slot(request.slot);
@@ -131,11 +131,11 @@ impl Lane {
                 }
                 let request = Request { trace_id: target.trace_id, ..*request };
                 let arrived = Arrived { conn: target.conn, request: &request, ..arrived };
-                // Many may have waited for names, and taken the room or broken the log.
+                // Other requests may have used the log space meanwhile, or the log may have failed.
                 let refused = if waited { self.refused(turn, &arrived) } else { None };
                 if let Some(status) = refused {
                     if self.comes_again(status) {
-                        self.unrun(&arrived);
+                        self.reset_slot(&arrived);
                     }
                     return self.end_refused(turn, &arrived, status);
                 }
@@ -154,18 +154,18 @@ impl Lane {
         if effect.status == Status::Busy {
             return self.suspend(turn, arrived);
         }
-        self.tell_found(turn, effect.found);
-        self.tell_open_files(turn, arrived, effect.status);
+        self.send_found(turn, effect.found);
+        self.report_open_files(turn, arrived, effect.status);
         self.on_access_of(turn, arrived, effect.access);
-        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+        let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
         let strict = self.config.limits.share == Share::Strict;
-        let gate = strict.then(|| self.gate(arrived, &effect)).flatten();
+        let dependency = strict.then(|| self.dependency(arrived, &effect)).flatten();
         let body = core::mem::take(&mut self.reply);
-        if let Some(gate) = gate {
+        if let Some(dependency) = dependency {
             let (status, body) = (effect.status, body.clone());
-            self.hold_said(HeldSaid { conn, asked, status, body, bulk: None }, gate);
+            self.hold_reply(DeferredReply { conn, header, status, body, bulk: None }, dependency);
         } else {
-            self.send(turn, conn, &asked, &Said::plain(effect.status, &body));
+            self.send(turn, conn, &header, &Response::plain(effect.status, &body));
         }
         self.reply = body;
     }

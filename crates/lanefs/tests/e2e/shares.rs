@@ -128,7 +128,7 @@ fn claims_of_a_client_are_no_alarms() {
         assert_eq!(raw.ask(Op::Resume, InodeNo::ROOT.shard(), &claim), Status::Ok);
     }
     let said = up.stop();
-    assert!(!said.contains("lost what it said"), "{said}");
+    assert!(!said.contains("lost data that it had reported"), "{said}");
     assert!(said.lines().count() < 200, "{said}");
 }
 

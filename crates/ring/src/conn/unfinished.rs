@@ -195,7 +195,7 @@ impl Conns {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             let space_bytes = u64_of(Pool::space_bytes(conn.wanted_bulk_bytes()));
             let waiting_party = conn.admission.party;
-            let Some(party) = self.charged.gives_way(waiting_party, space_bytes) else {
+            let Some(party) = self.charged.yielding_party(waiting_party, space_bytes) else {
                 continue;
             };
             let of_party = |(_, id): &&(Mono, ConnId)| {

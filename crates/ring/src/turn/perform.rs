@@ -9,7 +9,7 @@ use crate::lists::Part;
 use crate::mailbox::QueuedMessage;
 use crate::usage;
 use interface::{
-    Action, Event, KernelAction, NetAction, Object, ObjectAction, PeerAction, Say, Span,
+    Action, Event, KernelAction, LogLevel, NetAction, Object, ObjectAction, PeerAction, Span,
     StoreAction, Ticket,
 };
 use wire::{Allocation, LaneId, Piece, Wire as _};
@@ -30,7 +30,7 @@ impl Parts {
             Action::Store(action) => self.act_store(action),
             Action::Object(action) => self.act_object(action),
             Action::Kernel(action) => self.act_kernel(action),
-            Action::Keep { as_buf, bulk } => {
+            Action::Retain { as_buf, bulk } => {
                 self.named_buffers.copy(as_buf, bulk, &mut self.tools.pool)
             }
             Action::Release { buf } => self.tools.pool.release(self.named_buffers.release(buf)),
@@ -39,7 +39,7 @@ impl Parts {
             Action::ReadSecrets => self.read_secrets(),
             Action::Usage { ticket } => self.report_usage(ticket),
             Action::WakeAt { at } => self.alarms.add(at),
-            Action::Log { say, line } => self.log_line(say, line),
+            Action::Log { level, line } => self.log_line(level, line),
             Action::Stopped => self.life = LaneState::Stopping,
         }
     }
@@ -57,7 +57,7 @@ impl Parts {
             }
             NetAction::Close { conn } => self.conns.close(conn, tools),
             NetAction::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
-            NetAction::Relay { conn, lane, hello } => {
+            NetAction::Proxy { conn, lane, hello } => {
                 let hello: Box<[u8]> = tools.arena.get(hello).into();
                 self.conns.relay(conn, usize::from(lane.0), hello, tools);
             }
@@ -66,8 +66,8 @@ impl Parts {
 
     fn act_peer(&mut self, action: PeerAction) {
         let (to, message) = match action {
-            PeerAction::Mail { to, mail } => (to, QueuedMessage::Core(mail)),
-            PeerAction::Letter { to, body } => {
+            PeerAction::Message { to, message } => (to, QueuedMessage::Core(message)),
+            PeerAction::Encoded { to, body } => {
                 (to, QueuedMessage::Encoded(self.tools.arena.get(body).into()))
             }
         };
@@ -139,7 +139,9 @@ impl Parts {
             KernelAction::Reply { slot, status, payload, bulk } => {
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }
-            KernelAction::CallerGroups { ticket, who } => self.groups_wanted.push((ticket, who)),
+            KernelAction::CallerGroups { ticket, process: who } => {
+                self.groups_wanted.push((ticket, who))
+            }
             KernelAction::CallerSignals { ticket, pid } => self.signals_wanted.push((ticket, pid)),
         }
     }
@@ -194,8 +196,8 @@ impl Parts {
         }
     }
 
-    fn log_line(&mut self, say: Say, line: Span) {
-        (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
+    fn log_line(&mut self, level: LogLevel, line: Span) {
+        (self.say)(level, &String::from_utf8_lossy(self.tools.arena.get(line)));
     }
 }
 

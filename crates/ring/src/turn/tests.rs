@@ -161,7 +161,7 @@ fn a_relayed_connection_not_admitted_in_time_is_closed_at_both_lanes() {
         let (mut stream, conn) = greeted(lanes, address);
         lanes[0].act(|turn| {
             let hello = turn.arena.put(&hello());
-            turn.act(NetAction::Relay { conn, lane: LaneId(1), hello });
+            turn.act(NetAction::Proxy { conn, lane: LaneId(1), hello });
         });
         until(lanes, |lanes| lanes[1].events.0.len() == 2);
         let [

@@ -5,7 +5,7 @@ use super::support::{
     start, turns,
 };
 use interface::{
-    Action, Event, Mail, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage,
+    Action, Event, LaneMessage, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage,
 };
 use ring::{Config, Counters, DriverKind, Mesh, Ring};
 use rustix::time::{ClockId, clock_gettime};
@@ -228,16 +228,16 @@ fn busy_polling_finds_a_message_before_the_sleep() {
     // The first turn does not wait.
     reader.turn(&mut recorder).unwrap();
     for unique in 1..=20 {
-        let mail = Mail::Interrupt { unique };
+        let message = LaneMessage::Interrupt { unique };
         writer.with(|turn| {
-            turn.act(PeerAction::Mail { to: LaneId(1), mail });
+            turn.act(PeerAction::Message { to: LaneId(1), message });
             turn.act(Action::WakeAt { at: turn.now.mono });
         });
         writer.turn(&mut Recorder::default()).unwrap();
         // A lane polls only after it did some work.
         reader.with(|turn| turn.act(Action::WakeAt { at: turn.now.mono.after_ms(NEVER_MS) }));
         reader.turn(&mut recorder).unwrap();
-        assert_eq!(recorder.events, [Event::Peer(PeerEvent::Mail { from: LaneId(0), mail })]);
+        assert_eq!(recorder.events, [Event::Peer(PeerEvent::Message { from: LaneId(0), message })]);
         recorder.events.clear();
         let counters = reader.counters();
         assert_eq!((counters.spin_count, counters.spin_hit_count), (unique, unique));
@@ -252,9 +252,9 @@ fn messages_between_busy_polling_lanes_arrive_and_are_counted() {
     let pong = start(mailboxes.pop().unwrap(), move |config| {
         config.spin_us = 1000;
         Closure(move |turn: &mut Turn<'_>, event| {
-            if let Event::Peer(PeerEvent::Mail { from, mail }) = event {
-                turn.act(PeerAction::Mail { to: from, mail });
-                if mail == Mail::Unmounted {
+            if let Event::Peer(PeerEvent::Message { from, message }) = event {
+                turn.act(PeerAction::Message { to: from, message });
+                if message == LaneMessage::Unmounted {
                     turn.act(Action::Stopped);
                 }
             }
@@ -264,12 +264,18 @@ fn messages_between_busy_polling_lanes_arrive_and_are_counted() {
         config.spin_us = 1000;
         let mut unique = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
-            Event::Peer(PeerEvent::Mail { mail: Mail::Unmounted, .. }) => turn.act(Action::Stopped),
-            Event::Tick | Event::Peer(PeerEvent::Mail { .. }) => {
+            Event::Peer(PeerEvent::Message { message: LaneMessage::Unmounted, .. }) => {
+                turn.act(Action::Stopped)
+            }
+            Event::Tick | Event::Peer(PeerEvent::Message { .. }) => {
                 unique += 1;
                 let is_last = unique == MESSAGE_COUNT;
-                let mail = if is_last { Mail::Unmounted } else { Mail::Interrupt { unique } };
-                turn.act(PeerAction::Mail { to: LaneId(1), mail });
+                let message = if is_last {
+                    LaneMessage::Unmounted
+                } else {
+                    LaneMessage::Interrupt { unique }
+                };
+                turn.act(PeerAction::Message { to: LaneId(1), message });
             }
             other => panic!("{other:?}"),
         })
@@ -359,11 +365,11 @@ fn a_lane_that_polled_in_vain_sleeps_until_its_timer() {
 #[test]
 fn a_message_to_the_own_lane_is_not_counted() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
-    let mail = Mail::Interrupt { unique: 1 };
+    let message = LaneMessage::Interrupt { unique: 1 };
     ask(
         &mut ring,
         &mut Recorder::default(),
-        Action::Peer(PeerAction::Mail { to: LaneId(0), mail }),
+        Action::Peer(PeerAction::Message { to: LaneId(0), message }),
     );
     assert_eq!((ring.counters().message_out_count, ring.counters().message_in_count), (0, 0));
 }

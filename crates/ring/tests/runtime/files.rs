@@ -104,7 +104,7 @@ fn batches_are_contiguous_and_the_reserve_shrinks_and_grows() {
         recorder.events,
         [Event::Store(StoreEvent::LogSpace(LogSpace {
             space_bytes: RESERVE_BYTES,
-            is_behind: true
+            awaits_checkpoint: true
         }))]
     );
     // The first event reported the initial reservation.
@@ -163,12 +163,12 @@ fn a_full_disk_reduces_log_space_and_a_failed_write_breaks_the_log() {
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
         recorder.events,
-        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
+        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, awaits_checkpoint: false }))]
     );
     // The next reservation is requested only after a second.
     assert_eq!(
         append(&mut ring, &mut recorder, b"x"),
-        Ok(LogSpace { space_bytes: 0, is_behind: false })
+        Ok(LogSpace { space_bytes: 0, awaits_checkpoint: false })
     );
     faults.lock().unwrap().push((FaultPoint::LogWrite, Errno(5)));
     assert_eq!(append(&mut ring, &mut recorder, b"y"), Err(Errno(5)));
@@ -196,7 +196,7 @@ fn freed_disk_space_is_found_without_an_append() {
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
         recorder.events,
-        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, is_behind: false }))]
+        [Event::Store(StoreEvent::LogSpace(LogSpace { space_bytes: 0, awaits_checkpoint: false }))]
     );
     faults.lock().unwrap().clear();
     recorder.events.clear();

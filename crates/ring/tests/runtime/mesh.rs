@@ -4,8 +4,8 @@ use super::support::{
     Closure, Recorder, ask, frame, hello, only_mailbox, ring_config, start, turns,
 };
 use interface::{
-    Action, Core, Event, KernelAction, KernelEvent, Mail, Mono, NetAction, NetEvent, Now,
-    PeerAction, PeerEvent, Say, Turn,
+    Action, Core, Event, KernelAction, KernelEvent, LaneMessage, LogLevel, Mono, NetAction,
+    NetEvent, Now, PeerAction, PeerEvent, Turn,
 };
 use ring::{Config, Mesh, Ring};
 use std::cell::RefCell;
@@ -29,8 +29,8 @@ impl Flooder {
         let burst_count = 1 + self.sent_count % 3000;
         for _ in 0..burst_count.min(MESSAGE_COUNT - self.sent_count) {
             for to in (0..LANE_COUNT).filter(|to| *to != self.lane) {
-                let mail = Mail::Interrupt { unique: self.sent_count };
-                turn.act(PeerAction::Mail { to: LaneId(to), mail });
+                let message = LaneMessage::Interrupt { unique: self.sent_count };
+                turn.act(PeerAction::Message { to: LaneId(to), message });
             }
             self.sent_count += 1;
         }
@@ -41,7 +41,10 @@ impl Core for Flooder {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Tick => self.send(turn),
-            Event::Peer(PeerEvent::Mail { from, mail: Mail::Interrupt { unique } }) => {
+            Event::Peer(PeerEvent::Message {
+                from,
+                message: LaneMessage::Interrupt { unique },
+            }) => {
                 let received = &mut self.received[usize::from(from.0)];
                 assert_eq!(unique, *received, "in order, once");
                 *received += 1;
@@ -89,12 +92,12 @@ fn messages_go_back_and_forth_between_sleeping_lanes() {
     let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let pong = start(mailboxes.pop().unwrap(), |_| {
         Closure(|turn: &mut Turn<'_>, event| match event {
-            Event::Peer(PeerEvent::Mail { from, mail: Mail::Unmounted }) => {
-                turn.act(PeerAction::Mail { to: from, mail: Mail::Unmounted });
+            Event::Peer(PeerEvent::Message { from, message: LaneMessage::Unmounted }) => {
+                turn.act(PeerAction::Message { to: from, message: LaneMessage::Unmounted });
                 turn.act(Action::Stopped);
             }
-            Event::Peer(PeerEvent::Mail { from, mail }) => {
-                turn.act(PeerAction::Mail { to: from, mail })
+            Event::Peer(PeerEvent::Message { from, message }) => {
+                turn.act(PeerAction::Message { to: from, message })
             }
             _ => {}
         })
@@ -105,16 +108,22 @@ fn messages_go_back_and_forth_between_sleeping_lanes() {
             let to = LaneId(1);
             match event {
                 Event::Tick if next == 0 => {
-                    turn.act(PeerAction::Mail { to, mail: Mail::Interrupt { unique: 0 } });
+                    turn.act(PeerAction::Message {
+                        to,
+                        message: LaneMessage::Interrupt { unique: 0 },
+                    });
                 }
-                Event::Peer(PeerEvent::Mail { mail: Mail::Interrupt { unique }, .. }) => {
+                Event::Peer(PeerEvent::Message {
+                    message: LaneMessage::Interrupt { unique },
+                    ..
+                }) => {
                     assert_eq!(unique, next);
                     next += 1;
-                    let again = Mail::Interrupt { unique: next };
-                    let mail = if next == 2000 { Mail::Unmounted } else { again };
-                    turn.act(PeerAction::Mail { to, mail });
+                    let again = LaneMessage::Interrupt { unique: next };
+                    let message = if next == 2000 { LaneMessage::Unmounted } else { again };
+                    turn.act(PeerAction::Message { to, message });
                 }
-                Event::Peer(PeerEvent::Mail { mail: Mail::Unmounted, .. }) => {
+                Event::Peer(PeerEvent::Message { message: LaneMessage::Unmounted, .. }) => {
                     turn.act(Action::Stopped)
                 }
                 _ => {}
@@ -144,16 +153,18 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
     executor.with(|turn| turn.act(NetAction::admit(conn)));
     for unique in 1..=50 {
         peer_lane.with(|turn| {
-            let mail = Mail::Interrupt { unique };
-            turn.act(PeerAction::Mail { to: LaneId(1), mail });
+            let message = LaneMessage::Interrupt { unique };
+            turn.act(PeerAction::Message { to: LaneId(1), message });
             turn.act(Action::WakeAt { at: turn.now.mono });
         });
         peer_lane.turn(&mut Recorder::default()).unwrap();
         client.write_all(&frame(unique, &[])).unwrap();
         recorder.events.clear();
         turns(&mut executor, &mut recorder, |recorder| recorder.events.len() >= 2);
-        let expected =
-            Event::Peer(PeerEvent::Mail { from: LaneId(0), mail: Mail::Interrupt { unique } });
+        let expected = Event::Peer(PeerEvent::Message {
+            from: LaneId(0),
+            message: LaneMessage::Interrupt { unique },
+        });
         assert_eq!(recorder.events[0], expected);
         assert!(
             matches!(recorder.events[1], Event::Net(NetEvent::Frame { .. })),
@@ -167,10 +178,10 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
 fn a_message_to_the_own_lane_arrives() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mut recorder = Recorder::default();
-    let mail = Mail::Interrupt { unique: 9 };
+    let message = LaneMessage::Interrupt { unique: 9 };
     let event =
-        ask(&mut ring, &mut recorder, Action::Peer(PeerAction::Mail { to: LaneId(0), mail }));
-    assert_eq!(event, Event::Peer(PeerEvent::Mail { from: LaneId(0), mail }));
+        ask(&mut ring, &mut recorder, Action::Peer(PeerAction::Message { to: LaneId(0), message }));
+    assert_eq!(event, Event::Peer(PeerEvent::Message { from: LaneId(0), message }));
 }
 
 #[test]
@@ -247,10 +258,10 @@ fn log_lines_reach_the_callback() {
     let mut ring = Ring::new(config).unwrap();
     ring.with(|turn| {
         let line = turn.arena.put("schön".as_bytes());
-        turn.act(Action::Log { say: Say::Warning, line });
+        turn.act(Action::Log { level: LogLevel::Warning, line });
     });
     assert!(ring.turn(&mut Recorder::default()).unwrap());
-    assert_eq!(*lines.borrow(), [(Say::Warning, "schön".to_owned())]);
+    assert_eq!(*lines.borrow(), [(LogLevel::Warning, "schön".to_owned())]);
 }
 
 #[test]
@@ -262,7 +273,7 @@ fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
     for (pid, uid) in [(pid, uid), (0x7fff_fff0, uid), (pid, uid + 1)] {
         ring.with(|turn| {
             let who = interface::Process { pid, uid, gid, since: turn.now.mono };
-            turn.act(KernelAction::CallerGroups { ticket: interface::Ticket(3), who });
+            turn.act(KernelAction::CallerGroups { ticket: interface::Ticket(3), process: who });
         });
         let mut core = Closure(|turn: &mut Turn<'_>, event| {
             if let Event::Kernel(KernelEvent::CallerGroups { groups, .. }) = event {

@@ -5,8 +5,8 @@ use super::support::{
     ring_config, start,
 };
 use interface::{
-    Action, Bulk, CloseReason, ConnId, Core, Errno, Event, Mail, NetAction, NetEvent, Object,
-    ObjectAction, ObjectEvent, PeerAction, PeerEvent, Ticket, Turn,
+    Action, Bulk, CloseReason, ConnId, Core, Errno, Event, LaneMessage, NetAction, NetEvent,
+    Object, ObjectAction, ObjectEvent, PeerAction, PeerEvent, Ticket, Turn,
 };
 use ring::{Config, Counters, Mesh, Ring};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -23,7 +23,7 @@ const EXECUTOR: LaneId = LaneId(1);
 fn relaying_core() -> impl Core {
     Closure(|turn: &mut Turn<'_>, event| match event {
         Event::Net(NetEvent::Frame { conn, frame: hello, bulk: None }) => {
-            turn.act(NetAction::Relay { conn, lane: EXECUTOR, hello });
+            turn.act(NetAction::Proxy { conn, lane: EXECUTOR, hello });
         }
         Event::Stop => turn.act(Action::Stopped),
         Event::Tick => {}
@@ -411,7 +411,7 @@ fn a_relayed_connection_is_neither_handed_over_nor_relayed_again() {
             move |_| {
                 Closure(move |turn: &mut Turn<'_>, event| match event {
                     Event::Net(NetEvent::HandedOver { conn, hello }) => turn.act(if again {
-                        Action::Net(NetAction::Relay { conn, lane: LaneId(0), hello })
+                        Action::Net(NetAction::Proxy { conn, lane: LaneId(0), hello })
                     } else {
                         Action::Net(NetAction::HandOver { conn, lane: LaneId(0), hello })
                     }),
@@ -486,7 +486,7 @@ impl Rings {
         };
         self.rings[0].with(|turn| {
             let hello = turn.arena.put(&hello(b"hi"));
-            turn.act(NetAction::Relay { conn, lane: LaneId(executor), hello });
+            turn.act(NetAction::Proxy { conn, lane: LaneId(executor), hello });
         });
         let known = self.recorders[there].events.len();
         self.until(there, known + 1);
@@ -521,10 +521,10 @@ fn a_peer_lanes_message_comes_before_a_relayed_request_that_follows_it() {
         let mut rings = Rings::new(3, |lane| listening(lane, &listener));
         let (mut stream, _) = rings.relay(address, executor as u16);
         for unique in 1..=50 {
-            let mail = Mail::Interrupt { unique };
+            let message = LaneMessage::Interrupt { unique };
             rings.act(
                 peer_lane,
-                Action::Peer(PeerAction::Mail { to: LaneId(executor as u16), mail }),
+                Action::Peer(PeerAction::Message { to: LaneId(executor as u16), message }),
             );
             rings.turn(peer_lane);
             let known = rings.recorders[executor].events.len();
@@ -537,7 +537,7 @@ fn a_peer_lanes_message_comes_before_a_relayed_request_that_follows_it() {
             let events = &rings.recorders[executor].events[known..];
             assert_eq!(
                 events[0],
-                Event::Peer(PeerEvent::Mail { from: LaneId(peer_lane as u16), mail })
+                Event::Peer(PeerEvent::Message { from: LaneId(peer_lane as u16), message })
             );
             assert!(matches!(events[1], Event::Net(NetEvent::Frame { .. })), "{events:?}");
         }

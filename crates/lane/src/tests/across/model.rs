@@ -1,13 +1,14 @@
-//! A naive tree, in one piece.
+//! A naive model of the tree.
 
 use super::mount::Mount;
-use crate::toy::{Dice, Toy};
+use crate::test_server::TestServer;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use fastrand::Rng;
 use wire::{FileKind, InodeNo, RenameHow, Status};
 
-/// Something to do; names are of a small set.
+/// An operation; its names are of a small set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Act {
     Lookup(InodeNo, &'static str),
@@ -25,48 +26,52 @@ const NAMES: [&str; 5] = ["n", "o", "p", "q", "r"];
 
 type Tree = BTreeMap<InodeNo, BTreeMap<&'static str, InodeNo>>;
 
-/// What there is.
+/// The model.
 pub(super) struct Model {
     dirs: Tree,
     kinds: BTreeMap<InodeNo, FileKind>,
-    /// Numbers that were ever heard of.
-    heard: Vec<InodeNo>,
+    /// All inode numbers ever seen.
+    known_inodes: Vec<InodeNo>,
 }
 
 impl Model {
     pub(super) fn new() -> Self {
         let dirs = BTreeMap::from([(InodeNo::ROOT, BTreeMap::new())]);
         let kinds = BTreeMap::from([(InodeNo::ROOT, FileKind::Directory)]);
-        Self { dirs, kinds, heard: alloc::vec![InodeNo::ROOT] }
+        Self { dirs, kinds, known_inodes: alloc::vec![InodeNo::ROOT] }
     }
 
-    /// Something random, about what was heard of.
-    pub(super) fn roll(&self, dice: &mut Dice) -> Act {
-        let text = |dice: &mut Dice| NAMES[dice.below(NAMES.len())];
-        let dir = |dice: &mut Dice| {
+    /// Draws a random operation on known inodes.
+    pub(super) fn roll(&self, rng: &mut Rng) -> Act {
+        let text = |rng: &mut Rng| NAMES[rng.usize(..NAMES.len())];
+        let dir = |rng: &mut Rng| {
             let dirs: Vec<InodeNo> = self.dirs.keys().copied().collect();
-            let any = dice.one_in(12);
-            let from = if any { &self.heard } else { &dirs };
-            from[dice.below(from.len())]
+            let any = rng.usize(..12) == 0;
+            let from = if any { &self.known_inodes } else { &dirs };
+            from[rng.usize(..from.len())]
         };
-        match dice.below(16) {
-            0..=3 => Act::Mkdir(dir(dice), text(dice)),
-            4 | 5 => Act::Create(dir(dice), text(dice)),
-            6 if dice.one_in(2) => Act::Fifo(dir(dice), text(dice)),
-            6 => Act::Symlink(dir(dice), text(dice)),
-            7 | 8 => Act::Link(self.heard[dice.below(self.heard.len())], dir(dice), text(dice)),
-            9 => Act::Unlink(dir(dice), text(dice)),
-            10 => Act::Rmdir(dir(dice), text(dice)),
-            11 => Act::Lookup(dir(dice), text(dice)),
+        match rng.usize(..16) {
+            0..=3 => Act::Mkdir(dir(rng), text(rng)),
+            4 | 5 => Act::Create(dir(rng), text(rng)),
+            6 if rng.usize(..2) == 0 => Act::Fifo(dir(rng), text(rng)),
+            6 => Act::Symlink(dir(rng), text(rng)),
+            7 | 8 => Act::Link(
+                self.known_inodes[rng.usize(..self.known_inodes.len())],
+                dir(rng),
+                text(rng),
+            ),
+            9 => Act::Unlink(dir(rng), text(rng)),
+            10 => Act::Rmdir(dir(rng), text(rng)),
+            11 => Act::Lookup(dir(rng), text(rng)),
             _ => {
-                let (from, to) = (dir(dice), dir(dice));
-                let how = match dice.below(10) {
+                let (from, to) = (dir(rng), dir(rng));
+                let how = match rng.usize(..10) {
                     0 | 1 => RenameHow::NoReplace,
                     2 | 3 => RenameHow::Exchange,
                     4 => RenameHow::Whiteout,
                     _ => RenameHow::Replace,
                 };
-                Act::Rename((from, text(dice)), (to, text(dice)), how)
+                Act::Rename((from, text(rng)), (to, text(rng)), how)
             }
         }
     }
@@ -99,7 +104,7 @@ impl Model {
         false
     }
 
-    /// How it must end.
+    /// The expected outcome.
     pub(super) fn expected(&self, act: &Act) -> Status {
         self.judge(act).err().unwrap_or(Status::Ok)
     }
@@ -182,7 +187,7 @@ impl Model {
         Ok(())
     }
 
-    /// Where a whiteout was left by what was done, if one was.
+    /// Where the operation has left a whiteout, if it has.
     pub(super) fn whiteout(&self, act: &Act) -> Option<Act> {
         let Act::Rename((from, from_text), to, how) = *act else { return None };
         let moved = self.find(from, from_text) == Ok(None) && (from, from_text) != to;
@@ -193,11 +198,11 @@ impl Model {
     pub(super) fn add_whiteout(&mut self, at: &Act, inode: Option<InodeNo>) {
         let (Act::Lookup(dir, text), Some(inode)) = (*at, inode) else { panic!("no whiteout") };
         self.kinds.insert(inode, FileKind::CharDevice);
-        self.heard.push(inode);
+        self.known_inodes.push(inode);
         self.dirs.get_mut(&dir).unwrap().insert(text, inode);
     }
 
-    /// It was done.
+    /// Applies the operation.
     pub(super) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
         let text = |act: &Act| match *act {
             Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => (dir, text),
@@ -242,7 +247,7 @@ impl Model {
         }
     }
 
-    /// Takes note of a number, without believing where it is.
+    /// Remembers an inode number.
     pub(super) fn learn(&mut self, act: &Act, made: Option<InodeNo>) {
         let Some(inode) = made else { return };
         let kind = match act {
@@ -256,14 +261,14 @@ impl Model {
             self.dirs.insert(inode, BTreeMap::new());
         }
         self.kinds.insert(inode, kind);
-        self.heard.push(inode);
+        self.known_inodes.push(inode);
     }
 
-    /// The server has the same.
-    pub(super) fn compare(&self, toy: &mut Toy, mount: &mut Mount) {
+    /// Asserts that the server has the same tree.
+    pub(super) fn compare(&self, server: &mut TestServer, mount: &mut Mount) {
         for (dir, entries) in &self.dirs {
             let found: BTreeSet<(String, InodeNo)> =
-                mount.list(toy, *dir).unwrap().into_iter().collect();
+                mount.list(server, *dir).unwrap().into_iter().collect();
             let expected = entries.iter().map(|(text, inode)| (String::from(*text), *inode));
             assert_eq!(found, expected.collect(), "entries of {dir}");
         }

@@ -1,9 +1,9 @@
-//! A client that knows all lanes: one request at a time, sent again until it is answered.
+//! A client of all lanes: one request at a time, resent until it is answered.
 
 use super::model::Act;
 use super::step;
-use crate::tests::peer::{Peer, ROOT, Who, name};
-use crate::toy::Toy;
+use crate::test_server::TestServer;
+use crate::tests::peer::{HelloFields, Peer, ROOT, name};
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
@@ -12,9 +12,9 @@ use wire::{
     Unlink, Wire, Xid,
 };
 
-/// A request on its way.
+/// An outstanding request.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RequestHeader {
     act: Option<Act>,
     op: Op,
     shard: ShardId,
@@ -27,47 +27,48 @@ pub(super) struct Mount {
     conn_epoch: u32,
     xid: u64,
     peers: Vec<Peer>,
-    asked: Option<Asked>,
+    asked: Option<RequestHeader>,
 }
 
 impl Mount {
-    pub(super) fn new(toy: &mut Toy, who: u8) -> Self {
+    pub(super) fn new(server: &mut TestServer, who: u8) -> Self {
         let mut mount = Self { who, conn_epoch: 0, xid: 1_000_000, peers: Vec::new(), asked: None };
-        mount.connect(toy);
+        mount.connect(server);
         mount
     }
 
     /// Connects to every lane.
-    pub(super) fn connect(&mut self, toy: &mut Toy) {
+    pub(super) fn connect(&mut self, server: &mut TestServer) {
         self.peers.clear();
         self.conn_epoch += 1;
-        for lane in 0..toy.map.lane_count {
+        for lane in 0..server.map.lane_count {
             let conn_epoch = self.conn_epoch;
-            let who = Who { server_lane: LaneId(lane), conn_epoch, ..Who::new(self.who) };
-            let mut peer = Peer::new(toy, &who);
+            let who =
+                HelloFields { server_lane: LaneId(lane), conn_epoch, ..HelloFields::new(self.who) };
+            let mut peer = Peer::new(server, &who);
             peer.xid = 1 << 50;
             // Everything was durable before it was answered, so there is nothing to replay.
-            let map = toy.map;
+            let map = server.map;
             let metas = (0..map.meta_shard_count).map(ShardId::meta);
             let shards = metas.chain((0..map.data_shard_count).map(ShardId::data));
             for shard in shards.filter(|shard| map.lane(*shard) == LaneId(lane)) {
                 let head = peer.head(Op::ReplayDone, shard, 0);
-                peer.send(toy, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
+                peer.send(server, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
             }
             self.peers.push(peer);
         }
-        if toy.boot_id > 1 {
-            self.come_back(toy);
+        if server.boot_id > 1 {
+            self.come_back(server);
         }
     }
 
     /// Nothing is to be replayed: all was durable before it was answered.
-    fn come_back(&mut self, toy: &mut Toy) {
-        for shard in (0..toy.map.meta_shard_count).map(ShardId::meta) {
-            let lane = usize::from(toy.map.lane(shard).0);
+    fn come_back(&mut self, server: &mut TestServer) {
+        for shard in (0..server.map.meta_shard_count).map(ShardId::meta) {
+            let lane = usize::from(server.map.lane(shard).0);
             let head = self.peers[lane].head(Op::ReplayDone, shard, 0);
             self.peers[lane].send(
-                toy,
+                server,
                 &head,
                 &wire::ReplayDone { reopen_count: 0 }.to_bytes(),
                 None,
@@ -87,13 +88,13 @@ impl Mount {
         assert!(self.asked.is_none(), "one at a time");
         self.xid += 1;
         let (act, xid, shard) = (None, self.xid, inode.shard());
-        self.asked = Some(Asked { act, op, shard, xid, body });
+        self.asked = Some(RequestHeader { act, op, shard, xid, body });
     }
 
-    /// Sends what it asks for, once more if need be.
-    pub(super) fn send(&self, toy: &mut Toy) {
+    /// Sends or resends its request.
+    pub(super) fn send(&self, server: &mut TestServer) {
         let Some(asked) = &self.asked else { return };
-        let lane = toy.map.lane(asked.shard);
+        let lane = server.map.lane(asked.shard);
         let peer = &self.peers[usize::from(lane.0)];
         let slot = u16::from(asked.op.row().retry == wire::Retry::Once);
         let head = Request {
@@ -112,12 +113,12 @@ impl Mount {
             trace_id: 5,
             op_time_ns: 0,
         };
-        peer.send(toy, &head, &asked.body, None);
+        peer.send(server, &head, &asked.body, None);
     }
 
-    pub(super) fn receive(&mut self, toy: &mut Toy) -> Option<(Status, Vec<u8>)> {
+    pub(super) fn receive(&mut self, server: &mut TestServer) -> Option<(Status, Vec<u8>)> {
         let xid = Xid(self.asked.as_ref()?.xid);
-        let replies: Vec<_> = self.peers.iter().flat_map(|peer| peer.replies(toy)).collect();
+        let replies: Vec<_> = self.peers.iter().flat_map(|peer| peer.replies(server)).collect();
         let reply = replies.into_iter().find(|reply| reply.head.xid == xid)?;
         self.asked = None;
         Some((reply.head.status, reply.body))
@@ -135,74 +136,84 @@ impl Mount {
         self.asked.as_ref().map(|asked| asked.op)
     }
 
-    /// Until the server has nothing to do, and longer.
-    pub(super) fn settle(&self, toy: &mut Toy) {
+    /// Runs until the server is idle, and longer.
+    pub(super) fn settle(&self, server: &mut TestServer) {
         for _ in 0..200 {
-            while toy.step() {}
-            toy.pass_ms(500);
+            while server.step() {}
+            server.pass_ms(500);
         }
-        while toy.step() {}
+        while server.step() {}
     }
 
-    fn ask(&mut self, toy: &mut Toy, op: Op, inode: InodeNo, body: Vec<u8>) -> (Status, Vec<u8>) {
+    fn ask(
+        &mut self,
+        server: &mut TestServer,
+        op: Op,
+        inode: InodeNo,
+        body: Vec<u8>,
+    ) -> (Status, Vec<u8>) {
         self.prepare(op, inode, body);
-        self.send(toy);
-        self.wait(toy)
+        self.send(server);
+        self.wait(server)
     }
 
-    fn wait(&mut self, toy: &mut Toy) -> (Status, Vec<u8>) {
+    fn wait(&mut self, server: &mut TestServer) -> (Status, Vec<u8>) {
         for _ in 0..100_000 {
-            step(toy);
-            if let Some(reply) = self.receive(toy) {
+            step(server);
+            if let Some(reply) = self.receive(server) {
                 return reply;
             }
         }
         panic!("no reply to {:?}", self.op());
     }
 
-    /// Reads a file, whatever is in it.
-    pub(super) fn read(&mut self, toy: &mut Toy, inode: InodeNo) {
+    /// Reads a file.
+    pub(super) fn read(&mut self, server: &mut TestServer, inode: InodeNo) {
         let (file_offset, read_bytes, accesses) = (0, 10, true);
         let body = Read { inode, file_offset, read_bytes, accesses }.to_bytes();
         self.prepare(Op::Read, inode, body);
         if let Some(asked) = &mut self.asked {
-            asked.shard = toy.map.data_shard(inode, 0);
+            asked.shard = server.map.data_shard(inode, 0);
         }
-        self.send(toy);
-        assert_eq!(self.wait(toy).0, Status::Ok);
+        self.send(server);
+        assert_eq!(self.wait(server).0, Status::Ok);
     }
 
-    pub(super) fn attr(&mut self, toy: &mut Toy, inode: InodeNo) -> Option<Attr> {
-        let (status, body) = self.ask(toy, Op::Getattr, inode, Getattr { inode }.to_bytes());
+    pub(super) fn attr(&mut self, server: &mut TestServer, inode: InodeNo) -> Option<Attr> {
+        let (status, body) = self.ask(server, Op::Getattr, inode, Getattr { inode }.to_bytes());
         (status == Status::Ok).then(|| Entry::decode_all(&body).unwrap().attr)
     }
 
-    /// Names and what they name.
-    pub(super) fn list(&mut self, toy: &mut Toy, inode: InodeNo) -> Option<Vec<(String, InodeNo)>> {
-        let (_, entries) = self.listing(toy, inode)?;
+    /// The names and their inodes.
+    pub(super) fn list(
+        &mut self,
+        server: &mut TestServer,
+        inode: InodeNo,
+    ) -> Option<Vec<(String, InodeNo)>> {
+        let (_, entries) = self.listing(server, inode)?;
         Some(entries)
     }
 
     /// A directory's parent and entries.
     pub(super) fn listing(
         &mut self,
-        toy: &mut Toy,
+        server: &mut TestServer,
         inode: InodeNo,
     ) -> Option<(InodeNo, Vec<(String, InodeNo)>)> {
         let (caller, cookie, listing_bytes_max, attrs) = (ROOT, 0, 131_072, true);
         let handle = None;
         let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
-        let (status, body) = self.ask(toy, Op::Readdir, inode, args.to_bytes());
+        let (status, body) = self.ask(server, Op::Readdir, inode, args.to_bytes());
         if status != Status::Ok {
             return None;
         }
         let listing = Listing::decode_all(&body).unwrap();
         assert!(listing.end);
-        let bounded = toy.has_bounded_names();
+        let bounded = server.has_bounded_names();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let entries = listing.entries.iter().map(|entry| {
             let here = entry.inode.shard() == inode.shard();
-            // What is not in memory has none either.
+            // A non-resident inode has none either.
             assert!(entry.attr.is_some() == here || (here && bounded));
             (text(entry.name.bytes()), entry.inode)
         });

@@ -1,78 +1,78 @@
-//! Under strict sharing a failure over several shards tells of nothing that may be lost.
+//! Under strict sharing, a cross-shard failure reveals no change that may be lost.
 
 use super::model::Act;
 use super::mount::{self, Mount};
 use super::{ask, furnished, step};
 use crate::Share;
-use crate::toy::Toy;
+use crate::test_server::TestServer;
 use wire::{InodeNo, Map, RenameHow, Status};
 
-/// Two mounts that both shards know, and names in directories of different shards. Appends to logs
-/// take very long.
-fn slow(share: Share, lane_count: u16) -> (Toy, [Mount; 2], (InodeNo, InodeNo)) {
-    let mut toy = Toy::new(7);
-    toy.map = Map { lane_count: 1, meta_shard_count: 4, data_shard_count: 3 };
-    toy.limits.share = share;
-    toy.start(lane_count);
-    let mut mounts = [Mount::new(&mut toy, 1), Mount::new(&mut toy, 2)];
-    let (from, to) = furnished(&mut toy, &mut mounts[0]);
-    mounts[0].settle(&mut toy);
-    toy.log_slowness = 1_000_000;
-    (toy, mounts, (from, to))
+/// Two mounts with durable sessions at both shards, and names in directories of different shards.
+/// Log appends are slow.
+fn slow(share: Share, lane_count: u16) -> (TestServer, [Mount; 2], (InodeNo, InodeNo)) {
+    let mut server = TestServer::new(7);
+    server.map = Map { lane_count: 1, meta_shard_count: 4, data_shard_count: 3 };
+    server.limits.share = share;
+    server.start(lane_count);
+    let mut mounts = [Mount::new(&mut server, 1), Mount::new(&mut server, 2)];
+    let (from, to) = furnished(&mut server, &mut mounts[0]);
+    mounts[0].settle(&mut server);
+    server.log_slowness = 1_000_000;
+    (server, mounts, (from, to))
 }
 
-/// What is answered as long as nothing more becomes durable.
-fn early(toy: &mut Toy, mount: &mut Mount, act: &Act) -> Option<Status> {
+/// The replies that arrive while no append ends.
+fn early(server: &mut TestServer, mount: &mut Mount, act: &Act) -> Option<Status> {
     mount.begin(act);
-    mount.send(toy);
+    mount.send(server);
     for _ in 0..5000 {
-        step(toy);
-        if let Some((status, _)) = mount.receive(toy) {
+        step(server);
+        if let Some((status, _)) = mount.receive(server) {
             return Some(status);
         }
     }
     None
 }
 
-/// One makes a name, another fails because of it, both and the server die: the name is there.
+/// One mount makes a name, another's request fails because of it, and all crash: the name exists.
 #[test]
-fn what_a_failure_over_several_shards_tells_of_is_durable() {
-    let name_of = |toy: &mut Toy, mount: &mut Mount, dir: InodeNo| {
+fn a_cross_shard_failure_reveals_durable_changes_only() {
+    let name_of = |server: &mut TestServer, mount: &mut Mount, dir: InodeNo| {
         let names = ["a", "b", "c", "d", "e"];
         let named = |text: &&&'static str| {
             let act = Act::Lookup(InodeNo::ROOT, text);
             mount.begin(&act);
-            mount::made(&act, &ask(toy, mount, 0).1) == Some(dir)
+            mount::made(&act, &ask(server, mount, 0).1) == Some(dir)
         };
         *names.iter().find(named).unwrap()
     };
     for share in [Share::Write, Share::Strict] {
         for lane_count in 1..=3 {
             for removes in [false, true] {
-                let (mut toy, [mut one, mut other], (from, to)) = slow(share, lane_count);
-                let text = name_of(&mut toy, &mut one, to);
+                let (mut server, [mut one, mut other], (from, to)) = slow(share, lane_count);
+                let text = name_of(&mut server, &mut one, to);
                 let make = Act::Create(to, "new");
-                assert_eq!(early(&mut toy, &mut one, &make), Some(Status::Ok));
+                assert_eq!(early(&mut server, &mut one, &make), Some(Status::Ok));
                 let (act, expected) = if removes {
                     (Act::Rmdir(InodeNo::ROOT, text), Status::NotEmpty)
                 } else {
                     (Act::Rename((from, "f"), (to, "new"), RenameHow::NoReplace), Status::Exists)
                 };
-                let told = early(&mut toy, &mut other, &act);
+                let told = early(&mut server, &mut other, &act);
                 if share == Share::Write {
                     assert_eq!(told, Some(expected), "{lane_count} lanes: {act:?}");
                     continue;
                 }
                 assert_eq!(told, None, "{lane_count} lanes: {act:?}");
-                toy.log_slowness = 0;
-                assert_eq!(ask(&mut toy, &mut other, 0).0, expected);
-                toy.crash_losing_all();
-                toy.start(lane_count);
-                toy.run();
-                toy.pass_ms(20_000);
-                toy.run();
-                let mut third = Mount::new(&mut toy, 3);
-                let listed = third.list(&mut toy, to).unwrap();
+                server.log_slowness = 0;
+                assert_eq!(ask(&mut server, &mut other, 0).0, expected);
+                server.crash_losing_all();
+                server.start(lane_count);
+                server.run();
+                server.pass_ms(20_000);
+                server.run();
+                let mut third = Mount::new(&mut server, 3);
+                let listed = third.list(&mut server, to).unwrap();
                 assert!(listed.iter().any(|(text, _)| text == "new"), "{listed:?}");
             }
         }

@@ -1,6 +1,6 @@
-//! The toy world's cold store: rows that the logs are applied to when the dice say so.
+//! The test server's key-value store: rows to which the logs are applied at random times.
 
-use super::{Coming, MADE, Toy};
+use super::{MADE, PendingEvent, TestServer};
 use crate::{Loading, Restore};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -9,21 +9,21 @@ use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use interface::{Event, StoreEvent};
 use wire::{Map, ShardId, Wire};
 
-/// The store; names take so much memory at most.
-pub(super) struct Cold {
+/// The rows, and the memory limit of names.
+pub(super) struct RowStore {
     pub(super) bytes_max: u64,
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) read_count: usize,
 }
 
-impl Cold {
+impl RowStore {
     fn shard(&self, shard: ShardId) -> ShardRow {
         let row = self.rows.get(Key::shard(shard).bytes());
         let new = ShardRow { next_count: 1, ..ShardRow::default() };
         row.map_or(new, |row| ShardRow::decode_all(row).unwrap())
     }
 
-    /// Applies so many records at most that were not; how far each shard is that had some.
+    /// Applies at most `count` further records; returns the shards that advanced.
     fn apply(&mut self, log: &[u8], mut count: usize) -> BTreeMap<ShardId, ShardRow> {
         let mut shards: BTreeMap<ShardId, ShardRow> = BTreeMap::new();
         let (_, mut reader) = LogReader::new(log).unwrap();
@@ -44,7 +44,7 @@ impl Cold {
         shards
     }
 
-    /// Rows as a lane wants them.
+    /// Encodes the rows of a read.
     pub(super) fn read(&mut self, from: &[u8], until: &[u8], count: usize) -> Vec<u8> {
         self.read_count += 1;
         let mut out = Vec::new();
@@ -59,38 +59,38 @@ impl Cold {
     }
 }
 
-impl Toy {
-    /// Names take about so many bytes of memory at most, from the first start on.
+impl TestServer {
+    /// Limits the memory of names, from the first start on.
     pub(crate) fn bound_names(&mut self, bytes_max: u64) {
         let mut rows = BTreeMap::new();
         rows::begin(MADE, &mut rows).unwrap();
-        self.cold = Some(Cold { bytes_max, rows, read_count: 0 });
+        self.row_store = Some(RowStore { bytes_max, rows, read_count: 0 });
     }
 
     pub(crate) const fn has_bounded_names(&self) -> bool {
-        self.cold.is_some()
+        self.row_store.is_some()
     }
 
-    /// How often names were read back.
-    pub(crate) fn cold_read_count(&self) -> usize {
-        self.cold.as_ref().map_or(0, |cold| cold.read_count)
+    /// The number of row reads.
+    pub(crate) fn row_read_count(&self) -> usize {
+        self.row_store.as_ref().map_or(0, |row_store| row_store.read_count)
     }
 
-    /// What a start reads from the rows, when all logs were applied.
+    /// Restores from the rows, after applying all logs.
     pub(super) fn restore_non_resident(&mut self, map: Map) -> Option<Restore> {
-        let cold = self.cold.as_mut()?;
+        let row_store = self.row_store.as_mut()?;
         for log in &mut self.logs {
-            cold.apply(log, usize::MAX);
+            row_store.apply(log, usize::MAX);
             let (_, mut reader) = LogReader::new(log).unwrap();
             while reader.next_batch().unwrap().is_some() {}
             let valid_bytes = reader.valid_bytes() as usize;
             log.truncate(valid_bytes);
         }
         let mut restore = Restore::new(map, MADE);
-        restore.bound(cold.bytes_max);
+        restore.bound(row_store.bytes_max);
         let mut loading = Loading::new(restore);
         let in_range = |range: Range| {
-            let all = cold.rows.iter();
+            let all = row_store.rows.iter();
             all.filter(move |(key, _)| range.contains(key))
                 .map(|(key, value)| Row::decode(key, value).unwrap())
         };
@@ -103,16 +103,16 @@ impl Toy {
         Some(loading.finish().unwrap())
     }
 
-    /// The store takes over a little of a lane's log, at the dice's will.
+    /// Applies a random part of a lane's log.
     pub(super) fn checkpoint(&mut self, index: usize) {
-        let Some(cold) = &mut self.cold else { return };
-        if !self.dice.one_in(10) {
+        let Some(row_store) = &mut self.row_store else { return };
+        if self.rng.usize(..10) != 0 {
             return;
         }
-        let place = &mut self.places[index];
-        let count = self.dice.below(30);
-        for (shard, ShardRow { lsn, transno, .. }) in cold.apply(&place.log, count) {
-            place.coming.push(Coming::Plain(Event::Store(StoreEvent::Checkpointed {
+        let host = &mut self.hosts[index];
+        let count = self.rng.usize(..30);
+        for (shard, ShardRow { lsn, transno, .. }) in row_store.apply(&host.log, count) {
+            host.pending_events.push(PendingEvent::Plain(Event::Store(StoreEvent::Checkpointed {
                 shard,
                 lsn,
                 transno,

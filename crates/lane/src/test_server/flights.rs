@@ -1,6 +1,6 @@
-//! Actions in flight in the toy world, and what their end does to its disks.
+//! Actions in flight in the test server, and their effects on its disks.
 
-use super::{Coming, Toy, bulk_of};
+use super::{PendingEvent, TestServer, bulk_of};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use interface::{
@@ -16,7 +16,7 @@ pub(super) struct File {
     pub(super) durable: Option<Vec<u8>>,
 }
 
-/// What the toy world says of itself.
+/// The resource usage that the test server reports.
 pub(crate) const USAGE: Usage = Usage {
     cpu_ns: 101,
     voluntary_switch_count: 102,
@@ -29,10 +29,10 @@ pub(crate) const USAGE: Usage = Usage {
     spin_count: 109,
     spin_hit_count: 110,
     turn_ns_max: 111,
-    object_handed_count: 112,
+    object_offloaded_count: 112,
     object_thread_count: 113,
-    object_under_way_max: 114,
-    object_under_way_one_max: 115,
+    object_in_flight_max: 114,
+    object_in_flight_one_max: 115,
 };
 
 /// An action in flight.
@@ -51,10 +51,10 @@ pub(super) enum Flight {
     Remove { ticket: Ticket, object: Object },
     Space { ticket: Ticket },
     Usage { ticket: Ticket },
-    Cold { ticket: Ticket, from: Vec<u8>, until: Vec<u8>, row_count_max: u32 },
+    ReadRows { ticket: Ticket, from: Vec<u8>, until: Vec<u8>, row_count_max: u32 },
 }
 
-/// What kinds of action can be made to fail.
+/// The kinds of action that can be made to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Log,
@@ -64,16 +64,16 @@ pub(crate) enum Kind {
     Remove,
 }
 
-impl Toy {
+impl TestServer {
     /// An action that takes time begins.
     pub(super) fn launch(&mut self, index: usize, action: Action) {
-        let place = &mut self.places[index];
+        let host = &mut self.hosts[index];
         let flight = match action {
             Action::Store(StoreAction::LogAppend { ticket, batch }) => {
                 let logging =
-                    place.flights.iter().any(|flight| matches!(flight, Flight::Log { .. }));
+                    host.flights.iter().any(|flight| matches!(flight, Flight::Log { .. }));
                 assert!(!logging, "one append at a time");
-                Flight::Log { ticket, bytes: place.arena.get(batch).to_vec() }
+                Flight::Log { ticket, bytes: host.arena.get(batch).to_vec() }
             }
             Action::Object(ObjectAction::Read {
                 ticket,
@@ -86,11 +86,11 @@ impl Toy {
                 Flight::Read { ticket, object, from, count }
             }
             Action::Object(ObjectAction::ReadList { ticket, object, pieces, .. }) => {
-                let pieces = wire::Pieces::decode_all(place.arena.get(pieces)).unwrap();
+                let pieces = wire::Pieces::decode_all(host.arena.get(pieces)).unwrap();
                 Flight::ReadList { ticket, object, pieces }
             }
             Action::Object(ObjectAction::Sums { ticket, object, ranges }) => {
-                let mut from = wire::Reader::new(place.arena.get(ranges));
+                let mut from = wire::Reader::new(host.arena.get(ranges));
                 let ranges = core::iter::from_fn(|| from.read().ok()).collect();
                 Flight::Sums { ticket, object, ranges }
             }
@@ -101,8 +101,8 @@ impl Toy {
                 bulk,
                 block_bytes,
             }) => {
-                let bytes = bulk_of(place, bulk);
-                // Of a piece of a list nobody has one.
+                let bytes = bulk_of(host, bulk);
+                // The pieces of a list have none.
                 assert!(bulk.crc32c.is_none_or(|crc32c| crc32c == wire::crc32c(&bytes)));
                 let (from, block_bytes) = (object_offset as usize, block_bytes as usize);
                 Flight::Write { ticket, object, from, bytes, block_bytes }
@@ -129,43 +129,43 @@ impl Toy {
             Action::Store(StoreAction::Space { ticket }) => Flight::Space { ticket },
             Action::Usage { ticket } => Flight::Usage { ticket },
             Action::Store(StoreAction::ReadRows { ticket, from, until, row_count_max }) => {
-                let [from, until] = [from, until].map(|key| place.arena.get(key).to_vec());
-                Flight::Cold { ticket, from, until, row_count_max }
+                let [from, until] = [from, until].map(|key| host.arena.get(key).to_vec());
+                Flight::ReadRows { ticket, from, until, row_count_max }
             }
             other => panic!("a server does not do this: {other:?}"),
         };
-        place.flights.push(flight);
+        host.flights.push(flight);
     }
 
-    /// A lane's append ends.
+    /// Ends a lane's append.
     pub(crate) fn land_log(&mut self, index: usize) {
-        let flights = &self.places[index].flights;
+        let flights = &self.hosts[index].flights;
         let found = flights.iter().position(|flight| matches!(flight, Flight::Log { .. }));
         self.land_one(index, found.unwrap());
     }
 
-    /// Everything about a lane's objects ends, its append does not.
+    /// Ends all actions on a lane's objects, but not its append.
     pub(crate) fn land_objects(&mut self, index: usize) {
         let is_log = |flight: &Flight| matches!(flight, Flight::Log { .. });
-        while let Some(found) = self.places[index].flights.iter().position(|flight| !is_log(flight))
+        while let Some(found) = self.hosts[index].flights.iter().position(|flight| !is_log(flight))
         {
             self.land_one(index, found);
             self.run_turns_only(index);
         }
     }
 
-    /// An action ends.
+    /// Ends a random action.
     pub(super) fn land(&mut self, index: usize) {
-        let flight_index = self.dice.below(self.places[index].flights.len());
-        let logs = matches!(self.places[index].flights[flight_index], Flight::Log { .. });
-        if logs && self.log_slowness > 0 && !self.dice.one_in(self.log_slowness) {
+        let flight_index = self.rng.usize(..self.hosts[index].flights.len());
+        let logs = matches!(self.hosts[index].flights[flight_index], Flight::Log { .. });
+        if logs && self.log_slowness > 0 && self.rng.usize(..self.log_slowness) != 0 {
             return;
         }
         self.land_one(index, flight_index);
     }
 
     fn land_one(&mut self, index: usize, flight_index: usize) {
-        let flight = self.places[index].flights.remove(flight_index);
+        let flight = self.hosts[index].flights.remove(flight_index);
         let kind = match flight {
             Flight::Log { .. } => Some(Kind::Log),
             Flight::Write { .. } => Some(Kind::Write),
@@ -178,44 +178,45 @@ impl Toy {
             | Flight::Sums { .. }
             | Flight::Stat { .. }
             | Flight::Space { .. }
-            | Flight::Cold { .. }
+            | Flight::ReadRows { .. }
             | Flight::Usage { .. } => None,
         };
         let fails = self.failing.iter().position(|(failing, _)| Some(*failing) == kind);
         let failed = fails.map(|at| self.failing.remove(at).1);
-        let (files, place) = (&mut self.files, &mut self.places[index]);
+        let (files, host) = (&mut self.files, &mut self.hosts[index]);
         let done = |ticket| {
             Event::Object(ObjectEvent::Done { ticket, result: failed.map_or(Ok(()), Err) })
         };
         let event = match flight {
             Flight::Log { ticket, bytes } => {
                 let bytes_count = bytes.len() as u64;
-                assert!(bytes_count <= place.space_bytes, "the log never outgrows its reserve");
-                place.space_bytes -= bytes_count;
-                place.log.extend_from_slice(&bytes);
-                let room = LogSpace { space_bytes: place.space_bytes, is_behind: false };
-                Event::Store(StoreEvent::Logged { ticket, result: failed.map_or(Ok(room), Err) })
+                assert!(bytes_count <= host.space_bytes, "the log never outgrows its reserve");
+                host.space_bytes -= bytes_count;
+                host.log.extend_from_slice(&bytes);
+                let space = LogSpace { space_bytes: host.space_bytes, awaits_checkpoint: false };
+                Event::Store(StoreEvent::Logged { ticket, result: failed.map_or(Ok(space), Err) })
             }
             Flight::Read { ticket, object, from, count } => {
                 if let Some(errno) = failed {
                     let event = Event::Object(ObjectEvent::Read { ticket, result: Err(errno) });
-                    return place.coming.push(Coming::Plain(event));
+                    return host.pending_events.push(PendingEvent::Plain(event));
                 }
                 let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
                 let from = from.min(seen.len());
                 let bytes = seen[from..seen.len().min(from + count)].to_vec();
-                place.coming.push(Coming::Read { ticket, bytes });
+                host.pending_events.push(PendingEvent::Read { ticket, bytes });
                 return;
             }
             Flight::ReadList { ticket, object, pieces } => {
                 if let Some(errno) = failed {
                     let event = Event::Object(ObjectEvent::Read { ticket, result: Err(errno) });
-                    return place.coming.push(Coming::Plain(event));
+                    return host.pending_events.push(PendingEvent::Plain(event));
                 }
                 let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
                 let byte = |at: u64| seen.get(at as usize).copied().unwrap_or(0);
                 let all = pieces.iter().flat_map(|piece| piece.file_offset..piece.end());
-                place.coming.push(Coming::Read { ticket, bytes: all.map(byte).collect() });
+                host.pending_events
+                    .push(PendingEvent::Read { ticket, bytes: all.map(byte).collect() });
                 return;
             }
             Flight::Write { ticket, object, from, bytes, block_bytes } => {
@@ -225,7 +226,7 @@ impl Toy {
                 if block_bytes > 0 {
                     let sums = written_sums(from, &bytes, block_bytes);
                     let result = failed.map_or(Ok(sums), Err);
-                    return place.coming.push(Coming::Written { ticket, result });
+                    return host.pending_events.push(PendingEvent::Written { ticket, result });
                 }
                 done(ticket)
             }
@@ -237,7 +238,7 @@ impl Toy {
                     let end = (from + range.range_bytes as usize).min(seen.len());
                     put_sum(&mut sums, &seen[from..end]);
                 }
-                return place.coming.push(Coming::Sums { ticket, sums });
+                return host.pending_events.push(PendingEvent::Sums { ticket, sums });
             }
             Flight::Truncate { ticket, object, size } => {
                 files.entry(object).or_default().seen.resize(size, 0);
@@ -247,7 +248,7 @@ impl Toy {
                 allocate(files, action);
                 done(ticket)
             }
-            // Nothing has holes here.
+            // No object has holes here.
             Flight::Seek { ticket, object, from, hole } => {
                 let size = files.get(&object).map_or(0, |file| file.seen.len());
                 let found = (from < size).then_some(if hole { size } else { from } as u64);
@@ -282,14 +283,16 @@ impl Toy {
                 Event::Store(StoreEvent::Space { ticket, result: Ok(space) })
             }
             Flight::Usage { ticket } => Event::Usage { ticket, usage: USAGE },
-            Flight::Cold { ticket, from, until, row_count_max } => {
-                let Some(cold) = &mut self.cold else { panic!("nothing is cold") };
-                let rows = cold.read(&from, &until, row_count_max as usize);
-                place.coming.push(Coming::Rows { ticket, rows });
+            Flight::ReadRows { ticket, from, until, row_count_max } => {
+                let Some(row_store) = &mut self.row_store else {
+                    panic!("the server has no row store")
+                };
+                let rows = row_store.read(&from, &until, row_count_max as usize);
+                host.pending_events.push(PendingEvent::Rows { ticket, rows });
                 return;
             }
         };
-        place.coming.push(Coming::Plain(event));
+        host.pending_events.push(PendingEvent::Plain(event));
     }
 }
 
@@ -298,7 +301,7 @@ fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
     sums.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
 }
 
-/// The checksums of what was written, by blocks.
+/// The checksums of written bytes, by blocks.
 fn written_sums(from: usize, bytes: &[u8], block_bytes: usize) -> Vec<u8> {
     let mut sums = Vec::new();
     let (first, more) = bytes.split_at((block_bytes - from % block_bytes).min(bytes.len()));

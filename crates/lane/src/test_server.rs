@@ -1,8 +1,8 @@
-//! A toy world for tests: connections, logs and objects in memory, in-flight actions that end in an
-//! order thrown by dice, and crashes that take away whatever was not durable.
+//! A small runtime for tests: connections, logs and objects in memory, in-flight actions that end
+//! in an order drawn from a PRNG, and crashes that lose what was not durable.
 //!
-//! It performs every action a server lane knows and checks what a real world would suffer from: a
-//! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
+//! It performs every action of a server lane and checks what would harm a real runtime: a buffer
+//! released twice or never, two appends at a time. Frames to peers lie in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
 use crate::{Affinity, Config, Export, Lane, Limits, RedoKey, Restore, Share};
@@ -10,35 +10,34 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-pub(crate) use dice::Dice;
 use disk::{Creation, LogHeader, LogReader};
+use fastrand::Rng;
 use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
 use interface::{
-    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LogSpace, Mail, Mono, NetAction,
-    NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, Point, StoreAction, StoreEvent,
-    Ticket, Turn,
+    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LaneMessage, LogSpace, Mono, NetAction,
+    NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, ProtocolPoint, StoreAction,
+    StoreEvent, Ticket, Turn,
 };
 use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, Status};
 
 const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
 mod clock;
-mod dice;
 mod flights;
-mod fronts;
-mod non_resident;
+mod proxies;
+mod row_store;
 
-/// Something that will be an event.
+/// An event that a lane has not seen yet.
 #[derive(Clone, Debug)]
-enum Coming {
+enum PendingEvent {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
-    Adopted { conn: ConnId, hello: Vec<u8> },
+    HandedOver { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, bytes: Vec<u8> },
     Rows { ticket: Ticket, rows: Vec<u8> },
     Sums { ticket: Ticket, sums: Vec<u8> },
     Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
-    Letter { from: LaneId, body: Vec<u8> },
+    Encoded { from: LaneId, body: Vec<u8> },
     Sealed { conn: ConnId, channel: wire::Channel, holder: Option<Vec<u8>> },
     Inspected { conn: ConnId, status: Status, reply: Vec<u8> },
     Plain(Event),
@@ -55,19 +54,19 @@ pub(crate) struct Arrived {
 #[derive(Default, Debug)]
 struct Peer {
     lane: usize,
-    front: usize,
+    proxy: usize,
     inbox: Vec<Arrived>,
     admitted: bool,
     closed: bool,
 }
 
-/// A lane and its part of the world.
-struct Place {
+/// A lane and its part of the runtime.
+struct LaneHost {
     lane: Lane,
     arena: Arena,
     log: Vec<u8>,
     flights: Vec<Flight>,
-    coming: Vec<Coming>,
+    pending_events: Vec<PendingEvent>,
     bufs: BTreeMap<u32, Vec<u8>>,
     buf_count: u32,
     space_bytes: u64,
@@ -75,53 +74,53 @@ struct Place {
     stopped: bool,
 }
 
-/// The world.
-pub(crate) struct Toy {
-    pub(crate) dice: Dice,
+/// The server: its lanes, disks and peers.
+pub(crate) struct TestServer {
+    pub(crate) rng: Rng,
     pub(crate) now: Now,
     pub(crate) boot_id: u64,
     pub(crate) map: Map,
     pub(crate) limits: Limits,
     pub(crate) secret: Secret,
     pub(crate) lines: Vec<String>,
-    /// What was asked about inspections; `None`: the connection's is to end.
-    pub(crate) inspects: Vec<(ConnId, Option<Inspect>)>,
-    /// The next actions of these kinds fail so.
+    /// The inspection requests; `None`: the end of the connection's inspection.
+    pub(crate) inspections: Vec<(ConnId, Option<Inspect>)>,
+    /// Fault injection: the next actions of these kinds fail with this errno.
     pub(crate) failing: Vec<(Kind, Errno)>,
-    /// What room there is, is less than the medium has.
-    pub(crate) is_behind: bool,
-    /// Bytes of log every lane may still write.
+    /// The medium has more log space, which awaits a checkpoint.
+    pub(crate) awaits_checkpoint: bool,
+    /// The free log space of every lane.
     pub(crate) space_bytes: u64,
     pub(crate) handed_over_count: usize,
     pub(crate) affinity: Affinity,
-    /// Times that a lane asked to be woken.
+    /// The number of timers that lanes have set.
     pub(crate) wake_count: usize,
     /// The weakest sharing mode since a recovery was completed.
     pub(crate) share_before: Option<Share>,
     /// An append ends this many times more slowly than everything else.
     pub(crate) log_slowness: usize,
-    /// Which rules hold.
+    /// The rules of the protocol that hold.
     pub(crate) rules: Rules,
     /// Evicted clients remembered over a start.
     pub(crate) evicted_count_max: usize,
     recovered_count: u16,
-    /// How often each place in the protocol was passed.
-    pub(crate) points: BTreeMap<Point, usize>,
-    /// The server dies when it passes this place for so many times.
-    pub(crate) dies_at: Option<(Point, usize)>,
-    places: Vec<Place>,
+    /// How often each point in the protocol was passed.
+    pub(crate) points: BTreeMap<ProtocolPoint, usize>,
+    /// The server crashes when it passes this point for the n-th time.
+    pub(crate) dies_at: Option<(ProtocolPoint, usize)>,
+    hosts: Vec<LaneHost>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
     logs: Vec<Vec<u8>>,
     files: BTreeMap<Object, File>,
-    cold: Option<non_resident::Cold>,
+    row_store: Option<row_store::RowStore>,
 }
 
 const FS: FsUuid = FsUuid([7; 16]);
 pub(crate) const SHARD_COUNTS: Map =
     Map { lane_count: 1, meta_shard_count: 2, data_shard_count: 4 };
 
-/// Stands for a MAC of a bulk's bytes: of two that differ, other bytes.
+/// Stands for the MAC of a bulk.
 fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     let mut mac = [0_u8; 16];
     for (index, byte) in bytes.iter().enumerate() {
@@ -130,21 +129,21 @@ fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     mac
 }
 
-impl Toy {
+impl TestServer {
     /// A new store, not started.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            dice: Dice(seed),
+            rng: Rng::with_seed(seed),
             now: Now { mono: Mono(1_000_000_000), wall_ns: 1_700_000_000_000_000_000 },
             boot_id: 0,
             map: SHARD_COUNTS,
             limits: Limits::default(),
             secret: Secret::new([3; 32]),
             lines: Vec::new(),
-            inspects: Vec::new(),
+            inspections: Vec::new(),
             failing: Vec::new(),
             space_bytes: u64::MAX,
-            is_behind: false,
+            awaits_checkpoint: false,
             handed_over_count: 0,
             affinity: Affinity::default(),
             wake_count: 0,
@@ -155,23 +154,23 @@ impl Toy {
             recovered_count: 0,
             points: BTreeMap::new(),
             dies_at: None,
-            places: Vec::new(),
+            hosts: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
             logs: Vec::new(),
             files: BTreeMap::new(),
-            cold: None,
+            row_store: None,
         }
     }
 
-    /// A new store with a server of so many lanes.
+    /// A new store with a running server.
     pub(crate) fn started(seed: u64, lane_count: u16) -> Self {
-        let mut toy = Self::new(seed);
-        toy.start(lane_count);
-        toy
+        let mut server = Self::new(seed);
+        server.start(lane_count);
+        server
     }
 
-    /// Starts a server on what is durable.
+    /// Starts a server on the durable state.
     pub(crate) fn start(&mut self, lane_count: u16) {
         self.boot_id += 1;
         self.map.lane_count = lane_count;
@@ -203,12 +202,12 @@ impl Toy {
                 affinity: self.affinity,
             };
             let head = LogHeader::first(FS, self.boot_id, lane_id, lane_count);
-            self.places.push(Place {
+            self.hosts.push(LaneHost {
                 lane: Lane::new(config, restored),
                 arena: Arena::new(),
                 log: head.encode().to_vec(),
                 flights: Vec::new(),
-                coming: vec![Coming::Plain(Event::Tick)],
+                pending_events: vec![PendingEvent::Plain(Event::Tick)],
                 bufs: BTreeMap::new(),
                 buf_count: 0,
                 space_bytes: self.space_bytes,
@@ -232,33 +231,36 @@ impl Toy {
         restore
     }
 
-    /// Kills the server; nothing of what was in flight is kept.
+    /// Crashes the server; all actions in flight are lost.
     pub(crate) fn crash_losing_all(&mut self) {
-        self.places.iter_mut().for_each(|place| place.flights.clear());
+        self.hosts.iter_mut().for_each(|host| host.flights.clear());
         self.crash();
     }
 
-    /// Kills the server: connections end, and of what was in flight the dice keep some.
+    /// Crashes the server: connections end, and a random part of the actions in flight takes
+    /// effect.
     pub(crate) fn crash(&mut self) {
-        let Self { places, dice, logs, files, .. } = self;
-        for place in places.drain(..) {
-            let mut log = place.log;
-            for flight in place.flights {
+        let Self { hosts, rng, logs, files, .. } = self;
+        for host in hosts.drain(..) {
+            let mut log = host.log;
+            for flight in host.flights {
                 match flight {
                     Flight::Log { bytes, .. } => {
-                        let kept = dice.below(bytes.len() + 1);
-                        // A torn batch, a whole one that nobody heard of, or nothing.
-                        let kept = if dice.one_in(2) { bytes.len() } else { kept };
-                        log.extend_from_slice(&bytes[..kept]);
+                        let retained = rng.usize(..bytes.len() + 1);
+                        // A torn batch, a whole one without its event, or nothing.
+                        let retained = if rng.usize(..2) == 0 { bytes.len() } else { retained };
+                        log.extend_from_slice(&bytes[..retained]);
                     }
-                    Flight::Write { object, from, bytes, .. } if dice.one_in(2) => {
+                    Flight::Write { object, from, bytes, .. } if rng.usize(..2) == 0 => {
                         write(files.entry(object).or_default(), from, &bytes);
                     }
-                    Flight::Truncate { object, size, .. } if dice.one_in(2) => {
+                    Flight::Truncate { object, size, .. } if rng.usize(..2) == 0 => {
                         files.entry(object).or_default().seen.resize(size, 0);
                     }
-                    Flight::Allocate { action, .. } if dice.one_in(2) => allocate(files, action),
-                    Flight::Remove { object, .. } if dice.one_in(2) => {
+                    Flight::Allocate { action, .. } if rng.usize(..2) == 0 => {
+                        allocate(files, action)
+                    }
+                    Flight::Remove { object, .. } if rng.usize(..2) == 0 => {
                         files.remove(&object);
                     }
                     Flight::Read { .. }
@@ -272,18 +274,19 @@ impl Toy {
                     | Flight::Stat { .. }
                     | Flight::Remove { .. }
                     | Flight::Space { .. }
-                    | Flight::Cold { .. }
+                    | Flight::ReadRows { .. }
                     | Flight::Usage { .. } => {}
                 }
             }
             logs.push(log);
         }
         files.retain(|_, file| {
-            // The kernel may have written what nobody asked it to.
-            let kept = if dice.one_in(2) { Some(file.seen.clone()) } else { file.durable.take() };
-            file.seen = kept.clone().unwrap_or_default();
-            file.durable.clone_from(&kept);
-            kept.is_some()
+            // The kernel may have written unsynced contents back.
+            let retained =
+                if rng.usize(..2) == 0 { Some(file.seen.clone()) } else { file.durable.take() };
+            file.seen = retained.clone().unwrap_or_default();
+            file.durable.clone_from(&retained);
+            retained.is_some()
         });
         self.peers.values_mut().for_each(|peer| peer.closed = true);
     }
@@ -294,35 +297,35 @@ impl Toy {
     pub(crate) fn connect(&mut self) -> ConnId {
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
-        let lane = self.dice.below(self.places.len());
-        self.peers.insert(conn, Peer { lane, front: lane, ..Peer::default() });
+        let lane = self.rng.usize(..self.hosts.len());
+        self.peers.insert(conn, Peer { lane, proxy: lane, ..Peer::default() });
         conn
     }
 
     /// A peer sends a frame.
     pub(crate) fn send(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>>) {
         let Some(peer) = self.peers.get(&conn).filter(|peer| !peer.closed) else { return };
-        self.places[peer.lane].coming.push(Coming::Frame { conn, frame, bulk });
+        self.hosts[peer.lane].pending_events.push(PendingEvent::Frame { conn, frame, bulk });
     }
 
-    /// A peer's connection is cut; what was on its way to it is lost.
+    /// Cuts a peer's connection; frames on their way to it are lost.
     pub(crate) fn cut(&mut self, conn: ConnId) {
         let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) else { return };
         peer.closed = true;
         peer.inbox.clear();
         let reason = interface::CloseReason::Ended;
-        self.places[peer.lane]
-            .coming
-            .push(Coming::Plain(Event::Net(NetEvent::Closed { conn, reason })));
+        self.hosts[peer.lane]
+            .pending_events
+            .push(PendingEvent::Plain(Event::Net(NetEvent::Closed { conn, reason })));
     }
 
-    /// Answers what was asked last about a connection's inspection.
+    /// Answers the last inspection request of a connection.
     pub(crate) fn inspected(&mut self, conn: ConnId, status: Status, reply: &[u8]) {
-        let coming = Coming::Inspected { conn, status, reply: reply.to_vec() };
-        self.places[self.peers[&conn].lane].coming.push(coming);
+        let inspected = PendingEvent::Inspected { conn, status, reply: reply.to_vec() };
+        self.hosts[self.peers[&conn].lane].pending_events.push(inspected);
     }
 
-    /// What reached a peer since it last looked.
+    /// Takes the frames that have reached a peer.
     pub(crate) fn take(&mut self, conn: ConnId) -> Vec<Arrived> {
         self.peers.get_mut(&conn).map(|peer| core::mem::take(&mut peer.inbox)).unwrap_or_default()
     }
@@ -339,52 +342,51 @@ impl Toy {
         self.peers[&conn].lane
     }
 
-    // ---- the world's course ----
+    // ---- the course of the run ----
 
     pub(crate) fn lane(&self, index: usize) -> &Lane {
-        &self.places[index].lane
+        &self.hosts[index].lane
     }
 
-    /// What a lane counts, with what the world counts for it.
+    /// The counters of a lane, with those of the runtime.
     pub(crate) fn counters(&self, index: usize) -> wire::Stats {
         self.lane(index).counters(&USAGE)
     }
 
     pub(crate) fn event(&mut self, index: usize, event: Event) {
-        self.places[index].coming.push(Coming::Plain(event));
+        self.hosts[index].pending_events.push(PendingEvent::Plain(event));
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        self.places.is_empty()
+        self.hosts.is_empty()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.places.iter().all(|place| place.stopped)
+        self.hosts.iter().all(|host| host.stopped)
     }
 
-    /// The room every lane's log has from now on.
+    /// Sets the free log space of every lane.
     pub(crate) fn set_space(&mut self, space_bytes: u64) {
         self.space_bytes = space_bytes;
-        for place in &mut self.places {
-            place.space_bytes = space_bytes;
-            place.coming.push(Coming::Plain(Event::Store(StoreEvent::LogSpace(LogSpace {
-                space_bytes,
-                is_behind: self.is_behind,
-            }))));
+        for host in &mut self.hosts {
+            host.space_bytes = space_bytes;
+            host.pending_events.push(PendingEvent::Plain(Event::Store(StoreEvent::LogSpace(
+                LogSpace { space_bytes, awaits_checkpoint: self.awaits_checkpoint },
+            ))));
         }
     }
 
-    /// Objects that exist.
+    /// The number of objects.
     pub(crate) fn object_count(&self) -> usize {
         self.files.len()
     }
 
-    /// One step somewhere: an action ends or a lane takes a turn. `false`: nothing is to be done.
+    /// One step: an action ends or a lane takes a turn. `false`: nothing is left to do.
     pub(crate) fn step(&mut self) -> bool {
-        let can: Vec<usize> = (0..self.places.len())
+        let can: Vec<usize> = (0..self.hosts.len())
             .filter(|index| {
-                let place = &self.places[*index];
-                !place.flights.is_empty() || !place.coming.is_empty()
+                let host = &self.hosts[*index];
+                !host.flights.is_empty() || !host.pending_events.is_empty()
             })
             .collect();
         if can.is_empty() {
@@ -392,10 +394,11 @@ impl Toy {
         }
         self.now.mono.0 += 1000;
         self.now.wall_ns += 1000;
-        let index = can[self.dice.below(can.len())];
+        let index = can[self.rng.usize(..can.len())];
         self.checkpoint(index);
-        let place = &self.places[index];
-        let turn = place.flights.is_empty() || (!place.coming.is_empty() && self.dice.one_in(2));
+        let host = &self.hosts[index];
+        let turn = host.flights.is_empty()
+            || (!host.pending_events.is_empty() && self.rng.usize(..2) == 0);
         if turn {
             self.turn(index)
         } else {
@@ -404,20 +407,21 @@ impl Toy {
         true
     }
 
-    /// Until nothing is left to do.
+    /// Runs until nothing is left to do.
     pub(crate) fn run(&mut self) {
         while self.step() {}
-        let held: usize = self.places.iter().map(|place| place.bufs.len()).sum();
-        assert_eq!(held, 0, "{held} buffers were never released");
+        let unreleased_count: usize = self.hosts.iter().map(|host| host.bufs.len()).sum();
+        assert_eq!(unreleased_count, 0, "{unreleased_count} buffers were never released");
     }
 
     fn turn(&mut self, index: usize) {
-        let Place { lane, arena, coming, bufs, buf_count, .. } = &mut self.places[index];
+        let LaneHost { lane, arena, pending_events, bufs, buf_count, .. } = &mut self.hosts[index];
         arena.reset();
         let mut actions = Vec::new();
-        // Some of what came waits for a later turn, in order.
-        let count = 1 + self.dice.below(coming.len().max(1));
-        let now: Vec<Coming> = coming.drain(..count.min(coming.len())).collect();
+        // Some events wait for a later turn, in order.
+        let count = 1 + self.rng.usize(..pending_events.len().max(1));
+        let now: Vec<PendingEvent> =
+            pending_events.drain(..count.min(pending_events.len())).collect();
         let mut events = Vec::new();
         let mut buffer = |bytes: Vec<u8>| {
             *buf_count += 1;
@@ -431,18 +435,18 @@ impl Toy {
             bufs.insert(*buf_count, bytes);
             bulk
         };
-        for coming in now {
-            events.push(match coming {
-                Coming::Plain(event) => event,
-                Coming::Sealed { conn, channel, holder } => Event::Net(NetEvent::Sealed {
+        for pending in now {
+            events.push(match pending {
+                PendingEvent::Plain(event) => event,
+                PendingEvent::Sealed { conn, channel, holder } => Event::Net(NetEvent::Sealed {
                     conn,
                     channel,
                     holder: holder.map(|bytes| arena.put(&bytes)),
                 }),
-                Coming::Adopted { conn, hello } => {
+                PendingEvent::HandedOver { conn, hello } => {
                     Event::Net(NetEvent::HandedOver { conn, hello: arena.put(&hello) })
                 }
-                Coming::Frame { conn, frame, bulk } => {
+                PendingEvent::Frame { conn, frame, bulk } => {
                     if self.peers[&conn].closed {
                         continue;
                     }
@@ -452,25 +456,25 @@ impl Toy {
                         bulk: bulk.map(&mut buffer),
                     })
                 }
-                Coming::Letter { from, body } => {
-                    Event::Peer(PeerEvent::Letter { from, body: arena.put(&body) })
+                PendingEvent::Encoded { from, body } => {
+                    Event::Peer(PeerEvent::Encoded { from, body: arena.put(&body) })
                 }
-                Coming::Rows { ticket, rows } => {
+                PendingEvent::Rows { ticket, rows } => {
                     Event::Store(StoreEvent::Rows { ticket, result: Ok(arena.put(&rows)) })
                 }
-                Coming::Sums { ticket, sums } => Event::Object(ObjectEvent::Sums {
+                PendingEvent::Sums { ticket, sums } => Event::Object(ObjectEvent::Sums {
                     ticket,
                     result: Ok(arena.put(&sums)),
                     from_disk: false,
                 }),
-                Coming::Inspected { conn, status, reply } => {
+                PendingEvent::Inspected { conn, status, reply } => {
                     Event::Store(StoreEvent::Inspected { conn, status, reply: arena.put(&reply) })
                 }
-                Coming::Written { ticket, result } => Event::Object(ObjectEvent::Written {
+                PendingEvent::Written { ticket, result } => Event::Object(ObjectEvent::Written {
                     ticket,
                     result: result.map(|sums| arena.put(&sums)),
                 }),
-                Coming::Read { ticket, bytes } => {
+                PendingEvent::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
                     Event::Object(ObjectEvent::Read { ticket, result: Ok(bulk) })
                 }
@@ -489,11 +493,11 @@ impl Toy {
         }
     }
 
-    /// Whether the server dies at this place.
-    fn passes(&mut self, point: Point) -> bool {
+    /// Counts a passed point. Returns whether the server crashes there.
+    fn passes(&mut self, point: ProtocolPoint) -> bool {
         *self.points.entry(point).or_default() += 1;
         match &mut self.dies_at {
-            Some((place, count)) if *place == point => {
+            Some((dies_at, count)) if *dies_at == point => {
                 *count -= 1;
                 *count == 0
             }
@@ -502,11 +506,11 @@ impl Toy {
     }
 
     fn perform(&mut self, index: usize, action: Action) {
-        let place = &mut self.places[index];
+        let host = &mut self.hosts[index];
         match action {
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
-                let frame = place.arena.get(frame).to_vec();
-                let bulk = bulk.map(|bulk| bulk_of(place, bulk)).unwrap_or_default();
+                let frame = host.arena.get(frame).to_vec();
+                let bulk = bulk.map(|bulk| bulk_of(host, bulk)).unwrap_or_default();
                 if let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) {
                     assert_eq!(peer.lane, index, "a lane has only its own connections");
                     peer.inbox.push(Arrived { frame, bulk });
@@ -519,21 +523,27 @@ impl Toy {
                 self.peers.get_mut(&conn).unwrap().closed = true;
             }
             Action::Net(NetAction::HandOver { conn, lane, hello })
-            | Action::Net(NetAction::Relay { conn, lane, hello }) => {
-                let hello = place.arena.get(hello).to_vec();
+            | Action::Net(NetAction::Proxy { conn, lane, hello }) => {
+                let hello = host.arena.get(hello).to_vec();
                 let peer = self.peers.get_mut(&conn).unwrap();
                 peer.lane = usize::from(lane.0);
                 if matches!(action, Action::Net(NetAction::HandOver { .. })) {
                     self.handed_over_count += 1;
-                    peer.front = peer.lane;
+                    peer.proxy = peer.lane;
                 }
-                self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
+                self.hosts[usize::from(lane.0)]
+                    .pending_events
+                    .push(PendingEvent::HandedOver { conn, hello });
             }
-            Action::Peer(PeerAction::Mail { to, mail }) => self.mail(index, to, mail),
-            Action::Peer(PeerAction::Letter { to, body }) => {
+            Action::Peer(PeerAction::Message { to, message }) => {
+                self.send_message(index, to, message)
+            }
+            Action::Peer(PeerAction::Encoded { to, body }) => {
                 assert!(body.bytes_count() <= interface::LANE_MESSAGE_BYTES_MAX);
-                let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
-                self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
+                let (from, body) = (LaneId(index as u16), host.arena.get(body).to_vec());
+                self.hosts[usize::from(to.0)]
+                    .pending_events
+                    .push(PendingEvent::Encoded { from, body });
             }
             Action::Recovered => {
                 self.recovered_count += 1;
@@ -543,47 +553,47 @@ impl Toy {
             }
             Action::Point(_) => {}
             Action::Store(StoreAction::Inspect { conn, ask }) => {
-                self.inspects.push((conn, Some(ask)))
+                self.inspections.push((conn, Some(ask)))
             }
-            Action::Store(StoreAction::InspectEnd { conn }) => self.inspects.push((conn, None)),
+            Action::Store(StoreAction::InspectEnd { conn }) => self.inspections.push((conn, None)),
             Action::Release { buf } => {
-                assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
+                assert!(host.bufs.remove(&buf.0).is_some(), "a buffer is released once");
             }
             Action::Log { line, .. } => {
-                self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
+                self.lines.push(String::from_utf8(host.arena.get(line).to_vec()).unwrap());
             }
             Action::Stopped => {
-                place.stopped = true;
+                host.stopped = true;
             }
             Action::WakeAt { at } => {
                 self.wake_count += 1;
-                place.wake_at = Some(at);
+                host.wake_at = Some(at);
             }
             other => self.launch(index, other),
         }
     }
 
-    fn mail(&mut self, index: usize, to: LaneId, mail: Mail) {
-        assert_ne!(usize::from(to.0), index, "nobody writes to himself");
+    fn send_message(&mut self, index: usize, to: LaneId, message: LaneMessage) {
+        assert_ne!(usize::from(to.0), index, "a lane sends no message to itself");
         let from = LaneId(index as u16);
-        self.places[usize::from(to.0)]
-            .coming
-            .push(Coming::Plain(Event::Peer(PeerEvent::Mail { from, mail })));
+        self.hosts[usize::from(to.0)]
+            .pending_events
+            .push(PendingEvent::Plain(Event::Peer(PeerEvent::Message { from, message })));
     }
 }
 
-impl Toy {
-    /// A lane takes turns, one event each, until nothing comes; no action ends meanwhile.
+impl TestServer {
+    /// A lane takes turns, one event each, until none is left; no action ends meanwhile.
     pub(crate) fn run_turns_only(&mut self, index: usize) {
-        while !self.places[index].coming.is_empty() {
-            let later = self.places[index].coming.split_off(1);
+        while !self.hosts[index].pending_events.is_empty() {
+            let later = self.hosts[index].pending_events.split_off(1);
             self.turn(index);
-            self.places[index].coming.extend(later);
+            self.hosts[index].pending_events.extend(later);
         }
     }
 }
 
-fn bulk_of(place: &Place, bulk: Bulk) -> Vec<u8> {
-    let bytes = &place.bufs[&bulk.buf.0];
+fn bulk_of(host: &LaneHost, bulk: Bulk) -> Vec<u8> {
+    let bytes = &host.bufs[&bulk.buf.0];
     bytes[bulk.start as usize..][..bulk.bulk_bytes as usize].to_vec()
 }

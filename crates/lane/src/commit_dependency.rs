@@ -1,0 +1,304 @@
+//! Reply gating (PROTOCOL.md §1): the batch that a reply depends on.
+//!
+//! A request is executed at once. Its reply leaves when every change that it depends on is durable,
+//! except changes that its own client would replay. At most two batches are not durable, so a
+//! dependency is one of them. Instead of the vector of PROTOCOL.md §0, a change counts as received
+//! when its client's requests to this lane acknowledge it: some replies wait without need, but none
+//! leaves too early.
+
+use crate::Lane;
+use crate::commit::SlotId;
+use crate::config::Share;
+use crate::dispatch::Arrived;
+use crate::last_writer::{LastWriter, LastWriters};
+use crate::session::State;
+use meta::{How, Key, Use};
+use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wire, request_flag};
+
+/// A batch that is not durable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum PendingBatch {
+    /// The one in flight.
+    InFlight,
+    /// The one that gathers records.
+    Open,
+}
+
+/// Why a reply waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// For a change of its own client, which may lack the reply to it.
+    OwnUnacked,
+    /// For another client's change.
+    Foreign,
+    /// For the changes that it shows (`--share strict`).
+    Strict,
+    /// For its own change.
+    Itself,
+}
+
+/// The batch that a reply waits for, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CommitDependency {
+    pub(crate) until: PendingBatch,
+    pub(crate) reason: Reason,
+}
+
+impl CommitDependency {
+    pub(crate) const ITSELF: Self = Self { until: PendingBatch::Open, reason: Reason::Itself };
+
+    /// The later of two; of equals the first.
+    pub(crate) fn later(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) if other.until > one.until => Some(other),
+            (Some(one), _) => Some(one),
+            (None, other) => other,
+        }
+    }
+}
+
+impl Lane {
+    /// The dependency of the reply to the request that a metadata shard has just executed.
+    pub(crate) fn dependency(
+        &self,
+        arrived: &Arrived<'_>,
+        effect: &meta::Effect,
+    ) -> Option<CommitDependency> {
+        let request = arrived.request;
+        let limits = &self.config.limits;
+        let strict = limits.share == Share::Strict;
+        let changed = effect.transno.0 > 0;
+        if !changed && effect.status != Status::Ok && !strict {
+            return None;
+        }
+        let synced = limits.sync || request.flags & request_flag::SYNC != 0;
+        let long = self.changes.len() + self.reply.len() > limits.token_bytes_max;
+        let flags = self.config.rules.hold(Rule::SizeFlag) && self.flags_size(request.op);
+        // Replays leave no last-writer records: a change behind them waits until they are durable.
+        let early = !self.recovery.is_over();
+        if changed && (synced || long || flags || early) {
+            return Some(CommitDependency::ITSELF);
+        }
+        let shard = self.meta_index(request.shard);
+        let asker = (arrived.open.client, request.shard);
+        let mut dependency = None;
+        for used in self.metas[shard].uses() {
+            dependency = CommitDependency::later(dependency, self.dependency_of(used, asker));
+        }
+        if strict && !changed {
+            dependency = dependency
+                .map(|dependency| CommitDependency { reason: Reason::Strict, ..dependency });
+        }
+        if changed {
+            let slot_id =
+                SlotId { shard: request.shard, session: request.session, slot: request.slot };
+            dependency = CommitDependency::later(dependency, self.dependency_of_session(&slot_id));
+        }
+        dependency
+    }
+
+    /// The dependency of a participant's answer, which the coordinator may turn into a failure: it
+    /// depends on every client's changes.
+    pub(crate) fn dependency_of_look(&self, shard: ShardId) -> Option<CommitDependency> {
+        self.dependency_of_failure(shard, ClientUuid([0; 16]))
+    }
+
+    /// The dependency of a cross-shard request that fails or has nothing to do.
+    pub(crate) fn dependency_of_failure(
+        &self,
+        shard: ShardId,
+        client: ClientUuid,
+    ) -> Option<CommitDependency> {
+        let strict = self.config.limits.share == Share::Strict;
+        let uses = self.metas[self.meta_index(shard)].uses().iter().filter(|_| strict);
+        let gates = uses.map(|used| self.dependency_of(used, (client, shard)));
+        let dependency = gates.fold(None, CommitDependency::later);
+        dependency.map(|dependency| CommitDependency { reason: Reason::Strict, ..dependency })
+    }
+
+    /// Whether a change of this op moves a file's size to its data shard. A later write may be
+    /// durable earlier than the change, and its client lost.
+    fn flags_size(&self, op: Op) -> bool {
+        let found = || Created::decode_all(&self.reply).is_ok_and(|created| !created.made);
+        op == Op::Open || (op == Op::Create && found())
+    }
+
+    /// The dependency on a session's first record at a shard, which names the session: before it is
+    /// durable, no change of the session could be replayed.
+    pub(crate) fn dependency_of_session(&self, slot_id: &SlotId) -> Option<CommitDependency> {
+        let table = self.slots.get(&(slot_id.shard, slot_id.session));
+        match table.and_then(|table| table.recorded_in) {
+            None => Some(CommitDependency::ITSELF),
+            Some(batch_no) => {
+                let until = self.commit.until(batch_no)?;
+                Some(CommitDependency { until, reason: Reason::Itself })
+            }
+        }
+    }
+
+    fn dependency_of(
+        &self,
+        used: &Use,
+        (client, shard): (ClientUuid, ShardId),
+    ) -> Option<CommitDependency> {
+        let rules = self.config.rules;
+        match (used.key, used.how) {
+            (_, How::Make | How::Share) => None,
+            (Key::Exists(_), _) if !rules.hold(Rule::ExistMarks) => None,
+            (Key::Topology, _) if !rules.hold(Rule::Topology) => None,
+            (Key::Entries(dir), How::Whole | How::Depend | How::Durable) => {
+                self.dependency_of_all(dir, (client, shard))
+            }
+            (key, How::Change | How::Depend | How::Whole | How::Durable) => {
+                let newest = |last_writers: &LastWriters| last_writers.last(key).copied();
+                let (last_writer, until) = match newest(&self.commit.open.last_writers) {
+                    Some(last_writer) => (last_writer, PendingBatch::Open),
+                    None => (newest(&self.commit.in_flight.last_writers)?, PendingBatch::InFlight),
+                };
+                let reason = match used.how {
+                    How::Durable => Reason::Itself,
+                    How::Change | How::Depend | How::Whole | How::Make | How::Share => {
+                        self.waits(&last_writer, client)?
+                    }
+                };
+                Some(CommitDependency { until, reason })
+            }
+        }
+    }
+
+    /// Whether a reply waits for a change, and why.
+    fn waits(&self, last_writer: &LastWriter, client: ClientUuid) -> Option<Reason> {
+        let (own, rules) = (last_writer.client == client, self.config.rules);
+        let off = self.config.limits.share == Share::Off;
+        if (own && !rules.hold(Rule::OwnUnacked)) || (!own && off && !rules.hold(Rule::OffUnacked))
+        {
+            return None;
+        }
+        let free = (own || off) && self.is_received(last_writer);
+        let reason = if own { Reason::OwnUnacked } else { Reason::Foreign };
+        (!free).then_some(reason)
+    }
+
+    /// The dependency on all changes in a directory: entries of other clients, and the client's own
+    /// unless it has received all replies up to the last.
+    fn dependency_of_all(
+        &self,
+        dir: InodeNo,
+        (client, shard): (ClientUuid, ShardId),
+    ) -> Option<CommitDependency> {
+        let rules = self.config.rules;
+        let dependency_in = |last_writers: &LastWriters, until: PendingBatch| {
+            let dir_writers = last_writers.dir_writers(dir)?;
+            let other = dir_writers.other.filter(|_| rules.hold(Rule::EntriesSecond));
+            let foreign = [Some(dir_writers.last), other]
+                .into_iter()
+                .flatten()
+                .find(|last_writer| last_writer.client != client);
+            let waits = match (self.config.limits.share, foreign) {
+                (Share::Off, _) => self.waits_for_all(&dir_writers.last, (client, shard)),
+                (Share::Write | Share::Strict, Some(_)) => Some(Reason::Foreign),
+                (Share::Write | Share::Strict, None) => {
+                    self.waits_for_all(&dir_writers.last, (client, shard))
+                }
+            };
+            waits.map(|reason| CommitDependency { until, reason })
+        };
+        let open = dependency_in(&self.commit.open.last_writers, PendingBatch::Open);
+        open.or_else(|| dependency_in(&self.commit.in_flight.last_writers, PendingBatch::InFlight))
+    }
+
+    /// Whether a reply waits for the changes in a directory up to the last: the client's own, or
+    /// with sharing off those of all clients.
+    fn waits_for_all(
+        &self,
+        last: &LastWriter,
+        (client, shard): (ClientUuid, ShardId),
+    ) -> Option<Reason> {
+        if !self.config.rules.hold(Rule::EntriesCumulative) {
+            return self.waits(last, client);
+        }
+        let reason = if last.client == client { Reason::OwnUnacked } else { Reason::Foreign };
+        let off = self.config.limits.share == Share::Off;
+        let everybodys = off && self.config.rules.hold(Rule::OffUnacked);
+        let received = if everybodys {
+            let here = self.slots.iter().filter(|((at, _), _)| *at == shard);
+            here.into_iter().all(|(_, table)| table.is_received_up_to(last.transno))
+        } else if last.client == client {
+            !self.config.rules.hold(Rule::OwnUnacked)
+                || self.has_received_up_to(client, shard, last.transno)
+        } else {
+            off
+        };
+        (!received).then_some(reason)
+    }
+
+    /// Whether a client has received all replies of a shard up to a transaction.
+    pub(crate) fn has_received_up_to(
+        &self,
+        client: ClientUuid,
+        shard: ShardId,
+        transno: Transno,
+    ) -> bool {
+        self.clients.sessions_of(client).iter().all(|session| {
+            let table = self.slots.get(&(shard, *session));
+            table.is_none_or(|table| table.is_received_up_to(transno))
+        })
+    }
+
+    /// Whether the client of a change has acknowledged its reply.
+    fn is_received(&self, last_writer: &LastWriter) -> bool {
+        let table = self.slots.get(&(last_writer.shard, last_writer.session));
+        let slot = table.and_then(|table| table.at(last_writer.slot));
+        slot.is_some_and(|slot| {
+            slot.xid > last_writer.xid
+                || (slot.xid == last_writer.xid && slot.state == State::Acknowledged)
+        })
+    }
+
+    /// Adds the last-writer records of the request that a metadata shard has just executed.
+    pub(crate) fn last_writer(&mut self, arrived: &Arrived<'_>, transno: Transno) {
+        let request = arrived.request;
+        let last_writer = LastWriter {
+            client: arrived.open.client,
+            session: request.session,
+            shard: request.shard,
+            slot: request.slot,
+            xid: request.xid,
+            transno,
+        };
+        self.record_last_writers(last_writer, request.op);
+    }
+
+    /// Adds the last-writer records of a change.
+    pub(crate) fn record_last_writers(&mut self, last_writer: LastWriter, op: Op) {
+        let removes = matches!(op, Op::Unlink | Op::Rmdir | Op::Rename);
+        let rules = self.config.rules;
+        let index = self.meta_index(last_writer.shard);
+        let Self { metas, commit, .. } = self;
+        for used in metas[index].uses() {
+            let is_name = matches!(used.key, Key::Name(..));
+            if (rules.hold(Rule::Tombstones) || !removes || !is_name)
+                && (rules.hold(Rule::ExistMarks) || !matches!(used.key, Key::Exists(_)))
+            {
+                commit.open.last_writers.insert(used, last_writer);
+            }
+        }
+    }
+
+    /// Counts a deferred reply.
+    pub(crate) const fn count_held(&mut self, reason: Reason) {
+        let gates = &mut self.stats.gates;
+        self.stats.held_count += 1;
+        match reason {
+            Reason::OwnUnacked => gates.held_own_count += 1,
+            Reason::Foreign => gates.held_foreign_count += 1,
+            Reason::Strict => gates.held_strict_count += 1,
+            Reason::Itself => gates.held_self_count += 1,
+        }
+    }
+
+    /// The index of a metadata shard of this lane.
+    pub(crate) fn meta_index(&self, shard: ShardId) -> usize {
+        usize::from(shard.index() / self.config.map.lane_count)
+    }
+}

@@ -1,0 +1,30 @@
+//! The proxy lanes and the TLS state of the test server's connections.
+
+use super::{PendingEvent, TestServer};
+use interface::ConnId;
+use wire::{Bytes, Channel, Holder, Wire as _};
+
+impl TestServer {
+    /// The lane with a peer's socket: the proxy lane, if there is one.
+    pub(crate) fn proxy_of(&self, conn: ConnId) -> usize {
+        self.peers[&conn].proxy
+    }
+
+    /// Puts a peer's connection under TLS, before its first frame.
+    pub(crate) fn seal(&mut self, conn: ConnId, channel: Channel) {
+        let lane = self.lane_of(conn);
+        self.hosts[lane].pending_events.push(PendingEvent::Sealed { conn, channel, holder: None });
+    }
+
+    /// The same with a client certificate.
+    pub(crate) fn certify(&mut self, conn: ConnId, channel: Channel, (key, uri): (u8, &str)) {
+        let lane = self.lane_of(conn);
+        let opens = Holder::lines([uri].into_iter());
+        let holder = Holder { key: [key; 32], opens: Bytes(&opens) }.to_bytes();
+        self.hosts[lane].pending_events.push(PendingEvent::Sealed {
+            conn,
+            channel,
+            holder: Some(holder),
+        });
+    }
+}
