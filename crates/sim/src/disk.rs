@@ -5,8 +5,8 @@
 //! log batch in flight ─ landed ─▶ log             crash: nothing, a torn piece, or all of it
 //! ```
 
-use crate::dice::Dice;
 use crate::number::{narrow, wide};
+use crate::prng::Prng;
 use disk::{LogHead, LogReader};
 use interface::Object;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,18 +22,18 @@ pub(crate) enum Patch {
 
 impl Patch {
     /// What comes of it when it fails: nothing, the beginning of a write, or all.
-    pub(crate) fn half_done(self, dice: &mut Dice) -> Option<Self> {
-        if dice.one_in(3) {
+    pub(crate) fn half_done(self, prng: &mut Prng) -> Option<Self> {
+        if prng.one_in(3) {
             return None;
         }
         match self {
             Self::Write { from, mut bytes } => {
-                bytes.truncate(dice.below(bytes.len() + 1));
+                bytes.truncate(prng.below(bytes.len() + 1));
                 Some(Self::Write { from, bytes })
             }
             Self::Truncate { size } => Some(Self::Truncate { size }),
             Self::Allocate { from, count, zeros, keep_size } => {
-                let count = dice.below(count + 1);
+                let count = prng.below(count + 1);
                 Some(Self::Allocate { from, count, zeros, keep_size })
             }
         }
@@ -181,13 +181,13 @@ impl Disk {
 
     /// Something of an object is read from the disk if it has to be, and the kernel reads all of it;
     /// whether it had to be.
-    pub(crate) fn bring(&mut self, object: Object) -> bool {
+    pub(crate) fn load_into_cache(&mut self, object: Object) -> bool {
         self.evicted.remove(&object)
     }
 
     /// One bit of an object becomes another one.
-    pub(crate) fn rot(&mut self, object: Object, at: usize, dice: &mut Dice) {
-        let bit = 1 << dice.below(8);
+    pub(crate) fn rot(&mut self, object: Object, at: usize, prng: &mut Prng) {
+        let bit = 1 << prng.below(8);
         let Some(file) = self.files.get_mut(&object) else { return };
         for bytes in [Some(&mut file.seen), file.base.as_mut()].into_iter().flatten() {
             if let Some(byte) = bytes.get_mut(at) {
@@ -196,14 +196,14 @@ impl Disk {
         }
     }
 
-    pub(crate) fn crash_objects(&mut self, dice: &mut Dice) {
+    pub(crate) fn crash_objects(&mut self, prng: &mut Prng) {
         for file in self.files.values_mut() {
             for (_, patch) in std::mem::take(&mut file.unsynced) {
                 match patch {
-                    _ if dice.one_in(2) => {}
-                    Patch::Write { from, bytes } if dice.one_in(4) => {
-                        let kept = dice.below(bytes.len() + 1);
-                        let torn = Patch::Write { from, bytes: bytes[..kept].to_vec() };
+                    _ if prng.one_in(2) => {}
+                    Patch::Write { from, bytes } if prng.one_in(4) => {
+                        let written_bytes = prng.below(bytes.len() + 1);
+                        let torn = Patch::Write { from, bytes: bytes[..written_bytes].to_vec() };
                         torn.apply(file.base.get_or_insert_default());
                     }
                     Patch::Write { .. } | Patch::Truncate { .. } | Patch::Allocate { .. } => {
@@ -239,16 +239,16 @@ impl Disk {
         &mut self,
         (boot_id, lane): (u64, u16),
         batch: &[u8],
-        dice: &mut Dice,
+        prng: &mut Prng,
     ) -> bool {
         const SECTOR_BYTES: usize = 64;
         let mut torn = batch.to_vec();
-        match dice.below(3) {
+        match prng.below(3) {
             0 => torn.clear(),
             1 => {
                 let mut lost_count = 0;
                 for sector in torn.chunks_mut(SECTOR_BYTES) {
-                    if dice.one_in(2) {
+                    if prng.one_in(2) {
                         sector.fill(0);
                         lost_count += 1;
                     }
@@ -272,13 +272,13 @@ impl Disk {
     /// Takes the last batch of a log away again, as a disk that lied does.
     pub(crate) fn lose_last_batch(
         &mut self,
-        dice: &mut Dice,
+        prng: &mut Prng,
         may_be_lost: impl Fn(usize, &[u8]) -> bool,
     ) -> Option<Vec<u8>> {
         let boot_id = self.logs.iter().map(|log| log.boot_id).max()?;
         let mut latest: Vec<_> =
             self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
-        let index = dice.below(latest.len());
+        let index = prng.below(latest.len());
         let log = latest.get_mut(index)?;
         let (_, mut reader) = LogReader::new(&log.bytes).ok()?;
         let mut last = None;

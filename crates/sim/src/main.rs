@@ -8,8 +8,8 @@ use sim::{Planted, Rule, Verdict, search, try_seed};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --favour NAME] [--tell]
-       lanefs-sim --seconds S [--plant NAME | --favour NAME] [--from SEED]";
+const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --control NAME] [--tell]
+       lanefs-sim --seconds S [--plant NAME | --control NAME] [--from SEED]";
 
 /// What was asked for.
 #[derive(Default)]
@@ -45,7 +45,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
             "--seconds" => args.seconds = Some(words.next()?.parse().ok()?),
             "--from" => args.from = Some(words.next()?.parse().ok()?),
             "--plant" => args.planted = Some(Planted::named(&words.next()?)?),
-            "--favour" => {
+            "--control" => {
                 args.planted = Some(Planted::Control(Rule::named(&words.next()?)?));
             }
             "--tell" => args.tell = true,
@@ -57,14 +57,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
 
 fn one(seed: u64, args: &Args) -> ExitCode {
     if args.tell {
-        let (_, lines) = sim::run_told(seed, args.planted);
+        let (_, lines) = sim::run_logged(seed, args.planted);
         lines.iter().for_each(|line| println!("{line}"));
     }
-    let Verdict { trace, violation } = try_seed(seed, args.planted);
+    let Verdict { run_hash, violation } = try_seed(seed, args.planted);
     if let Some(violation) = &violation {
         println!("seed {seed}: {violation}");
     }
-    println!("seed {seed} trace {trace:016x}");
+    println!("seed {seed} hash {run_hash:016x}");
     if violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -3,7 +3,7 @@
 //! It executes the calls that took effect in the order of their transactions, and says where one
 //! could not have succeeded there.
 
-use crate::work::{NameNo, Tag, Wish};
+use crate::work::{CallSpec, NameNo, Tag};
 use std::collections::BTreeMap;
 use wire::{FileKind, InodeNo};
 
@@ -43,53 +43,53 @@ impl Tree {
     }
 
     /// A transaction happened.
-    pub(crate) fn apply(&mut self, tag: Tag, wish: &Wish, effect: Effect) -> Step {
-        match *wish {
-            Wish::Create { parent, name, mode, .. } if effect.made => {
+    pub(crate) fn apply(&mut self, tag: Tag, spec: &CallSpec, effect: Effect) -> Step {
+        match *spec {
+            CallSpec::Create { parent, name, mode, .. } if effect.made => {
                 self.make((parent, name), (FileKind::File, Some(mode)), effect).map(drop)
             }
-            Wish::Create { parent, name, .. } => {
+            CallSpec::Create { parent, name, .. } => {
                 let found = self.entry(parent, name)?;
                 same(found, effect.inode, "create found another file")
             }
-            Wish::Mkdir { parent, name, mode } => {
+            CallSpec::Mkdir { parent, name, mode } => {
                 self.make((parent, name), (FileKind::Directory, Some(mode)), effect).map(drop)
             }
-            Wish::Symlink { parent, name } => {
+            CallSpec::Symlink { parent, name } => {
                 let inode = self.make((parent, name), (FileKind::Symlink, None), effect)?;
                 self.node(inode)?.target = Some(tag);
                 Ok(())
             }
-            Wish::Link { inode, parent, name } => self.link(inode, (parent, name)),
-            Wish::Unlink { parent, name } => self.unlink(parent, name),
-            Wish::Rmdir { parent, name } => self.rmdir(parent, name),
-            Wish::Rename { from, to, no_replace } => self.rename(from, to, no_replace),
-            Wish::Setattr { inode, mode } => {
+            CallSpec::Link { inode, parent, name } => self.link(inode, (parent, name)),
+            CallSpec::Unlink { parent, name } => self.unlink(parent, name),
+            CallSpec::Rmdir { parent, name } => self.rmdir(parent, name),
+            CallSpec::Rename { from, to, no_replace } => self.rename(from, to, no_replace),
+            CallSpec::Setattr { inode, mode } => {
                 self.node(inode)?.mode = Some(mode);
                 Ok(())
             }
-            Wish::Setxattr { inode, name } => {
+            CallSpec::Setxattr { inode, name } => {
                 self.node(inode)?.xattrs.insert(name % 2, tag);
                 Ok(())
             }
-            Wish::Removexattr { inode, name } => {
+            CallSpec::Removexattr { inode, name } => {
                 let removed = self.node(inode)?.xattrs.remove(&(name % 2));
                 removed.map(drop).ok_or_else(|| "no such attribute".to_owned())
             }
-            Wish::Resize { .. }
-            | Wish::Lookup { .. }
-            | Wish::Getattr { .. }
-            | Wish::Readdir { .. }
-            | Wish::Readlink { .. }
-            | Wish::Open { .. }
-            | Wish::Close { .. }
-            | Wish::Read { .. }
-            | Wish::Write { .. }
-            | Wish::ReadList { .. }
-            | Wish::WriteList { .. }
-            | Wish::Sync { .. }
-            | Wish::Getxattr { .. }
-            | Wish::Listxattr { .. } => Ok(()),
+            CallSpec::Resize { .. }
+            | CallSpec::Lookup { .. }
+            | CallSpec::Getattr { .. }
+            | CallSpec::Readdir { .. }
+            | CallSpec::Readlink { .. }
+            | CallSpec::Open { .. }
+            | CallSpec::Close { .. }
+            | CallSpec::Read { .. }
+            | CallSpec::Write { .. }
+            | CallSpec::ReadList { .. }
+            | CallSpec::WriteList { .. }
+            | CallSpec::Sync { .. }
+            | CallSpec::Getxattr { .. }
+            | CallSpec::Listxattr { .. } => Ok(()),
         }
     }
 

@@ -9,15 +9,15 @@ use std::collections::VecDeque;
 
 /// A frame on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct SentFrame {
     pub(crate) frame: Vec<u8>,
     pub(crate) bulk: Option<Vec<u8>>,
 }
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Way {
-    pub(crate) queue: VecDeque<Parcel>,
+pub(crate) struct Direction {
+    pub(crate) queue: VecDeque<SentFrame>,
     /// When the last frame arrives.
     pub(crate) last_ns: u64,
     /// Nothing arrives before.
@@ -30,7 +30,7 @@ pub(crate) struct Way {
     pub(crate) slowness: u64,
 }
 
-impl Way {
+impl Direction {
     /// When a frame sent now arrives; frames keep their order.
     pub(crate) fn arrival_ns(&mut self, now_ns: u64, delay_ns: u64) -> u64 {
         let at = now_ns + delay_ns * self.slowness;
@@ -60,14 +60,14 @@ pub(crate) struct Conn {
     pub(crate) server_lane: usize,
     pub(crate) server_life: u64,
     /// To the server.
-    pub(crate) up: Way,
+    pub(crate) up: Direction,
     /// To the client.
-    pub(crate) down: Way,
+    pub(crate) down: Direction,
     pub(crate) cut: bool,
 }
 
 impl Conn {
-    pub(crate) const fn way_to(&mut self, end: End) -> &mut Way {
+    pub(crate) const fn direction_to(&mut self, end: End) -> &mut Direction {
         match end {
             End::Client => &mut self.down,
             End::Server => &mut self.up,

@@ -2,9 +2,9 @@
 //! change has parts at several.
 
 use crate::model::{Effect, Tree};
-use crate::tap::{Decided, Kept};
-use crate::work::{Ended, Tag};
-use crate::world::{Verdict, World};
+use crate::simulation::{Simulation, Verdict};
+use crate::tap::{Decided, DurableTxn};
+use crate::work::{CallState, Tag};
 use disk::TxnId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{Created, Entry, Op, ShardId, Transno, Wire};
@@ -13,7 +13,7 @@ use wire::{Created, Entry, Op, ShardId, Transno, Wire};
 #[derive(Clone, Copy, Debug)]
 enum Step<'a> {
     /// A call's change, and whether it has parts elsewhere.
-    Change(Tag, &'a Kept, Option<Decided>),
+    Change(Tag, &'a DurableTxn, Option<Decided>),
     /// A part of a change that another shard decided.
     Part(TxnId),
 }
@@ -25,7 +25,7 @@ struct Sequences<'a> {
     tree: Tree,
 }
 
-impl World {
+impl Simulation {
     /// I15: the sequential execution of what is durable, in the order of transactions.
     pub(crate) fn executed(&self) -> Result<Tree, String> {
         self.judge_parts()?;
@@ -52,34 +52,34 @@ impl World {
     /// I1: of a change over several shards all parts are there or none.
     fn judge_parts(&self) -> Verdict {
         let mut counts: BTreeMap<TxnId, u32> = BTreeMap::new();
-        for (txn, _) in self.tap.parts.values() {
-            *counts.entry(*txn).or_default() += 1;
+        for (txn_id, _) in self.tap.parts.values() {
+            *counts.entry(*txn_id).or_default() += 1;
         }
-        for (at, Decided { txn, part_count, .. }) in &self.tap.decided {
-            let made_count = counts.remove(txn).unwrap_or(0);
+        for (at, Decided { txn_id, part_count, .. }) in &self.tap.decided {
+            let made_count = counts.remove(txn_id).unwrap_or(0);
             if made_count != *part_count {
                 return Err(format!(
-                    "I1: {txn:?}, decided at {at:?}, has {made_count} of {part_count} parts"
+                    "I1: {txn_id:?}, decided at {at:?}, has {made_count} of {part_count} parts"
                 ));
             }
         }
         match counts.first_key_value() {
-            Some((txn, _)) => Err(format!("I1: {txn:?} has parts and was never decided")),
+            Some((txn_id, _)) => Err(format!("I1: {txn_id:?} has parts and was never decided")),
             None => Ok(()),
         }
     }
 
     fn steps(&self) -> BTreeMap<ShardId, VecDeque<(Transno, Step<'_>)>> {
         let mut all = BTreeMap::new();
-        for (at, kept) in &self.tap.kept {
-            if let Some(tag) = kept.tag.filter(|_| kept.op != Op::Open && kept.effective) {
-                let txn = self.tap.decided.get(at).copied();
+        for (at, txn) in &self.tap.durable {
+            if let Some(tag) = txn.tag.filter(|_| txn.op != Op::Open && txn.effective) {
+                let txn_id = self.tap.decided.get(at).copied();
                 let place = (at.0, at.1, None);
-                all.insert(place, (at.1, Step::Change(tag, kept, txn)));
+                all.insert(place, (at.1, Step::Change(tag, txn, txn_id)));
             }
         }
-        all.extend(self.tap.parts.iter().map(|((shard, transno), (txn, after))| {
-            ((*shard, *after, Some(*transno)), (*transno, Step::Part(*txn)))
+        all.extend(self.tap.parts.iter().map(|((shard, transno), (txn_id, after))| {
+            ((*shard, *after, Some(*transno)), (*transno, Step::Part(*txn_id)))
         }));
         let mut steps: BTreeMap<ShardId, VecDeque<_>> = BTreeMap::new();
         for ((shard, ..), (transno, step)) in all {
@@ -98,17 +98,17 @@ impl World {
         let mut any = false;
         for (shard, transno, step) in heads {
             let ready = match step {
-                Step::Part(txn) => sequences.executed.contains(&txn),
+                Step::Part(txn_id) => sequences.executed.contains(&txn_id),
                 Step::Change(_, _, None) => true,
-                Step::Change(_, _, Some(decided)) => sequences.is_first_everywhere(decided.txn),
+                Step::Change(_, _, Some(decided)) => sequences.is_first_everywhere(decided.txn_id),
             };
             if !ready {
                 continue;
             }
-            if let Step::Change(tag, kept, decided) = step {
-                self.execute(&mut sequences.tree, tag, kept)
+            if let Step::Change(tag, txn, decided) = step {
+                self.execute(&mut sequences.tree, tag, txn)
                     .map_err(|why| format!("I15: {shard} T {transno}, {why}"))?;
-                sequences.executed.extend(decided.map(|decided| decided.txn));
+                sequences.executed.extend(decided.map(|decided| decided.txn_id));
             }
             sequences.pop(shard);
             any = true;
@@ -119,18 +119,18 @@ impl World {
     /// Executes the change that was decided first of those that wait for each other's parts; whether
     /// there was one.
     fn advance_crossed(&self, sequences: &mut Sequences<'_>) -> bool {
-        let mut heads: Vec<(u64, ShardId, Tag, &Kept, TxnId)> = Vec::new();
+        let mut heads: Vec<(u64, ShardId, Tag, &DurableTxn, TxnId)> = Vec::new();
         for (shard, steps) in &sequences.steps {
-            if let Some((_, Step::Change(tag, kept, Some(decided)))) = steps.front() {
-                heads.push((decided.order_no, *shard, *tag, *kept, decided.txn));
+            if let Some((_, Step::Change(tag, txn, Some(decided)))) = steps.front() {
+                heads.push((decided.order_no, *shard, *tag, *txn, decided.txn_id));
             }
         }
         heads.sort_by_key(|(order_no, ..)| *order_no);
-        for (_, shard, tag, kept, txn) in heads {
+        for (_, shard, tag, txn, txn_id) in heads {
             let mut tree = sequences.tree.clone();
-            if self.execute(&mut tree, tag, kept).is_ok() {
+            if self.execute(&mut tree, tag, txn).is_ok() {
                 sequences.tree = tree;
-                sequences.executed.insert(txn);
+                sequences.executed.insert(txn_id);
                 sequences.pop(shard);
                 return true;
             }
@@ -138,18 +138,18 @@ impl World {
         false
     }
 
-    fn execute(&self, tree: &mut Tree, tag: Tag, kept: &Kept) -> Verdict {
-        let Some(asked) = self.asked(tag) else { return Ok(()) };
-        let effect = effect_of(kept);
-        let wish = &asked.wish;
-        tree.apply(tag, wish, effect).map_err(|why| format!("call {tag} {wish:?}: {why}"))?;
-        let told = match &asked.ended {
-            Ended::Done(brought) => brought.inode,
-            Ended::Open | Ended::Failed(_) => None,
+    fn execute(&self, tree: &mut Tree, tag: Tag, txn: &DurableTxn) -> Verdict {
+        let Some(call) = self.call_of(tag) else { return Ok(()) };
+        let effect = effect_of(txn);
+        let spec = &call.spec;
+        tree.apply(tag, spec, effect).map_err(|why| format!("call {tag} {spec:?}: {why}"))?;
+        let replied = match &call.ended {
+            CallState::Done(result) => result.inode,
+            CallState::Open | CallState::Failed(_) => None,
         };
-        match (told, effect.inode) {
-            (Some(told), Some(made)) if told != made => {
-                Err(format!("call {tag} {wish:?} made {made} and was told {told}"))
+        match (replied, effect.inode) {
+            (Some(replied), Some(made)) if replied != made => {
+                Err(format!("call {tag} {spec:?} made {made} and the reply says {replied}"))
             }
             (Some(_) | None, _) => Ok(()),
         }
@@ -164,10 +164,9 @@ impl Sequences<'_> {
     }
 
     /// All parts of a change, wherever they are, stand first.
-    fn is_first_everywhere(&self, txn: TxnId) -> bool {
+    fn is_first_everywhere(&self, txn_id: TxnId) -> bool {
         let waits = |steps: &VecDeque<(Transno, Step<'_>)>| {
-            let ours =
-                |(_, step): &(Transno, Step<'_>)| matches!(step, Step::Part(part) if *part == txn);
+            let ours = |(_, step): &(Transno, Step<'_>)| matches!(step, Step::Part(part) if *part == txn_id);
             steps.iter().position(ours).is_some_and(|at| at > 0)
         };
         !self.steps.values().any(waits)
@@ -175,16 +174,16 @@ impl Sequences<'_> {
 }
 
 /// What a transaction's reply says of its effect.
-fn effect_of(kept: &Kept) -> Effect {
-    match kept.op {
+fn effect_of(txn: &DurableTxn) -> Effect {
+    match txn.op {
         Op::Create | Op::Tmpfile => {
-            Created::decode_all(&kept.reply).map_or(Effect::default(), |created| Effect {
+            Created::decode_all(&txn.reply).map_or(Effect::default(), |created| Effect {
                 inode: Some(created.attr.inode),
                 made: created.made,
             })
         }
         Op::Mkdir | Op::Symlink | Op::Mknod => {
-            Entry::decode_all(&kept.reply).map_or(Effect::default(), |entry| Effect {
+            Entry::decode_all(&txn.reply).map_or(Effect::default(), |entry| Effect {
                 inode: Some(entry.attr.inode),
                 made: true,
             })

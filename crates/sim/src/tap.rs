@@ -22,7 +22,7 @@ pub(crate) struct Sent {
 
 /// A durable transaction that a client asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct DurableTxn {
     pub(crate) session: SessionId,
     pub(crate) xid: Xid,
     pub(crate) op: Op,
@@ -35,7 +35,7 @@ pub(crate) struct Kept {
 /// A change over several shards that was decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
-    pub(crate) txn: TxnId,
+    pub(crate) txn_id: TxnId,
     /// Its parts at other shards.
     pub(crate) part_count: u32,
     /// The how manyth it was.
@@ -47,7 +47,7 @@ pub(crate) struct Decided {
 pub(crate) struct Tap {
     requests: BTreeMap<RequestKey, Sent>,
     /// Durable, by shard and transaction.
-    pub(crate) kept: BTreeMap<(ShardId, Transno), Kept>,
+    pub(crate) durable: BTreeMap<(ShardId, Transno), DurableTxn>,
     by_request: BTreeMap<RequestKey, Transno>,
     /// Changes over several shards, by where each was decided.
     pub(crate) decided: BTreeMap<(ShardId, Transno), Decided>,
@@ -59,7 +59,7 @@ pub(crate) struct Tap {
     /// The highest durable transaction of a client, by shard.
     latest: BTreeMap<ShardId, Transno>,
     /// Who was ever told a transaction number.
-    told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
+    replied: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
     /// Whose a connection is, once it was welcomed.
     sessions: BTreeMap<ConnId, SessionId>,
     /// What a session has received.
@@ -70,7 +70,7 @@ pub(crate) struct Tap {
     replayed: BTreeSet<RequestKey>,
     /// Nothing is answered before it is durable.
     pub(crate) sync: bool,
-    pub(crate) broken: Option<String>,
+    pub(crate) violation: Option<String>,
 }
 
 impl Tap {
@@ -78,8 +78,8 @@ impl Tap {
         Self { sync, ..Self::default() }
     }
 
-    fn breaks(&mut self, line: String) {
-        self.broken.get_or_insert(line);
+    fn violates(&mut self, line: String) {
+        self.violation.get_or_insert(line);
     }
 
     /// A client sends a frame.
@@ -98,20 +98,21 @@ impl Tap {
         match Head::decode(frame) {
             Ok((Head::Handshake(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
                 Ok(welcome) => drop(self.sessions.insert(conn, welcome.session)),
-                Err(flaw) => self.breaks(format!("a welcome makes no sense: {flaw:?}")),
+                Err(flaw) => self.violates(format!("a welcome makes no sense: {flaw:?}")),
             },
             Ok((Head::Reply(reply), _)) => {
                 self.on_reply_sent(&reply);
-                self.on_told((reply.session, reply.shard), reply.committed);
+                self.on_committed((reply.session, reply.shard), reply.committed);
             }
             Ok((Head::Note, body)) => {
                 let (Some(session), Ok(note)) =
                     (self.sessions.get(&conn).copied(), Note::decode_all(body))
                 else {
-                    return self.breaks(format!("a note to nobody on {conn:?}"));
+                    return self
+                        .violates(format!("a commit notification without a session on {conn:?}"));
                 };
                 for row in note.rows.iter() {
-                    self.on_told((session, row.shard), row.committed);
+                    self.on_committed((session, row.shard), row.committed);
                 }
             }
             _ => {}
@@ -121,29 +122,29 @@ impl Tap {
     fn on_reply_sent(&mut self, reply: &Reply) {
         let Reply { session, shard, xid, transno, flags, .. } = *reply;
         if transno.0 > 0 {
-            let first = *self.told.entry((shard, transno)).or_insert((session, xid));
+            let first = *self.replied.entry((shard, transno)).or_insert((session, xid));
             if first != (session, xid) {
-                self.breaks(format!("I4: {shard} T {transno} was given to two requests"));
+                self.violates(format!("I4: {shard} T {transno} is in replies to two requests"));
             }
             let tokened = flags & reply_flag::TOKEN != 0 && !self.sync;
             // The client keeps a replay until it hears that it is durable.
             let replayed = self.replayed.contains(&(session, shard, xid));
-            if !tokened && !replayed && !self.kept.contains_key(&(shard, transno)) {
-                self.breaks(format!("I8: {shard} T {transno} was answered and is not durable"));
+            if !tokened && !replayed && !self.durable.contains_key(&(shard, transno)) {
+                self.violates(format!("I8: {shard} T {transno} was answered and is not durable"));
             }
         }
     }
 
     /// A session is told what is durable.
-    fn on_told(&mut self, (session, shard): (SessionId, ShardId), committed: Transno) {
+    fn on_committed(&mut self, (session, shard): (SessionId, ShardId), committed: Transno) {
         let received = self.received.get(&(session, shard));
         let early = received.and_then(|received| {
-            let told = received.iter().filter(|told| **told <= committed);
-            told.copied().find(|told| !self.kept.contains_key(&(shard, *told)))
+            let early = received.iter().filter(|transno| **transno <= committed);
+            early.copied().find(|transno| !self.durable.contains_key(&(shard, *transno)))
         });
         if let Some(early) = early {
-            self.breaks(format!(
-                "I10: {shard} said {committed} is committed, and {early} is not durable"
+            self.violates(format!(
+                "I10: {shard} reported {committed} as committed, and {early} is not durable"
             ));
         }
     }
@@ -169,55 +170,57 @@ impl Tap {
     /// A batch is on the medium.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in records(batch) {
-            self.keep_parts(&record);
+            self.record_parts(&record);
             if let Origin::Session { session, xid, op, reply, .. } = record.origin {
                 let effective = !record.changes.is_empty();
                 let reply = reply.to_vec();
-                let kept = Kept { session, xid, op, reply, tag: None, effective };
+                let txn = DurableTxn { session, xid, op, reply, tag: None, effective };
                 let latest = self.latest.entry(record.shard).or_default();
                 *latest = record.transno.max(*latest);
-                self.keep(record.shard, record.transno, kept);
+                self.record_durable(record.shard, record.transno, txn);
             }
         }
     }
 
     /// What a record says of changes over several shards.
-    fn keep_parts(&mut self, record: &Record<'_>) {
+    fn record_parts(&mut self, record: &Record<'_>) {
         let at = (record.shard, record.transno);
         for change in Changes::new(record.changes) {
             match change {
-                Ok(Change::Txn(TxnChange::Decided { txn, shards })) => {
+                Ok(Change::Txn(TxnChange::Decided { txn: txn_id, shards })) => {
                     self.decided_count += 1;
                     let (part_count, order_no) = (shards.count(), self.decided_count);
-                    self.decided.insert(at, Decided { txn, part_count, order_no });
+                    self.decided.insert(at, Decided { txn_id, part_count, order_no });
                 }
-                Ok(Change::Txn(TxnChange::Done { txn })) => {
+                Ok(Change::Txn(TxnChange::Done { txn: txn_id })) => {
                     let after = self.latest.get(&record.shard).copied().unwrap_or_default();
-                    self.parts.insert(at, (txn, after));
+                    self.parts.insert(at, (txn_id, after));
                 }
                 Ok(_) => {}
-                Err(fault) => self.breaks(format!("a record makes no sense: {fault:?}")),
+                Err(fault) => self.violates(format!("a record makes no sense: {fault:?}")),
             }
         }
     }
 
-    fn keep(&mut self, shard: ShardId, transno: Transno, mut kept: Kept) {
-        let key = (kept.session, shard, kept.xid);
+    fn record_durable(&mut self, shard: ShardId, transno: Transno, mut txn: DurableTxn) {
+        let key = (txn.session, shard, txn.xid);
         let Some(request) = self.requests.get(&key).copied() else {
-            return self.breaks(format!("{shard} T {transno}: a record nobody asked for"));
+            return self.violates(format!("{shard} T {transno}: a record nobody call for"));
         };
-        kept.tag = request.tag;
-        let (session, xid) = (kept.session, kept.xid);
+        txn.tag = request.tag;
+        let (session, xid) = (txn.session, txn.xid);
         if let Some(other) = self.by_request.insert(key, transno) {
-            self.breaks(format!("I3: {shard}: one request is in the log as {other} and {transno}"));
+            self.violates(format!(
+                "I3: {shard}: one request is in the log as {other} and {transno}"
+            ));
         }
-        if let Some(told) = self.told.get(&(shard, transno))
-            && *told != (session, xid)
+        if let Some(replied) = self.replied.get(&(shard, transno))
+            && *replied != (session, xid)
         {
-            self.breaks(format!("I4: {shard} T {transno} was told to another request"));
+            self.violates(format!("I4: {shard} T {transno} was in a reply to another request"));
         }
-        if self.kept.insert((shard, transno), kept).is_some() {
-            self.breaks(format!("I4: {shard} T {transno} is in the log twice"));
+        if self.durable.insert((shard, transno), txn).is_some() {
+            self.violates(format!("I4: {shard} T {transno} is in the log twice"));
         }
     }
 
@@ -227,7 +230,7 @@ impl Tap {
             if let Origin::Session { session, xid, .. } = record.origin {
                 self.by_request.remove(&(session, record.shard, xid));
                 // What nobody asked for may have the number of what is kept.
-                self.kept.remove(&(record.shard, record.transno));
+                self.durable.remove(&(record.shard, record.transno));
             }
             self.decided.remove(&(record.shard, record.transno));
             self.parts.remove(&(record.shard, record.transno));
@@ -235,8 +238,8 @@ impl Tap {
     }
 
     /// When a durable transaction's request was first sent.
-    pub(crate) fn sent_ns(&self, shard: ShardId, kept: &Kept) -> u64 {
-        let request = self.requests.get(&(kept.session, shard, kept.xid));
+    pub(crate) fn sent_ns(&self, shard: ShardId, txn: &DurableTxn) -> u64 {
+        let request = self.requests.get(&(txn.session, shard, txn.xid));
         request.map_or(0, |request| request.sent_ns)
     }
 }

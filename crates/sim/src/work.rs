@@ -64,7 +64,7 @@ pub(crate) fn name_bytes(number: NameNo) -> &'static [u8] {
 
 fn name(number: NameNo) -> Name<'static> {
     #[expect(clippy::expect_used, reason = "the table has names only")]
-    Name::new(name_bytes(number)).expect("a letter is a name")
+    Name::new(name_bytes(number)).expect("one character is a name")
 }
 
 /// Several pieces of a file, in equal distances.
@@ -105,7 +105,7 @@ impl Stride {
 
 /// What is asked for, with everything that decides its effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum CallSpec {
     Create {
         parent: InodeNo,
         name: NameNo,
@@ -224,7 +224,7 @@ pub(crate) fn xattr_name(number: NameNo) -> &'static [u8] {
     if number.is_multiple_of(2) { b"user.x" } else { b"user.y" }
 }
 
-impl Wish {
+impl CallSpec {
     /// Hands the call to `to`.
     pub(crate) fn with(&self, tag: Tag, bulk: Option<Bulk>, to: impl FnOnce(CallId, Call<'_>)) {
         let groups = tag.to_le_bytes();
@@ -396,18 +396,18 @@ impl Wish {
 
 /// How a call ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
+pub(crate) enum CallState {
     /// Not yet, or never.
     Open,
     /// Failed.
     Failed(Status),
     /// Done, with what it brought.
-    Done(Brought),
+    Done(CallResult),
 }
 
 /// What an answer brought.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Brought {
+pub(crate) struct CallResult {
     pub(crate) inode: Option<InodeNo>,
     pub(crate) kind: Option<FileKind>,
     pub(crate) made: bool,
@@ -419,33 +419,33 @@ pub(crate) struct Brought {
 
 /// A call's history.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CallRecord {
     pub(crate) client: usize,
-    pub(crate) wish: Wish,
+    pub(crate) spec: CallSpec,
     pub(crate) began_ns: u64,
     /// Counts the server's processes.
     pub(crate) began_life: u64,
     pub(crate) ended_ns: Option<u64>,
     /// The one that answered, or one before it.
     pub(crate) ended_life: u64,
-    pub(crate) ended: Ended,
+    pub(crate) ended: CallState,
     pub(crate) interrupted: bool,
 }
 
-impl Asked {
+impl CallRecord {
     /// It succeeded, as far as its caller was told.
-    pub(crate) fn brought(&self) -> Option<&Brought> {
+    pub(crate) fn result(&self) -> Option<&CallResult> {
         match &self.ended {
-            Ended::Done(brought) => Some(brought),
-            Ended::Open | Ended::Failed(_) => None,
+            CallState::Done(result) => Some(result),
+            CallState::Open | CallState::Failed(_) => None,
         }
     }
 
     /// It may have had its effect although nobody was told that it had.
     pub(crate) fn may_have_happened(&self) -> bool {
         match &self.ended {
-            Ended::Open | Ended::Done(_) => true,
-            Ended::Failed(status) => matches!(
+            CallState::Open | CallState::Done(_) => true,
+            CallState::Failed(status) => matches!(
                 status,
                 Status::Interrupted
                     | Status::Io

@@ -43,7 +43,7 @@ macro_rules! faults_of_the_world {
         #[test]
         fn every_fault_of_the_world_has_its_test() {
             let tested = [$(Planted::$fault,)*];
-            assert_eq!(tested, Planted::OF_WORLD.map(|(planted, _)| planted));
+            assert_eq!(tested, Planted::INJECTED.map(|(planted, _)| planted));
         }
     };
 }

@@ -24,6 +24,6 @@ fn different_seeds_are_different_runs() {
     let one = try_seed(1, None);
     let two = try_seed(2, None);
     assert_eq!((&one.violation, &two.violation), (&None, &None));
-    assert_ne!(one.trace, two.trace);
+    assert_ne!(one.run_hash, two.run_hash);
     assert_eq!(one, try_seed(1, None), "the same seed is the same run");
 }

@@ -14,13 +14,13 @@ pub(crate) type Applied = (ShardId, u64, Transno);
 
 /// The store.
 #[derive(Default, Debug)]
-pub(crate) struct Cold {
+pub(crate) struct RowStore {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Batches of this boot, with their lane, that are durable in their logs and not applied.
     pub(crate) behind: VecDeque<(usize, Vec<u8>)>,
 }
 
-impl Cold {
+impl RowStore {
     /// The rows of a new store.
     pub(crate) fn begin(&mut self, made: Made) -> Result<(), Fault> {
         begin(made, &mut self.rows).map(drop)

@@ -4,22 +4,22 @@
 //! earlier. One thread, one seed, no clock.
 
 use crate::audit::Audit;
-use crate::bytes::Done;
+use crate::bytes::TimedChange;
 use crate::clients::Mount;
-use crate::cold::Cold;
-use crate::desk::{Coming, Desk};
-use crate::dice::{Dice, Trace};
 use crate::disk::Disk;
+use crate::lane_state::{Incoming, LaneState};
 use crate::liar::Liar;
-use crate::lies::Lies;
+use crate::lying_disk::LyingDisk;
 use crate::net::{Conn, End};
 use crate::number::narrow;
 use crate::plan::{Plan, Planted};
+use crate::prng::{Prng, RunHash};
 use crate::rotation::{Rotation, Step};
+use crate::row_store::RowStore;
 use crate::server::Server;
-use crate::story::Told;
 use crate::tap::Tap;
-use crate::work::Asked;
+use crate::trace::TraceProgress;
+use crate::work::CallRecord;
 use interface::{ConnId, Event, Mono, NetEvent, Now, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
@@ -33,7 +33,7 @@ pub(crate) enum Place {
 
 /// A fault that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mishap {
+pub(crate) enum ScheduledFault {
     ServerCrash,
     ClientCrash,
     Cut,
@@ -49,15 +49,15 @@ pub(crate) enum Due {
     Turn(Place, u64),
     Wake(Place, u64),
     Arrive(ConnId, End),
-    Hang(ConnId, End),
+    CloseEnd(ConnId, End),
     Connect { client: usize, lane: usize, life: u64, ticket: Ticket },
-    Land { lane: usize, life: u64, flight_no: u64 },
-    Think { client: usize, lane: usize },
-    Mishap(Mishap),
-    Start,
-    Apply,
-    Act,
-    Lie,
+    Complete { lane: usize, life: u64, operation_no: u64 },
+    NextCall { client: usize, lane: usize },
+    Fault(ScheduledFault),
+    StartServer,
+    ApplyBatch,
+    TraceStep,
+    LiarFrame,
     Rotation(Step),
 }
 
@@ -65,33 +65,33 @@ pub(crate) enum Due {
 pub(crate) type Verdict = Result<(), String>;
 
 /// The world.
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) plan: Plan,
-    pub(crate) dice: Dice,
-    pub(crate) trace: Trace,
+    pub(crate) prng: Prng,
+    pub(crate) run_hash: RunHash,
     pub(crate) now_ns: u64,
     pub(crate) wall_skew_ns: u64,
     agenda: BTreeMap<(u64, u64), Due>,
     due_count: u64,
     pub(crate) event_count: u64,
     pub(crate) disk: Disk,
-    pub(crate) cold: Cold,
+    pub(crate) row_store: RowStore,
     pub(crate) server: Server,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     pub(crate) conn_count: u64,
     pub(crate) tap: Tap,
     /// Every call, by its tag minus one.
-    pub(crate) asked: Vec<Asked>,
-    pub(crate) deeds: BTreeMap<InodeNo, Vec<(u32, Done)>>,
+    pub(crate) calls: Vec<CallRecord>,
+    pub(crate) file_changes: BTreeMap<InodeNo, Vec<(u32, TimedChange)>>,
     pub(crate) write_count: u64,
     /// Inodes that were seen, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
     /// From here on nothing goes wrong any more.
-    pub(crate) calm: bool,
+    pub(crate) faults_stopped: bool,
     /// From here on no disk fails any more.
     pub(crate) mended: bool,
-    pub(crate) lies: Lies,
+    pub(crate) lying_disk: LyingDisk,
     /// Objects with a bit that nobody wrote.
     pub(crate) rotten: BTreeMap<interface::Object, u64>,
     /// Of them, those that became so while they were served.
@@ -112,70 +112,70 @@ pub(crate) struct World {
     pub(crate) secret: Secret,
     pub(crate) rotation: Rotation,
     pub(crate) audit: Audit,
-    pub(crate) told: Told,
-    pub(crate) broken: Option<String>,
+    pub(crate) trace_progress: TraceProgress,
+    pub(crate) violation: Option<String>,
     pub(crate) log: Option<Vec<String>>,
 }
 
 /// Events of one run at most: more means that it does not come to rest.
 const EVENT_COUNT_MAX: u64 = 400_000;
 
-impl World {
+impl Simulation {
     pub(crate) fn new(seed: u64, planted: Option<Planted>) -> Self {
-        let mut dice = Dice::new(seed);
-        let plan = Plan::roll(&mut dice, planted);
+        let mut prng = Prng::new(seed);
+        let plan = Plan::roll(&mut prng, planted);
         let plan = match planted {
-            Some(Planted::Rule(rule) | Planted::Control(rule)) => plan.favour(rule),
+            Some(Planted::Rule(rule) | Planted::Control(rule)) => plan.for_rule(rule),
             Some(Planted::LostBatch | Planted::LostResend | Planted::LostSync) | None => plan,
         };
-        let secret = Secret::new(dice.bytes());
+        let secret = Secret::new(prng.bytes());
         Self {
-            trace: Trace::new(),
+            run_hash: RunHash::new(),
             now_ns: 1_000_000_000,
             wall_skew_ns: 1_700_000_000_000_000_000,
             agenda: BTreeMap::new(),
             due_count: 0,
             event_count: 0,
             disk: Disk::default(),
-            cold: Cold::default(),
+            row_store: RowStore::default(),
             server: Server::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),
             conn_count: 0,
             tap: Tap::new(plan.sync),
-            asked: Vec::new(),
-            deeds: BTreeMap::new(),
+            calls: Vec::new(),
+            file_changes: BTreeMap::new(),
             write_count: 0,
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
-            calm: false,
+            faults_stopped: false,
             mended: false,
-            lies: Lies::default(),
+            lying_disk: LyingDisk::default(),
             rotten: BTreeMap::new(),
             rotten_since: BTreeSet::new(),
             unprotected: BTreeSet::new(),
             liar: Liar::of_seed(seed),
             crash_count: 0,
-            fs: FsUuid(dice.bytes()),
+            fs: FsUuid(prng.bytes()),
             secret,
             rotation: Rotation::new(seed, secret),
             synced: BTreeMap::new(),
             synced_files: BTreeMap::new(),
             absent: false,
             audit: Audit::default(),
-            told: Told::default(),
-            broken: None,
+            trace_progress: TraceProgress::default(),
+            violation: None,
             log: None,
             plan,
-            dice,
+            prng,
         }
     }
 
-    pub(crate) fn breaks(&mut self, line: String) {
-        self.broken.get_or_insert(line);
+    pub(crate) fn violates(&mut self, line: String) {
+        self.violation.get_or_insert(line);
     }
 
     /// A line for whoever looks at one run closely.
-    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+    pub(crate) fn log_line(&mut self, line: impl FnOnce() -> String) {
         let now_us = self.now_ns / 1000;
         if let Some(log) = &mut self.log {
             log.push(format!("{now_us:>10} {}", line()));
@@ -184,14 +184,14 @@ impl World {
 
     // ---- the agenda ----
 
-    pub(crate) fn put(&mut self, at_ns: u64, due: Due) {
+    pub(crate) fn schedule_at(&mut self, at_ns: u64, due: Due) {
         self.due_count += 1;
         self.agenda.insert((at_ns.max(self.now_ns), self.due_count), due);
     }
 
-    pub(crate) fn put_in(&mut self, mean_ns: u64, due: Due) {
-        let delay_ns = self.dice.span_ns(mean_ns);
-        self.put(self.now_ns + delay_ns, due);
+    pub(crate) fn schedule_in(&mut self, mean_ns: u64, due: Due) {
+        let delay_ns = self.prng.span_ns(mean_ns);
+        self.schedule_at(self.now_ns + delay_ns, due);
     }
 
     pub(crate) const fn now(&self) -> Now {
@@ -201,10 +201,10 @@ impl World {
     /// Lets things happen until `done` says so or the time is over; whether it was said.
     pub(crate) fn run_until(&mut self, end_ns: u64, done: impl Fn(&Self) -> bool) -> bool {
         loop {
-            if let Some(line) = self.tap.broken.take() {
-                self.breaks(line);
+            if let Some(line) = self.tap.violation.take() {
+                self.violates(line);
             }
-            if self.broken.is_some() || done(self) {
+            if self.violation.is_some() || done(self) {
                 return true;
             }
             if self.event_count >= EVENT_COUNT_MAX {
@@ -216,27 +216,29 @@ impl World {
             }
             let Some(due) = self.agenda.remove(&(at_ns, number)) else { return false };
             self.now_ns = at_ns;
-            self.happen(due);
+            self.perform(due);
         }
     }
 
-    fn happen(&mut self, due: Due) {
+    fn perform(&mut self, due: Due) {
         self.event_count += 1;
         match due {
             Due::Turn(place, life) => self.turn(place, life),
             Due::Wake(place, life) => self.wake(place, life),
             Due::Arrive(conn, end) => self.arrive(conn, end),
-            Due::Hang(conn, end) => self.hang(conn, end),
+            Due::CloseEnd(conn, end) => self.close_end(conn, end),
             Due::Connect { client, lane, life, ticket } => {
                 self.connect(client, lane, life, ticket);
             }
-            Due::Land { lane, life, flight_no } => self.land(lane, life, flight_no),
-            Due::Think { client, lane } => self.think(client, lane),
-            Due::Mishap(mishap) => self.mishap(mishap),
-            Due::Start => self.start_server(),
-            Due::Apply => self.advance_cold(),
-            Due::Act => self.act(),
-            Due::Lie => self.lie(),
+            Due::Complete { lane, life, operation_no } => {
+                self.complete_operation(lane, life, operation_no)
+            }
+            Due::NextCall { client, lane } => self.next_call(client, lane),
+            Due::Fault(fault) => self.inject_fault(fault),
+            Due::StartServer => self.start_server(),
+            Due::ApplyBatch => self.apply_next_batch(),
+            Due::TraceStep => self.take_trace_step(),
+            Due::LiarFrame => self.liar_acts(),
             Due::Rotation(step) => self.step_rotation(step),
         }
     }
@@ -244,12 +246,12 @@ impl World {
     // ---- desks ----
 
     /// The desk of a lane that lives.
-    pub(crate) fn desk(&mut self, place: Place) -> Option<&mut Desk> {
+    pub(crate) fn lane_state(&mut self, place: Place) -> Option<&mut LaneState> {
         match place {
-            Place::Server(lane) => self.server.seats.get_mut(lane).map(|seat| &mut seat.desk),
+            Place::Server(lane) => self.server.seats.get_mut(lane).map(|seat| &mut seat.state),
             Place::Client(client, lane) => {
                 let mount = self.mounts.get_mut(client).filter(|mount| mount.alive)?;
-                mount.seats.get_mut(lane).map(|seat| &mut seat.desk)
+                mount.seats.get_mut(lane).map(|seat| &mut seat.state)
             }
         }
     }
@@ -264,23 +266,23 @@ impl World {
     }
 
     /// Something came for a lane: it takes a turn soon.
-    pub(crate) fn bring(&mut self, place: Place, coming: Coming) {
-        let Some(desk) = self.desk(place) else { return };
-        desk.inbox.push_back(coming);
-        self.call(place);
+    pub(crate) fn deliver(&mut self, place: Place, incoming: Incoming) {
+        let Some(state) = self.lane_state(place) else { return };
+        state.inbox.push_back(incoming);
+        self.schedule_turn(place);
     }
 
-    pub(crate) fn call(&mut self, place: Place) {
+    pub(crate) fn schedule_turn(&mut self, place: Place) {
         let turn_ns = self.plan.speeds.turn_ns;
-        let delay_ns = self.dice.span_ns(turn_ns);
+        let delay_ns = self.prng.span_ns(turn_ns);
         let (now_ns, life) = (self.now_ns, self.life(place));
-        let Some(desk) = self.desk(place) else { return };
-        if desk.called {
+        let Some(state) = self.lane_state(place) else { return };
+        if state.turn_is_due {
             return;
         }
-        desk.called = true;
-        let at_ns = (now_ns + delay_ns).max(desk.paused_until_ns);
-        self.put(at_ns, Due::Turn(place, life));
+        state.turn_is_due = true;
+        let at_ns = (now_ns + delay_ns).max(state.paused_until_ns);
+        self.schedule_at(at_ns, Due::Turn(place, life));
     }
 
     fn turn(&mut self, place: Place, life: u64) {
@@ -288,52 +290,52 @@ impl World {
             return;
         }
         let now_ns = self.now_ns;
-        let Some(desk) = self.desk(place) else { return };
-        if desk.paused_until_ns > now_ns {
-            let at_ns = desk.paused_until_ns;
-            return self.put(at_ns, Due::Turn(place, life));
+        let Some(state) = self.lane_state(place) else { return };
+        if state.paused_until_ns > now_ns {
+            let at_ns = state.paused_until_ns;
+            return self.schedule_at(at_ns, Due::Turn(place, life));
         }
-        desk.called = false;
-        let waiting_count = desk.inbox.len();
+        state.turn_is_due = false;
+        let waiting_count = state.inbox.len();
         // Some of what came may wait for a later turn.
         let taken_count =
-            if self.dice.one_in(4) { 1 + self.dice.below(waiting_count) } else { waiting_count };
-        let Some(desk) = self.desk(place) else { return };
-        let events = desk.events(taken_count);
-        let rest = !desk.inbox.is_empty();
-        self.trace.note(now_ns);
+            if self.prng.one_in(4) { 1 + self.prng.below(waiting_count) } else { waiting_count };
+        let Some(state) = self.lane_state(place) else { return };
+        let events = state.events(taken_count);
+        let rest = !state.inbox.is_empty();
+        self.run_hash.add(now_ns);
         for event in &events {
-            self.note_event(place, event);
+            self.hash_event(place, event);
         }
         match place {
             Place::Server(lane) => self.server_turn(lane, events),
             Place::Client(client, lane) => self.client_turn(client, lane, events),
         }
         if rest {
-            self.call(place);
+            self.schedule_turn(place);
         }
     }
 
-    fn note_event(&mut self, place: Place, event: &Event) {
+    fn hash_event(&mut self, place: Place, event: &Event) {
         let number = match place {
             Place::Server(lane) => crate::number::wide(lane),
             Place::Client(client, lane) => 1000 + crate::number::wide(client * 10 + lane),
         };
-        self.trace.note(number);
+        self.run_hash.add(number);
         let Event::Net(NetEvent::Frame { conn, frame, .. }) = event else { return };
-        self.trace.note(conn.0);
-        if let Some(desk) = self.desk(place) {
-            let bytes = desk.arena.get(*frame).to_vec();
-            self.trace.note_bytes(&bytes);
+        self.run_hash.add(conn.0);
+        if let Some(state) = self.lane_state(place) {
+            let bytes = state.arena.get(*frame).to_vec();
+            self.run_hash.add_bytes(&bytes);
         }
     }
 
     /// A lane asks to be woken.
-    pub(crate) fn ask_wake(&mut self, place: Place, at: Mono) {
+    pub(crate) fn schedule_wake(&mut self, place: Place, at: Mono) {
         let life = self.life(place);
-        if let Some(desk) = self.desk(place) {
-            desk.wake_at_ns = Some(at.0);
-            self.put(at.0, Due::Wake(place, life));
+        if let Some(state) = self.lane_state(place) {
+            state.wake_at_ns = Some(at.0);
+            self.schedule_at(at.0, Due::Wake(place, life));
         }
     }
 
@@ -342,16 +344,16 @@ impl World {
         if life != self.life(place) {
             return;
         }
-        let Some(desk) = self.desk(place) else { return };
-        if desk.wake_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-            desk.wake_at_ns = None;
-            self.bring(place, Coming::Plain(Event::Tick));
+        let Some(state) = self.lane_state(place) else { return };
+        if state.wake_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            state.wake_at_ns = None;
+            self.deliver(place, Incoming::Plain(Event::Tick));
         }
     }
 
     /// A number of 0 .. `count`.
     pub(crate) fn choose(&mut self, count: usize) -> usize {
-        self.dice.below(count)
+        self.prng.below(count)
     }
 
     /// Calls that are not answered, of clients that live.
@@ -365,8 +367,8 @@ impl World {
     /// Nobody has anything to do, and nothing is on its way to the server.
     pub(crate) fn is_quiet(&self) -> bool {
         let idle = |seat: &crate::server::ServerSeat| {
-            let done = seat.flights.is_empty() && seat.desk.inbox.is_empty();
-            done && !seat.desk.called && !seat.core.is_waiting()
+            let done = seat.operations.is_empty() && seat.state.inbox.is_empty();
+            done && !seat.state.turn_is_due && !seat.core.is_waiting()
         };
         let empty = |conn: &Conn| {
             conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
@@ -374,10 +376,11 @@ impl World {
         // Who sleeps may have been evicted, and does not know it yet. Who has gone on as somebody new
         // has not registered its open files before it is connected; until then the server has the
         // sizes of those that a peer lane goes on writing from before.
-        let awake = |desk: &Desk| desk.inbox.is_empty() || desk.paused_until_ns <= self.now_ns;
+        let awake =
+            |state: &LaneState| state.inbox.is_empty() || state.paused_until_ns <= self.now_ns;
         let rests = |seat: &crate::clients::ClientSeat| {
             let calm = seat.core.busy_count() == 0 && !seat.core.may_reopen();
-            calm && awake(&seat.desk)
+            calm && awake(&seat.state)
         };
         let done = |mount: &Mount| mount.seats.iter().all(rests);
         let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
@@ -386,7 +389,7 @@ impl World {
     }
 
     /// The call of a tag.
-    pub(crate) fn asked(&self, tag: u32) -> Option<&Asked> {
-        self.asked.get(narrow(u64::from(tag)).checked_sub(1)?)
+    pub(crate) fn call_of(&self, tag: u32) -> Option<&CallRecord> {
+        self.calls.get(narrow(u64::from(tag)).checked_sub(1)?)
     }
 }

@@ -2,39 +2,39 @@
 //! notice: his next word to the shard is an alarm and his last one, and nothing of what is left
 //! there is served to him as if nothing had happened.
 
-use crate::world::{Verdict, World};
+use crate::simulation::{Simulation, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Head, Note, Op, Reply, Route, SessionId, ShardId, Status, Transno, Wire, Xid};
 use wire::{reply_flag, request_flag};
 
 /// A client lane.
-pub(crate) type Seat = (usize, usize);
+pub(crate) type ClientLaneId = (usize, usize);
 
 /// What was lost, and who knows better.
 #[derive(Default, Debug)]
-pub(crate) struct Lies {
+pub(crate) struct LyingDisk {
     /// Changes that were durable and are not, with their sessions.
     lost: BTreeMap<(ShardId, Transno), SessionId>,
     /// The boot that lost the last of them.
     lost_in: u64,
-    seats: BTreeMap<SessionId, Seat>,
+    client_lanes: BTreeMap<SessionId, ClientLaneId>,
     /// What a session has received, and up to where it was told that it is durable.
     received: BTreeMap<(SessionId, ShardId), BTreeSet<Transno>>,
-    told: BTreeMap<(SessionId, ShardId), Transno>,
+    committed: BTreeMap<(SessionId, ShardId), Transno>,
     replays: BTreeSet<(SessionId, ShardId, Xid)>,
     /// Client lanes that have said that something they had is gone.
-    alarmed: BTreeSet<Seat>,
+    alarmed: BTreeSet<ClientLaneId>,
     /// Of them, those that send nothing more.
-    stopped: BTreeSet<Seat>,
+    stopped: BTreeSet<ClientLaneId>,
 }
 
-impl Lies {
+impl LyingDisk {
     /// Something that was durable is lost.
     pub(crate) fn is_any(&self) -> bool {
         self.lost_in > 0
     }
 
-    pub(crate) fn lose(&mut self, boot_id: u64, batch: &[u8]) {
+    pub(crate) fn on_lost(&mut self, boot_id: u64, batch: &[u8]) {
         self.lost_in = boot_id;
         for record in crate::tap::records(batch) {
             if let disk::Origin::Session { session, .. } = record.origin {
@@ -44,19 +44,19 @@ impl Lies {
     }
 
     /// It is there again: its client brought it back.
-    pub(crate) fn keep(&mut self, batch: &[u8]) {
+    pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in crate::tap::records(batch) {
             self.lost.remove(&(record.shard, record.transno));
         }
     }
 
     /// A client lane sends a frame.
-    pub(crate) fn on_request(&mut self, seat: Seat, frame: &[u8]) -> Verdict {
-        if self.stopped.contains(&seat) {
-            return Err(format!("client {seat:?} sends, and its store went back"));
+    pub(crate) fn on_request(&mut self, client_lane: ClientLaneId, frame: &[u8]) -> Verdict {
+        if self.stopped.contains(&client_lane) {
+            return Err(format!("client {client_lane:?} sends after its store went back"));
         }
         let Ok((Head::Request(request), _)) = Head::decode(frame) else { return Ok(()) };
-        self.seats.insert(request.session, seat);
+        self.client_lanes.insert(request.session, client_lane);
         if request.flags & request_flag::REPLAY != 0 {
             self.replays.insert((request.session, request.shard, request.xid));
         }
@@ -64,18 +64,18 @@ impl Lies {
     }
 
     /// A client lane takes a frame in.
-    pub(crate) fn on_frame(&mut self, seat: Seat, frame: &[u8]) -> Verdict {
+    pub(crate) fn on_frame(&mut self, client_lane: ClientLaneId, frame: &[u8]) -> Verdict {
         match Head::decode(frame) {
             Ok((Head::Reply(reply), _)) if reply.op.row().route != Route::Lane => {
-                self.on_reply(seat, &reply)
+                self.on_reply(client_lane, &reply)
             }
             Ok((Head::Note, body)) => {
                 let Ok(note) = Note::decode_all(body) else { return Ok(()) };
-                let ours = self.seats.iter().filter(|(_, known)| **known == seat);
+                let ours = self.client_lanes.iter().filter(|(_, known)| **known == client_lane);
                 let sessions: Vec<SessionId> = ours.map(|(session, _)| *session).collect();
                 for row in note.rows.iter() {
                     for session in &sessions {
-                        self.told_up_to((*session, row.shard), row.committed);
+                        self.note_committed((*session, row.shard), row.committed);
                     }
                 }
                 Ok(())
@@ -84,76 +84,77 @@ impl Lies {
         }
     }
 
-    fn on_reply(&mut self, seat: Seat, reply: &Reply) -> Verdict {
+    fn on_reply(&mut self, client_lane: ClientLaneId, reply: &Reply) -> Verdict {
         let Reply { session, shard, xid, transno, committed, flags, status, op, .. } = *reply;
         let after = reply.boot_id > self.lost_in && op != Op::Resume && status == Status::Ok;
         if after
-            && !self.alarmed.contains(&seat)
+            && !self.alarmed.contains(&client_lane)
             && let Some(lost) = self.lost_to((session, shard))
         {
-            let what = "was told that it is durable; it is lost, and nobody says so";
-            return Err(format!("client {seat:?}: {shard} T {lost} {what} to {op:?}"));
+            let what = "was reported durable and is lost; the reply does not report the loss";
+            return Err(format!("client {client_lane:?}: {shard} T {lost} {what} to {op:?}"));
         }
         let replay = self.replays.contains(&(session, shard, xid));
         if transno.0 > 0 && status == Status::Ok && !replay {
             self.received.entry((session, shard)).or_default().insert(transno);
             if flags & reply_flag::TOKEN == 0 {
-                self.told_up_to((session, shard), transno);
+                self.note_committed((session, shard), transno);
             }
         }
-        self.told_up_to((session, shard), committed);
+        self.note_committed((session, shard), committed);
         Ok(())
     }
 
     /// Of what a session has, all up to here was called durable.
-    fn told_up_to(&mut self, at: (SessionId, ShardId), committed: Transno) {
+    fn note_committed(&mut self, at: (SessionId, ShardId), committed: Transno) {
         let own = self.received.get(&at).and_then(|all| all.range(..=committed).next_back());
         if let Some(own) = own {
-            let told = self.told.entry(at).or_default();
-            *told = (*told).max(*own);
+            let committed = self.committed.entry(at).or_default();
+            *committed = (*committed).max(*own);
         }
     }
 
     /// Something that a session was told is durable, and is lost.
     fn lost_to(&self, (session, shard): (SessionId, ShardId)) -> Option<Transno> {
-        let told = self.told.get(&(session, shard))?;
+        let committed = self.committed.get(&(session, shard))?;
         let received = self.received.get(&(session, shard))?;
-        let lost = self.lost.range((shard, Transno(0))..=(shard, *told));
+        let lost = self.lost.range((shard, Transno(0))..=(shard, *committed));
         let lost = lost.map(|((_, transno), _)| *transno);
         lost.into_iter().find(|transno| received.contains(transno))
     }
 
-    pub(crate) fn alarm(&mut self, seat: Seat) {
-        self.alarmed.insert(seat);
+    pub(crate) fn alarm(&mut self, client_lane: ClientLaneId) {
+        self.alarmed.insert(client_lane);
     }
 
-    pub(crate) fn stop(&mut self, seat: Seat) {
-        self.stopped.insert(seat);
+    pub(crate) fn stop(&mut self, client_lane: ClientLaneId) {
+        self.stopped.insert(client_lane);
     }
 
     /// Whether an alarm about a shard is right.
-    pub(crate) fn is_lost(&self, seat: Seat, shard: ShardId) -> bool {
+    pub(crate) fn is_lost(&self, client_lane: ClientLaneId, shard: ShardId) -> bool {
         let lost = self.lost.iter().filter(|((at, _), _)| *at == shard);
-        lost.into_iter().any(|(_, session)| self.seats.get(session) == Some(&seat))
+        lost.into_iter().any(|(_, session)| self.client_lanes.get(session) == Some(&client_lane))
     }
 }
 
-impl World {
+impl Simulation {
     /// Everybody who lives and was told what is not true has said so.
     pub(crate) fn is_alarmed(&self) -> bool {
         self.unalarmed().is_none()
     }
 
     /// Who was told what is not true, and is silent.
-    pub(crate) fn unalarmed(&self) -> Option<Seat> {
-        let betrayed = |at: &&(SessionId, ShardId)| self.lies.lost_to(**at).is_some();
-        let sessions = self.lies.told.keys().filter(betrayed).map(|(session, _)| session);
-        let mut seats = sessions.filter_map(|session| self.lies.seats.get(session));
+    pub(crate) fn unalarmed(&self) -> Option<ClientLaneId> {
+        let affected = |at: &&(SessionId, ShardId)| self.lying_disk.lost_to(**at).is_some();
+        let sessions =
+            self.lying_disk.committed.keys().filter(affected).map(|(session, _)| session);
+        let mut seats = sessions.filter_map(|session| self.lying_disk.client_lanes.get(session));
         // Who was away for too long, or whose peer lane was told that it is evicted, starts anew.
-        let silent = |seat: &&Seat| {
-            let mount = &self.mounts[seat.0];
+        let silent = |client_lane: &&ClientLaneId| {
+            let mount = &self.mounts[client_lane.0];
             let anew = mount.was_late || mount.evicted_ns.is_some();
-            mount.alive && !anew && !self.lies.alarmed.contains(*seat)
+            mount.alive && !anew && !self.lying_disk.alarmed.contains(*client_lane)
         };
         seats.find(silent).copied()
     }

@@ -1,107 +1,107 @@
 //! Worlds in which a rule counts: rolled like any other, then made such that what the rule is about
 //! is likely to happen. Who keeps the rule comes through them unharmed: that is the control.
 
-use crate::plan::{DiskMood, Faults, MS, Plan, US};
-use crate::story::Act::{self, Answered, Ask, Crash, Delay, Kill, Pass, Quiet};
-use crate::story::Deed::{Create, Look, Mkdir, Rmdir, Unlink};
-use crate::story::In::{Dir, Root};
+use crate::plan::{DiskBehaviour, Faults, MS, Plan, US};
+use crate::trace::In::{Dir, Root};
+use crate::trace::TraceCall::{Create, Getattr, Mkdir, Rmdir, Unlink};
+use crate::trace::TraceStep::{self, Answered, Call, CrashServer, Delay, Idle, KillClient, Wait};
 use crate::work::Kind;
 use lane::Share;
 use wire::Rule;
 
 /// Another client's change of the entries, then an own one in the same batch, then the directory
 /// goes. The other dies, and its change with it.
-const ENTRIES_SECOND: &[Act] = &[
-    Ask((0, 0), Mkdir(5)),
+const ENTRIES_SECOND: &[TraceStep] = &[
+    Call((0, 0), Mkdir(5)),
     Answered,
-    Ask((0, 0), Create(Dir, 0)),
-    Ask((1, 0), Create(Dir, 1)),
-    Quiet,
+    Call((0, 0), Create(Dir, 0)),
+    Call((1, 0), Create(Dir, 1)),
+    Idle,
     // From here on the log is busy: the rest is one batch.
-    Ask((1, 0), Create(Root, 4)),
+    Call((1, 0), Create(Root, 4)),
     Answered,
-    Ask((1, 0), Unlink(Dir, 1)),
+    Call((1, 0), Unlink(Dir, 1)),
     Answered,
-    Ask((0, 0), Unlink(Dir, 0)),
+    Call((0, 0), Unlink(Dir, 0)),
     Answered,
-    Ask((0, 0), Rmdir(5)),
-    Pass(200 * US),
-    Kill(1),
-    Crash,
+    Call((0, 0), Rmdir(5)),
+    Wait(200 * US),
+    KillClient(1),
+    CrashServer,
 ];
 
 /// An own change of the entries whose reply a peer lane lacks, one whose reply is there, then the
 /// directory goes. The first is only sent again, behind the replays.
-const ENTRIES_CUMULATIVE: &[Act] = &[
-    Ask((0, 0), Mkdir(5)),
+const ENTRIES_CUMULATIVE: &[TraceStep] = &[
+    Call((0, 0), Mkdir(5)),
     Answered,
-    Ask((0, 0), Create(Dir, 0)),
-    Ask((0, 1), Create(Dir, 1)),
-    Quiet,
-    Ask((0, 1), Create(Root, 4)),
+    Call((0, 0), Create(Dir, 0)),
+    Call((0, 1), Create(Dir, 1)),
+    Idle,
+    Call((0, 1), Create(Root, 4)),
     Answered,
     Delay((0, 0), 100 * MS),
-    Ask((0, 0), Unlink(Dir, 0)),
-    Pass(200 * US),
-    Ask((0, 1), Unlink(Dir, 1)),
+    Call((0, 0), Unlink(Dir, 0)),
+    Wait(200 * US),
+    Call((0, 1), Unlink(Dir, 1)),
     Answered,
-    Ask((0, 1), Rmdir(5)),
-    Pass(200 * US),
-    Crash,
+    Call((0, 1), Rmdir(5)),
+    Wait(200 * US),
+    CrashServer,
 ];
 
 /// Something is made in another client's new directory. The other dies, and its directory with it.
-const EXIST_MARKS: &[Act] = &[
-    Ask((0, 0), Create(Root, 0)),
-    Ask((1, 0), Create(Root, 1)),
-    Quiet,
-    Ask((1, 0), Mkdir(5)),
+const EXIST_MARKS: &[TraceStep] = &[
+    Call((0, 0), Create(Root, 0)),
+    Call((1, 0), Create(Root, 1)),
+    Idle,
+    Call((1, 0), Mkdir(5)),
     Answered,
-    Ask((0, 0), Create(Dir, 0)),
-    Pass(200 * US),
-    Kill(1),
-    Crash,
+    Call((0, 0), Create(Dir, 0)),
+    Wait(200 * US),
+    KillClient(1),
+    CrashServer,
 ];
 
 /// The server's machine dies. A client that is known at two lanes hears of one, and has at the other
 /// a change that is lost unless it comes there as well.
-const DRAIN_PEER_LANES: &[Act] = &[
+const DRAIN_PEER_LANES: &[TraceStep] = &[
     // The second comes to the second shard.
-    Ask((0, 0), Mkdir(4)),
+    Call((0, 0), Mkdir(4)),
     Answered,
-    Ask((0, 0), Mkdir(5)),
+    Call((0, 0), Mkdir(5)),
     Answered,
-    Ask((0, 0), Create(Dir, 0)),
+    Call((0, 0), Create(Dir, 0)),
     Answered,
-    Ask((0, 0), Create(Root, 1)),
-    Quiet,
-    Ask((0, 0), Create(Dir, 2)),
+    Call((0, 0), Create(Root, 1)),
+    Idle,
+    Call((0, 0), Create(Dir, 2)),
     Answered,
-    Crash,
-    Ask((0, 0), Look),
+    CrashServer,
+    Call((0, 0), Getattr),
     Answered,
 ];
 
 /// The server dies, and a reply of it is read when another connection leads to the next one.
-const LATE_REPLIES: &[Act] = &[
+const LATE_REPLIES: &[TraceStep] = &[
     // The second comes to the second shard.
-    Ask((0, 0), Mkdir(4)),
+    Call((0, 0), Mkdir(4)),
     Answered,
-    Ask((0, 0), Mkdir(5)),
+    Call((0, 0), Mkdir(5)),
     Answered,
-    Ask((0, 0), Create(Dir, 0)),
+    Call((0, 0), Create(Dir, 0)),
     Answered,
-    Ask((0, 0), Create(Root, 1)),
-    Quiet,
+    Call((0, 0), Create(Root, 1)),
+    Idle,
     Delay((0, 0), 100 * MS),
-    Ask((0, 0), Create(Dir, 2)),
-    Pass(200 * US),
-    Crash,
+    Call((0, 0), Create(Dir, 2)),
+    Wait(200 * US),
+    CrashServer,
 ];
 
 impl Plan {
     /// A rule that is missing shows only where it counts: replies leave early, servers die.
-    pub(crate) fn favour(mut self, rule: Rule) -> Self {
+    pub(crate) fn for_rule(mut self, rule: Rule) -> Self {
         self.sync = false;
         self.share_changes = false;
         self.share = match rule {
@@ -109,23 +109,23 @@ impl Plan {
             Rule::MergePeerLanes | Rule::EntriesCumulative => self.share,
             _ => self.share.max(Share::Write),
         };
-        self.faults.disk = DiskMood::Honest;
+        self.faults.disk = DiskBehaviour::Honest;
         self.faults.server_crash_count = self.faults.server_crash_count.max(1);
         self.name_count = self.name_count.min(3);
         match rule {
-            Rule::EntriesSecond => self.follow(ENTRIES_SECOND, &[1, 1]),
-            Rule::EntriesCumulative => self.follow(ENTRIES_CUMULATIVE, &[2]),
-            Rule::ExistMarks => self.follow(EXIST_MARKS, &[1, 1]),
+            Rule::EntriesSecond => self.play(ENTRIES_SECOND, &[1, 1]),
+            Rule::EntriesCumulative => self.play(ENTRIES_CUMULATIVE, &[2]),
+            Rule::ExistMarks => self.play(EXIST_MARKS, &[1, 1]),
             Rule::DrainPeerLanes => {
-                self.follow(DRAIN_PEER_LANES, &[1]);
-                self.spread();
+                self.play(DRAIN_PEER_LANES, &[1]);
+                self.two_lanes();
                 self.faults.silent = true;
                 // Whoever asks for nothing would not hear of it.
                 self.last_crash = false;
             }
             Rule::LateReplies => {
-                self.follow(LATE_REPLIES, &[1]);
-                self.spread();
+                self.play(LATE_REPLIES, &[1]);
+                self.two_lanes();
             }
             Rule::S3Flush => {
                 const MIX: [(Kind, u64); 7] = [
@@ -137,25 +137,25 @@ impl Plan {
                     (Kind::Write, 6),
                     (Kind::Close, 1),
                 ];
-                self.meet(&MIX);
+                self.contend(&MIX);
                 self.speeds.object_ns = 5 * MS;
-                self.dies_along = false;
+                self.client_dies_too = false;
             }
             Rule::ListsWhole => {
-                self.meet(&WRITES);
+                self.contend(&WRITES);
                 self.speeds.object_ns = 5 * MS;
-                self.dies_along = false;
+                self.client_dies_too = false;
             }
-            Rule::SizeFlag | Rule::SettleDurable => self.meet(&WRITES),
+            Rule::SizeFlag | Rule::SettleDurable => self.contend(&WRITES),
             Rule::VerifyContents | Rule::OverwriteIntent => {
-                self.meet(&REWRITES);
+                self.contend(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
                 self.faults.server_crash_count = 3;
                 self.rots = rule == Rule::VerifyContents;
                 self.sync = self.rots;
             }
             Rule::VerifyEvicted => {
-                self.meet(&REREADS);
+                self.contend(&REREADS);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
                 // What rots has its rows, and is read again before everything calms down.
                 (self.rots, self.sync, self.applies) = (true, true, true);
@@ -167,7 +167,7 @@ impl Plan {
                 // anybody open it anew.
                 const MIX: [(Kind, u64); 4] =
                     [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 4)];
-                self.meet(&MIX);
+                self.contend(&MIX);
                 self.faults = Faults::NONE;
                 self.last_crash = false;
             }
@@ -183,22 +183,22 @@ impl Plan {
     }
 
     /// Few clients meet in one directory, with a slow log, and one dies with the server.
-    fn meet(&mut self, mix: &[(Kind, u64)]) {
+    fn contend(&mut self, mix: &[(Kind, u64)]) {
         self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 2);
         (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
         self.choice_count = self.choice_count.min(2);
         self.name_count = self.name_count.min(2);
         self.slow_log();
         self.faults.server_crash_count = 1;
-        self.dies_along = true;
+        self.client_dies_too = true;
         self.mix = mix.to_vec();
         self.call_count = self.call_count.min(25);
         self.faults_ns = self.faults_ns.min(20 * MS);
     }
 
     /// These clients, and nothing else that goes wrong. Some runs begin with random calls as well.
-    fn follow(&mut self, story: &'static [Act], client_lanes: &[usize]) {
-        self.story = story;
+    fn play(&mut self, trace: &'static [TraceStep], client_lanes: &[usize]) {
+        self.trace = trace;
         self.client_lanes = client_lanes.to_vec();
         (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
         self.slow_log();
@@ -210,7 +210,7 @@ impl Plan {
     }
 
     /// Two lanes, mostly with a shard each.
-    fn spread(&mut self) {
+    fn two_lanes(&mut self) {
         (self.meta_shard_count, self.server_lane_count_max) = (2, 2);
         self.call_count = 0;
     }
