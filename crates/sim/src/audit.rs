@@ -1,4 +1,4 @@
-//! The audit: a fresh client reads everything back, and what it finds must be what happened.
+//! The audit: a new client reads everything, and finds what the model computed.
 
 use crate::clients::{ReplyBytes, entries_of};
 use crate::model::{Node, Tree};
@@ -24,7 +24,7 @@ const READ_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 
 impl Simulation {
-    /// Begins an audit by a client of its own, which may take the place of one that died.
+    /// Begins an audit by a new client, which may name a dead client as its predecessor.
     pub(crate) fn begin_audit(&mut self) {
         let mut dead = self.mounts.iter().filter(|mount| !mount.alive).map(|mount| mount.uuid);
         let dead = dead.next().filter(|_| self.prng.number().is_multiple_of(2));
@@ -47,7 +47,7 @@ impl Simulation {
         self.audit.todo.is_empty() && seat.outstanding.is_empty()
     }
 
-    /// One of the audit's calls was answered.
+    /// A call of the audit is answered.
     pub(crate) fn on_audit_reply(
         &mut self,
         _tag: Tag,
@@ -56,7 +56,7 @@ impl Simulation {
     ) {
         let Some(result) = call.result() else {
             if self.lying_disk.is_any() {
-                return self.continue_audit(); // A part of what it belongs to may be gone.
+                return self.continue_audit(); // The lying disk may have lost a part of the inode.
             }
             if let CallSpec::Read { inode, .. } = call.spec
                 && self.rotten.keys().any(|object| object.inode == inode)
@@ -106,7 +106,7 @@ impl Simulation {
 
     fn audit_listing(&mut self, dir: InodeNo, bytes: &[u8]) {
         let Some((end, entries)) = entries_of(bytes) else {
-            return self.violates(format!("the listing of {dir} makes no sense"));
+            return self.violates(format!("the listing of {dir} does not decode"));
         };
         let audit = &mut self.audit;
         let last = entries.last().map(|(cookie, ..)| *cookie);
@@ -121,7 +121,7 @@ impl Simulation {
         }
     }
 
-    /// Everything that can be said of the run now.
+    /// All checks at the end of a run.
     pub(crate) fn judge(&self) -> Verdict {
         self.judge_calls()?;
         self.judge_order()?;
@@ -135,7 +135,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// I3, I5: an acknowledged call of a living client is there, once.
+    /// I3, I5: an acknowledged call of a living client is in the log once.
     fn judge_calls(&self) -> Verdict {
         let mut places: BTreeMap<Tag, Vec<(ShardId, Transno)>> = BTreeMap::new();
         for ((shard, transno), txn) in &self.tap.durable {
@@ -168,7 +168,7 @@ impl Simulation {
         if changed {
             return Err(format!("I5: call {tag} {:?} was acknowledged and is lost", call.spec));
         }
-        // Two names of one file, or a file that was there.
+        // Two names of one file, or a file that existed.
         let idle = match call.spec {
             CallSpec::Rename { .. } => true,
             CallSpec::Create { .. } => call.result().is_some_and(|result| !result.made),
@@ -181,7 +181,7 @@ impl Simulation {
         }
     }
 
-    /// What began after another's answer comes after it in the order of transactions.
+    /// A call that began after the reply to another comes after it in the order of transactions.
     fn judge_order(&self) -> Verdict {
         let mut latest_sent: BTreeMap<ShardId, (u64, Transno)> = BTreeMap::new();
         for ((shard, transno), txn) in &self.tap.durable {

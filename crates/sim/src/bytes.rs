@@ -1,11 +1,11 @@
-//! The bytes of a file as they may be: every byte is explained by a write whose value it carries.
+//! The possible contents of a file: every byte must be explained by a write of its value.
 //!
-//! Every write of a run has a value of its own, so a byte tells whose it is. Writes that ran at the
-//! same time may have overwritten each other in any order, byte by byte; one that ended before
-//! another began may not have come after it. Whether a write must have happened (`certain`) or only
-//! may have is the caller's to say.
+//! Every write of a run has its own value, so a byte shows which write put it there. Concurrent
+//! writes may overwrite each other in any order, byte by byte; a write that ended before another
+//! began cannot come after it. The caller decides whether a write must have happened (`certain`) or
+//! may have.
 
-/// What was done to a file.
+/// A change of a file's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileChange {
     Write {
@@ -13,7 +13,7 @@ pub(crate) enum FileChange {
         write_bytes: u64,
         value: u8,
     },
-    /// An append that was not answered: it may be anywhere.
+    /// An unanswered append: it may be at any offset.
     Append {
         write_bytes: u64,
         value: u8,
@@ -23,7 +23,7 @@ pub(crate) enum FileChange {
     },
 }
 
-/// A deed and when.
+/// A change with its times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TimedChange {
     pub(crate) change: FileChange,
@@ -51,7 +51,7 @@ impl TimedChange {
         }
     }
 
-    /// It makes byte `at` exist.
+    /// The file has byte `at` by this change.
     fn reaches(&self, at: u64) -> bool {
         match self.change {
             FileChange::Write { from, write_bytes, .. } => {
@@ -71,7 +71,7 @@ impl TimedChange {
     }
 }
 
-/// What was found: bytes from an offset on, and whether the file ends behind them.
+/// The bytes that a read returned, and whether the file ends behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) from: u64,
@@ -79,11 +79,11 @@ pub(crate) struct Found<'a> {
     pub(crate) at_end: bool,
 }
 
-/// Explains what was found by what was done, or says what cannot be explained.
+/// Explains the bytes that a read returned by the changes, or describes what cannot be explained.
 pub(crate) fn explain(changes: &[TimedChange], found: &Found<'_>) -> Result<(), String> {
     let mut last = None;
     for (at, byte) in (found.from..).zip(found.bytes) {
-        // Neighbours of one write have one explanation; edges of deeds are always looked at.
+        // Equal bytes between the edges of changes have the same explanation.
         if last == Some(*byte) && !is_edge(changes, at) {
             continue;
         }
@@ -131,7 +131,7 @@ fn explain_byte(changes: &[TimedChange], at: u64, byte: u8) -> Result<(), String
     Err(why)
 }
 
-/// Whether something may have cut byte `at` off after (or while) `writer` wrote it.
+/// Whether a truncation may have removed byte `at` after (or while) `writer` wrote it.
 fn is_truncated(changes: &[TimedChange], writer: &TimedChange, at: u64) -> bool {
     changes.iter().any(|change| change.truncates(at) && !change.is_before(writer))
 }
@@ -158,7 +158,7 @@ fn explain_end(changes: &[TimedChange], end: u64, has_last: bool) -> Result<(), 
     if reached { Ok(()) } else { Err(format!("the file ends at {end}, which no call caused")) }
 }
 
-/// Whether something may have shortened the file to at most `end` after `writer` made it longer.
+/// Whether a truncation may have shortened the file to at most `end` after `writer` extended it.
 fn shortened(changes: &[TimedChange], writer: &TimedChange, end: u64) -> bool {
     changes.iter().any(|change| change.truncates(end) && !change.is_before(writer))
 }

@@ -1,4 +1,4 @@
-//! Client processes: their lanes' turns, the calls they make and the answers they get.
+//! Client processes: their lanes' turns, the calls they make and the replies they get.
 
 use crate::bytes::{FileChange, Found, TimedChange, explain};
 use crate::lane_state::LaneState;
@@ -11,16 +11,16 @@ use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent,
 use std::collections::BTreeMap;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, OpenFor, Piece, Status, Wire};
 
-/// A client lane.
+/// A client lane with its state.
 pub(crate) struct ClientSeat {
     pub(crate) core: Client,
     pub(crate) state: LaneState,
-    /// Calls without an answer, with the buffer of a write.
+    /// Unanswered calls, with the buffer of a write.
     pub(crate) outstanding: BTreeMap<Tag, Option<Bulk>>,
-    /// Calls to begin with the next turn.
+    /// Calls to begin in the next turn.
     pub(crate) to_begin: Vec<Tag>,
     pub(crate) interrupts: Vec<Tag>,
-    /// The server's process that the frames of this turn came from, the oldest.
+    /// The oldest server process whose frames this turn received.
     frame_life: u64,
 }
 
@@ -29,28 +29,28 @@ pub(crate) struct Mount {
     pub(crate) uuid: ClientUuid,
     pub(crate) alive: bool,
     pub(crate) partitioned_until_ns: u64,
-    /// When the server last said that it went on without it.
+    /// When the client last reported its eviction.
     pub(crate) evicted_ns: Option<u64>,
-    /// It was kept away for longer than a server waits, and may not have heard yet that others went
-    /// on without it.
+    /// It was absent for longer than a server waits, and may not know yet that the server continued
+    /// without it.
     pub(crate) was_late: bool,
     pub(crate) seats: Vec<ClientSeat>,
-    /// Handles open and not being closed: which, of what, for writing.
+    /// Open handles that are not being closed: id, inode, whether for writing.
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
-    /// What it reads is the audit's, not the workload's.
+    /// It runs the audit, not the workload.
     pub(crate) audits: bool,
 }
 
-/// What an answer carried beside its numbers.
+/// The bytes of a reply.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct ReplyBytes {
     pub(crate) bytes: Vec<u8>,
-    /// Of a list: how long its file was.
+    /// The size of the file, in the reply to a list.
     pub(crate) size_bytes: u64,
 }
 
 impl Simulation {
-    /// A new client process.
+    /// Starts a client process.
     pub(crate) fn mount(
         &mut self,
         lane_count: usize,
@@ -101,7 +101,7 @@ impl Simulation {
         client
     }
 
-    /// A client lane asks for something.
+    /// A client lane begins a call.
     pub(crate) fn begin_call(&mut self, client: usize, lane: usize, spec: CallSpec) -> Tag {
         let tag = narrow_u32(self.calls.len() + 1);
         self.log_line(|| format!("client {client}.{lane}: {tag} {spec:?}"));
@@ -243,7 +243,7 @@ impl Simulation {
         }
     }
 
-    /// A call is answered.
+    /// Completes a call.
     fn answered(
         &mut self,
         client: usize,
@@ -283,7 +283,7 @@ impl Simulation {
         }
     }
 
-    /// What the answer tells the workload of inodes and handles.
+    /// Records the inode and the handle of a reply for later calls.
     fn record_seen(&mut self, call: &CallRecord) {
         let Some(result) = call.result() else { return };
         if let (Some(inode), Some(kind)) = (result.inode, result.kind)
@@ -302,7 +302,7 @@ impl Simulation {
         }
     }
 
-    /// What a call does to a file's bytes; noted when it begins and again when it ends.
+    /// Records the change of a call to a file's contents: when it begins and again when it ends.
     pub(crate) fn record_change(&mut self, tag: Tag, call: &CallRecord) {
         let (inode, changes) = match call.spec {
             CallSpec::WriteList { inode, value, .. } => {
@@ -331,7 +331,7 @@ impl Simulation {
         if !call.may_have_happened() {
             return;
         }
-        // What was interrupted, or failed half-way, may come later than its answer.
+        // A call that was interrupted or failed half-way may take effect after its reply.
         let certain = call.result().is_some();
         let ended_ns = call.ended_ns.filter(|_| certain);
         let began_ns = call.began_ns;
@@ -342,7 +342,7 @@ impl Simulation {
         );
     }
 
-    /// Bytes that were read are explained by writes, as far as those had ended.
+    /// Checks that writes explain the bytes of a read.
     fn check_read(&mut self, call: &CallRecord, reply_bytes: &ReplyBytes) {
         if call.result().is_none() {
             return;
@@ -353,7 +353,7 @@ impl Simulation {
         let CallSpec::Read { inode, file_offset, read_bytes } = call.spec else { return };
         let changes: Vec<TimedChange> = self.changes_of(inode, call.began_ns);
         let at_end = wide(reply_bytes.bytes.len()) < u64::from(read_bytes);
-        // Behind the end nothing is known of where the file ends.
+        // A read that begins behind the end does not show where the file ends.
         let at_end = at_end && (!reply_bytes.bytes.is_empty() || file_offset == 0);
         let found = Found { from: file_offset, bytes: &reply_bytes.bytes, at_end };
         if let Err(line) = explain(&changes, &found)
@@ -364,7 +364,7 @@ impl Simulation {
         }
     }
 
-    /// What every piece of a list got, and where the file ended, is explained by writes.
+    /// Checks that writes explain the bytes of every piece of a list, and the file's size.
     fn check_list(&mut self, inode: InodeNo, call: &CallRecord, reply_bytes: &ReplyBytes) {
         let changes: Vec<TimedChange> = self.changes_of(inode, call.began_ns);
         let mut rest = &reply_bytes.bytes[..];
@@ -385,7 +385,7 @@ impl Simulation {
         }
     }
 
-    /// The lanes that wait for answers, in full.
+    /// The lanes with unanswered calls, in full.
     pub(crate) fn describe_waiting(&self) -> String {
         let mut text = String::new();
         for mount in self.mounts.iter().filter(|mount| mount.alive) {
@@ -408,7 +408,7 @@ fn written(spec: &CallSpec) -> Option<Vec<u8>> {
     }
 }
 
-/// Takes an answer's bytes out of its turn, and gives buffers back.
+/// Copies the bytes of a reply out of the turn's arena and buffers, and releases the buffers.
 fn take_reply_bytes(
     result: &Result<Answer, Status>,
     turn: &Turn<'_>,

@@ -1,5 +1,6 @@
-//! Worlds in which a rule counts: rolled like any other, then made such that what the rule is about
-//! is likely to happen. Who keeps the rule comes through them unharmed: that is the control.
+//! Plans for runs in which one rule of the protocol matters: a random plan, changed so that the
+//! situation of the rule is likely. Without the rule such runs must show a violation; with it (the
+//! control run) they must show none.
 
 use crate::plan::{DiskBehaviour, Faults, MS, Plan, US};
 use crate::trace::In::{Dir, Root};
@@ -9,15 +10,15 @@ use crate::work::Kind;
 use lane::Share;
 use wire::Rule;
 
-/// Another client's change of the entries, then an own one in the same batch, then the directory
-/// goes. The other dies, and its change with it.
+/// In one batch: another client changes a directory's entries, then this client changes them and
+/// removes the directory. The other client dies, and its change is lost.
 const ENTRIES_SECOND: &[TraceStep] = &[
     Call((0, 0), Mkdir(5)),
     Answered,
     Call((0, 0), Create(Dir, 0)),
     Call((1, 0), Create(Dir, 1)),
     Idle,
-    // From here on the log is busy: the rest is one batch.
+    // The log is busy from here on: the following changes form one batch.
     Call((1, 0), Create(Root, 4)),
     Answered,
     Call((1, 0), Unlink(Dir, 1)),
@@ -30,8 +31,8 @@ const ENTRIES_SECOND: &[TraceStep] = &[
     CrashServer,
 ];
 
-/// An own change of the entries whose reply a peer lane lacks, one whose reply is there, then the
-/// directory goes. The first is only sent again, behind the replays.
+/// A client changes a directory's entries over two lanes and removes the directory. The reply to
+/// the first change is delayed; after the crash that change is resent, after the replays.
 const ENTRIES_CUMULATIVE: &[TraceStep] = &[
     Call((0, 0), Mkdir(5)),
     Answered,
@@ -50,7 +51,8 @@ const ENTRIES_CUMULATIVE: &[TraceStep] = &[
     CrashServer,
 ];
 
-/// Something is made in another client's new directory. The other dies, and its directory with it.
+/// A client creates a file in another client's new directory. The other client dies, and the
+/// directory is lost.
 const EXIST_MARKS: &[TraceStep] = &[
     Call((0, 0), Create(Root, 0)),
     Call((1, 0), Create(Root, 1)),
@@ -63,10 +65,10 @@ const EXIST_MARKS: &[TraceStep] = &[
     CrashServer,
 ];
 
-/// The server's machine dies. A client that is known at two lanes hears of one, and has at the other
-/// a change that is lost unless it comes there as well.
+/// The server's machine dies. A client with sessions at two lanes learns it from one of them; its
+/// change at the other lane is lost unless the client reconnects there too.
 const DRAIN_PEER_LANES: &[TraceStep] = &[
-    // The second comes to the second shard.
+    // The second directory is placed on the second shard.
     Call((0, 0), Mkdir(4)),
     Answered,
     Call((0, 0), Mkdir(5)),
@@ -82,9 +84,9 @@ const DRAIN_PEER_LANES: &[TraceStep] = &[
     Answered,
 ];
 
-/// The server dies, and a reply of it is read when another connection leads to the next one.
+/// The server dies. A reply of it arrives after the client is connected to the next server process.
 const LATE_REPLIES: &[TraceStep] = &[
-    // The second comes to the second shard.
+    // The second directory is placed on the second shard.
     Call((0, 0), Mkdir(4)),
     Answered,
     Call((0, 0), Mkdir(5)),
@@ -100,7 +102,7 @@ const LATE_REPLIES: &[TraceStep] = &[
 ];
 
 impl Plan {
-    /// A rule that is missing shows only where it counts: replies leave early, servers die.
+    /// Changes the plan so that the rule matters: replies precede durability, servers crash.
     pub(crate) fn for_rule(mut self, rule: Rule) -> Self {
         self.sync = false;
         self.share_changes = false;
@@ -120,7 +122,7 @@ impl Plan {
                 self.play(DRAIN_PEER_LANES, &[1]);
                 self.two_lanes();
                 self.faults.silent = true;
-                // Whoever asks for nothing would not hear of it.
+                // A client without requests would not learn of a crash.
                 self.last_crash = false;
             }
             Rule::LateReplies => {
@@ -157,14 +159,14 @@ impl Plan {
             Rule::VerifyEvicted => {
                 self.contend(&REREADS);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
-                // What rots has its rows, and is read again before everything calms down.
+                // Recorded blocks rot and are read again before the faults stop.
                 (self.rots, self.sync, self.applies) = (true, true, true);
                 self.speeds.log_ns = 100 * US;
                 (self.call_count, self.faults_ns) = (60, 100 * MS);
             }
             Rule::SettleAsked => {
-                // It ends while a file is open that was closed and is written again; no crash makes
-                // anybody open it anew.
+                // The run ends while a file is open that was closed once and is written again. No
+                // crash makes a client reopen it.
                 const MIX: [(Kind, u64); 4] =
                     [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 4)];
                 self.contend(&MIX);
@@ -182,7 +184,7 @@ impl Plan {
         self
     }
 
-    /// Few clients meet in one directory, with a slow log, and one dies with the server.
+    /// Few clients use one directory, the log is slow, and a client dies with the server.
     fn contend(&mut self, mix: &[(Kind, u64)]) {
         self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 2);
         (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
@@ -196,7 +198,8 @@ impl Plan {
         self.faults_ns = self.faults_ns.min(20 * MS);
     }
 
-    /// These clients, and nothing else that goes wrong. Some runs begin with random calls as well.
+    /// These clients and this trace, and no other faults. Some runs begin with random calls as
+    /// well.
     fn play(&mut self, trace: &'static [TraceStep], client_lanes: &[usize]) {
         self.trace = trace;
         self.client_lanes = client_lanes.to_vec();

@@ -1,8 +1,8 @@
-//! The disk: logs and objects, what readers see of them and what a crash leaves.
+//! The disk: logs and objects, what readers see and what a crash leaves.
 //!
 //! ```text
-//! write ─▶ seen, unsynced ─ sync ─▶ base          crash: of the unsynced any subset, torn
-//! log batch in flight ─ landed ─▶ log             crash: nothing, a torn piece, or all of it
+//! write ─▶ seen, unsynced ─ sync ─▶ base      crash: any subset of the unsynced, torn
+//! log batch under way ─ complete ─▶ log       crash: nothing, a torn part, or all of it
 //! ```
 
 use crate::number::{narrow, wide};
@@ -21,7 +21,7 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
-    /// What comes of it when it fails: nothing, the beginning of a write, or all.
+    /// What a failed change leaves: nothing, a prefix of a write, or all.
     pub(crate) fn half_done(self, prng: &mut Prng) -> Option<Self> {
         if prng.one_in(3) {
             return None;
@@ -39,7 +39,7 @@ impl Patch {
         }
     }
 
-    /// The checksums of what a write writes, by blocks.
+    /// The checksums of the written bytes, by blocks.
     pub(crate) fn sums(&self, block_bytes: u32) -> Vec<u8> {
         let mut sums = Vec::new();
         if let (Self::Write { from, bytes }, 1..) = (self, block_bytes) {
@@ -86,12 +86,12 @@ pub(crate) fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct File {
     seen: Vec<u8>,
-    /// What survives every crash; `None`: it need not even exist.
+    /// What survives every crash. `None`: the file need not survive at all.
     base: Option<Vec<u8>>,
     unsynced: Vec<(u64, Patch)>,
 }
 
-/// A log file of one boot and lane.
+/// The log file of a boot and a lane.
 #[derive(Clone, Debug)]
 struct Log {
     boot_id: u64,
@@ -99,13 +99,13 @@ struct Log {
     bytes: Vec<u8>,
 }
 
-/// All that lies on the disk.
+/// The contents of the disk.
 #[derive(Default, Debug)]
 pub(crate) struct Disk {
     logs: Vec<Log>,
     files: BTreeMap<Object, File>,
     patch_count: u64,
-    /// Of these the page cache has nothing.
+    /// Objects that are not in the page cache.
     evicted: BTreeSet<Object>,
 }
 
@@ -118,7 +118,7 @@ impl Disk {
         seen[from..seen.len().min(from.saturating_add(count))].to_vec()
     }
 
-    /// The first place from here on that has bytes, or that has none: a page of zeros is a hole.
+    /// The first offset from here on that is in a hole, or that is not: a page of zeros is a hole.
     pub(crate) fn seek(&self, object: Object, from: usize, hole: bool) -> Option<usize> {
         const PAGE_BYTES: usize = 4096;
         let seen = self.files.get(&object).map_or(&[][..], |file| &file.seen);
@@ -143,12 +143,12 @@ impl Disk {
         file.unsynced.push((self.patch_count, patch));
     }
 
-    /// Where a sync that begins now ends.
+    /// The last change that a sync that begins now covers.
     pub(crate) const fn patch_count(&self) -> u64 {
         self.patch_count
     }
 
-    /// Everything up to `patch_no` is durable.
+    /// Makes everything up to `patch_no` durable.
     pub(crate) fn sync(&mut self, object: Object, patch_no: u64) {
         let Some(file) = self.files.get_mut(&object) else { return };
         let base = file.base.get_or_insert_default();
@@ -158,7 +158,7 @@ impl Disk {
         file.unsynced.retain(|(number, _)| *number > patch_no);
     }
 
-    /// A sync failed: the kernel may have forgotten what was to be written.
+    /// A sync failed: the kernel may have dropped the dirty pages.
     pub(crate) fn sync_failed(&mut self, object: Object, patch_no: u64) {
         if let Some(file) = self.files.get_mut(&object) {
             file.unsynced.retain(|(number, _)| *number > patch_no);
@@ -169,7 +169,7 @@ impl Disk {
         self.files.remove(&object);
     }
 
-    /// The page cache drops an object, unless it has what is not on the disk.
+    /// Evicts a clean object from the page cache.
     pub(crate) fn evict(&mut self, object: Object) -> bool {
         let is_clean = self.files.get(&object).is_some_and(|file| file.unsynced.is_empty());
         is_clean && self.evicted.insert(object)
@@ -179,13 +179,12 @@ impl Disk {
         self.evicted.contains(&object)
     }
 
-    /// Something of an object is read from the disk if it has to be, and the kernel reads all of it;
-    /// whether it had to be.
+    /// A read loads the whole object into the page cache; returns whether it was missing.
     pub(crate) fn load_into_cache(&mut self, object: Object) -> bool {
         self.evicted.remove(&object)
     }
 
-    /// One bit of an object becomes another one.
+    /// Flips a bit of an object.
     pub(crate) fn rot(&mut self, object: Object, at: usize, prng: &mut Prng) {
         let bit = 1 << prng.below(8);
         let Some(file) = self.files.get_mut(&object) else { return };
@@ -220,7 +219,7 @@ impl Disk {
 
     // ---- logs ----
 
-    /// A new log file of this boot.
+    /// Creates a log file of this boot.
     pub(crate) fn new_log(&mut self, fs: FsUuid, boot_id: u64, lane: u16, lane_count: u16) {
         let head = LogHead::first(fs, boot_id, LaneId(lane), lane_count);
         self.logs.push(Log { boot_id, lane, bytes: head.encode().to_vec() });
@@ -233,8 +232,8 @@ impl Disk {
         }
     }
 
-    /// A batch was being written when the power went: what of it is there. Whole or not at all is
-    /// as likely as torn.
+    /// A crash during an append: whether the whole batch survived. None, all and a torn part are
+    /// equally likely.
     pub(crate) fn crash_append(
         &mut self,
         (boot_id, lane): (u64, u16),
@@ -263,13 +262,13 @@ impl Disk {
         torn == batch
     }
 
-    /// The logs in the order of boots and lanes; torn ends are cut off by whoever reads them.
+    /// The logs in the order of boots and lanes. The reader truncates torn ends.
     pub(crate) fn logs(&mut self) -> Vec<&mut Vec<u8>> {
         self.logs.sort_by_key(|log| (log.boot_id, log.lane));
         self.logs.iter_mut().map(|log| &mut log.bytes).collect()
     }
 
-    /// Takes the last batch of a log away again, as a disk that lied does.
+    /// Removes the last batch of a log, as a lying disk does.
     pub(crate) fn lose_last_batch(
         &mut self,
         prng: &mut Prng,

@@ -1,8 +1,8 @@
-//! What was promised to whom: which calls must have had their effect for good.
+//! Which acknowledged calls must have taken effect, whatever crashed.
 //!
-//! An acknowledged call is certain when its client is there to repeat what the server may have lost,
-//! when the server answers only what is durable, or when a sync said so. A client that the server
-//! rightly went on without may have lost what it was told before.
+//! An acknowledged call is certain if its client is alive to replay it, if the server replies only
+//! when the change is durable, or if a sync completed after it. A client that the server continued
+//! without may have lost acknowledged calls.
 
 use crate::bytes::TimedChange;
 use crate::lying_disk::ClientLaneId;
@@ -11,17 +11,17 @@ use crate::work::{CallRecord, CallSpec, Tag};
 use client::Report;
 use wire::{InodeNo, ShardId};
 
-/// A client that is away for less time is waited for.
+/// The server waits for a client that is absent for less time.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 impl Simulation {
-    /// Whether what the call was told holds, whatever dies.
+    /// Whether the effect of the call must last, whatever crashes.
     pub(crate) fn is_certain(&self, call: &CallRecord) -> bool {
         if call.result().is_none() {
             return false;
         }
         let mount = &self.mounts[call.client];
-        // A peer lane may hear of it only after what the server said before it.
+        // A peer lane may learn of the eviction only after frames that the server sent before it.
         let evicted = mount.evicted_ns.is_some_and(|ns| call.began_ns <= ns);
         !self.plan.shared()
             || (mount.alive && !evicted && !mount.was_late)
@@ -34,7 +34,7 @@ impl Simulation {
         call.ended_ns.is_some_and(|ended_ns| ended_ns < synced_ns)
     }
 
-    /// A sync was answered: what the same server process answered before it began is durable.
+    /// A sync completed: what the same server process answered before it began is durable.
     pub(crate) fn record_sync(&mut self, call: &CallRecord) {
         let CallSpec::Sync { inode, contents } = call.spec else { return };
         let life = call.ended_life;
@@ -49,7 +49,7 @@ impl Simulation {
         }
     }
 
-    /// What was done to a file, for one who looked from `looked_ns` on.
+    /// The changes of a file, as far as a read that begins at `read_began_ns` can rely on them.
     pub(crate) fn changes_of(&self, inode: InodeNo, read_began_ns: u64) -> Vec<TimedChange> {
         let changes = self.file_changes.get(&inode).map_or(&[][..], Vec::as_slice);
         let certain = |tag: Tag, change: &TimedChange| {
@@ -65,7 +65,7 @@ impl Simulation {
             .collect()
     }
 
-    /// Somebody is kept away for so long.
+    /// A client, or a server lane, is unreachable for so long.
     pub(crate) fn record_absence(&mut self, client: Option<usize>, span_ns: u64) {
         let late = span_ns > PATIENCE_NS;
         self.absent |= late;
@@ -74,7 +74,7 @@ impl Simulation {
         }
     }
 
-    /// A client has something to tell people: mostly that a promise to it was broken.
+    /// A client reports to its user, mostly that acknowledged calls are lost.
     pub(crate) fn on_report(&mut self, client_lane: ClientLaneId, report: &Report) {
         let client = client_lane.0;
         self.log_line(|| format!("client {client} reports: {report}"));
@@ -84,7 +84,7 @@ impl Simulation {
             self.lying_disk.alarm(client_lane);
         }
         match report {
-            // It breaks no promise.
+            // No acknowledged call is lost.
             Report::TooManyFiles { .. } => {}
             Report::WentBack { shard, .. } => {
                 self.lying_disk.stop(client_lane);
@@ -92,7 +92,7 @@ impl Simulation {
                     self.violates(format!("a false alarm at client {client_lane:?}: {report}"));
                 }
             }
-            // Nothing is under TLS here.
+            // The simulation uses no TLS.
             Report::Waits { .. } => self.violates(format!("client {client}: {report}")),
             Report::Evicted { .. } | Report::ReplayRefused { .. } | Report::LockLost { .. } => {
                 self.mounts[client].evicted_ns = Some(self.now_ns);

@@ -1,4 +1,4 @@
-//! What goes wrong, and the workload that it meets.
+//! Injects the faults of the plan, and generates the calls of the workload.
 
 use crate::net::{End, SentFrame};
 use crate::number::{low_u8, wide};
@@ -8,11 +8,11 @@ use crate::work::{CallRecord, CallSpec, Kind, Stride};
 use interface::ConnId;
 use wire::{FileKind, InodeNo, OpenFor};
 
-/// So many reads, and writes that are no appends, are about one of several places.
+/// One in so many reads, and writes that are not appends, is a list of several ranges.
 const LIST_ONE_IN: u64 = 3;
 
 impl Simulation {
-    /// Puts all faults of the plan on the agenda.
+    /// Schedules all faults of the plan.
     pub(crate) fn schedule_faults(&mut self) {
         let faults = &self.plan.faults;
         let counts = [
@@ -77,7 +77,7 @@ impl Simulation {
         }
     }
 
-    /// A client process dies and never comes back.
+    /// A client process dies and never returns.
     pub(crate) fn crash_client(&mut self, client: usize) {
         let mount = &mut self.mounts[client];
         if !std::mem::replace(&mut mount.alive, false) {
@@ -110,7 +110,7 @@ impl Simulation {
         }
     }
 
-    /// A lane does not get to run for a while.
+    /// A lane takes no turns for a while.
     fn pause(&mut self) {
         const LONG_NS: u64 = 20_000_000_000;
         let span_ns = match self.prng.number() % 4 {
@@ -145,7 +145,7 @@ impl Simulation {
         }
     }
 
-    /// A client's frame sets out, or meets a fault planted into this world.
+    /// A client sends a frame, unless an injected fault drops it.
     pub(crate) fn send_up(&mut self, conn: ConnId, sent: SentFrame) {
         let resent = matches!(
             wire::Head::decode(&sent.frame),
@@ -160,7 +160,7 @@ impl Simulation {
 
     // ---- the workload ----
 
-    /// A client lane may ask for something.
+    /// A client lane begins its next call, unless it has enough under way.
     pub(crate) fn next_call(&mut self, client: usize, lane: usize) {
         let call_count = wide(self.calls.len());
         let alive = self.mounts[client].alive;
@@ -300,7 +300,7 @@ impl Simulation {
         }
     }
 
-    /// Whether calls about a file's bytes are under way; a face closes only behind them.
+    /// Whether calls on a file's bytes are under way. A frontend closes a file only after those.
     fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
         let seats = self.mounts[client].seats.iter();
         let tags = seats.flat_map(|seat| seat.outstanding.keys());
@@ -313,7 +313,7 @@ impl Simulation {
         })
     }
 
-    /// Permission bits; root may do everything anyway.
+    /// Permission bits. Every caller is root, so they refuse nothing.
     fn roll_mode(&mut self) -> u32 {
         0o600 | u32::from(low_u8(self.prng.number() % 64))
     }
@@ -340,7 +340,7 @@ impl Simulation {
         self.pick_seen(&kinds).unwrap_or(InodeNo::ROOT)
     }
 
-    /// One of the latest inodes of these kinds that anybody saw.
+    /// One of the latest inodes of these kinds that replies named.
     fn pick_seen(&mut self, kinds: &[FileKind]) -> Option<InodeNo> {
         let fitting = self.seen.iter().rev().filter(|(_, kind)| kinds.contains(kind));
         let latest: Vec<InodeNo> =

@@ -1,4 +1,5 @@
-//! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
+//! The simulated runtime's state of one lane, of a server or a client: delivered events, buffers,
+//! the wakeup.
 
 use crate::number::{narrow, narrow_u32};
 use interface::{
@@ -8,7 +9,8 @@ use interface::{
 use std::collections::{BTreeMap, VecDeque};
 use wire::LaneId;
 
-/// Something that will be an event.
+/// A delivered event. Frames and messages become an `Event` when the turn begins, because their
+/// bytes go to the turn's arena.
 #[derive(Clone, Debug)]
 pub(crate) enum Incoming {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
@@ -21,7 +23,7 @@ pub(crate) enum Incoming {
     Plain(Event),
 }
 
-/// What stands for a MAC in a world without hostile mathematicians: no two of its bulks have the same.
+/// A stand-in for the MAC of a bulk: different for different bytes, which suffices here.
 fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     let mut mac = NO_MAC;
     let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
@@ -31,7 +33,7 @@ fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     mac
 }
 
-/// Buffers of a lane's world.
+/// The buffers of a lane.
 #[derive(Default, Debug)]
 pub(crate) struct Bufs {
     live: BTreeMap<u32, Vec<u8>>,
@@ -52,41 +54,41 @@ impl Bufs {
         bulk
     }
 
-    /// The bytes of a bulk; `None` when the core has given the buffer back.
+    /// The bytes of a bulk; `None` if the lane has released the buffer.
     pub(crate) fn get(&self, bulk: Bulk) -> Option<Vec<u8>> {
         let bytes = self.live.get(&bulk.buf.0)?;
         let start = narrow(u64::from(bulk.start));
         bytes.get(start..start + narrow(u64::from(bulk.bulk_bytes))).map(<[u8]>::to_vec)
     }
 
-    /// Copies bytes into a buffer whose number the core chose; whether that could be.
+    /// Copies bytes into a buffer whose number the lane chose; false if that is not possible.
     pub(crate) fn retain(&mut self, as_buf: BufId, bulk: Bulk) -> bool {
         let Some(bytes) = self.get(bulk) else { return false };
         as_buf.0 >= CORE_BUFS && self.live.insert(as_buf.0, bytes).is_none()
     }
 
-    /// Whether there was such a buffer.
+    /// False if there is no such buffer.
     pub(crate) fn release(&mut self, buf: BufId) -> bool {
         self.live.remove(&buf.0).is_some()
     }
 }
 
-/// A lane's desk.
+/// The state of a lane.
 #[derive(Default, Debug)]
 pub(crate) struct LaneState {
     pub(crate) arena: Arena,
     pub(crate) inbox: VecDeque<Incoming>,
     pub(crate) bufs: Bufs,
     pub(crate) wake_at_ns: Option<u64>,
-    /// A turn is due.
+    /// A turn is scheduled.
     pub(crate) turn_is_due: bool,
-    /// It sleeps until then, whatever comes.
+    /// The lane takes no turn before.
     pub(crate) paused_until_ns: u64,
     pub(crate) stopped: bool,
 }
 
 impl LaneState {
-    /// Takes the first `count` of what came, as events of a turn.
+    /// Takes the first `count` delivered events for a turn.
     pub(crate) fn events(&mut self, count: usize) -> Vec<Event> {
         self.arena.reset();
         let count = count.min(self.inbox.len());

@@ -1,7 +1,7 @@
-//! A client that lies in every field it can. It has the secret of an export of its own and knows what
-//! does not have to be secret: everybody's uuid and host. It sees every token that the server sends to
-//! others. Whatever it says, nobody else may lose anything by it, and nothing it says gets into the log:
-//! both are what the other checks look at, for whom it is not there.
+//! A malicious client. It has the secret of an export of its own, it knows the uuid and host of
+//! every other client (which need not be secret), and it sees every token that the server sends to
+//! others. It forges every field it can. No other client may lose anything by it, and none of its
+//! requests may reach the log: the other checks, which ignore this client, find both.
 
 use crate::lane_state::Incoming;
 use crate::number::{low_u16, narrow, narrow_u16, wide};
@@ -17,14 +17,14 @@ use wire::{
 
 /// The export that it may mount.
 pub(crate) const EXPORT: &str = "liar";
-/// Its connections have numbers from here on, and nobody else's.
+/// Its connections have numbers from here on; no other connection does.
 const CONN_FIRST: u64 = 1 << 40;
-/// It lies so often, on average.
+/// Mean time between two forged frames.
 const FORGERY_NS: u64 = 300_000;
-/// Tokens and connections that it keeps.
+/// Tokens and connections that it holds at most.
 const STOLEN_COUNT_MAX: usize = 16;
 
-/// What it has found in a reply to somebody else.
+/// A reply to another client.
 #[derive(Clone, Debug)]
 struct Stolen {
     reply: Reply,
@@ -32,7 +32,7 @@ struct Stolen {
     token: Vec<u8>,
 }
 
-/// How far a connection of its is.
+/// A connection of the liar.
 #[derive(Clone, Debug)]
 struct LiarConn {
     server_lane: usize,
@@ -41,10 +41,10 @@ struct LiarConn {
     session: Option<SessionId>,
 }
 
-/// The liar, and what it knows.
+/// The liar's state.
 #[derive(Debug)]
 pub(crate) struct Liar {
-    /// Its own, so that what others do is the same without it.
+    /// Its own generator, so that runs without a liar draw the same numbers.
     prng: Prng,
     links: BTreeMap<ConnId, LiarConn>,
     conn_count: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// There is one in every fourth run.
+    /// Every fourth run has one.
     pub(crate) fn of_seed(seed: u64) -> Option<Self> {
         let liar = Self {
             prng: Prng::new(!seed),
@@ -67,7 +67,7 @@ impl Liar {
         conn.0 >= CONN_FIRST
     }
 
-    /// The server sends something to somebody else.
+    /// The server sends a frame to another client.
     pub(crate) fn eavesdrop(&mut self, frame: &[u8]) {
         let Ok((Head::Reply(reply), body)) = Head::decode(frame) else { return };
         if reply.flags & reply_flag::TOKEN == 0 {
@@ -80,7 +80,7 @@ impl Liar {
         self.stolen.push(Stolen { reply, message: message.to_vec(), token: token.to_vec() });
     }
 
-    /// A number of which some are likelier than others.
+    /// A number: any, the highest, or one of these.
     fn number(&mut self, likely: &[u64]) -> u64 {
         match self.prng.number() % 4 {
             0 => self.prng.number(),
@@ -91,7 +91,7 @@ impl Liar {
 }
 
 impl Simulation {
-    /// The next lie is due.
+    /// Schedules the next forged frame.
     pub(crate) fn schedule_liar(&mut self) {
         let Some(liar) = &mut self.liar else { return };
         let delay_ns = liar.prng.span_ns(FORGERY_NS);
@@ -120,7 +120,7 @@ impl Simulation {
         self.schedule_liar();
     }
 
-    /// A new connection, whose Hello says that it is somebody.
+    /// A new connection, with the Hello of another client.
     fn send_forged_hello(&mut self, liar: &mut Liar) {
         let victim = self.mounts.get(liar.prng.below(self.mounts.len()));
         let victim = victim.map_or(ClientUuid::NONE, |mount| mount.uuid);
@@ -132,7 +132,7 @@ impl Simulation {
             client_lane: LaneId(narrow_u16(liar.prng.below(3))),
             conn_epoch: u32::try_from(liar.number(&[1, 2, 3]) >> 32).unwrap_or(1).max(1),
             nonce: [1; 32],
-            // Hosts are called as their mounts are, in this world.
+            // In a simulation a host has the same id as its client.
             host_id: victim.0,
             host_boot_id: if liar.prng.one_in(2) { victim.0 } else { liar.prng.bytes() },
             boot_id_last: liar.number(&[0, boot_id, boot_id.saturating_sub(1)]),
@@ -169,7 +169,7 @@ impl Simulation {
         self.deliver(Place::Server(link.server_lane), Incoming::Plain(event));
     }
 
-    /// The server says something to the liar.
+    /// The server sends a frame to the liar.
     pub(crate) fn deliver_to_liar(&mut self, conn: ConnId, frame: &[u8]) {
         let secret = self.secret.of_export(EXPORT.as_bytes(), 0);
         let Some(mut liar) = self.liar.take() else { return };
@@ -200,7 +200,7 @@ impl Simulation {
         self.liar = Some(liar);
     }
 
-    /// The server has closed a connection of the liar's, or has given it to another lane.
+    /// The server has closed a connection of the liar, or handed it over to another lane.
     pub(crate) fn move_liar_conn(&mut self, conn: ConnId, to: Option<usize>) {
         let Some(liar) = &mut self.liar else { return };
         match (liar.links.get_mut(&conn), to) {
@@ -210,14 +210,14 @@ impl Simulation {
         }
     }
 
-    /// The server is dead, and all connections with it.
+    /// The server crashed, and the liar's connections with it.
     pub(crate) fn drop_liar_conns(&mut self) {
         if let Some(liar) = &mut self.liar {
             liar.links.clear();
         }
     }
 
-    /// A request on a connection that is there.
+    /// A forged request on an established connection.
     fn send_forged_request(&mut self, liar: &mut Liar, conn: ConnId) {
         const OPS: [Op; 10] = [
             Op::Resume,
@@ -240,7 +240,7 @@ impl Simulation {
         let stolen = liar.stolen.get(liar.prng.below(liar.stolen.len())).cloned();
         let op = liar.prng.pick(&OPS).unwrap_or(Op::Ping);
         let stolen_op = stolen.as_ref().map_or(Op::Create, |stolen| stolen.reply.op);
-        // What could change something comes as a replay only, with a token of somebody else's.
+        // A changing request is only sent as a replay, with another client's token.
         let replays = op == Op::Create;
         let op = if replays { stolen_op } else { op };
         let session = match (&stolen, liar.prng.number() % 4) {
@@ -288,7 +288,7 @@ impl Simulation {
             }
             (Op::ReplayDone, _) => ReplayDone { reopen_count: u32::MAX }.to_bytes(),
             (Op::Reopen, _) => {
-                // Of nothing that there is: what it may open is its right.
+                // Of an inode that does not exist: the liar may open what its export has.
                 let inode = InodeNo::new(shard.index(), u64::from(u32::MAX));
                 let (id, open_for) = (HandleId(liar.prng.number()), OpenFor::ReadWrite);
                 let handle = Handle { id, open_for };
@@ -302,7 +302,7 @@ impl Simulation {
     }
 }
 
-/// A token of somebody else's, as it is or with a bit flipped; noise, if there is none.
+/// Another client's token, unchanged or with a flipped bit; random bytes if there is none.
 fn liar_token(prng: &mut Prng, stolen: &[Stolen]) -> (Vec<u8>, Vec<u8>) {
     let Some(stolen) = stolen.get(prng.below(stolen.len())) else {
         return (Vec::new(), prng.bytes::<64>().to_vec());

@@ -1,35 +1,35 @@
-//! A disk that lies: it called a batch durable and lost it in a crash. Whoever had been told so must
-//! notice: his next word to the shard is an alarm and his last one, and nothing of what is left
-//! there is served to him as if nothing had happened.
+//! A disk that lies: it reported a batch durable and lost it in a crash. A client that had received
+//! the acknowledgement must notice: it raises an alarm, sends nothing more, and gets no successful
+//! reply of that shard before.
 
 use crate::simulation::{Simulation, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Head, Note, Op, Reply, Route, SessionId, ShardId, Status, Transno, Wire, Xid};
 use wire::{reply_flag, request_flag};
 
-/// A client lane.
+/// A client and its lane.
 pub(crate) type ClientLaneId = (usize, usize);
 
-/// What was lost, and who knows better.
+/// The lost changes, and which client lanes had been told that they were durable.
 #[derive(Default, Debug)]
 pub(crate) struct LyingDisk {
-    /// Changes that were durable and are not, with their sessions.
+    /// Changes that were durable and are lost, with their sessions.
     lost: BTreeMap<(ShardId, Transno), SessionId>,
     /// The boot that lost the last of them.
     lost_in: u64,
     client_lanes: BTreeMap<SessionId, ClientLaneId>,
-    /// What a session has received, and up to where it was told that it is durable.
+    /// What a session has received, and up to which transaction it was reported durable.
     received: BTreeMap<(SessionId, ShardId), BTreeSet<Transno>>,
     committed: BTreeMap<(SessionId, ShardId), Transno>,
     replays: BTreeSet<(SessionId, ShardId, Xid)>,
-    /// Client lanes that have said that something they had is gone.
+    /// Client lanes that have raised an alarm.
     alarmed: BTreeSet<ClientLaneId>,
-    /// Of them, those that send nothing more.
+    /// Those of them that must send nothing more.
     stopped: BTreeSet<ClientLaneId>,
 }
 
 impl LyingDisk {
-    /// Something that was durable is lost.
+    /// Whether a durable change was lost.
     pub(crate) fn is_any(&self) -> bool {
         self.lost_in > 0
     }
@@ -43,7 +43,7 @@ impl LyingDisk {
         }
     }
 
-    /// It is there again: its client brought it back.
+    /// A lost change is durable again: its client replayed it.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in crate::tap::records(batch) {
             self.lost.remove(&(record.shard, record.transno));
@@ -63,7 +63,7 @@ impl LyingDisk {
         Ok(())
     }
 
-    /// A client lane takes a frame in.
+    /// A client lane receives a frame.
     pub(crate) fn on_frame(&mut self, client_lane: ClientLaneId, frame: &[u8]) -> Verdict {
         match Head::decode(frame) {
             Ok((Head::Reply(reply), _)) if reply.op.row().route != Route::Lane => {
@@ -105,7 +105,7 @@ impl LyingDisk {
         Ok(())
     }
 
-    /// Of what a session has, all up to here was called durable.
+    /// What a session has received up to here was reported durable.
     fn note_committed(&mut self, at: (SessionId, ShardId), committed: Transno) {
         let own = self.received.get(&at).and_then(|all| all.range(..=committed).next_back());
         if let Some(own) = own {
@@ -114,7 +114,7 @@ impl LyingDisk {
         }
     }
 
-    /// Something that a session was told is durable, and is lost.
+    /// A change that was reported durable to a session and is lost.
     fn lost_to(&self, (session, shard): (SessionId, ShardId)) -> Option<Transno> {
         let committed = self.committed.get(&(session, shard))?;
         let received = self.received.get(&(session, shard))?;
@@ -139,18 +139,18 @@ impl LyingDisk {
 }
 
 impl Simulation {
-    /// Everybody who lives and was told what is not true has said so.
+    /// Every living client lane that lost an acknowledged change has raised an alarm.
     pub(crate) fn is_alarmed(&self) -> bool {
         self.unalarmed().is_none()
     }
 
-    /// Who was told what is not true, and is silent.
+    /// A living client lane that lost an acknowledged change without raising an alarm.
     pub(crate) fn unalarmed(&self) -> Option<ClientLaneId> {
         let affected = |at: &&(SessionId, ShardId)| self.lying_disk.lost_to(**at).is_some();
         let sessions =
             self.lying_disk.committed.keys().filter(affected).map(|(session, _)| session);
         let mut seats = sessions.filter_map(|session| self.lying_disk.client_lanes.get(session));
-        // Who was away for too long, or whose peer lane was told that it is evicted, starts anew.
+        // A client that was absent for too long, or that was evicted at a peer lane, starts anew.
         let silent = |client_lane: &&ClientLaneId| {
             let mount = &self.mounts[client_lane.0];
             let anew = mount.was_late || mount.evicted_ns.is_some();

@@ -1,7 +1,7 @@
-//! `lanefs-sim`: runs seeds, as `cargo xtask sim` asks for.
+//! `lanefs-sim`: runs seeds for `cargo xtask sim`.
 //!
-//! Every seed is run twice and must come to the same trace. A run that panics is a violation like
-//! any other: it is caught, and its seed is told.
+//! Every seed runs twice and both runs must have the same hash. A panic is caught and counts as a
+//! violation.
 #![forbid(unsafe_code)]
 
 use sim::{Planted, Rule, Verdict, search, try_seed};
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --control NAME] [--tell]
        lanefs-sim --seconds S [--plant NAME | --control NAME] [--from SEED]";
 
-/// What was asked for.
+/// The command line.
 #[derive(Default)]
 struct Args {
     seed: Option<u64>,

@@ -1,7 +1,7 @@
-//! The tree as it must be: a sequential model of names, links and attributes.
+//! A sequential model of the tree: names, links and attributes.
 //!
-//! It executes the calls that took effect in the order of their transactions, and says where one
-//! could not have succeeded there.
+//! It executes calls in the order of their transactions, and reports a call that could not have
+//! succeeded there.
 
 use crate::work::{CallSpec, NameNo, Tag};
 use std::collections::BTreeMap;
@@ -11,17 +11,17 @@ use wire::{FileKind, InodeNo};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: FileKind,
-    /// Unknown: as the store was made.
+    /// `None`: as mkfs made it.
     pub(crate) mode: Option<u32>,
     pub(crate) nlink: u32,
     pub(crate) parent: InodeNo,
     pub(crate) entries: BTreeMap<NameNo, InodeNo>,
     pub(crate) target: Option<Tag>,
-    /// By the parity of the attribute's number.
+    /// By the number of the attribute's name, 0 or 1.
     pub(crate) xattrs: BTreeMap<NameNo, Tag>,
 }
 
-/// What a transaction's reply said.
+/// The effect that a reply reports.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Effect {
     pub(crate) inode: Option<InodeNo>,
@@ -42,7 +42,7 @@ impl Tree {
         Self { nodes: BTreeMap::from([(InodeNo::ROOT, root)]) }
     }
 
-    /// A transaction happened.
+    /// Executes a call.
     pub(crate) fn apply(&mut self, tag: Tag, spec: &CallSpec, effect: Effect) -> Step {
         match *spec {
             CallSpec::Create { parent, name, mode, .. } if effect.made => {

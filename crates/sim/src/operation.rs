@@ -1,4 +1,4 @@
-//! Actions of a server that take time: what each is while it is under way, and when it ends.
+//! Operations of the server's disk: actions of a lane that take time.
 
 use crate::disk::Patch;
 use crate::number::narrow;
@@ -6,7 +6,7 @@ use crate::simulation::{Due, Simulation};
 use interface::{Object, ObjectAction, StoreAction, SumRange, Ticket};
 use wire::{Pieces, Reader, Wire as _};
 
-/// An action in flight.
+/// An operation under way.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Log { ticket: Ticket, batch: Vec<u8> },
@@ -24,7 +24,7 @@ pub(crate) enum Operation {
 }
 
 impl Simulation {
-    /// An action that takes time begins.
+    /// Starts an operation.
     pub(crate) fn start_operation(&mut self, lane: usize, operation: Option<Operation>) {
         let Some(operation) = operation else { return };
         let speeds = &self.plan.speeds;

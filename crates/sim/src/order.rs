@@ -1,5 +1,5 @@
-//! The order in which everything durable happened: one sequence for each shard, joined where a
-//! change has parts at several.
+//! The order of all durable transactions: one sequence for each shard, joined where a transaction
+//! has parts at several shards.
 
 use crate::model::{Effect, Tree};
 use crate::simulation::{Simulation, Verdict};
@@ -12,13 +12,13 @@ use wire::{Created, Entry, Op, ShardId, Transno, Wire};
 /// A step of a shard.
 #[derive(Clone, Copy, Debug)]
 enum Step<'a> {
-    /// A call's change, and whether it has parts elsewhere.
+    /// The change of a call, and whether it has parts at other shards.
     Change(Tag, &'a DurableTxn, Option<Decided>),
-    /// A part of a change that another shard decided.
+    /// A part of a transaction that another shard decided.
     Part(TxnId),
 }
 
-/// What is left to execute, shard by shard.
+/// The steps that are not executed yet, by shard.
 struct Sequences<'a> {
     steps: BTreeMap<ShardId, VecDeque<(Transno, Step<'a>)>>,
     executed: BTreeSet<TxnId>,
@@ -26,7 +26,7 @@ struct Sequences<'a> {
 }
 
 impl Simulation {
-    /// I15: the sequential execution of what is durable, in the order of transactions.
+    /// I15: executes the durable transactions one after another in their order.
     pub(crate) fn executed(&self) -> Result<Tree, String> {
         self.judge_parts()?;
         let steps = self.steps();
@@ -37,7 +37,7 @@ impl Simulation {
             if sequences.steps.values().all(VecDeque::is_empty) {
                 return Ok(sequences.tree);
             }
-            // Changes that have nothing to do with each other may cross.
+            // Transactions that are independent of each other may wait for each other's parts.
             if !self.advance_crossed(&mut sequences) {
                 let heads: Vec<_> = sequences
                     .steps
@@ -49,7 +49,7 @@ impl Simulation {
         }
     }
 
-    /// I1: of a change over several shards all parts are there or none.
+    /// I1: a transaction over several shards has all its parts or none.
     fn judge_parts(&self) -> Verdict {
         let mut counts: BTreeMap<TxnId, u32> = BTreeMap::new();
         for (txn_id, _) in self.tap.parts.values() {
@@ -88,7 +88,7 @@ impl Simulation {
         steps
     }
 
-    /// Executes what stands first everywhere; whether there was something.
+    /// Executes the first steps that are ready; whether there was one.
     fn advance(&self, sequences: &mut Sequences<'_>) -> Result<bool, String> {
         let heads: Vec<(ShardId, Transno, Step<'_>)> = sequences
             .steps
@@ -116,8 +116,8 @@ impl Simulation {
         Ok(any)
     }
 
-    /// Executes the change that was decided first of those that wait for each other's parts; whether
-    /// there was one.
+    /// Executes the transaction that was decided first among those that wait for each other's
+    /// parts; whether there was one.
     fn advance_crossed(&self, sequences: &mut Sequences<'_>) -> bool {
         let mut heads: Vec<(u64, ShardId, Tag, &DurableTxn, TxnId)> = Vec::new();
         for (shard, steps) in &sequences.steps {
@@ -163,7 +163,7 @@ impl Sequences<'_> {
         }
     }
 
-    /// All parts of a change, wherever they are, stand first.
+    /// Every part of a transaction is the first step of its shard.
     fn is_first_everywhere(&self, txn_id: TxnId) -> bool {
         let waits = |steps: &VecDeque<(Transno, Step<'_>)>| {
             let ours = |(_, step): &(Transno, Step<'_>)| matches!(step, Step::Part(part) if *part == txn_id);
@@ -173,7 +173,7 @@ impl Sequences<'_> {
     }
 }
 
-/// What a transaction's reply says of its effect.
+/// The effect that a transaction's reply reports.
 fn effect_of(txn: &DurableTxn) -> Effect {
     match txn.op {
         Op::Create | Op::Tmpfile => {

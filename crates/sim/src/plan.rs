@@ -1,6 +1,6 @@
-//! What a seed rolls before its run begins: sizes, speeds, the mix of calls, and how much goes wrong.
+//! The plan of a run: sizes, speeds, the mix of calls, and the faults.
 //!
-//! Most runs are short and small with few names, because that is where changes meet each other.
+//! Most runs are short and use few names, so that changes conflict.
 
 use crate::prng::Prng;
 use crate::trace::TraceStep;
@@ -8,54 +8,54 @@ use crate::work::Kind;
 use lane::Share;
 use wire::Rule;
 
-/// How the disk behaves beyond losing what was not made durable.
+/// How the disk behaves besides losing unsynced data in a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DiskBehaviour {
-    /// It does what it says.
+    /// It keeps durable what it reported durable.
     Honest,
-    /// Now and then something fails.
+    /// Some operations fail.
     Failing,
-    /// It says durable and is not: only an alarm is wanted then.
+    /// It loses batches that it reported durable. The clients must raise an alarm.
     Lying,
 }
 
-/// Something planted to prove that the checks see it.
+/// A fault injected to prove that the checks find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// A crash takes away a batch that was called durable.
+    /// A crash loses a batch that was reported durable.
     LostBatch,
-    /// Requests of a client's lost connection never arrive anywhere again.
+    /// Requests that a client resends after a lost connection are dropped.
     LostResend,
     /// A sync of an object makes nothing durable.
     LostSync,
-    /// A rule of the protocol does not hold.
+    /// A rule of the protocol is removed.
     Rule(Rule),
-    /// Nothing: the runs that would miss a rule, with the rule in force.
+    /// A control run: the plan made for the rule, with the rule in force.
     Control(Rule),
 }
 
 impl Planted {
-    /// Faults of the world itself, with their names.
+    /// Faults injected into the simulated network and disk, with their names.
     pub const INJECTED: [(Self, &'static str); 3] = [
         (Self::LostBatch, "lost-batch"),
         (Self::LostResend, "lost-resend"),
         (Self::LostSync, "lost-sync"),
     ];
 
-    /// Every one, with its name.
+    /// All that `--plant` accepts, with their names.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let taken = if cfg!(feature = "planted") { Rule::ALL } else { &[] };
         let rules = taken.iter().map(|(rule, name)| (Self::Rule(*rule), *name));
         Self::INJECTED.into_iter().chain(rules)
     }
 
-    /// The one of this name.
+    /// The fault or rule of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|(_, known)| *known == name).map(|(planted, _)| planted)
     }
 
-    /// How it is asked for.
+    /// The command-line option for it.
     #[must_use]
     pub fn flag(self) -> String {
         let controls = Rule::ALL.iter().map(|(rule, name)| (Self::Control(*rule), *name));
@@ -65,7 +65,7 @@ impl Planted {
     }
 }
 
-/// Chances of faults, per thousand of the events they meet.
+/// How many faults of each kind, and their chances.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     pub(crate) server_crash_count: u64,
@@ -75,11 +75,11 @@ pub(crate) struct Faults {
     pub(crate) pause_count: u64,
     pub(crate) clock_count: u64,
     pub(crate) interrupt_count: u64,
-    /// Chance that the server dies where it passes a delicate place.
+    /// Chance that the server crashes at a point that a lane marks (`Action::Point`).
     pub(crate) point_per_mille: u64,
     pub(crate) disk: DiskBehaviour,
     pub(crate) disk_rates: DiskFaultRates,
-    /// The server's machine dies with it: nobody says of its connections that they are dead.
+    /// The server's machine dies with the process: no packet closes its connections.
     pub(crate) silent: bool,
 }
 
@@ -99,7 +99,7 @@ impl Faults {
     };
 }
 
-/// Chances that an action of the disk fails, per thousand of its kind.
+/// Chances, per thousand, that a disk operation of each kind fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DiskFaultRates {
     pub(crate) log: u64,
@@ -124,7 +124,7 @@ pub(crate) struct Speeds {
     pub(crate) restart_ns: u64,
 }
 
-/// A run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Lanes of each client.
@@ -134,7 +134,7 @@ pub(crate) struct Plan {
     pub(crate) data_shard_count: u16,
     pub(crate) slot_count: u16,
     pub(crate) name_count: usize,
-    /// Inodes that calls choose among, the latest ones.
+    /// How many of the latest inodes the calls choose among.
     pub(crate) choice_count: usize,
     pub(crate) depth: usize,
     pub(crate) call_count: u64,
@@ -144,30 +144,31 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     /// The faults are spread over this time.
     pub(crate) faults_ns: u64,
-    /// At the end the server crashes once more, with these clients alive or not.
+    /// The server crashes once more at the end, with or without a client.
     pub(crate) last_crash: bool,
     pub(crate) last_client_crash: bool,
     /// A client dies whenever the server does.
     pub(crate) client_dies_too: bool,
     pub(crate) log_space_bytes: u64,
-    /// Which replies wait.
+    /// Which replies wait for durability.
     pub(crate) share: Share,
-    /// Other modes may come with every start.
+    /// Every start may choose another mode.
     pub(crate) share_changes: bool,
-    /// All replies wait for their own change.
+    /// Every reply waits for its own change.
     pub(crate) sync: bool,
-    /// How long batches of the log gather that nobody waits for.
+    /// How long a log batch gathers that no request waits for.
     pub(crate) log_ms: u64,
-    /// The cold store follows the logs while lanes run, not only at a start.
+    /// The applier runs beside the lanes, not only at a start.
     pub(crate) applies: bool,
-    /// What names may take of each server's memory, if that is limited; 0 lets go whatever it can.
+    /// Memory for names at each server, if it is limited; 0 evicts whatever it can.
     pub(crate) meta_memory_bytes: Option<u64>,
-    /// Bytes of a block that has a checksum, and after which time a quiet object gets its checksums.
+    /// Bytes of a block that has a checksum, and after which idle time the checksums of an object
+    /// are recorded.
     pub(crate) block_bytes: u32,
     pub(crate) quiet_ms: u64,
-    /// At starts of the server a bit of something recorded may be another one.
+    /// At a start of the server a bit of a recorded block may flip.
     pub(crate) rots: bool,
-    /// What happens besides, in this order.
+    /// The scripted calls of the run.
     pub(crate) trace: &'static [TraceStep],
     pub(crate) planted: Option<Planted>,
 }
@@ -176,7 +177,7 @@ pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 
 impl Plan {
-    /// Whether replies may leave before their change is durable.
+    /// Whether replies may precede the durability of their change.
     pub(crate) const fn shared(&self) -> bool {
         !self.sync
     }
@@ -195,13 +196,13 @@ impl Plan {
             restart_ns: prng.pick(&[MS, 50 * MS, 3_000 * MS]).unwrap_or(MS),
         };
         let call_count = prng.pick(&[6, 12, 25, 50, 120]).unwrap_or(12);
-        // About the time the calls take, so that faults meet them.
+        // About the time the calls take, so that faults hit them.
         let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
         let rots = planted.is_none() && prng.clone().one_in(6);
         let faults = roll_faults(prng);
-        // Disks have more to do when more is done before everything calms down.
+        // Disk faults need more calls before the faults stop.
         let faults_ns = faults_ns * if faults.disk == DiskBehaviour::Honest { 1 } else { 4 };
         Self {
             client_lanes,
@@ -230,9 +231,9 @@ impl Plan {
                 .pick(&[Share::Off, Share::Write, Share::Write, Share::Strict])
                 .unwrap_or_default(),
             share_changes: prng.one_in(6),
-            // A replay does not look at what it leaves of a block.
+            // A replay does not verify the rest of a block that it overwrites in part.
             sync: prng.one_in(8) || rots,
-            // Thrown aside: what the dice say besides stays as it was.
+            // From a clone, so that the following draws do not depend on it.
             log_ms: prng.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
             applies: planted != Some(Planted::LostBatch) && prng.one_in(2),
             meta_memory_bytes: prng.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
@@ -264,7 +265,7 @@ fn roll_mix(prng: &mut Prng) -> Vec<(Kind, u64)> {
         };
         mix.push((kind, weight));
     }
-    // Something has to be made, or nothing happens.
+    // Without creates a run would have nothing to work on.
     mix.push((Kind::Create, 3));
     mix
 }
@@ -287,7 +288,7 @@ fn roll_faults(prng: &mut Prng) -> Faults {
         silent: false,
     };
     let roll = prng.number() % 24;
-    // Runs are short: what fails rarely would mostly not fail at all.
+    // Runs are short: faults with small chances would mostly not occur.
     let mut per_mille = || prng.pick(&[0, 0, 10, 60, 250]).unwrap_or(0);
     let (log, change, sync, read) = (per_mille(), per_mille(), per_mille(), per_mille());
     if roll < 3 {

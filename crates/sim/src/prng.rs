@@ -1,5 +1,5 @@
-//! The pseudo-random numbers that decide everything in a run, and the hash over what happened. Both follow from the seed alone, so
-//! that a seed repeats its run.
+//! The pseudo-random numbers that decide everything in a run, and the hash over its events. Both
+//! follow from the seed alone, so that a seed repeats its run.
 
 use crate::number::{narrow, wide};
 

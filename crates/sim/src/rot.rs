@@ -1,5 +1,4 @@
-//! What is wrong with the disk beside what a crash leaves: actions that fail, and bits at rest that
-//! become others.
+//! Disk faults besides crashes: operations that fail, and bit rot.
 
 use crate::number::{narrow, wide};
 use crate::operation::Operation;
@@ -9,8 +8,8 @@ use disk::BlockSum;
 use interface::Object;
 
 impl Simulation {
-    /// Whatever the power did, what is recorded of contents holds. A file that is not there was being
-    /// removed: that is recorded afterwards.
+    /// Checks at a start that the recorded checksums match the contents after the crash. A missing
+    /// file was being removed; its removal is recorded afterwards.
     pub(crate) fn check_sums(&mut self) {
         if self.plan.faults.disk == DiskBehaviour::Lying {
             return;
@@ -31,12 +30,12 @@ impl Simulation {
         }
     }
 
-    /// The medium has another bit than was written to it, in a block that has a checksum.
+    /// Flips a bit in a block that has a checksum.
     pub(crate) fn rot(&mut self) {
         let sums = self.row_store.sums();
         let blocks = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
         let blocks: Vec<_> = blocks.collect();
-        // Of an open region nothing is known, and an object rots once.
+        // An open region has no checksum, and an object rots once.
         let lost = self.rotten.iter().filter(|(object, block)| {
             !blocks.iter().any(|(other, known, _)| (other, known) == (*object, *block))
         });
@@ -46,8 +45,8 @@ impl Simulation {
         self.rot_one_of(&blocks);
     }
 
-    /// Whether the page cache lacks some of an object that is read. It may have dropped it just now, and
-    /// the medium may have changed since.
+    /// Whether some of an object that is read is missing from the page cache. The page cache may
+    /// evict the object just now, and a bit may flip since.
     pub(crate) fn misses_cache(&mut self, object: Object) -> bool {
         let may_rot = self.plan.rots
             && self.plan.faults.disk == DiskBehaviour::Honest
@@ -58,8 +57,8 @@ impl Simulation {
         self.disk.is_evicted(object)
     }
 
-    /// A bit of an object changes that nobody writes to and that has its checksums. Not while what was
-    /// just compared is read: that takes no time on a machine.
+    /// Flips a bit of an object without operations under way that has its checksums. Not between
+    /// the comparison of a block and the read that follows: a machine does both in one step.
     fn rot_served(&mut self, object: Object) {
         let mut operations = self.server.seats.iter().flat_map(|seat| seat.operations.values());
         let is_used = operations.any(|operation| match operation {
@@ -94,7 +93,7 @@ impl Simulation {
         }
     }
 
-    /// A bit of one of these blocks changes.
+    /// Flips a bit of one of these blocks.
     fn rot_one_of(&mut self, blocks: &[(Object, u64, BlockSum)]) -> bool {
         let Some((object, block, sum)) = self.prng.pick(blocks) else { return false };
         let at = block * u64::from(self.plan.block_bytes)
@@ -128,14 +127,14 @@ impl Simulation {
         fails
     }
 
-    /// A disk that lied, or a fault planted into this world.
+    /// Loses batches that were reported durable: a lying disk or an injected fault.
     pub(crate) fn lose_durable_batches(&mut self) {
         const BATCH_COUNT_MAX: usize = 3;
         let planted = self.plan.planted == Some(Planted::LostBatch);
         let lies = self.plan.faults.disk == DiskBehaviour::Lying && self.prng.one_in(2);
         let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(planted) };
         for _ in 0..count {
-            // What was applied is in the rows as well.
+            // A batch that was applied is in the rows as well.
             let behind = (lies && self.plan.applies).then_some(&self.row_store.behind);
             let lost = self.disk.lose_last_batch(&mut self.prng, |lane, batch| {
                 behind.is_none_or(|behind| {

@@ -1,5 +1,5 @@
-//! The secret is changed during a run, in the documented order: rotate, give the new secret to the clients, retire
-//! the earlier one. No client loses anything by that.
+//! Rotates the secret during a run as documented: rotate at the server, distribute to the clients,
+//! retire the earlier secret. No client loses anything.
 
 use crate::lane_state::Incoming;
 use crate::prng::Prng;
@@ -7,7 +7,7 @@ use crate::simulation::{Due, Place, Simulation};
 use interface::Event;
 use wire::{Secret, Secrets};
 
-/// What is done next.
+/// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Rotate,
@@ -15,15 +15,15 @@ pub(crate) enum Step {
     Retire,
 }
 
-/// The files.
+/// The secret files.
 #[derive(Debug)]
 pub(crate) struct Rotation {
-    /// Of its own, so that runs without it stay what they were.
+    /// Its own generator, so that runs without rotation draw the same numbers.
     prng: Prng,
     happens: bool,
-    /// What the server's says.
+    /// In the server's file.
     pub(crate) server_secrets: Secrets,
-    /// What the clients' say.
+    /// In the clients' file.
     pub(crate) client_secrets: Secrets,
 }
 
@@ -40,7 +40,7 @@ impl Rotation {
 }
 
 impl Simulation {
-    /// Begins, in some runs.
+    /// Begins the rotation, in some runs.
     pub(crate) fn plan_rotation(&mut self) {
         if self.rotation.happens && self.plan.planted.is_none() {
             self.schedule_step(Step::Rotate);
@@ -53,7 +53,7 @@ impl Simulation {
     }
 
     pub(crate) fn step_rotation(&mut self, step: Step) {
-        // Each waits until every lane goes by the one before.
+        // A step waits until every lane has received the secrets of the step before.
         if self.secrets_are_being_delivered() {
             return self.schedule_step(step);
         }
@@ -89,7 +89,7 @@ impl Simulation {
         self.server.seats.iter().any(|seat| seat.state.inbox.iter().any(is))
     }
 
-    /// A client lane reads its file.
+    /// A client lane reads its secret file.
     pub(crate) fn read_secrets(&mut self, place: Place) {
         let client_secrets = self.rotation.client_secrets;
         self.deliver(place, Incoming::Plain(Event::Secrets(Some(client_secrets))));

@@ -4,22 +4,22 @@ use crate::plan::{DiskBehaviour, Planted};
 use crate::simulation::{Due, Simulation, Verdict};
 use wire::ClientUuid;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// A hash over everything that happened.
+    /// A hash over every event of the run.
     pub run_hash: u64,
-    /// What was violated.
+    /// The first violated invariant.
     pub violation: Option<String>,
-    /// Events that happened.
+    /// Simulated events.
     pub event_count: u64,
-    /// Calls that were made.
+    /// Calls of the workload and of the audit.
     pub call_count: u64,
-    /// Times that a server died.
+    /// Crashes of the server.
     pub crash_count: u64,
 }
 
-/// After the last fault everything has to end within this time.
+/// Simulated time within which the system must come to rest after the last fault.
 const REST_NS: u64 = 600_000_000_000;
 
 /// Runs a seed.
@@ -28,7 +28,7 @@ pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
     outcome(Simulation::new(seed, planted)).0
 }
 
-/// Runs a seed and tells what happened, line by line.
+/// Runs a seed and returns its event log too.
 #[must_use]
 pub fn run_logged(seed: u64, planted: Option<Planted>) -> (Outcome, Vec<String>) {
     let mut simulation = Simulation::new(seed, planted);
@@ -79,7 +79,7 @@ fn run_phases(simulation: &mut Simulation) -> Verdict {
     take_violation(simulation)?;
     if !simulation.run_until(simulation.now_ns + REST_NS, Simulation::is_alarmed) {
         return Err(format!(
-            "client {:?} does not notice that its store went back",
+            "client {:?} raises no alarm although its store went back",
             simulation.unalarmed()
         ));
     }
@@ -91,12 +91,12 @@ fn run_phases(simulation: &mut Simulation) -> Verdict {
     }
     take_violation(simulation)?;
     if simulation.lying_disk.is_any() {
-        return Ok(()); // What is left is what it is.
+        return Ok(()); // The tree without the lost batches is not known.
     }
     simulation.judge()
 }
 
-/// The faults stop, and everything that was begun comes to its end.
+/// Stops the faults and waits until every call that had begun ends.
 fn stop_faults(simulation: &mut Simulation) -> Verdict {
     simulation.faults_stopped = true;
     let now_ns = simulation.now_ns;
@@ -105,8 +105,8 @@ fn stop_faults(simulation: &mut Simulation) -> Verdict {
     }
     simulation.schedule_at(simulation.now_ns, Due::StartServer);
     if simulation.plan.faults.disk == DiskBehaviour::Failing {
-        // A lane whose log failed answers, but takes nothing more in until somebody has mended the
-        // disk and started it again.
+        // A lane whose log failed replies but accepts no changes until the disk is mended and the
+        // server restarted.
         if simulation.choose(2) == 0 {
             come_to_rest(simulation)?;
         }

@@ -1,4 +1,4 @@
-//! Many seeds, on all cores, until the time is over or one shows a violation.
+//! Runs many seeds on all CPUs until the time is over or a seed shows a violation.
 
 use crate::plan::Planted;
 use crate::run::run;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What two runs of one seed came to.
+/// The result of two runs of one seed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// The hash over everything that happened.
+    /// A hash over every event of the run.
     pub run_hash: u64,
-    /// What was violated.
+    /// The first violated invariant.
     pub violation: Option<String>,
 }
 
-/// What was done so far.
+/// Progress so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     seed_count: u64,
@@ -44,7 +44,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Panics are kept for the verdict instead of being printed.
+/// Stores the message of a panic for the verdict instead of printing it.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANIC.with_borrow_mut(|last| *last = Some(panic.to_string()));
@@ -84,7 +84,7 @@ fn try_counted(seed: u64, planted: Option<Planted>, tally: &Tally) -> Verdict {
     Verdict { run_hash, violation: first.violation }
 }
 
-/// Runs seeds from `first` on, on all cores; the first violation found, with its seed.
+/// Runs seeds from `first` on, on all CPUs; returns the first violation with its seed.
 pub fn search(
     first: u64,
     time: Duration,

@@ -1,5 +1,4 @@
-//! The server process: starting on what the disk has, its lanes' turns, what they ask for, and its
-//! sudden end.
+//! The server process: start from the disk, turns of its lanes, their actions, and crashes.
 
 use crate::disk::put_sum;
 use crate::lane_state::{Incoming, LaneState};
@@ -21,7 +20,7 @@ use wire::{LaneId, Map};
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 const EIO: Errno = Errno(5);
 
-/// A server lane and its part of the world.
+/// A server lane with its state.
 pub(crate) struct ServerSeat {
     pub(crate) core: Lane,
     pub(crate) state: LaneState,
@@ -38,15 +37,15 @@ pub(crate) struct Server {
     pub(crate) boot_id: u64,
     pub(crate) seats: Vec<ServerSeat>,
     pub(crate) operation_count: u64,
-    /// Which replies wait in this boot.
+    /// Which replies wait for durability in this boot.
     pub(crate) share: Share,
-    /// What the store remembers: the weakest mode since the last recovery that was completed.
+    /// What the store has recorded: the weakest mode since the last completed recovery.
     pub(crate) share_weakest: Share,
     recovered_count: usize,
 }
 
 impl Simulation {
-    /// Starts a server on what is durable, as `store` and `serve` do.
+    /// Starts a server from the durable state, as `store` and `serve` do.
     pub(crate) fn start_server(&mut self) {
         if self.server.up {
             return;
@@ -115,7 +114,7 @@ impl Simulation {
         }
     }
 
-    /// What the logs say goes into the rows, and these into memory.
+    /// Applies the logs to the rows, and loads the rows into memory.
     fn restore(&mut self, map: Map) -> Result<Restore, Fault> {
         self.row_store.begin(MADE)?;
         for log in self.disk.logs() {
@@ -125,7 +124,7 @@ impl Simulation {
         self.row_store.restore(map, MADE, self.plan.meta_memory_bytes)
     }
 
-    /// The applier takes the next batch behind the lanes.
+    /// The applier applies the next batch.
     pub(crate) fn apply_next_batch(&mut self) {
         let Some(advanced) = self.row_store.advance() else { return };
         match advanced {
@@ -139,7 +138,7 @@ impl Simulation {
         }
     }
 
-    /// The mode of this boot; what the store remembered of the boots before.
+    /// Chooses the mode of this boot; returns the weakest mode of the boots before.
     fn choose_share(&mut self) -> Share {
         let modes = [Share::Off, Share::Write, Share::Strict];
         let first = self.server.boot_id == 1;
@@ -155,7 +154,7 @@ impl Simulation {
         before
     }
 
-    /// A lane's recovery is over. When all are, only this boot's mode counts.
+    /// A lane's recovery is complete. When all are, only this boot's mode counts.
     fn on_recovered(&mut self, lane: usize) {
         self.log_line(|| format!("server lane {lane}: recovered"));
         self.server.recovered_count += 1;
@@ -264,7 +263,7 @@ impl Simulation {
             NetAction::Admit { .. } => {}
             NetAction::Close { conn } if Liar::has(conn) => self.move_liar_conn(conn, None),
             NetAction::Close { conn } => self.close(conn, End::Server),
-            // Who has the socket makes no difference here.
+            // The lane that owns the socket makes no difference to this network.
             NetAction::HandOver { conn, lane: to, hello }
             | NetAction::Relay { conn, lane: to, hello } => {
                 let hello = seat.state.arena.get(hello).to_vec();
@@ -283,7 +282,7 @@ impl Simulation {
         }
     }
 
-    /// The lane passes a delicate place: the process may end right there.
+    /// A lane passes a marked point: the process may crash there.
     fn on_point(&mut self, lane: usize, point: Point) {
         self.log_line(|| format!("server lane {lane}: {point:?}"));
         if !self.faults_stopped && self.prng.per_mille(self.plan.faults.point_per_mille) {
@@ -291,7 +290,7 @@ impl Simulation {
         }
     }
 
-    /// An action ends.
+    /// Completes an operation.
     pub(crate) fn complete_operation(&mut self, lane: usize, life: u64, operation_no: u64) {
         if life != self.server.life {
             return;
@@ -336,7 +335,8 @@ impl Simulation {
                 Incoming::Sums { ticket, result: result.map(|()| sums), from_disk }
             }
             Operation::Patch { ticket, object, patch, block_bytes } => {
-                // Of what was compared before the disk rotted, the rest of a block is taken for good.
+                // A write to a block in part trusts the rest, which was compared before the bit
+                // flipped.
                 if self.rotten_since.contains(&object) {
                     self.unprotected.insert(object.inode);
                 }
@@ -407,7 +407,7 @@ impl Simulation {
         self.deliver(Place::Server(lane), incoming);
     }
 
-    /// A batch reaches the log, or does not; one that failed may be there all the same.
+    /// Appends a batch to the log. A failed append may have written the whole batch.
     fn append(&mut self, lane: usize, batch: &[u8], failed: bool) -> Result<LogSpace, Errno> {
         let boot_id = self.server.boot_id;
         if failed {
@@ -433,7 +433,7 @@ impl Simulation {
         self.lying_disk.on_durable(batch);
     }
 
-    /// The server process dies, and with it whatever was not durable.
+    /// The server process crashes and loses everything that is not durable.
     pub(crate) fn crash_server(&mut self) {
         if !std::mem::replace(&mut self.server.up, false) {
             return;
@@ -488,8 +488,8 @@ impl Simulation {
     }
 }
 
-/// Which lane keeps sockets in this boot. What is said has one way in this world, whoever has the
-/// socket; what the cores decide about it is theirs.
+/// Which lane owns sockets in this boot. The network delivers the same either way; the lanes act
+/// differently.
 const fn affinity_of(boot_id: u64) -> Affinity {
     match boot_id % 3 {
         2 => Affinity::Client,

@@ -1,7 +1,7 @@
-//! The world: who is in it, what is due when, and the loop that lets it happen.
+//! The simulation: its state, the queue of due events, and the loop that performs them.
 //!
-//! Time is a number; whatever takes time is put on the agenda and happens when nothing else is due
-//! earlier. One thread, one seed, no clock.
+//! Time is a number. An action that takes time schedules an event, and the event with the earliest
+//! time is performed next. One thread, one seed, no clock.
 
 use crate::audit::Audit;
 use crate::bytes::TimedChange;
@@ -24,7 +24,7 @@ use interface::{ConnId, Event, Mono, NetEvent, Now, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
-/// Whose desk.
+/// A lane of the server, or of a client process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Place {
     Server(usize),
@@ -43,7 +43,7 @@ pub(crate) enum ScheduledFault {
     Interrupt,
 }
 
-/// Something that is due.
+/// An event that is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Due {
     Turn(Place, u64),
@@ -61,10 +61,10 @@ pub(crate) enum Due {
     Rotation(Step),
 }
 
-/// What a run found.
+/// The result of a check: an error names the violated invariant.
 pub(crate) type Verdict = Result<(), String>;
 
-/// The world.
+/// The state of a run.
 pub(crate) struct Simulation {
     pub(crate) plan: Plan,
     pub(crate) prng: Prng,
@@ -81,34 +81,34 @@ pub(crate) struct Simulation {
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     pub(crate) conn_count: u64,
     pub(crate) tap: Tap,
-    /// Every call, by its tag minus one.
+    /// Every call; its tag is its index plus one.
     pub(crate) calls: Vec<CallRecord>,
     pub(crate) file_changes: BTreeMap<InodeNo, Vec<(u32, TimedChange)>>,
     pub(crate) write_count: u64,
-    /// Inodes that were seen, the latest last.
+    /// Inodes that replies named, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
-    /// From here on nothing goes wrong any more.
+    /// No fault is injected any more.
     pub(crate) faults_stopped: bool,
-    /// From here on no disk fails any more.
+    /// No disk operation fails any more.
     pub(crate) mended: bool,
     pub(crate) lying_disk: LyingDisk,
-    /// Objects with a bit that nobody wrote.
+    /// Objects with a flipped bit, and its block.
     pub(crate) rotten: BTreeMap<interface::Object, u64>,
-    /// Of them, those that became so while they were served.
+    /// Those of them whose bit flipped while the server was running.
     pub(crate) rotten_since: BTreeSet<interface::Object>,
-    /// Of all of them, those whose checksums a crash or a write took: nobody can tell.
+    /// Files whose flipped bits cannot be detected: a crash or a write took their checksums.
     pub(crate) unprotected: BTreeSet<wire::InodeNo>,
-    /// In some runs.
+    /// The malicious client, in every fourth run.
     pub(crate) liar: Option<Liar>,
     pub(crate) crash_count: u64,
-    /// What a sync found durable: changes at a shard that were answered before.
+    /// By shard and server process: changes answered before this time are durable by a sync.
     pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
-    /// Bytes of a file that were written before.
+    /// By file and server process: bytes written before this time are durable by a sync.
     pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
-    /// Somebody was away for so long that the server may go on without him.
+    /// A client was absent for so long that the server may have continued without it.
     pub(crate) absent: bool,
     pub(crate) fs: FsUuid,
-    /// The first one.
+    /// The secret at the start.
     pub(crate) secret: Secret,
     pub(crate) rotation: Rotation,
     pub(crate) audit: Audit,
@@ -117,7 +117,7 @@ pub(crate) struct Simulation {
     pub(crate) log: Option<Vec<String>>,
 }
 
-/// Events of one run at most: more means that it does not come to rest.
+/// Events of a run at most. A run with more does not come to rest.
 const EVENT_COUNT_MAX: u64 = 400_000;
 
 impl Simulation {
@@ -174,7 +174,7 @@ impl Simulation {
         self.violation.get_or_insert(line);
     }
 
-    /// A line for whoever looks at one run closely.
+    /// Adds a line to the event log, if the run has one.
     pub(crate) fn log_line(&mut self, line: impl FnOnce() -> String) {
         let now_us = self.now_ns / 1000;
         if let Some(log) = &mut self.log {
@@ -182,7 +182,7 @@ impl Simulation {
         }
     }
 
-    // ---- the agenda ----
+    // ---- the event queue ----
 
     pub(crate) fn schedule_at(&mut self, at_ns: u64, due: Due) {
         self.due_count += 1;
@@ -198,7 +198,8 @@ impl Simulation {
         Now { mono: Mono(self.now_ns), wall_ns: self.wall_skew_ns + self.now_ns }
     }
 
-    /// Lets things happen until `done` says so or the time is over; whether it was said.
+    /// Performs events until `done` is true (returns true), or until `end_ns` or the last event
+    /// (false).
     pub(crate) fn run_until(&mut self, end_ns: u64, done: impl Fn(&Self) -> bool) -> bool {
         loop {
             if let Some(line) = self.tap.violation.take() {
@@ -243,9 +244,9 @@ impl Simulation {
         }
     }
 
-    // ---- desks ----
+    // ---- lanes ----
 
-    /// The desk of a lane that lives.
+    /// The state of a lane, if its process is alive.
     pub(crate) fn lane_state(&mut self, place: Place) -> Option<&mut LaneState> {
         match place {
             Place::Server(lane) => self.server.seats.get_mut(lane).map(|seat| &mut seat.state),
@@ -265,7 +266,7 @@ impl Simulation {
         }
     }
 
-    /// Something came for a lane: it takes a turn soon.
+    /// Delivers an event to a lane and schedules the lane's turn.
     pub(crate) fn deliver(&mut self, place: Place, incoming: Incoming) {
         let Some(state) = self.lane_state(place) else { return };
         state.inbox.push_back(incoming);
@@ -297,7 +298,7 @@ impl Simulation {
         }
         state.turn_is_due = false;
         let waiting_count = state.inbox.len();
-        // Some of what came may wait for a later turn.
+        // Some of the delivered events may wait for a later turn.
         let taken_count =
             if self.prng.one_in(4) { 1 + self.prng.below(waiting_count) } else { waiting_count };
         let Some(state) = self.lane_state(place) else { return };
@@ -330,7 +331,7 @@ impl Simulation {
         }
     }
 
-    /// A lane asks to be woken.
+    /// Schedules the wakeup that a lane asks for.
     pub(crate) fn schedule_wake(&mut self, place: Place, at: Mono) {
         let life = self.life(place);
         if let Some(state) = self.lane_state(place) {
@@ -351,12 +352,12 @@ impl Simulation {
         }
     }
 
-    /// A number of 0 .. `count`.
+    /// A number in 0 .. `count`.
     pub(crate) fn choose(&mut self, count: usize) -> usize {
         self.prng.below(count)
     }
 
-    /// Calls that are not answered, of clients that live.
+    /// Unanswered calls of living clients.
     pub(crate) fn unanswered_count(&self) -> usize {
         let of = |mount: &Mount| -> usize {
             mount.seats.iter().map(|seat| seat.outstanding.len()).sum::<usize>()
@@ -364,7 +365,7 @@ impl Simulation {
         self.mounts.iter().filter(|mount| mount.alive).map(of).sum()
     }
 
-    /// Nobody has anything to do, and nothing is on its way to the server.
+    /// No lane has work to do, and no frame is under way to the server.
     pub(crate) fn is_quiet(&self) -> bool {
         let idle = |seat: &crate::server::ServerSeat| {
             let done = seat.operations.is_empty() && seat.state.inbox.is_empty();
@@ -373,9 +374,9 @@ impl Simulation {
         let empty = |conn: &Conn| {
             conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
         };
-        // Who sleeps may have been evicted, and does not know it yet. Who has gone on as somebody new
-        // has not registered its open files before it is connected; until then the server has the
-        // sizes of those that a peer lane goes on writing from before.
+        // A paused client lane may have been evicted and not know it yet. An evicted client that
+        // continues with a new uuid registers its open files only once it is connected; until then
+        // the server has file sizes from before writes of a peer lane that still uses the old uuid.
         let awake =
             |state: &LaneState| state.inbox.is_empty() || state.paused_until_ns <= self.now_ns;
         let rests = |seat: &crate::clients::ClientSeat| {

@@ -1,5 +1,6 @@
-//! The tap on wires and logs: which request belongs to which call, which transaction each came to,
-//! and which of them are durable. What it sees go wrong at once, it says at once.
+//! The tap listens to the network and to the log: it records which call a request belongs to, which
+//! transaction the request became, and which transactions are durable. It checks the invariants
+//! that can be checked at once.
 
 use crate::work::Tag;
 use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnChange, TxnId};
@@ -10,17 +11,17 @@ use wire::{
     Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
-/// A request's name on the wire.
+/// Identifies a request.
 type RequestKey = (SessionId, ShardId, Xid);
 
-/// What is known of a request.
+/// A request that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) tag: Option<Tag>,
     pub(crate) sent_ns: u64,
 }
 
-/// A durable transaction that a client asked for.
+/// A durable transaction of a client's request.
 #[derive(Clone, Debug)]
 pub(crate) struct DurableTxn {
     pub(crate) session: SessionId,
@@ -28,47 +29,47 @@ pub(crate) struct DurableTxn {
     pub(crate) op: Op,
     pub(crate) reply: Vec<u8>,
     pub(crate) tag: Option<Tag>,
-    /// It changed something: what was only looked up over several shards leaves a record too.
+    /// It changed something: an operation over several shards that only read leaves a record too.
     pub(crate) effective: bool,
 }
 
-/// A change over several shards that was decided.
+/// A transaction over several shards that was decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
     pub(crate) txn_id: TxnId,
     /// Its parts at other shards.
     pub(crate) part_count: u32,
-    /// The how manyth it was.
+    /// Its position among all decided transactions.
     pub(crate) order_no: u64,
 }
 
-/// The tap.
+/// What the tap has recorded.
 #[derive(Default, Debug)]
 pub(crate) struct Tap {
     requests: BTreeMap<RequestKey, Sent>,
-    /// Durable, by shard and transaction.
+    /// Durable transactions.
     pub(crate) durable: BTreeMap<(ShardId, Transno), DurableTxn>,
     by_request: BTreeMap<RequestKey, Transno>,
-    /// Changes over several shards, by where each was decided.
+    /// Decided transactions over several shards, by the transaction of the decision.
     pub(crate) decided: BTreeMap<(ShardId, Transno), Decided>,
     decided_count: u64,
-    /// Their parts, by the shard and transaction that made them, with the highest transaction of a
-    /// client that stands before in the log. A start makes the parts that it finds decided under
-    /// new numbers, before what builds on them comes back under its old ones.
+    /// Their parts, by the transaction of the part, with the highest client transaction before it
+    /// in the log. A start executes decided parts under new numbers, before replays that depend on
+    /// them return under their earlier numbers.
     pub(crate) parts: BTreeMap<(ShardId, Transno), (TxnId, Transno)>,
     /// The highest durable transaction of a client, by shard.
     latest: BTreeMap<ShardId, Transno>,
-    /// Who was ever told a transaction number.
+    /// The request whose reply carried a transaction number first.
     replied: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
-    /// Whose a connection is, once it was welcomed.
+    /// The session of a connection, from its Welcome on.
     sessions: BTreeMap<ConnId, SessionId>,
-    /// What a session has received.
+    /// Transactions in the replies that a session has received.
     received: BTreeMap<(SessionId, ShardId), Vec<Transno>>,
-    /// What the replies to a call's requests said: transaction (0: nothing changed) and when.
+    /// The replies to a call's requests: transaction (0: nothing changed) and time.
     pub(crate) answers: BTreeMap<Tag, Vec<(ShardId, Transno, u64)>>,
-    /// Requests whose reply was lost with the server's memory, not with the client's.
+    /// Replayed requests: the server lost their reply, the client did not.
     replayed: BTreeSet<RequestKey>,
-    /// Nothing is answered before it is durable.
+    /// The server replies only when the change is durable.
     pub(crate) sync: bool,
     pub(crate) violation: Option<String>,
 }
@@ -98,7 +99,7 @@ impl Tap {
         match Head::decode(frame) {
             Ok((Head::Handshake(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
                 Ok(welcome) => drop(self.sessions.insert(conn, welcome.session)),
-                Err(flaw) => self.violates(format!("a welcome makes no sense: {flaw:?}")),
+                Err(flaw) => self.violates(format!("a welcome does not decode: {flaw:?}")),
             },
             Ok((Head::Reply(reply), _)) => {
                 self.on_reply_sent(&reply);
@@ -127,7 +128,7 @@ impl Tap {
                 self.violates(format!("I4: {shard} T {transno} is in replies to two requests"));
             }
             let tokened = flags & reply_flag::TOKEN != 0 && !self.sync;
-            // The client keeps a replay until it hears that it is durable.
+            // The client retains a replay until a commit notification covers it.
             let replayed = self.replayed.contains(&(session, shard, xid));
             if !tokened && !replayed && !self.durable.contains_key(&(shard, transno)) {
                 self.violates(format!("I8: {shard} T {transno} was answered and is not durable"));
@@ -135,7 +136,7 @@ impl Tap {
         }
     }
 
-    /// A session is told what is durable.
+    /// The server reports to a session what is durable.
     fn on_committed(&mut self, (session, shard): (SessionId, ShardId), committed: Transno) {
         let received = self.received.get(&(session, shard));
         let early = received.and_then(|received| {
@@ -149,12 +150,12 @@ impl Tap {
         }
     }
 
-    /// A client takes a frame in.
+    /// A client receives a frame.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
         let Reply { session, shard, xid, transno, op, status, .. } = reply;
         if status != wire::Status::Ok {
-            // A replay that was refused: its client has lost it, and says so.
+            // The replay was refused: its client has lost the change, and reports it.
             let received = self.received.entry((session, shard)).or_default();
             received.retain(|known| *known != transno);
         } else if transno.0 > 0 {
@@ -167,7 +168,7 @@ impl Tap {
         }
     }
 
-    /// A batch is on the medium.
+    /// A batch is on the disk.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in records(batch) {
             self.record_parts(&record);
@@ -182,7 +183,7 @@ impl Tap {
         }
     }
 
-    /// What a record says of changes over several shards.
+    /// Records decisions and parts of transactions over several shards.
     fn record_parts(&mut self, record: &Record<'_>) {
         let at = (record.shard, record.transno);
         for change in Changes::new(record.changes) {
@@ -197,7 +198,7 @@ impl Tap {
                     self.parts.insert(at, (txn_id, after));
                 }
                 Ok(_) => {}
-                Err(fault) => self.violates(format!("a record makes no sense: {fault:?}")),
+                Err(fault) => self.violates(format!("a record does not decode: {fault:?}")),
             }
         }
     }
@@ -224,12 +225,12 @@ impl Tap {
         }
     }
 
-    /// A batch that was called durable is gone: a lying disk.
+    /// A lying disk lost a durable batch.
     pub(crate) fn on_lost(&mut self, batch: &[u8]) {
         for record in records(batch) {
             if let Origin::Session { session, xid, .. } = record.origin {
                 self.by_request.remove(&(session, record.shard, xid));
-                // What nobody asked for may have the number of what is kept.
+                // A record without a session may have the same number as a durable transaction.
                 self.durable.remove(&(record.shard, record.transno));
             }
             self.decided.remove(&(record.shard, record.transno));
@@ -237,7 +238,7 @@ impl Tap {
         }
     }
 
-    /// When a durable transaction's request was first sent.
+    /// When the request of a durable transaction was first sent.
     pub(crate) fn sent_ns(&self, shard: ShardId, txn: &DurableTxn) -> u64 {
         let request = self.requests.get(&(txn.session, shard, txn.xid));
         request.map_or(0, |request| request.sent_ns)
@@ -257,7 +258,7 @@ pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
     records
 }
 
-/// A batch in words.
+/// A batch for the event log.
 pub(crate) fn describe(batch: &[u8]) -> String {
     let mut text = "durable:".to_owned();
     for record in records(batch) {
@@ -271,8 +272,8 @@ pub(crate) fn describe(batch: &[u8]) -> String {
     text
 }
 
-/// The call that a request belongs to: it stands in the caller's groups, and the caller first in
-/// the body of every op that has one.
+/// The call of a request. Its number is in the caller's groups, and the caller is the first field
+/// of every body that has one.
 fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
     if !op.row().has_caller {
         return None;

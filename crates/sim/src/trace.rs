@@ -1,42 +1,42 @@
-//! Stories: a few calls in one order, with the dice's timing between them. A rule is missed where
-//! some calls meet in one order, which random ones seldom do.
+//! Traces: a few calls in a fixed order with random timing. They reach orders that random calls
+//! rarely reach.
 
 use crate::net::End;
 use crate::simulation::{Due, Simulation};
 use crate::work::{CallSpec, NameNo, Tag};
 use wire::InodeNo;
 
-/// A client's lane.
+/// A client and its lane.
 pub(crate) type ClientLaneId = (usize, usize);
 
-/// What happens next.
+/// A step of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TraceStep {
-    /// Somebody asks for something.
+    /// A client lane begins a call.
     Call(ClientLaneId, TraceCall),
-    /// What was asked for last is answered.
+    /// Waits until the last call is answered.
     Answered,
-    /// Nobody has anything to do, and everything is durable.
+    /// Waits until no lane has work to do and everything is durable.
     Idle,
-    /// About so many nanoseconds go by.
+    /// Waits for about so many nanoseconds.
     Wait(u64),
-    /// Over the connections that a lane has nothing comes to it for about so many nanoseconds.
+    /// Delays the frames to a client lane on its present connections by about so many nanoseconds.
     Delay(ClientLaneId, u64),
-    /// A client dies.
+    /// A client process dies.
     KillClient(usize),
-    /// The server dies.
+    /// The server process dies.
     CrashServer,
 }
 
-/// What somebody asks for.
+/// A call of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TraceCall {
-    /// Of a directory in the root: the story's is the last that was made.
+    /// Makes a directory in the root. `In::Dir` is the last one made.
     Mkdir(NameNo),
     Rmdir(NameNo),
     Create(In, NameNo),
     Unlink(In, NameNo),
-    /// At the root.
+    /// Of the root.
     Getattr,
 }
 
@@ -44,11 +44,11 @@ pub(crate) enum TraceCall {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum In {
     Root,
-    /// The story's.
+    /// The last directory that the trace made.
     Dir,
 }
 
-/// How far the story is.
+/// The position in the trace.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct TraceProgress {
     count: usize,
@@ -57,14 +57,14 @@ pub(crate) struct TraceProgress {
 }
 
 impl Simulation {
-    /// Begins the story, if there is one.
+    /// Begins the trace of the plan, if it has one.
     pub(crate) fn begin_trace(&mut self) {
         if !self.plan.trace.is_empty() {
             self.schedule_in(self.plan.speeds.think_ns, Due::TraceStep);
         }
     }
 
-    /// The story goes on, if it can.
+    /// Takes the next step, or waits.
     pub(crate) fn take_trace_step(&mut self) {
         const POLL_NS: u64 = 50_000;
         let Some(step) = self.plan.trace.get(self.trace_progress.count).copied() else { return };

@@ -1,4 +1,4 @@
-//! What happens on the wires: connecting, sending, arriving, hanging up, and being cut.
+//! The simulated network: connects, sends, delivers, closes and cuts.
 
 use crate::lane_state::Incoming;
 use crate::net::{Conn, Direction, End, SentFrame};
@@ -9,7 +9,7 @@ const REFUSED: Errno = Errno(111);
 const TIMED_OUT: Errno = Errno(110);
 
 impl Simulation {
-    /// A client lane's attempt to connect comes to something.
+    /// Completes a client lane's attempt to connect.
     pub(crate) fn connect(&mut self, client: usize, lane: usize, life: u64, ticket: Ticket) {
         let place = Place::Client(client, lane);
         if life != self.life(place) || self.mounts[client].seats.len() <= lane {
@@ -46,7 +46,7 @@ impl Simulation {
         self.deliver(place, Incoming::Plain(Event::Net(NetEvent::Connected { ticket, conn })));
     }
 
-    /// A frame sets out.
+    /// Sends a frame.
     pub(crate) fn send(&mut self, conn: ConnId, to: End, sent: SentFrame) {
         let mean_ns = match to {
             End::Server => self.plan.speeds.request_ns,
@@ -58,7 +58,7 @@ impl Simulation {
         let direction = known.direction_to(to);
         if direction.dead || direction.closed {
             if to == End::Server && self.plan.faults.silent {
-                // The machine that is there now knows nothing of the connection.
+                // The restarted machine does not know the connection.
                 self.schedule_in(self.plan.speeds.restart_ns, Due::CloseEnd(conn, End::Client));
             }
             return;
@@ -93,7 +93,8 @@ impl Simulation {
         self.deliver(place, Incoming::Frame { conn, frame, bulk });
     }
 
-    /// An end learns that the connection is no more, after what was still on its way to it.
+    /// An end learns that the connection is closed, after the frames that were still under way to
+    /// it.
     pub(crate) fn close_end(&mut self, conn: ConnId, end: End) {
         const AGAIN_NS: u64 = 1_000;
         let now_ns = self.now_ns;
@@ -116,7 +117,8 @@ impl Simulation {
         self.deliver(place, Incoming::Plain(event));
     }
 
-    /// A core closes a connection: what it sent before still arrives, then the other end hears.
+    /// A lane closes a connection. Frames that it sent before still arrive; then the other end
+    /// learns of the close.
     pub(crate) fn close(&mut self, conn: ConnId, by: End) {
         let other = if by == End::Client { End::Server } else { End::Client };
         let delay_ns = self.prng.span_ns(self.plan.speeds.request_ns);
@@ -128,8 +130,8 @@ impl Simulation {
         self.schedule_at(at_ns, Due::CloseEnd(conn, other));
     }
 
-    /// A connection is cut: in each direction only some of what is on its way still arrives, and
-    /// perhaps much later.
+    /// Cuts a connection: in each direction only some of the frames under way still arrive, perhaps
+    /// much later.
     pub(crate) fn cut(&mut self, conn: ConnId) {
         const LATE_NS: [u64; 3] = [0, 2_000_000, 200_000_000];
         let Some(known) = self.conns.get_mut(&conn) else { return };
@@ -148,8 +150,8 @@ impl Simulation {
         }
     }
 
-    /// One end's process is gone: it hears no more, and the other end gets what it had sent, or a
-    /// part of it.
+    /// The process at one end died: it receives nothing more, and the other end gets some of the
+    /// frames that it had sent.
     pub(crate) fn end_died(&mut self, conn: ConnId, died: End) {
         const SILENCE_NS: u64 = 60_000_000_000;
         let other = if died == End::Client { End::Server } else { End::Client };
@@ -170,7 +172,7 @@ impl Simulation {
     }
 }
 
-/// A frame in few words.
+/// A frame's header for the event log.
 fn short(head: &Result<wire::Head, wire::ProtocolError>) -> String {
     match head {
         Ok(wire::Head::Handshake(kind)) => format!("{kind:?}"),
