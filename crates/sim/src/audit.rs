@@ -195,7 +195,7 @@ impl Simulation {
             {
                 let before = latest.1;
                 return Err(format!(
-                    "{shard}: T {transno} was answered before T {before} was call"
+                    "{shard}: T {transno} was answered before T {before} was sent"
                 ));
             }
             if sent_ns > latest.0 {

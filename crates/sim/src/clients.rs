@@ -260,7 +260,7 @@ impl Simulation {
         if let Some(bulk) = bulk {
             seat.state.bufs.release(bulk.buf);
         }
-        self.log_line(|| format!("client {client}.{lane}: {tag} answers to {result:?}"));
+        self.log_line(|| format!("client {client}.{lane}: {tag} ended with {result:?}"));
         let ended = match result {
             Ok(answer) => CallState::Done(result_of(answer)),
             Err(status) => CallState::Failed(*status),

@@ -166,8 +166,8 @@ impl Sequences<'_> {
     /// Every part of a transaction is the first step of its shard.
     fn is_first_everywhere(&self, txn_id: TxnId) -> bool {
         let waits = |steps: &VecDeque<(Transno, Step<'_>)>| {
-            let ours = |(_, step): &(Transno, Step<'_>)| matches!(step, Step::Part(part) if *part == txn_id);
-            steps.iter().position(ours).is_some_and(|at| at > 0)
+            let is_ours = |step: &Step<'_>| matches!(step, Step::Part(part) if *part == txn_id);
+            steps.iter().position(|(_, step)| is_ours(step)).is_some_and(|at| at > 0)
         };
         !self.steps.values().any(waits)
     }

@@ -134,7 +134,7 @@ impl Simulation {
                     self.deliver(Place::Server(lane), Incoming::Plain(event));
                 }
             }
-            Err(fault) => self.violates(format!("the applier stumbles: {fault:?}")),
+            Err(fault) => self.violates(format!("the applier fails: {fault:?}")),
         }
     }
 
@@ -223,7 +223,7 @@ impl Simulation {
             }
             Action::Keep { as_buf, bulk } => {
                 if !seat.state.bufs.retain(as_buf, bulk) {
-                    self.violates(format!("server lane {lane}: a buffer cannot be weakest"));
+                    self.violates(format!("server lane {lane}: a buffer cannot be retained"));
                 }
             }
             Action::WakeAt { at } => self.schedule_wake(place, at),

@@ -206,7 +206,7 @@ impl Tap {
     fn record_durable(&mut self, shard: ShardId, transno: Transno, mut txn: DurableTxn) {
         let key = (txn.session, shard, txn.xid);
         let Some(request) = self.requests.get(&key).copied() else {
-            return self.violates(format!("{shard} T {transno}: a record nobody call for"));
+            return self.violates(format!("{shard} T {transno}: a record without a request"));
         };
         txn.tag = request.tag;
         let (session, xid) = (txn.session, txn.xid);
