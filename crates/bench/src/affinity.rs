@@ -47,7 +47,7 @@ struct Side {
     name: &'static str,
     server: Server,
     /// By the lanes of their attributes, and by those of their contents.
-    looked_at: Vec<InodeNo>,
+    attr_files: Vec<InodeNo>,
     filled: Vec<InodeNo>,
 }
 
@@ -97,15 +97,15 @@ impl Side {
         let folder = server.folder(&mut volume)?;
         let map = volume.map().context("the server does not tell its shape")?;
         let lane_count = usize::from(map.lane_count);
-        let (mut looked_at, mut filled) =
+        let (mut attr_files, mut filled) =
             (vec![Vec::new(); lane_count], vec![Vec::new(); lane_count]);
         // Directories near the root are spread over the shards, and so are the inodes in them.
         for index in 0..MADE_COUNT_MAX {
             let wanted = |of: &[Vec<InodeNo>]| of.iter().any(|of| of.len() < FILE_COUNT);
-            if !wanted(&looked_at) && !wanted(&filled) {
+            if !wanted(&attr_files) && !wanted(&filled) {
                 return Ok(Self {
                     name,
-                    looked_at: in_turn(&looked_at),
+                    attr_files: in_turn(&attr_files),
                     filled: in_turn(&filled),
                     server,
                 });
@@ -114,7 +114,7 @@ impl Side {
             volume.mkdir(&dir, 0o755)?;
             let file = volume.create(&dir.join("file"), 0o644, true)?;
             let inode = file.attr.inode;
-            looked_at[lane_of(&map, Op::Getattr, inode)?].push(inode);
+            attr_files[lane_of(&map, Op::Getattr, inode)?].push(inode);
             let filled = &mut filled[lane_of(&map, Op::Read, inode)?];
             if filled.len() < FILE_COUNT {
                 volume.write_at(&file, 0, bytes)?;
@@ -129,7 +129,7 @@ impl Side {
         let pieces = Pieces { file_bytes: FILE_BYTES as u64, piece_bytes: PIECE_BYTES };
         let files = self.filled.clone();
         Ok(match name {
-            "getattr" => Work::Look { files: self.looked_at.clone() },
+            "getattr" => Work::Look { files: self.attr_files.clone() },
             "read-4KiB" => Work::Read { files, pieces },
             _ => {
                 let piece = bytes.get(..PIECE_BYTES as usize).unwrap_or(bytes);
@@ -197,12 +197,12 @@ impl Race<'_> {
 fn explain(rows: &mut [Row], home: &Home) {
     // Letters of a request, of which there are two for one that crosses; lanes tell each other a few
     // things by themselves.
-    let letters = |row: &Row| Some(row.hops_per_op? / row.exchanges_per_op?.max(1.0));
-    let own = rows.first().and_then(letters).unwrap_or(0.0);
+    let messages = |row: &Row| Some(row.hops_per_op? / row.exchanges_per_op?.max(1.0));
+    let own = rows.first().and_then(messages).unwrap_or(0.0);
     let (core_count, lane_count) = (home.cores.server.len(), home.options.lane_count);
     for row in rows {
         let mut notes: Vec<String> = row.note.take().into_iter().collect();
-        let crossed = letters(row).map(|letters| ((letters - own) * 50.0).clamp(0.0, 100.0));
+        let crossed = messages(row).map(|messages| ((messages - own) * 50.0).clamp(0.0, 100.0));
         notes.extend(crossed.map(|crossed| format!("{crossed:.0} % of requests crossed lanes")));
         if core_count < usize::from(lane_count) {
             notes.push(format!("cores of {lane_count} lanes: {core_count}"));

@@ -34,7 +34,7 @@ enum Greed {
     /// Large reads.
     Read,
     /// Large reads that it asks for and never takes.
-    Deaf,
+    NoReceive,
 }
 
 const ALL: [Greed; 6] = [
@@ -43,7 +43,7 @@ const ALL: [Greed; 6] = [
     Greed::Getattr(32, 64),
     Greed::Write,
     Greed::Read,
-    Greed::Deaf,
+    Greed::NoReceive,
 ];
 
 impl Greed {
@@ -53,7 +53,7 @@ impl Greed {
             Self::Getattr(clients, depth) => format!("beside {} getattrs", clients * depth),
             Self::Write => "beside 16 writes of 1 MiB".to_owned(),
             Self::Read => "beside 64 reads of 1 MiB".to_owned(),
-            Self::Deaf => "beside 64 reads nobody takes".to_owned(),
+            Self::NoReceive => "beside 64 reads nobody takes".to_owned(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Greed {
             Self::Nothing => (0, 0),
             Self::Getattr(clients, depth) => (clients, depth),
             Self::Write => (1, 16),
-            Self::Read | Self::Deaf => (1, 64),
+            Self::Read | Self::NoReceive => (1, 64),
         }
     }
 }
@@ -96,11 +96,11 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         let interrupt = Interrupt::default();
         let its_options = Options { interrupt: interrupt.clone(), ..options.clone() };
         thread::scope(|scope| {
-            let (tell, told) = channel();
-            let greedy = scope.spawn(|| be_greedy(greed, &ground, &its_options, tell));
+            let (begun, begun_receiver) = channel();
+            let greedy = scope.spawn(|| be_greedy(greed, &ground, &its_options, begun));
             // Who cannot begin says why when it is joined.
-            let begun = told.recv().is_ok();
-            let sample = if begun { Some(modest.measure(options)) } else { None };
+            let has_begun = begun_receiver.recv().is_ok();
+            let sample = if has_begun { Some(modest.measure(options)) } else { None };
             interrupt.set();
             let ended = greedy.join().map_err(|_| anyhow::anyhow!("the greedy load panicked"))?;
             match sample {
@@ -128,24 +128,29 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 }
 
 /// Until it is interrupted; tells when it has begun.
-fn be_greedy(greed: Greed, ground: &Ground<'_>, options: &Options, tell: Sender<()>) -> Result<()> {
+fn be_greedy(
+    greed: Greed,
+    ground: &Ground<'_>,
+    options: &Options,
+    begun: Sender<()>,
+) -> Result<()> {
     let (files, pieces) = (ground.files.clone(), ground.pieces);
     let mut load = Generator::connect(ground.server, greed.shape(), options, |ring| {
         Ok(match greed {
             Greed::Nothing | Greed::Getattr(..) => Work::Getattr { inode: ground.inode },
-            Greed::Read | Greed::Deaf => Work::Read { files, pieces },
+            Greed::Read | Greed::NoReceive => Work::Read { files, pieces },
             Greed::Write => write_of(ring, files, pieces, &ground.bytes)?,
         })
     })?;
-    if greed == Greed::Deaf {
-        load.ask_and_turn_away(options)?;
-        tell.send(()).ok();
+    if greed == Greed::NoReceive {
+        load.ask_and_stop_receiving(options)?;
+        begun.send(()).ok();
         while options.interrupt.check().is_ok() {
             thread::sleep(std::time::Duration::from_millis(1));
         }
         return Ok(());
     }
-    tell.send(()).ok();
+    begun.send(()).ok();
     // It ends by being interrupted.
     while load.measure(options).is_ok() {}
     Ok(())

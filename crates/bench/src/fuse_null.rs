@@ -181,7 +181,7 @@ struct Caller {
     /// Open for reading past the page cache.
     file: OwnedFd,
     /// Room for a read on a page's boundary, or the kernel would cut it.
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Caller {
@@ -189,7 +189,7 @@ impl Caller {
         let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
         let file = open(&path, flags, Mode::empty()).context("cannot open the file")?;
         let read_bytes = if let Op::Read(bytes) = op { bytes } else { 0 };
-        Ok(Self { path, op, file, room: vec![0; read_bytes + PAGE_BYTES] })
+        Ok(Self { path, op, file, buffer: vec![0; read_bytes + PAGE_BYTES] })
     }
 
     fn call(&mut self) -> Result<()> {
@@ -201,8 +201,9 @@ impl Caller {
                 drop(open(&self.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
             }
             Op::Read(bytes) => {
-                let start = self.room.as_ptr().align_offset(PAGE_BYTES);
-                let read = rustix::io::pread(&self.file, &mut self.room[start..start + bytes], 0)?;
+                let start = self.buffer.as_ptr().align_offset(PAGE_BYTES);
+                let read =
+                    rustix::io::pread(&self.file, &mut self.buffer[start..start + bytes], 0)?;
                 ensure!(read == bytes, "{read} bytes of {bytes} came");
             }
         }

@@ -119,9 +119,9 @@ impl<B: Driven> Generator<B> {
             core.talk(turn, |load, turn| load.begin(turn, (warm_ns, measured_ns)));
         });
         self.turn_until(options, |phase| matches!(phase, Phase::Measuring { .. }))?;
-        let before = self.look()?;
+        let before = self.usage()?;
         self.turn_until(options, |phase| !matches!(phase, Phase::Measuring { .. }))?;
-        let after = self.look()?;
+        let after = self.usage()?;
         self.turn_until(options, |phase| phase == Phase::Idle)?;
         let (tally, lanes) = self.core.load().results();
         let process = before.1.zip(after.1).map(|(then, now)| now.since(&then));
@@ -142,7 +142,7 @@ impl<B: Driven> Generator<B> {
     ///
     /// # Errors
     /// When it cannot ask.
-    pub(crate) fn ask_and_turn_away(&mut self, options: &Options) -> Result<()> {
+    pub(crate) fn ask_and_stop_receiving(&mut self, options: &Options) -> Result<()> {
         let core = &mut self.core;
         core.load().prepare()?;
         self.ring.with(|turn| core.talk(turn, |load, turn| load.begin(turn, (u64::MAX / 4, 0))));
@@ -167,7 +167,7 @@ impl<B: Driven> Generator<B> {
     }
 
     /// CPU time of this thread, and what a server without counters of its own has used.
-    fn look(&self) -> Result<(u64, Option<Usage>)> {
+    fn usage(&self) -> Result<(u64, Option<Usage>)> {
         let usage = self.pid.map(Usage::of_process).transpose()?;
         Ok((Usage::of_thread()?.cpu_ns, usage))
     }
@@ -176,9 +176,9 @@ impl<B: Driven> Generator<B> {
 fn handshake_of(server: &Server) -> Result<Handshake> {
     let Some(access) = &server.access else {
         let lane = server.counted_lane_count > 0;
-        return Ok(if lane { Handshake::Knock } else { Handshake::None });
+        return Ok(if lane { Handshake::Ping } else { Handshake::None });
     };
-    let map = server.volume()?.map().context("the server told no map")?;
+    let map = server.volume()?.map().context("the server has no map")?;
     Ok(Handshake::Full { secret: access.secret, export: access.export.clone(), map })
 }
 

@@ -19,7 +19,7 @@ pub(crate) const NAME: &str = "getattr";
 const SHAPES: [(u32, u32); 6] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1), (64, 16)];
 const IDLE_CLIENT_COUNT: u32 = 64;
 /// How often a wait looks whether it shall end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
@@ -105,7 +105,7 @@ fn idle(home: &Home, server: &Server) -> Result<Row> {
     let seconds = home.options.seconds * number(home.options.round_count as u64);
     while start.elapsed().as_secs_f64() < seconds {
         home.options.interrupt.check()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
     let used = Usage::of_process(pid)?.since(&before);
     row.clients = Some(IDLE_CLIENT_COUNT);

@@ -143,7 +143,7 @@ fn row_of(contender: &Contender, samples: &[Sample]) -> Row {
 
 fn measure(contender: &Contender, options: &Options) -> Result<Sample> {
     let spin_us = options.spin_us.unwrap_or(0);
-    let game = Game::new(contender, options);
+    let game = Repetition::new(contender, options);
     match contender.way {
         Way::Condvar => {
             let [here, there] = Condvar::pair();
@@ -166,7 +166,7 @@ fn measure(contender: &Contender, options: &Options) -> Result<Sample> {
 }
 
 /// One repetition of a contender.
-struct Game<'a> {
+struct Repetition<'a> {
     contender: &'a Contender,
     options: &'a Options,
     measured: Duration,
@@ -183,13 +183,13 @@ impl Ready {
     }
 
     fn wait(self) -> Result<()> {
-        let gone = "the other thread did not start";
-        self.0.send(()).map_err(|_| anyhow!(gone))?;
-        self.1.recv().context(gone)
+        let missing = "the other thread did not start";
+        self.0.send(()).map_err(|_| anyhow!(missing))?;
+        self.1.recv().context(missing)
     }
 }
 
-impl<'a> Game<'a> {
+impl<'a> Repetition<'a> {
     fn new(contender: &'a Contender, options: &'a Options) -> Self {
         let seconds = options.seconds.min(SECONDS_MAX);
         let measured = Duration::from_secs_f64(seconds);
@@ -219,7 +219,7 @@ impl<'a> Game<'a> {
                 pin_to_core(there_core)?;
                 let mut side = there()?;
                 there_ready.wait()?;
-                throw_back(&mut side, item_count)
+                send_back(&mut side, item_count)
             });
             let failed = |_| anyhow!("a thread panicked");
             let thrown = throwing.join().map_err(failed)?;
@@ -266,7 +266,7 @@ impl<'a> Game<'a> {
 }
 
 /// Sends back what comes. What the thread used from [`BEGIN`] to [`END`].
-fn throw_back(side: &mut impl Side, item_count: usize) -> Result<Usage> {
+fn send_back(side: &mut impl Side, item_count: usize) -> Result<Usage> {
     let mut items = Vec::with_capacity(item_count);
     let mut before = Usage::of_thread()?;
     loop {

@@ -27,7 +27,7 @@ use wire::{Channel, FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire
 /// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
 const HANDSHAKE_COUNT_MAX: usize = 32;
 /// How often a load looks up, even if nothing happens, so that its owner can end it.
-const LOOK_MS: u64 = 50;
+const WAKE_MS: u64 = 50;
 /// How far apart a load wakes at least for operations that are due.
 const DUE_NS_MIN: u64 = 50_000;
 /// Longest time that a histogram tells apart.
@@ -209,7 +209,7 @@ impl Load {
                 }
             }
         }
-        self.wake_at = turn.now.mono.after_ms(LOOK_MS);
+        self.wake_at = turn.now.mono.after_ms(WAKE_MS);
         turn.act(Action::WakeAt { at: self.wake_at });
     }
 
@@ -287,7 +287,7 @@ impl Load {
     fn on_frame(&mut self, turn: &mut Turn<'_>, index: usize, frame: Span) {
         let client = &mut self.clients[index];
         if !matches!(client.state, State::Up { .. }) {
-            match client.hear(turn, frame, &self.shape.handshake) {
+            match client.on_handshake(turn, frame, &self.shape.handshake) {
                 Ok(Heard::More) => {}
                 Ok(Heard::Up) => self.on_up(turn),
                 Err(line) => self.fail(line),
@@ -302,12 +302,12 @@ impl Load {
         }
         let place = match self.shape.handshake {
             // Nobody is there who could say anything else.
-            Handshake::None | Handshake::Knock => client.oldest(),
+            Handshake::None | Handshake::Ping => client.oldest(),
             Handshake::Full { .. } => match done_place(turn.arena.get(frame), client.depth()) {
                 Ok(Done::Place(place)) => place,
                 Ok(Done::Again(place)) => {
                     client.free.push(place);
-                    self.go_on(turn, index);
+                    self.continue_client(turn, index);
                     return;
                 }
                 Err(line) => return self.fail(line),
@@ -327,11 +327,11 @@ impl Load {
             self.tally.moved_bytes += got_bytes.max(self.shape.work.sent_bytes());
             self.tally.latency.saturating_record(latency_ns);
         }
-        self.go_on(turn, index);
+        self.continue_client(turn, index);
     }
 
     /// The client has a place free.
-    fn go_on(&mut self, turn: &mut Turn<'_>, index: usize) {
+    fn continue_client(&mut self, turn: &mut Turn<'_>, index: usize) {
         if self.rate.is_none() {
             self.ask_next(turn, index, turn.now.mono);
         }
@@ -405,7 +405,7 @@ impl Core for Load {
                 let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
                 self.by_conn.insert(conn, index);
                 let client = &mut self.clients[index];
-                match client.greet(turn, (conn, channel), &self.shape.handshake) {
+                match client.send_hello(turn, (conn, channel), &self.shape.handshake) {
                     Ok(()) if matches!(client.state, State::Up { .. }) => self.on_up(turn),
                     Ok(()) => {}
                     Err(error) => self.fail(format!("{error:#}")),
@@ -430,7 +430,7 @@ impl Core for Load {
         self.on_time(turn);
         self.ask_due(turn);
         if self.phase != Phase::Idle && turn.now.mono >= self.wake_at {
-            self.wake_at = turn.now.mono.after_ms(LOOK_MS);
+            self.wake_at = turn.now.mono.after_ms(WAKE_MS);
             turn.act(Action::WakeAt { at: self.wake_at });
         }
         let due = match self.phase {

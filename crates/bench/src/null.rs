@@ -105,7 +105,7 @@ pub struct NullFs {
     over_uring: bool,
     contents: Option<Object>,
     /// Answers to reads, by their length.
-    kept: Vec<Bulk>,
+    read_bulks: Vec<Bulk>,
     costs: Vec<Cost>,
     /// Files that were made, by name.
     made: HashMap<Vec<u8>, u64>,
@@ -127,7 +127,7 @@ impl NullFs {
             before,
             over_uring,
             contents,
-            kept: Vec::new(),
+            read_bulks: Vec::new(),
             costs: Vec::new(),
             made: HashMap::new(),
             made_count: 0,
@@ -143,7 +143,7 @@ impl NullFs {
     /// Keeps bytes in memory: a read as long as one of these bulks is answered with it.
     #[must_use]
     pub fn keeping(mut self, bulks: Vec<Bulk>) -> Self {
-        self.kept = bulks;
+        self.read_bulks = bulks;
         self
     }
 
@@ -154,8 +154,8 @@ impl NullFs {
         self
     }
 
-    fn kept(&self, bytes: u32) -> Option<Bulk> {
-        self.kept.iter().copied().find(|bulk| bulk.bulk_bytes == bytes)
+    fn read_bulk(&self, bytes: u32) -> Option<Bulk> {
+        self.read_bulks.iter().copied().find(|bulk| bulk.bulk_bytes == bytes)
     }
 
     fn on_kernel(&mut self, turn: &mut Turn<'_>, slot: KernelSlot, span: Span, bulk: Option<Bulk>) {
@@ -196,9 +196,9 @@ impl NullFs {
 
     /// `None`: it is answered at once.
     fn cost(&self, opcode: u32) -> Option<Cost> {
-        let told = self.costs.iter().copied().find(|cost| cost.opcode == opcode);
+        let cost = self.costs.iter().copied().find(|cost| cost.opcode == opcode);
         let usual = Cost { opcode, before: [1, 0], behind: [0, 0] };
-        told.or_else(|| is_asked(opcode).then_some(usual))
+        cost.or_else(|| costs_an_exchange(opcode).then_some(usual))
     }
 
     /// Begins the next wave of a request, or answers it, or is done with it.
@@ -232,7 +232,7 @@ impl NullFs {
         let Some(conn) = self.echo else { return };
         let bulk = waiting.and_then(|waiting| waiting.bulk);
         let read_bytes = waiting.filter(|waiting| waiting.opcode == OP_READ).map(|it| it.bytes);
-        let read_bytes = read_bytes.filter(|bytes| self.kept(*bytes).is_some());
+        let read_bytes = read_bytes.filter(|bytes| self.read_bulk(*bytes).is_some());
         let frame = match (bulk, read_bytes) {
             (Some(bulk), _) => turn.arena.put(&write_frame(bulk)),
             (None, Some(bytes)) => turn.arena.put(&read_frame(bytes)),
@@ -251,7 +251,7 @@ impl NullFs {
             let frame = turn.arena.put(&self.frame);
             return turn.act(NetAction::Send { conn, frame, bulk: None });
         }
-        let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.kept(bytes));
+        let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.read_bulk(bytes));
         let Some(bulk) = asked else {
             turn.act(NetAction::Send { conn, frame, bulk: None });
             return;
@@ -294,8 +294,8 @@ impl NullFs {
             OP_STATFS => put_numbers(&mut body, &[0; 20]),
             OP_READDIR | OP_FLUSH | OP_RELEASE | OP_RELEASEDIR | OP_UNLINK | OP_FSYNC => {}
             OP_GETXATTR => status = Status::NoData,
-            OP_READ if self.kept(bytes).is_some() => {
-                return reply(turn, slot, status, &[], self.kept(bytes));
+            OP_READ if self.read_bulk(bytes).is_some() => {
+                return reply(turn, slot, status, &[], self.read_bulk(bytes));
             }
             OP_READ | OP_WRITE => {
                 let Some(object) = self.contents else {
@@ -421,7 +421,7 @@ fn reply(turn: &mut Turn<'_>, slot: KernelSlot, status: Status, body: &[u8], bul
 }
 
 /// Whether a mount asks its server about it, rather than answering by itself.
-const fn is_asked(opcode: u32) -> bool {
+const fn costs_an_exchange(opcode: u32) -> bool {
     !matches!(opcode, OP_INIT | OP_FLUSH | OP_RELEASEDIR | OP_FORGET | OP_BATCH_FORGET)
 }
 

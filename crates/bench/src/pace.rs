@@ -19,7 +19,7 @@ pub(crate) enum Pace {
 pub(crate) struct Slow {
     ops_per_commit: u64,
     /// A batch on its way, and the operations asked since it left.
-    flying: Option<(Ticket, u64)>,
+    in_flight: Option<(Ticket, u64)>,
     /// Every operation under way waits for a commit.
     stalled: bool,
     began: Instant,
@@ -48,7 +48,7 @@ impl Pace {
         let turns = Turns { all: latencies()?, commits: latencies()?, early_count: 0 };
         Ok(Self::Ops(Box::new(Slow {
             ops_per_commit,
-            flying: None,
+            in_flight: None,
             stalled: false,
             began: Instant::now(),
             committing: false,
@@ -91,7 +91,7 @@ impl Pace {
     /// The load asked for an operation.
     pub(crate) fn asked(&mut self) {
         if let Self::Ops(slow) = self
-            && let Some((_, asked_count)) = &mut slow.flying
+            && let Some((_, asked_count)) = &mut slow.in_flight
         {
             *asked_count += 1;
         }
@@ -102,7 +102,7 @@ impl Pace {
         match self {
             Self::Disk => false,
             Self::Ops(slow) => slow
-                .flying
+                .in_flight
                 .is_some_and(|(_, asked_count)| slow.stalled || asked_count >= slow.ops_per_commit),
         }
     }
@@ -114,7 +114,7 @@ impl Pace {
         }
         let Self::Ops(slow) = self else { return None };
         slow.committing = true;
-        let (ticket, asked_count) = slow.flying.take()?;
+        let (ticket, asked_count) = slow.in_flight.take()?;
         slow.turns.early_count += u64::from(counts && asked_count < slow.ops_per_commit);
         Some(Event::Store(StoreEvent::Logged {
             ticket,
@@ -123,13 +123,13 @@ impl Pace {
     }
 
     /// Takes over the lane's appends, unless they are the world's.
-    pub(crate) fn take_appends(&mut self, said: Vec<Action>) -> Vec<Action> {
-        let Self::Ops(slow) = self else { return said };
-        let mut rest = Vec::with_capacity(said.len());
-        for action in said {
+    pub(crate) fn take_appends(&mut self, actions: Vec<Action>) -> Vec<Action> {
+        let Self::Ops(slow) = self else { return actions };
+        let mut rest = Vec::with_capacity(actions.len());
+        for action in actions {
             if let Action::Store(StoreAction::LogAppend { ticket, .. }) = action {
-                assert!(slow.flying.is_none(), "one batch at a time");
-                slow.flying = Some((ticket, 0));
+                assert!(slow.in_flight.is_none(), "one batch at a time");
+                slow.in_flight = Some((ticket, 0));
             } else {
                 rest.push(action);
             }

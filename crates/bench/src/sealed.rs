@@ -81,7 +81,7 @@ fn streams(
 /// What sealing takes, of memory that is in the processor's cache: this thread's time.
 fn cipher() -> Result<Row> {
     const LONG: Duration = Duration::from_millis(500);
-    let mut seal = shaken().ok_or_else(|| anyhow!("TLS with oneself fails"))?;
+    let mut seal = connected_seal().ok_or_else(|| anyhow!("TLS with oneself fails"))?;
     let plain_bytes = seal::RECORD_BYTES_MAX;
     let mut out = vec![0; plain_bytes + seal::RECORD_MORE_BYTES];
     let (mut record_count, began) = (0_u64, Instant::now());
@@ -100,14 +100,14 @@ fn cipher() -> Result<Row> {
 }
 
 /// A client's end of a connection with ourselves.
-fn shaken() -> Option<seal::Seal> {
-    let (mut said, mut answer) = (Vec::new(), Vec::new());
-    let mut client = seal::Seal::client(&seal::Client::of_any_key().ok()?, &mut said).ok()?;
+fn connected_seal() -> Option<seal::Seal> {
+    let (mut sent, mut answer) = (Vec::new(), Vec::new());
+    let mut client = seal::Seal::client(&seal::Client::of_any_key().ok()?, &mut sent).ok()?;
     let mut server = seal::Seal::server(&seal::Server::of_new_key().ok()?);
-    server.hear(&said);
+    server.hear(&sent);
     server.shake(&mut answer).ok()?;
     client.hear(&answer);
-    said.clear();
-    client.shake(&mut said).ok()?;
+    sent.clear();
+    client.shake(&mut sent).ok()?;
     client.is_open().then_some(client)
 }

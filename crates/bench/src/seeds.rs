@@ -8,7 +8,7 @@
 mod answers;
 mod plot;
 mod plots;
-mod told;
+mod published;
 
 use crate::plan::Options;
 use crate::report::{table, write_json};
@@ -29,7 +29,7 @@ struct Seed {
     number: &'static str,
     title: &'static str,
     /// What its authors measured: what, and how much.
-    told: &'static [(&'static str, &'static str)],
+    published: &'static [(&'static str, &'static str)],
     benches: &'static [Bench],
     plots: fn(&Rows) -> Vec<Bars>,
     answers: fn(&Rows) -> Vec<String>,
@@ -39,7 +39,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "000",
         title: "PVFS2: server threads and kernel timers (2006)",
-        told: told::TIMERS,
+        published: published::TIMERS,
         benches: &[Bench::Echo, Bench::Getattr, Bench::Create, Bench::Clock],
         plots: plots::timers,
         answers: answers::timers,
@@ -47,7 +47,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "001",
         title: "Lustre: which core a request is executed on (2009)",
-        told: told::AFFINITY,
+        published: published::AFFINITY,
         benches: &[Bench::Affinity, Bench::Brw],
         plots: plots::affinity,
         answers: answers::affinity,
@@ -55,7 +55,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "002",
         title: "PVFS2: one file, many readers, and POSIX AIO (2006)",
-        told: told::AIO,
+        published: published::AIO,
         benches: &[Bench::SharedFile, Bench::Lists],
         plots: plots::aio,
         answers: answers::aio,
@@ -63,7 +63,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "003",
         title: "Lustre: commit on share (2008)",
-        told: told::SHARE,
+        published: published::SHARE,
         benches: &[Bench::Share, Bench::Commit],
         plots: plots::share,
         answers: answers::share,
@@ -71,7 +71,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "004",
         title: "OpenAFS: five bottlenecks of a file server (2005)",
-        told: told::BOTTLENECKS,
+        published: published::BOTTLENECKS,
         benches: &[Bench::Stream],
         plots: plots::bottlenecks,
         answers: answers::bottlenecks,
@@ -157,7 +157,7 @@ fn head(options: &Options, machine: Option<&Machine>) -> String {
 fn section(seed: &Seed, rows: &Rows, dir: &Path) -> Result<String> {
     let Seed { number, title, .. } = seed;
     let mut text = format!("## {number}: {title}\n\n| what they saw | |\n| --- | --- |\n");
-    for (what, how_much) in seed.told {
+    for (what, how_much) in seed.published {
         text.push_str(&format!("| {what} | {how_much} |\n"));
     }
     text.push_str("\n### Answers\n");

@@ -90,7 +90,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
 }
 
 /// Something on its way from one to the other.
-enum Parcel {
+enum Delivery {
     Frame { conn: ConnId, frame: Vec<u8> },
     Connected { ticket: interface::Ticket },
     Closed { conn: ConnId },
@@ -100,23 +100,23 @@ enum Parcel {
 pub(crate) struct Wired {
     lane: Lane,
     load: Load,
-    to_load: Vec<Parcel>,
-    to_lane: Vec<Parcel>,
+    to_load: Vec<Delivery>,
+    to_lane: Vec<Delivery>,
     pub(crate) pace: Pace,
 }
 
 impl Wired {
     /// What the load asked for: frames go to the lane, the rest to the world.
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
-    fn sort_load(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
-        for action in said {
+    fn perform_load(&mut self, turn: &mut Turn<'_>, actions: Vec<Action>) {
+        for action in actions {
             match action {
                 Action::Net(NetAction::Send { conn, frame, .. }) => {
                     let frame = turn.arena.get(frame).to_vec();
-                    self.to_lane.push(Parcel::Frame { conn, frame });
+                    self.to_lane.push(Delivery::Frame { conn, frame });
                 }
                 Action::Net(NetAction::Connect { ticket }) => {
-                    self.to_load.push(Parcel::Connected { ticket })
+                    self.to_load.push(Delivery::Connected { ticket })
                 }
                 Action::Net(NetAction::Admit { .. }) => {}
                 other => turn.act(other),
@@ -126,15 +126,15 @@ impl Wired {
 
     /// What the lane asked for: frames go to the load, the rest to the world.
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
-    fn sort_lane(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
-        for action in said {
+    fn perform_lane(&mut self, turn: &mut Turn<'_>, actions: Vec<Action>) {
+        for action in actions {
             match action {
                 Action::Net(NetAction::Send { conn, frame, .. }) => {
                     let frame = turn.arena.get(frame).to_vec();
-                    self.to_load.push(Parcel::Frame { conn, frame });
+                    self.to_load.push(Delivery::Frame { conn, frame });
                 }
                 Action::Net(NetAction::Close { conn }) => {
-                    self.to_load.push(Parcel::Closed { conn })
+                    self.to_load.push(Delivery::Closed { conn })
                 }
                 Action::Net(NetAction::Admit { .. }) => {}
                 other => turn.act(other),
@@ -143,35 +143,35 @@ impl Wired {
     }
 
     /// Hands a core something to think about; what it asks for is returned.
-    fn think<B: Core>(
+    fn step<B: Core>(
         core: &mut B,
         turn: &mut Turn<'_>,
-        think: impl FnOnce(&mut B, &mut Turn<'_>),
+        step: impl FnOnce(&mut B, &mut Turn<'_>),
     ) -> Vec<Action> {
-        let mut said = Vec::new();
-        think(core, &mut Turn { now: turn.now, arena: turn.arena, actions: &mut said });
-        said
+        let mut actions = Vec::new();
+        step(core, &mut Turn { now: turn.now, arena: turn.arena, actions: &mut actions });
+        actions
     }
 
-    fn tell_load(&mut self, turn: &mut Turn<'_>, parcel: Parcel) {
+    fn tell_load(&mut self, turn: &mut Turn<'_>, parcel: Delivery) {
         let event = match parcel {
-            Parcel::Frame { conn, frame } => {
+            Delivery::Frame { conn, frame } => {
                 Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk: None })
             }
-            Parcel::Connected { ticket } => {
+            Delivery::Connected { ticket } => {
                 Event::Net(NetEvent::Connected { ticket, conn: ConnId(ticket.0 + 1) })
             }
-            Parcel::Closed { conn } => {
+            Delivery::Closed { conn } => {
                 Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended })
             }
         };
-        let said = Self::think(&mut self.load, turn, |load, turn| load.apply(turn, event));
-        self.sort_load(turn, said);
+        let actions = Self::step(&mut self.load, turn, |load, turn| load.apply(turn, event));
+        self.perform_load(turn, actions);
     }
 
     fn tell_lane(&mut self, turn: &mut Turn<'_>, event: Event) {
-        let said = Self::think(&mut self.lane, turn, |lane, turn| lane.apply(turn, event));
-        self.sort_lane(turn, said);
+        let actions = Self::step(&mut self.lane, turn, |lane, turn| lane.apply(turn, event));
+        self.perform_lane(turn, actions);
     }
 
     /// A turn's worth of exchange.
@@ -179,11 +179,11 @@ impl Wired {
         for parcel in std::mem::take(&mut self.to_load) {
             self.tell_load(turn, parcel);
         }
-        let said = Self::think(&mut self.load, turn, Load::settle);
-        self.sort_load(turn, said);
+        let actions = Self::step(&mut self.load, turn, Load::settle);
+        self.perform_load(turn, actions);
         self.pace.begin_turn();
         for parcel in std::mem::take(&mut self.to_lane) {
-            if let Parcel::Frame { conn, frame } = parcel {
+            if let Delivery::Frame { conn, frame } = parcel {
                 self.pace.asked();
                 let frame = turn.arena.put(&frame);
                 self.tell_lane(turn, Event::Net(NetEvent::Frame { conn, frame, bulk: None }));
@@ -193,10 +193,10 @@ impl Wired {
         if let Some(logged) = self.pace.due(counts) {
             self.tell_lane(turn, logged);
         }
-        let said = Self::think(&mut self.lane, turn, Lane::settle);
-        let said = self.pace.take_appends(said);
+        let actions = Self::step(&mut self.lane, turn, Lane::settle);
+        let actions = self.pace.take_appends(actions);
         self.pace.end_turn();
-        self.sort_lane(turn, said);
+        self.perform_lane(turn, actions);
         let silent = self.to_load.is_empty() && self.to_lane.is_empty();
         self.pace.set_stalled(silent);
         if !silent || self.pace.is_due() {
@@ -211,8 +211,8 @@ impl Driven for Wired {
     }
 
     fn talk(&mut self, turn: &mut Turn<'_>, talk: impl FnOnce(&mut Load, &mut Turn<'_>)) {
-        let said = Self::think(&mut self.load, turn, talk);
-        self.sort_load(turn, said);
+        let actions = Self::step(&mut self.load, turn, talk);
+        self.perform_load(turn, actions);
         turn.act(Action::WakeAt { at: turn.now.mono });
     }
 }
@@ -220,9 +220,9 @@ impl Driven for Wired {
 impl Core for Wired {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         // A log that is not written to never fills.
-        let room = matches!(event, Event::Store(StoreEvent::LogSpace(_)))
+        let is_log_space = matches!(event, Event::Store(StoreEvent::LogSpace(_)))
             && !matches!(self.pace, Pace::Disk);
-        if event != Event::Tick && !room {
+        if event != Event::Tick && !is_log_space {
             self.tell_lane(turn, event);
         }
     }

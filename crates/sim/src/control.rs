@@ -148,7 +148,12 @@ impl Plan {
                 self.speeds.object_ns = 5 * MS;
                 self.client_dies_too = false;
             }
-            Rule::SizeFlag | Rule::SettleDurable => self.contend(&WRITES),
+            Rule::SizeFlag => self.contend(&WRITES),
+            Rule::SettleDurable => {
+                self.contend(&WRITES);
+                // With one lane the size follows the writes in the same log.
+                self.server_lane_count_max = 3;
+            }
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.contend(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);

@@ -99,7 +99,7 @@ fn receive(listener: &TcpListener, next: &Next) -> Result<()> {
     let poll = epoll::create(CreateFlags::CLOEXEC).context("no epoll")?;
     epoll::add(&poll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     let mut conns: Vec<Option<Conn>> = Vec::new();
-    let mut room = vec![0; SPACE_BYTES];
+    let mut buffer = vec![0; SPACE_BYTES];
     let mut ready = Vec::with_capacity(READY_COUNT_MAX);
     loop {
         ready.clear();
@@ -117,7 +117,7 @@ fn receive(listener: &TcpListener, next: &Next) -> Result<()> {
                 continue;
             };
             let Some(conn) = slot else { continue };
-            match recv(&conn.stream, &mut room[..], RecvFlags::DONTWAIT) {
+            match recv(&conn.stream, &mut buffer[..], RecvFlags::DONTWAIT) {
                 // Closed: the last reply on its way holds the socket until then.
                 Ok((_, 0)) => {
                     epoll::delete(&poll, &conn.stream)?;

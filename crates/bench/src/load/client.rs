@@ -14,7 +14,7 @@ pub(crate) enum Handshake {
     /// Not at all: the other end is a benchmark's own server.
     None,
     /// With a small frame: that server is a lane, which takes bulk from those it has heard of.
-    Knock,
+    Ping,
     /// With proof of the secret, as any client.
     Full { secret: Secret, export: String, map: Map },
 }
@@ -23,7 +23,7 @@ impl Handshake {
     /// The server's shape, where it has one.
     pub(crate) const fn map(&self) -> Option<Map> {
         match self {
-            Self::None | Self::Knock => None,
+            Self::None | Self::Ping => None,
             Self::Full { map, .. } => Some(*map),
         }
     }
@@ -104,7 +104,7 @@ impl Client {
     }
 
     /// The connection is there: begins the handshake.
-    pub(crate) fn greet(
+    pub(crate) fn send_hello(
         &mut self,
         turn: &mut Turn<'_>,
         (conn, channel): (ConnId, Channel),
@@ -114,9 +114,9 @@ impl Client {
         let Handshake::Full { export, secret, .. } = handshake else {
             turn.act(NetAction::admit(conn));
             self.state = State::Up { session: SessionId(1) };
-            if matches!(handshake, Handshake::Knock) {
-                let knock = Head::Request(Request::of(Op::Ping));
-                let frame = turn.arena.write(|out| knock.encode(out, None, |_| {}));
+            if matches!(handshake, Handshake::Ping) {
+                let ping = Head::Request(Request::of(Op::Ping));
+                let frame = turn.arena.write(|out| ping.encode(out, None, |_| {}));
                 turn.act(NetAction::Send { conn, frame, bulk: None });
                 self.state = State::AwaitWelcome;
             }
@@ -146,7 +146,7 @@ impl Client {
     }
 
     /// A frame of the handshake.
-    pub(crate) fn hear(
+    pub(crate) fn on_handshake(
         &mut self,
         turn: &mut Turn<'_>,
         frame: Span,
@@ -155,7 +155,7 @@ impl Client {
         let nonsense = || "the handshake of the server makes no sense".to_owned();
         let secret = match handshake {
             Handshake::Full { secret, .. } => secret,
-            Handshake::Knock => {
+            Handshake::Ping => {
                 self.state = State::Up { session: SessionId(1) };
                 return Ok(Heard::Up);
             }

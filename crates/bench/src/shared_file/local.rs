@@ -96,10 +96,10 @@ impl Local {
             }
         };
         let piece_bytes = self.region.piece_bytes as usize;
-        let mut room = vec![0; 2 * piece_bytes];
+        let mut buffer = vec![0; 2 * piece_bytes];
         // What goes past the page cache goes into whole pages.
-        let skip_bytes = room.as_ptr().align_offset(piece_bytes);
-        let Some(piece) = room.get_mut(skip_bytes..skip_bytes + piece_bytes) else {
+        let skip_bytes = buffer.as_ptr().align_offset(piece_bytes);
+        let Some(piece) = buffer.get_mut(skip_bytes..skip_bytes + piece_bytes) else {
             bail!("no whole page in two")
         };
         let mut latency = latencies()?;
