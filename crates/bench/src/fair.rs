@@ -1,8 +1,8 @@
-//! `fair`: what a few modest clients get beside a greedy one, and without it. They look at one file's
-//! attributes, one request at a time each; the greedy one keeps under way all that it may.
+//! `fair`: what a few modest clients get beside a greedy one, and without it. The modest read one
+//! file's attributes, one request at a time each; the greedy one keeps all credits in use.
 //!
-//! The modest and the greedy are threads of this process; where there are two cores, they share one
-//! and the server's lane has the other, so a part of what the greedy take is this process's own time.
+//! Both are threads of this process. With two CPUs they share one and the server's lane has the
+//! other, so a part of what the greedy client takes is this process's own time.
 
 use crate::generator::Generator;
 use crate::getattr::make_file;
@@ -33,7 +33,7 @@ enum Greed {
     Write,
     /// Large reads.
     Read,
-    /// Large reads that it asks for and never takes.
+    /// Large reads whose replies it never receives.
     NoReceive,
 }
 
@@ -67,7 +67,7 @@ impl Greed {
     }
 }
 
-/// What there is to work on.
+/// What the clients work on.
 struct Ground<'a> {
     server: &'a Server,
     inode: InodeNo,
@@ -119,7 +119,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         if index > 0 {
             compare(&mut row, &samples[index], ("alone", &samples[0]), Compare::P99);
         }
-        // Of the server, what the greedy did as well.
+        // The server's counters include the greedy client's requests.
         (row.cpu_us_per_op, row.switches_per_op, row.exchanges_per_op) = (None, None, None);
         row.syscalls_per_op = None;
         rows.push(row);
@@ -127,7 +127,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Until it is interrupted; tells when it has begun.
+/// Runs until it is interrupted; signals when it has begun.
 fn be_greedy(
     greed: Greed,
     ground: &Ground<'_>,

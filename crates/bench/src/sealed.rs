@@ -1,7 +1,7 @@
-//! `seal`: requests and streams under TLS, beside the same in plain text, and what the cipher alone takes of
-//! the same bytes.
+//! `seal`: requests and streams under TLS, beside the same in plain text, and the cost of the
+//! cipher alone for the same bytes.
 //!
-//! Two servers, one that seals and one that does not, are asked in turn by loads of the same shape.
+//! Two servers, one with TLS and one without, under loads of the same shape in turn.
 
 use crate::getattr::{make_file, refuse_hops};
 use crate::load::{Pieces, Work};
@@ -50,7 +50,7 @@ fn requests(home: &Home, (plain, sealed): (&Server, &Server)) -> Result<Vec<Row>
     Ok(rows)
 }
 
-/// A server, what it is called, and the files that it has.
+/// A server, its name, and its files.
 type Side<'a> = (&'a Server, &'a str, &'a Vec<InodeNo>);
 
 fn streams(
@@ -78,7 +78,7 @@ fn streams(
     Ok(rows)
 }
 
-/// What sealing takes, of memory that is in the processor's cache: this thread's time.
+/// The cost of sealing bytes in the processor's cache: this thread's time.
 fn cipher() -> Result<Row> {
     const LONG: Duration = Duration::from_millis(500);
     let mut seal = connected_seal().ok_or_else(|| anyhow!("TLS with oneself fails"))?;
@@ -99,7 +99,7 @@ fn cipher() -> Result<Row> {
     Ok(row)
 }
 
-/// A client's end of a connection with ourselves.
+/// The client's end of a connection within this thread.
 fn connected_seal() -> Option<seal::Seal> {
     let (mut sent, mut answer) = (Vec::new(), Vec::new());
     let mut client = seal::Seal::client(&seal::Client::of_any_key().ok()?, &mut sent).ok()?;

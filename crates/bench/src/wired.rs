@@ -1,5 +1,5 @@
-//! A server's lane and the load in one thread, frames handed over as they are: memory and log
-//! without a network.
+//! A server's lane and the load in one thread, connected without a network: the cost of memory and
+//! log.
 //!
 //! Invariant: a frame that one of them sends reaches the other in its next turn, so that a load
 //! whose operations are answered at once does not keep a turn from ending.
@@ -78,7 +78,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         boot_id: 1,
         exports: vec![Export { name: String::new(), root_trusted: true }],
         seed: library::random()?,
-        // All clients come at once, and nobody else does.
+        // All clients connect at once, and only they.
         limits: Limits { handshake_count_max: 4096, ..Limits::default() },
         redo_key: lane::RedoKey::new([0; 32]),
         share_before: lane::Share::default(),
@@ -89,14 +89,14 @@ fn new_lane(secret: Secret) -> Result<Lane> {
     Ok(Lane::new(config, restored.context("one lane is restored")?))
 }
 
-/// Something on its way from one to the other.
+/// A frame or event on its way from one to the other.
 enum Delivery {
     Frame { conn: ConnId, frame: Vec<u8> },
     Connected { ticket: interface::Ticket },
     Closed { conn: ConnId },
 }
 
-/// Both ends of a connection as one core.
+/// Both ends of a connection as one state machine.
 pub(crate) struct Wired {
     lane: Lane,
     load: Load,
@@ -106,7 +106,7 @@ pub(crate) struct Wired {
 }
 
 impl Wired {
-    /// What the load asked for: frames go to the lane, the rest to the world.
+    /// Performs the load's actions: frames go to the lane, all other actions to the ring.
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
     fn perform_load(&mut self, turn: &mut Turn<'_>, actions: Vec<Action>) {
         for action in actions {
@@ -124,7 +124,7 @@ impl Wired {
         }
     }
 
-    /// What the lane asked for: frames go to the load, the rest to the world.
+    /// Performs the lane's actions: frames go to the load, all other actions to the ring.
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
     fn perform_lane(&mut self, turn: &mut Turn<'_>, actions: Vec<Action>) {
         for action in actions {
@@ -142,7 +142,7 @@ impl Wired {
         }
     }
 
-    /// Hands a core something to think about; what it asks for is returned.
+    /// Runs a state machine and returns its actions.
     fn step<B: Core>(
         core: &mut B,
         turn: &mut Turn<'_>,
@@ -174,7 +174,7 @@ impl Wired {
         self.perform_lane(turn, actions);
     }
 
-    /// A turn's worth of exchange.
+    /// The exchange of a turn.
     fn exchange(&mut self, turn: &mut Turn<'_>) {
         for parcel in std::mem::take(&mut self.to_load) {
             self.tell_load(turn, parcel);

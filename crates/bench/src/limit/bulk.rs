@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// To the client, by sendfile.
@@ -36,11 +36,11 @@ struct Peer {
     socket: TcpStream,
     buffer: Vec<u8>,
     arrived_bytes: usize,
-    /// Requests that were not wholly answered; the first may be under way.
+    /// Requests without a complete reply; the first may be under way.
     owed_count: usize,
     /// Sent of the first one's head and piece.
     sent_bytes: usize,
-    /// Pieces moved so far, which says where the next one lies.
+    /// Pieces moved so far: the offset of the next one.
     piece_no: u64,
 }
 
@@ -95,7 +95,7 @@ impl Peer {
         Ok(Self { socket, buffer, arrived_bytes: 0, owed_count: 0, sent_bytes: 0, piece_no: 0 })
     }
 
-    /// Takes in and sends out until the socket has no more.
+    /// Receives and sends until the socket would block.
     fn serve(&mut self, bulk: &Bulk) -> Result<(), Errno> {
         loop {
             let blocked = self.send_replies(bulk)?;

@@ -1,8 +1,8 @@
-//! A lane without a file system that reads or writes a piece of one file for each request, by pread and
-//! pwrite of its own thread.
+//! A lane without a file system that reads or writes a piece of one file for each request, by pread
+//! and pwrite of its own thread.
 //!
-//! It leaves framing, sockets and checksums to the ring, as a server does. Invariant: replies leave in
-//! the order of their requests, one wave a turn.
+//! The ring does framing, sockets and checksums, as for a server. Invariant: replies leave in the
+//! order of their requests, once a turn.
 
 use super::echo::Echo;
 use crate::frames;
@@ -43,7 +43,7 @@ struct Request {
     bulk: Option<Bulk>,
 }
 
-/// Notes what is asked for: files are no matter of a core's.
+/// Collects the requests: a lane core does not access files.
 struct Inline {
     echo: Echo,
     request: Vec<Request>,
@@ -65,7 +65,7 @@ impl Core for Inline {
     fn settle(&mut self, _turn: &mut Turn<'_>) {}
 }
 
-/// The file, and what is said of its pieces.
+/// The file, and its pieces.
 struct InlineFile {
     file: File,
     piece: Vec<u8>,
@@ -82,7 +82,7 @@ impl InlineFile {
         Ok(Self { file, piece, piece_count, piece_no: 0, written })
     }
 
-    /// Does what was asked, and lets the reply leave with the next turn.
+    /// Performs the request; its reply leaves with the next turn.
     fn answer(&mut self, ring: &mut Ring, request: &Request) -> Result<()> {
         let conn = request.conn;
         let piece_bytes = self.piece.len() as u64;

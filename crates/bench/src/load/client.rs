@@ -8,14 +8,14 @@ use wire::{
     Refusal, RefusalReason, Request, Secret, SessionId, Welcome, Wire as _,
 };
 
-/// How clients present themselves.
+/// How clients authenticate.
 #[derive(Clone, Debug)]
 pub(crate) enum Handshake {
     /// Not at all: the other end is a benchmark's own server.
     None,
-    /// With a small frame: that server is a lane, which takes bulk from those it has heard of.
+    /// With a Ping: that server is a lane, which accepts bulk only after a first small frame.
     Ping,
-    /// With proof of the secret, as any client.
+    /// With a proof of the secret, as any client.
     Full { secret: Secret, export: String, map: Map },
 }
 
@@ -29,7 +29,7 @@ impl Handshake {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug)]
 pub(crate) enum State {
     Connecting,
@@ -38,7 +38,7 @@ pub(crate) enum State {
     Up { session: SessionId },
 }
 
-/// What a frame of the handshake came to.
+/// The result of a frame of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     More,
@@ -51,17 +51,17 @@ pub(crate) struct Client {
     pub(crate) state: State,
     pub(crate) conn: ConnId,
     pub(crate) server_lane: LaneId,
-    /// It only asks for counters.
+    /// It only requests counters.
     pub(crate) counts: bool,
-    /// It was answered in this run.
+    /// It has got a reply in this run.
     pub(crate) answered: bool,
-    /// Operations asked so far; also the last xid.
+    /// Operations begun so far; also the last xid.
     pub(crate) asked_count: u64,
     /// When the operation in each place began.
     pub(crate) began: Vec<Mono>,
     /// Places without an operation.
     pub(crate) free: Vec<u16>,
-    /// Places in the order of their requests, for servers that do not say which they answer.
+    /// Places in the order of their requests, for servers whose replies do not name the place.
     pub(crate) order: VecDeque<u16>,
 }
 
@@ -90,7 +90,7 @@ impl Client {
         self.free.len() == self.began.len()
     }
 
-    /// The place that was asked first of those under way.
+    /// The place of the oldest operation under way.
     pub(crate) fn oldest(&mut self) -> u16 {
         let Some(place) = self.order.pop_front() else { panic!("a reply without a request") };
         place
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// The connection is there: begins the handshake.
+    /// Begins the handshake on the new connection.
     pub(crate) fn send_hello(
         &mut self,
         turn: &mut Turn<'_>,
@@ -145,7 +145,7 @@ impl Client {
         Ok(())
     }
 
-    /// A frame of the handshake.
+    /// Continues the handshake with a frame of the server.
     pub(crate) fn on_handshake(
         &mut self,
         turn: &mut Turn<'_>,

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a caller's file has, and where random reads and writes go.
+/// Bytes of a caller's file, in which random reads and writes go.
 const FILE_BYTES: u64 = 16 << 20;
 const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: usize = 4096;
-/// Files that are made at a time, to be unlinked.
+/// Files that are made at a time for unlinks.
 const PREPARED_COUNT: u64 = 64;
 
 /// Every file has a name of its own.
@@ -57,13 +57,13 @@ pub(super) struct Caller {
     dir: OwnedFd,
     index: usize,
     op: Op,
-    /// Its file, open for what the operation does.
+    /// Its file, opened for the operation.
     file: OwnedFd,
-    /// Room on a page's boundary, or the kernel would cut what is read or written.
+    /// A buffer with an aligned part: the kernel splits unaligned reads and writes.
     buffer: Vec<u8>,
     file_bytes: u64,
     offset: u64,
-    /// Names to be unlinked.
+    /// Names for unlinks.
     prepared: Vec<String>,
     rng: fastrand::Rng,
 }
@@ -102,7 +102,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Calls until so much time was spent in calls.
+    /// Repeats calls until so much time was spent in them.
     pub(super) fn run(&mut self, duration: Duration, options: &Options) -> Result<Tally> {
         let mut tally = Tally::new()?;
         let mut spent = Duration::ZERO;
@@ -125,7 +125,7 @@ impl Caller {
         Ok(tally)
     }
 
-    /// Does it once; its last step is to drop what comes back.
+    /// One operation. The caller drops the returned file as its last step.
     pub(super) fn call(&mut self) -> Result<Option<OwnedFd>> {
         match self.op {
             Op::Stat => {
@@ -202,11 +202,10 @@ impl Caller {
         self.buffer.as_ptr().align_offset(PAGE_BYTES)
     }
 
-    /// The place behind the last, or any.
+    /// The offset behind the last one, or a random one.
     fn next_offset(&mut self) -> u64 {
         let bytes = self.op.bytes() as u64;
         if matches!(self.op, Op::ReadAt(_) | Op::WriteAt(_)) {
-            // Xorshift: Marsaglia, 2003.
             return self.rng.u64(..self.file_bytes / bytes) * bytes;
         }
         let offset = self.offset;

@@ -1,4 +1,5 @@
-//! What the rows say to what the threads ask. A sentence is left out where its rows were not measured.
+//! The report's answers to the threads' questions. A sentence needs its rows: without them it is
+//! absent.
 
 use super::Rows;
 use super::plot::digits;
@@ -7,10 +8,10 @@ use crate::row::Row;
 
 const ALONE: Option<(u32, u32)> = Some((1, 1));
 const MANY: Option<(u32, u32)> = Some((64, 16));
-/// A ratio that is not told from 1 on a machine like ours.
+/// A smaller difference from 1 is noise on our machines.
 const SAME: f64 = 0.1;
 
-/// Sentences, as far as there are numbers for them.
+/// The sentences for which there are numbers.
 struct Sentences(Vec<String>);
 
 impl Sentences {
@@ -19,7 +20,7 @@ impl Sentences {
     }
 }
 
-/// What a row costs the server, for people.
+/// The costs of a row as text.
 fn costs(row: &Row) -> String {
     let of = |value: Option<f64>, what: &str| {
         value.map_or_else(String::new, |value| format!(", {} {what}", digits(value)))
@@ -35,8 +36,8 @@ fn costs(row: &Row) -> String {
     )
 }
 
-/// In words, with its spread; whether 1 is among what was met, the median's distance from it taken for
-/// half of what they range over.
+/// The ratio as text, with its spread; and whether the spread includes 1, the distance from the
+/// median being half of the range.
 fn ratio_text(row: &Row) -> Option<String> {
     let ratio = row.ratio_to_limit?;
     let spread = row.spread.unwrap_or(0.0);
@@ -162,15 +163,15 @@ pub(super) fn affinity(rows: &Rows) -> Vec<String> {
     sentences.0
 }
 
-/// What more lanes would do, from what one and two cost: a request costs what it costs at its own lane,
-/// and the crossing in so many cases as it is at another one.
+/// The model for more lanes, from the costs with one and two: the cost of a request at its own
+/// lane, and the cost of the crossing as often as a random lane is another one.
 fn model<'a>(
     find: &impl Fn(&str, &str, u32, Option<(u32, u32)>) -> Option<&'a Row>,
 ) -> Option<String> {
     let one = find("getattr", "object", 1, MANY)?.cpu_us_per_op?;
     let two = find("getattr", "object", 2, MANY)?.cpu_us_per_op?;
     let client = find("getattr", "client", 2, MANY)?;
-    // Two letters for each that crosses.
+    // Two messages for each request that crosses.
     let crossed = client.hops_per_op.filter(|messages| *messages > 0.0)? / 2.0;
     let crossing = (client.cpu_us_per_op? - two).max(0.0) / crossed;
     let of = |lanes: f64| {

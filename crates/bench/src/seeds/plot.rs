@@ -9,7 +9,7 @@ const LABEL_WIDTH: u32 = 260;
 const BAR_HEIGHT: u32 = 22;
 const FRAME_HEIGHT: u32 = 98;
 const FONT: &str = "sans-serif";
-/// Told apart in print and by who sees no red.
+/// Distinguishable in print and without seeing red.
 const COLORS: [RGBColor; 5] = [
     RGBColor(0, 90, 160),
     RGBColor(230, 140, 20),
@@ -21,19 +21,18 @@ const COLORS: [RGBColor; 5] = [
 /// Bars that stand beside each other.
 pub(crate) struct Bars {
     pub(crate) title: String,
-    /// What the axis counts, with its unit.
+    /// The axis' quantity, with its unit.
     pub(crate) unit: &'static str,
-    /// Bars of a group, with the names by which all groups have them.
+    /// The bars of each group.
     pub(crate) series: Vec<String>,
     /// Label, and the value of each series, where there is one.
     pub(crate) groups: Vec<(String, Vec<Option<f64>>)>,
 }
 
 impl Bars {
-    /// The picture; `None` where nothing was measured.
+    /// The picture; `None` without measurements.
     ///
-    /// # Errors
-    /// When it cannot be drawn.
+    /// # Errors When it cannot be drawn.
     pub(crate) fn svg(&self) -> Result<Option<String>> {
         let values = self.groups.iter().flat_map(|(_, values)| values.iter().flatten());
         let most = values.copied().fold(0.0, f64::max);
@@ -96,7 +95,7 @@ impl Bars {
     }
 }
 
-/// As many digits as say something.
+/// A number with significant digits.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => {

@@ -1,4 +1,4 @@
-//! What the threads' authors measured, in their words and numbers.
+//! The measurements that the threads' authors published, in their words and numbers.
 
 /// What, and how much.
 type Published = &'static [(&'static str, &'static str)];
