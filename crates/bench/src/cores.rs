@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_next_finds_the_same_cores() {
+    fn the_next_run_gets_the_same_cores() {
         let options = crate::plan::Options::tiny(1.0);
         let first = crate::server::Home::new(&options).unwrap().cores.clone();
         let second = crate::server::Home::new(&options).unwrap().cores.clone();

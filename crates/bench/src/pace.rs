@@ -88,7 +88,7 @@ impl Pace {
     }
 
     /// The load began an operation.
-    pub(crate) fn asked(&mut self) {
+    pub(crate) fn on_operation(&mut self) {
         if let Self::Ops(slow) = self
             && let Some((_, asked_count)) = &mut slow.in_flight
         {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_runs_in_every_round_and_nobody_is_always_first() {
+    fn every_contender_runs_in_every_round_and_the_first_one_changes() {
         let mut order = Vec::new();
         let samples = alternate(3, 3, |contender, round_no| {
             order.push(contender);

@@ -184,7 +184,7 @@ impl Wired {
         self.pace.begin_turn();
         for parcel in std::mem::take(&mut self.to_lane) {
             if let Delivery::Frame { conn, frame } = parcel {
-                self.pace.asked();
+                self.pace.on_operation();
                 let frame = turn.arena.put(&frame);
                 self.tell_lane(turn, Event::Net(NetEvent::Frame { conn, frame, bulk: None }));
             }

@@ -1,6 +1,6 @@
 //! A child process that has mounted the null file system.
 //!
-//! Invariant: after the drop the child has ended and its mount is gone from the tree. The child
+//! Invariant: after the drop the child has ended and nothing is mounted there. The child
 //! unmounts by itself when this process ends in another way.
 
 use super::{NULL_COMMAND, NULL_READY};

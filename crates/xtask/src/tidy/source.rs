@@ -1,4 +1,4 @@
-//! Rules on source text: how a file opens, how long it is, what is named how, where `unsafe` is.
+//! Rules on source text: the head of a file, its length, names, and the places of `unsafe`.
 //!
 //! It reads lines, not syntax: comments and string contents are blanked first.
 
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 /// Lines of a file without its tests.
 const FILE_LINE_COUNT_MAX: usize = 600;
 
-/// Names that name no job.
+/// Names that describe no job.
 const BANNED: [&str; 14] = [
     "manager", "managers", "helper", "helpers", "util", "utils", "common", "misc", "base", "impl",
     "info", "service", "handler", "handlers",
 ];
 
-/// Verbs that say nothing.
+/// Verbs that describe nothing.
 const BANNED_VERBS: [&str; 3] = ["handle", "process", "do"];
 
-/// Functions named for a file handle, the noun.
+/// Functions whose `handle` is the noun, a file handle.
 const NOUNS: [&str; 2] = ["handle", "handle_lane"];
 
 /// Crates that may contain unsafe code.
@@ -101,7 +101,7 @@ fn lines_without_tests(text: &str) -> usize {
     tests.unwrap_or(lines.len())
 }
 
-/// The text with comments and string contents replaced by spaces; lines stay lines.
+/// The text with comments and string contents replaced by spaces, line by line.
 fn blanked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -156,7 +156,7 @@ fn declared(line: &str) -> impl Iterator<Item = &str> {
     words.into_iter().filter_map(|word| after_word(line, word).and_then(first_name))
 }
 
-/// What stands behind `word` as a word of its own.
+/// The text behind `word`, if that is a whole word.
 fn after_word<'l>(line: &'l str, word: &str) -> Option<&'l str> {
     let mut from = 0;
     while let Some(found) = line[from..].find(word) {
@@ -230,8 +230,8 @@ mod tests {
     #[test]
     fn comments_strings_and_raw_strings_are_blanked() {
         let text = "a // unsafe\n\"fn \\\" handle\" b r#\"fn do\"x\"# c";
-        let kept: String = blanked(text).split_whitespace().collect();
-        assert_eq!(kept, "abc");
+        let rest: String = blanked(text).split_whitespace().collect();
+        assert_eq!(rest, "abc");
     }
 
     #[test]
