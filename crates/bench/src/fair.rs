@@ -98,7 +98,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         thread::scope(|scope| {
             let (begun, begun_receiver) = channel();
             let greedy = scope.spawn(|| be_greedy(greed, &ground, &its_options, begun));
-            // Who cannot begin says why when it is joined.
+            // A load that cannot begin returns its error when it is joined.
             let has_begun = begun_receiver.recv().is_ok();
             let sample = if has_begun { Some(modest.measure(options)) } else { None };
             interrupt.set();
@@ -151,7 +151,7 @@ fn be_greedy(
         return Ok(());
     }
     begun.send(()).ok();
-    // It ends by being interrupted.
+    // An interrupt ends it.
     while load.measure(options).is_ok() {}
     Ok(())
 }

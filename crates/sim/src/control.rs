@@ -148,13 +148,7 @@ impl Plan {
                 self.speeds.object_ns = 5 * MS;
                 self.client_dies_too = false;
             }
-            Rule::SizeFlag => self.contend(&WRITES),
-            Rule::SettleDurable => {
-                self.contend(&WRITES);
-                // The log is faster than the objects: a size can be durable before its bytes.
-                (self.speeds.object_ns, self.speeds.log_ns) = (20 * MS, 100 * US);
-                self.log_ms = 0;
-            }
+            Rule::SizeFlag | Rule::SettleDurable => self.contend(&WRITES),
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.contend(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);

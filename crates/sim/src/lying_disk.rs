@@ -10,7 +10,7 @@ use wire::{reply_flag, request_flag};
 /// A client and its lane.
 pub(crate) type ClientLaneId = (usize, usize);
 
-/// The lost changes, and which client lanes had been told that they were durable.
+/// The lost changes, and which client lanes had their acknowledgements.
 #[derive(Default, Debug)]
 pub(crate) struct LyingDisk {
     /// Changes that were durable and are lost, with their sessions.

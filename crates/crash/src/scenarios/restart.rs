@@ -142,7 +142,9 @@ pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
     }
     beside.stop()?;
     server.stop()?;
-    Ok(format!("the nameless file was gone after {removed_ms} ms, the other client lost nothing"))
+    Ok(format!(
+        "the unlinked file was removed after {removed_ms} ms, the other client lost nothing"
+    ))
 }
 
 /// A client dies; the server lives.
@@ -346,7 +348,7 @@ pub(super) fn s30(setup: &Setup, length: Length) -> Result<String> {
             server.kill()?;
             server.restart()?;
             let names = |dir: &str| -> Result<usize> {
-                Ok(fs::read_dir(place.join(dir)).context("a directory is gone")?.count())
+                Ok(fs::read_dir(place.join(dir)).context("a directory is missing")?.count())
             };
             let text = fs::read_to_string(place.join("to/file"))?;
             if names("from")? != 0 || names("to")? != 2 || text != point {

@@ -85,7 +85,7 @@ fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
     let bytes = fs::read(&path)?;
     let last = piece_no * PIECE_OF_STALE_BYTES..(piece_no + 1) * PIECE_OF_STALE_BYTES;
     if bytes.get(last).is_none_or(|last| last.iter().any(|byte| *byte != OLD)) {
-        bail!("bytes survived without a sync, or durable ones are gone: {counts:?}");
+        bail!("bytes survived without a sync, or durable ones are lost: {counts:?}");
     }
     Ok(format!("{} unsynced writes lost, {} bytes", counts.unflushed_count, counts.lost_bytes))
 }
@@ -103,7 +103,7 @@ fn worked(setup: &Setup) -> Result<(Server, Crew)> {
 fn work(server: &mut Server, crew: &mut Crew) -> Result<()> {
     crew.start(SIZE)?;
     let log = crew.shared_log()?;
-    until("somebody appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
+    until("a client appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
     crew.progress()?;
     crew.end()?;
     let findings = crew.check(server)?;

@@ -13,7 +13,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const fn letter(self) -> char {
+    const fn symbol(self) -> char {
         match self {
             Self::File => 'f',
             Self::Dir => 'd',
@@ -67,7 +67,7 @@ impl State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let (kind, names) = (self.kind.letter(), names.join(","));
+        let (kind, names) = (self.kind.symbol(), names.join(","));
         write!(f, "{kind} {:o} {} {} {names}", self.mode, self.version, self.size_bytes)
     }
 }

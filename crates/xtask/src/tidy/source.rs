@@ -105,18 +105,18 @@ fn lines_without_tests(text: &str) -> usize {
 fn blanked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(letter) = rest.chars().next() {
+    while let Some(character) = rest.chars().next() {
         let skipped = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if letter == '"' {
+        } else if character == '"' {
             string_end(rest)
         } else if let Some(raw) = raw_string_end(rest) {
             raw
         } else if rest.starts_with("'\"'") {
             3
         } else {
-            out.push(letter);
-            rest = &rest[letter.len_utf8()..];
+            out.push(character);
+            rest = &rest[character.len_utf8()..];
             continue;
         };
         out.extend(rest[..skipped].chars().map(|one| if one == '\n' { '\n' } else { ' ' }));
@@ -127,8 +127,8 @@ fn blanked(text: &str) -> String {
 
 fn string_end(text: &str) -> usize {
     let mut escaped = false;
-    for (index, letter) in text.char_indices().skip(1) {
-        match letter {
+    for (index, character) in text.char_indices().skip(1) {
+        match character {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
             '"' => return index + 1,
@@ -162,8 +162,9 @@ fn after_word<'l>(line: &'l str, word: &str) -> Option<&'l str> {
     while let Some(found) = line[from..].find(word) {
         let start = from + found;
         let end = start + word.len();
-        let free =
-            |letter: Option<char>| letter.is_none_or(|one| !one.is_alphanumeric() && one != '_');
+        let free = |character: Option<char>| {
+            character.is_none_or(|one| !one.is_alphanumeric() && one != '_')
+        };
         if free(line[..start].chars().next_back()) && free(line[end..].chars().next()) {
             return Some(&line[end..]);
         }
@@ -174,7 +175,7 @@ fn after_word<'l>(line: &'l str, word: &str) -> Option<&'l str> {
 
 fn first_name(text: &str) -> Option<&str> {
     let text = text.strip_prefix(' ')?;
-    let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let end = text.find(|character: char| !character.is_alphanumeric() && character != '_');
     let name = &text[..end.unwrap_or(text.len())];
     (!name.is_empty()).then_some(name)
 }
@@ -182,14 +183,14 @@ fn first_name(text: &str) -> Option<&str> {
 /// The first banned word of a name in snake or camel case.
 fn banned_word(name: &str) -> Option<&'static str> {
     let mut words = vec![String::new()];
-    for letter in name.chars() {
-        if letter == '_' || letter == '-' || letter.is_uppercase() {
+    for character in name.chars() {
+        if character == '_' || character == '-' || character.is_uppercase() {
             words.push(String::new());
         }
-        if letter.is_alphanumeric()
+        if character.is_alphanumeric()
             && let Some(word) = words.last_mut()
         {
-            word.extend(letter.to_lowercase());
+            word.extend(character.to_lowercase());
         }
     }
     let whole = name.to_lowercase();
