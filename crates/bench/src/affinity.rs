@@ -1,9 +1,10 @@
-//! `affinity` (seed 001: does object affinity trump client affinity?): requests that arrive at the lane
-//! that executes them, at the lane of their client, and at any lane.
+//! `affinity` (seed 001: does object affinity trump client affinity?): requests that arrive at the
+//! lane that executes them, at their client's lane, and at a random lane.
 //!
-//! A request that arrives elsewhere crosses twice, as letters. Invariants: all sides run in every round,
-//! under the same load; objects are spread evenly over all lanes; a lone client of a side whose
-//! requests may cross is one whose do, so that its time is that of the wrong core.
+//! A request that arrives at another lane crosses twice, as messages between lanes. Invariants: all
+//! sides run in every round under the same load; objects are spread evenly over all lanes; where
+//! requests may cross, a lone client is connected such that they do, so that its time is that of
+//! the wrong lane.
 
 use crate::brw::PIECE_BYTES;
 use crate::load::{Pieces, Work};
@@ -19,35 +20,35 @@ use ring::Ring;
 use wire::{InodeNo, Map, Op};
 
 pub(crate) const NAME: &str = "affinity";
-/// The first is what the others are held against.
+/// The first is the limit of the others.
 const SIDES: [&str; 3] = ["object", "client", "random"];
 const LANE_COUNTS: [u16; 5] = [1, 2, 4, 8, 16];
-/// One that waits, and as many as keep cores busy.
+/// A load of one waiting client, and one that keeps the CPUs busy.
 const SHAPES: [(u32, u32); 2] = [(1, 1), (64, 16)];
 const FEW: [(u32, u32); 2] = [(1, 1), (16, 1)];
 const FILE_BYTES: usize = 1 << 20;
 /// Files of each lane.
 const FILE_COUNT: usize = 4;
-/// Files that are made until every lane has that many.
+/// Files that are made at most until every lane has that many.
 const MADE_COUNT_MAX: usize = 4096;
 /// How often a lone client connects until its requests cross.
 const TRY_COUNT_MAX: usize = 64;
-/// How long it is looked at first whether they do, in seconds; doubled while too little is done.
+/// Seconds of the first trial of whether they cross; doubled while too few operations complete.
 const TRY_SECONDS: f64 = 0.01;
-/// The longest that it is looked at a time.
+/// The longest trial.
 const TRY_SECONDS_MAX: f64 = 60.0;
-/// Operations that must have been done meanwhile.
+/// Operations that a trial must complete.
 const TRY_OPS_MIN: u64 = 10;
 
 const WORKS: [(&str, &[(u32, u32)]); 3] =
     [("getattr", &SHAPES), ("read-4KiB", &SHAPES), ("write-4KiB", &FEW)];
 
-/// A server, and what it has for each lane in turn.
+/// A server, and its files by lane.
 struct Side {
     name: &'static str,
     server: Server,
-    /// By the lanes of their attributes, and by those of their contents.
-    looked_at: Vec<InodeNo>,
+    /// Files by the lanes of their attributes, and by those of their contents.
+    attr_files: Vec<InodeNo>,
     filled: Vec<InodeNo>,
 }
 
@@ -97,15 +98,15 @@ impl Side {
         let folder = server.folder(&mut volume)?;
         let map = volume.map().context("the server does not tell its shape")?;
         let lane_count = usize::from(map.lane_count);
-        let (mut looked_at, mut filled) =
+        let (mut attr_files, mut filled) =
             (vec![Vec::new(); lane_count], vec![Vec::new(); lane_count]);
         // Directories near the root are spread over the shards, and so are the inodes in them.
         for index in 0..MADE_COUNT_MAX {
             let wanted = |of: &[Vec<InodeNo>]| of.iter().any(|of| of.len() < FILE_COUNT);
-            if !wanted(&looked_at) && !wanted(&filled) {
+            if !wanted(&attr_files) && !wanted(&filled) {
                 return Ok(Self {
                     name,
-                    looked_at: in_turn(&looked_at),
+                    attr_files: in_turn(&attr_files),
                     filled: in_turn(&filled),
                     server,
                 });
@@ -114,7 +115,7 @@ impl Side {
             volume.mkdir(&dir, 0o755)?;
             let file = volume.create(&dir.join("file"), 0o644, true)?;
             let inode = file.attr.inode;
-            looked_at[lane_of(&map, Op::Getattr, inode)?].push(inode);
+            attr_files[lane_of(&map, Op::Getattr, inode)?].push(inode);
             let filled = &mut filled[lane_of(&map, Op::Read, inode)?];
             if filled.len() < FILE_COUNT {
                 volume.write_at(&file, 0, bytes)?;
@@ -129,7 +130,7 @@ impl Side {
         let pieces = Pieces { file_bytes: FILE_BYTES as u64, piece_bytes: PIECE_BYTES };
         let files = self.filled.clone();
         Ok(match name {
-            "getattr" => Work::Look { files: self.looked_at.clone() },
+            "getattr" => Work::Look { files: self.attr_files.clone() },
             "read-4KiB" => Work::Read { files, pieces },
             _ => {
                 let piece = bytes.get(..PIECE_BYTES as usize).unwrap_or(bytes);
@@ -144,7 +145,7 @@ fn lane_of(map: &Map, op: Op, inode: InodeNo) -> Result<usize> {
     Ok(usize::from(map.lane(shard).0))
 }
 
-/// As many of each lane, one after the other.
+/// As many files of each lane, in turn.
 fn in_turn(of_lanes: &[Vec<InodeNo>]) -> Vec<InodeNo> {
     (0..FILE_COUNT)
         .flat_map(|index| of_lanes.iter().filter_map(move |of| of.get(index)))
@@ -152,7 +153,7 @@ fn in_turn(of_lanes: &[Vec<InodeNo>]) -> Vec<InodeNo> {
         .collect()
 }
 
-/// A load of a side. A lone client's requests cross, where any may.
+/// Adds the load of a side. A lone client's requests cross, if the side's may.
 fn enter(
     race: &mut Race<'_>,
     side: &Side,
@@ -182,7 +183,7 @@ impl Race<'_> {
             let sample = self.try_once(entrant, seconds)?;
             let lanes = sample.usage.and_then(|usage| usage.lanes);
             let letter_count = lanes.map_or(0, |lanes| lanes.letter_count);
-            // Of fewer it cannot be told from what lanes tell each other by themselves.
+            // With fewer operations the other messages between lanes would count too much.
             if sample.tally.op_count >= TRY_OPS_MIN {
                 return Ok(letter_count > sample.tally.op_count);
             }
@@ -193,16 +194,15 @@ impl Race<'_> {
     }
 }
 
-/// Says how many requests crossed, and what stands in the way of reading the rows.
+/// Notes how many requests crossed, and what makes the rows hard to compare.
 fn explain(rows: &mut [Row], home: &Home) {
-    // Letters of a request, of which there are two for one that crosses; lanes tell each other a few
-    // things by themselves.
-    let letters = |row: &Row| Some(row.hops_per_op? / row.exchanges_per_op?.max(1.0));
-    let own = rows.first().and_then(letters).unwrap_or(0.0);
+    // Messages of a request: two for one that crosses. Lanes exchange a few others as well.
+    let messages = |row: &Row| Some(row.hops_per_op? / row.exchanges_per_op?.max(1.0));
+    let own = rows.first().and_then(messages).unwrap_or(0.0);
     let (core_count, lane_count) = (home.cores.server.len(), home.options.lane_count);
     for row in rows {
         let mut notes: Vec<String> = row.note.take().into_iter().collect();
-        let crossed = letters(row).map(|letters| ((letters - own) * 50.0).clamp(0.0, 100.0));
+        let crossed = messages(row).map(|messages| ((messages - own) * 50.0).clamp(0.0, 100.0));
         notes.extend(crossed.map(|crossed| format!("{crossed:.0} % of requests crossed lanes")));
         if core_count < usize::from(lane_count) {
             notes.push(format!("cores of {lane_count} lanes: {core_count}"));

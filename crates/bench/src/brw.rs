@@ -1,8 +1,8 @@
-//! `brw` (seed 001's BRW): reads and writes of 4 KiB by many clients, beside a lane that does no more
-//! than a pread or a pwrite for each.
+//! `brw` (seed 001's BRW): reads and writes of 4 KiB by many clients, beside a lane that makes one
+//! pread or pwrite for each.
 //!
-//! Writes are answered when they are in the page cache, in both; the server also makes them durable
-//! behind its replies, which the limit does not.
+//! Both reply to a write when it is in the page cache; the server also makes it durable after its
+//! reply, which the limit does not.
 
 use crate::getattr::refuse_hops;
 use crate::limit::Limit;
@@ -20,9 +20,9 @@ use std::io::Write as _;
 pub(crate) const NAME: &str = "brw";
 const SHAPES: [(u32, u32); 4] = [(1, 1), (16, 1), (64, 1), (256, 1)];
 pub(crate) const PIECE_BYTES: u32 = 4096;
-/// What files are made with.
+/// Bytes of a write that makes a file.
 const MAKE_BYTES: usize = 1 << 20;
-/// Files that clients share out among themselves.
+/// Files that the clients share.
 const FILE_COUNT: u32 = 8;
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
@@ -64,7 +64,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One file as large as all of ours together.
+/// One file as large as all of the server's files together.
 fn start_limit(home: &Home, way: &str, bytes: &[u8]) -> Result<Server> {
     let path = home.path().join(format!("limit-{way}"));
     let mut file = File::create(&path).context("cannot make the limit's file")?;

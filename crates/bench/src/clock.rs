@@ -1,4 +1,4 @@
-//! `clock`: what reading a clock costs, one way beside the other.
+//! `clock`: the cost of reading a clock, in several ways.
 
 use crate::plan::Options;
 use crate::report::Progress;
@@ -14,15 +14,15 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 pub(crate) const NAME: &str = "clock";
-/// Readings between two looks at the watch.
+/// Readings between two checks of the time.
 const BLOCK_COUNT: u32 = 1000;
-/// A reading takes nanoseconds: more than this of them says nothing more.
+/// A reading takes nanoseconds: longer measurements show nothing more.
 const SECONDS_MAX: f64 = 0.1;
 
 /// A way to read a clock.
 struct Source {
     name: &'static str,
-    /// Reads so many times within one call, so that calling it costs nothing beside.
+    /// Reads so many times within one call, so that the call itself costs nothing.
     read: Box<dyn FnMut(u32)>,
     note: Option<String>,
 }
@@ -74,7 +74,7 @@ fn measure_all(options: &Options) -> Result<Vec<Row>> {
 
 /// Microseconds of one reading.
 fn reading_us(source: &mut Source, seconds: Duration) -> f64 {
-    // Once to warm up.
+    // Warms up.
     (source.read)(BLOCK_COUNT);
     let start = Instant::now();
     let mut count = 0_u64;
@@ -87,7 +87,7 @@ fn reading_us(source: &mut Source, seconds: Duration) -> f64 {
 }
 
 fn sources() -> Result<Vec<Source>> {
-    // What fails is an error here, and not a fast clock.
+    // A failing call is an error here, not a fast clock.
     gettimeofday_us().context("gettimeofday")?;
     monotonic_by_syscall_ns().context("clock_gettime by system call")?;
     let mut turn_clock = TurnClock::new();
@@ -111,7 +111,7 @@ fn sources() -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// What the kernel's clocks are read from.
+/// The kernel's clock source.
 fn kernel_clock() -> String {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let name = fs::read_to_string(file).unwrap_or_default();

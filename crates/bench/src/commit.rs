@@ -1,5 +1,6 @@
-//! `commit` (seed 003): what a commit costs that makes many operations durable at once: none of
-//! them waits for it, or all do; and what applying the log to the rows costs who does not wait.
+//! `commit` (seed 003): the cost of a commit that makes many operations durable at once, where no
+//! operation waits for it or all do; and what applying the log to the rows costs operations that do
+//! not wait.
 
 use crate::create::{create, make_dirs};
 use crate::load::Work;
@@ -16,13 +17,13 @@ use wire::InodeNo;
 
 pub(crate) const NAME: &str = "commit";
 
-/// A row: who runs, on what, and how many operations a commit makes durable.
+/// A row: the clients, the server, and how many operations a commit makes durable.
 struct Case {
     row: &'static str,
     shape: (u32, u32),
     ops_per_commit: u64,
-    /// Of ten clients so many depend on each other, because they change one inode; the others make
-    /// files.
+    /// So many of ten clients depend on each other, because they change one inode; the others
+    /// create files.
     wait_of_ten: u32,
 }
 
@@ -36,8 +37,8 @@ const fn case(row: &'static str, shape: (u32, u32), ops_per_commit: u64, wait_of
     Case { row, shape, ops_per_commit, wait_of_ten }
 }
 
-/// As many as the seed's authors met at each commit, and ten times as many. Where all wait, as many
-/// wait as there are operations under way.
+/// As many operations a commit as the seed's authors had, and ten times as many. Where all wait,
+/// all operations under way wait.
 const CASES: [Case; 8] = [
     case("create 14000", (16, 16), 14_000, 0),
     case("create 140000", (16, 16), 140_000, 0),
@@ -63,7 +64,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Half of what a server can do, with and without its log being applied to the rows meanwhile.
+/// Half of the server's maximum rate, with and without the log being applied meanwhile.
 fn half_load(home: &Home, progress: &Progress) -> Result<Vec<Row>> {
     const SHAPE: (u32, u32) = (16, 16);
     const HOUR_MS: u64 = 3_600_000;
@@ -84,7 +85,7 @@ fn half_load(home: &Home, progress: &Progress) -> Result<Vec<Row>> {
             race.set_rate(entrant, rate);
             race.hold(entrant, 0, Compare::Tail);
         } else {
-            // Some, however slow the machine.
+            // At least some, however slow the machine.
             let half = (race.rate_of(entrant)? / 2.0).max(1.0);
             race.set_rate(entrant, half);
             rate = Some(half);
@@ -128,7 +129,8 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
     let (held, touched) = lanes.fold((0, 0), |(held, touched), lanes| {
         (held + lanes.deferred_count, touched + lanes.touched_count)
     });
-    // What is held when the measuring begins or ends is counted on one side only.
+    // Replies deferred across the beginning or end of the measured time are counted on one side
+    // only.
     let under_way = outstanding_max * 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX);
     ensure!(
         touched.abs_diff(held) <= if case.waits() { under_way } else { 0 },
@@ -140,7 +142,7 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
         "{}: {held} replies of independent clients waited",
         case.row
     );
-    // A load that ends stands still.
+    // A load that ends has no operations under way.
     let early_count_max = home.options.round_count as u64;
     let early_count = turns.as_ref().map_or(0, |turns| turns.early_count);
     ensure!(

@@ -1,21 +1,21 @@
-//! Which cores the server gets and which the load.
+//! The CPUs of the server and of the load.
 //!
-//! With two cores or more they never share one. Invariant: a child started here never runs on the
-//! generator's core, unless there is only one.
+//! With two CPUs or more they share none. Invariant: a child started here never runs on the
+//! generator's CPU, unless there is only one.
 
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// The cores of a run.
+/// The CPUs of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cores {
     /// The server's, one per lane.
     pub(crate) server: Vec<u16>,
     /// The load generator's.
     pub(crate) generator: u16,
-    /// Where this thread could run before.
+    /// The CPUs that this thread could use before.
     all: Vec<u16>,
-    /// Nobody has a core to himself.
+    /// Server and load share all CPUs.
     together: bool,
 }
 
@@ -34,26 +34,25 @@ impl Cores {
         Ok(Self { server, generator, all, together: false })
     }
 
-    /// All for everybody.
+    /// All CPUs for both.
     ///
-    /// # Errors
-    /// As [`Self::split`].
+    /// # Errors As [`Self::split`].
     pub(crate) fn together() -> Result<Self> {
         let Self { generator, all, .. } = Self::split(1)?;
         Ok(Self { server: all.clone(), generator, all, together: true })
     }
 
-    /// Lets this thread, and what it starts from here on, run on the server's cores.
+    /// Moves this thread, and the children that it starts from here on, to the server's CPUs.
     pub(crate) fn go_to_server(&self) -> Result<()> {
         go_to(&self.server)
     }
 
-    /// Puts this thread on the generator's core.
+    /// Moves this thread to the generator's CPU.
     pub(crate) fn go_to_generator(&self) -> Result<()> {
         if self.together { self.go_back() } else { go_to(&[self.generator]) }
     }
 
-    /// Lets this thread run where it could before.
+    /// Gives this thread all CPUs that it had before.
     pub(crate) fn go_back(&self) -> Result<()> {
         go_to(&self.all)
     }
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_next_finds_the_same_cores() {
+    fn the_next_run_gets_the_same_cores() {
         let options = crate::plan::Options::tiny(1.0);
         let first = crate::server::Home::new(&options).unwrap().cores.clone();
         let second = crate::server::Home::new(&options).unwrap().cores.clone();

@@ -57,13 +57,12 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The sharing modes that were asked for, or all, held against `off`; and what they cost clients that
-/// depend on each other.
+/// The requested sharing modes, or all, compared with `off`; and what they cost clients whose
+/// changes depend on each other.
 ///
 /// Pair by pair (seed 003's tests 3a and 3b), on servers of their own.
 ///
-/// # Errors
-/// As [`run`].
+/// # Errors As [`run`].
 pub(crate) fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
     let options = &home.options;
     let shapes = options.shapes(&SHARE_SHAPES);
@@ -106,8 +105,8 @@ pub(crate) fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Clients in groups that change one inode, which is what makes them depend on each other: from none
-/// with another to all with all.
+/// Clients in groups that change one inode, so that their changes depend on each other: from groups
+/// of one to one group of all.
 fn groups(home: &Home, modes: &[Share], servers: &[Server]) -> Result<Vec<Row>> {
     const CLIENTS: (u32, u32) = (16, 1);
     const SIZES: [u32; 4] = [1, 2, 4, 16];
@@ -116,7 +115,7 @@ fn groups(home: &Home, modes: &[Share], servers: &[Server]) -> Result<Vec<Row>> 
         let mut off = None;
         for (mode, server) in modes.iter().zip(servers) {
             let name = format!("groups of {size} share={}", mode.text());
-            // Nobody else's, or they would depend on him.
+            // New inodes: changes of inodes of another group would depend on that group.
             let inodes = make_dirs_in(server, &format!("groups-of-{size}"), CLIENTS.0 / size)?;
             let row = Row::new(SHARE_NAME, name);
             let entrant = race.enter(server, row, CLIENTS, |_| Ok(Work::Chmod { inodes }))?;
@@ -131,8 +130,8 @@ fn groups(home: &Home, modes: &[Share], servers: &[Server]) -> Result<Vec<Row>> 
     Ok(rows)
 }
 
-/// Clients that do not depend on each other wait for nobody; but what a session changes first waits until
-/// it is durable that there is this session, which may be in the measured time if that is short.
+/// Independent clients do not wait for each other. But the first change of a session waits until
+/// the session is durable, which may fall into a short measured time.
 fn refuse_held(row: &Row) -> Result<()> {
     let first_count = f64::from(row.clients.unwrap_or(0) * row.depth.unwrap_or(0));
     let deferred_count = row.held_replies.unwrap_or(f64::NAN);
@@ -152,10 +151,9 @@ pub(crate) fn create(parents: &[InodeNo]) -> Work {
     Work::Create { parents: parents.to_vec(), uid, gid, load_no }
 }
 
-/// Where files are made, one directory or so many.
+/// Makes the directories for the files: one, or as many as clients.
 ///
-/// # Errors
-/// When they cannot be made.
+/// # Errors When they cannot be made.
 pub(crate) fn make_dirs(server: &Server, dirs: Dirs, count: u32) -> Result<Vec<InodeNo>> {
     match dirs {
         Dirs::Shared => {
@@ -167,7 +165,7 @@ pub(crate) fn make_dirs(server: &Server, dirs: Dirs, count: u32) -> Result<Vec<I
     }
 }
 
-/// So many directories in a new one.
+/// Makes so many directories in a new one.
 fn make_dirs_in(server: &Server, name: &str, count: u32) -> Result<Vec<InodeNo>> {
     let mut volume = server.volume()?;
     let folder = server.folder(&mut volume)?.join(name);
@@ -175,7 +173,7 @@ fn make_dirs_in(server: &Server, name: &str, count: u32) -> Result<Vec<InodeNo>>
     let made: Result<Vec<InodeNo>> = (0..count)
         .map(|index| Ok(volume.mkdir(&folder.join(index.to_string()), 0o755)?.inode))
         .collect();
-    // Whoever uses them depends on nobody any more.
+    // Durable, so that their users depend on no other client.
     volume.sync()?;
     made
 }

@@ -19,14 +19,14 @@ use ring::{DriverChoice, DriverKind, Ring};
 use wire::InodeNo;
 
 pub(crate) const NAME: &str = "drivers";
-/// One that waits, and as many as keep a core busy.
+/// A load of one waiting client, and one that keeps a CPU busy.
 const SHAPES: [(u32, u32); 2] = [(1, 1), (64, 16)];
 /// Clients that change something, or move bytes.
 const FEW: [(u32, u32); 2] = [(1, 1), (16, 1)];
 const SMALL_BYTES: u32 = 4096;
 const LARGE_BYTES: u32 = 1 << 20;
 
-/// One driver's servers, and what they have to be asked for.
+/// The servers of one driver, with their files.
 struct Side {
     driver: DriverKind,
     echo: Server,
@@ -89,7 +89,8 @@ fn race(home: &Home, bytes: &[u8]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What is measured, with how many clients, and whether by the processor time of a byte.
+/// The operation, the numbers of clients, and whether the rows are compared by processor time a
+/// byte.
 type Part = (&'static str, &'static [(u32, u32)], bool);
 
 const PARTS: [Part; 7] = [

@@ -1,5 +1,5 @@
-//! `echo`: a getattr's frames through a lane without a file system, beside a bare loop; on demand also
-//! through servers with a thread for each layer, beside the lane.
+//! `echo`: a getattr's frames through a lane without a file system, beside a bare loop; with an
+//! option also through servers with a thread for each layer.
 
 use crate::limit::Limit;
 use crate::load::Work;
@@ -21,7 +21,7 @@ pub(crate) const GETATTR: Work = Work::Getattr { inode: InodeNo::ROOT };
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
-    // The bare loop is one of io_uring.
+    // The bare loop needs io_uring.
     let has_ring = DriverChoice::Only(DriverKind::IoUring).find().is_ok();
     let bare = has_ring.then(|| home.start_limit(&Limit::Bare)).transpose()?;
     let echo = home.start_limit(&Limit::Echo(options.driver))?;

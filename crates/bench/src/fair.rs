@@ -1,8 +1,8 @@
-//! `fair`: what a few modest clients get beside a greedy one, and without it. They look at one file's
-//! attributes, one request at a time each; the greedy one keeps under way all that it may.
+//! `fair`: what a few modest clients get beside a greedy one, and without it. The modest read one
+//! file's attributes, one request at a time each; the greedy one keeps all credits in use.
 //!
-//! The modest and the greedy are threads of this process; where there are two cores, they share one
-//! and the server's lane has the other, so a part of what the greedy take is this process's own time.
+//! Both are threads of this process. With two CPUs they share one and the server's lane has the
+//! other, so a part of what the greedy client takes is this process's own time.
 
 use crate::generator::Generator;
 use crate::getattr::make_file;
@@ -33,8 +33,8 @@ enum Greed {
     Write,
     /// Large reads.
     Read,
-    /// Large reads that it asks for and never takes.
-    Deaf,
+    /// Large reads whose replies it never receives.
+    NoReceive,
 }
 
 const ALL: [Greed; 6] = [
@@ -43,7 +43,7 @@ const ALL: [Greed; 6] = [
     Greed::Getattr(32, 64),
     Greed::Write,
     Greed::Read,
-    Greed::Deaf,
+    Greed::NoReceive,
 ];
 
 impl Greed {
@@ -53,7 +53,7 @@ impl Greed {
             Self::Getattr(clients, depth) => format!("beside {} getattrs", clients * depth),
             Self::Write => "beside 16 writes of 1 MiB".to_owned(),
             Self::Read => "beside 64 reads of 1 MiB".to_owned(),
-            Self::Deaf => "beside 64 reads nobody takes".to_owned(),
+            Self::NoReceive => "beside 64 reads nobody takes".to_owned(),
         }
     }
 
@@ -62,12 +62,12 @@ impl Greed {
             Self::Nothing => (0, 0),
             Self::Getattr(clients, depth) => (clients, depth),
             Self::Write => (1, 16),
-            Self::Read | Self::Deaf => (1, 64),
+            Self::Read | Self::NoReceive => (1, 64),
         }
     }
 }
 
-/// What there is to work on.
+/// What the clients work on.
 struct Ground<'a> {
     server: &'a Server,
     inode: InodeNo,
@@ -96,11 +96,11 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         let interrupt = Interrupt::default();
         let its_options = Options { interrupt: interrupt.clone(), ..options.clone() };
         thread::scope(|scope| {
-            let (tell, told) = channel();
-            let greedy = scope.spawn(|| be_greedy(greed, &ground, &its_options, tell));
-            // Who cannot begin says why when it is joined.
-            let begun = told.recv().is_ok();
-            let sample = if begun { Some(modest.measure(options)) } else { None };
+            let (begun, begun_receiver) = channel();
+            let greedy = scope.spawn(|| be_greedy(greed, &ground, &its_options, begun));
+            // A load that cannot begin returns its error when it is joined.
+            let has_begun = begun_receiver.recv().is_ok();
+            let sample = if has_begun { Some(modest.measure(options)) } else { None };
             interrupt.set();
             let ended = greedy.join().map_err(|_| anyhow::anyhow!("the greedy load panicked"))?;
             match sample {
@@ -119,7 +119,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         if index > 0 {
             compare(&mut row, &samples[index], ("alone", &samples[0]), Compare::P99);
         }
-        // Of the server, what the greedy did as well.
+        // The server's counters include the greedy client's requests.
         (row.cpu_us_per_op, row.switches_per_op, row.exchanges_per_op) = (None, None, None);
         row.syscalls_per_op = None;
         rows.push(row);
@@ -127,26 +127,31 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Until it is interrupted; tells when it has begun.
-fn be_greedy(greed: Greed, ground: &Ground<'_>, options: &Options, tell: Sender<()>) -> Result<()> {
+/// Runs until it is interrupted; signals when it has begun.
+fn be_greedy(
+    greed: Greed,
+    ground: &Ground<'_>,
+    options: &Options,
+    begun: Sender<()>,
+) -> Result<()> {
     let (files, pieces) = (ground.files.clone(), ground.pieces);
     let mut load = Generator::connect(ground.server, greed.shape(), options, |ring| {
         Ok(match greed {
             Greed::Nothing | Greed::Getattr(..) => Work::Getattr { inode: ground.inode },
-            Greed::Read | Greed::Deaf => Work::Read { files, pieces },
+            Greed::Read | Greed::NoReceive => Work::Read { files, pieces },
             Greed::Write => write_of(ring, files, pieces, &ground.bytes)?,
         })
     })?;
-    if greed == Greed::Deaf {
-        load.ask_and_turn_away(options)?;
-        tell.send(()).ok();
+    if greed == Greed::NoReceive {
+        load.ask_and_stop_receiving(options)?;
+        begun.send(()).ok();
         while options.interrupt.check().is_ok() {
             thread::sleep(std::time::Duration::from_millis(1));
         }
         return Ok(());
     }
-    tell.send(()).ok();
-    // It ends by being interrupted.
+    begun.send(()).ok();
+    // An interrupt ends it.
     while load.measure(options).is_ok() {}
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! This disk's flush: a small append made durable, one after the other, as a log without company
-//! would do it.
+//! This disk's flush: small appends, each made durable before the next, as a log without concurrent
+//! requests makes them.
 
 use crate::load::latencies;
 use crate::row::Row;
@@ -23,7 +23,7 @@ pub(crate) fn run(home: &Home) -> Result<Row> {
     let mut took = latencies()?;
     let start = Instant::now();
     let mut offset = 0;
-    // Once at least.
+    // At least one.
     while took.is_empty() || start.elapsed().as_secs_f64() < home.options.seconds {
         home.options.interrupt.check()?;
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! The frames that a limit exchanges instead of a server: of the sizes the real ones have.
+//! The frames that a limit exchanges: as large as a real server's.
 
 use wire::{
     Attr, Entry, FileKind, Getattr, HEADER_BYTES, Header, InodeNo, Op, Read, Reply, Request,

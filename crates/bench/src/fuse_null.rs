@@ -1,8 +1,9 @@
-//! `fuse-null`: what the way through the kernel costs, with a file system that has nothing in it.
+//! `fuse-null`: the cost of the kernel's part of a request, with a file system that has no
+//! contents.
 //!
-//! Plain, and with an exchange over loopback for everything that a mount asks its server: the
-//! yardstick of a real mount. The other end of the exchange is a process of its own on the lane's
-//! core, as a server on the same machine is.
+//! Plain, and with an exchange over loopback for every request that a mount sends its server: the
+//! limit of a real mount. The other end of the exchange is a process of its own on the lane's CPU,
+//! as a server on the same machine is.
 
 pub(crate) mod mounted;
 
@@ -34,10 +35,10 @@ pub const NULL_READ_BYTES: [usize; 2] = [4096, 1 << 20];
 
 const PAGE_BYTES: usize = 4096;
 
-/// What the caller does again and again.
+/// The operation that the caller repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Op {
-    /// Attributes that the kernel may not answer from its cache.
+    /// Attributes, past the kernel's cache.
     Statx,
     OpenClose,
     /// Past the page cache.
@@ -61,7 +62,7 @@ impl Op {
     }
 }
 
-/// One that runs.
+/// A contender.
 #[derive(Clone, Copy, Debug)]
 struct Contender {
     /// Index of its mount.
@@ -86,7 +87,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     }
     let contenders = contenders(mounts.len(), [lane_core, home.cores.generator]);
     let measured = measure_all(home, &mounts, &contenders);
-    // Back to where the load is.
+    // Back to the load's CPU.
     home.cores.go_to_generator()?;
     let samples = measured?;
     let named = contenders.iter().zip(&samples);
@@ -97,7 +98,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             let row = format!("{} {} {place}{}", mount.how(), contender.op.text(), mount.echo());
             let mut row = Row::new(NAME, row);
             fill(&mut row, samples);
-            // A read is an operation like the others.
+            // A read is counted by operation, like the others.
             (row.cpu_s_per_gb, row.switches_per_mb) = (None, None);
             row
         })
@@ -180,8 +181,8 @@ struct Caller {
     op: Op,
     /// Open for reading past the page cache.
     file: OwnedFd,
-    /// Room for a read on a page's boundary, or the kernel would cut it.
-    room: Vec<u8>,
+    /// A buffer with an aligned part: the kernel splits unaligned reads.
+    buffer: Vec<u8>,
 }
 
 impl Caller {
@@ -189,7 +190,7 @@ impl Caller {
         let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
         let file = open(&path, flags, Mode::empty()).context("cannot open the file")?;
         let read_bytes = if let Op::Read(bytes) = op { bytes } else { 0 };
-        Ok(Self { path, op, file, room: vec![0; read_bytes + PAGE_BYTES] })
+        Ok(Self { path, op, file, buffer: vec![0; read_bytes + PAGE_BYTES] })
     }
 
     fn call(&mut self) -> Result<()> {
@@ -201,8 +202,9 @@ impl Caller {
                 drop(open(&self.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
             }
             Op::Read(bytes) => {
-                let start = self.room.as_ptr().align_offset(PAGE_BYTES);
-                let read = rustix::io::pread(&self.file, &mut self.room[start..start + bytes], 0)?;
+                let start = self.buffer.as_ptr().align_offset(PAGE_BYTES);
+                let read =
+                    rustix::io::pread(&self.file, &mut self.buffer[start..start + bytes], 0)?;
                 ensure!(read == bytes, "{read} bytes of {bytes} came");
             }
         }

@@ -1,4 +1,4 @@
-//! A load at work: a ring on the generator's core, turned until a run is over.
+//! A load at work: a ring on the generator's CPU, turned until a run is over.
 
 use crate::load::{Handshake, Load, Phase, Shape, Tally, Work};
 use crate::plan::Options;
@@ -10,14 +10,14 @@ use ring::{Config, Ring};
 use std::time::Duration;
 use wire::LaneId;
 
-/// Part of the measured time that a run warms up before.
+/// The warm-up before a run, as a part of the measured time.
 pub(crate) const WARM_PART: f64 = 0.25;
 
-/// What one repetition came to.
+/// The result of one repetition.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) tally: Tally,
-    /// Of the server's process; `None` when it runs elsewhere and has no counters.
+    /// Of the server's process; `None` for a remote server without counters.
     pub(crate) usage: Option<Usage>,
     /// Part of the measured time that the generator's thread was running.
     pub(crate) busy: f64,
@@ -30,12 +30,12 @@ impl Sample {
     }
 }
 
-/// A core with a load in it.
+/// A lane core with a load in it.
 pub(crate) trait Driven: Core {
     /// The load.
     fn load(&mut self) -> &mut Load;
 
-    /// Lets the load speak between turns.
+    /// Lets the load act between turns.
     fn talk(&mut self, turn: &mut Turn<'_>, talk: impl FnOnce(&mut Load, &mut Turn<'_>));
 }
 
@@ -49,7 +49,7 @@ impl Driven for Load {
     }
 }
 
-/// Connected clients and what they do.
+/// Connected clients and their work.
 pub(crate) struct Generator<B = Load> {
     ring: Ring,
     core: B,
@@ -57,11 +57,10 @@ pub(crate) struct Generator<B = Load> {
 }
 
 impl Generator {
-    /// Connects so many clients to a server; `work` says what they do, and may put bytes that they
-    /// send into the ring.
+    /// Connects so many clients to a server; `work` says what they do, and may register bytes to
+    /// send with the ring.
     ///
-    /// # Errors
-    /// When one is refused.
+    /// # Errors When one is refused.
     pub(crate) fn connect(
         server: &Server,
         (client_count, depth): (u32, u32),
@@ -72,9 +71,9 @@ impl Generator {
         let mut config = Config::new(LaneId(0));
         config.server = Some(server.address);
         config.sealing = server.sealing;
-        // A load that copied what it reads would be slower than the server.
+        // A load that copied the bytes of reads would be slower than the server.
         config.discards_bulk = true;
-        // What happens to a connection, the load says itself.
+        // The load itself reports what happens to connections.
         config.say = Box::new(|_, _| {});
         let mut ring = Ring::new(config).context("cannot set up a ring for the load")?;
         let work = work(&mut ring)?;
@@ -88,10 +87,9 @@ impl Generator {
 }
 
 impl<B: Driven> Generator<B> {
-    /// Lets all clients connect.
+    /// Connects all clients.
     ///
-    /// # Errors
-    /// When one is refused.
+    /// # Errors When one is refused.
     pub(crate) fn start(ring: Ring, core: B, options: &Options) -> Result<Self> {
         let mut generator = Self { ring, core, pid: None };
         let core = &mut generator.core;
@@ -100,15 +98,14 @@ impl<B: Driven> Generator<B> {
         Ok(generator)
     }
 
-    /// What runs.
+    /// The state machine of the load.
     pub(crate) const fn core(&mut self) -> &mut B {
         &mut self.core
     }
 
-    /// Runs once.
+    /// Runs one repetition.
     ///
-    /// # Errors
-    /// When an operation fails, the server goes, or the user interrupts.
+    /// # Errors When an operation fails, the server ends, or the user interrupts.
     pub(crate) fn measure(&mut self, options: &Options) -> Result<Sample> {
         let measured = Duration::from_secs_f64(options.seconds);
         let warm = Duration::from_secs_f64(options.seconds * WARM_PART);
@@ -119,9 +116,9 @@ impl<B: Driven> Generator<B> {
             core.talk(turn, |load, turn| load.begin(turn, (warm_ns, measured_ns)));
         });
         self.turn_until(options, |phase| matches!(phase, Phase::Measuring { .. }))?;
-        let before = self.look()?;
+        let before = self.usage()?;
         self.turn_until(options, |phase| !matches!(phase, Phase::Measuring { .. }))?;
-        let after = self.look()?;
+        let after = self.usage()?;
         self.turn_until(options, |phase| phase == Phase::Idle)?;
         let (tally, lanes) = self.core.load().results();
         let process = before.1.zip(after.1).map(|(then, now)| now.since(&then));
@@ -138,16 +135,15 @@ impl<B: Driven> Generator<B> {
         Ok(Sample { tally: tally.clone(), usage, busy })
     }
 
-    /// Asks for all that may be under way, and does not take what comes.
+    /// Sends all requests that may be under way, and receives no replies.
     ///
-    /// # Errors
-    /// When it cannot ask.
-    pub(crate) fn ask_and_turn_away(&mut self, options: &Options) -> Result<()> {
+    /// # Errors When it cannot send.
+    pub(crate) fn ask_and_stop_receiving(&mut self, options: &Options) -> Result<()> {
         let core = &mut self.core;
         core.load().prepare()?;
         self.ring.with(|turn| core.talk(turn, |load, turn| load.begin(turn, (u64::MAX / 4, 0))));
         options.interrupt.check()?;
-        // What was asked leaves with the next turn, which answers end.
+        // The requests leave with the next turn, which replies end.
         self.ring.turn(&mut self.core).context("the load's ring failed").map(drop)
     }
 
@@ -157,7 +153,7 @@ impl<B: Driven> Generator<B> {
             if !self.ring.turn(&mut self.core).context("the load's ring failed")? {
                 bail!("the load ended by itself");
             }
-            // Who interrupts us has interrupted the server as well, perhaps before us.
+            // An interrupt of this process interrupts the server as well, perhaps earlier.
             self.core
                 .load()
                 .check()
@@ -166,8 +162,8 @@ impl<B: Driven> Generator<B> {
         Ok(())
     }
 
-    /// CPU time of this thread, and what a server without counters of its own has used.
-    fn look(&self) -> Result<(u64, Option<Usage>)> {
+    /// The CPU time of this thread, and what a server without counters has used.
+    fn usage(&self) -> Result<(u64, Option<Usage>)> {
         let usage = self.pid.map(Usage::of_process).transpose()?;
         Ok((Usage::of_thread()?.cpu_ns, usage))
     }
@@ -176,9 +172,9 @@ impl<B: Driven> Generator<B> {
 fn handshake_of(server: &Server) -> Result<Handshake> {
     let Some(access) = &server.access else {
         let lane = server.counted_lane_count > 0;
-        return Ok(if lane { Handshake::Knock } else { Handshake::None });
+        return Ok(if lane { Handshake::Ping } else { Handshake::None });
     };
-    let map = server.volume()?.map().context("the server told no map")?;
+    let map = server.volume()?.map().context("the server has no map")?;
     Ok(Handshake::Full { secret: access.secret, export: access.export.clone(), map })
 }
 

@@ -1,5 +1,5 @@
-//! `getattr` (seed 000): the attributes of one file, asked again and again without a client's cache,
-//! beside `echo`; and what an idle server with 64 sessions costs.
+//! `getattr` (seed 000): the attributes of one file, requested without a client's cache, beside
+//! `echo`; and what an idle server with 64 sessions costs.
 
 use crate::echo;
 use crate::limit::Limit;
@@ -18,8 +18,8 @@ pub(crate) const NAME: &str = "getattr";
 /// Clients, and requests under way of each.
 const SHAPES: [(u32, u32); 6] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1), (64, 16)];
 const IDLE_CLIENT_COUNT: u32 = 64;
-/// How often a wait looks whether it shall end.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a wait checks for an interrupt.
+const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
@@ -52,11 +52,11 @@ fn is_ours(row: &Row) -> bool {
     row.row == NAME
 }
 
-/// What stands beside the server.
+/// The limit of the server.
 pub(crate) enum Limited {
-    /// A lane without a file system, here.
+    /// A lane without a file system, on this machine.
     Echo(Server),
-    /// The emptiest request of a server elsewhere.
+    /// The smallest request of a remote server.
     Ping,
 }
 
@@ -69,7 +69,7 @@ impl Limited {
     }
 }
 
-/// A file for everybody to look at.
+/// A file for all clients.
 pub(crate) fn make_file(server: &Server) -> Result<InodeNo> {
     let mut volume = server.volume()?;
     let dir = server.folder(&mut volume)?;
@@ -77,13 +77,13 @@ pub(crate) fn make_file(server: &Server) -> Result<InodeNo> {
     let file = volume.create(&path, 0o644, true)?;
     let inode = file.attr.inode;
     volume.close(file)?;
-    // What lanes tell each other of it follows its sync.
+    // After the sync come the messages that lanes exchange about the file.
     volume.sync()?;
     Ok(inode)
 }
 
-/// A request that is sent to the lane that owns its shard never leaves it; one that does takes two
-/// messages. Lanes tell each other a few things besides.
+/// A request sent to the lane that owns its shard never leaves that lane; any other takes two
+/// messages. Lanes exchange a few messages besides.
 pub(crate) fn refuse_hops(rows: &[Row]) -> Result<()> {
     const HOPS_MAX: f64 = 0.5;
     for row in rows {
@@ -94,7 +94,7 @@ pub(crate) fn refuse_hops(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// The server with sessions that ask for nothing.
+/// The server with idle sessions.
 fn idle(home: &Home, server: &Server) -> Result<Row> {
     let mut race = Race::new(home);
     let mut row = Row::new(NAME, "idle");
@@ -105,7 +105,7 @@ fn idle(home: &Home, server: &Server) -> Result<Row> {
     let seconds = home.options.seconds * number(home.options.round_count as u64);
     while start.elapsed().as_secs_f64() < seconds {
         home.options.interrupt.check()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
     let used = Usage::of_process(pid)?.since(&before);
     row.clients = Some(IDLE_CLIENT_COUNT);

@@ -1,7 +1,7 @@
-//! `handoff`: what it costs to hand work to a thread that sleeps, on another core and on the same.
+//! `handoff`: the cost of passing work to a sleeping thread, on another CPU and on the same.
 //!
-//! Two threads throw a number of items to and fro; each way is a hop. An operation is an item, so
-//! that what more items a wake-up save is seen; times are of hops.
+//! Two threads send a number of items to and fro; each direction is a hop. An operation is an item,
+//! to show what more items a wakeup save; times are of hops.
 
 mod ends;
 
@@ -23,25 +23,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const NAME: &str = "handoff";
-/// Items that one wake-up hands over.
+/// Items of one wakeup.
 const ITEM_COUNTS: [usize; 3] = [1, 8, 64];
-/// A hop takes microseconds: more than this of them says nothing more.
+/// A hop takes microseconds: longer measurements show nothing more.
 const SECONDS_MAX: f64 = 0.25;
-/// Where nobody sleeps, a reading of the clock would be a good part of a hop.
+/// Where neither thread sleeps, reading the clock would be a good part of a hop.
 const ROUNDS_A_READING: u32 = 64;
-/// An item that asks for the beginning of the measured time.
+/// An item that begins the measured time.
 const BEGIN: u64 = u64::MAX - 1;
-/// An item after which nothing follows.
+/// The last item.
 const END: u64 = u64::MAX;
 
-/// How the work gets across.
+/// The mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// A vector behind a mutex, and a condition variable.
     Condvar,
-    /// Our queue and one of `ring`'s ways to sleep.
+    /// Our queue and one of `ring`'s wakeups.
     Queue(Wake),
-    /// Letters between two lanes: turns, events, actions and all.
+    /// Messages between two lanes: turns, events, actions and all.
     Lane,
 }
 
@@ -73,11 +73,11 @@ impl Way {
     }
 }
 
-/// One that runs.
+/// A contender.
 #[derive(Clone, Copy, Debug)]
 struct Contender {
     way: Way,
-    /// Who throws first, and who throws back.
+    /// The CPU of the thread that sends first, and of the other.
     cores: [u16; 2],
     item_count: usize,
 }
@@ -114,7 +114,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Everybody on two cores if there are two, then on one; spinning on one makes no sense.
+/// All mechanisms on two CPUs if there are two, then on one; spinning on one makes no sense.
 fn contenders(cores: [u16; 2]) -> Vec<Contender> {
     let mut places = vec![cores, [cores[0]; 2]];
     places.dedup();
@@ -132,10 +132,10 @@ fn contenders(cores: [u16; 2]) -> Vec<Contender> {
 fn row_of(contender: &Contender, samples: &[Sample]) -> Row {
     let mut row = contender.row();
     fill(&mut row, samples);
-    // There is no server and no load here, there are two equal threads.
+    // There is no server and no load, but two equal threads.
     (row.server_busy, row.generator_busy) = (None, None);
     if contender.way.spins() {
-        // Means of many.
+        // The times are means of many hops.
         (row.p50_us, row.p99_us, row.p999_us) = (None, None, None);
     }
     row
@@ -143,7 +143,7 @@ fn row_of(contender: &Contender, samples: &[Sample]) -> Row {
 
 fn measure(contender: &Contender, options: &Options) -> Result<Sample> {
     let spin_us = options.spin_us.unwrap_or(0);
-    let game = Game::new(contender, options);
+    let game = Repetition::new(contender, options);
     match contender.way {
         Way::Condvar => {
             let [here, there] = Condvar::pair();
@@ -167,14 +167,14 @@ fn measure(contender: &Contender, options: &Options) -> Result<Sample> {
 }
 
 /// One repetition of a contender.
-struct Game<'a> {
+struct Repetition<'a> {
     contender: &'a Contender,
     options: &'a Options,
     measured: Duration,
     warm: Duration,
 }
 
-/// Says to the other thread that this one is there, and hears it. An error of one ends both.
+/// Tells the other thread that this one is ready, and waits for it. An error of one ends both.
 struct Ready(Sender<()>, Receiver<()>);
 
 impl Ready {
@@ -184,13 +184,13 @@ impl Ready {
     }
 
     fn wait(self) -> Result<()> {
-        let gone = "the other thread did not start";
-        self.0.send(()).map_err(|_| anyhow!(gone))?;
-        self.1.recv().context(gone)
+        let missing = "the other thread did not start";
+        self.0.send(()).map_err(|_| anyhow!(missing))?;
+        self.1.recv().context(missing)
     }
 }
 
-impl<'a> Game<'a> {
+impl<'a> Repetition<'a> {
     fn new(contender: &'a Contender, options: &'a Options) -> Self {
         let seconds = options.seconds.min(SECONDS_MAX);
         let measured = Duration::from_secs_f64(seconds);
@@ -212,7 +212,7 @@ impl<'a> Game<'a> {
                 let mut side = here()?;
                 here_ready.wait()?;
                 let thrown = self.throw(&mut side);
-                // Whatever happened, the other thread shall end.
+                // The other thread must end in any case.
                 side.send_last(&vec![END; item_count])?;
                 thrown
             });
@@ -220,7 +220,7 @@ impl<'a> Game<'a> {
                 pin_to_core(there_core)?;
                 let mut side = there()?;
                 there_ready.wait()?;
-                throw_back(&mut side, item_count)
+                send_back(&mut side, item_count)
             });
             let failed = |_| anyhow!("a thread panicked");
             let thrown = throwing.join().map_err(failed)?;
@@ -266,8 +266,8 @@ impl<'a> Game<'a> {
     }
 }
 
-/// Sends back what comes. What the thread used from [`BEGIN`] to [`END`].
-fn throw_back(side: &mut impl Side, item_count: usize) -> Result<Usage> {
+/// Sends back the items. Returns the resources used from [`BEGIN`] to [`END`].
+fn send_back(side: &mut impl Side, item_count: usize) -> Result<Usage> {
     let mut items = Vec::with_capacity(item_count);
     let mut before = Usage::of_thread()?;
     loop {

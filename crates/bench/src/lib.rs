@@ -1,7 +1,7 @@
-//! `bench`: the benchmarks of `lanefs bench`: a load, a limit beside it, and rows that say both.
+//! `bench`: the benchmarks of `lanefs bench`: a load, a limit beside it, and rows that show both.
 //!
-//! It measures and asserts nothing but what makes a measurement worthless. Invariant: what is
-//! compared was run in the same run, alternating, under the same load generator.
+//! It asserts only what a measurement needs to be valid. Invariant: compared rows come from the
+//! same run, alternating, under the same load generator.
 
 mod affinity;
 mod brw;
@@ -62,11 +62,11 @@ pub enum Bench {
     Create,
     /// Large files.
     Stream,
-    /// Work handed to a thread that sleeps.
+    /// Work passed to a sleeping thread.
     Handoff,
     /// Readings of the clock.
     Clock,
-    /// The way through the kernel.
+    /// The kernel's part of a request.
     FuseNull,
     /// Operations through a mount.
     Mount,
@@ -78,7 +78,7 @@ pub enum Bench {
     Lists,
     /// A few modest clients beside a greedy one.
     Fair,
-    /// A mount's callers on cores that compute.
+    /// A mount's callers on busy CPUs.
     Busy,
     /// io_uring and epoll.
     Drivers,
@@ -115,7 +115,7 @@ impl Bench {
         Self::Seal,
     ];
 
-    /// As it is called on the command line.
+    /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -173,10 +173,9 @@ impl Bench {
         }
     }
 
-    /// Whether it can be run so.
+    /// Checks the options.
     ///
-    /// # Errors
-    /// Which option it does not go with.
+    /// # Errors Which option does not apply to it.
     pub fn check(self, options: &Options) -> Result<()> {
         let name = self.name();
         let has_servers = match self {
@@ -216,9 +215,8 @@ impl Bench {
 
     /// Runs it.
     ///
-    /// # Errors
-    /// When it does not go with an option, a server does not come up, an operation fails, or the user
-    /// interrupts.
+    /// # Errors When an option does not apply, a server does not start, an operation fails, or the
+    /// user interrupts.
     pub fn run(self, options: &Options) -> Result<(Machine, Vec<Row>)> {
         self.check(options)?;
         let home = Home::new(options)?;

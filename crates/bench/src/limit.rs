@@ -1,5 +1,5 @@
-//! The limits: servers that do as little as the hardware and the kernel allow, each run by a hidden
-//! command of our binary in a process of its own.
+//! The limits: servers that do as little as the hardware and the kernel allow. Each runs as a
+//! hidden command of our binary in a process of its own.
 
 mod bulk;
 mod echo;
@@ -17,25 +17,25 @@ use std::path::{Path, PathBuf};
 /// What a limit prints before its address.
 pub(crate) const READY: &str = "limit on ";
 
-/// Which one.
+/// The kinds of limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Limit {
     /// A getattr's frames through a bare io_uring loop.
     Bare,
     /// The same through a lane: ring, sockets, framing, events, actions; no file system.
     Echo(DriverKind),
-    /// The same through threads with queues between them: so many hops.
+    /// The same through so many threads with queues between them.
     Layers(u8),
     /// Pieces of a file by sendfile.
     Sendfile { file: PathBuf, piece_bytes: u32 },
     /// Pieces received and written to a file, not synced.
     RecvWrite { file: PathBuf, piece_bytes: u32 },
-    /// As [`Self::Echo`], but a piece of a file is read or written in between, within the turn.
+    /// As [`Self::Echo`], with a read or write of a piece of a file within the turn.
     Inline { driver: DriverKind, file: PathBuf, piece_bytes: u32 },
 }
 
 impl Limit {
-    /// As the hidden command takes it.
+    /// The arguments of the hidden command.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let bulk = |name: &str, file: &Path, piece_bytes: u32| {
             vec![name.to_owned(), piece_bytes.to_string(), file.display().to_string()]
@@ -74,7 +74,7 @@ impl Limit {
         })
     }
 
-    /// Lanes that can be asked for counters.
+    /// Lanes with counters.
     pub(crate) const fn counted_lane_count(&self) -> u16 {
         match self {
             Self::Echo(_) | Self::Inline { .. } => 1,
@@ -90,8 +90,7 @@ fn driver_called(text: &str) -> Result<DriverKind> {
 
 /// Runs a limit until the process is killed or its parent ends.
 ///
-/// # Errors
-/// When it does not come up, or the kernel refuses what it needs.
+/// # Errors When it does not start, or the kernel refuses what it needs.
 pub fn run_limit(arguments: &[String]) -> Result<()> {
     let limit = Limit::parse(arguments)?;
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie to the parent")?;

@@ -1,7 +1,7 @@
-//! `lists`: one request for 64 pieces of 4 KiB of a file, beside 64 requests for one of them each.
+//! `lists`: one request for 64 pieces of 4 KiB of a file, beside 64 requests for one piece each.
 //!
-//! Both touch the same places in the same order; an operation is a request, so what is compared is
-//! bytes: a list moves 64 times as many in one operation.
+//! Both use the same offsets in the same order. An operation is a request, so bytes are compared: a
+//! list moves 64 times as many in one operation.
 
 use crate::load::{Strided, Work};
 use crate::race::Race;

@@ -1,11 +1,11 @@
-//! The load: many clients on one ring, each keeping so many operations under way, and the time each
-//! operation took.
+//! The load: many clients on one ring, each keeping so many operations under way, and the time of
+//! each operation.
 //!
-//! It speaks the protocol itself, as thinly as it can be spoken: no resending, no routing, no
-//! caching, so that one core of it keeps one core of a server busy. Invariants: an operation counts
-//! only if it began and ended within the measured time and its reply said that it was done; however
-//! slow the machine, every client was answered before that time begins, unless a rate is set, and it
-//! does not end before an operation was counted.
+//! It speaks the protocol itself, as simply as possible: no resending, no routing, no caching, so
+//! that one CPU of it keeps one CPU of a server busy. Invariants: an operation counts only if it
+//! began and ended within the measured time and its reply says that it succeeded; however slow the
+//! machine, every client was answered before that time begins, unless a rate is set, and it does
+//! not end before an operation was counted.
 
 mod client;
 mod work;
@@ -24,35 +24,35 @@ use interface::{
 };
 use wire::{Channel, FrameKind, Header, LaneId, Lengths, Reply, Stats, Status, Wire as _};
 
-/// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
+/// Handshakes at a time: a server refuses too many unauthenticated connections at once.
 const HANDSHAKE_COUNT_MAX: usize = 32;
-/// How often a load looks up, even if nothing happens, so that its owner can end it.
-const LOOK_MS: u64 = 50;
-/// How far apart a load wakes at least for operations that are due.
+/// How often a load wakes even without events, so that its owner can end it.
+const WAKE_MS: u64 = 50;
+/// The shortest time between two wakeups for operations that are due.
 const DUE_NS_MIN: u64 = 50_000;
-/// Longest time that a histogram tells apart.
+/// The longest time that a histogram records.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
-/// What is to be run.
+/// The parameters of a load.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) client_count: u32,
     pub(crate) depth: u32,
     pub(crate) work: Work,
     pub(crate) handshake: Handshake,
-    /// One further connection to each of these lanes asks for counters; none for servers that
-    /// have none to tell.
+    /// One further connection to each of these lanes requests counters; none for servers without
+    /// counters.
     pub(crate) counted_lane_count: u16,
 }
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Clients are being greeted.
+    /// The clients' handshakes.
     Connecting,
-    /// Connected, nothing is asked.
+    /// Connected, without requests.
     Idle,
-    /// Operations run, none is counted until then; what was counted lasts so many nanoseconds.
+    /// Operations run and are not counted until then; the measured time has so many nanoseconds.
     Warming { until: Mono, measured_ns: u64 },
     /// Operations are counted from then to then.
     Measuring { from: Mono, until: Mono },
@@ -60,7 +60,7 @@ pub(crate) enum Phase {
     Draining,
 }
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) op_count: u64,
@@ -76,19 +76,19 @@ impl Tally {
     }
 }
 
-/// For nanoseconds; three digits are kept.
+/// For nanoseconds, with three digits.
 pub(crate) fn latencies() -> Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_NS_MAX, 3).map_err(|error| anyhow!(error))
 }
 
-/// The core of the generator.
+/// The state machine of the generator.
 pub(crate) struct Load {
     shape: Shape,
     clients: Vec<Client>,
     by_conn: HashMap<ConnId, usize>,
     /// Connections begun so far.
     connect_count: usize,
-    /// Clients that were not answered yet in this run.
+    /// Clients without a reply in this run so far.
     unanswered_count: usize,
     phase: Phase,
     tally: Tally,
@@ -98,22 +98,22 @@ pub(crate) struct Load {
     failed: Option<String>,
     wake_at: Mono,
     rate: Option<Rate>,
-    /// A connection under TLS that is about to be there.
+    /// A connection under TLS whose handshake is ending.
     sealed: Option<(ConnId, Channel)>,
 }
 
-/// So many operations a second, whether those before have been answered or not.
+/// So many operations a second, whether or not those before have been answered.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     ns_per_op: f64,
     began: Mono,
     asked_count: u64,
-    /// The client that is asked next.
+    /// The next client.
     next: usize,
 }
 
 impl Rate {
-    /// When the next operation is due. One that is late counts as begun then.
+    /// When the next operation is due. A late one counts from then.
     fn due(&self) -> Mono {
         #[expect(clippy::cast_possible_truncation, reason = "a span of nanoseconds")]
         #[expect(clippy::cast_sign_loss, reason = "time goes on")]
@@ -169,18 +169,17 @@ impl Load {
         }
     }
 
-    /// Forgets what the last run counted.
+    /// Clears the counts of the last run.
     ///
-    /// # Errors
-    /// When there is no memory for new counters.
+    /// # Errors When there is no memory for new counters.
     pub(crate) fn prepare(&mut self) -> Result<()> {
         self.tally = Tally::new()?;
         self.counters = [None; 2];
         Ok(())
     }
 
-    /// From the next run on so many operations a second begin, as far as clients have places free;
-    /// `None`: as many as can be done.
+    /// From the next run on so many operations a second begin, if clients have free places; `None`:
+    /// as many as possible.
     pub(crate) fn set_rate(&mut self, ops_per_s: Option<f64>) {
         self.rate = ops_per_s.map(|ops_per_s| Rate {
             ns_per_op: 1e9 / ops_per_s,
@@ -190,7 +189,7 @@ impl Load {
         });
     }
 
-    /// Begins a run: operations start, and are counted once they have warmed up.
+    /// Begins a run: operations start, and are counted after the warm-up.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, (warm_ns, measured_ns): (u64, u64)) {
         assert!(self.phase == Phase::Idle, "one run at a time, of connected clients");
         self.phase = Phase::Warming { until: after_ns(turn.now.mono, warm_ns), measured_ns };
@@ -209,25 +208,24 @@ impl Load {
                 }
             }
         }
-        self.wake_at = turn.now.mono.after_ms(LOOK_MS);
+        self.wake_at = turn.now.mono.after_ms(WAKE_MS);
         turn.act(Action::WakeAt { at: self.wake_at });
     }
 
-    /// Where it is.
+    /// The phase.
     pub(crate) const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// What was counted in the run that has ended, and what the server's lanes counted meanwhile.
+    /// The counts of the last run, and those of the server's lanes.
     pub(crate) fn results(&self) -> (&Tally, Option<(LaneUsage, LaneUsage)>) {
         let [before, after] = self.counters;
         (&self.tally, before.zip(after))
     }
 
-    /// Goes on, unless something went wrong.
+    /// Fails if something went wrong.
     ///
-    /// # Errors
-    /// What went wrong.
+    /// # Errors What went wrong.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.failed {
             Some(line) => bail!("{line}"),
@@ -239,9 +237,10 @@ impl Load {
         self.failed.get_or_insert_with(|| line.into());
     }
 
-    // --- operations ------------------------------------------------------------------------------
+    // ---- operations ----
 
-    /// Begins what is due, all clients in turn, and asks to be woken for what will be.
+    /// Begins the operations that are due, all clients in turn, and schedules a wakeup for the
+    /// next.
     fn ask_due(&mut self, turn: &mut Turn<'_>) {
         let Some(mut rate) = self.rate else { return };
         let mut refused_count = 0;
@@ -261,7 +260,8 @@ impl Load {
         }
     }
 
-    /// Lets a client begin an operation, due at a time, if it may; returns whether it did.
+    /// Begins a client's operation, due at a time, if the client has a free place; returns whether
+    /// it did.
     fn ask_next(&mut self, turn: &mut Turn<'_>, index: usize, due: Mono) -> bool {
         if !matches!(self.phase, Phase::Warming { .. } | Phase::Measuring { .. }) {
             return false;
@@ -287,7 +287,7 @@ impl Load {
     fn on_frame(&mut self, turn: &mut Turn<'_>, index: usize, frame: Span) {
         let client = &mut self.clients[index];
         if !matches!(client.state, State::Up { .. }) {
-            match client.hear(turn, frame, &self.shape.handshake) {
+            match client.on_handshake(turn, frame, &self.shape.handshake) {
                 Ok(Heard::More) => {}
                 Ok(Heard::Up) => self.on_up(turn),
                 Err(line) => self.fail(line),
@@ -301,13 +301,13 @@ impl Load {
             return self.on_stats(turn, frame);
         }
         let place = match self.shape.handshake {
-            // Nobody is there who could say anything else.
-            Handshake::None | Handshake::Knock => client.oldest(),
+            // Such a server sends no other reply.
+            Handshake::None | Handshake::Ping => client.oldest(),
             Handshake::Full { .. } => match done_place(turn.arena.get(frame), client.depth()) {
                 Ok(Done::Place(place)) => place,
                 Ok(Done::Again(place)) => {
                     client.free.push(place);
-                    self.go_on(turn, index);
+                    self.continue_client(turn, index);
                     return;
                 }
                 Err(line) => return self.fail(line),
@@ -327,11 +327,11 @@ impl Load {
             self.tally.moved_bytes += got_bytes.max(self.shape.work.sent_bytes());
             self.tally.latency.saturating_record(latency_ns);
         }
-        self.go_on(turn, index);
+        self.continue_client(turn, index);
     }
 
-    /// The client has a place free.
-    fn go_on(&mut self, turn: &mut Turn<'_>, index: usize) {
+    /// The client has a free place.
+    fn continue_client(&mut self, turn: &mut Turn<'_>, index: usize) {
         if self.rate.is_none() {
             self.ask_next(turn, index, turn.now.mono);
         }
@@ -405,7 +405,7 @@ impl Core for Load {
                 let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
                 self.by_conn.insert(conn, index);
                 let client = &mut self.clients[index];
-                match client.greet(turn, (conn, channel), &self.shape.handshake) {
+                match client.send_hello(turn, (conn, channel), &self.shape.handshake) {
                     Ok(()) if matches!(client.state, State::Up { .. }) => self.on_up(turn),
                     Ok(()) => {}
                     Err(error) => self.fail(format!("{error:#}")),
@@ -430,14 +430,14 @@ impl Core for Load {
         self.on_time(turn);
         self.ask_due(turn);
         if self.phase != Phase::Idle && turn.now.mono >= self.wake_at {
-            self.wake_at = turn.now.mono.after_ms(LOOK_MS);
+            self.wake_at = turn.now.mono.after_ms(WAKE_MS);
             turn.act(Action::WakeAt { at: self.wake_at });
         }
         let due = match self.phase {
             Phase::Warming { until, .. } | Phase::Measuring { until, .. } => until,
             Phase::Connecting | Phase::Idle | Phase::Draining => return,
         };
-        // What is late waits for an answer.
+        // Late operations wait for a reply.
         if due < self.wake_at && due > turn.now.mono {
             turn.act(Action::WakeAt { at: due });
         }
@@ -448,7 +448,7 @@ const fn after_ns(from: Mono, ns: u64) -> Mono {
     Mono(from.0.saturating_add(ns))
 }
 
-/// Bulk that came behind a frame; the ring has thrown it away.
+/// Bytes of the bulk behind a frame; the ring has discarded them.
 fn bulk_bytes(frame: &[u8]) -> u64 {
     let head = frame.first_chunk().and_then(|head| Lengths::peek(head).ok());
     head.map_or(0, |lengths| u64::from(lengths.bulk_bytes))
@@ -459,15 +459,15 @@ fn is_note(frame: &[u8]) -> bool {
     head.is_some_and(|lengths| lengths.kind == FrameKind::CommitNotification)
 }
 
-/// What a reply says of the operation in a place.
+/// The result of an operation, by its place.
 enum Done {
-    /// It was done.
+    /// It succeeded.
     Place(u16),
-    /// The log is too long just now; ask again.
+    /// The log is full at present: send it again.
     Again(u16),
 }
 
-/// Whose reply this is, if it says that its operation was done or will be.
+/// The place of a reply, if its operation succeeded or is to be sent again.
 fn done_place(frame: &[u8], depth: u32) -> Result<Done, String> {
     let (head, _) =
         Header::decode(frame).map_err(|protocol_error| protocol_error.text().to_owned())?;

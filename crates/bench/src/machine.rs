@@ -1,4 +1,4 @@
-//! What the numbers were measured on, in one line for people and one object for programs.
+//! The machine of a measurement: one line of text, or one object of JSON.
 
 use crate::cores::Cores;
 use rustix::fs::statfs;
@@ -6,7 +6,7 @@ use rustix::system::uname;
 use std::fs;
 use std::path::Path;
 
-/// A machine, as far as it matters.
+/// The properties that matter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// The processor's name.
@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one, with stores in `dir`.
+    /// This machine, with stores in `dir`.
     #[must_use]
     pub(crate) fn here(dir: &Path, cores: &Cores) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,9 +1,10 @@
-//! `mount`: operations through a real mount of a real server, beside a null file system that makes as
-//! many exchanges with a lane that echoes, on the same core, over the same transport. Writes stand
-//! beside one more that keeps them in a file, since no file system can be as fast as one that does not.
+//! `mount`: operations through a real mount of a real server, beside a null file system that makes
+//! as many exchanges with an echoing lane, on the same CPU, over the same transport. Writes are
+//! also compared with a null file system that stores them in a file, since no file system can be as
+//! fast as one that does not.
 //!
-//! The exchanges are counted by the server, with nothing else going on: those that the caller waits
-//! for while his files stay open, those behind his back when he closes them.
+//! The server counts the exchanges without other load: those that the caller waits for, and those
+//! that follow asynchronously when a file is closed.
 
 mod busy;
 mod caller;
@@ -39,18 +40,18 @@ const MANY: usize = 8;
 /// Operations whose exchanges are counted.
 const COUNTED_COUNT: u64 = 32;
 
-/// What the mount asks its server for: everything else the kernel asks takes one exchange. The table
-/// of the limits, and the benchmark says by its counts whether it is right.
+/// The exchanges of a mount by request: every other request takes one. The table is for the limits;
+/// the benchmark's counts show whether it is right.
 const COSTS: [Cost; 2] = [
     Cost { opcode: 18, before: [0, 0], behind: [1, 0] },
     // At the metadata and at the data shard.
     Cost { opcode: 20, before: [2, 0], behind: [0, 0] },
 ];
 
-/// What the caller does again and again.
+/// The operation that the caller repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
-    /// Attributes that the kernel may not answer from its cache.
+    /// Attributes, past the kernel's cache.
     Stat,
     OpenClose,
     /// A new file, and its close.
@@ -60,10 +61,10 @@ pub(crate) enum Op {
     /// What tar does for a small file: create, write, utimens, chown, chmod, close.
     Unpack,
     Unlink,
-    /// One after the other, past the page cache.
+    /// Sequential, past the page cache.
     Read(usize),
     Write(usize),
-    /// Anywhere.
+    /// At random offsets.
     ReadAt(usize),
     WriteAt(usize),
     /// 4 KiB and fsync.
@@ -101,7 +102,7 @@ impl Op {
         }
     }
 
-    /// With how many callers it is measured.
+    /// Numbers of callers.
     const fn caller_counts(self) -> &'static [usize] {
         match self {
             Self::Stat | Self::Create | Self::WriteSync => &[1, MANY],
@@ -116,12 +117,12 @@ impl Op {
         }
     }
 
-    /// Whether it does nothing but bring bytes.
+    /// Whether it only writes bytes.
     const fn is_write(self) -> bool {
         matches!(self, Self::Write(_) | Self::WriteAt(_))
     }
 
-    /// Whether a disk has to take it before it is done, which no null file system has.
+    /// Whether it waits for a disk, which no null file system has.
     fn waits_for_disk(self) -> bool {
         self == Self::WriteSync
     }
@@ -137,19 +138,19 @@ impl Op {
     }
 }
 
-/// Where it runs.
+/// The file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     Lanefs,
-    /// With as many exchanges.
+    /// The null file system with as many exchanges.
     Null,
-    /// The same, and what is written is kept in a file of the file system under the server's store.
+    /// The same, with writes stored in a file of the file system under the server's store.
     Keeping,
     /// The file system under the server's store, by itself.
     Local,
 }
 
-/// One that runs.
+/// A contender.
 #[derive(Clone, Copy, Debug)]
 struct Contender {
     side: Side,
@@ -230,7 +231,8 @@ fn contenders() -> Vec<Contender> {
     contenders
 }
 
-/// Ours are held against the null file system's, and many that wait for the disk against one.
+/// Lanefs is compared with the null file system; with many callers that wait for the disk, with
+/// one.
 fn rows(contenders: &[Contender], samples: &[Vec<Sample>]) -> Vec<Row> {
     let index_of = |side, op, caller_count| {
         contenders
@@ -254,7 +256,7 @@ fn rows(contenders: &[Contender], samples: &[Vec<Sample>]) -> Vec<Row> {
             Side::Lanefs | Side::Local if op.waits_for_disk() && caller_count > 1 => {
                 index_of(side, op, 1)
             }
-            // What one that keeps what is written can reach; lanefs is held against it as well.
+            // The null file system that stores writes is the limit of lanefs as well.
             Side::Keeping => index_of(Side::Lanefs, op, caller_count),
             Side::Lanefs | Side::Null | Side::Local => None,
         };
@@ -293,7 +295,7 @@ impl Sides<'_> {
         }
     }
 
-    /// Exchanges of an operation: those it waits for, and those behind its back.
+    /// Exchanges of an operation: synchronous ones, and asynchronous ones.
     fn count(&mut self, op: Op) -> Result<[f64; 2]> {
         self.home.cores.go_to_server()?;
         let mut caller = Caller::new(self.dir(Side::Lanefs), (0, op), &self.home.options)?;
@@ -317,15 +319,15 @@ impl Sides<'_> {
     }
 }
 
-/// Fills in a row that is one of operations, whatever bytes they move.
+/// Fills a row whose unit is operations, whatever bytes they move.
 fn fill_ops(row: &mut Row, samples: &[Sample]) {
     fill(row, samples);
     (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
-    // The counters' own requests are among them; where they are told, they are counted better.
+    // They include the counters' own requests; the other columns count better.
     row.exchanges_per_op = None;
 }
 
-/// So many callers in a directory; what somebody has `used` meanwhile.
+/// Runs so many callers in a directory; returns the resources of `used` meanwhile.
 fn measure(
     home: &Home,
     (dir, op, caller_count): (&Path, Op, usize),
@@ -350,7 +352,7 @@ fn measure(
                         caller.run(warm, options)?;
                         Ok(caller)
                     });
-                    // Also whoever failed: the others wait for him.
+                    // After a failure too: the other callers wait at the barrier.
                     begin.wait();
                     warmed?.run(measured, options)
                 })

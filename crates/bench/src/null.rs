@@ -1,11 +1,11 @@
-//! A file system with nothing in it: a root directory and one file, for measuring what the way
-//! through the kernel costs and for testing that it works.
+//! A file system without contents: a root directory and one file, to measure and test the kernel's
+//! part of a request.
 //!
-//! It answers at once, or after exchanges over a loopback connection, which is the yardstick that a
-//! real mount is held against: one for what a mount asks its server, or as many as it is told
-//! ([`Cost`]). It caches nothing and lets the kernel cache nothing. All files' contents are one
-//! object, if the ring has a store; reads of some lengths may be answered from memory, whatever
-//! their offset. Files that are made have a name, but no size.
+//! It answers at once, or after exchanges over a loopback connection, which is the limit of a real
+//! mount: one exchange for each request that a mount sends its server, or as many as a [`Cost`]
+//! says. Neither it nor the kernel caches anything. All files share one object, if the ring has a
+//! store; reads of some lengths may be answered from memory, whatever their offset. Created files
+//! have a name, but no size.
 
 use interface::{
     Action, Bulk, ConnId, Core, Event, KernelAction, KernelEvent, KernelSlot, NetAction, NetEvent,
@@ -47,35 +47,34 @@ const FUSE_HEADER_BYTES: usize = 40;
 /// `fuse_create_in` without the name.
 const CREATE_BYTES: usize = 16;
 
-/// What is done before a request is answered.
+/// The cost of a request before its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
     /// Nothing.
     Nothing,
-    /// For what a mount asks its server: one frame goes to the server, which may be the lane's own
-    /// listening socket, and comes back; that of a read that is kept in memory with its bytes.
+    /// For a request that a mount sends its server: a frame goes to the server, which may be the
+    /// lane's own listening socket, and back; that of a read in memory with its bytes.
     Echo,
 }
 
-/// Exchanges that a request of the kernel takes: so many at once, and when all of them are back, so
-/// many more.
+/// Exchanges of a kernel request: so many at once, and when all of them are complete, so many more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// The kernel's number of the request.
+    /// The opcode of the request.
     pub opcode: u32,
-    /// Before it is answered.
+    /// Before the answer.
     pub before: [u8; 2],
-    /// When it is answered.
+    /// After the answer.
     pub behind: [u8; 2],
 }
 
-/// An answer that waits for its turn.
+/// An answer that waits for exchanges.
 #[derive(Clone, Copy)]
 struct Waiting {
     slot: KernelSlot,
     opcode: u32,
     node: u64,
-    /// What the name in the request stands for.
+    /// The node of the name in the request.
     found: Option<u64>,
     offset: u64,
     bytes: u32,
@@ -87,25 +86,25 @@ struct Waiting {
 struct Running {
     /// `None`: it is answered.
     waiting: Option<Waiting>,
-    /// Exchanges of the present wave that are not back.
+    /// Exchanges of the present batch that are not complete.
     left_count: u8,
-    /// Later waves: two before the answer, two behind it. 0: none.
+    /// Later batches: two before the answer, two after it. 0: none.
     waves: [u8; 4],
     wave_index: usize,
 }
 
-/// Waves before the answer.
+/// Batches before the answer.
 const BEFORE_COUNT: usize = 2;
-/// Whose exchange the first of a connection is: a server closes one on which nobody says anything.
+/// Stands for the first exchange of a connection: a server closes a connection without any frame.
 const HANDSHAKE: usize = usize::MAX;
 
-/// The core of a null file system, one per lane.
+/// The state machine of a null file system, one per lane.
 pub struct NullFs {
     before: Before,
     over_uring: bool,
     contents: Option<Object>,
     /// Answers to reads, by their length.
-    kept: Vec<Bulk>,
+    read_bulks: Vec<Bulk>,
     costs: Vec<Cost>,
     /// Files that were made, by name.
     made: HashMap<Vec<u8>, u64>,
@@ -113,21 +112,22 @@ pub struct NullFs {
     echo: Option<ConnId>,
     frame: Vec<u8>,
     running: Vec<Option<Running>>,
-    /// Whose exchanges are under way, in their order.
+    /// The requests of the exchanges under way, in their order.
     echoing: VecDeque<usize>,
     moving: Vec<Option<Waiting>>,
     done: bool,
 }
 
 impl NullFs {
-    /// A core. `over_uring`: the mount's transport; `contents`: where the file's bytes are.
+    /// A lane core. `over_uring`: the mount's transport; `contents`: the source of the file's
+    /// bytes.
     #[must_use]
     pub fn new(before: Before, over_uring: bool, contents: Option<Object>) -> Self {
         Self {
             before,
             over_uring,
             contents,
-            kept: Vec::new(),
+            read_bulks: Vec::new(),
             costs: Vec::new(),
             made: HashMap::new(),
             made_count: 0,
@@ -140,22 +140,22 @@ impl NullFs {
         }
     }
 
-    /// Keeps bytes in memory: a read as long as one of these bulks is answered with it.
+    /// Retains bytes in memory: a read as long as one of these bulks is answered with it.
     #[must_use]
     pub fn keeping(mut self, bulks: Vec<Bulk>) -> Self {
-        self.kept = bulks;
+        self.read_bulks = bulks;
         self
     }
 
-    /// What these requests cost, if there are exchanges at all.
+    /// Sets the cost of these requests, if there are exchanges at all.
     #[must_use]
     pub fn costing(mut self, costs: Vec<Cost>) -> Self {
         self.costs = costs;
         self
     }
 
-    fn kept(&self, bytes: u32) -> Option<Bulk> {
-        self.kept.iter().copied().find(|bulk| bulk.bulk_bytes == bytes)
+    fn read_bulk(&self, bytes: u32) -> Option<Bulk> {
+        self.read_bulks.iter().copied().find(|bulk| bulk.bulk_bytes == bytes)
     }
 
     fn on_kernel(&mut self, turn: &mut Turn<'_>, slot: KernelSlot, span: Span, bulk: Option<Bulk>) {
@@ -196,12 +196,12 @@ impl NullFs {
 
     /// `None`: it is answered at once.
     fn cost(&self, opcode: u32) -> Option<Cost> {
-        let told = self.costs.iter().copied().find(|cost| cost.opcode == opcode);
+        let cost = self.costs.iter().copied().find(|cost| cost.opcode == opcode);
         let usual = Cost { opcode, before: [1, 0], behind: [0, 0] };
-        told.or_else(|| is_asked(opcode).then_some(usual))
+        cost.or_else(|| costs_an_exchange(opcode).then_some(usual))
     }
 
-    /// Begins the next wave of a request, or answers it, or is done with it.
+    /// Begins the next batch of a request, or answers it, or completes it.
     fn go_on(&mut self, turn: &mut Turn<'_>, index: usize) {
         while let Some(running) = self.running[index].as_mut() {
             if running.left_count > 0 {
@@ -227,12 +227,12 @@ impl NullFs {
         }
     }
 
-    /// Sends a frame to the server, that of a read or write as large as a mount's.
+    /// Sends a frame to the server; for a read or write as large as a mount's.
     fn exchange(&self, turn: &mut Turn<'_>, waiting: Option<Waiting>) {
         let Some(conn) = self.echo else { return };
         let bulk = waiting.and_then(|waiting| waiting.bulk);
         let read_bytes = waiting.filter(|waiting| waiting.opcode == OP_READ).map(|it| it.bytes);
-        let read_bytes = read_bytes.filter(|bytes| self.kept(*bytes).is_some());
+        let read_bytes = read_bytes.filter(|bytes| self.read_bulk(*bytes).is_some());
         let frame = match (bulk, read_bytes) {
             (Some(bulk), _) => turn.arena.put(&write_frame(bulk)),
             (None, Some(bytes)) => turn.arena.put(&read_frame(bytes)),
@@ -251,7 +251,7 @@ impl NullFs {
             let frame = turn.arena.put(&self.frame);
             return turn.act(NetAction::Send { conn, frame, bulk: None });
         }
-        let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.kept(bytes));
+        let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.read_bulk(bytes));
         let Some(bulk) = asked else {
             turn.act(NetAction::Send { conn, frame, bulk: None });
             return;
@@ -260,7 +260,7 @@ impl NullFs {
         turn.act(NetAction::Send { conn, frame, bulk: Some(bulk) });
     }
 
-    /// An exchange is over; that of a read brings its bytes.
+    /// An exchange is complete; that of a read brings its bytes.
     fn on_echo(&mut self, turn: &mut Turn<'_>, bulk: Option<Bulk>) {
         let Some(index) = self.echoing.pop_front() else { return };
         let Some(Some(running)) = self.running.get_mut(index) else { return };
@@ -280,7 +280,7 @@ impl NullFs {
         let mut status = Status::Ok;
         match opcode {
             OP_INIT => put_init(&mut body, self.over_uring),
-            // Nobody waits for an answer.
+            // The kernel expects no answer.
             OP_FORGET | OP_BATCH_FORGET => return,
             OP_GETATTR | OP_SETATTR => put_attr_out(&mut body, node),
             OP_LOOKUP | OP_CREATE => match found {
@@ -294,8 +294,8 @@ impl NullFs {
             OP_STATFS => put_numbers(&mut body, &[0; 20]),
             OP_READDIR | OP_FLUSH | OP_RELEASE | OP_RELEASEDIR | OP_UNLINK | OP_FSYNC => {}
             OP_GETXATTR => status = Status::NoData,
-            OP_READ if self.kept(bytes).is_some() => {
-                return reply(turn, slot, status, &[], self.kept(bytes));
+            OP_READ if self.read_bulk(bytes).is_some() => {
+                return reply(turn, slot, status, &[], self.read_bulk(bytes));
             }
             OP_READ | OP_WRITE => {
                 let Some(object) = self.contents else {
@@ -420,8 +420,8 @@ fn reply(turn: &mut Turn<'_>, slot: KernelSlot, status: Status, body: &[u8], bul
     turn.act(KernelAction::Reply { slot, status, payload, bulk });
 }
 
-/// Whether a mount asks its server about it, rather than answering by itself.
-const fn is_asked(opcode: u32) -> bool {
+/// Whether a mount sends it to its server instead of answering it.
+const fn costs_an_exchange(opcode: u32) -> bool {
     !matches!(opcode, OP_INIT | OP_FLUSH | OP_RELEASEDIR | OP_FORGET | OP_BATCH_FORGET)
 }
 
@@ -430,7 +430,7 @@ fn getattr_frame() -> Vec<u8> {
     frame_of(&Getattr { inode: InodeNo::ROOT }, Op::Getattr)
 }
 
-/// Asks for bytes that are kept.
+/// A frame that reads retained bytes.
 fn read_frame(bytes: u32) -> Vec<u8> {
     let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes, accesses: true };
     frame_of(&body, Op::Read)
@@ -450,7 +450,7 @@ fn write_frame(bulk: Bulk) -> Vec<u8> {
     frame
 }
 
-/// What a frame asks for, if it asks for bytes.
+/// The length of a read frame's read.
 fn read_bytes(frame: &[u8]) -> Option<u32> {
     let (head, body) = frame.split_at_checked(HEADER_BYTES)?;
     if head[6..8] != Op::Read.number().to_le_bytes() {
@@ -471,7 +471,7 @@ const fn request_head(op: Op) -> Request {
     Request { session, xid, conn_epoch: 1, ..Request::of(op) }
 }
 
-/// The frame before bytes that were asked for.
+/// The frame before the bytes of a read.
 fn answer_frame(bulk: Bulk) -> Vec<u8> {
     let (session, xid) = (SessionId(1), Xid(1));
     let reply = Reply { session, xid, credits: 1, boot_id: 1, ..Reply::of(Op::Read) };
@@ -480,13 +480,13 @@ fn answer_frame(bulk: Bulk) -> Vec<u8> {
     frame
 }
 
-/// The name that stands there, up to its 0.
+/// The name at that offset, up to its 0.
 fn name_of(request: &[u8], at: usize) -> &[u8] {
     let name = request.get(at..).unwrap_or(&[]);
     name.split(|byte| *byte == 0).next().unwrap_or(&[])
 }
 
-// --- the kernel's structs, as far as a null file system needs them -----------------------------
+// ---- the kernel's structs, as far as a null file system needs them ----
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes
@@ -510,7 +510,7 @@ fn put_numbers(out: &mut Vec<u8>, numbers: &[u32]) {
 fn put_init(out: &mut Vec<u8>, over_uring: bool) {
     const MAX_PAGES: u32 = 1 << 22;
     const BIG_WRITES: u32 = 1 << 5;
-    /// As of a mount: the kernel does not look before a change of the owner.
+    /// As for a mount: the kernel makes no request before a change of the owner.
     const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
     const INIT_EXT: u32 = 1 << 30;
     /// Bit 41 of the flags is bit 9 of their second word.

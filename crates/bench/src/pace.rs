@@ -1,5 +1,5 @@
-//! When a batch of a lane's log becomes durable: as fast as the disk, or after so many operations,
-//! as on a file system that commits every few seconds (seed 003).
+//! The duration of a commit of a lane's log: as long as the disk needs, or so many operations, as
+//! on a file system that commits every few seconds (seed 003).
 
 use crate::load::latencies;
 use anyhow::Result;
@@ -9,17 +9,17 @@ use std::time::Instant;
 
 /// The pace.
 pub(crate) enum Pace {
-    /// The world's.
+    /// The disk's.
     Disk,
-    /// A commit takes as long as so many operations need; nothing reaches a disk.
+    /// A commit takes as long as so many operations; nothing reaches a disk.
     Ops(Box<Slow>),
 }
 
-/// Commits that are long in coming.
+/// Slow commits.
 pub(crate) struct Slow {
     ops_per_commit: u64,
-    /// A batch on its way, and the operations asked since it left.
-    flying: Option<(Ticket, u64)>,
+    /// A batch under way, and the operations begun since.
+    in_flight: Option<(Ticket, u64)>,
     /// Every operation under way waits for a commit.
     stalled: bool,
     began: Instant,
@@ -34,21 +34,20 @@ pub(crate) struct Turns {
     pub(crate) all: Histogram<u64>,
     /// Those in which a batch became durable.
     pub(crate) commits: Histogram<u64>,
-    /// Batches, while operations were counted, that became durable before their time, because
-    /// nothing went on without.
+    /// Batches that became durable early, while operations were counted, because every operation
+    /// waited.
     pub(crate) early_count: u64,
 }
 
 impl Pace {
-    /// Commits after so many operations, or when all that are under way wait for one.
+    /// Commits after so many operations, or when all operations under way wait for one.
     ///
-    /// # Errors
-    /// When there is no memory for counting.
+    /// # Errors When there is no memory for counting.
     pub(crate) fn ops(ops_per_commit: u64) -> Result<Self> {
         let turns = Turns { all: latencies()?, commits: latencies()?, early_count: 0 };
         Ok(Self::Ops(Box::new(Slow {
             ops_per_commit,
-            flying: None,
+            in_flight: None,
             stalled: false,
             began: Instant::now(),
             committing: false,
@@ -56,7 +55,7 @@ impl Pace {
         })))
     }
 
-    /// The turns so far; counting begins anew.
+    /// The turns so far; clears the counts.
     pub(crate) fn take_turns(&mut self) -> Option<Turns> {
         let Self::Ops(slow) = self else { return None };
         let turns = slow.turns.clone();
@@ -81,40 +80,40 @@ impl Pace {
         }
     }
 
-    /// Nothing is on its way between load and lane, or something is.
+    /// Whether no frame is under way between load and lane.
     pub(crate) fn set_stalled(&mut self, stalled: bool) {
         if let Self::Ops(slow) = self {
             slow.stalled = stalled;
         }
     }
 
-    /// The load asked for an operation.
-    pub(crate) fn asked(&mut self) {
+    /// The load began an operation.
+    pub(crate) fn on_operation(&mut self) {
         if let Self::Ops(slow) = self
-            && let Some((_, asked_count)) = &mut slow.flying
+            && let Some((_, asked_count)) = &mut slow.in_flight
         {
             *asked_count += 1;
         }
     }
 
-    /// Whether the batch on its way has arrived.
+    /// Whether the batch under way has become durable.
     pub(crate) fn is_due(&self) -> bool {
         match self {
             Self::Disk => false,
             Self::Ops(slow) => slow
-                .flying
+                .in_flight
                 .is_some_and(|(_, asked_count)| slow.stalled || asked_count >= slow.ops_per_commit),
         }
     }
 
-    /// The news that it has; `counts`: operations are counted.
+    /// The event for it; `counts`: operations are counted.
     pub(crate) fn due(&mut self, counts: bool) -> Option<Event> {
         if !self.is_due() {
             return None;
         }
         let Self::Ops(slow) = self else { return None };
         slow.committing = true;
-        let (ticket, asked_count) = slow.flying.take()?;
+        let (ticket, asked_count) = slow.in_flight.take()?;
         slow.turns.early_count += u64::from(counts && asked_count < slow.ops_per_commit);
         Some(Event::Store(StoreEvent::Logged {
             ticket,
@@ -122,14 +121,14 @@ impl Pace {
         }))
     }
 
-    /// Takes over the lane's appends, unless they are the world's.
-    pub(crate) fn take_appends(&mut self, said: Vec<Action>) -> Vec<Action> {
-        let Self::Ops(slow) = self else { return said };
-        let mut rest = Vec::with_capacity(said.len());
-        for action in said {
+    /// Performs the lane's appends, unless the disk does.
+    pub(crate) fn take_appends(&mut self, actions: Vec<Action>) -> Vec<Action> {
+        let Self::Ops(slow) = self else { return actions };
+        let mut rest = Vec::with_capacity(actions.len());
+        for action in actions {
             if let Action::Store(StoreAction::LogAppend { ticket, .. }) = action {
-                assert!(slow.flying.is_none(), "one batch at a time");
-                slow.flying = Some((ticket, 0));
+                assert!(slow.in_flight.is_none(), "one batch at a time");
+                slow.in_flight = Some((ticket, 0));
             } else {
                 rest.push(action);
             }

@@ -1,4 +1,4 @@
-//! What a run is asked for: how long, how often, against whom.
+//! The options of a run.
 
 use anyhow::{Result, bail};
 use ring::DriverKind;
@@ -21,25 +21,24 @@ pub struct Options {
     pub depth: Option<u32>,
     /// Lanes of the servers that are started.
     pub lane_count: u16,
-    /// Most lanes, where their number is what varies; `None` for one per core.
+    /// Most lanes, where their number varies; `None` for one per CPU.
     pub lane_count_max: Option<u16>,
     /// How long their lanes poll before they sleep, microseconds; `None` for their default.
     pub spin_us: Option<u32>,
-    /// What lanes reach the kernel through, of the servers and all that stands beside them; not the
-    /// load's, which is the same for all.
+    /// The driver of the lanes, of the servers and the limits; the load's is always the same.
     pub driver: DriverKind,
-    /// Their lanes, and those of mounts, stay on their cores.
+    /// Their lanes, and those of mounts, are pinned.
     pub pin: bool,
-    /// Servers, mounts and loads share all cores.
+    /// Servers, mounts and loads share all CPUs.
     pub together: bool,
-    /// They answer nothing before it is durable.
+    /// They reply only when the change is durable.
     pub sync: bool,
     /// Where creates go; `None` for both.
     pub dirs: Option<Dirs>,
     /// echo: through so many threads with queues between them, besides.
     pub hops: Vec<u8>,
-    /// The sharing mode of the servers that are started, or several to hold against each other;
-    /// empty for the server's default.
+    /// The sharing mode of the servers that are started, or several to compare; empty for the
+    /// default.
     pub shares: Vec<disk::Share>,
     /// Bytes of one read or write.
     pub piece_bytes: u32,
@@ -47,7 +46,7 @@ pub struct Options {
     pub dir: PathBuf,
     /// A server elsewhere instead of servers of our own.
     pub remote: Option<Remote>,
-    /// Set from outside when the run shall end early.
+    /// Set to end the run early.
     pub interrupt: Interrupt,
 }
 
@@ -77,8 +76,8 @@ impl Options {
         }
     }
 
-    /// The size of a file that is at most so large. A run of less than a second tries a benchmark out; its
-    /// files are an eighth of that, so that a slow disk is not kept busy with what nobody reads.
+    /// The size of a file: `bytes_max`, or an eighth of it in a run of less than a second, which
+    /// only tries a benchmark out.
     pub(crate) fn file_bytes(&self, bytes_max: u64) -> u64 {
         if self.seconds < 1.0 { bytes_max / 8 } else { bytes_max }
     }
@@ -103,7 +102,7 @@ impl Options {
 pub struct Remote {
     /// Where.
     pub address: SocketAddr,
-    /// What it shares with us.
+    /// The secret that it shares with us.
     pub secret: Secret,
     /// The export to use.
     pub export: String,
@@ -119,7 +118,7 @@ pub enum Dirs {
 }
 
 impl Dirs {
-    /// As it is written in a row.
+    /// Its text in a row.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -134,15 +133,14 @@ impl Dirs {
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Asks for the end.
+    /// Requests the end.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Goes on, unless the end was asked for.
+    /// Fails if the end was requested.
     ///
-    /// # Errors
-    /// When it was.
+    /// # Errors When it was.
     pub fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             bail!("interrupted; nothing was left behind");

@@ -1,4 +1,4 @@
-//! Entrants that run in turn, each a load on a server, and the rows that come of it.
+//! Entrants that run in turn, each a load on a server, and their rows.
 
 use crate::generator::{Generator, Sample};
 use crate::load::Work;
@@ -11,7 +11,7 @@ use crate::server::{Home, Server};
 use anyhow::{Context as _, Result};
 use ring::Ring;
 
-/// One that runs.
+/// A contender.
 pub(crate) struct Entrant {
     row: Row,
     generator: Generator,
@@ -29,10 +29,9 @@ impl<'a> Race<'a> {
         Self { home, entrants: Vec::new() }
     }
 
-    /// Connects a load; returns its index, for those that are held against it.
+    /// Connects a load; returns its index.
     ///
-    /// # Errors
-    /// When it cannot connect.
+    /// # Errors When it cannot connect.
     pub(crate) fn enter(
         &mut self,
         server: &Server,
@@ -49,36 +48,34 @@ impl<'a> Race<'a> {
         Ok(self.entrants.len() - 1)
     }
 
-    /// What an entrant does when it is tried for so long.
+    /// A trial of an entrant for so long.
     ///
-    /// # Errors
-    /// When it cannot.
+    /// # Errors When it fails.
     pub(crate) fn try_once(&mut self, entrant: usize, seconds: f64) -> Result<Sample> {
         let options = Options { seconds, ..self.home.options.clone() };
         self.entrants[entrant].generator.measure(&options)
     }
 
-    /// Takes the last one that entered out again.
+    /// Removes the last entrant.
     pub(crate) fn leave(&mut self) {
         self.entrants.pop();
     }
 
-    /// Holds an entrant against another one.
+    /// Compares an entrant with another one.
     pub(crate) fn hold(&mut self, entrant: usize, limit: usize, by: Compare) {
         self.entrants[entrant].limit = Some((limit, by));
     }
 
-    /// Lets an entrant begin so many operations a second.
+    /// Sets the rate of an entrant's operations.
     pub(crate) fn set_rate(&mut self, entrant: usize, ops_per_s: f64) {
         let entrant = &mut self.entrants[entrant];
         entrant.generator.core().set_rate(Some(ops_per_s));
         entrant.row.note = Some(format!("{ops_per_s:.0} operations a second are begun"));
     }
 
-    /// How many operations a second an entrant does when it does all it can.
+    /// The highest rate of an entrant.
     ///
-    /// # Errors
-    /// When it cannot.
+    /// # Errors When it fails.
     pub(crate) fn rate_of(&mut self, entrant: usize) -> Result<f64> {
         let sample = self.try_once(entrant, self.home.options.seconds)?;
         Ok(number(sample.tally.op_count) / sample.seconds())
@@ -118,7 +115,7 @@ impl<'a> Race<'a> {
     }
 }
 
-/// A row whose load had no time left says nothing about the server's rate.
+/// A row whose load was busy all the time does not show the server's rate.
 fn note_busy(row: &mut Row) {
     const BUSY: f64 = 0.95;
     let load = row.generator_busy.is_some_and(|busy| busy > BUSY);
@@ -127,14 +124,14 @@ fn note_busy(row: &mut Row) {
     let note = match (load, server) {
         (true, false) => "the load was the limit",
         (false, true) if changes => "the server's core was the limit",
-        // The disk, or others on its core.
+        // The disk, or other programs on its CPU.
         (false, false) if changes => "neither load nor server was busy all the time",
         (false | true, _) => return,
     };
     row.note = Some(note.to_owned());
 }
 
-/// Holds rates against the best of those with at most 64 clients.
+/// Compares rates with the best of those with at most 64 clients.
 pub(crate) fn hold_against_best(rows: &mut [Row], of: impl Fn(&Row) -> Option<f64>) {
     const CLIENT_COUNT_MAX: u32 = 64;
     let few = |row: &&Row| row.clients.is_some_and(|count| count <= CLIENT_COUNT_MAX);

@@ -1,4 +1,4 @@
-//! Rows on their way out: a table for people, or one JSON object per line.
+//! Output of rows: a table of text, or one JSON object per line.
 
 use crate::row::Row;
 use anyhow::{Result, bail, ensure};
@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
-/// A column: its title, its digits behind the point, where its number is.
+/// A column: its title, its decimals, its number in a row.
 type Column = (&'static str, usize, fn(&Row) -> Option<f64>);
 
 const COLUMNS: [Column; 39] = [
@@ -85,10 +85,9 @@ pub fn table(rows: &[Row]) -> String {
     table.to_string()
 }
 
-/// Fills a template in: `{{NAME}}` becomes the tables that `tables` has under that name.
+/// Fills in a template: `{{NAME}}` becomes the tables of that name.
 ///
-/// # Errors
-/// When the template asks for what there is not, or does not use something.
+/// # Errors When the template names an unknown table, or does not use one.
 pub fn fill_in(template: &str, tables: &[(String, String)]) -> Result<String> {
     let mut text = template.to_owned();
     for (name, table) in tables {
@@ -132,19 +131,19 @@ impl Progress {
         Self { bar }
     }
 
-    /// So many measurements follow.
+    /// Begins so many measurements.
     pub(crate) fn begin(&self, count: usize) {
         self.bar.set_position(0);
         self.bar.set_length(count as u64);
     }
 
-    /// The next one begins.
+    /// Begins the next one.
     pub(crate) fn step(&self, row: &str) {
         self.bar.set_message(row.to_owned());
         self.bar.inc(1);
     }
 
-    /// All are done.
+    /// Ends.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }

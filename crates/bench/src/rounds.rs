@@ -1,15 +1,14 @@
-//! Repetitions that alternate, and what is made of them: medians and their spread.
+//! Alternating repetitions, and their medians and spread.
 //!
-//! Who is compared runs in turn within one run, so that a machine that changes its pace changes it
-//! for all. Invariant: every contender has as many samples as there were rounds.
+//! The contenders run in turn, so that a machine that changes its speed changes it for all.
+//! Invariant: every contender has as many samples as there were rounds.
 
 use anyhow::Result;
 
-/// Runs `measure` for contenders `0..contender_count`, `round_count` times; who comes first
-/// changes with every round. Samples by contender, then by round.
+/// Runs `measure` for contenders `0..contender_count`, `round_count` times; the first one changes
+/// with every round. Returns samples by contender, then by round.
 ///
-/// # Errors
-/// The first of `measure`.
+/// # Errors The first of `measure`.
 pub(crate) fn alternate<S>(
     contender_count: usize,
     round_count: usize,
@@ -28,7 +27,7 @@ pub(crate) fn alternate<S>(
     Ok(samples)
 }
 
-/// The middle one, or the mean of the two in the middle; `None` of nothing.
+/// The median; `None` of nothing.
 #[must_use]
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_runs_in_every_round_and_nobody_is_always_first() {
+    fn every_contender_runs_in_every_round_and_the_first_one_changes() {
         let mut order = Vec::new();
         let samples = alternate(3, 3, |contender, round_no| {
             order.push(contender);

@@ -1,6 +1,6 @@
-//! A row of a benchmark's table: what was measured, and its ratio to a limit.
+//! A row of a benchmark's table: a measurement, and its ratio to a limit.
 //!
-//! The same row is one line of JSON or one line of the table; what does not apply is left out.
+//! A row is one line of JSON or one line of the table; fields that do not apply are absent.
 
 use serde::Serialize;
 
@@ -66,16 +66,17 @@ pub struct Row {
     /// Clock readings of the server's lanes per turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_reads_per_turn: Option<f64>,
-    /// Replies that waited until something was durable, in the measured time of one repetition.
+    /// Deferred replies: those that waited until a batch was durable, in the measured time of one
+    /// repetition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_replies: Option<f64>,
-    /// Replies that were looked at when something had become durable, the same.
+    /// Deferred replies that were checked when a batch became durable, the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub touched_replies: Option<f64>,
     /// Batches that became durable, the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commits: Option<f64>,
-    /// Longest turn of the server's lane behind which something waited, microseconds.
+    /// Longest turn of the server's lane with waiting events, microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_max_us: Option<f64>,
     /// 999 of 1000 turns took at most so long.
@@ -90,19 +91,19 @@ pub struct Row {
     /// Operations that one flush of the log made durable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_flush: Option<f64>,
-    /// Requests that the server answered per operation; that for its counters is among them.
+    /// Requests that the server answered per operation, including those for its counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchanges_per_op: Option<f64>,
-    /// Of a mount: requests to the server that the caller waits for, per operation.
+    /// Of a mount: synchronous requests to the server per operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchanges_in_way: Option<f64>,
-    /// Of a mount: those behind the caller's back.
+    /// Of a mount: asynchronous ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchanges_behind: Option<f64>,
-    /// Letters between the server's lanes per operation.
+    /// Messages between the server's lanes per operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops_per_op: Option<f64>,
-    /// Reads and writes of files' contents that the server gave to another thread, per operation.
+    /// Reads and writes of files' contents that the server passed to worker threads, per operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_per_op: Option<f64>,
     /// Threads that it started for them, per operation.
@@ -137,7 +138,7 @@ pub struct Row {
     /// How much of a core the server's process used, 0 to 1 per core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_busy: Option<f64>,
-    /// What must be known to read the row.
+    /// A note that the reader of the row needs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -149,7 +150,7 @@ impl Row {
         Self { bench, row: row.into(), ..Self::default() }
     }
 
-    /// What was used is told per operation and not per byte: the bytes are few.
+    /// Costs per operation instead of per byte: the bytes are few.
     pub(crate) const fn count_by_operation(&mut self) {
         self.cpu_s_per_gb = None;
         self.switches_per_mb = None;

@@ -1,14 +1,14 @@
-//! From repetitions to a row: medians, percentiles over all of them, ratios pair by pair.
+//! Makes rows of samples: medians, percentiles over all of them, ratios pair by pair.
 
 use crate::generator::Sample;
 use crate::rounds::{median, spread};
 use crate::row::Row;
 use hdrhistogram::Histogram;
 
-/// Which cost a row is compared by.
+/// The cost by which rows are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Compare {
-    /// The time that half of the operations took at most: for one client.
+    /// The median latency: for one client.
     Latency,
     /// CPU time of the server per operation.
     CpuPerOp,
@@ -16,14 +16,14 @@ pub(crate) enum Compare {
     CpuPerByte,
     /// Operations a second; here more is better.
     Rate,
-    /// The time that 99 of 100 operations took at most.
+    /// The latency that 99 of 100 operations did not exceed.
     P99,
-    /// The time that 999 of 1000 operations took at most.
+    /// The latency that 999 of 1000 operations did not exceed.
     Tail,
 }
 
 impl Compare {
-    /// As the issue of a limit has it: one client waits, many share the server.
+    /// One client waits; many share the server's CPU.
     pub(crate) const fn ops(client_count: u32) -> Self {
         if client_count == 1 { Self::Latency } else { Self::CpuPerOp }
     }
@@ -40,7 +40,7 @@ impl Compare {
     }
 }
 
-/// Fills in what the samples of a row say.
+/// Fills a row from its samples.
 pub(crate) fn fill(row: &mut Row, samples: &[Sample]) {
     let of = |pick: fn(&Sample) -> Option<f64>| {
         let values: Option<Vec<f64>> = samples.iter().map(pick).collect();
@@ -89,7 +89,7 @@ pub(crate) fn fill(row: &mut Row, samples: &[Sample]) {
     let mut all: Option<Histogram<u64>> = None;
     for sample in samples {
         match &mut all {
-            // Of one shape, so they can be joined.
+            // Histograms of one shape can be joined.
             Some(all) => drop(all.add(&sample.tally.latency)),
             None => all = Some(sample.tally.latency.clone()),
         }

@@ -1,7 +1,7 @@
-//! `seal`: requests and streams under TLS, beside the same in plain text, and what the cipher alone takes of
-//! the same bytes.
+//! `seal`: requests and streams under TLS, beside the same in plain text, and the cost of the
+//! cipher alone for the same bytes.
 //!
-//! Two servers, one that seals and one that does not, are asked in turn by loads of the same shape.
+//! Two servers, one with TLS and one without, under loads of the same shape in turn.
 
 use crate::getattr::{make_file, refuse_hops};
 use crate::load::{Pieces, Work};
@@ -50,7 +50,7 @@ fn requests(home: &Home, (plain, sealed): (&Server, &Server)) -> Result<Vec<Row>
     Ok(rows)
 }
 
-/// A server, what it is called, and the files that it has.
+/// A server, its name, and its files.
 type Side<'a> = (&'a Server, &'a str, &'a Vec<InodeNo>);
 
 fn streams(
@@ -78,10 +78,10 @@ fn streams(
     Ok(rows)
 }
 
-/// What sealing takes, of memory that is in the processor's cache: this thread's time.
+/// The cost of sealing bytes in the processor's cache: this thread's time.
 fn cipher() -> Result<Row> {
     const LONG: Duration = Duration::from_millis(500);
-    let mut seal = shaken().ok_or_else(|| anyhow!("TLS with oneself fails"))?;
+    let mut seal = connected_seal().ok_or_else(|| anyhow!("TLS with oneself fails"))?;
     let plain_bytes = seal::RECORD_BYTES_MAX;
     let mut out = vec![0; plain_bytes + seal::RECORD_OVERHEAD_BYTES];
     let (mut record_count, began) = (0_u64, Instant::now());
@@ -99,15 +99,15 @@ fn cipher() -> Result<Row> {
     Ok(row)
 }
 
-/// A client's end of a connection with ourselves.
-fn shaken() -> Option<seal::Seal> {
-    let (mut said, mut answer) = (Vec::new(), Vec::new());
-    let mut client = seal::Seal::client(&seal::Client::with_any_key().ok()?, &mut said).ok()?;
+/// The client's end of a connection within this thread.
+fn connected_seal() -> Option<seal::Seal> {
+    let (mut sent, mut answer) = (Vec::new(), Vec::new());
+    let mut client = seal::Seal::client(&seal::Client::with_any_key().ok()?, &mut sent).ok()?;
     let mut server = seal::Seal::server(&seal::Server::with_new_key().ok()?);
-    server.push_received(&said);
+    server.push_received(&sent);
     server.advance_handshake(&mut answer).ok()?;
     client.push_received(&answer);
-    said.clear();
-    client.advance_handshake(&mut said).ok()?;
+    sent.clear();
+    client.advance_handshake(&mut sent).ok()?;
     client.is_open().then_some(client)
 }

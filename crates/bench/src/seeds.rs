@@ -1,14 +1,14 @@
-//! `seeds`: the experiments of five mailing-list threads, run again against this system: a report in
-//! Markdown with plots, what they measured and what is measured here side by side.
+//! `seeds`: the experiments of five mailing-list threads, run against this system: a report in
+//! Markdown with plots that compares their measurements with ours.
 //!
-//! The threads: PVFS2 developers, December 2006 (000) and August 2006 (002); lustre-devel, July 2009 (001)
-//! and October 2008 (003); OpenAFS-devel, June 2005 (004). Invariant: what the report says of this system
-//! are rows of this run, and what it says of a cause are their counters.
+//! The threads: PVFS2 developers, December 2006 (000) and August 2006 (002); lustre-devel, July
+//! 2009 (001) and October 2008 (003); OpenAFS-devel, June 2005 (004). Invariant: the report's
+//! statements on this system come from rows of this run, and those on causes from their counters.
 
 mod answers;
 mod plot;
 mod plots;
-mod told;
+mod published;
 
 use crate::plan::Options;
 use crate::report::{table, write_json};
@@ -24,12 +24,12 @@ const REPORT: &str = "seeds.md";
 /// All rows, a JSON object a line.
 const ROWS: &str = "seeds.jsonl";
 
-/// A thread, and what is run for it.
+/// A thread, and its benchmarks.
 struct Seed {
     number: &'static str,
     title: &'static str,
-    /// What its authors measured: what, and how much.
-    told: &'static [(&'static str, &'static str)],
+    /// The authors' measurements: what, and how much.
+    published: &'static [(&'static str, &'static str)],
     benches: &'static [Bench],
     plots: fn(&Rows) -> Vec<Bars>,
     answers: fn(&Rows) -> Vec<String>,
@@ -39,7 +39,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "000",
         title: "PVFS2: server threads and kernel timers (2006)",
-        told: told::TIMERS,
+        published: published::TIMERS,
         benches: &[Bench::Echo, Bench::Getattr, Bench::Create, Bench::Clock],
         plots: plots::timers,
         answers: answers::timers,
@@ -47,7 +47,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "001",
         title: "Lustre: which core a request is executed on (2009)",
-        told: told::AFFINITY,
+        published: published::AFFINITY,
         benches: &[Bench::Affinity, Bench::Brw],
         plots: plots::affinity,
         answers: answers::affinity,
@@ -55,7 +55,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "002",
         title: "PVFS2: one file, many readers, and POSIX AIO (2006)",
-        told: told::AIO,
+        published: published::AIO,
         benches: &[Bench::SharedFile, Bench::Lists],
         plots: plots::aio,
         answers: answers::aio,
@@ -63,7 +63,7 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "003",
         title: "Lustre: commit on share (2008)",
-        told: told::SHARE,
+        published: published::SHARE,
         benches: &[Bench::Share, Bench::Commit],
         plots: plots::share,
         answers: answers::share,
@@ -71,14 +71,14 @@ const SEEDS: [Seed; 5] = [
     Seed {
         number: "004",
         title: "OpenAFS: five bottlenecks of a file server (2005)",
-        told: told::BOTTLENECKS,
+        published: published::BOTTLENECKS,
         benches: &[Bench::Stream],
         plots: plots::bottlenecks,
         answers: answers::bottlenecks,
     },
 ];
 
-/// All that was measured so far.
+/// The rows so far.
 #[derive(Default)]
 pub(crate) struct Rows(Vec<Row>);
 
@@ -88,7 +88,7 @@ impl Rows {
         self.0.iter().filter(move |row| row.bench == bench.name())
     }
 
-    /// A row by its name, and by clients and operations under way of each where these are said.
+    /// A row by its name, and by its shape where one is given.
     pub(crate) fn find(&self, bench: Bench, name: &str, shape: Option<(u32, u32)>) -> Option<&Row> {
         let fits = |row: &&Row| {
             let fits = |(clients, depth)| row.clients == Some(clients) && row.depth == Some(depth);
@@ -98,16 +98,15 @@ impl Rows {
     }
 }
 
-/// Runs all of them and writes report, plots and rows into a folder, which is made. `step` is told what
-/// is run next. Returns where the report lies.
+/// Runs all of them and writes report, plots and rows into a folder, which is made. Calls `step`
+/// with the name of each benchmark. Returns the path of the report.
 ///
-/// # Errors
-/// When the folder cannot be made or written, a benchmark fails, or the user interrupts; then there is no
-/// report.
+/// # Errors When the folder cannot be made or written, a benchmark fails, or the user interrupts;
+/// then there is no report.
 pub fn run_seeds(options: &Options, dir: &Path, mut step: impl FnMut(&str)) -> Result<PathBuf> {
     let shown = dir.display();
     fs::create_dir_all(dir).with_context(|| format!("cannot make the report's folder {shown}"))?;
-    // Before anything is measured.
+    // So that an error comes before the measurements.
     let path = dir.join(REPORT);
     let cannot = || format!("cannot write {}", path.display());
     fs::write(&path, "").with_context(cannot)?;
@@ -131,7 +130,7 @@ pub fn run_seeds(options: &Options, dir: &Path, mut step: impl FnMut(&str)) -> R
     Ok(path)
 }
 
-/// As asked for, with what belongs to the experiment.
+/// The user's options with those of the experiment.
 fn options_of(bench: Bench, options: &Options) -> Options {
     let mut options = options.clone();
     if bench == Bench::Echo && options.hops.is_empty() {
@@ -157,7 +156,7 @@ fn head(options: &Options, machine: Option<&Machine>) -> String {
 fn section(seed: &Seed, rows: &Rows, dir: &Path) -> Result<String> {
     let Seed { number, title, .. } = seed;
     let mut text = format!("## {number}: {title}\n\n| what they saw | |\n| --- | --- |\n");
-    for (what, how_much) in seed.told {
+    for (what, how_much) in seed.published {
         text.push_str(&format!("| {what} | {how_much} |\n"));
     }
     text.push_str("\n### Answers\n");

@@ -28,7 +28,7 @@ const EXPORT: &str = "bench";
 const SECRET_FILE: &str = "secret";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A folder for stores and mounts, removed when it goes.
+/// A folder for stores and mounts, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Home {
     dir: TempDir,
@@ -59,10 +59,9 @@ impl Home {
         self.dir.path()
     }
 
-    /// The server to measure: a new one, or the one that runs elsewhere.
+    /// The server to measure: a new one, or the remote one.
     ///
-    /// # Errors
-    /// When it does not come up.
+    /// # Errors When it does not start.
     pub(crate) fn server(&self, name: &str) -> Result<Server> {
         match &self.options.remote {
             None => self.server_on(name, self.options.driver),
@@ -94,10 +93,9 @@ impl Home {
         Ok(server)
     }
 
-    /// A new server whose sockets follow what this says, as `serve` is told.
+    /// A new server with this `--affinity`.
     ///
-    /// # Errors
-    /// When it does not come up.
+    /// # Errors When it does not come up.
     pub(crate) fn with_affinity(&self, affinity: &str) -> Result<Server> {
         let arguments = [format!("--affinity={affinity}")];
         self.start_lanefs(&format!("affinity-{affinity}"), self.options.driver, &arguments)
@@ -116,10 +114,9 @@ impl Home {
 
     /// A new server whose log gathers for so long before it is applied to the rows.
     ///
-    /// # Errors
-    /// When it does not come up.
+    /// # Errors When it does not come up.
     pub(crate) fn collecting(&self, name: &str, collect_ms: u64) -> Result<Server> {
-        // However long the log gets meanwhile, nobody hurries.
+        // So that the length of the log never makes the applier start early.
         const LOG_BYTES_MAX: u64 = 1 << 36;
         let arguments = [
             format!("--collect={collect_ms}ms"),
@@ -205,7 +202,7 @@ impl Home {
         Ok((child, output))
     }
 
-    /// As servers and mounts are told.
+    /// The option of servers and mounts.
     const fn pin(&self) -> &'static str {
         if self.options.pin { "on" } else { "off" }
     }
@@ -222,14 +219,15 @@ impl Home {
         Ok((child, output, address))
     }
 
-    /// Starts a program on the server's cores and waits for a line that begins so; its rest.
+    /// Starts a program on the server's CPUs and waits for a line with this prefix; returns the
+    /// rest.
     fn start_until(
         &self,
         mut command: Command,
         ready: &str,
     ) -> Result<(Child, BufReader<ChildStdout>, String)> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // Children keep the cores of the thread that starts them.
+        // A child inherits the CPUs of the thread that starts it.
         self.cores.go_to_server()?;
         let started = command.spawn();
         self.cores.go_to_generator()?;
@@ -250,7 +248,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // The next home shall find all cores; if it does not, its rows say that they were shared.
+        // The next home must find all CPUs; if it does not, its rows say that they were shared.
         self.cores.go_back().ok();
     }
 }
@@ -265,14 +263,14 @@ pub(crate) struct Access {
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// `None`: it is not ours.
+    /// `None`: a remote server.
     child: Option<Child>,
-    /// Held, so that its last lines have somewhere to go.
+    /// Held open for the child's last output.
     _output: Option<BufReader<ChildStdout>>,
     pub(crate) address: SocketAddr,
     /// Of a lanefs server.
     pub(crate) access: Option<Access>,
-    /// Lanes of a limit that can be asked for counters; a lanefs server tells its own.
+    /// Lanes of a limit with counters; a lanefs server knows its own.
     pub(crate) counted_lane_count: u16,
     /// Lanes, where that is known.
     pub(crate) lane_count: Option<u16>,
@@ -281,7 +279,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One of which nothing else is known.
+    /// A server of which nothing else is known.
     const fn new(address: SocketAddr, access: Option<Access>) -> Self {
         Self {
             child: None,
@@ -299,10 +297,9 @@ impl Server {
         self.child.as_ref().map(Child::id)
     }
 
-    /// A connection for preparing what a load needs, as this process's user.
+    /// A connection to prepare files for a load, as this process's user.
     ///
-    /// # Errors
-    /// When it cannot be had.
+    /// # Errors When it cannot be made.
     pub(crate) fn volume(&self) -> Result<Volume> {
         let Some(access) = &self.access else { bail!("a limit has no files") };
         Ok(Volume::connect(&ConnectOptions {
@@ -344,19 +341,19 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may have ended already; either way it is waited for.
+            // It may have ended already; the wait follows either way.
             kill_process(Pid::from_child(child), Signal::KILL).ok();
             child.wait().ok();
         }
     }
 }
 
-/// The program that runs, also when its file has been replaced meanwhile.
+/// The running program, also when its file has been replaced meanwhile.
 fn own_program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot tell where this program lies")
 }
 
-/// A secret of its own for a run, in a file as `serve` reads it.
+/// A new secret for a run, in a file for `serve`.
 fn make_secret(path: &Path) -> io::Result<Secret> {
     let secret = Secret::new(library::random()?);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

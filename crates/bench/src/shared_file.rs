@@ -1,10 +1,9 @@
-//! `shared-file`: one file that all clients read at random places of their own parts, beside a file for
-//! each, with every engine, through the page cache and past it (PVFS2 developers list, 2006: alternate
-//! AIO); and the same by threads that read here, without a server.
+//! `shared-file`: one file that all clients read at random offsets of their own parts, beside a
+//! file for each, with every engine, through the page cache and past it (PVFS2 developers list,
+//! 2006: alternate AIO); and the same reads by threads without a server.
 //!
-//! Invariants: one lane, so that one file and many are read by the same thread; both are run in every
-//! round, and `to limit` is how many operations a second the one file gives of what the many give, pair
-//! by pair.
+//! Invariants: one lane, so that the same thread reads one file and many; both run in every round,
+//! and `to limit` is the rate of the one file divided by that of the many, pair by pair.
 
 mod local;
 
@@ -32,7 +31,7 @@ fn region(home: &Home) -> Pieces {
     Pieces { file_bytes: home.options.file_bytes(REGION_BYTES), piece_bytes: PIECE_BYTES }
 }
 
-/// Which file clients read.
+/// The files of the clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Files {
     Separate,
@@ -50,19 +49,19 @@ impl Files {
     }
 }
 
-/// Who reads.
+/// The reader.
 enum Reader {
     Served(Box<Generator>),
     Here(Local),
 }
 
-/// One that runs; those of an even index read separate files, the next one the shared file.
+/// A contender; even indexes read separate files, the next one the shared file.
 struct Contender {
     row: Row,
     reader: Reader,
 }
 
-/// A server and what there is to read.
+/// A server and its files.
 struct Side {
     engine: IoEngine,
     server: Server,
@@ -120,13 +119,13 @@ impl Side {
     }
 }
 
-/// A file of that size, durable, so that nothing is written while it is read.
+/// Makes a durable file, so that nothing is written while it is read.
 fn make_file(server: &Server, name: &str, file_bytes: u64) -> Result<InodeNo> {
     let bytes = contents(1 << 19);
     let mut volume = server.volume()?;
     let path = server.folder(&mut volume)?.join(name);
     let file = volume.create(&path, 0o644, true)?;
-    // One after the other, so that what is under way later is what the clients ask for.
+    // One write at a time, so that the counters show the clients' concurrency only.
     for offset in (0..file_bytes).step_by(bytes.len()) {
         volume.write_at(&file, offset, &bytes)?;
     }
@@ -185,7 +184,7 @@ fn rows_of(contenders: Vec<Contender>, samples: &[Vec<Sample>]) -> Vec<Row> {
         contenders.into_iter().zip(samples).enumerate()
     {
         fill(&mut row, samples_of);
-        // What costs is the operation; each moves the same few bytes.
+        // The cost is by operation; each moves the same few bytes.
         (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
         let is_shared = index % 2 == 1;
         if matches!(reader, Reader::Here(_)) {
@@ -202,7 +201,7 @@ fn rows_of(contenders: Vec<Contender>, samples: &[Vec<Sample>]) -> Vec<Row> {
     rows
 }
 
-/// What the server says of who read.
+/// The server's counters of its readers.
 fn count(row: &mut Row, samples: &[Sample], is_shared: bool) {
     let of = |pick: fn(&Sample) -> Option<f64>| {
         let values: Option<Vec<f64>> = samples.iter().map(pick).collect();
@@ -218,7 +217,8 @@ fn count(row: &mut Row, samples: &[Sample], is_shared: bool) {
     row.handed_per_op = per_op(|sample| Some(sample.usage?.lanes?.handed_count));
     row.started_per_op = per_op(|sample| Some(sample.usage?.lanes?.started_count));
     row.threads = of(|sample| Some(number(sample.usage?.threads?.thread_count)));
-    // Since the server's start, so the last one is the greatest; both kinds of files have the server.
+    // Totals since the server's start: the last one is the greatest. Both kinds of files share the
+    // server.
     let last = samples.last().and_then(|sample| sample.usage?.lanes);
     row.under_way = last.map(|lanes| number(lanes.under_way_max));
     row.under_way_one = last.filter(|_| is_shared).map(|lanes| number(lanes.under_way_one_max));

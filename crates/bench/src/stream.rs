@@ -18,7 +18,7 @@ use wire::InodeNo;
 
 pub(crate) const NAME: &str = "stream";
 const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
-/// Files that clients share out among themselves.
+/// Files that the clients share.
 const FILE_COUNT: u32 = 32;
 const FILE_BYTES: u64 = 8 << 20;
 
@@ -61,17 +61,17 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What each file has.
+/// Bytes of each file.
 pub(crate) fn file_bytes(home: &Home) -> u64 {
     home.options.file_bytes(FILE_BYTES)
 }
 
-/// Bytes that are not all the same.
+/// Bytes that are not all equal.
 pub(crate) fn contents(count: usize) -> Vec<u8> {
     (0..count).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect()
 }
 
-/// Writes of these bytes, again and again.
+/// Repeated writes of these bytes.
 pub(crate) fn write_of(
     ring: &mut ring::Ring,
     files: Vec<InodeNo>,
@@ -79,12 +79,12 @@ pub(crate) fn write_of(
     bytes: &[u8],
 ) -> Result<Work> {
     let bulk = ring.bulk_of(bytes).context("no memory for the bytes to write")?;
-    // Computed once for all that is sent.
+    // Computed once for all writes.
     let bulk = Bulk { crc32c: Some(wire::crc32c(bytes)), ..bulk };
     Ok(Work::Write { files, pieces, bulk })
 }
 
-/// Files with something in them, read once so that they are in the page cache.
+/// Makes files with contents, and reads them once into the page cache.
 pub(crate) fn make_files(
     server: &Server,
     bytes: &[u8],
@@ -105,7 +105,7 @@ pub(crate) fn make_files(
     Ok(files)
 }
 
-/// One file as large as all of ours together.
+/// One file as large as all of the server's files together.
 fn start_limit(home: &Home, way: &str, (bytes, file_bytes): (&[u8], u64)) -> Result<Server> {
     let path: PathBuf = home.path().join(format!("limit-{way}"));
     let mut file = File::create(&path).context("cannot make the limit's file")?;

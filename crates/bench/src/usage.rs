@@ -1,4 +1,4 @@
-//! What a server's process used: read before and after, the difference is the measurement.
+//! The resources that a server's process used: the difference of two readings.
 
 use anyhow::{Context as _, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,9 +12,9 @@ pub(crate) struct Usage {
     pub(crate) cpu_ns: u64,
     /// Context switches of all its threads.
     pub(crate) switch_count: u64,
-    /// What its lanes counted; `None` for a server that has no lanes.
+    /// The lanes' counters; `None` for a server without lanes.
     pub(crate) lanes: Option<LaneUsage>,
-    /// Of them, by the names of threads; `None` where that cannot be seen.
+    /// By threads' names; `None` where they cannot be seen.
     pub(crate) threads: Option<ThreadUsage>,
 }
 
@@ -51,9 +51,9 @@ impl ThreadUsage {
 /// What the lanes of a server counted, summed over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LaneUsage {
-    /// CPU time of the process, nanoseconds; every lane says the same.
+    /// CPU time of the process, nanoseconds; every lane reports the same.
     pub(crate) cpu_ns: u64,
-    /// Context switches of the process; every lane says the same.
+    /// Context switches of the process; every lane reports the same.
     pub(crate) switch_count: u64,
     /// Requests answered.
     pub(crate) request_count: u64,
@@ -61,9 +61,9 @@ pub(crate) struct LaneUsage {
     pub(crate) change_count: u64,
     /// Log batches made durable.
     pub(crate) batch_count: u64,
-    /// Replies that waited for one.
+    /// Deferred replies.
     pub(crate) deferred_count: u64,
-    /// Replies that were looked at when a batch had become durable.
+    /// Deferred replies that were checked when a batch had become durable.
     pub(crate) touched_count: u64,
     /// Turns.
     pub(crate) turn_count: u64,
@@ -71,21 +71,21 @@ pub(crate) struct LaneUsage {
     pub(crate) syscall_count: u64,
     /// Clock readings.
     pub(crate) clock_read_count: u64,
-    /// Letters to peer lanes.
+    /// Messages to peer lanes.
     pub(crate) letter_count: u64,
     /// The longest turn since the start.
     pub(crate) turn_ns_max: u64,
-    /// Reads and writes of files' contents that were given to another thread.
+    /// Reads and writes of files' contents that were passed to worker threads.
     pub(crate) handed_count: u64,
     /// Threads that were started for it.
     pub(crate) started_count: u64,
-    /// Most of them under way at a time since the start, and of one file.
+    /// The most of them under way at a time since the start, and of one file.
     pub(crate) under_way_max: u64,
     pub(crate) under_way_one_max: u64,
 }
 
 impl Usage {
-    /// Of a process that tells by itself.
+    /// Of a process that reports its own counters.
     pub(crate) const fn of_lanes(lanes: &LaneUsage) -> Self {
         let LaneUsage { cpu_ns, switch_count, .. } = *lanes;
         Self { cpu_ns, switch_count, lanes: Some(*lanes), threads: None }
@@ -125,7 +125,7 @@ impl Usage {
         Ok(Self { cpu_ns, switch_count: switches(&text), lanes: None, threads: None })
     }
 
-    /// Of two threads or processes together.
+    /// The sum of two threads or processes.
     pub(crate) const fn plus(&self, other: &Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns + other.cpu_ns,
@@ -151,7 +151,7 @@ impl Usage {
 }
 
 impl LaneUsage {
-    /// What a lane says of itself and of its process.
+    /// The counters that a lane reports of itself and its process.
     pub(crate) const fn of(stats: &Stats) -> Self {
         Self {
             cpu_ns: stats.cpu_ns,
@@ -240,7 +240,7 @@ mod tests {
     fn a_process_that_works_uses_cpu_time() {
         let before = Usage::of_process(std::process::id()).unwrap();
         let mut number = 1_u64;
-        // Other tests' threads end meanwhile, and with them goes what they had used.
+        // Threads of other tests end meanwhile, and their totals disappear.
         let own = Usage::of_thread().unwrap();
         while Usage::of_process(std::process::id()).unwrap().since(&before).cpu_ns == 0 {
             number = std::hint::black_box(number.wrapping_mul(3));

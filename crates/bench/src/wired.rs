@@ -1,5 +1,5 @@
-//! A server's lane and the load in one thread, frames handed over as they are: memory and log
-//! without a network.
+//! A server's lane and the load in one thread, connected without a network: the cost of memory and
+//! log.
 //!
 //! Invariant: a frame that one of them sends reaches the other in its next turn, so that a load
 //! whose operations are answered at once does not keep a turn from ending.
@@ -78,7 +78,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         boot_id: 1,
         exports: vec![Export { name: String::new(), root_trusted: true }],
         seed: library::random()?,
-        // All clients come at once, and nobody else does.
+        // All clients connect at once, and only they.
         limits: Limits { handshake_count_max: 4096, ..Limits::default() },
         redo_key: lane::RedoKey::new([0; 32]),
         share_before: lane::Share::default(),
@@ -89,34 +89,34 @@ fn new_lane(secret: Secret) -> Result<Lane> {
     Ok(Lane::new(config, restored.context("one lane is restored")?))
 }
 
-/// Something on its way from one to the other.
-enum Parcel {
+/// A frame or event on its way from one to the other.
+enum Delivery {
     Frame { conn: ConnId, frame: Vec<u8> },
     Connected { ticket: interface::Ticket },
     Closed { conn: ConnId },
 }
 
-/// Both ends of a connection as one core.
+/// Both ends of a connection as one state machine.
 pub(crate) struct Wired {
     lane: Lane,
     load: Load,
-    to_load: Vec<Parcel>,
-    to_lane: Vec<Parcel>,
+    to_load: Vec<Delivery>,
+    to_lane: Vec<Delivery>,
     pub(crate) pace: Pace,
 }
 
 impl Wired {
-    /// What the load asked for: frames go to the lane, the rest to the world.
+    /// Performs the load's actions: frames go to the lane, all other actions to the ring.
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
-    fn sort_load(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
-        for action in said {
+    fn perform_load(&mut self, turn: &mut Turn<'_>, actions: Vec<Action>) {
+        for action in actions {
             match action {
                 Action::Net(NetAction::Send { conn, frame, .. }) => {
                     let frame = turn.arena.get(frame).to_vec();
-                    self.to_lane.push(Parcel::Frame { conn, frame });
+                    self.to_lane.push(Delivery::Frame { conn, frame });
                 }
                 Action::Net(NetAction::Connect { ticket }) => {
-                    self.to_load.push(Parcel::Connected { ticket })
+                    self.to_load.push(Delivery::Connected { ticket })
                 }
                 Action::Net(NetAction::Admit { .. }) => {}
                 other => turn.act(other),
@@ -124,17 +124,17 @@ impl Wired {
         }
     }
 
-    /// What the lane asked for: frames go to the load, the rest to the world.
+    /// Performs the lane's actions: frames go to the load, all other actions to the ring.
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
-    fn sort_lane(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
-        for action in said {
+    fn perform_lane(&mut self, turn: &mut Turn<'_>, actions: Vec<Action>) {
+        for action in actions {
             match action {
                 Action::Net(NetAction::Send { conn, frame, .. }) => {
                     let frame = turn.arena.get(frame).to_vec();
-                    self.to_load.push(Parcel::Frame { conn, frame });
+                    self.to_load.push(Delivery::Frame { conn, frame });
                 }
                 Action::Net(NetAction::Close { conn }) => {
-                    self.to_load.push(Parcel::Closed { conn })
+                    self.to_load.push(Delivery::Closed { conn })
                 }
                 Action::Net(NetAction::Admit { .. }) => {}
                 other => turn.act(other),
@@ -142,49 +142,49 @@ impl Wired {
         }
     }
 
-    /// Hands a core something to think about; what it asks for is returned.
-    fn think<B: Core>(
+    /// Runs a state machine and returns its actions.
+    fn step<B: Core>(
         core: &mut B,
         turn: &mut Turn<'_>,
-        think: impl FnOnce(&mut B, &mut Turn<'_>),
+        step: impl FnOnce(&mut B, &mut Turn<'_>),
     ) -> Vec<Action> {
-        let mut said = Vec::new();
-        think(core, &mut Turn { now: turn.now, arena: turn.arena, actions: &mut said });
-        said
+        let mut actions = Vec::new();
+        step(core, &mut Turn { now: turn.now, arena: turn.arena, actions: &mut actions });
+        actions
     }
 
-    fn tell_load(&mut self, turn: &mut Turn<'_>, parcel: Parcel) {
+    fn tell_load(&mut self, turn: &mut Turn<'_>, parcel: Delivery) {
         let event = match parcel {
-            Parcel::Frame { conn, frame } => {
+            Delivery::Frame { conn, frame } => {
                 Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk: None })
             }
-            Parcel::Connected { ticket } => {
+            Delivery::Connected { ticket } => {
                 Event::Net(NetEvent::Connected { ticket, conn: ConnId(ticket.0 + 1) })
             }
-            Parcel::Closed { conn } => {
+            Delivery::Closed { conn } => {
                 Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended })
             }
         };
-        let said = Self::think(&mut self.load, turn, |load, turn| load.apply(turn, event));
-        self.sort_load(turn, said);
+        let actions = Self::step(&mut self.load, turn, |load, turn| load.apply(turn, event));
+        self.perform_load(turn, actions);
     }
 
     fn tell_lane(&mut self, turn: &mut Turn<'_>, event: Event) {
-        let said = Self::think(&mut self.lane, turn, |lane, turn| lane.apply(turn, event));
-        self.sort_lane(turn, said);
+        let actions = Self::step(&mut self.lane, turn, |lane, turn| lane.apply(turn, event));
+        self.perform_lane(turn, actions);
     }
 
-    /// A turn's worth of exchange.
+    /// The exchange of a turn.
     fn exchange(&mut self, turn: &mut Turn<'_>) {
         for parcel in std::mem::take(&mut self.to_load) {
             self.tell_load(turn, parcel);
         }
-        let said = Self::think(&mut self.load, turn, Load::settle);
-        self.sort_load(turn, said);
+        let actions = Self::step(&mut self.load, turn, Load::settle);
+        self.perform_load(turn, actions);
         self.pace.begin_turn();
         for parcel in std::mem::take(&mut self.to_lane) {
-            if let Parcel::Frame { conn, frame } = parcel {
-                self.pace.asked();
+            if let Delivery::Frame { conn, frame } = parcel {
+                self.pace.on_operation();
                 let frame = turn.arena.put(&frame);
                 self.tell_lane(turn, Event::Net(NetEvent::Frame { conn, frame, bulk: None }));
             }
@@ -193,10 +193,10 @@ impl Wired {
         if let Some(logged) = self.pace.due(counts) {
             self.tell_lane(turn, logged);
         }
-        let said = Self::think(&mut self.lane, turn, Lane::settle);
-        let said = self.pace.take_appends(said);
+        let actions = Self::step(&mut self.lane, turn, Lane::settle);
+        let actions = self.pace.take_appends(actions);
         self.pace.end_turn();
-        self.sort_lane(turn, said);
+        self.perform_lane(turn, actions);
         let silent = self.to_load.is_empty() && self.to_lane.is_empty();
         self.pace.set_stalled(silent);
         if !silent || self.pace.is_due() {
@@ -211,8 +211,8 @@ impl Driven for Wired {
     }
 
     fn talk(&mut self, turn: &mut Turn<'_>, talk: impl FnOnce(&mut Load, &mut Turn<'_>)) {
-        let said = Self::think(&mut self.load, turn, talk);
-        self.sort_load(turn, said);
+        let actions = Self::step(&mut self.load, turn, talk);
+        self.perform_load(turn, actions);
         turn.act(Action::WakeAt { at: turn.now.mono });
     }
 }
@@ -220,9 +220,9 @@ impl Driven for Wired {
 impl Core for Wired {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         // A log that is not written to never fills.
-        let room = matches!(event, Event::Store(StoreEvent::LogSpace(_)))
+        let is_log_space = matches!(event, Event::Store(StoreEvent::LogSpace(_)))
             && !matches!(self.pace, Pace::Disk);
-        if event != Event::Tick && !room {
+        if event != Event::Tick && !is_log_space {
             self.tell_lane(turn, event);
         }
     }

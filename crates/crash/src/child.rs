@@ -1,7 +1,7 @@
-//! Processes of a run: started with their output in a file, ended whatever happens.
+//! Child processes of a run, with their output in a file.
 //!
-//! Invariant: every child dies with this process (`setpriv --pdeathsig`), so none is left behind
-//! even when the run itself is killed.
+//! Invariant: every child dies with this process (`setpriv --pdeathsig`), so none is left even when
+//! the run itself is killed.
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a run gives up; never how long it waits.
+/// Limit for anything that a run waits for. No wait lasts that long unless something is wrong.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until a condition holds.
@@ -38,7 +38,7 @@ pub(crate) fn must(command: &mut Command) -> Result<String> {
 }
 
 /// A command that dies with this process.
-pub(crate) fn tied(program: &Path) -> Command {
+pub(crate) fn child_command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
@@ -73,8 +73,8 @@ impl Process {
         drop(self.child.stdin.take());
     }
 
-    /// What it said since its start.
-    pub(crate) fn said(&self) -> String {
+    /// Its output since its start.
+    pub(crate) fn output(&self) -> String {
         let mut bytes = Vec::new();
         if let Ok(mut file) = fs::File::open(&self.log) {
             file.read_to_end(&mut bytes).ok();
@@ -87,11 +87,11 @@ impl Process {
     pub(crate) fn line_with(&mut self, part: &str) -> Result<String> {
         let mut found = None;
         until(&format!("a line with {part:?} in {}", self.log.display()), || {
-            let said = self.said();
-            let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            let output = self.output();
+            let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
             found = whole.lines().find(|line| line.contains(part)).map(ToOwned::to_owned);
             if found.is_none() && self.has_ended()? {
-                bail!("it ended without a line with {part:?}:\n{}", self.said());
+                bail!("it ended without a line with {part:?}:\n{}", self.output());
             }
             Ok(found.is_some())
         })?;
@@ -100,11 +100,11 @@ impl Process {
 
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         kill_process(self.pid(), signal).ok();
     }
 
-    /// Whether it is over.
+    /// Whether it has ended.
     pub(crate) fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -120,7 +120,7 @@ impl Process {
         status.context("no status")
     }
 
-    /// Kills it with -9 and waits until it is gone.
+    /// Kills it with -9 and waits for its end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.signal(Signal::KILL);
         self.end().map(drop)

@@ -1,10 +1,12 @@
-//! The clients of a run: processes of the Rust API and mounts with programs on them, each with a
+//! The clients of a run: processes of the Rust API, and mounts with programs on them. Each has a
 //! journal outside the file system.
 
-use crate::child::{Process, tied, until};
+use crate::child::{Process, child_command, until};
 use crate::server::{Mount, Server, secret_file};
 use crate::stage::Setup;
-use crate::work::{self, Findings, Journal, Loss, SHARED_DIRS, SHARED_LOG, check, look, own_dir};
+use crate::work::{
+    self, Findings, Journal, Loss, SHARED_DIRS, SHARED_LOG, check, own_dir, read_tree,
+};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -15,10 +17,10 @@ use std::process::Stdio;
 /// Programs on a mount.
 const PROGRAM_COUNT: usize = 2;
 
-/// More than an answer, a question and half of another answer.
+/// More than a result, a begin line and half of another result.
 const TWO_LINES_BYTES: u64 = 100;
 
-/// One that can be killed.
+/// A client that can be killed.
 #[derive(Debug)]
 enum Member {
     /// A process of the Rust API.
@@ -34,19 +36,19 @@ struct Worker {
     process: Process,
 }
 
-/// How many of what.
+/// How many clients of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) library_count: usize,
     pub(crate) mount_count: usize,
 }
 
-/// What a kill hit.
+/// What a kill hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Victim {
     /// A whole client of the server.
     Client,
-    /// A program on a mount that itself lives.
+    /// A program; its mount stays alive.
     Program,
 }
 
@@ -57,8 +59,9 @@ pub(crate) struct Crew {
     address: SocketAddr,
     client_count_max: u64,
     members: Vec<Member>,
-    /// Killed programs whose mount lives. The kernel lets one end only when what it asked for was
-    /// answered, or what another asked for that has locked the directory; and there may be no server.
+    /// Killed programs whose mount is alive. The kernel ends such a process only when its request,
+    /// or the request of another process that holds the directory's lock, is answered; the server
+    /// may be down.
     ending: Vec<Process>,
     fates: BTreeMap<u64, Loss>,
 }
@@ -89,7 +92,7 @@ impl Crew {
         })
     }
 
-    /// Clients reach the server through another address from here on.
+    /// Clients started from here on connect to another address.
     pub(crate) const fn set_address(&mut self, address: SocketAddr) {
         self.address = address;
     }
@@ -132,7 +135,7 @@ impl Crew {
             bail!("more clients than the tree was prepared for");
         }
         self.fates.insert(client, Loss::None);
-        let mut command = tied(&std::env::current_exe()?);
+        let mut command = child_command(&std::env::current_exe()?);
         command.arg(work::SUBCOMMAND).args(["--client", &client.to_string()]);
         command.args(["--seed", &self.setup.seed.to_string()]);
         command.arg("--journal").arg(self.journal(client));
@@ -158,7 +161,7 @@ impl Crew {
         Ok(dirs.next().context("nobody has a mount")?.join(SHARED_LOG))
     }
 
-    /// How many can be killed.
+    /// How many clients can be killed.
     pub(crate) fn member_count(&self) -> usize {
         self.members.len()
     }
@@ -168,7 +171,7 @@ impl Crew {
         match (&mut self.members[index], victim) {
             (Member::Mount(_, programs), Victim::Program) => {
                 if let Some(program) = programs.pop() {
-                    // Its mount lives, so nothing that it was told may be lost.
+                    // Its mount is alive, so no acknowledged operation may be lost.
                     program.process.signal(Signal::KILL);
                     self.ending.push(program.process);
                 }
@@ -195,7 +198,7 @@ impl Crew {
         }
     }
 
-    /// Kills everybody.
+    /// Kills all clients.
     pub(crate) fn kill_all(&mut self) -> Result<()> {
         while !self.members.is_empty() {
             self.kill(0, Victim::Client)?;
@@ -203,7 +206,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Starts as many as were killed, so that there are as many again.
+    /// Starts as many clients as were killed.
     pub(crate) fn replace(&mut self, size: Size) -> Result<()> {
         let is_library = |member: &&Member| matches!(member, Member::Library(_));
         let library_count = self.members.iter().filter(is_library).count();
@@ -226,13 +229,13 @@ impl Crew {
         Ok(())
     }
 
-    /// Waits until everybody who lives was answered once more than now.
+    /// Waits until every living client has completed one more operation.
     pub(crate) fn progress(&self) -> Result<()> {
         let before = self.written();
-        until("every client goes on", || Ok(self.is_beyond(&before)))
+        until("every client goes on", || Ok(self.has_progress(&before)))
     }
 
-    /// How far everybody's journal is, in bytes, by client.
+    /// The length of every living client's journal in bytes, by client.
     pub(crate) fn written(&self) -> BTreeMap<u64, u64> {
         let clients = self.members.iter().flat_map(|member| match member {
             Member::Library(worker) => vec![worker.client],
@@ -241,14 +244,14 @@ impl Crew {
         clients.map(|client| (client, self.journal_bytes(client))).collect()
     }
 
-    /// Whether everybody was answered since then. What was under way may have ended, so another
-    /// operation must have begun and ended, which is two lines more.
-    pub(crate) fn is_beyond(&self, before: &BTreeMap<u64, u64>) -> bool {
+    /// Whether every living client has completed an operation since then. An operation under way
+    /// may have ended since, so another one must have begun and ended: two lines more.
+    pub(crate) fn has_progress(&self, before: &BTreeMap<u64, u64>) -> bool {
         before.iter().all(|(client, bytes)| self.journal_bytes(*client) > bytes + TWO_LINES_BYTES)
     }
 
-    /// The same of anybody.
-    pub(crate) fn is_partly_beyond(&self, before: &BTreeMap<u64, u64>) -> bool {
+    /// Whether any client has.
+    pub(crate) fn has_any_progress(&self, before: &BTreeMap<u64, u64>) -> bool {
         before.iter().any(|(client, bytes)| self.journal_bytes(*client) > bytes + TWO_LINES_BYTES)
     }
 
@@ -256,7 +259,7 @@ impl Crew {
         std::fs::metadata(self.journal(client)).map_or(0, |found| found.len())
     }
 
-    /// Asks everybody to end and waits for it.
+    /// Ends all clients and waits for them.
     pub(crate) fn end(&mut self) -> Result<()> {
         for member in &mut self.members {
             match member {
@@ -283,22 +286,23 @@ impl Crew {
         Ok(())
     }
 
-    /// Looks at everything and holds it against all journals.
+    /// Reads the whole tree and checks it against all journals.
     pub(crate) fn check(&self, server: &Server) -> Result<Findings> {
         let mut volume = server.volume()?;
-        let tree = look(&mut volume)?;
+        let tree = read_tree(&mut volume)?;
         let mut journals = Vec::new();
         for (client, loss) in &self.fates {
             let path = self.journal(*client);
-            // Killed before it began.
+            // The client was killed before it began.
             let journal = if path.exists() { Journal::read(&path)? } else { Journal::default() };
             journals.push((*client, journal, *loss));
         }
         Ok(check(&tree, &journals, self.client_count_max))
     }
 
-    /// Treats killed clients as if they had lived: for a server that answers only what is durable.
-    pub(crate) fn forgive_nothing(&mut self) {
+    /// Checks killed clients like living ones: for a server that replies only when the change is
+    /// durable.
+    pub(crate) fn require_all_acknowledged(&mut self) {
         self.fates.values_mut().for_each(|loss| *loss = Loss::None);
     }
 }

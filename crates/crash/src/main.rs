@@ -1,10 +1,9 @@
-//! Black-box crash tests: the real binary, real mounts, real kills, and a disk that really loses
-//! what was not synced. `cargo xtask crash` builds and starts this; it is never shipped.
+//! Black-box crash tests: the real binary, real mounts, real kills, and a disk that loses unsynced
+//! data. `cargo xtask crash` builds and starts this program; it is never shipped.
 #![forbid(unsafe_code)]
 
 mod child;
 mod crew;
-mod dice;
 mod disk;
 mod proxy;
 mod scenarios;
@@ -48,10 +47,10 @@ struct RunArgs {
     /// The binary under test
     #[arg(long, value_name = "FILE")]
     lanefs: PathBuf,
-    /// Where runs have their folders
+    /// Where the folders of runs are made
     #[arg(long, value_name = "DIR")]
     place: PathBuf,
-    /// The seed of all dice [default: rolled]
+    /// The seed of all random choices [default: random]
     #[arg(long)]
     seed: Option<u64>,
     /// The short form
@@ -66,7 +65,7 @@ struct RunArgs {
 }
 
 fn main() -> ExitCode {
-    // A panic of any thread ends the run.
+    // A panic in any thread ends the run.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
@@ -90,7 +89,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The seed of the short form, which covers the same every time.
+/// The seed of the short form, so that it covers the same every time.
 const SHORT_SEED: u64 = 4;
 
 fn run(args: &RunArgs) -> Result<()> {

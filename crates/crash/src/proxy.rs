@@ -1,12 +1,12 @@
-//! A network that loses, holds and cuts: between clients and a server, on real sockets, frame by
-//! frame.
+//! A network between clients and a server that drops, delays and cuts: a proxy on real sockets,
+//! frame by frame.
 //!
 //! ```text
-//! client ◀─── replies ─── proxy ◀─── server        a rule meets the next frames of a direction and
+//! client ◀─── replies ─── proxy ◀─── server        a rule matches the next frames of a direction and
 //!        ─── requests ──▶       ──▶                an op, so many times, and does one thing to them
 //! ```
 //! Without rules every frame passes. Invariant: frames of one direction of a connection keep their
-//! order, but for those that a rule holds back.
+//! order, except those that a rule holds.
 
 use crate::child::until;
 use anyhow::{Context as _, Result};
@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use wire::{FrameKind, HEADER_BYTES, Lengths, Op};
 
-/// Where a frame goes.
+/// The direction of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Request,
     Reply,
 }
@@ -27,25 +27,25 @@ pub(crate) enum Way {
 /// What happens to a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
-    /// It is gone.
+    /// The frame is dropped.
     Drop,
-    /// It is gone, and its connection with it.
+    /// The frame is dropped and its connection closed.
     DropAndCut,
-    /// It passes, and then its connection is gone.
+    /// The frame passes, then its connection is closed.
     PassAndCut,
-    /// It is kept until it is released. The client loses its connection; the server keeps its end
-    /// and knows nothing.
+    /// The frame is held until it is released. The client loses its connection; the server's
+    /// connection stays open.
     HoldAndCut,
 }
 
-/// What is done to which frames.
+/// What happens to which frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    pub(crate) way: Way,
-    /// Of this op only; `None`: of all that take effect once.
+    pub(crate) direction: Direction,
+    /// Only frames of this op; `None`: of all ops that take effect once.
     pub(crate) op: Option<Op>,
     pub(crate) act: Act,
-    /// How many frames it meets, before they pass again.
+    /// How many frames it matches before it expires.
     pub(crate) frame_count: u64,
 }
 
@@ -68,7 +68,7 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// The network.
+/// The proxy.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -86,7 +86,7 @@ impl Proxy {
         Ok(Self { shared, address })
     }
 
-    /// Where clients find it.
+    /// The address for clients.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -95,7 +95,7 @@ impl Proxy {
         self.shared.lock()
     }
 
-    /// From here on, this happens to frames; the rules before it are asked first.
+    /// Adds a rule; earlier rules match first.
     pub(crate) fn rule(&self, rule: Rule) {
         self.state().rules.push(Active { rule, met_count: 0 });
     }
@@ -105,22 +105,22 @@ impl Proxy {
         self.state().rules.clear();
     }
 
-    /// How many frames the rules have met.
+    /// How many frames the rules have matched.
     pub(crate) fn met_count(&self) -> u64 {
         self.state().rules.iter().map(|active| active.met_count).sum()
     }
 
-    /// Waits until the rules have met so many frames.
+    /// Waits until the rules have matched so many frames.
     pub(crate) fn wait_met(&self, frame_count: u64) -> Result<()> {
         until(&format!("{frame_count} frames are met"), || Ok(self.met_count() >= frame_count))
     }
 
-    /// Lets what was held go where it was going.
+    /// Sends the held frames on; returns how many.
     pub(crate) fn release(&self) -> usize {
         let held = std::mem::take(&mut self.state().held);
         let held_count = held.len();
         for (mut stream, frame) in held {
-            // The receiver may have closed, which is its good right.
+            // The receiver may have closed the connection.
             stream.write_all(&frame).ok();
         }
         held_count
@@ -129,12 +129,12 @@ impl Proxy {
     /// Cuts every connection.
     pub(crate) fn cut(&self) {
         for stream in self.state().streams.drain(..) {
-            // Closed already is as good.
+            // It may be closed already.
             stream.shutdown(Shutdown::Both).ok();
         }
     }
 
-    /// Nobody reaches anybody, or everybody does again.
+    /// Begins or ends a partition between all clients and the server.
     pub(crate) fn part(&self, parted: bool) {
         self.state().parted = parted;
         if parted {
@@ -147,7 +147,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         self.cut();
-        // Wakes the accepting thread, which looks.
+        // Wakes the accepting thread, which then ends.
         TcpStream::connect(self.address).ok();
     }
 }
@@ -157,8 +157,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to happen to a frame.
-    fn meet(&self, way: Way, frame: &[u8]) -> Option<Act> {
+    /// The action of the first rule that matches a frame.
+    fn meet(&self, direction: Direction, frame: &[u8]) -> Option<Act> {
         let op = Op::from_number(u16::from_le_bytes([frame[6], frame[7]]));
         let takes_effect = frame[28..30] != [0, 0];
         let mut state = self.lock();
@@ -167,7 +167,9 @@ impl Shared {
                 Some(wanted) => op == Some(wanted),
                 None => takes_effect,
             };
-            wanted && active.rule.way == way && active.met_count < active.rule.frame_count
+            wanted
+                && active.rule.direction == direction
+                && active.met_count < active.rule.frame_count
         })?;
         active.met_count += 1;
         Some(active.rule.act)
@@ -183,7 +185,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.lock().parted {
             continue;
         }
-        // Dropping the client's end is how it learns that the server is away.
+        // The client learns from its closed connection that the server is down.
         let Ok(server) = TcpStream::connect(shared.server) else { continue };
         for stream in [&client, &server] {
             stream.set_nodelay(true).ok();
@@ -192,18 +194,18 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let ends = [client.try_clone(), server.try_clone()];
         shared.lock().streams.extend(ends.into_iter().flatten());
         let there = shared.clone();
-        thread::spawn(move || pump(Way::Request, client, server, &there));
+        thread::spawn(move || pump(Direction::Request, client, server, &there));
         let back = shared.clone();
-        thread::spawn(move || pump(Way::Reply, server2, client2, &back));
+        thread::spawn(move || pump(Direction::Reply, server2, client2, &back));
     }
 }
 
-/// Frames of one direction of one connection.
-fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
+/// Passes the frames of one direction of one connection.
+fn pump(direction: Direction, mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
     let mut keeps_server = false;
     while let Some((kind, frame)) = next_frame(&mut from) {
         let met = matches!(kind, FrameKind::Request | FrameKind::Reply);
-        let act = if met { shared.meet(way, &frame) } else { None };
+        let act = if met { shared.meet(direction, &frame) } else { None };
         match act {
             Some(Act::Drop) => {}
             Some(Act::DropAndCut) => break,
@@ -215,7 +217,7 @@ fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
                 break;
             }
             Some(Act::PassAndCut) => {
-                // The connection ends either way.
+                // The connection ends whether this succeeds or fails.
                 to.write_all(&frame).ok();
                 break;
             }
@@ -226,16 +228,18 @@ fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
             }
         }
     }
-    let client_end = if way == Way::Request { &from } else { &to };
+    let client_end = if direction == Direction::Request { &from } else { &to };
     client_end.shutdown(Shutdown::Both).ok();
-    if !keeps_server && !shared.lock().holds(if way == Way::Request { &to } else { &from }) {
-        let server_end = if way == Way::Request { &to } else { &from };
+    if !keeps_server
+        && !shared.lock().holds(if direction == Direction::Request { &to } else { &from })
+    {
+        let server_end = if direction == Direction::Request { &to } else { &from };
         server_end.shutdown(Shutdown::Both).ok();
     }
 }
 
 impl State {
-    /// Whether something is held that goes over this connection.
+    /// Whether a held frame is to be sent over this connection.
     fn holds(&self, stream: &TcpStream) -> bool {
         let port = |stream: &TcpStream| stream.local_addr().map(|address| address.port()).ok();
         self.held.iter().any(|(held, _)| port(held) == port(stream))

@@ -1,6 +1,6 @@
-//! The real binary, as a server and as mounts.
+//! The real binary as a server and as mounts.
 
-use crate::child::{Process, tied, until};
+use crate::child::{Process, child_command, until};
 use crate::stage::Setup;
 use crate::stores;
 use anyhow::{Context as _, Result, bail};
@@ -15,21 +15,21 @@ use std::time::Duration;
 
 /// The export in which root is root.
 pub(crate) const EXPORT: &str = "up";
-/// How long a restarted server waits for clients that the run has killed. Living ones need less on the slowest
-/// disk, which is what these runs are not about.
+/// How long a restarted server waits for killed clients. Living ones reconnect in less, even on the
+/// slowest disk.
 const RECOVERY_SOFT: &str = "5s";
-/// How long a client waits for its server; longer than any run keeps it away.
+/// How long a client waits for its server; longer than any server of a run is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What came of a start.
+/// The result of a start.
 pub(crate) enum Started {
-    /// It serves; what it said until then.
-    Serves { said: String },
+    /// It serves; its output so far.
+    Serves { output: String },
     /// It has ended by itself.
-    Ended { status: ExitStatus, said: String },
+    Ended { status: ExitStatus, output: String },
 }
 
-/// A store and whoever serves it.
+/// A store and its server process.
 #[derive(Debug)]
 pub(crate) struct Server {
     setup: Setup,
@@ -40,7 +40,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server of a new store in `store`, running.
+    /// Starts a server of a new store in `store`.
     pub(crate) fn start(setup: &Setup, store: PathBuf, arguments: &[&str]) -> Result<Self> {
         let mut server = Self::prepare(setup, store, arguments);
         server.restart()?;
@@ -52,22 +52,22 @@ impl Server {
         Self { setup: setup.clone(), store, arguments, address: None, process: None }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         self.address.context("the server was never started")
     }
 
-    /// Where its store lies.
+    /// The directory of its store.
     pub(crate) fn store(&self) -> &Path {
         &self.store
     }
 
-    /// Starts it again, at the same address, and waits until it serves.
+    /// Restarts it at the same address, and waits until it serves.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.restart_with(&[])
     }
 
-    /// As [`Self::restart`], with further arguments this once.
+    /// As [`Self::restart`], with further arguments for this start.
     pub(crate) fn restart_with(&mut self, more: &[&str]) -> Result<()> {
         self.launch(more)?;
         let line = self.running()?.line_with("listening on ")?;
@@ -77,10 +77,10 @@ impl Server {
         Ok(())
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts it without waiting.
     pub(crate) fn launch(&mut self, more: &[&str]) -> Result<()> {
         let listen = self.address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
-        let mut command = tied(&self.setup.lanefs);
+        let mut command = child_command(&self.setup.lanefs);
         command.args(["serve", "--listen", &listen]).arg("--store").arg(&self.store);
         command.args(["--export", &format!("{EXPORT}=no-root-squash")]);
         command.args(["--recovery-soft", RECOVERY_SOFT]);
@@ -97,18 +97,18 @@ impl Server {
         let mut ended = false;
         until("the server serves or ends", || {
             ended = process.has_ended()?;
-            Ok(ended || process.said().contains("listening on "))
+            Ok(ended || process.output().contains("listening on "))
         })?;
-        let said = process.said();
-        if said.contains("listening on ") {
+        let output = process.output();
+        if output.contains("listening on ") {
             let line = process.line_with("listening on ")?;
             let listening = line.split("listening on ").nth(1).unwrap_or_default();
             let address = listening.split(',').next().unwrap_or_default();
             self.address = Some(address.parse().with_context(|| line.clone())?);
-            return Ok(Started::Serves { said });
+            return Ok(Started::Serves { output });
         }
         let mut process = self.process.take().context("the server does not run")?;
-        Ok(Started::Ended { status: process.end()?, said: process.said() })
+        Ok(Started::Ended { status: process.end()?, output: process.output() })
     }
 
     /// The running process.
@@ -124,30 +124,30 @@ impl Server {
         }
     }
 
-    /// Bytes it has in memory.
+    /// Its resident memory in bytes.
     pub(crate) fn resident_bytes(&mut self) -> Result<u64> {
         resident_bytes(self.running()?)
     }
 
-    /// Waits until it has ended by itself; what it said.
+    /// Waits until it has ended by itself; returns its output.
     pub(crate) fn ended(&mut self) -> Result<String> {
         let mut process = self.process.take().context("the server does not run")?;
         process.end()?;
-        Ok(process.said())
+        Ok(process.output())
     }
 
-    /// Ends it in order.
+    /// Stops it with a signal and waits.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.signal(Signal::TERM);
         let status = process.end()?;
         if !status.success() {
-            bail!("the server ended with {status}:\n{}", process.said());
+            bail!("the server ended with {status}:\n{}", process.output());
         }
         Ok(())
     }
 
-    /// Looks through its store, on a disk that is about to go; it must have ended.
+    /// Checks its store on a disk that is about to be removed. The server must have ended.
     pub(crate) fn check_store(&self) -> Result<()> {
         for line in stores::check(&self.setup.lanefs, &self.store)? {
             println!("{}: {line}", self.store.display());
@@ -155,12 +155,12 @@ impl Server {
         Ok(())
     }
 
-    /// Repairs its store; the exit code, and what was said.
+    /// Repairs its store; returns the exit code and the output.
     pub(crate) fn repair_store(&self) -> Result<(Option<i32>, String)> {
         stores::repair(&self.setup.lanefs, &self.store)
     }
 
-    /// How to reach it, or whoever stands before it.
+    /// The options for a client of it.
     pub(crate) fn options(&self) -> Result<ConnectOptions> {
         connect_options(self.address()?, &secret_file(&self.setup))
     }
@@ -170,7 +170,7 @@ impl Server {
         Ok(Volume::connect(&self.options()?)?)
     }
 
-    /// A new client that goes through `address`.
+    /// A new client that connects to `address`.
     pub(crate) fn volume_through(&self, address: SocketAddr) -> Result<Volume> {
         Ok(Volume::connect(&ConnectOptions { address, ..self.options()? })?)
     }
@@ -184,12 +184,12 @@ fn resident_bytes(process: &Process) -> Result<u64> {
     Ok(kib.parse::<u64>()? << 10)
 }
 
-/// The secret that server and clients of a run share.
+/// The secret file that the server and the clients of a run share.
 pub(crate) fn secret_file(setup: &Setup) -> PathBuf {
     setup.folder.join("secret")
 }
 
-/// As root, with the secret in a file.
+/// The options of a client with this secret file, as root.
 pub(crate) fn connect_options(address: SocketAddr, secret_file: &Path) -> Result<ConnectOptions> {
     let secret = library::secret::read(secret_file)?;
     let options = ConnectOptions::new(address, secret);
@@ -200,7 +200,7 @@ pub(crate) fn connect_options(address: SocketAddr, secret_file: &Path) -> Result
 #[derive(Debug)]
 pub(crate) struct Mount {
     process: Process,
-    /// Where.
+    /// Its mount point.
     pub(crate) dir: PathBuf,
 }
 
@@ -209,7 +209,7 @@ impl Mount {
     pub(crate) fn new(setup: &Setup, address: SocketAddr, name: &str) -> Result<Self> {
         let dir = setup.folder.join(name);
         fs::create_dir(&dir)?;
-        let mut command = tied(&setup.lanefs);
+        let mut command = child_command(&setup.lanefs);
         command.args(["mount", &address.to_string()]).arg(&dir);
         command.args(["--export", EXPORT, "--fuse", "classic"]);
         command.arg("--secret-file").arg(secret_file(setup)).stdin(Stdio::null());
@@ -219,30 +219,30 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Bytes it has in memory.
+    /// Its resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         resident_bytes(&self.process)
     }
 
-    /// Kills it with -9 and takes the dead mount away.
+    /// Kills it with -9 and detaches the dead mount.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.process.kill()?;
         self.clear();
         Ok(())
     }
 
-    /// Ends it in order.
+    /// Unmounts it and waits.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.process.signal(Signal::TERM);
         let status = self.process.end()?;
         if !status.success() {
-            bail!("a mount ended with {status}:\n{}", self.process.said());
+            bail!("a mount ended with {status}:\n{}", self.process.output());
         }
         Ok(())
     }
 
     fn clear(&self) {
-        // Not mounted any more is as good.
+        // It may be unmounted already.
         unmount(&self.dir, UnmountFlags::DETACH).ok();
     }
 }

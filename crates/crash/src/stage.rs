@@ -1,8 +1,8 @@
-//! Where a run takes place: a folder of its own, and nothing left behind.
+//! The folder of a run, and its cleanup.
 //!
-//! Invariant: what a run mounts or attaches lies below its folder, so whatever is found below the
-//! folder of a run that is over was left behind by it and is taken away, at its end, when it is told
-//! to end, and at the start of the next one.
+//! Invariant: everything that a run mounts or attaches lies below its folder. So whatever is
+//! mounted below a run's folder is its leftover, and is removed when the run ends, when it gets a
+//! signal to end, and at the start of the next run.
 
 use crate::disk;
 use anyhow::{Context as _, Result, bail};
@@ -12,15 +12,15 @@ use signal_hook::iterator::Signals;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of runs are named so, with the process id behind it.
+/// The prefix of run folders; the process id follows.
 const RUN_PREFIX: &str = "run-";
 
-/// What every part of a run is told.
+/// What every part of a run needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// The binary under test.
     pub(crate) lanefs: PathBuf,
-    /// The seed of all dice.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
     /// The run's folder.
     pub(crate) folder: PathBuf,
@@ -35,7 +35,7 @@ impl Setup {
     }
 }
 
-/// The run's folder; gone when dropped, unless it is kept for somebody to look at.
+/// The run's folder. Dropping it removes it, unless the caller retains it.
 pub(crate) struct Stage {
     /// The folder.
     pub(crate) folder: PathBuf,
@@ -43,7 +43,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Takes away what dead runs left in `place`, and makes a folder for this one.
+    /// Removes the leftovers of dead runs in `place`, and makes a folder for this one.
     pub(crate) fn new(place: &Path) -> Result<Self> {
         fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
         let place = place.canonicalize()?;
@@ -54,7 +54,7 @@ impl Stage {
         Ok(Self { folder, kept: false })
     }
 
-    /// Leaves logs and journals where they are.
+    /// Leaves logs and journals in place.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }
@@ -70,7 +70,7 @@ impl Drop for Stage {
     }
 }
 
-/// Says what of root, FUSE and loop devices is missing.
+/// Fails if root, FUSE or loop devices are missing.
 pub(crate) fn check_machine() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("needs root: it mounts, kills and cuts power");
@@ -90,7 +90,7 @@ pub(crate) fn check_machine() -> Result<()> {
     Ok(())
 }
 
-/// Cleans up when this process is told to end; its children end with it.
+/// Cleans up when this process gets a signal to end; its children end with it.
 fn on_ending(folder: PathBuf) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
     std::thread::spawn(move || {
@@ -119,10 +119,10 @@ fn sweep_dead_runs(place: &Path) -> Result<()> {
 
 /// Unmounts everything below a folder, the innermost first, and detaches its loop devices.
 fn sweep(folder: &Path) -> Result<()> {
-    // Asked for first: once the disk is unmounted, nothing tells whose they are.
+    // Listed first: once the disk is unmounted, nothing shows which devices are its.
     let devices = disk::loops_below(folder)?;
     let mut dirs = mounts_below(folder)?;
-    // A mount lies above what it was mounted on: the last is taken away first.
+    // A later mount lies on an earlier one: the last is unmounted first.
     while let Some(dir) = dirs.pop() {
         unmount(&dir, UnmountFlags::DETACH)
             .with_context(|| format!("cannot unmount {}", dir.display()))?;
@@ -130,7 +130,7 @@ fn sweep(folder: &Path) -> Result<()> {
     devices.iter().try_for_each(|device| disk::detach(device))
 }
 
-/// What is mounted below a folder, in the order it was mounted.
+/// The mounts below a folder, in the order they were mounted.
 fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     let dirs = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);

@@ -1,6 +1,6 @@
-//! What a scenario leaves: stores in which `lanefs check` finds no damage.
+//! Checks the stores that a scenario leaves: `lanefs check` must find no damage.
 //!
-//! Nobody serves them any more. A warning loses no name and no contents: it is shown, and no failure.
+//! No server runs on them. A warning loses no name and no contents: it is shown, and is no failure.
 
 use anyhow::{Context as _, Result, bail};
 use std::fs;
@@ -9,13 +9,13 @@ use std::process::Command;
 
 /// Every store has a file of this name.
 const SUPERBLOCK: &str = "superblock";
-/// Stores lie in a scenario's folder, or in one of a part of it.
+/// Stores lie in a scenario's folder, or in the folder of a part of it.
 const DEPTH_MAX: usize = 3;
 
-/// Warnings alone.
+/// The exit code for warnings without damage.
 const MENDABLE_CODE: i32 = 7;
 
-/// Checks a store that nobody serves, contents and all; its warnings.
+/// Checks a store without a server, contents included; returns its warnings.
 pub(crate) fn check(lanefs: &Path, store: &Path) -> Result<Vec<String>> {
     let output = Command::new(lanefs).arg("check").arg(store).output();
     let output = output.context("cannot run `lanefs check`")?;
@@ -29,7 +29,7 @@ pub(crate) fn check(lanefs: &Path, store: &Path) -> Result<Vec<String>> {
     bail!("`lanefs check {}` ({}):\n{stdout}{stderr}", store.display(), output.status);
 }
 
-/// Repairs a store that nobody serves; the exit code, and what was said.
+/// Repairs a store without a server; returns the exit code and the output.
 pub(crate) fn repair(lanefs: &Path, store: &Path) -> Result<(Option<i32>, String)> {
     let output = Command::new(lanefs).args(["check", "--repair"]).arg(store).output();
     let output = output.context("cannot run `lanefs check --repair`")?;

@@ -1,47 +1,47 @@
-//! Random torture: clients at work, kills at random moments, and at the end everything is held
-//! against what the clients were told.
+//! Random torture: clients work, servers and clients are killed at random moments, and at the end
+//! the tree is checked against the clients' journals.
 
 use crate::crew::{Crew, Size, Victim};
-use crate::dice::Dice;
 use crate::disk::{LostBytes, Rig, Tear};
 use crate::server::Server;
 use crate::stage::Setup;
 use crate::work::Findings;
 use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
 use std::time::{Duration, Instant};
 
-/// A moment is rolled within so many milliseconds.
+/// The longest random pause in milliseconds.
 const MOMENT_MS_MAX: u64 = 120;
-/// A flush takes so long at most on a disk whose power is cut.
+/// The longest flush of a disk whose power is cut.
 const FLUSH_MS_MAX: u64 = 30;
-/// And so much longer when it is about to be cut.
+/// The additional duration of a flush shortly before the cut.
 const PILING_MS_MAX: u64 = 150;
-/// A cut waits until a flush has at least so many bytes to make durable, or twice as many, and so on.
+/// A cut waits for a flush with at least so many bytes to make durable, or a multiple.
 const BYTES_MIN: usize = 4096;
 const BYTES_DOUBLED_MAX: u64 = 6;
-/// New clients that a round may need.
+/// New clients that a round may start.
 const CLIENTS_PER_ROUND: u64 = 3;
 
 /// What ends a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hazard {
-    /// kill -9: what was written stays.
+    /// kill -9: written data stays.
     Kill,
-    /// The power goes: what was not synced may go with it.
+    /// A power cut: unsynced data may be lost.
     Power,
 }
 
-/// What a run is made of.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Torture {
     pub(crate) hazard: Hazard,
     pub(crate) round_count: u64,
     pub(crate) size: Size,
-    /// Everything answered is durable, also what killed clients were told.
+    /// Every acknowledged operation is durable, also those of killed clients.
     pub(crate) all_durable: bool,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Outcome {
     /// Processes killed, or power cuts.
@@ -49,7 +49,7 @@ pub(crate) struct Outcome {
     pub(crate) findings: Findings,
     /// Power cuts.
     cut_count: u64,
-    /// What they took away.
+    /// The bytes they took.
     lost_bytes: LostBytes,
 }
 
@@ -66,9 +66,9 @@ pub(crate) fn run(setup: &Setup, torture: &Torture, arguments: &[&str]) -> Resul
     let client_count_max = member_count + CLIENTS_PER_ROUND * torture.round_count;
     let mut crew = Crew::new(setup, &mut server, client_count_max)?;
     crew.start(size)?;
-    let dice = Dice::new(setup.seed);
+    let rng = Rng::with_seed(setup.seed);
     let mut outcome = Outcome::default();
-    let mut rounds = Rounds { dice, server, crew, rig };
+    let mut rounds = Rounds { rng, server, crew, rig };
     for round_no in 0..torture.round_count {
         let round = rounds.round(torture, &mut outcome);
         round.with_context(|| format!("round {round_no}"))?;
@@ -78,7 +78,7 @@ pub(crate) fn run(setup: &Setup, torture: &Torture, arguments: &[&str]) -> Resul
     rounds.end_server(&mut outcome)?;
     rounds.server.restart()?;
     if torture.all_durable {
-        rounds.crew.forgive_nothing();
+        rounds.crew.require_all_acknowledged();
     }
     outcome.findings = rounds.crew.check(&rounds.server)?;
     rounds.server.stop()?;
@@ -87,10 +87,10 @@ pub(crate) fn run(setup: &Setup, torture: &Torture, arguments: &[&str]) -> Resul
 }
 
 struct Rounds {
-    dice: Dice,
+    rng: Rng,
     server: Server,
     crew: Crew,
-    // Behind the server: it is taken down after it.
+    // Declared after the server, so that it is dropped after it.
     rig: Option<Rig>,
 }
 
@@ -98,9 +98,9 @@ impl Rounds {
     fn round(&mut self, torture: &Torture, outcome: &mut Outcome) -> Result<()> {
         self.pause();
         if self.server.running()?.has_ended()? {
-            bail!("the server ended by itself:\n{}", self.server.running()?.said());
+            bail!("the server ended by itself:\n{}", self.server.running()?.output());
         }
-        match self.dice.below(100) {
+        match self.rng.u64(..100) {
             0..65 => self.server_dies(outcome)?,
             65..85 => self.client_dies(outcome)?,
             _ => {
@@ -110,22 +110,22 @@ impl Rounds {
             }
         }
         self.crew.replace(torture.size)?;
-        // Now and then the next one comes before anybody has recovered.
-        if self.dice.percent(70) {
+        // In some rounds the next kill comes before recovery is complete.
+        if self.rng.u64(..100) < 70 {
             self.crew.progress()?;
         }
         Ok(())
     }
 
-    /// A random moment.
+    /// Pauses for a random time.
     fn pause(&mut self) {
-        let moment_ms = self.dice.below(MOMENT_MS_MAX);
+        let moment_ms = self.rng.u64(..MOMENT_MS_MAX);
         std::thread::sleep(Duration::from_millis(moment_ms));
     }
 
     fn server_dies(&mut self, outcome: &mut Outcome) -> Result<()> {
         self.end_server(outcome)?;
-        while self.dice.percent(15) {
+        while self.rng.u64(..100) < 15 {
             self.server.launch(&[])?;
             self.pause();
             self.end_server(outcome)?;
@@ -137,36 +137,40 @@ impl Rounds {
     fn end_server(&mut self, outcome: &mut Outcome) -> Result<()> {
         outcome.kill_count += 1;
         let Some(rig) = &mut self.rig else { return self.server.kill() };
-        let tear = match self.dice.below(5) {
+        let tear = match self.rng.u64(..5) {
             0 => Tear::DropAll,
             1 => Tear::Prefix,
             2 => Tear::Sectors(4096),
             _ => Tear::Sectors(512),
         };
-        let bytes_min = BYTES_MIN << self.dice.below(BYTES_DOUBLED_MAX);
-        // While a flush takes its time, log, objects and rows have more for the next one.
-        rig.slow(FLUSH_MS_MAX + self.dice.below(PILING_MS_MAX))?;
+        let bytes_min = BYTES_MIN << self.rng.u64(..BYTES_DOUBLED_MAX);
+        // While a slow flush runs, log, objects and rows gather more for the next one.
+        rig.slow(FLUSH_MS_MAX + self.rng.u64(..PILING_MS_MAX))?;
         let victim = self.server.running()?.pid();
-        rig.cut_busy(tear, self.dice.roll(), (bytes_min, victim))?;
+        rig.cut_busy(tear, self.rng.u64(..), (bytes_min, victim))?;
         self.server.kill()?;
         rig.slow(0)?;
         rig.reboot()?;
-        rig.slow(self.dice.below(FLUSH_MS_MAX))?;
+        rig.slow(self.rng.u64(..FLUSH_MS_MAX))?;
         outcome.cut_count += 1;
         outcome.lost_bytes += rig.lost(self.server.store())?;
         Ok(())
     }
 
     fn client_dies(&mut self, outcome: &mut Outcome) -> Result<()> {
-        let index = self.dice.index(self.crew.member_count());
-        let victim = if self.dice.percent(30) { Victim::Program } else { Victim::Client };
+        let index = self.rng.usize(..self.crew.member_count());
+        let victim = if self.rng.u64(..100) < 30 { Victim::Program } else { Victim::Client };
         outcome.kill_count += 1;
         self.crew.kill(index, victim)
     }
 }
 
-/// Runs it and says what came of it; anything wrong is an error.
-pub(crate) fn run_and_tell(setup: &Setup, torture: &Torture, arguments: &[&str]) -> Result<String> {
+/// Runs it and returns a summary; any finding is an error.
+pub(crate) fn run_and_report(
+    setup: &Setup,
+    torture: &Torture,
+    arguments: &[&str],
+) -> Result<String> {
     let start = Instant::now();
     let outcome = run(setup, torture, arguments)?;
     let what = match torture.hazard {

@@ -20,8 +20,8 @@ fn the_table_says_where_each_scenario_is_shown() {
 }
 
 #[test]
-fn a_scenario_that_is_not_there_is_named() {
+fn an_unknown_scenario_is_named_in_the_error() {
     let output = crash(&["run", "--lanefs", "/none", "--place", "/none", "--scenario", "S99"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("S99"), "{said}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && errors.contains("S99"), "{errors}");
 }

@@ -1,10 +1,10 @@
-//! The audit: a fresh client reads everything back, and what it finds must be what happened.
+//! The audit: a new client reads everything, and finds what the model computed.
 
-use crate::clients::{Carried, entries_of};
+use crate::clients::{ReplyBytes, entries_of};
 use crate::model::{Node, Tree};
 use crate::number::wide;
-use crate::work::{Asked, Tag, Wish, name_bytes, text_of, xattr_name};
-use crate::world::{Verdict, World};
+use crate::simulation::{Simulation, Verdict};
+use crate::work::{CallRecord, CallSpec, Tag, name_bytes, text_of, xattr_name};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Transno};
 
@@ -12,7 +12,7 @@ use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Transno};
 #[derive(Default, Debug)]
 pub(crate) struct Audit {
     client: usize,
-    todo: VecDeque<Wish>,
+    todo: VecDeque<CallSpec>,
     names: BTreeMap<(InodeNo, Vec<u8>), InodeNo>,
     attrs: BTreeMap<InodeNo, Attr>,
     sizes: BTreeMap<InodeNo, u64>,
@@ -23,22 +23,22 @@ pub(crate) struct Audit {
 const READ_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 
-impl World {
-    /// Begins an audit by a client of its own, which may take the place of one that died.
+impl Simulation {
+    /// Begins an audit by a new client, which may name a dead client as its predecessor.
     pub(crate) fn begin_audit(&mut self) {
         let mut dead = self.mounts.iter().filter(|mount| !mount.alive).map(|mount| mount.uuid);
-        let dead = dead.next().filter(|_| self.dice.throw().is_multiple_of(2));
+        let dead = dead.next().filter(|_| self.prng.number().is_multiple_of(2));
         let client = self.mount(1, true, dead.unwrap_or(ClientUuid::NONE));
-        let todo = VecDeque::from([Wish::Getattr { inode: InodeNo::ROOT }]);
+        let todo = VecDeque::from([CallSpec::Getattr { inode: InodeNo::ROOT }]);
         self.audit = Audit { client, todo, ..Audit::default() };
-        self.audit_on();
+        self.continue_audit();
     }
 
-    fn audit_on(&mut self) {
+    fn continue_audit(&mut self) {
         let client = self.audit.client;
         while self.mounts[client].seats[0].outstanding.len() < DEPTH {
-            let Some(wish) = self.audit.todo.pop_front() else { return };
-            self.ask(client, 0, wish);
+            let Some(spec) = self.audit.todo.pop_front() else { return };
+            self.begin_call(client, 0, spec);
         }
     }
 
@@ -47,76 +47,81 @@ impl World {
         self.audit.todo.is_empty() && seat.outstanding.is_empty()
     }
 
-    /// One of the audit's calls was answered.
-    pub(crate) fn audited(&mut self, _tag: Tag, asked: &Asked, carried: &Carried) {
-        let Some(brought) = asked.brought() else {
-            if self.lies.is_any() {
-                return self.audit_on(); // A part of what it belongs to may be gone.
+    /// A call of the audit is answered.
+    pub(crate) fn on_audit_reply(
+        &mut self,
+        _tag: Tag,
+        call: &CallRecord,
+        reply_bytes: &ReplyBytes,
+    ) {
+        let Some(result) = call.result() else {
+            if self.lying_disk.is_any() {
+                return self.continue_audit(); // The lying disk may have lost a part of the inode.
             }
-            if let Wish::Read { inode, .. } = asked.wish
+            if let CallSpec::Read { inode, .. } = call.spec
                 && self.rotten.keys().any(|object| object.inode == inode)
             {
-                return self.audit_on();
+                return self.continue_audit();
             }
-            return self.breaks(format!("the audit's {:?}: {:?}", asked.wish, asked.ended));
+            return self.violates(format!("the audit's {:?}: {:?}", call.spec, call.ended));
         };
         let audit = &mut self.audit;
-        let bytes = carried.bytes.clone();
-        match asked.wish {
-            Wish::Getattr { inode } => {
-                let Some(attr) = brought.attr else { return };
+        let bytes = reply_bytes.bytes.clone();
+        match call.spec {
+            CallSpec::Getattr { inode } => {
+                let Some(attr) = result.attr else { return };
                 audit.attrs.insert(inode, attr);
                 audit.todo.extend(match attr.kind {
-                    FileKind::Directory => Some(Wish::Readdir { inode, cookie: 0 }),
-                    FileKind::Symlink => Some(Wish::Readlink { inode }),
+                    FileKind::Directory => Some(CallSpec::Readdir { inode, cookie: 0 }),
+                    FileKind::Symlink => Some(CallSpec::Readlink { inode }),
                     FileKind::File => {
-                        Some(Wish::Read { inode, file_offset: 0, read_bytes: READ_BYTES })
+                        Some(CallSpec::Read { inode, file_offset: 0, read_bytes: READ_BYTES })
                     }
                     FileKind::Fifo
                     | FileKind::Socket
                     | FileKind::CharDevice
                     | FileKind::BlockDevice => None,
                 });
-                audit.todo.push_back(Wish::Listxattr { inode });
+                audit.todo.push_back(CallSpec::Listxattr { inode });
             }
-            Wish::Readdir { inode, .. } => self.audit_listing(inode, &bytes),
-            Wish::Readlink { inode } => drop(audit.targets.insert(inode, bytes)),
-            Wish::Read { inode, .. } => drop(audit.sizes.insert(inode, wide(bytes.len()))),
-            Wish::Listxattr { inode } => {
+            CallSpec::Readdir { inode, .. } => self.audit_listing(inode, &bytes),
+            CallSpec::Readlink { inode } => drop(audit.targets.insert(inode, bytes)),
+            CallSpec::Read { inode, .. } => drop(audit.sizes.insert(inode, wide(bytes.len()))),
+            CallSpec::Listxattr { inode } => {
                 let names: Vec<_> = bytes.split(|byte| *byte == 0).collect();
                 for number in 0..2 {
                     if names.contains(&xattr_name(number)) {
-                        audit.todo.push_back(Wish::Getxattr { inode, name: number });
+                        audit.todo.push_back(CallSpec::Getxattr { inode, name: number });
                     }
                 }
             }
-            Wish::Getxattr { inode, name } => {
+            CallSpec::Getxattr { inode, name } => {
                 let xattrs = audit.xattrs.entry(inode).or_default();
                 xattrs.insert(xattr_name(name).to_vec(), bytes);
             }
             _ => {}
         }
-        self.audit_on();
+        self.continue_audit();
     }
 
     fn audit_listing(&mut self, dir: InodeNo, bytes: &[u8]) {
         let Some((end, entries)) = entries_of(bytes) else {
-            return self.breaks(format!("the listing of {dir} makes no sense"));
+            return self.violates(format!("the listing of {dir} does not decode"));
         };
         let audit = &mut self.audit;
         let last = entries.last().map(|(cookie, ..)| *cookie);
         for (_, inode, name) in entries {
             if audit.names.insert((dir, name), inode).is_some() {
-                return self.breaks(format!("directory {dir} lists a name twice"));
+                return self.violates(format!("directory {dir} lists a name twice"));
             }
-            audit.todo.push_back(Wish::Getattr { inode });
+            audit.todo.push_back(CallSpec::Getattr { inode });
         }
         if !end && let Some(cookie) = last {
-            audit.todo.push_back(Wish::Readdir { inode: dir, cookie });
+            audit.todo.push_back(CallSpec::Readdir { inode: dir, cookie });
         }
     }
 
-    /// Everything that can be said of the run now.
+    /// All checks at the end of a run.
     pub(crate) fn judge(&self) -> Verdict {
         self.judge_calls()?;
         self.judge_order()?;
@@ -124,64 +129,64 @@ impl World {
         self.judge_names(&tree)?;
         for (inode, attr) in &self.audit.attrs {
             let node = tree.nodes.get(inode);
-            let node = node.ok_or_else(|| format!("I15: nobody made inode {inode}"))?;
+            let node = node.ok_or_else(|| format!("I15: no call made inode {inode}"))?;
             self.judge_inode(*inode, attr, node)?;
         }
         Ok(())
     }
 
-    /// I3, I5: an acknowledged call of a living client is there, once.
+    /// I3, I5: an acknowledged call of a living client is in the log once.
     fn judge_calls(&self) -> Verdict {
         let mut places: BTreeMap<Tag, Vec<(ShardId, Transno)>> = BTreeMap::new();
-        for ((shard, transno), kept) in &self.tap.kept {
-            if let Some(tag) = kept.tag.filter(|_| kept.op != Op::Open) {
+        for ((shard, transno), txn) in &self.tap.durable {
+            if let Some(tag) = txn.tag.filter(|_| txn.op != Op::Open) {
                 places.entry(tag).or_default().push((*shard, *transno));
             }
         }
         for (tag, places) in &places {
-            let effective = |at: &&(ShardId, Transno)| self.tap.kept[*at].effective;
+            let effective = |at: &&(ShardId, Transno)| self.tap.durable[*at].effective;
             if places.iter().filter(effective).count() > 1 {
                 return Err(format!("I3: call {tag} took effect at {places:?}"));
             }
         }
-        for (index, asked) in self.asked.iter().enumerate() {
+        for (index, call) in self.calls.iter().enumerate() {
             let tag = crate::number::narrow_u32(index + 1);
-            if asked.brought().is_some() && asked.wish.changes_tree() {
-                self.judge_acknowledged(tag, asked, places.contains_key(&tag))?;
+            if call.result().is_some() && call.spec.changes_tree() {
+                self.judge_acknowledged(tag, call, places.contains_key(&tag))?;
             }
         }
         Ok(())
     }
 
-    fn judge_acknowledged(&self, tag: Tag, asked: &Asked, there: bool) -> Verdict {
+    fn judge_acknowledged(&self, tag: Tag, call: &CallRecord, there: bool) -> Verdict {
         let answers = self.tap.answers.get(&tag).map_or(&[][..], Vec::as_slice);
         let changed = answers.iter().any(|(_, transno, _)| transno.0 > 0);
-        let synced = answers.iter().any(|(shard, ..)| self.is_synced(asked, *shard));
-        if there || !(self.is_certain(asked) || synced) {
+        let synced = answers.iter().any(|(shard, ..)| self.is_synced(call, *shard));
+        if there || !(self.is_certain(call) || synced) {
             return Ok(());
         }
         if changed {
-            return Err(format!("I5: call {tag} {:?} was acknowledged and is lost", asked.wish));
+            return Err(format!("I5: call {tag} {:?} was acknowledged and is lost", call.spec));
         }
-        // Two names of one file, or a file that was there.
-        let idle = match asked.wish {
-            Wish::Rename { .. } => true,
-            Wish::Create { .. } => asked.brought().is_some_and(|brought| !brought.made),
+        // Two names of one file, or a file that existed.
+        let idle = match call.spec {
+            CallSpec::Rename { .. } => true,
+            CallSpec::Create { .. } => call.result().is_some_and(|result| !result.made),
             _ => false,
         };
         if idle {
             Ok(())
         } else {
-            Err(format!("call {tag} {:?} is done, and nothing changed", asked.wish))
+            Err(format!("call {tag} {:?} is done, and nothing changed", call.spec))
         }
     }
 
-    /// What began after another's answer comes after it in the order of transactions.
+    /// A call that began after the reply to another comes after it in the order of transactions.
     fn judge_order(&self) -> Verdict {
         let mut latest_sent: BTreeMap<ShardId, (u64, Transno)> = BTreeMap::new();
-        for ((shard, transno), kept) in &self.tap.kept {
-            let Some(tag) = kept.tag else { continue };
-            let sent_ns = self.tap.sent_ns(*shard, kept);
+        for ((shard, transno), txn) in &self.tap.durable {
+            let Some(tag) = txn.tag else { continue };
+            let sent_ns = self.tap.sent_ns(*shard, txn);
             let answers = self.tap.answers.get(&tag).map_or(&[][..], Vec::as_slice);
             let answered = answers.iter().find(|answer| (answer.0, answer.1) == (*shard, *transno));
             let latest = latest_sent.entry(*shard).or_insert((0, Transno(0)));
@@ -190,7 +195,7 @@ impl World {
             {
                 let before = latest.1;
                 return Err(format!(
-                    "{shard}: T {transno} was answered before T {before} was asked"
+                    "{shard}: T {transno} was answered before T {before} was sent"
                 ));
             }
             if sent_ns > latest.0 {

@@ -1,75 +1,77 @@
-//! The bytes of a file as they may be: every byte is explained by a write whose value it carries.
+//! The possible contents of a file: every byte must be explained by a write of its value.
 //!
-//! Every write of a run has a value of its own, so a byte tells whose it is. Writes that ran at the
-//! same time may have overwritten each other in any order, byte by byte; one that ended before
-//! another began may not have come after it. Whether a write must have happened (`certain`) or only
-//! may have is the caller's to say.
+//! Every write of a run has its own value, so a byte shows which write put it there. Concurrent
+//! writes may overwrite each other in any order, byte by byte; a write that ended before another
+//! began cannot come after it. The caller decides whether a write must have happened (`certain`) or
+//! may have.
 
-/// What was done to a file.
+/// A change of a file's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum FileChange {
     Write {
         from: u64,
         write_bytes: u64,
         value: u8,
     },
-    /// An append that was not answered: it may be anywhere.
+    /// An unanswered append: it may be at any offset.
     Append {
         write_bytes: u64,
         value: u8,
     },
-    Cut {
+    Truncate {
         size_bytes: u64,
     },
 }
 
-/// A deed and when.
+/// A change with its times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Done {
-    pub(crate) deed: Deed,
+pub(crate) struct TimedChange {
+    pub(crate) change: FileChange,
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: Option<u64>,
     pub(crate) certain: bool,
 }
 
-impl Done {
+impl TimedChange {
     fn is_before(&self, later: &Self) -> bool {
         self.ended_ns.is_some_and(|ended| ended < later.began_ns)
     }
 
     fn covers(&self, at: u64) -> bool {
-        match self.deed {
-            Deed::Write { from, write_bytes, .. } => (from..from + write_bytes).contains(&at),
-            Deed::Append { .. } | Deed::Cut { .. } => false,
+        match self.change {
+            FileChange::Write { from, write_bytes, .. } => (from..from + write_bytes).contains(&at),
+            FileChange::Append { .. } | FileChange::Truncate { .. } => false,
         }
     }
 
-    fn cuts(&self, at: u64) -> bool {
-        match self.deed {
-            Deed::Cut { size_bytes } => size_bytes <= at,
-            Deed::Write { .. } | Deed::Append { .. } => false,
+    fn truncates(&self, at: u64) -> bool {
+        match self.change {
+            FileChange::Truncate { size_bytes } => size_bytes <= at,
+            FileChange::Write { .. } | FileChange::Append { .. } => false,
         }
     }
 
-    /// It makes byte `at` exist.
+    /// The file has byte `at` by this change.
     fn reaches(&self, at: u64) -> bool {
-        match self.deed {
-            Deed::Write { from, write_bytes, .. } => write_bytes > 0 && from + write_bytes > at,
-            Deed::Append { .. } => true,
-            Deed::Cut { size_bytes } => size_bytes > at,
+        match self.change {
+            FileChange::Write { from, write_bytes, .. } => {
+                write_bytes > 0 && from + write_bytes > at
+            }
+            FileChange::Append { .. } => true,
+            FileChange::Truncate { size_bytes } => size_bytes > at,
         }
     }
 
     fn may_have_put(&self, at: u64, found: u8) -> bool {
-        match self.deed {
-            Deed::Write { value, .. } => value == found && self.covers(at),
-            Deed::Append { value, .. } => value == found,
-            Deed::Cut { .. } => false,
+        match self.change {
+            FileChange::Write { value, .. } => value == found && self.covers(at),
+            FileChange::Append { value, .. } => value == found,
+            FileChange::Truncate { .. } => false,
         }
     }
 }
 
-/// What was found: bytes from an offset on, and whether the file ends behind them.
+/// The bytes that a read returned, and whether the file ends behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) from: u64,
@@ -77,46 +79,50 @@ pub(crate) struct Found<'a> {
     pub(crate) at_end: bool,
 }
 
-/// Explains what was found by what was done, or says what cannot be explained.
-pub(crate) fn explain(done: &[Done], found: &Found<'_>) -> Result<(), String> {
+/// Explains the bytes that a read returned by the changes, or describes what cannot be explained.
+pub(crate) fn explain(changes: &[TimedChange], found: &Found<'_>) -> Result<(), String> {
     let mut last = None;
     for (at, byte) in (found.from..).zip(found.bytes) {
-        // Neighbours of one write have one explanation; edges of deeds are always looked at.
-        if last == Some(*byte) && !is_edge(done, at) {
+        // Equal bytes between the edges of changes have the same explanation.
+        if last == Some(*byte) && !is_edge(changes, at) {
             continue;
         }
         last = Some(*byte);
-        explain_byte(done, at, *byte)?;
+        explain_byte(changes, at, *byte)?;
     }
     let end = found.from + crate::number::wide(found.bytes.len());
-    if found.at_end { explain_end(done, end, !found.bytes.is_empty()) } else { Ok(()) }
+    if found.at_end { explain_end(changes, end, !found.bytes.is_empty()) } else { Ok(()) }
 }
 
-fn is_edge(done: &[Done], at: u64) -> bool {
-    done.iter().any(|one| match one.deed {
-        Deed::Write { from, write_bytes, .. } => at == from || at == from + write_bytes,
-        Deed::Append { .. } => false,
-        Deed::Cut { size_bytes } => at == size_bytes,
+fn is_edge(changes: &[TimedChange], at: u64) -> bool {
+    changes.iter().any(|change| match change.change {
+        FileChange::Write { from, write_bytes, .. } => at == from || at == from + write_bytes,
+        FileChange::Append { .. } => false,
+        FileChange::Truncate { size_bytes } => at == size_bytes,
     })
 }
 
-fn explain_byte(done: &[Done], at: u64, byte: u8) -> Result<(), String> {
+fn explain_byte(changes: &[TimedChange], at: u64, byte: u8) -> Result<(), String> {
     if byte == 0 {
-        let lost = done.iter().find(|one| one.certain && one.covers(at) && !is_cut(done, one, at));
+        let lost = changes.iter().find(|change| {
+            change.certain && change.covers(at) && !is_truncated(changes, change, at)
+        });
         return match lost {
             Some(lost) => Err(format!("byte {at} is 0, but {lost:?}")),
             None => Ok(()),
         };
     }
-    let mut writers = done.iter().filter(|one| one.may_have_put(at, byte)).peekable();
+    let mut writers = changes.iter().filter(|change| change.may_have_put(at, byte)).peekable();
     if writers.peek().is_none() {
-        return Err(format!("byte {at} is {byte}, which nobody wrote there"));
+        return Err(format!("byte {at} is {byte}, which no write put there"));
     }
     let mut why = String::new();
     for writer in writers {
-        let later = done
-            .iter()
-            .find(|one| one.certain && (one.covers(at) || one.cuts(at)) && writer.is_before(one));
+        let later = changes.iter().find(|change| {
+            change.certain
+                && (change.covers(at) || change.truncates(at))
+                && writer.is_before(change)
+        });
         match later {
             Some(later) => why = format!("byte {at} is {byte} of {writer:?}, but then {later:?}"),
             None => return Ok(()),
@@ -125,17 +131,17 @@ fn explain_byte(done: &[Done], at: u64, byte: u8) -> Result<(), String> {
     Err(why)
 }
 
-/// Whether something may have cut byte `at` off after (or while) `writer` wrote it.
-fn is_cut(done: &[Done], writer: &Done, at: u64) -> bool {
-    done.iter().any(|one| one.cuts(at) && !one.is_before(writer))
+/// Whether a truncation may have removed byte `at` after (or while) `writer` wrote it.
+fn is_truncated(changes: &[TimedChange], writer: &TimedChange, at: u64) -> bool {
+    changes.iter().any(|change| change.truncates(at) && !change.is_before(writer))
 }
 
-fn explain_end(done: &[Done], end: u64, has_last: bool) -> Result<(), String> {
-    let lost = done.iter().find(|one| {
-        one.certain
-            && !matches!(one.deed, Deed::Append { .. })
-            && one.reaches(end)
-            && !shortened(done, one, end)
+fn explain_end(changes: &[TimedChange], end: u64, has_last: bool) -> Result<(), String> {
+    let lost = changes.iter().find(|change| {
+        change.certain
+            && !matches!(change.change, FileChange::Append { .. })
+            && change.reaches(end)
+            && !shortened(changes, change, end)
     });
     if let Some(lost) = lost {
         return Err(format!("the file ends at {end}, but {lost:?}"));
@@ -143,16 +149,18 @@ fn explain_end(done: &[Done], end: u64, has_last: bool) -> Result<(), String> {
     if !has_last || end == 0 {
         return Ok(());
     }
-    let reached = done.iter().any(|one| {
-        let later = |other: &Done| other.certain && other.cuts(end - 1) && one.is_before(other);
-        one.reaches(end - 1) && !done.iter().any(later)
+    let reached = changes.iter().any(|change| {
+        let later = |other: &TimedChange| {
+            other.certain && other.truncates(end - 1) && change.is_before(other)
+        };
+        change.reaches(end - 1) && !changes.iter().any(later)
     });
-    if reached { Ok(()) } else { Err(format!("the file ends at {end}, which nobody made")) }
+    if reached { Ok(()) } else { Err(format!("the file ends at {end}, which no call caused")) }
 }
 
-/// Whether something may have shortened the file to at most `end` after `writer` made it longer.
-fn shortened(done: &[Done], writer: &Done, end: u64) -> bool {
-    done.iter().any(|one| one.cuts(end) && !one.is_before(writer))
+/// Whether a truncation may have shortened the file to at most `end` after `writer` extended it.
+fn shortened(changes: &[TimedChange], writer: &TimedChange, end: u64) -> bool {
+    changes.iter().any(|change| change.truncates(end) && !change.is_before(writer))
 }
 
 #[cfg(test)]
@@ -160,9 +168,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn write(from: u64, value: u8, began_ns: u64, certain: bool) -> Done {
-        let deed = Deed::Write { from, write_bytes: 4, value };
-        Done { deed, began_ns, ended_ns: Some(began_ns + 5), certain }
+    fn write(from: u64, value: u8, began_ns: u64, certain: bool) -> TimedChange {
+        let change = FileChange::Write { from, write_bytes: 4, value };
+        TimedChange { change, began_ns, ended_ns: Some(began_ns + 5), certain }
     }
 
     fn whole(bytes: &[u8]) -> Found<'_> {
@@ -171,44 +179,44 @@ mod tests {
 
     #[test]
     fn a_later_write_wins() {
-        let done = [write(0, 1, 0, true), write(2, 2, 10, true)];
-        explain(&done, &whole(&[1, 1, 2, 2, 2, 2])).unwrap();
-        explain(&done, &whole(&[1, 1, 1, 1, 2, 2])).unwrap_err();
-        explain(&done, &whole(&[1, 1, 2, 2])).unwrap_err();
-        explain(&done, &whole(&[1, 1, 2, 2, 2, 2, 0])).unwrap_err();
+        let changes = [write(0, 1, 0, true), write(2, 2, 10, true)];
+        explain(&changes, &whole(&[1, 1, 2, 2, 2, 2])).unwrap();
+        explain(&changes, &whole(&[1, 1, 1, 1, 2, 2])).unwrap_err();
+        explain(&changes, &whole(&[1, 1, 2, 2])).unwrap_err();
+        explain(&changes, &whole(&[1, 1, 2, 2, 2, 2, 0])).unwrap_err();
     }
 
     #[test]
     fn writes_at_the_same_time_may_mix() {
-        let done = [write(0, 1, 0, true), write(2, 2, 3, true)];
-        explain(&done, &whole(&[1, 1, 2, 1, 2, 2])).unwrap();
+        let changes = [write(0, 1, 0, true), write(2, 2, 3, true)];
+        explain(&changes, &whole(&[1, 1, 2, 1, 2, 2])).unwrap();
     }
 
     #[test]
-    fn what_may_not_have_happened_may_be_absent() {
-        let done = [write(0, 1, 0, true), write(2, 2, 10, false)];
-        explain(&done, &whole(&[1, 1, 1, 1])).unwrap();
-        explain(&done, &whole(&[1, 1, 1, 2, 2])).unwrap();
-        explain(&done, &whole(&[0, 1, 1, 1])).unwrap_err();
+    fn an_uncertain_write_may_be_absent() {
+        let changes = [write(0, 1, 0, true), write(2, 2, 10, false)];
+        explain(&changes, &whole(&[1, 1, 1, 1])).unwrap();
+        explain(&changes, &whole(&[1, 1, 1, 2, 2])).unwrap();
+        explain(&changes, &whole(&[0, 1, 1, 1])).unwrap_err();
     }
 
     #[test]
-    fn a_cut_takes_bytes_away() {
-        let cut = Done {
-            deed: Deed::Cut { size_bytes: 2 },
+    fn a_truncation_removes_bytes() {
+        let truncate = TimedChange {
+            change: FileChange::Truncate { size_bytes: 2 },
             began_ns: 10,
             ended_ns: Some(12),
             certain: true,
         };
-        let done = [write(0, 1, 0, true), cut];
-        explain(&done, &whole(&[1, 1])).unwrap();
-        explain(&done, &whole(&[1, 1, 1])).unwrap_err();
-        explain(&done, &whole(&[1, 1, 0])).unwrap_err();
+        let changes = [write(0, 1, 0, true), truncate];
+        explain(&changes, &whole(&[1, 1])).unwrap();
+        explain(&changes, &whole(&[1, 1, 1])).unwrap_err();
+        explain(&changes, &whole(&[1, 1, 0])).unwrap_err();
     }
 
     #[test]
-    fn bytes_appear_once() {
-        let done = [write(0, 1, 0, true)];
-        explain(&done, &whole(&[1, 1, 1, 1, 1])).unwrap_err();
+    fn bytes_that_no_write_put_there_are_found() {
+        let changes = [write(0, 1, 0, true)];
+        explain(&changes, &whole(&[1, 1, 1, 1, 1])).unwrap_err();
     }
 }

@@ -1,56 +1,56 @@
-//! Client processes: their lanes' turns, the calls they make and the answers they get.
+//! Client processes: their lanes' turns, the calls they make and the replies they get.
 
-use crate::bytes::{Deed, Done, Found, explain};
-use crate::desk::Desk;
-use crate::net::{End, Parcel};
+use crate::bytes::{FileChange, Found, TimedChange, explain};
+use crate::lane_state::LaneState;
+use crate::net::{End, SentFrame};
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
-use crate::work::{Asked, Brought, Ended, Tag, Wish};
-use crate::world::{Due, Place, World};
+use crate::simulation::{Due, Place, Simulation};
+use crate::work::{CallRecord, CallResult, CallSpec, CallState, Tag};
 use client::{Answer, CallId, Client, Config};
 use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
 use std::collections::BTreeMap;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, OpenFor, Piece, Status, Wire};
 
-/// A client lane.
+/// A client lane with its state.
 pub(crate) struct ClientSeat {
     pub(crate) core: Client,
-    pub(crate) desk: Desk,
-    /// Calls without an answer, with the buffer of a write.
+    pub(crate) state: LaneState,
+    /// Unanswered calls, with the buffer of a write.
     pub(crate) outstanding: BTreeMap<Tag, Option<Bulk>>,
-    /// Calls to begin with the next turn.
-    pub(crate) wishes: Vec<Tag>,
+    /// Calls to begin in the next turn.
+    pub(crate) to_begin: Vec<Tag>,
     pub(crate) interrupts: Vec<Tag>,
-    /// The server's process that the frames of this turn came from, the oldest.
-    heard_life: u64,
+    /// The oldest server process whose frames this turn received.
+    frame_life: u64,
 }
 
 /// A client process.
 pub(crate) struct Mount {
     pub(crate) uuid: ClientUuid,
     pub(crate) alive: bool,
-    pub(crate) parted_until_ns: u64,
-    /// When the server last said that it went on without it.
+    pub(crate) partitioned_until_ns: u64,
+    /// When the client last reported its eviction.
     pub(crate) evicted_ns: Option<u64>,
-    /// It was kept away for longer than a server waits, and may not have heard yet that others went
-    /// on without it.
+    /// It was absent for longer than a server waits, and may not know yet that the server continued
+    /// without it.
     pub(crate) was_late: bool,
     pub(crate) seats: Vec<ClientSeat>,
-    /// Handles open and not being closed: which, of what, for writing.
+    /// Open handles that are not being closed: id, inode, whether for writing.
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
-    /// What it reads is the audit's, not the workload's.
+    /// It runs the audit, not the workload.
     pub(crate) audits: bool,
 }
 
-/// What an answer carried beside its numbers.
+/// The bytes of a reply.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct ReplyBytes {
     pub(crate) bytes: Vec<u8>,
-    /// Of a list: how long its file was.
+    /// The size of the file, in the reply to a list.
     pub(crate) size_bytes: u64,
 }
 
-impl World {
-    /// A new client process.
+impl Simulation {
+    /// Starts a client process.
     pub(crate) fn mount(
         &mut self,
         lane_count: usize,
@@ -58,21 +58,21 @@ impl World {
         predecessor: ClientUuid,
     ) -> usize {
         let client = self.mounts.len();
-        let uuid = ClientUuid(self.dice.bytes());
+        let uuid = ClientUuid(self.prng.bytes());
         let seats = (0..lane_count)
             .map(|lane| {
                 let config = Config {
                     client: uuid,
                     lane: LaneId(narrow_u16(lane)),
                     lane_count: narrow_u16(lane_count),
-                    secrets: self.rotation.given,
+                    secrets: self.rotation.client_secrets,
                     export: Vec::new(),
                     purpose: wire::Purpose::Use,
                     root: None,
                     host_id: uuid.0,
                     host_boot_id: uuid.0,
                     predecessor,
-                    seed: self.dice.bytes(),
+                    seed: self.prng.bytes(),
                     calls_max: 64,
                     handles_max: 64,
                     replay_bytes_max: 64 << 20,
@@ -80,18 +80,18 @@ impl World {
                 };
                 ClientSeat {
                     core: Client::new(config),
-                    desk: Desk::default(),
+                    state: LaneState::default(),
                     outstanding: BTreeMap::new(),
-                    wishes: Vec::new(),
+                    to_begin: Vec::new(),
                     interrupts: Vec::new(),
-                    heard_life: 0,
+                    frame_life: 0,
                 }
             })
             .collect();
         self.mounts.push(Mount {
             uuid,
             alive: true,
-            parted_until_ns: 0,
+            partitioned_until_ns: 0,
             evicted_ns: None,
             was_late: false,
             seats,
@@ -101,46 +101,46 @@ impl World {
         client
     }
 
-    /// A client lane asks for something.
-    pub(crate) fn ask(&mut self, client: usize, lane: usize, wish: Wish) -> Tag {
-        let tag = narrow_u32(self.asked.len() + 1);
-        self.tell(|| format!("client {client}.{lane}: {tag} {wish:?}"));
-        self.asked.push(Asked {
+    /// A client lane begins a call.
+    pub(crate) fn begin_call(&mut self, client: usize, lane: usize, spec: CallSpec) -> Tag {
+        let tag = narrow_u32(self.calls.len() + 1);
+        self.log_line(|| format!("client {client}.{lane}: {tag} {spec:?}"));
+        self.calls.push(CallRecord {
             client,
-            wish,
+            spec,
             began_ns: self.now_ns,
             began_life: self.server.life,
             ended_life: 0,
             ended_ns: None,
-            ended: Ended::Open,
+            ended: CallState::Open,
             interrupted: false,
         });
         let seat = &mut self.mounts[client].seats[lane];
         seat.outstanding.insert(tag, None);
-        seat.wishes.push(tag);
-        self.call(Place::Client(client, lane));
+        seat.to_begin.push(tag);
+        self.schedule_turn(Place::Client(client, lane));
         tag
     }
 
     /// A client lane takes a turn.
     pub(crate) fn client_turn(&mut self, client: usize, lane: usize, events: Vec<Event>) {
         let now = self.now();
-        self.mounts[client].seats[lane].heard_life = self.server.life;
+        self.mounts[client].seats[lane].frame_life = self.server.life;
         for event in &events {
             if let Event::Net(NetEvent::Frame { conn, frame, .. }) = event {
                 let life = self.conns.get(conn).map_or(0, |conn| conn.server_life);
                 let seat = &mut self.mounts[client].seats[lane];
-                seat.heard_life = seat.heard_life.min(life);
-                let frame = seat.desk.arena.get(*frame).to_vec();
+                seat.frame_life = seat.frame_life.min(life);
+                let frame = seat.state.arena.get(*frame).to_vec();
                 self.tap.on_reply(&frame, self.now_ns);
-                if let Err(line) = self.lies.on_frame((client, lane), &frame) {
-                    self.breaks(line);
+                if let Err(line) = self.lying_disk.on_frame((client, lane), &frame) {
+                    self.violates(line);
                 }
             }
         }
         let seat = &mut self.mounts[client].seats[lane];
         let mut actions = Vec::new();
-        let mut arena = std::mem::take(&mut seat.desk.arena);
+        let mut arena = std::mem::take(&mut seat.state.arena);
         let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
         for event in events {
             seat.core.apply(&mut turn, event);
@@ -148,38 +148,38 @@ impl World {
         for tag in std::mem::take(&mut seat.interrupts) {
             seat.core.interrupt(&mut turn, CallId(u64::from(tag)));
         }
-        for tag in std::mem::take(&mut seat.wishes) {
-            let wish = self.asked[narrow(u64::from(tag)) - 1].wish;
-            let bulk = written(&wish).map(|bytes| seat.desk.bufs.put(bytes));
+        for tag in std::mem::take(&mut seat.to_begin) {
+            let spec = self.calls[narrow(u64::from(tag)) - 1].spec;
+            let bulk = written(&spec).map(|bytes| seat.state.bufs.put(bytes));
             seat.outstanding.insert(tag, bulk);
-            wish.with(tag, bulk, |id, call| seat.core.call(&mut turn, id, call));
+            spec.with(tag, bulk, |id, call| seat.core.call(&mut turn, id, call));
         }
-        let mut came = Vec::new();
+        let mut answers = Vec::new();
         loop {
-            let before = came.len();
+            let before = answers.len();
             seat.core.settle(&mut turn);
             while let Some((id, result)) = seat.core.next_answer() {
-                let carried = carried(&result, &turn, &mut seat.desk);
-                came.push((id, result, carried));
+                let reply_bytes = take_reply_bytes(&result, &turn, &mut seat.state);
+                answers.push((id, result, reply_bytes));
             }
-            if came.len() == before {
+            if answers.len() == before {
                 break;
             }
         }
         let reports = seat.core.take_reports();
         for action in actions {
-            self.client_acts(client, lane, action, &arena);
+            self.on_client_action(client, lane, action, &arena);
         }
         for report in &reports {
             self.on_report((client, lane), report);
         }
-        self.mounts[client].seats[lane].desk.arena = arena;
-        for (id, result, carried) in came {
-            self.answered(client, lane, id, (&result, carried));
+        self.mounts[client].seats[lane].state.arena = arena;
+        for (id, result, reply_bytes) in answers {
+            self.answered(client, lane, id, (&result, reply_bytes));
         }
     }
 
-    fn client_acts(
+    fn on_client_action(
         &mut self,
         client: usize,
         lane: usize,
@@ -191,16 +191,16 @@ impl World {
         match action {
             Action::Net(NetAction::Connect { ticket }) => {
                 let (mean_ns, life) = (self.plan.speeds.request_ns, self.life(place));
-                self.put_in(mean_ns, Due::Connect { client, lane, life, ticket });
+                self.schedule_in(mean_ns, Due::Connect { client, lane, life, ticket });
             }
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
                 let frame = arena.get(frame).to_vec();
-                let bulk = bulk.and_then(|bulk| seat.desk.bufs.get(bulk));
+                let bulk = bulk.and_then(|bulk| seat.state.bufs.get(bulk));
                 self.tap.on_request(&frame, self.now_ns);
-                if let Err(line) = self.lies.on_request((client, lane), &frame) {
-                    self.breaks(line);
+                if let Err(line) = self.lying_disk.on_request((client, lane), &frame) {
+                    self.violates(line);
                 }
-                self.send_up(conn, Parcel { frame, bulk });
+                self.send_up(conn, SentFrame { frame, bulk });
             }
             Action::Net(NetAction::Close { conn }) => self.close(conn, End::Client),
             Action::Peer(PeerAction::Message { to, message }) => {
@@ -208,23 +208,26 @@ impl World {
                 let event =
                     Event::Peer(PeerEvent::Message { from: LaneId(narrow_u16(lane)), message });
                 if to < self.mounts[client].seats.len() {
-                    self.bring(Place::Client(client, to), crate::desk::Coming::Plain(event));
+                    self.deliver(
+                        Place::Client(client, to),
+                        crate::lane_state::Incoming::Plain(event),
+                    );
                 }
             }
             Action::Release { buf } => {
-                if !seat.desk.bufs.release(buf) {
-                    self.breaks(format!("client {client}.{lane}: a buffer is released twice"));
+                if !seat.state.bufs.release(buf) {
+                    self.violates(format!("client {client}.{lane}: a buffer is released twice"));
                 }
             }
             Action::ReadSecrets => self.read_secrets(place),
-            Action::WakeAt { at } => self.ask_wake(place, at),
+            Action::WakeAt { at } => self.schedule_wake(place, at),
             Action::Log { line, .. } => {
                 let line = String::from_utf8_lossy(arena.get(line)).into_owned();
-                self.tell(|| format!("client {client}.{lane} says {line}"));
+                self.log_line(|| format!("client {client}.{lane} logs {line}"));
             }
             Action::Retain { as_buf, bulk } => {
-                if !seat.desk.bufs.keep(as_buf, bulk) {
-                    self.breaks(format!("client {client}.{lane}: a buffer cannot be kept"));
+                if !seat.state.bufs.retain(as_buf, bulk) {
+                    self.violates(format!("client {client}.{lane}: a buffer cannot be retained"));
                 }
             }
             Action::Net(NetAction::Admit { .. }) | Action::Point(_) => {}
@@ -236,156 +239,159 @@ impl World {
             | Action::Usage { .. }
             | Action::Kernel(_)
             | Action::Stopped => {
-                self.breaks(format!("a client does not do this: {action:?}"));
+                self.violates(format!("a client must not ask for this: {action:?}"));
             }
         }
     }
 
-    /// A call is answered.
+    /// Completes a call.
     fn answered(
         &mut self,
         client: usize,
         lane: usize,
         id: CallId,
-        (result, carried): (&Result<Answer, Status>, Carried),
+        (result, reply_bytes): (&Result<Answer, Status>, ReplyBytes),
     ) {
         let tag = narrow_u32(narrow(id.0));
-        self.trace.note(id.0);
+        self.run_hash.add(id.0);
         let seat = &mut self.mounts[client].seats[lane];
         let Some(bulk) = seat.outstanding.remove(&tag) else {
-            return self.breaks(format!("call {tag} is answered twice"));
+            return self.violates(format!("call {tag} is answered twice"));
         };
         if let Some(bulk) = bulk {
-            seat.desk.bufs.release(bulk.buf);
+            seat.state.bufs.release(bulk.buf);
         }
-        self.tell(|| format!("client {client}.{lane}: {tag} came to {result:?}"));
+        self.log_line(|| format!("client {client}.{lane}: {tag} ended with {result:?}"));
         let ended = match result {
-            Ok(answer) => Ended::Done(brought(answer)),
-            Err(status) => Ended::Failed(*status),
+            Ok(answer) => CallState::Done(result_of(answer)),
+            Err(status) => CallState::Failed(*status),
         };
         let now_ns = self.now_ns;
-        let life = self.mounts[client].seats[lane].heard_life;
-        let asked = &mut self.asked[narrow(u64::from(tag)) - 1];
-        asked.ended = ended;
-        asked.ended_life = life;
-        asked.ended_ns = Some(now_ns);
-        let asked = asked.clone();
-        self.note_seen(&asked);
-        self.note_deed(tag, &asked);
-        self.note_sync(&asked);
-        self.check_read(&asked, &carried);
+        let life = self.mounts[client].seats[lane].frame_life;
+        let call = &mut self.calls[narrow(u64::from(tag)) - 1];
+        call.ended = ended;
+        call.ended_life = life;
+        call.ended_ns = Some(now_ns);
+        let call = call.clone();
+        self.record_seen(&call);
+        self.record_change(tag, &call);
+        self.record_sync(&call);
+        self.check_read(&call, &reply_bytes);
         if self.mounts[client].audits {
-            self.audited(tag, &asked, &carried);
+            self.on_audit_reply(tag, &call, &reply_bytes);
         } else {
-            self.put_in(self.plan.speeds.think_ns, Due::Think { client, lane });
+            self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         }
     }
 
-    /// What the answer tells the workload of inodes and handles.
-    fn note_seen(&mut self, asked: &Asked) {
-        let Some(brought) = asked.brought() else { return };
-        if let (Some(inode), Some(kind)) = (brought.inode, brought.kind)
+    /// Records the inode and the handle of a reply for later calls.
+    fn record_seen(&mut self, call: &CallRecord) {
+        let Some(result) = call.result() else { return };
+        if let (Some(inode), Some(kind)) = (result.inode, result.kind)
             && self.seen.last() != Some(&(inode, kind))
         {
             self.seen.retain(|(seen, _)| *seen != inode || *seen == InodeNo::ROOT);
             self.seen.push((inode, kind));
         }
-        if let (Some(inode), Some(handle)) = (brought.inode, brought.handle) {
-            let write = match asked.wish {
-                Wish::Create { open, .. } => open.is_some_and(OpenFor::writes),
-                Wish::Open { open_for, .. } => open_for.writes(),
+        if let (Some(inode), Some(handle)) = (result.inode, result.handle) {
+            let write = match call.spec {
+                CallSpec::Create { open, .. } => open.is_some_and(OpenFor::writes),
+                CallSpec::Open { open_for, .. } => open_for.writes(),
                 _ => false,
             };
-            self.mounts[asked.client].handles.push((handle, inode, write));
+            self.mounts[call.client].handles.push((handle, inode, write));
         }
     }
 
-    /// What a call does to a file's bytes; noted when it begins and again when it ends.
-    pub(crate) fn note_deed(&mut self, tag: Tag, asked: &Asked) {
-        let (inode, deeds) =
-            match asked.wish {
-                Wish::WriteList { inode, value, .. } => {
-                    let deed = |piece: Piece| Deed::Write {
-                        from: piece.file_offset,
-                        write_bytes: u64::from(piece.piece_bytes),
-                        value,
-                    };
-                    (inode, asked.wish.pieces().iter().map(deed).collect())
-                }
-                Wish::Write { inode, file_offset, append, write_bytes, value, .. } => {
-                    let told = asked.brought().and_then(|brought| brought.file_offset);
-                    let from = if append { told } else { Some(file_offset) };
-                    let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
-                        Deed::Write { from, write_bytes, value }
-                    });
-                    (inode, vec![deed])
-                }
-                Wish::Resize { inode, size_bytes, .. } => (inode, vec![Deed::Cut { size_bytes }]),
-                _ => return,
-            };
-        let noted = self.deeds.entry(inode).or_default();
-        noted.retain(|(other, _)| *other != tag);
-        if !asked.may_have_happened() {
+    /// Records the change of a call to a file's contents: when it begins and again when it ends.
+    pub(crate) fn record_change(&mut self, tag: Tag, call: &CallRecord) {
+        let (inode, changes) = match call.spec {
+            CallSpec::WriteList { inode, value, .. } => {
+                let change = |piece: Piece| FileChange::Write {
+                    from: piece.file_offset,
+                    write_bytes: u64::from(piece.piece_bytes),
+                    value,
+                };
+                (inode, call.spec.pieces().iter().map(change).collect())
+            }
+            CallSpec::Write { inode, file_offset, append, write_bytes, value, .. } => {
+                let replied = call.result().and_then(|result| result.file_offset);
+                let from = if append { replied } else { Some(file_offset) };
+                let change = from.map_or(FileChange::Append { write_bytes, value }, |from| {
+                    FileChange::Write { from, write_bytes, value }
+                });
+                (inode, vec![change])
+            }
+            CallSpec::Resize { inode, size_bytes, .. } => {
+                (inode, vec![FileChange::Truncate { size_bytes }])
+            }
+            _ => return,
+        };
+        let recorded = self.file_changes.entry(inode).or_default();
+        recorded.retain(|(other, _)| *other != tag);
+        if !call.may_have_happened() {
             return;
         }
-        // What was interrupted, or failed half-way, may come later than its answer.
-        let certain = asked.brought().is_some();
-        let ended_ns = asked.ended_ns.filter(|_| certain);
-        let began_ns = asked.began_ns;
-        noted.extend(
-            deeds.into_iter().map(|deed: Deed| (tag, Done { deed, began_ns, ended_ns, certain })),
+        // A call that was interrupted or failed half-way may take effect after its reply.
+        let certain = call.result().is_some();
+        let ended_ns = call.ended_ns.filter(|_| certain);
+        let began_ns = call.began_ns;
+        recorded.extend(
+            changes.into_iter().map(|change: FileChange| {
+                (tag, TimedChange { change, began_ns, ended_ns, certain })
+            }),
         );
     }
 
-    /// Bytes that were read are explained by writes, as far as those had ended.
-    fn check_read(&mut self, asked: &Asked, carried: &Carried) {
-        if asked.brought().is_none() {
+    /// Checks that writes explain the bytes of a read.
+    fn check_read(&mut self, call: &CallRecord, reply_bytes: &ReplyBytes) {
+        if call.result().is_none() {
             return;
         }
-        if let Wish::ReadList { inode, .. } = asked.wish {
-            return self.check_list(inode, asked, carried);
+        if let CallSpec::ReadList { inode, .. } = call.spec {
+            return self.check_list(inode, call, reply_bytes);
         }
-        let Wish::Read { inode, file_offset, read_bytes } = asked.wish else { return };
-        let deeds: Vec<Done> = self.deeds_of(inode, asked.began_ns);
-        let at_end = wide(carried.bytes.len()) < u64::from(read_bytes);
-        // Behind the end nothing is known of where the file ends.
-        let at_end = at_end && (!carried.bytes.is_empty() || file_offset == 0);
-        let found = Found { from: file_offset, bytes: &carried.bytes, at_end };
-        if let Err(line) = explain(&deeds, &found)
-            && !self.lies.is_any()
+        let CallSpec::Read { inode, file_offset, read_bytes } = call.spec else { return };
+        let changes: Vec<TimedChange> = self.changes_of(inode, call.began_ns);
+        let at_end = wide(reply_bytes.bytes.len()) < u64::from(read_bytes);
+        // A read that begins behind the end does not show where the file ends.
+        let at_end = at_end && (!reply_bytes.bytes.is_empty() || file_offset == 0);
+        let found = Found { from: file_offset, bytes: &reply_bytes.bytes, at_end };
+        if let Err(line) = explain(&changes, &found)
+            && !self.lying_disk.is_any()
             && !self.unprotected.contains(&inode)
         {
-            self.breaks(format!("read of inode {inode}: {line}"));
+            self.violates(format!("read of inode {inode}: {line}"));
         }
     }
 
-    /// What every piece of a list got, and where the file ended, is explained by writes.
-    fn check_list(&mut self, inode: InodeNo, asked: &Asked, carried: &Carried) {
-        let deeds: Vec<Done> = self.deeds_of(inode, asked.began_ns);
-        let mut rest = &carried.bytes[..];
+    /// Checks that writes explain the bytes of every piece of a list, and the file's size.
+    fn check_list(&mut self, inode: InodeNo, call: &CallRecord, reply_bytes: &ReplyBytes) {
+        let changes: Vec<TimedChange> = self.changes_of(inode, call.began_ns);
+        let mut rest = &reply_bytes.bytes[..];
         let mut explained =
-            explain(&deeds, &Found { from: carried.size_bytes, bytes: &[], at_end: true });
-        for piece in asked.wish.pieces().iter() {
-            let got_bytes = narrow(u64::from(piece.within(carried.size_bytes)));
+            explain(&changes, &Found { from: reply_bytes.size_bytes, bytes: &[], at_end: true });
+        for piece in call.spec.pieces().iter() {
+            let got_bytes = narrow(u64::from(piece.within(reply_bytes.size_bytes)));
             let (bytes, behind) = rest.split_at(got_bytes.min(rest.len()));
             rest = behind;
             let found = Found { from: piece.file_offset, bytes, at_end: false };
-            explained = explained.and_then(|()| explain(&deeds, &found));
+            explained = explained.and_then(|()| explain(&changes, &found));
         }
         if let Err(line) = explained
-            && !self.lies.is_any()
+            && !self.lying_disk.is_any()
             && !self.unprotected.contains(&inode)
         {
-            self.breaks(format!("list of inode {inode}: {line}"));
+            self.violates(format!("list of inode {inode}: {line}"));
         }
     }
 
-    /// The lanes that wait for answers, in full.
+    /// The lanes with unanswered calls, in full.
     pub(crate) fn describe_waiting(&self) -> String {
         let mut text = String::new();
         for mount in self.mounts.iter().filter(|mount| mount.alive) {
             for seat in mount.seats.iter().filter(|seat| !seat.outstanding.is_empty()) {
-                text.push_str(&format!("{:?} {:#?}\n", seat.desk, seat.core));
+                text.push_str(&format!("{:?} {:#?}\n", seat.state, seat.core));
             }
         }
         text
@@ -393,36 +399,40 @@ impl World {
 }
 
 /// The bytes of a write: all of its value.
-fn written(wish: &Wish) -> Option<Vec<u8>> {
-    match *wish {
-        Wish::Write { write_bytes, value, .. } => Some(vec![value; narrow(write_bytes)]),
-        Wish::WriteList { value, .. } => {
-            Some(vec![value; narrow(u64::from(wish.pieces().total_bytes()))])
+fn written(spec: &CallSpec) -> Option<Vec<u8>> {
+    match *spec {
+        CallSpec::Write { write_bytes, value, .. } => Some(vec![value; narrow(write_bytes)]),
+        CallSpec::WriteList { value, .. } => {
+            Some(vec![value; narrow(u64::from(spec.pieces().total_bytes()))])
         }
         _ => None,
     }
 }
 
-/// Takes an answer's bytes out of its turn, and gives buffers back.
-fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) -> Carried {
+/// Copies the bytes of a reply out of the turn's arena and buffers, and releases the buffers.
+fn take_reply_bytes(
+    result: &Result<Answer, Status>,
+    turn: &Turn<'_>,
+    state: &mut LaneState,
+) -> ReplyBytes {
     match result {
         Ok(
             Answer::Target(span)
             | Answer::Listing(span)
             | Answer::Found(span)
             | Answer::Value(span),
-        ) => Carried { bytes: turn.arena.get(*span).to_vec(), ..Carried::default() },
+        ) => ReplyBytes { bytes: turn.arena.get(*span).to_vec(), ..ReplyBytes::default() },
         Ok(Answer::Bytes(Some(bulk))) => {
-            let bytes = desk.bufs.get(*bulk).unwrap_or_default();
-            desk.bufs.release(bulk.buf);
-            Carried { bytes, ..Carried::default() }
+            let bytes = state.bufs.get(*bulk).unwrap_or_default();
+            state.bufs.release(bulk.buf);
+            ReplyBytes { bytes, ..ReplyBytes::default() }
         }
         Ok(Answer::List { bulk, size_bytes }) => {
-            let bytes = bulk.and_then(|bulk| desk.bufs.get(bulk)).unwrap_or_default();
+            let bytes = bulk.and_then(|bulk| state.bufs.get(bulk)).unwrap_or_default();
             if let Some(bulk) = bulk {
-                desk.bufs.release(bulk.buf);
+                state.bufs.release(bulk.buf);
             }
-            Carried { bytes, size_bytes: *size_bytes }
+            ReplyBytes { bytes, size_bytes: *size_bytes }
         }
         Ok(
             Answer::Done
@@ -440,17 +450,17 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Frozen(_)
             | Answer::Inspected(_),
         )
-        | Err(_) => Carried::default(),
+        | Err(_) => ReplyBytes::default(),
     }
 }
 
-fn brought(answer: &Answer) -> Brought {
-    let none = Brought::default();
+fn result_of(answer: &Answer) -> CallResult {
+    let none = CallResult::default();
     match answer {
         Answer::Entry(attr) => {
-            Brought { inode: Some(attr.inode), kind: Some(attr.kind), attr: Some(*attr), ..none }
+            CallResult { inode: Some(attr.inode), kind: Some(attr.kind), attr: Some(*attr), ..none }
         }
-        Answer::Created { attr, made, handle } => Brought {
+        Answer::Created { attr, made, handle } => CallResult {
             inode: Some(attr.inode),
             kind: Some(attr.kind),
             attr: Some(*attr),
@@ -458,14 +468,14 @@ fn brought(answer: &Answer) -> Brought {
             handle: *handle,
             ..none
         },
-        Answer::Opened { attr, handle } => Brought {
+        Answer::Opened { attr, handle } => CallResult {
             inode: Some(attr.inode),
             kind: Some(attr.kind),
             attr: Some(*attr),
             handle: Some(*handle),
             ..none
         },
-        Answer::Written(written) => Brought { file_offset: Some(written.file_offset), ..none },
+        Answer::Written(written) => CallResult { file_offset: Some(written.file_offset), ..none },
         Answer::Done
         | Answer::Target(_)
         | Answer::Listing(_)

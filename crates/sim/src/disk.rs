@@ -1,12 +1,12 @@
-//! The disk: logs and objects, what readers see of them and what a crash leaves.
+//! The disk: logs and objects, what readers see and what a crash leaves.
 //!
 //! ```text
-//! write ─▶ seen, unsynced ─ sync ─▶ base          crash: of the unsynced any subset, torn
-//! log batch in flight ─ landed ─▶ log             crash: nothing, a torn piece, or all of it
+//! write ─▶ seen, unsynced ─ sync ─▶ base      crash: any subset of the unsynced, torn
+//! log batch under way ─ complete ─▶ log       crash: nothing, a torn part, or all of it
 //! ```
 
-use crate::dice::Dice;
 use crate::number::{narrow, wide};
+use crate::prng::Prng;
 use disk::{LogHeader, LogReader};
 use interface::Object;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,25 +21,25 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
-    /// What comes of it when it fails: nothing, the beginning of a write, or all.
-    pub(crate) fn half_done(self, dice: &mut Dice) -> Option<Self> {
-        if dice.one_in(3) {
+    /// What a failed change leaves: nothing, a prefix of a write, or all.
+    pub(crate) fn half_done(self, prng: &mut Prng) -> Option<Self> {
+        if prng.one_in(3) {
             return None;
         }
         match self {
             Self::Write { from, mut bytes } => {
-                bytes.truncate(dice.below(bytes.len() + 1));
+                bytes.truncate(prng.below(bytes.len() + 1));
                 Some(Self::Write { from, bytes })
             }
             Self::Truncate { size } => Some(Self::Truncate { size }),
             Self::Allocate { from, count, zeros, keep_size } => {
-                let count = dice.below(count + 1);
+                let count = prng.below(count + 1);
                 Some(Self::Allocate { from, count, zeros, keep_size })
             }
         }
     }
 
-    /// The checksums of what a write writes, by blocks.
+    /// The checksums of the written bytes, by blocks.
     pub(crate) fn sums(&self, block_bytes: u32) -> Vec<u8> {
         let mut sums = Vec::new();
         if let (Self::Write { from, bytes }, 1..) = (self, block_bytes) {
@@ -86,12 +86,12 @@ pub(crate) fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct File {
     seen: Vec<u8>,
-    /// What survives every crash; `None`: it need not even exist.
+    /// What survives every crash. `None`: the file need not survive at all.
     base: Option<Vec<u8>>,
     unsynced: Vec<(u64, Patch)>,
 }
 
-/// A log file of one boot and lane.
+/// The log file of a boot and a lane.
 #[derive(Clone, Debug)]
 struct Log {
     boot_id: u64,
@@ -99,13 +99,13 @@ struct Log {
     bytes: Vec<u8>,
 }
 
-/// All that lies on the disk.
+/// The contents of the disk.
 #[derive(Default, Debug)]
 pub(crate) struct Disk {
     logs: Vec<Log>,
     files: BTreeMap<Object, File>,
     patch_count: u64,
-    /// Of these the page cache has nothing.
+    /// Objects that are not in the page cache.
     evicted: BTreeSet<Object>,
 }
 
@@ -118,7 +118,7 @@ impl Disk {
         seen[from..seen.len().min(from.saturating_add(count))].to_vec()
     }
 
-    /// The first place from here on that has bytes, or that has none: a page of zeros is a hole.
+    /// The first offset from here on that is in a hole, or that is not: a page of zeros is a hole.
     pub(crate) fn seek(&self, object: Object, from: usize, hole: bool) -> Option<usize> {
         const PAGE_BYTES: usize = 4096;
         let seen = self.files.get(&object).map_or(&[][..], |file| &file.seen);
@@ -143,12 +143,12 @@ impl Disk {
         file.unsynced.push((self.patch_count, patch));
     }
 
-    /// Where a sync that begins now ends.
+    /// The last change that a sync that begins now covers.
     pub(crate) const fn patch_count(&self) -> u64 {
         self.patch_count
     }
 
-    /// Everything up to `patch_no` is durable.
+    /// Makes everything up to `patch_no` durable.
     pub(crate) fn sync(&mut self, object: Object, patch_no: u64) {
         let Some(file) = self.files.get_mut(&object) else { return };
         let base = file.base.get_or_insert_default();
@@ -158,7 +158,7 @@ impl Disk {
         file.unsynced.retain(|(number, _)| *number > patch_no);
     }
 
-    /// A sync failed: the kernel may have forgotten what was to be written.
+    /// A sync failed: the kernel may have dropped the dirty pages.
     pub(crate) fn sync_failed(&mut self, object: Object, patch_no: u64) {
         if let Some(file) = self.files.get_mut(&object) {
             file.unsynced.retain(|(number, _)| *number > patch_no);
@@ -169,7 +169,7 @@ impl Disk {
         self.files.remove(&object);
     }
 
-    /// The page cache drops an object, unless it has what is not on the disk.
+    /// Evicts a clean object from the page cache.
     pub(crate) fn evict(&mut self, object: Object) -> bool {
         let is_clean = self.files.get(&object).is_some_and(|file| file.unsynced.is_empty());
         is_clean && self.evicted.insert(object)
@@ -179,15 +179,14 @@ impl Disk {
         self.evicted.contains(&object)
     }
 
-    /// Something of an object is read from the disk if it has to be, and the kernel reads all of it;
-    /// whether it had to be.
-    pub(crate) fn bring(&mut self, object: Object) -> bool {
+    /// A read loads the whole object into the page cache; returns whether it was missing.
+    pub(crate) fn load_into_cache(&mut self, object: Object) -> bool {
         self.evicted.remove(&object)
     }
 
-    /// One bit of an object becomes another one.
-    pub(crate) fn rot(&mut self, object: Object, at: usize, dice: &mut Dice) {
-        let bit = 1 << dice.below(8);
+    /// Flips a bit of an object.
+    pub(crate) fn rot(&mut self, object: Object, at: usize, prng: &mut Prng) {
+        let bit = 1 << prng.below(8);
         let Some(file) = self.files.get_mut(&object) else { return };
         for bytes in [Some(&mut file.seen), file.base.as_mut()].into_iter().flatten() {
             if let Some(byte) = bytes.get_mut(at) {
@@ -196,14 +195,14 @@ impl Disk {
         }
     }
 
-    pub(crate) fn crash_objects(&mut self, dice: &mut Dice) {
+    pub(crate) fn crash_objects(&mut self, prng: &mut Prng) {
         for file in self.files.values_mut() {
             for (_, patch) in std::mem::take(&mut file.unsynced) {
                 match patch {
-                    _ if dice.one_in(2) => {}
-                    Patch::Write { from, bytes } if dice.one_in(4) => {
-                        let kept = dice.below(bytes.len() + 1);
-                        let torn = Patch::Write { from, bytes: bytes[..kept].to_vec() };
+                    _ if prng.one_in(2) => {}
+                    Patch::Write { from, bytes } if prng.one_in(4) => {
+                        let written_bytes = prng.below(bytes.len() + 1);
+                        let torn = Patch::Write { from, bytes: bytes[..written_bytes].to_vec() };
                         torn.apply(file.base.get_or_insert_default());
                     }
                     Patch::Write { .. } | Patch::Truncate { .. } | Patch::Allocate { .. } => {
@@ -220,7 +219,7 @@ impl Disk {
 
     // ---- logs ----
 
-    /// A new log file of this boot.
+    /// Creates a log file of this boot.
     pub(crate) fn new_log(&mut self, fs: FsUuid, boot_id: u64, lane: u16, lane_count: u16) {
         let head = LogHeader::first(fs, boot_id, LaneId(lane), lane_count);
         self.logs.push(Log { boot_id, lane, bytes: head.encode().to_vec() });
@@ -233,22 +232,22 @@ impl Disk {
         }
     }
 
-    /// A batch was being written when the power went: what of it is there. Whole or not at all is
-    /// as likely as torn.
+    /// A crash during an append: whether the whole batch survived. None, all and a torn part are
+    /// equally likely.
     pub(crate) fn crash_append(
         &mut self,
         (boot_id, lane): (u64, u16),
         batch: &[u8],
-        dice: &mut Dice,
+        prng: &mut Prng,
     ) -> bool {
         const SECTOR_BYTES: usize = 64;
         let mut torn = batch.to_vec();
-        match dice.below(3) {
+        match prng.below(3) {
             0 => torn.clear(),
             1 => {
                 let mut lost_count = 0;
                 for sector in torn.chunks_mut(SECTOR_BYTES) {
-                    if dice.one_in(2) {
+                    if prng.one_in(2) {
                         sector.fill(0);
                         lost_count += 1;
                     }
@@ -263,22 +262,22 @@ impl Disk {
         torn == batch
     }
 
-    /// The logs in the order of boots and lanes; torn ends are cut off by whoever reads them.
+    /// The logs in the order of boots and lanes. The reader truncates torn ends.
     pub(crate) fn logs(&mut self) -> Vec<&mut Vec<u8>> {
         self.logs.sort_by_key(|log| (log.boot_id, log.lane));
         self.logs.iter_mut().map(|log| &mut log.bytes).collect()
     }
 
-    /// Takes the last batch of a log away again, as a disk that lied does.
+    /// Removes the last batch of a log, as a lying disk does.
     pub(crate) fn lose_last_batch(
         &mut self,
-        dice: &mut Dice,
+        prng: &mut Prng,
         may_be_lost: impl Fn(usize, &[u8]) -> bool,
     ) -> Option<Vec<u8>> {
         let boot_id = self.logs.iter().map(|log| log.boot_id).max()?;
         let mut latest: Vec<_> =
             self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
-        let index = dice.below(latest.len());
+        let index = prng.below(latest.len());
         let log = latest.get_mut(index)?;
         let (_, mut reader) = LogReader::new(&log.bytes).ok()?;
         let mut last = None;

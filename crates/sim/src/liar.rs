@@ -1,12 +1,12 @@
-//! A client that lies in every field it can. It has the secret of an export of its own and knows what
-//! does not have to be secret: everybody's uuid and host. It sees every token that the server sends to
-//! others. Whatever it says, nobody else may lose anything by it, and nothing it says gets into the log:
-//! both are what the other checks look at, for whom it is not there.
+//! A malicious client. It has the secret of an export of its own, it knows the uuid and host of
+//! every other client (which need not be secret), and it sees every token that the server sends to
+//! others. It forges every field it can. No other client may lose anything by it, and none of its
+//! requests may reach the log: the other checks, which ignore this client, find both.
 
-use crate::desk::Coming;
-use crate::dice::Dice;
+use crate::lane_state::Incoming;
 use crate::number::{low_u16, narrow, narrow_u16, wide};
-use crate::world::{Due, Place, World};
+use crate::prng::Prng;
+use crate::simulation::{Due, Place, Simulation};
 use interface::{CloseReason, ConnId, Event, NetEvent};
 use std::collections::BTreeMap;
 use wire::{
@@ -17,14 +17,14 @@ use wire::{
 
 /// The export that it may mount.
 pub(crate) const EXPORT: &str = "liar";
-/// Its connections have numbers from here on, and nobody else's.
+/// Its connections have numbers from here on; no other connection does.
 const CONN_FIRST: u64 = 1 << 40;
-/// It lies so often, on average.
-const LIE_NS: u64 = 300_000;
-/// Tokens and connections that it keeps.
-const KEPT_COUNT_MAX: usize = 16;
+/// Mean time between two forged frames.
+const FORGERY_NS: u64 = 300_000;
+/// Tokens and connections that it holds at most.
+const STOLEN_COUNT_MAX: usize = 16;
 
-/// What it has found in a reply to somebody else.
+/// A reply to another client.
 #[derive(Clone, Debug)]
 struct Stolen {
     reply: Reply,
@@ -32,30 +32,30 @@ struct Stolen {
     token: Vec<u8>,
 }
 
-/// How far a connection of its is.
+/// A connection of the liar.
 #[derive(Clone, Debug)]
-struct Link {
+struct LiarConn {
     server_lane: usize,
     hello: Vec<u8>,
     conn_epoch: u32,
     session: Option<SessionId>,
 }
 
-/// The liar, and what it knows.
+/// The liar's state.
 #[derive(Debug)]
 pub(crate) struct Liar {
-    /// Its own, so that what others do is the same without it.
-    dice: Dice,
-    links: BTreeMap<ConnId, Link>,
+    /// Its own generator, so that runs without a liar draw the same numbers.
+    prng: Prng,
+    links: BTreeMap<ConnId, LiarConn>,
     conn_count: u64,
     stolen: Vec<Stolen>,
 }
 
 impl Liar {
-    /// There is one in every fourth run.
+    /// Every fourth run has one.
     pub(crate) fn of_seed(seed: u64) -> Option<Self> {
         let liar = Self {
-            dice: Dice::new(!seed),
+            prng: Prng::new(!seed),
             links: BTreeMap::new(),
             conn_count: 0,
             stolen: Vec::new(),
@@ -67,104 +67,110 @@ impl Liar {
         conn.0 >= CONN_FIRST
     }
 
-    /// The server sends something to somebody else.
-    pub(crate) fn overhears(&mut self, frame: &[u8]) {
+    /// The server sends a frame to another client.
+    pub(crate) fn eavesdrop(&mut self, frame: &[u8]) {
         let Ok((Header::Reply(reply), body)) = Header::decode(frame) else { return };
         if reply.flags & reply_flag::TOKEN == 0 {
             return;
         }
         let Ok((message, token)) = Header::split_token(body) else { return };
-        if self.stolen.len() >= KEPT_COUNT_MAX {
+        if self.stolen.len() >= STOLEN_COUNT_MAX {
             self.stolen.remove(0);
         }
         self.stolen.push(Stolen { reply, message: message.to_vec(), token: token.to_vec() });
     }
 
-    /// A number of which some are likelier than others.
+    /// A number: any, the highest, or one of these.
     fn number(&mut self, likely: &[u64]) -> u64 {
-        match self.dice.throw() % 4 {
-            0 => self.dice.throw(),
+        match self.prng.number() % 4 {
+            0 => self.prng.number(),
             1 => u64::MAX,
-            _ => self.dice.pick(likely).unwrap_or(0),
+            _ => self.prng.pick(likely).unwrap_or(0),
         }
     }
 }
 
-impl World {
-    /// The next lie is due.
-    pub(crate) fn plan_lie(&mut self) {
+impl Simulation {
+    /// Schedules the next forged frame.
+    pub(crate) fn schedule_liar(&mut self) {
         let Some(liar) = &mut self.liar else { return };
-        let delay_ns = liar.dice.span_ns(LIE_NS);
-        self.put(self.now_ns + delay_ns, Due::Lie);
+        let delay_ns = liar.prng.span_ns(FORGERY_NS);
+        self.schedule_at(self.now_ns + delay_ns, Due::LiarFrame);
     }
 
-    pub(crate) fn lie(&mut self) {
+    pub(crate) fn liar_acts(&mut self) {
         let Some(mut liar) = self.liar.take() else { return };
-        if self.calm {
+        if self.faults_stopped {
             for (conn, link) in std::mem::take(&mut liar.links) {
-                self.hang_up(conn, &link);
+                self.close_liar_conn(conn, &link);
             }
             self.liar = Some(liar);
             return;
         }
         if self.server.up && !self.server.seats.is_empty() {
             let conns: Vec<ConnId> = liar.links.keys().copied().collect();
-            match liar.dice.pick(&conns) {
-                Some(conn) if conns.len() >= KEPT_COUNT_MAX || !liar.dice.one_in(4) => {
-                    self.lie_on(&mut liar, conn);
+            match liar.prng.pick(&conns) {
+                Some(conn) if conns.len() >= STOLEN_COUNT_MAX || !liar.prng.one_in(4) => {
+                    self.send_forged_request(&mut liar, conn);
                 }
-                _ => self.greet_falsely(&mut liar),
+                _ => self.send_forged_hello(&mut liar),
             }
         }
         self.liar = Some(liar);
-        self.plan_lie();
+        self.schedule_liar();
     }
 
-    /// A new connection, whose Hello says that it is somebody.
-    fn greet_falsely(&mut self, liar: &mut Liar) {
-        let victim = self.mounts.get(liar.dice.below(self.mounts.len()));
+    /// A new connection, with the Hello of another client.
+    fn send_forged_hello(&mut self, liar: &mut Liar) {
+        let victim = self.mounts.get(liar.prng.below(self.mounts.len()));
         let victim = victim.map_or(ClientUuid::NONE, |mount| mount.uuid);
         let boot_id = self.server.boot_id;
         let low = liar.number(&[0, 1, 2]);
         let hello = Hello {
             server_lane: LaneId(low_u16(low)),
             client: victim,
-            client_lane: LaneId(narrow_u16(liar.dice.below(3))),
+            client_lane: LaneId(narrow_u16(liar.prng.below(3))),
             conn_epoch: u32::try_from(liar.number(&[1, 2, 3]) >> 32).unwrap_or(1).max(1),
             nonce: [1; 32],
-            // Hosts are called as their mounts are, in this world.
+            // In a simulation a host has the same id as its client.
             host_id: victim.0,
-            host_boot_id: if liar.dice.one_in(2) { victim.0 } else { liar.dice.bytes() },
+            host_boot_id: if liar.prng.one_in(2) { victim.0 } else { liar.prng.bytes() },
             boot_id_last: liar.number(&[0, boot_id, boot_id.saturating_sub(1)]),
-            predecessor: if liar.dice.one_in(2) { victim } else { ClientUuid::NONE },
+            predecessor: if liar.prng.one_in(2) { victim } else { ClientUuid::NONE },
             export: Bytes(EXPORT.as_bytes()),
             credential: Credential::Export,
-            purpose: if liar.dice.one_in(8) { Purpose::Administer } else { Purpose::Use },
+            purpose: if liar.prng.one_in(8) { Purpose::Administer } else { Purpose::Use },
             key_id: self.secret.of_export(EXPORT.as_bytes(), 0).key_id(&[1; 32]),
         };
         liar.conn_count += 1;
         let conn = ConnId(CONN_FIRST + liar.conn_count);
-        let server_lane = liar.dice.below(self.server.seats.len());
+        let server_lane = liar.prng.below(self.server.seats.len());
         let (body, conn_epoch) = (hello.to_bytes(), hello.conn_epoch);
-        let link = Link { server_lane, hello: body.clone(), conn_epoch, session: None };
-        self.say_falsely(conn, &link, FrameKind::Hello, &body);
+        let link = LiarConn { server_lane, hello: body.clone(), conn_epoch, session: None };
+        self.send_forged_handshake(conn, &link, FrameKind::Hello, &body);
         liar.links.insert(conn, link);
     }
 
-    fn say_falsely(&mut self, conn: ConnId, link: &Link, kind: FrameKind, body: &[u8]) {
+    fn send_forged_handshake(
+        &mut self,
+        conn: ConnId,
+        link: &LiarConn,
+        kind: FrameKind,
+        body: &[u8],
+    ) {
         let mut frame = Vec::new();
         Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         let place = Place::Server(link.server_lane);
-        self.bring(place, Coming::Frame { conn, frame, bulk: None });
+        self.deliver(place, Incoming::Frame { conn, frame, bulk: None });
     }
 
-    fn hang_up(&mut self, conn: ConnId, link: &Link) {
+    fn close_liar_conn(&mut self, conn: ConnId, link: &LiarConn) {
         let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-        self.bring(Place::Server(link.server_lane), Coming::Plain(event));
+        self.deliver(Place::Server(link.server_lane), Incoming::Plain(event));
     }
 
-    /// The server says something to the liar.
-    pub(crate) fn liar_hears(&mut self, conn: ConnId, frame: &[u8]) {
+    /// The server sends a frame to the liar.
+    pub(crate) fn deliver_to_liar(&mut self, conn: ConnId, frame: &[u8]) {
         let secret = self.secret.of_export(EXPORT.as_bytes(), 0);
         let Some(mut liar) = self.liar.take() else { return };
         if let (Some(link), Ok((Header::Handshake(kind), body))) =
@@ -177,7 +183,7 @@ impl World {
                         let proven = Proven { hello, nonce, channel: &PLAIN };
                         let proof = secret.client_proof(proven);
                         let link = link.clone();
-                        self.say_falsely(
+                        self.send_forged_handshake(
                             conn,
                             &link,
                             FrameKind::Proof,
@@ -194,8 +200,8 @@ impl World {
         self.liar = Some(liar);
     }
 
-    /// The server has closed a connection of the liar's, or has given it to another lane.
-    pub(crate) fn liar_moves(&mut self, conn: ConnId, to: Option<usize>) {
+    /// The server has closed a connection of the liar, or handed it over to another lane.
+    pub(crate) fn move_liar_conn(&mut self, conn: ConnId, to: Option<usize>) {
         let Some(liar) = &mut self.liar else { return };
         match (liar.links.get_mut(&conn), to) {
             (Some(link), Some(to)) => link.server_lane = to,
@@ -204,15 +210,15 @@ impl World {
         }
     }
 
-    /// The server is dead, and all connections with it.
-    pub(crate) fn liar_is_alone(&mut self) {
+    /// The server crashed, and the liar's connections with it.
+    pub(crate) fn drop_liar_conns(&mut self) {
         if let Some(liar) = &mut self.liar {
             liar.links.clear();
         }
     }
 
-    /// A request on a connection that is there.
-    fn lie_on(&mut self, liar: &mut Liar, conn: ConnId) {
+    /// A forged request on an established connection.
+    fn send_forged_request(&mut self, liar: &mut Liar, conn: ConnId) {
         const OPS: [Op; 10] = [
             Op::Resume,
             Op::Resume,
@@ -227,23 +233,23 @@ impl World {
         ];
         let Some(link) = liar.links.get(&conn).cloned() else { return };
         let Some(own) = link.session else { return };
-        if liar.dice.one_in(16) {
+        if liar.prng.one_in(16) {
             liar.links.remove(&conn);
-            return self.hang_up(conn, &link);
+            return self.close_liar_conn(conn, &link);
         }
-        let stolen = liar.stolen.get(liar.dice.below(liar.stolen.len())).cloned();
-        let op = liar.dice.pick(&OPS).unwrap_or(Op::Ping);
+        let stolen = liar.stolen.get(liar.prng.below(liar.stolen.len())).cloned();
+        let op = liar.prng.pick(&OPS).unwrap_or(Op::Ping);
         let stolen_op = stolen.as_ref().map_or(Op::Create, |stolen| stolen.reply.op);
-        // What could change something comes as a replay only, with a token of somebody else's.
+        // A changing request is only sent as a replay, with another client's token.
         let replays = op == Op::Create;
         let op = if replays { stolen_op } else { op };
-        let session = match (&stolen, liar.dice.throw() % 4) {
+        let session = match (&stolen, liar.prng.number() % 4) {
             (Some(stolen), 0) => stolen.reply.session,
             _ => own,
         };
         let shard = match &stolen {
-            Some(stolen) if replays || liar.dice.one_in(2) => stolen.reply.shard,
-            _ => ShardId::meta(narrow_u16(liar.dice.below(3))),
+            Some(stolen) if replays || liar.prng.one_in(2) => stolen.reply.shard,
+            _ => ShardId::meta(narrow_u16(liar.prng.below(3))),
         };
         let once = op.row().retry == wire::Retry::Once;
         let slot_count = self.plan.slot_count;
@@ -251,28 +257,29 @@ impl World {
             stolen.as_ref().map_or((1, 1), |stolen| (stolen.reply.xid.0, stolen.reply.transno.0));
         let slot = match &stolen {
             Some(stolen) if replays => stolen.reply.slot,
-            _ if once => 1 + low_u16(liar.dice.throw()) % slot_count,
+            _ if once => 1 + low_u16(liar.prng.number()) % slot_count,
             _ => 0,
         };
-        let xid_said = if replays && liar.dice.one_in(2) { xid } else { liar.number(&[1, 2, xid]) };
+        let xid_forged =
+            if replays && liar.prng.one_in(2) { xid } else { liar.number(&[1, 2, xid]) };
         let replay_flag = if replays { request_flag::REPLAY } else { 0 };
-        let resent = if liar.dice.one_in(3) { request_flag::RESENT } else { 0 };
+        let resent = if liar.prng.one_in(3) { request_flag::RESENT } else { 0 };
         let request = Request {
             shard,
             slot,
             flags: replay_flag | resent,
             session,
-            xid: Xid(xid_said.max(1)),
+            xid: Xid(xid_forged.max(1)),
             ack_xid: Xid(liar.number(&[0, 1, xid])),
-            sack: liar.dice.throw(),
+            sack: liar.prng.number(),
             conn_epoch: link.conn_epoch,
             transno: Transno(if replays { liar.number(&[transno, transno + 1]) } else { 0 }),
-            op_time_ns: liar.dice.throw(),
+            op_time_ns: liar.prng.number(),
             ..Request::of(op)
         };
         let body = match (op, stolen) {
             _ if replays => {
-                let (message, token) = liar_token(&mut liar.dice, liar.stolen.as_slice());
+                let (message, token) = liar_token(&mut liar.prng, liar.stolen.as_slice());
                 Replay { reply: Bytes(&message), token: Bytes(&token) }.to_bytes()
             }
             (Op::Resume, _) => {
@@ -281,29 +288,29 @@ impl World {
             }
             (Op::ReplayDone, _) => ReplayDone { reopen_count: u32::MAX }.to_bytes(),
             (Op::Reopen, _) => {
-                // Of nothing that there is: what it may open is its right.
+                // Of an inode that does not exist: the liar may open what its export has.
                 let inode = InodeNo::new(shard.index(), u64::from(u32::MAX));
-                let (id, open_for) = (HandleId(liar.dice.throw()), OpenFor::ReadWrite);
+                let (id, open_for) = (HandleId(liar.prng.number()), OpenFor::ReadWrite);
                 let handle = Handle { id, open_for };
                 Reopen { inode, handle }.to_bytes()
             }
-            _ => liar.dice.bytes::<24>().to_vec(),
+            _ => liar.prng.bytes::<24>().to_vec(),
         };
         let mut frame = Vec::new();
         Header::Request(request).encode(&mut frame, None, |to| to.put(&body));
-        self.bring(Place::Server(link.server_lane), Coming::Frame { conn, frame, bulk: None });
+        self.deliver(Place::Server(link.server_lane), Incoming::Frame { conn, frame, bulk: None });
     }
 }
 
-/// A token of somebody else's, as it is or with a bit flipped; noise, if there is none.
-fn liar_token(dice: &mut Dice, stolen: &[Stolen]) -> (Vec<u8>, Vec<u8>) {
-    let Some(stolen) = stolen.get(dice.below(stolen.len())) else {
-        return (Vec::new(), dice.bytes::<64>().to_vec());
+/// Another client's token, unchanged or with a flipped bit; random bytes if there is none.
+fn liar_token(prng: &mut Prng, stolen: &[Stolen]) -> (Vec<u8>, Vec<u8>) {
+    let Some(stolen) = stolen.get(prng.below(stolen.len())) else {
+        return (Vec::new(), prng.bytes::<64>().to_vec());
     };
     let Stolen { message, mut token, .. } = stolen.clone();
-    if dice.one_in(2) && !token.is_empty() {
-        let place = narrow(dice.throw() % wide(token.len()));
-        token[place] ^= 1 << (dice.throw() % 8);
+    if prng.one_in(2) && !token.is_empty() {
+        let place = narrow(prng.number() % wide(token.len()));
+        token[place] ^= 1 << (prng.number() % 8);
     }
     (message, token)
 }

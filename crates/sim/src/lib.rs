@@ -1,25 +1,28 @@
-//! `sim`: the production cores in a world made of dice.
+//! `sim`: runs the production state machines (`lane::Lane` and `client::Client`) under a simulated
+//! network, disk, clock and power supply.
 //!
-//! It stands where `ring` and `store` stand: it performs what `lane::Lane` and `client::Client` ask
-//! for, badly on purpose. Connections are cut, frames come late, disks lose what was not synced and
-//! fail, processes die at any point, clocks jump, the secret is changed. Everything, the workload and its limits too, comes
-//! from one seed, on one thread, so that a run can be made again.
+//! It takes the place of `ring` and `store`: it performs the actions that lanes and clients ask
+//! for, with faults. Connections are cut, frames are delayed, disks lose unsynced data and fail,
+//! processes crash at any point, clocks jump, the secret is rotated. The workload, its limits and
+//! all faults follow from one seed on one thread, so that a seed repeats its run.
 //!
-//! What is checked:
-//! - at once: a transaction number names one request (I4), one request is in the log once (I3),
-//!   nothing is called committed that is not durable (I10), buffers are given back once, every start
-//!   succeeds (I17), every call is answered once, bytes that are read were written;
-//! - where a disk lied about its log: whoever had been told that something is durable that is lost
-//!   hears nothing good of that shard any more, raises an alarm and falls silent; where it only fails,
-//!   every call ends also before it is mended;
-//! - when the faults have stopped: every call of a living client ends in bounded time, every call
-//!   that was acknowledged to one is there and took effect once (I3, I5), what began after another's
-//!   answer comes after it, and a fresh client reads back exactly the tree that a sequential model
-//!   comes to by executing what is durable in the order of transactions (I1, I2, I15), with bytes
-//!   that writes explain.
+//! Checks during a run:
+//! - a transaction number names one request (I4); a request is in the log once (I3); no transaction
+//!   is reported committed before it is durable (I10); a buffer is released once; every start
+//!   succeeds (I17); every call is answered once; bytes that a read returns were written.
+//! - After a disk lost a batch that it had reported durable: a client that had received the
+//!   acknowledgement gets no successful reply from that shard any more, raises an alarm and stops
+//!   sending. After a disk that only fails: every call ends, also before the disk is mended.
 //!
-//! What is not: times, space, permissions, statuses of calls that failed, listings read while names
-//! change. They have tests of their own beside the code.
+//! Checks after the last fault:
+//! - Every call of a living client ends within a time limit.
+//! - Every acknowledged call of a living client is in the log and took effect once (I3, I5).
+//! - A call that began after the reply to another comes after it in the order of transactions.
+//! - A new client reads exactly the tree that a sequential model reaches by executing the durable
+//!   transactions in their order (I1, I2, I15), with file contents that writes explain.
+//!
+//! Not checked: timestamps, free space, permissions, statuses of calls that failed, listings read
+//! while names change. Unit tests of the crates check those.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -29,34 +32,34 @@
 mod audit;
 mod bytes;
 mod clients;
-mod cold;
-mod desk;
-mod dice;
+mod control;
 mod disk;
-mod favour;
-mod flight;
+mod durability;
+mod faults;
+mod lane_state;
 mod liar;
-mod lies;
-mod mishaps;
+mod lying_disk;
 mod model;
 mod net;
 mod number;
+mod operation;
 mod order;
 mod plan;
-mod promise;
+mod prng;
 mod rot;
 mod rotation;
+mod row_store;
 mod rules;
 mod run;
 mod search;
 mod server;
-mod story;
+mod simulation;
 mod tap;
+mod trace;
 mod wires;
 mod work;
-mod world;
 
 pub use plan::Planted;
-pub use run::{Outcome, run, run_told};
+pub use run::{Outcome, run, run_logged};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};
 pub use wire::Rule;

@@ -1,17 +1,17 @@
-//! `lanefs-sim`: runs seeds, as `cargo xtask sim` asks for.
+//! `lanefs-sim`: runs seeds for `cargo xtask sim`.
 //!
-//! Every seed is run twice and must come to the same trace. A run that panics is a violation like
-//! any other: it is caught, and its seed is told.
+//! Every seed runs twice and both runs must have the same hash. A panic is caught and counts as a
+//! violation.
 #![forbid(unsafe_code)]
 
 use sim::{Planted, Rule, Verdict, search, try_seed};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --favour NAME] [--tell]
-       lanefs-sim --seconds S [--plant NAME | --favour NAME] [--from SEED]";
+const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --control NAME] [--tell]
+       lanefs-sim --seconds S [--plant NAME | --control NAME] [--from SEED]";
 
-/// What was asked for.
+/// The command line.
 #[derive(Default)]
 struct Args {
     seed: Option<u64>,
@@ -45,7 +45,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
             "--seconds" => args.seconds = Some(words.next()?.parse().ok()?),
             "--from" => args.from = Some(words.next()?.parse().ok()?),
             "--plant" => args.planted = Some(Planted::named(&words.next()?)?),
-            "--favour" => {
+            "--control" => {
                 args.planted = Some(Planted::Control(Rule::named(&words.next()?)?));
             }
             "--tell" => args.tell = true,
@@ -57,14 +57,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
 
 fn one(seed: u64, args: &Args) -> ExitCode {
     if args.tell {
-        let (_, lines) = sim::run_told(seed, args.planted);
+        let (_, lines) = sim::run_logged(seed, args.planted);
         lines.iter().for_each(|line| println!("{line}"));
     }
-    let Verdict { trace, violation } = try_seed(seed, args.planted);
+    let Verdict { run_hash, violation } = try_seed(seed, args.planted);
     if let Some(violation) = &violation {
         println!("seed {seed}: {violation}");
     }
-    println!("seed {seed} trace {trace:016x}");
+    println!("seed {seed} hash {run_hash:016x}");
     if violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -1,9 +1,9 @@
-//! The tree as it must be: a sequential model of names, links and attributes.
+//! A sequential model of the tree: names, links and attributes.
 //!
-//! It executes the calls that took effect in the order of their transactions, and says where one
-//! could not have succeeded there.
+//! It executes calls in the order of their transactions, and reports a call that could not have
+//! succeeded there.
 
-use crate::work::{NameNo, Tag, Wish};
+use crate::work::{CallSpec, NameNo, Tag};
 use std::collections::BTreeMap;
 use wire::{FileKind, InodeNo};
 
@@ -11,17 +11,17 @@ use wire::{FileKind, InodeNo};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: FileKind,
-    /// Unknown: as the store was made.
+    /// `None`: as mkfs made it.
     pub(crate) mode: Option<u32>,
     pub(crate) nlink: u32,
     pub(crate) parent: InodeNo,
     pub(crate) entries: BTreeMap<NameNo, InodeNo>,
     pub(crate) target: Option<Tag>,
-    /// By the parity of the attribute's number.
+    /// By the number of the attribute's name, 0 or 1.
     pub(crate) xattrs: BTreeMap<NameNo, Tag>,
 }
 
-/// What a transaction's reply said.
+/// The effect that a reply reports.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Effect {
     pub(crate) inode: Option<InodeNo>,
@@ -42,54 +42,54 @@ impl Tree {
         Self { nodes: BTreeMap::from([(InodeNo::ROOT, root)]) }
     }
 
-    /// A transaction happened.
-    pub(crate) fn apply(&mut self, tag: Tag, wish: &Wish, effect: Effect) -> Step {
-        match *wish {
-            Wish::Create { parent, name, mode, .. } if effect.made => {
+    /// Executes a call.
+    pub(crate) fn apply(&mut self, tag: Tag, spec: &CallSpec, effect: Effect) -> Step {
+        match *spec {
+            CallSpec::Create { parent, name, mode, .. } if effect.made => {
                 self.make((parent, name), (FileKind::File, Some(mode)), effect).map(drop)
             }
-            Wish::Create { parent, name, .. } => {
+            CallSpec::Create { parent, name, .. } => {
                 let found = self.entry(parent, name)?;
                 same(found, effect.inode, "create found another file")
             }
-            Wish::Mkdir { parent, name, mode } => {
+            CallSpec::Mkdir { parent, name, mode } => {
                 self.make((parent, name), (FileKind::Directory, Some(mode)), effect).map(drop)
             }
-            Wish::Symlink { parent, name } => {
+            CallSpec::Symlink { parent, name } => {
                 let inode = self.make((parent, name), (FileKind::Symlink, None), effect)?;
                 self.node(inode)?.target = Some(tag);
                 Ok(())
             }
-            Wish::Link { inode, parent, name } => self.link(inode, (parent, name)),
-            Wish::Unlink { parent, name } => self.unlink(parent, name),
-            Wish::Rmdir { parent, name } => self.rmdir(parent, name),
-            Wish::Rename { from, to, no_replace } => self.rename(from, to, no_replace),
-            Wish::Setattr { inode, mode } => {
+            CallSpec::Link { inode, parent, name } => self.link(inode, (parent, name)),
+            CallSpec::Unlink { parent, name } => self.unlink(parent, name),
+            CallSpec::Rmdir { parent, name } => self.rmdir(parent, name),
+            CallSpec::Rename { from, to, no_replace } => self.rename(from, to, no_replace),
+            CallSpec::Setattr { inode, mode } => {
                 self.node(inode)?.mode = Some(mode);
                 Ok(())
             }
-            Wish::Setxattr { inode, name } => {
+            CallSpec::Setxattr { inode, name } => {
                 self.node(inode)?.xattrs.insert(name % 2, tag);
                 Ok(())
             }
-            Wish::Removexattr { inode, name } => {
+            CallSpec::Removexattr { inode, name } => {
                 let removed = self.node(inode)?.xattrs.remove(&(name % 2));
                 removed.map(drop).ok_or_else(|| "no such attribute".to_owned())
             }
-            Wish::Resize { .. }
-            | Wish::Lookup { .. }
-            | Wish::Getattr { .. }
-            | Wish::Readdir { .. }
-            | Wish::Readlink { .. }
-            | Wish::Open { .. }
-            | Wish::Close { .. }
-            | Wish::Read { .. }
-            | Wish::Write { .. }
-            | Wish::ReadList { .. }
-            | Wish::WriteList { .. }
-            | Wish::Sync { .. }
-            | Wish::Getxattr { .. }
-            | Wish::Listxattr { .. } => Ok(()),
+            CallSpec::Resize { .. }
+            | CallSpec::Lookup { .. }
+            | CallSpec::Getattr { .. }
+            | CallSpec::Readdir { .. }
+            | CallSpec::Readlink { .. }
+            | CallSpec::Open { .. }
+            | CallSpec::Close { .. }
+            | CallSpec::Read { .. }
+            | CallSpec::Write { .. }
+            | CallSpec::ReadList { .. }
+            | CallSpec::WriteList { .. }
+            | CallSpec::Sync { .. }
+            | CallSpec::Getxattr { .. }
+            | CallSpec::Listxattr { .. } => Ok(()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Numbers from one width to another, where a simulation's values always fit.
+//! Conversions between number widths, for values that always fit in a simulation.
 
 /// A count or index as 64 bits.
 pub(crate) fn wide(count: usize) -> u64 {
@@ -20,8 +20,7 @@ pub(crate) fn narrow_u16(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// The lowest eight bits.
-/// The lowest bits.
+/// The lowest 16 bits.
 pub(crate) fn low_u16(number: u64) -> u16 {
     u16::try_from(number & 0xffff).unwrap_or(u16::MAX)
 }

@@ -1,71 +1,71 @@
-//! What a seed rolls before its run begins: sizes, speeds, the mix of calls, and how much goes wrong.
+//! The plan of a run: sizes, speeds, the mix of calls, and the faults.
 //!
-//! Most runs are short and small with few names, because that is where changes meet each other.
+//! Most runs are short and use few names, so that changes conflict.
 
-use crate::dice::Dice;
-use crate::story::Act;
+use crate::prng::Prng;
+use crate::trace::TraceStep;
 use crate::work::Kind;
 use lane::Share;
 use wire::Rule;
 
-/// How the disk behaves beyond losing what was not made durable.
+/// How the disk behaves besides losing unsynced data in a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DiskMood {
-    /// It does what it says.
+pub(crate) enum DiskBehaviour {
+    /// It keeps durable what it reported durable.
     Honest,
-    /// Now and then something fails.
+    /// Some operations fail.
     Failing,
-    /// It says durable and is not: only an alarm is wanted then.
+    /// It loses batches that it reported durable. The clients must raise an alarm.
     Lying,
 }
 
-/// Something planted to prove that the checks see it.
+/// A fault injected to prove that the checks find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// A crash takes away a batch that was called durable.
+    /// A crash loses a batch that was reported durable.
     LostBatch,
-    /// Requests of a client's lost connection never arrive anywhere again.
+    /// Requests that a client resends after a lost connection are dropped.
     LostResend,
     /// A sync of an object makes nothing durable.
     LostSync,
-    /// A rule of the protocol does not hold.
+    /// A rule of the protocol is removed.
     Rule(Rule),
-    /// Nothing: the runs that would miss a rule, with the rule in force.
+    /// A control run: the plan made for the rule, with the rule in force.
     Control(Rule),
 }
 
 impl Planted {
-    /// Faults of the world itself, with their names.
-    pub const OF_WORLD: [(Self, &'static str); 3] = [
+    /// Faults injected into the simulated network and disk, with their names.
+    pub const INJECTED: [(Self, &'static str); 3] = [
         (Self::LostBatch, "lost-batch"),
         (Self::LostResend, "lost-resend"),
         (Self::LostSync, "lost-sync"),
     ];
 
-    /// Every one, with its name.
+    /// All that `--plant` accepts, with their names.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let taken = if cfg!(feature = "planted") { Rule::ALL } else { &[] };
         let rules = taken.iter().map(|(rule, name)| (Self::Rule(*rule), *name));
-        Self::OF_WORLD.into_iter().chain(rules)
+        Self::INJECTED.into_iter().chain(rules)
     }
 
-    /// The one of this name.
+    /// The fault or rule of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|(_, known)| *known == name).map(|(planted, _)| planted)
     }
 
-    /// How it is asked for.
+    /// The command-line option for it.
     #[must_use]
     pub fn flag(self) -> String {
         let controls = Rule::ALL.iter().map(|(rule, name)| (Self::Control(*rule), *name));
-        let flag = if matches!(self, Self::Control(_)) { "favour" } else { "plant" };
+        let flag = if matches!(self, Self::Control(_)) { "control" } else { "plant" };
         let name = Self::all().chain(controls).find(|(planted, _)| *planted == self);
         format!("--{flag} {}", name.map_or("", |(_, name)| name))
     }
 }
 
-/// Chances of faults, per thousand of the events they meet.
+/// How many faults of each kind, and their chances.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     pub(crate) server_crash_count: u64,
@@ -75,11 +75,11 @@ pub(crate) struct Faults {
     pub(crate) pause_count: u64,
     pub(crate) clock_count: u64,
     pub(crate) interrupt_count: u64,
-    /// Chance that the server dies where it passes a delicate place.
+    /// Chance that the server crashes at a point that a lane marks (`Action::Point`).
     pub(crate) point_per_mille: u64,
-    pub(crate) disk: DiskMood,
-    pub(crate) ails: Ails,
-    /// The server's machine dies with it: nobody says of its connections that they are dead.
+    pub(crate) disk: DiskBehaviour,
+    pub(crate) disk_rates: DiskFaultRates,
+    /// The server's machine dies with the process: no packet closes its connections.
     pub(crate) silent: bool,
 }
 
@@ -93,23 +93,23 @@ impl Faults {
         clock_count: 0,
         interrupt_count: 0,
         point_per_mille: 0,
-        disk: DiskMood::Honest,
-        ails: Ails::NONE,
+        disk: DiskBehaviour::Honest,
+        disk_rates: DiskFaultRates::NONE,
         silent: false,
     };
 }
 
-/// Chances that an action of the disk fails, per thousand of its kind.
+/// Chances, per thousand, that a disk operation of each kind fails.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ails {
+pub(crate) struct DiskFaultRates {
     pub(crate) log: u64,
     pub(crate) change: u64,
     pub(crate) sync: u64,
-    pub(crate) look: u64,
+    pub(crate) read: u64,
 }
 
-impl Ails {
-    pub(crate) const NONE: Self = Self { log: 0, change: 0, sync: 0, look: 0 };
+impl DiskFaultRates {
+    pub(crate) const NONE: Self = Self { log: 0, change: 0, sync: 0, read: 0 };
 }
 
 /// Mean durations.
@@ -124,7 +124,7 @@ pub(crate) struct Speeds {
     pub(crate) restart_ns: u64,
 }
 
-/// A run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Lanes of each client.
@@ -134,7 +134,7 @@ pub(crate) struct Plan {
     pub(crate) data_shard_count: u16,
     pub(crate) slot_count: u16,
     pub(crate) name_count: usize,
-    /// Inodes that calls choose among, the latest ones.
+    /// How many of the latest inodes the calls choose among.
     pub(crate) choice_count: usize,
     pub(crate) depth: usize,
     pub(crate) call_count: u64,
@@ -144,31 +144,32 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     /// The faults are spread over this time.
     pub(crate) faults_ns: u64,
-    /// At the end the server crashes once more, with these clients alive or not.
+    /// The server crashes once more at the end, with or without a client.
     pub(crate) last_crash: bool,
     pub(crate) last_client_crash: bool,
     /// A client dies whenever the server does.
-    pub(crate) dies_along: bool,
+    pub(crate) client_dies_too: bool,
     pub(crate) log_space_bytes: u64,
-    /// Which replies wait.
+    /// Which replies wait for durability.
     pub(crate) share: Share,
-    /// Other modes may come with every start.
+    /// Every start may choose another mode.
     pub(crate) share_changes: bool,
-    /// All replies wait for their own change.
+    /// Every reply waits for its own change.
     pub(crate) sync: bool,
-    /// How long batches of the log gather that nobody waits for.
+    /// How long a log batch gathers that no request waits for.
     pub(crate) log_ms: u64,
-    /// The cold store follows the logs while lanes run, not only at a start.
+    /// The applier runs beside the lanes, not only at a start.
     pub(crate) applies: bool,
-    /// What names may take of each server's memory, if that is limited; 0 lets go whatever it can.
+    /// Memory for names at each server, if it is limited; 0 evicts whatever it can.
     pub(crate) meta_memory_bytes: Option<u64>,
-    /// Bytes of a block that has a checksum, and after which time a quiet object gets its checksums.
+    /// Bytes of a block that has a checksum, and after which idle time the checksums of an object
+    /// are recorded.
     pub(crate) block_bytes: u32,
     pub(crate) quiet_ms: u64,
-    /// At starts of the server a bit of something recorded may be another one.
+    /// At a start of the server a bit of a recorded block may flip.
     pub(crate) rots: bool,
-    /// What happens besides, in this order.
-    pub(crate) story: &'static [Act],
+    /// The scripted calls of the run.
+    pub(crate) trace: &'static [TraceStep],
     pub(crate) planted: Option<Planted>,
 }
 
@@ -176,102 +177,102 @@ pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 
 impl Plan {
-    /// Whether replies may leave before their change is durable.
+    /// Whether replies may precede the durability of their change.
     pub(crate) const fn shared(&self) -> bool {
         !self.sync
     }
 
-    pub(crate) fn roll(dice: &mut Dice, planted: Option<Planted>) -> Self {
-        let client_count = 1 + dice.below(4);
-        let client_lanes = (0..client_count).map(|_| 1 + dice.below(3)).collect();
+    pub(crate) fn roll(prng: &mut Prng, planted: Option<Planted>) -> Self {
+        let client_count = 1 + prng.below(4);
+        let client_lanes = (0..client_count).map(|_| 1 + prng.below(3)).collect();
         let mean = [20 * US, 100 * US, 500 * US, 5 * MS];
         let speeds = Speeds {
-            request_ns: dice.pick(&mean[..2]).unwrap_or(US),
-            reply_ns: dice.pick(&mean).unwrap_or(US),
-            turn_ns: dice.pick(&[2 * US, 20 * US, 200 * US]).unwrap_or(US),
-            log_ns: dice.pick(&mean[1..]).unwrap_or(US),
-            object_ns: dice.pick(&mean).unwrap_or(US),
-            think_ns: dice.pick(&mean[..3]).unwrap_or(US),
-            restart_ns: dice.pick(&[MS, 50 * MS, 3_000 * MS]).unwrap_or(MS),
+            request_ns: prng.pick(&mean[..2]).unwrap_or(US),
+            reply_ns: prng.pick(&mean).unwrap_or(US),
+            turn_ns: prng.pick(&[2 * US, 20 * US, 200 * US]).unwrap_or(US),
+            log_ns: prng.pick(&mean[1..]).unwrap_or(US),
+            object_ns: prng.pick(&mean).unwrap_or(US),
+            think_ns: prng.pick(&mean[..3]).unwrap_or(US),
+            restart_ns: prng.pick(&[MS, 50 * MS, 3_000 * MS]).unwrap_or(MS),
         };
-        let call_count = dice.pick(&[6, 12, 25, 50, 120]).unwrap_or(12);
-        // About the time the calls take, so that faults meet them.
+        let call_count = prng.pick(&[6, 12, 25, 50, 120]).unwrap_or(12);
+        // About the time the calls take, so that faults hit them.
         let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
-        let rots = planted.is_none() && dice.clone().one_in(6);
-        let faults = roll_faults(dice);
-        // Disks have more to do when more is done before everything calms down.
-        let faults_ns = faults_ns * if faults.disk == DiskMood::Honest { 1 } else { 4 };
+        let rots = planted.is_none() && prng.clone().one_in(6);
+        let faults = roll_faults(prng);
+        // Disk faults need more calls before the faults stop.
+        let faults_ns = faults_ns * if faults.disk == DiskBehaviour::Honest { 1 } else { 4 };
         Self {
             client_lanes,
-            server_lane_count_max: 1 + dice.throw() % 3,
-            meta_shard_count: dice.pick(&[1, 2, 3, 5]).unwrap_or(1),
-            data_shard_count: dice.pick(&[1, 2, 4]).unwrap_or(1),
-            slot_count: dice.pick(&[wire::SLOT_COUNT_MIN, 3, 16]).unwrap_or(3),
-            name_count: 1 + dice.below(4),
-            choice_count: 1 + dice.below(6),
-            depth: 1 + dice.below(4),
+            server_lane_count_max: 1 + prng.number() % 3,
+            meta_shard_count: prng.pick(&[1, 2, 3, 5]).unwrap_or(1),
+            data_shard_count: prng.pick(&[1, 2, 4]).unwrap_or(1),
+            slot_count: prng.pick(&[wire::SLOT_COUNT_MIN, 3, 16]).unwrap_or(3),
+            name_count: 1 + prng.below(4),
+            choice_count: 1 + prng.below(6),
+            depth: 1 + prng.below(4),
             call_count,
-            write_bytes_max: dice.pick(&[16, 300, 9000]).unwrap_or(16),
-            mix: roll_mix(dice),
+            write_bytes_max: prng.pick(&[16, 300, 9000]).unwrap_or(16),
+            mix: roll_mix(prng),
             speeds,
             faults,
             faults_ns,
-            last_crash: dice.one_in(2),
-            last_client_crash: dice.one_in(3),
-            dies_along: false,
-            log_space_bytes: if dice.one_in(12) {
-                1_400_000 + dice.throw() % 40_000
+            last_crash: prng.one_in(2),
+            last_client_crash: prng.one_in(3),
+            client_dies_too: false,
+            log_space_bytes: if prng.one_in(12) {
+                1_400_000 + prng.number() % 40_000
             } else {
                 1 << 40
             },
-            share: dice
+            share: prng
                 .pick(&[Share::Off, Share::Write, Share::Write, Share::Strict])
                 .unwrap_or_default(),
-            share_changes: dice.one_in(6),
-            // A replay does not look at what it leaves of a block.
-            sync: dice.one_in(8) || rots,
-            // Thrown aside: what the dice say besides stays as it was.
-            log_ms: dice.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
-            applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
-            meta_memory_bytes: dice.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
-            block_bytes: dice.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
+            share_changes: prng.one_in(6),
+            // A replay does not verify the rest of a block that it overwrites in part.
+            sync: prng.one_in(8) || rots,
+            // From a clone, so that the following draws do not depend on it.
+            log_ms: prng.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
+            applies: planted != Some(Planted::LostBatch) && prng.one_in(2),
+            meta_memory_bytes: prng.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
+            block_bytes: prng.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
             rots,
-            quiet_ms: dice.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
-            story: &[],
+            quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
+            trace: &[],
             planted,
         }
     }
 }
 
 /// Every kind of call has a weight; many have none, so that runs differ.
-fn roll_mix(dice: &mut Dice) -> Vec<(Kind, u64)> {
-    let theme = dice.throw() % 4;
+fn roll_mix(prng: &mut Prng) -> Vec<(Kind, u64)> {
+    let theme = prng.number() % 4;
     let mut mix = Vec::new();
     for kind in Kind::ALL {
-        let favoured = match theme {
+        let preferred = match theme {
             0 => kind.is_of_names(),
             1 => kind.is_of_bytes(),
             2 => kind.is_of_names() || kind.is_of_bytes(),
             _ => true,
         };
-        let weight = match (favoured, dice.throw() % 4) {
+        let weight = match (preferred, prng.number() % 4) {
             (_, 0) => 0,
-            (true, _) => 1 + dice.throw() % 8,
+            (true, _) => 1 + prng.number() % 8,
             (false, 1) => 1,
             (false, _) => 0,
         };
         mix.push((kind, weight));
     }
-    // Something has to be made, or nothing happens.
+    // Without creates a run would have nothing to work on.
     mix.push((Kind::Create, 3));
     mix
 }
 
-fn roll_faults(dice: &mut Dice) -> Faults {
+fn roll_faults(prng: &mut Prng) -> Faults {
     let mut count = |chance: u64, most: u64| {
-        if dice.one_in(chance) { 1 + dice.throw() % most } else { 0 }
+        if prng.one_in(chance) { 1 + prng.number() % most } else { 0 }
     };
     let mut faults = Faults {
         server_crash_count: count(2, 3),
@@ -282,19 +283,19 @@ fn roll_faults(dice: &mut Dice) -> Faults {
         clock_count: count(6, 3),
         interrupt_count: count(5, 4),
         point_per_mille: count(3, 60),
-        disk: DiskMood::Honest,
-        ails: Ails::NONE,
+        disk: DiskBehaviour::Honest,
+        disk_rates: DiskFaultRates::NONE,
         silent: false,
     };
-    let mood = dice.throw() % 24;
-    // Runs are short: what fails rarely would mostly not fail at all.
-    let mut per_mille = || dice.pick(&[0, 0, 10, 60, 250]).unwrap_or(0);
-    let (log, change, sync, look) = (per_mille(), per_mille(), per_mille(), per_mille());
-    if mood < 3 {
-        faults.disk = DiskMood::Failing;
-        faults.ails = Ails { log, change, sync, look };
-    } else if mood == 3 {
-        faults.disk = DiskMood::Lying;
+    let roll = prng.number() % 24;
+    // Runs are short: faults with small chances would mostly not occur.
+    let mut per_mille = || prng.pick(&[0, 0, 10, 60, 250]).unwrap_or(0);
+    let (log, change, sync, read) = (per_mille(), per_mille(), per_mille(), per_mille());
+    if roll < 3 {
+        faults.disk = DiskBehaviour::Failing;
+        faults.disk_rates = DiskFaultRates { log, change, sync, read };
+    } else if roll == 3 {
+        faults.disk = DiskBehaviour::Lying;
         faults.server_crash_count = faults.server_crash_count.max(1);
     }
     faults

@@ -1,21 +1,20 @@
-//! What is wrong with the disk beside what a crash leaves: actions that fail, and bits at rest that
-//! become others.
+//! Disk faults besides crashes: operations that fail, and bit rot.
 
-use crate::flight::Flight;
 use crate::number::{narrow, wide};
-use crate::plan::{DiskMood, Planted};
-use crate::world::World;
+use crate::operation::Operation;
+use crate::plan::{DiskBehaviour, Planted};
+use crate::simulation::Simulation;
 use disk::BlockSum;
 use interface::Object;
 
-impl World {
-    /// Whatever the power did, what is recorded of contents holds. A file that is not there was being
-    /// removed: that is recorded afterwards.
+impl Simulation {
+    /// Checks at a start that the recorded checksums match the contents after the crash. A missing
+    /// file was being removed; its removal is recorded afterwards.
     pub(crate) fn check_sums(&mut self) {
-        if self.plan.faults.disk == DiskMood::Lying {
+        if self.plan.faults.disk == DiskBehaviour::Lying {
             return;
         }
-        let wrong = self.cold.sums().into_iter().find_map(|(object, block, sum)| {
+        let wrong = self.row_store.sums().into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
             let exists = self.disk.size(object).is_some() && !self.rotten.contains_key(&object);
             let bytes = self.disk.read(object, from, narrow(u64::from(sum.covered_bytes)));
@@ -24,127 +23,129 @@ impl World {
             (exists && !same).then(|| format!("{object}: block {block} is not {sum:?}: {bytes:?}"))
         });
         if let Some(wrong) = wrong {
-            self.breaks(format!("boot {}: {wrong}", self.server.boot_id));
+            self.violates(format!("boot {}: {wrong}", self.server.boot_id));
         }
-        if self.plan.rots && self.plan.faults.disk == DiskMood::Honest {
+        if self.plan.rots && self.plan.faults.disk == DiskBehaviour::Honest {
             self.rot();
         }
     }
 
-    /// The medium has another bit than was written to it, in a block that has a checksum.
+    /// Flips a bit in a block that has a checksum.
     pub(crate) fn rot(&mut self) {
-        let sums = self.cold.sums();
-        let kept = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
-        let kept: Vec<_> = kept.collect();
-        // Of an open region nothing is known, and an object rots once.
-        let gone = self.rotten.iter().filter(|(object, block)| {
-            !kept.iter().any(|(other, known, _)| (other, known) == (*object, *block))
+        let sums = self.row_store.sums();
+        let blocks = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
+        let blocks: Vec<_> = blocks.collect();
+        // An open region has no checksum, and an object rots once.
+        let lost = self.rotten.iter().filter(|(object, block)| {
+            !blocks.iter().any(|(other, known, _)| (other, known) == (*object, *block))
         });
-        self.unprotected.extend(gone.map(|(object, _)| object.inode));
-        let kept: Vec<_> =
-            kept.into_iter().filter(|(object, ..)| !self.rotten.contains_key(object)).collect();
-        self.rot_one_of(&kept);
+        self.unprotected.extend(lost.map(|(object, _)| object.inode));
+        let blocks: Vec<_> =
+            blocks.into_iter().filter(|(object, ..)| !self.rotten.contains_key(object)).collect();
+        self.rot_one_of(&blocks);
     }
 
-    /// Whether the page cache lacks some of an object that is read. It may have dropped it just now, and
-    /// the medium may have changed since.
-    pub(crate) fn misses(&mut self, object: Object) -> bool {
-        let may_rot = self.plan.rots && self.plan.faults.disk == DiskMood::Honest && !self.calm;
-        if may_rot && self.dice.one_in(3) && self.disk.evict(object) && self.dice.one_in(2) {
+    /// Whether some of an object that is read is missing from the page cache. The page cache may
+    /// evict the object just now, and a bit may flip since.
+    pub(crate) fn misses_cache(&mut self, object: Object) -> bool {
+        let may_rot = self.plan.rots
+            && self.plan.faults.disk == DiskBehaviour::Honest
+            && !self.faults_stopped;
+        if may_rot && self.prng.one_in(3) && self.disk.evict(object) && self.prng.one_in(2) {
             self.rot_served(object);
         }
         self.disk.is_evicted(object)
     }
 
-    /// A bit of an object changes that nobody writes to and that has its checksums. Not while what was
-    /// just compared is read: that takes no time on a machine.
+    /// Flips a bit of an object without operations under way that has its checksums. Not between
+    /// the comparison of a block and the read that follows: a machine does both in one step.
     fn rot_served(&mut self, object: Object) {
-        let mut flights = self.server.seats.iter().flat_map(|seat| seat.flights.values());
-        let is_used = flights.any(|flight| match flight {
-            Flight::Read { object: other, only_cached: false, .. }
-            | Flight::ReadList { object: other, only_cached: false, .. }
-            | Flight::Sums { object: other, .. }
-            | Flight::Patch { object: other, .. }
-            | Flight::Sync { object: other, .. }
-            | Flight::Remove { object: other, .. } => *other == object,
-            Flight::Read { only_cached: true, .. }
-            | Flight::ReadList { only_cached: true, .. }
-            | Flight::Log { .. }
-            | Flight::Stat { .. }
-            | Flight::Seek { .. }
-            | Flight::Space { .. }
-            | Flight::Usage { .. }
-            | Flight::Cold { .. } => false,
+        let mut operations = self.server.seats.iter().flat_map(|seat| seat.operations.values());
+        let is_used = operations.any(|operation| match operation {
+            Operation::Read { object: other, only_cached: false, .. }
+            | Operation::ReadList { object: other, only_cached: false, .. }
+            | Operation::Sums { object: other, .. }
+            | Operation::Patch { object: other, .. }
+            | Operation::Sync { object: other, .. }
+            | Operation::Remove { object: other, .. } => *other == object,
+            Operation::Read { only_cached: true, .. }
+            | Operation::ReadList { only_cached: true, .. }
+            | Operation::Log { .. }
+            | Operation::Stat { .. }
+            | Operation::Seek { .. }
+            | Operation::Space { .. }
+            | Operation::Usage { .. }
+            | Operation::ReadRows { .. } => false,
         });
-        let is_told = self.server.seats.iter().any(|seat| !seat.desk.inbox.is_empty());
-        if is_used || is_told || self.rotten.contains_key(&object) {
+        let has_events = self.server.seats.iter().any(|seat| !seat.state.inbox.is_empty());
+        if is_used || has_events || self.rotten.contains_key(&object) {
             return;
         }
         let block_bytes = narrow(u64::from(self.plan.block_bytes));
-        let mut kept = self.cold.sums();
-        kept.retain(|(other, block, sum)| {
+        let mut blocks = self.row_store.sums();
+        blocks.retain(|(other, block, sum)| {
             let count = narrow(u64::from(sum.covered_bytes));
             let bytes = self.disk.read(*other, narrow(*block) * block_bytes, count);
             *other == object && bytes.len() == count && wire::crc32c(&bytes) == sum.crc32c
         });
-        if self.rot_one_of(&kept) {
+        if self.rot_one_of(&blocks) {
             self.rotten_since.insert(object);
         }
     }
 
-    /// A bit of one of these blocks changes.
-    fn rot_one_of(&mut self, kept: &[(Object, u64, BlockSum)]) -> bool {
-        let Some((object, block, sum)) = self.dice.pick(kept) else { return false };
+    /// Flips a bit of one of these blocks.
+    fn rot_one_of(&mut self, blocks: &[(Object, u64, BlockSum)]) -> bool {
+        let Some((object, block, sum)) = self.prng.pick(blocks) else { return false };
         let at = block * u64::from(self.plan.block_bytes)
-            + self.dice.throw() % u64::from(sum.covered_bytes);
-        self.tell(|| format!("the disk rots: byte {at} of {object}"));
+            + self.prng.number() % u64::from(sum.covered_bytes);
+        self.log_line(|| format!("the disk rots: byte {at} of {object}"));
         self.rotten.insert(object, block);
-        self.disk.rot(object, narrow(at), &mut self.dice);
+        self.disk.rot(object, narrow(at), &mut self.prng);
         true
     }
 
-    pub(crate) fn disk_fails(&mut self, lane: usize, flight: &Flight) -> bool {
-        let failing = self.plan.faults.disk == DiskMood::Failing && !self.mended;
-        let ails = self.plan.faults.ails;
-        let per_mille = match flight {
-            Flight::Log { .. } => ails.log,
-            Flight::Patch { .. } | Flight::Remove { .. } => ails.change,
-            Flight::Sync { .. } => ails.sync,
-            Flight::Read { .. }
-            | Flight::ReadList { .. }
-            | Flight::Sums { .. }
-            | Flight::Stat { .. }
-            | Flight::Seek { .. }
-            | Flight::Space { .. }
-            | Flight::Cold { .. }
-            | Flight::Usage { .. } => ails.look,
+    pub(crate) fn disk_fails(&mut self, lane: usize, operation: &Operation) -> bool {
+        let failing = self.plan.faults.disk == DiskBehaviour::Failing && !self.mended;
+        let disk_rates = self.plan.faults.disk_rates;
+        let per_mille = match operation {
+            Operation::Log { .. } => disk_rates.log,
+            Operation::Patch { .. } | Operation::Remove { .. } => disk_rates.change,
+            Operation::Sync { .. } => disk_rates.sync,
+            Operation::Read { .. }
+            | Operation::ReadList { .. }
+            | Operation::Sums { .. }
+            | Operation::Stat { .. }
+            | Operation::Seek { .. }
+            | Operation::Space { .. }
+            | Operation::ReadRows { .. }
+            | Operation::Usage { .. } => disk_rates.read,
         };
-        let fails = failing && self.dice.per_mille(per_mille);
+        let fails = failing && self.prng.per_mille(per_mille);
         if fails {
-            self.tell(|| format!("the disk fails server lane {lane}: {flight:?}"));
+            self.log_line(|| format!("the disk fails server lane {lane}: {operation:?}"));
         }
         fails
     }
 
-    /// A disk that lied, or a fault planted into this world.
-    pub(crate) fn lose_what_was_durable(&mut self) {
+    /// Loses batches that were reported durable: a lying disk or an injected fault.
+    pub(crate) fn lose_durable_batches(&mut self) {
         const BATCH_COUNT_MAX: usize = 3;
         let planted = self.plan.planted == Some(Planted::LostBatch);
-        let lies = self.plan.faults.disk == DiskMood::Lying && self.dice.one_in(2);
+        let lies = self.plan.faults.disk == DiskBehaviour::Lying && self.prng.one_in(2);
         let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(planted) };
         for _ in 0..count {
-            // What was applied is in the rows as well.
-            let behind = (lies && self.plan.applies).then_some(&self.cold.behind);
-            let lost = self.disk.lose_last_batch(&mut self.dice, |lane, batch| {
+            // A batch that was applied is in the rows as well.
+            let behind = (lies && self.plan.applies).then_some(&self.row_store.behind);
+            let lost = self.disk.lose_last_batch(&mut self.prng, |lane, batch| {
                 behind.is_none_or(|behind| {
                     behind.iter().any(|(at, waits)| *at == lane && waits == batch)
                 })
             });
             let Some(batch) = lost else { return };
-            self.tell(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
+            self.log_line(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
             self.tap.on_lost(&batch);
             if lies {
-                self.lies.lose(self.server.boot_id, &batch);
+                self.lying_disk.on_lost(self.server.boot_id, &batch);
             }
         }
     }

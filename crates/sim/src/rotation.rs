@@ -1,89 +1,97 @@
-//! The secret is changed during a run, in the documented order: rotate, give the new secret to the clients, retire
-//! the earlier one. No client loses anything by that.
+//! Rotates the secret during a run as documented: rotate at the server, distribute to the clients,
+//! retire the earlier secret. No client loses anything.
 
-use crate::desk::Coming;
-use crate::dice::Dice;
-use crate::world::{Due, Place, World};
+use crate::lane_state::Incoming;
+use crate::prng::Prng;
+use crate::simulation::{Due, Place, Simulation};
 use interface::Event;
 use wire::{Secret, Secrets};
 
-/// What is done next.
+/// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Rotate,
-    Give,
+    Distribute,
     Retire,
 }
 
-/// The files.
+/// The secret files.
 #[derive(Debug)]
 pub(crate) struct Rotation {
-    /// Of its own, so that runs without it stay what they were.
-    dice: Dice,
+    /// Its own generator, so that runs without rotation draw the same numbers.
+    prng: Prng,
     happens: bool,
-    /// What the server's says.
-    pub(crate) kept: Secrets,
-    /// What the clients' say.
-    pub(crate) given: Secrets,
+    /// In the server's file.
+    pub(crate) server_secrets: Secrets,
+    /// In the clients' file.
+    pub(crate) client_secrets: Secrets,
 }
 
 impl Rotation {
     pub(crate) fn new(seed: u64, secret: Secret) -> Self {
-        let (kept, given) = (secret.into(), secret.into());
-        Self { dice: Dice::new(seed.rotate_left(32)), happens: seed % 3 == 1, kept, given }
+        let (server_secrets, client_secrets) = (secret.into(), secret.into());
+        Self {
+            prng: Prng::new(seed.rotate_left(32)),
+            happens: seed % 3 == 1,
+            server_secrets,
+            client_secrets,
+        }
     }
 }
 
-impl World {
-    /// Begins, in some runs.
+impl Simulation {
+    /// Begins the rotation, in some runs.
     pub(crate) fn plan_rotation(&mut self) {
         if self.rotation.happens && self.plan.planted.is_none() {
-            self.put_step(Step::Rotate);
+            self.schedule_step(Step::Rotate);
         }
     }
 
-    fn put_step(&mut self, step: Step) {
-        let at_ns = self.now_ns + self.rotation.dice.throw() % (self.plan.faults_ns + 1);
-        self.put(at_ns, Due::Rotation(step));
+    fn schedule_step(&mut self, step: Step) {
+        let at_ns = self.now_ns + self.rotation.prng.number() % (self.plan.faults_ns + 1);
+        self.schedule_at(at_ns, Due::Rotation(step));
     }
 
     pub(crate) fn step_rotation(&mut self, step: Step) {
-        // Each waits until every lane goes by the one before.
-        if self.secrets_are_under_way() {
-            return self.put_step(step);
+        // A step waits until every lane has received the secrets of the step before.
+        if self.secrets_are_being_delivered() {
+            return self.schedule_step(step);
         }
-        self.tell(|| format!("secret: {step:?}"));
-        let Rotation { dice, kept, given, .. } = &mut self.rotation;
+        self.log_line(|| format!("secret: {step:?}"));
+        let Rotation { prng, server_secrets, client_secrets, .. } = &mut self.rotation;
         match step {
             Step::Rotate => {
-                let current = Secret::new(dice.bytes());
-                *kept = Secrets { current, earlier: Some(kept.current) };
+                let current = Secret::new(prng.bytes());
+                *server_secrets = Secrets { current, earlier: Some(server_secrets.current) };
             }
-            Step::Give => *given = kept.current.into(),
-            Step::Retire => *kept = kept.current.into(),
+            Step::Distribute => *client_secrets = server_secrets.current.into(),
+            Step::Retire => *server_secrets = server_secrets.current.into(),
         }
-        let kept = *kept;
-        if step != Step::Give {
+        let server_secrets = *server_secrets;
+        if step != Step::Distribute {
             for lane in 0..self.server.seats.len() {
-                self.bring(Place::Server(lane), Coming::Plain(Event::Secrets(Some(kept))));
+                self.deliver(
+                    Place::Server(lane),
+                    Incoming::Plain(Event::Secrets(Some(server_secrets))),
+                );
             }
         }
         match step {
-            Step::Rotate => self.put_step(Step::Give),
-            Step::Give => self.put_step(Step::Retire),
-            Step::Retire if self.calm => {}
-            Step::Retire => self.put_step(Step::Rotate),
+            Step::Rotate => self.schedule_step(Step::Distribute),
+            Step::Distribute => self.schedule_step(Step::Retire),
+            Step::Retire if self.faults_stopped => {}
+            Step::Retire => self.schedule_step(Step::Rotate),
         }
     }
 
-    fn secrets_are_under_way(&self) -> bool {
-        let is = |coming: &Coming| matches!(coming, Coming::Plain(Event::Secrets(_)));
-        self.server.seats.iter().any(|seat| seat.desk.inbox.iter().any(is))
+    fn secrets_are_being_delivered(&self) -> bool {
+        let is = |incoming: &Incoming| matches!(incoming, Incoming::Plain(Event::Secrets(_)));
+        self.server.seats.iter().any(|seat| seat.state.inbox.iter().any(is))
     }
 
-    /// A client lane reads its file.
+    /// A client lane reads its secret file.
     pub(crate) fn read_secrets(&mut self, place: Place) {
-        let given = self.rotation.given;
-        self.bring(place, Coming::Plain(Event::Secrets(Some(given))));
+        let client_secrets = self.rotation.client_secrets;
+        self.deliver(place, Incoming::Plain(Event::Secrets(Some(client_secrets))));
     }
 }

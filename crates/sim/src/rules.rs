@@ -1,5 +1,5 @@
-//! Rules of the protocol that a run may take away, one at a time. Only with the feature `planted`;
-//! otherwise they hold, and only the runs that would miss them can be asked for.
+//! The rules of the protocol that hold in a run. With the feature `planted` one of them can be
+//! removed; without it all hold, and only control runs can be asked for.
 
 use crate::plan::Planted;
 #[cfg(feature = "planted")]
@@ -11,7 +11,7 @@ use wire::Rules;
 pub(crate) fn of_run(planted: Option<Planted>) -> Rules {
     let all = Rules::default();
     match planted {
-        // Where connections of an earlier boot are closed, nothing comes late.
+        // Where connections of an earlier boot are closed, no late reply arrives.
         Some(Planted::Rule(Rule::LateReplies)) => {
             all.without(Rule::LateReplies).without(Rule::DrainPeerLanes)
         }

@@ -1,141 +1,146 @@
 //! One run, from its seed to its verdict.
 
-use crate::plan::{DiskMood, Planted};
-use crate::world::{Due, Verdict, World};
+use crate::plan::{DiskBehaviour, Planted};
+use crate::simulation::{Due, Simulation, Verdict};
 use wire::ClientUuid;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// A hash over everything that happened.
-    pub trace: u64,
-    /// What was violated.
+    /// A hash over every event of the run.
+    pub run_hash: u64,
+    /// The first violated invariant.
     pub violation: Option<String>,
-    /// Events that happened.
+    /// Simulated events.
     pub event_count: u64,
-    /// Calls that were made.
+    /// Calls of the workload and of the audit.
     pub call_count: u64,
-    /// Times that a server died.
+    /// Crashes of the server.
     pub crash_count: u64,
 }
 
-/// After the last fault everything has to end within this time.
+/// Simulated time within which the system must come to rest after the last fault.
 const REST_NS: u64 = 600_000_000_000;
 
 /// Runs a seed.
 #[must_use]
 pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
-    outcome(World::new(seed, planted)).0
+    outcome(Simulation::new(seed, planted)).0
 }
 
-/// Runs a seed and tells what happened, line by line.
+/// Runs a seed and returns its event log too.
 #[must_use]
-pub fn run_told(seed: u64, planted: Option<Planted>) -> (Outcome, Vec<String>) {
-    let mut world = World::new(seed, planted);
-    let plan = format!("{:?}", world.plan);
-    world.log = Some(vec![plan]);
-    outcome(world)
+pub fn run_logged(seed: u64, planted: Option<Planted>) -> (Outcome, Vec<String>) {
+    let mut simulation = Simulation::new(seed, planted);
+    let plan = format!("{:?}", simulation.plan);
+    simulation.log = Some(vec![plan]);
+    outcome(simulation)
 }
 
-fn outcome(mut world: World) -> (Outcome, Vec<String>) {
-    let violation = whole(&mut world).err();
+fn outcome(mut simulation: Simulation) -> (Outcome, Vec<String>) {
+    let violation = run_phases(&mut simulation).err();
     let outcome = Outcome {
-        trace: world.trace.sum(),
+        run_hash: simulation.run_hash.sum(),
         violation,
-        event_count: world.event_count,
-        call_count: crate::number::wide(world.asked.len()),
-        crash_count: world.crash_count,
+        event_count: simulation.event_count,
+        call_count: crate::number::wide(simulation.calls.len()),
+        crash_count: simulation.crash_count,
     };
-    (outcome, world.log.unwrap_or_default())
+    (outcome, simulation.log.unwrap_or_default())
 }
 
-fn whole(world: &mut World) -> Verdict {
-    world.start_server();
-    for lane_count in world.plan.client_lanes.clone() {
-        let client = world.mount(lane_count, false, ClientUuid::NONE);
+fn run_phases(simulation: &mut Simulation) -> Verdict {
+    simulation.start_server();
+    for lane_count in simulation.plan.client_lanes.clone() {
+        let client = simulation.mount(lane_count, false, ClientUuid::NONE);
         for lane in 0..lane_count {
-            world.put_in(world.plan.speeds.think_ns, Due::Think { client, lane });
+            simulation.schedule_in(simulation.plan.speeds.think_ns, Due::NextCall { client, lane });
         }
     }
-    world.plan_mishaps();
-    world.plan_lie();
-    world.plan_rotation();
-    world.begin_story();
-    let end_ns = world.now_ns + world.plan.faults_ns * 2;
-    world.run_until(end_ns, |_| false);
-    broken(world)?;
-    calm_down(world)?;
-    if world.plan.last_crash {
-        if world.plan.last_client_crash {
-            let client = world.choose(world.mounts.len());
-            world.crash_client(client);
+    simulation.schedule_faults();
+    simulation.schedule_liar();
+    simulation.plan_rotation();
+    simulation.begin_trace();
+    let end_ns = simulation.now_ns + simulation.plan.faults_ns * 2;
+    simulation.run_until(end_ns, |_| false);
+    take_violation(simulation)?;
+    stop_faults(simulation)?;
+    if simulation.plan.last_crash {
+        if simulation.plan.last_client_crash {
+            let client = simulation.choose(simulation.mounts.len());
+            simulation.crash_client(client);
         }
-        world.crash_server();
+        simulation.crash_server();
     }
-    world.put(world.now_ns, Due::Start);
-    if !world.run_until(world.now_ns + REST_NS, World::is_quiet) {
+    simulation.schedule_at(simulation.now_ns, Due::StartServer);
+    if !simulation.run_until(simulation.now_ns + REST_NS, Simulation::is_quiet) {
         return Err("the server does not come to rest".to_owned());
     }
-    broken(world)?;
-    if !world.run_until(world.now_ns + REST_NS, World::is_alarmed) {
+    take_violation(simulation)?;
+    if !simulation.run_until(simulation.now_ns + REST_NS, Simulation::is_alarmed) {
         return Err(format!(
-            "client {:?} does not notice that its store went back",
-            world.unalarmed()
+            "client {:?} raises no alarm although its store went back",
+            simulation.unalarmed()
         ));
     }
-    broken(world)?;
-    world.begin_audit();
-    let end_ns = world.now_ns + REST_NS;
-    if !world.run_until(end_ns, World::audit_is_over) {
+    take_violation(simulation)?;
+    simulation.begin_audit();
+    let end_ns = simulation.now_ns + REST_NS;
+    if !simulation.run_until(end_ns, Simulation::audit_is_over) {
         return Err("the audit does not end".to_owned());
     }
-    broken(world)?;
-    if world.lies.is_any() {
-        return Ok(()); // What is left is what it is.
+    take_violation(simulation)?;
+    if simulation.lying_disk.is_any() {
+        return Ok(()); // The tree without the lost batches is not known.
     }
-    world.judge()
+    simulation.judge()
 }
 
-/// The faults stop, and everything that was begun comes to its end.
-fn calm_down(world: &mut World) -> Verdict {
-    world.calm = true;
-    let now_ns = world.now_ns;
-    for mount in &mut world.mounts {
-        mount.parted_until_ns = mount.parted_until_ns.min(now_ns);
+/// Stops the faults and waits until every call that had begun ends.
+fn stop_faults(simulation: &mut Simulation) -> Verdict {
+    simulation.faults_stopped = true;
+    let now_ns = simulation.now_ns;
+    for mount in &mut simulation.mounts {
+        mount.partitioned_until_ns = mount.partitioned_until_ns.min(now_ns);
     }
-    world.put(world.now_ns, Due::Start);
-    if world.plan.faults.disk == DiskMood::Failing {
-        // A lane whose log failed answers, but takes nothing more in until somebody has mended the
-        // disk and started it again.
-        if world.choose(2) == 0 {
-            come_to_rest(world)?;
+    simulation.schedule_at(simulation.now_ns, Due::StartServer);
+    if simulation.plan.faults.disk == DiskBehaviour::Failing {
+        // A lane whose log failed replies but accepts no changes until the disk is mended and the
+        // server restarted.
+        if simulation.choose(2) == 0 {
+            come_to_rest(simulation)?;
         }
-        world.mended = true;
-        world.crash_server();
+        simulation.mended = true;
+        simulation.crash_server();
     }
-    come_to_rest(world)
+    come_to_rest(simulation)
 }
 
 /// Every call of a living client ends.
-fn come_to_rest(world: &mut World) -> Verdict {
-    let end_ns = world.now_ns + REST_NS;
-    let ended = world.run_until(end_ns, |world| world.unanswered_count() == 0 && world.is_quiet());
-    broken(world)?;
+fn come_to_rest(simulation: &mut Simulation) -> Verdict {
+    let end_ns = simulation.now_ns + REST_NS;
+    let ended = simulation.run_until(end_ns, |simulation| {
+        simulation.unanswered_count() == 0 && simulation.is_quiet()
+    });
+    take_violation(simulation)?;
     if ended {
         return Ok(());
     }
-    let waiting = world.describe_waiting();
-    world.tell(|| waiting);
-    let left: Vec<String> = world
-        .asked
+    let waiting = simulation.describe_waiting();
+    simulation.log_line(|| waiting);
+    let left: Vec<String> = simulation
+        .calls
         .iter()
         .enumerate()
-        .filter(|(_, asked)| asked.ended_ns.is_none() && world.mounts[asked.client].alive)
-        .map(|(index, asked)| format!("{} {:?}", index + 1, asked.wish))
+        .filter(|(_, call)| call.ended_ns.is_none() && simulation.mounts[call.client].alive)
+        .map(|(index, call)| format!("{} {:?}", index + 1, call.spec))
         .collect();
-    Err(format!("liveness: after {} events these calls never ended: {left:?}", world.event_count))
+    Err(format!(
+        "liveness: after {} events these calls never ended: {left:?}",
+        simulation.event_count
+    ))
 }
 
-fn broken(world: &mut World) -> Verdict {
-    world.broken.take().map_or(Ok(()), Err)
+fn take_violation(simulation: &mut Simulation) -> Verdict {
+    simulation.violation.take().map_or(Ok(()), Err)
 }

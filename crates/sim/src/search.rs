@@ -1,4 +1,4 @@
-//! Many seeds, on all cores, until the time is over or one shows a violation.
+//! Runs many seeds on all CPUs until the time is over or a seed shows a violation.
 
 use crate::plan::Planted;
 use crate::run::run;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What two runs of one seed came to.
+/// The result of two runs of one seed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// The hash over everything that happened.
-    pub trace: u64,
-    /// What was violated.
+    /// A hash over every event of the run.
+    pub run_hash: u64,
+    /// The first violated invariant.
     pub violation: Option<String>,
 }
 
-/// What was done so far.
+/// Progress so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     seed_count: u64,
@@ -44,10 +44,10 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Panics are kept for the verdict instead of being printed.
+/// Stores the message of a panic for the verdict instead of printing it.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        PANIC.with_borrow_mut(|kept| *kept = Some(panic.to_string()));
+        PANIC.with_borrow_mut(|last| *last = Some(panic.to_string()));
     }));
 }
 
@@ -70,29 +70,29 @@ fn try_counted(seed: u64, planted: Option<Planted>, tally: &Tally) -> Verdict {
         Ok(both) => both,
         Err(_) => {
             let line = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
-            return Verdict { trace: 0, violation: Some(format!("panic: {line}")) };
+            return Verdict { run_hash: 0, violation: Some(format!("panic: {line}")) };
         }
     };
     tally.seed_count.fetch_add(1, Ordering::Relaxed);
     tally.call_count.fetch_add(first.call_count, Ordering::Relaxed);
     tally.crash_count.fetch_add(first.crash_count, Ordering::Relaxed);
-    let trace = first.trace;
+    let run_hash = first.run_hash;
     if first != second {
         let line = format!("two runs differ: {first:?} and {second:?}");
-        return Verdict { trace, violation: Some(line) };
+        return Verdict { run_hash, violation: Some(line) };
     }
-    Verdict { trace, violation: first.violation }
+    Verdict { run_hash, violation: first.violation }
 }
 
-/// Runs seeds from `first` on, on all cores; the first violation found, with its seed.
+/// Runs seeds from `first` on, on all CPUs; returns the first violation with its seed.
 pub fn search(
     first: u64,
     time: Duration,
     planted: Option<Planted>,
-    mut say: impl FnMut(&Counts),
+    mut report: impl FnMut(&Counts),
 ) -> Option<(u64, String)> {
-    const SAY_EVERY: Duration = Duration::from_secs(10);
-    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    const REPORT_EVERY: Duration = Duration::from_secs(10);
+    const POLL_EVERY: Duration = Duration::from_millis(20);
     let begun = Instant::now();
     let next = AtomicU64::new(first);
     let over = AtomicBool::new(false);
@@ -118,16 +118,16 @@ pub fn search(
         };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         (0..cores).for_each(|_| drop(scope.spawn(worker)));
-        let mut said = begun;
+        let mut reported = begun;
         while !over.load(Ordering::Relaxed) && begun.elapsed() < time {
-            thread::sleep(LOOK_EVERY);
-            if said.elapsed() >= SAY_EVERY {
-                said = Instant::now();
-                say(&counts(&tally));
+            thread::sleep(POLL_EVERY);
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
+                report(&counts(&tally));
             }
         }
         over.store(true, Ordering::Relaxed);
     });
-    say(&counts(&tally));
+    report(&counts(&tally));
     found.into_inner().ok().flatten()
 }

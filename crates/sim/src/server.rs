@@ -1,14 +1,13 @@
-//! The server process: starting on what the disk has, its lanes' turns, what they ask for, and its
-//! sudden end.
+//! The server process: start from the disk, turns of its lanes, their actions, and crashes.
 
-use crate::desk::{Coming, Desk};
 use crate::disk::put_sum;
-use crate::flight::Flight;
+use crate::lane_state::{Incoming, LaneState};
 use crate::liar::Liar;
-use crate::net::{End, Parcel};
+use crate::net::{End, SentFrame};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
-use crate::plan::{DiskMood, Planted};
-use crate::world::{Due, Place, World};
+use crate::operation::Operation;
+use crate::plan::{DiskBehaviour, Planted};
+use crate::simulation::{Due, Place, Simulation};
 use disk::{Creation, Fault};
 use interface::{
     Action, Bulk, Core, Errno, Event, LogSpace, NetAction, ObjectEvent, ObjectStat, PeerAction,
@@ -21,11 +20,11 @@ use wire::{LaneId, Map};
 const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 const EIO: Errno = Errno(5);
 
-/// A server lane and its part of the world.
+/// A server lane with its state.
 pub(crate) struct ServerSeat {
     pub(crate) core: Lane,
-    pub(crate) desk: Desk,
-    pub(crate) flights: BTreeMap<u64, Flight>,
+    pub(crate) state: LaneState,
+    pub(crate) operations: BTreeMap<u64, Operation>,
     space_bytes: u64,
 }
 
@@ -37,22 +36,22 @@ pub(crate) struct Server {
     pub(crate) life: u64,
     pub(crate) boot_id: u64,
     pub(crate) seats: Vec<ServerSeat>,
-    pub(crate) flight_count: u64,
-    /// Which replies wait in this boot.
+    pub(crate) operation_count: u64,
+    /// Which replies wait for durability in this boot.
     pub(crate) share: Share,
-    /// What the store remembers: the weakest mode since the last recovery that was completed.
-    pub(crate) share_kept: Share,
+    /// What the store has recorded: the weakest mode since the last completed recovery.
+    pub(crate) share_weakest: Share,
     recovered_count: usize,
 }
 
-impl World {
-    /// Starts a server on what is durable, as `store` and `serve` do.
+impl Simulation {
+    /// Starts a server from the durable state, as `store` and `serve` do.
     pub(crate) fn start_server(&mut self) {
         if self.server.up {
             return;
         }
         let lane_count =
-            narrow_u16(narrow(1 + self.dice.throw() % self.plan.server_lane_count_max));
+            narrow_u16(narrow(1 + self.prng.number() % self.plan.server_lane_count_max));
         self.server.life += 1;
         self.server.boot_id += 1;
         let boot_id = self.server.boot_id;
@@ -64,22 +63,22 @@ impl World {
         let restore = match self.restore(map) {
             Ok(restore) => restore,
             Err(fault) => {
-                return self.breaks(format!("I17: boot {boot_id} cannot start: {fault:?}"));
+                return self.violates(format!("I17: boot {boot_id} cannot start: {fault:?}"));
             }
         };
         let share_before = self.choose_share();
         let share = self.server.share;
-        self.tell(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
+        self.log_line(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
         for restored in restore.into_lanes(lane_count, boot_id) {
             let lane = self.server.seats.len();
             self.disk.new_log(self.fs, boot_id, narrow_u16(lane), lane_count);
             let mut seed = [low_u8(wide(lane)); 32];
-            seed[..8].copy_from_slice(&self.dice.throw().to_le_bytes());
+            seed[..8].copy_from_slice(&self.prng.number().to_le_bytes());
             let config = Config {
                 lane: LaneId(narrow_u16(lane)),
                 map,
                 fs: self.fs,
-                secrets: self.rotation.kept,
+                secrets: self.rotation.server_secrets,
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
                 rules: crate::rules::of_run(self.plan.planted),
@@ -102,66 +101,66 @@ impl World {
             };
             self.server.seats.push(ServerSeat {
                 core: Lane::new(config, restored),
-                desk: Desk::default(),
-                flights: BTreeMap::new(),
+                state: LaneState::default(),
+                operations: BTreeMap::new(),
                 space_bytes: self.plan.log_space_bytes,
             });
-            let room =
+            let space =
                 LogSpace { space_bytes: self.plan.log_space_bytes, awaits_checkpoint: false };
             self.server.up = true;
-            self.bring(
+            self.deliver(
                 Place::Server(lane),
-                Coming::Plain(Event::Store(StoreEvent::LogSpace(room))),
+                Incoming::Plain(Event::Store(StoreEvent::LogSpace(space))),
             );
         }
     }
 
-    /// What the logs say goes into the rows, and these into memory.
+    /// Applies the logs to the rows, and loads the rows into memory.
     fn restore(&mut self, map: Map) -> Result<Restore, Fault> {
-        self.cold.begin(MADE)?;
+        self.row_store.begin(MADE)?;
         for log in self.disk.logs() {
-            self.cold.redo(log)?;
+            self.row_store.redo(log)?;
         }
         self.check_sums();
-        self.cold.restore(map, MADE, self.plan.meta_memory_bytes)
+        self.row_store.restore(map, MADE, self.plan.meta_memory_bytes)
     }
 
-    /// The applier takes the next batch behind the lanes.
-    pub(crate) fn advance_cold(&mut self) {
-        let Some(advanced) = self.cold.advance() else { return };
+    /// The applier applies the next batch.
+    pub(crate) fn apply_next_batch(&mut self) {
+        let Some(advanced) = self.row_store.advance() else { return };
         match advanced {
             Ok((lane, applied)) => {
                 for (shard, lsn, transno) in applied {
                     let event = Event::Store(StoreEvent::Checkpointed { shard, lsn, transno });
-                    self.bring(Place::Server(lane), Coming::Plain(event));
+                    self.deliver(Place::Server(lane), Incoming::Plain(event));
                 }
             }
-            Err(fault) => self.breaks(format!("the applier stumbles: {fault:?}")),
+            Err(fault) => self.violates(format!("the applier fails: {fault:?}")),
         }
     }
 
-    /// The mode of this boot; what the store remembered of the boots before.
+    /// Chooses the mode of this boot; returns the weakest mode of the boots before.
     fn choose_share(&mut self) -> Share {
         let modes = [Share::Off, Share::Write, Share::Strict];
         let first = self.server.boot_id == 1;
         self.server.share = if self.plan.share_changes {
-            self.dice.pick(&modes).unwrap_or_default()
+            self.prng.pick(&modes).unwrap_or_default()
         } else {
             self.plan.share
         };
-        let kept = if first { self.server.share } else { self.server.share_kept };
-        let before = kept.min(self.server.share);
-        self.server.share_kept = before;
+        let weakest = if first { self.server.share } else { self.server.share_weakest };
+        let before = weakest.min(self.server.share);
+        self.server.share_weakest = before;
         self.server.recovered_count = 0;
         before
     }
 
-    /// A lane's recovery is over. When all are, only this boot's mode counts.
+    /// A lane's recovery is complete. When all are, only this boot's mode counts.
     fn on_recovered(&mut self, lane: usize) {
-        self.tell(|| format!("server lane {lane}: recovered"));
+        self.log_line(|| format!("server lane {lane}: recovered"));
         self.server.recovered_count += 1;
         if self.server.recovered_count == self.server.seats.len() {
-            self.server.share_kept = self.server.share;
+            self.server.share_weakest = self.server.share;
         }
     }
 
@@ -170,7 +169,7 @@ impl World {
         let now = self.now();
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         let mut actions = Vec::new();
-        let mut turn = Turn { now, arena: &mut seat.desk.arena, actions: &mut actions };
+        let mut turn = Turn { now, arena: &mut seat.state.arena, actions: &mut actions };
         for event in events {
             seat.core.apply(&mut turn, event);
         }
@@ -179,144 +178,146 @@ impl World {
             if !self.server.up {
                 return;
             }
-            self.server_acts(lane, action);
+            self.on_server_action(lane, action);
         }
     }
 
     pub(crate) fn server_bulk(&mut self, lane: usize, bulk: Bulk) -> Option<Vec<u8>> {
-        let bytes = self.server.seats.get(lane)?.desk.bufs.get(bulk);
+        let bytes = self.server.seats.get(lane)?.state.bufs.get(bulk);
         if bytes.is_none() {
-            self.breaks(format!("server lane {lane}: a buffer is used after its release"));
+            self.violates(format!("server lane {lane}: a buffer is used after its release"));
         }
         bytes
     }
 
-    fn server_acts(&mut self, lane: usize, action: Action) {
+    fn on_server_action(&mut self, lane: usize, action: Action) {
         let place = Place::Server(lane);
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         match action {
-            Action::Net(action) => self.server_acts_on_net(lane, action),
+            Action::Net(action) => self.on_server_net_action(lane, action),
             Action::Peer(PeerAction::Message { to, message }) => {
                 let from = LaneId(narrow_u16(lane));
                 let event = Event::Peer(PeerEvent::Message { from, message });
-                self.bring(Place::Server(usize::from(to.0)), Coming::Plain(event));
+                self.deliver(Place::Server(usize::from(to.0)), Incoming::Plain(event));
             }
             Action::Peer(PeerAction::Encoded { to, body }) => {
-                let body = seat.desk.arena.get(body).to_vec();
+                let body = seat.state.arena.get(body).to_vec();
                 let from = LaneId(narrow_u16(lane));
                 let to = Place::Server(usize::from(to.0));
-                self.bring(to, Coming::Letter { from, body });
+                self.deliver(to, Incoming::Message { from, body });
             }
             Action::Store(action) => {
-                let flight = self.store_flight(lane, action);
-                self.launch(lane, flight);
+                let operation = self.store_operation(lane, action);
+                self.start_operation(lane, operation);
             }
             Action::Object(action) => {
-                let flight = self.object_flight(lane, action);
-                self.launch(lane, flight);
+                let operation = self.object_operation(lane, action);
+                self.start_operation(lane, operation);
             }
-            Action::Usage { ticket } => self.launch(lane, Some(Flight::Usage { ticket })),
+            Action::Usage { ticket } => {
+                self.start_operation(lane, Some(Operation::Usage { ticket }))
+            }
             Action::Release { buf } => {
-                if !seat.desk.bufs.release(buf) {
-                    self.breaks(format!("server lane {lane}: a buffer is released twice"));
+                if !seat.state.bufs.release(buf) {
+                    self.violates(format!("server lane {lane}: a buffer is released twice"));
                 }
             }
             Action::Retain { as_buf, bulk } => {
-                if !seat.desk.bufs.keep(as_buf, bulk) {
-                    self.breaks(format!("server lane {lane}: a buffer cannot be kept"));
+                if !seat.state.bufs.retain(as_buf, bulk) {
+                    self.violates(format!("server lane {lane}: a buffer cannot be retained"));
                 }
             }
-            Action::WakeAt { at } => self.ask_wake(place, at),
-            Action::Log { level, line } => {
-                let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
-                self.tell(|| format!("server says {level:?}: {line}"));
-                let lies = self.plan.faults.disk == DiskMood::Lying;
+            Action::WakeAt { at } => self.schedule_wake(place, at),
+            Action::Log { say: level, line } => {
+                let line = String::from_utf8_lossy(seat.state.arena.get(line)).into_owned();
+                self.log_line(|| format!("server logs {level:?}: {line}"));
+                let lies = self.plan.faults.disk == DiskBehaviour::Lying;
                 let rotten = self.rotten.keys().any(|object| line.contains(&object.to_string()));
                 if line.starts_with("contents are damaged") && !lies && !rotten {
-                    self.breaks(format!("server lane {lane}: {line}"));
+                    self.violates(format!("server lane {lane}: {line}"));
                 }
             }
-            Action::Stopped => seat.desk.stopped = true,
+            Action::Stopped => seat.state.stopped = true,
             Action::Recovered => self.on_recovered(lane),
-            Action::Point(point) => self.pass(lane, point),
+            Action::Point(point) => self.on_point(lane, point),
             Action::ReadSecrets | Action::Kernel(_) => {
-                self.breaks(format!("a server does not do this: {action:?}"));
+                self.violates(format!("a server must not ask for this: {action:?}"));
             }
         }
     }
 
-    fn server_acts_on_net(&mut self, lane: usize, action: NetAction) {
+    fn on_server_net_action(&mut self, lane: usize, action: NetAction) {
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         match action {
             NetAction::Send { conn, frame, bulk } => {
-                let frame = seat.desk.arena.get(frame).to_vec();
+                let frame = seat.state.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
                 if Liar::has(conn) {
-                    return self.liar_hears(conn, &frame);
+                    return self.deliver_to_liar(conn, &frame);
                 }
                 if let Some(liar) = &mut self.liar {
-                    liar.overhears(&frame);
+                    liar.eavesdrop(&frame);
                 }
                 self.tap.on_sent(conn, &frame);
-                self.send(conn, End::Client, Parcel { frame, bulk });
+                self.send(conn, End::Client, SentFrame { frame, bulk });
             }
             NetAction::Admit { .. } => {}
-            NetAction::Close { conn } if Liar::has(conn) => self.liar_moves(conn, None),
+            NetAction::Close { conn } if Liar::has(conn) => self.move_liar_conn(conn, None),
             NetAction::Close { conn } => self.close(conn, End::Server),
-            // Who has the socket makes no difference here.
+            // The lane that owns the socket makes no difference to this network.
             NetAction::HandOver { conn, lane: to, hello }
             | NetAction::Proxy { conn, lane: to, hello } => {
-                let hello = seat.desk.arena.get(hello).to_vec();
+                let hello = seat.state.arena.get(hello).to_vec();
                 let to = usize::from(to.0);
                 if let Some(known) = self.conns.get_mut(&conn) {
                     known.server_lane = to;
                 }
                 if Liar::has(conn) {
-                    self.liar_moves(conn, Some(to));
+                    self.move_liar_conn(conn, Some(to));
                 }
-                self.bring(Place::Server(to), Coming::Adopted { conn, hello });
+                self.deliver(Place::Server(to), Incoming::HandedOver { conn, hello });
             }
             NetAction::Connect { .. } => {
-                self.breaks(format!("a server does not do this: {action:?}"));
+                self.violates(format!("a server must not ask for this: {action:?}"));
             }
         }
     }
 
-    /// The lane passes a delicate place: the process may end right there.
-    fn pass(&mut self, lane: usize, point: ProtocolPoint) {
-        self.tell(|| format!("server lane {lane}: {point:?}"));
-        if !self.calm && self.dice.per_mille(self.plan.faults.point_per_mille) {
+    /// A lane passes a marked point: the process may crash there.
+    fn on_point(&mut self, lane: usize, point: ProtocolPoint) {
+        self.log_line(|| format!("server lane {lane}: {point:?}"));
+        if !self.faults_stopped && self.prng.per_mille(self.plan.faults.point_per_mille) {
             self.crash_server();
         }
     }
 
-    /// An action ends.
-    pub(crate) fn land(&mut self, lane: usize, life: u64, flight_no: u64) {
+    /// Completes an operation.
+    pub(crate) fn complete_operation(&mut self, lane: usize, life: u64, operation_no: u64) {
         if life != self.server.life {
             return;
         }
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
-        let Some(flight) = seat.flights.remove(&flight_no) else { return };
-        let failed = self.disk_fails(lane, &flight);
+        let Some(operation) = seat.operations.remove(&operation_no) else { return };
+        let failed = self.disk_fails(lane, &operation);
         let result = if failed { Err(EIO) } else { Ok(()) };
-        let coming = match flight {
-            Flight::Log { ticket, batch } => Coming::Plain(Event::Store(StoreEvent::Logged {
+        let incoming = match operation {
+            Operation::Log { ticket, batch } => Incoming::Plain(Event::Store(StoreEvent::Logged {
                 ticket,
                 result: self.append(lane, &batch, failed),
             })),
-            Flight::Read { ticket, object, only_cached: true, .. }
-            | Flight::ReadList { ticket, object, only_cached: true, .. }
-                if !failed && self.misses(object) =>
+            Operation::Read { ticket, object, only_cached: true, .. }
+            | Operation::ReadList { ticket, object, only_cached: true, .. }
+                if !failed && self.misses_cache(object) =>
             {
-                Coming::Plain(Event::Object(ObjectEvent::Uncached { ticket }))
+                Incoming::Plain(Event::Object(ObjectEvent::Uncached { ticket }))
             }
-            Flight::Read { ticket, object, from, count, .. } => {
-                self.disk.bring(object);
+            Operation::Read { ticket, object, from, count, .. } => {
+                self.disk.load_into_cache(object);
                 let bytes = self.disk.read(object, from, count);
-                Coming::Read { ticket, result: result.map(|()| bytes) }
+                Incoming::Read { ticket, result: result.map(|()| bytes) }
             }
-            Flight::ReadList { ticket, object, pieces, .. } => {
-                self.disk.bring(object);
+            Operation::ReadList { ticket, object, pieces, .. } => {
+                self.disk.load_into_cache(object);
                 let mut bytes = Vec::new();
                 for piece in pieces.iter() {
                     let count = narrow(u64::from(piece.piece_bytes));
@@ -324,64 +325,65 @@ impl World {
                     read.resize(count, 0);
                     bytes.append(&mut read);
                 }
-                Coming::Read { ticket, result: result.map(|()| bytes) }
+                Incoming::Read { ticket, result: result.map(|()| bytes) }
             }
-            Flight::Sums { ticket, object, ranges } => {
-                let from_disk = self.disk.bring(object);
+            Operation::Sums { ticket, object, ranges } => {
+                let from_disk = self.disk.load_into_cache(object);
                 let mut sums = Vec::new();
                 for (from, count) in ranges {
                     put_sum(&mut sums, &self.disk.read(object, from, count));
                 }
-                Coming::Sums { ticket, result: result.map(|()| sums), from_disk }
+                Incoming::Sums { ticket, result: result.map(|()| sums), from_disk }
             }
-            Flight::Patch { ticket, object, patch, block_bytes } => {
-                // Of what was compared before the disk rotted, the rest of a block is taken for good.
+            Operation::Patch { ticket, object, patch, block_bytes } => {
+                // A write to a block in part trusts the rest, which was compared before the bit
+                // flipped.
                 if self.rotten_since.contains(&object) {
                     self.unprotected.insert(object.inode);
                 }
-                let patch = if failed { patch.half_done(&mut self.dice) } else { Some(patch) };
+                let patch = if failed { patch.half_done(&mut self.prng) } else { Some(patch) };
                 let mut sums = Vec::new();
                 if let Some(patch) = patch {
                     sums = patch.sums(block_bytes);
                     self.disk.patch(object, patch);
                 }
                 match block_bytes {
-                    0 => Coming::Plain(Event::Object(ObjectEvent::Done { ticket, result })),
-                    _ => Coming::Written { ticket, result: result.map(|()| sums) },
+                    0 => Incoming::Plain(Event::Object(ObjectEvent::Done { ticket, result })),
+                    _ => Incoming::Written { ticket, result: result.map(|()| sums) },
                 }
             }
-            Flight::Sync { ticket, object, patch_no } => {
+            Operation::Sync { ticket, object, patch_no } => {
                 match (failed, self.plan.planted) {
                     (true, _) => self.disk.sync_failed(object, patch_no),
                     (false, Some(Planted::LostSync)) => {}
                     (false, _) => self.disk.sync(object, patch_no),
                 }
-                Coming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
+                Incoming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
             }
-            Flight::Stat { ticket, object } => {
+            Operation::Stat { ticket, object } => {
                 let stat = self.disk.size(object).map(|size| ObjectStat {
                     size_bytes: wide(size),
                     allocated_bytes: wide(size.next_multiple_of(4096)),
                 });
-                Coming::Plain(Event::Object(ObjectEvent::Stat {
+                Incoming::Plain(Event::Object(ObjectEvent::Stat {
                     ticket,
                     result: result.map(|()| stat),
                 }))
             }
-            Flight::Seek { ticket, object, from, hole } => {
+            Operation::Seek { ticket, object, from, hole } => {
                 let found = self.disk.seek(object, from, hole).map(wide);
-                Coming::Plain(Event::Object(ObjectEvent::Sought {
+                Incoming::Plain(Event::Object(ObjectEvent::Sought {
                     ticket,
                     result: result.map(|()| found),
                 }))
             }
-            Flight::Remove { ticket, object } => {
+            Operation::Remove { ticket, object } => {
                 if !failed {
                     self.disk.remove(object);
                 }
-                Coming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
+                Incoming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
             }
-            Flight::Space { ticket } => {
+            Operation::Space { ticket } => {
                 let (total_bytes, free_bytes) = (1 << 40, 1 << 39);
                 let space = StoreSpace {
                     total_bytes,
@@ -389,106 +391,106 @@ impl World {
                     available_bytes: free_bytes,
                     available_file_count: None,
                 };
-                Coming::Plain(Event::Store(StoreEvent::Space {
+                Incoming::Plain(Event::Store(StoreEvent::Space {
                     ticket,
                     result: result.map(|()| space),
                 }))
             }
-            Flight::Cold { ticket, from, until, row_count_max } => {
+            Operation::ReadRows { ticket, from, until, row_count_max } => {
                 let row_count_max = narrow(u64::from(row_count_max));
-                let rows = self.cold.read(&from, &until, row_count_max);
-                Coming::Rows { ticket, result: result.map(|()| rows) }
+                let rows = self.row_store.read(&from, &until, row_count_max);
+                Incoming::Rows { ticket, result: result.map(|()| rows) }
             }
-            Flight::Usage { ticket } => {
-                Coming::Plain(Event::Usage { ticket, usage: Usage::default() })
+            Operation::Usage { ticket } => {
+                Incoming::Plain(Event::Usage { ticket, usage: Usage::default() })
             }
         };
-        self.bring(Place::Server(lane), coming);
+        self.deliver(Place::Server(lane), incoming);
     }
 
-    /// A batch reaches the log, or does not; one that failed may be there all the same.
+    /// Appends a batch to the log. A failed append may have written the whole batch.
     fn append(&mut self, lane: usize, batch: &[u8], failed: bool) -> Result<LogSpace, Errno> {
         let boot_id = self.server.boot_id;
         if failed {
-            if self.disk.crash_append((boot_id, narrow_u16(lane)), batch, &mut self.dice) {
-                self.note_durable(batch);
+            if self.disk.crash_append((boot_id, narrow_u16(lane)), batch, &mut self.prng) {
+                self.record_durable(batch);
             }
             return Err(EIO);
         }
         self.disk.append(boot_id, narrow_u16(lane), batch);
-        self.tell(|| crate::tap::describe(batch));
-        self.note_durable(batch);
+        self.log_line(|| crate::tap::describe(batch));
+        self.record_durable(batch);
         if self.plan.applies {
-            self.cold.behind.push_back((lane, batch.to_vec()));
-            self.put_in(self.plan.speeds.restart_ns, Due::Apply);
+            self.row_store.behind.push_back((lane, batch.to_vec()));
+            self.schedule_in(self.plan.speeds.restart_ns, Due::ApplyBatch);
         }
         let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
         seat.space_bytes = seat.space_bytes.saturating_sub(wide(batch.len()));
         Ok(LogSpace { space_bytes: seat.space_bytes, awaits_checkpoint: false })
     }
 
-    fn note_durable(&mut self, batch: &[u8]) {
+    fn record_durable(&mut self, batch: &[u8]) {
         self.tap.on_durable(batch);
-        self.lies.keep(batch);
+        self.lying_disk.on_durable(batch);
     }
 
-    /// The server process dies, and with it whatever was not durable.
+    /// The server process crashes and loses everything that is not durable.
     pub(crate) fn crash_server(&mut self) {
         if !std::mem::replace(&mut self.server.up, false) {
             return;
         }
-        self.tell(|| "server: crash".to_owned());
-        self.liar_is_alone();
+        self.log_line(|| "server: crash".to_owned());
+        self.drop_liar_conns();
         self.crash_count += 1;
         let boot_id = self.server.boot_id;
         self.server.life += 1;
         let seats = std::mem::take(&mut self.server.seats);
         for (lane, seat) in seats.into_iter().enumerate() {
-            for flight in seat.flights.into_values() {
-                self.crash_flight((boot_id, narrow_u16(lane)), flight);
+            for operation in seat.operations.into_values() {
+                self.crash_operation((boot_id, narrow_u16(lane)), operation);
             }
         }
-        self.disk.crash_objects(&mut self.dice);
-        self.lose_what_was_durable();
-        self.cold.behind.clear();
+        self.disk.crash_objects(&mut self.prng);
+        self.lose_durable_batches();
+        self.row_store.behind.clear();
         let conns: Vec<_> = self.conns.keys().copied().collect();
         for conn in conns {
             let ours = self.conns.get(&conn).is_some_and(|conn| !conn.up.closed);
             if ours {
-                self.end_gone(conn, End::Server);
+                self.end_died(conn, End::Server);
             }
         }
-        self.put_in(self.plan.speeds.restart_ns, Due::Start);
+        self.schedule_in(self.plan.speeds.restart_ns, Due::StartServer);
     }
 
-    fn crash_flight(&mut self, log: (u64, u16), flight: Flight) {
-        match flight {
-            Flight::Log { batch, .. } => {
-                if self.disk.crash_append(log, &batch, &mut self.dice) {
-                    self.note_durable(&batch);
+    fn crash_operation(&mut self, log: (u64, u16), operation: Operation) {
+        match operation {
+            Operation::Log { batch, .. } => {
+                if self.disk.crash_append(log, &batch, &mut self.prng) {
+                    self.record_durable(&batch);
                 }
             }
-            Flight::Patch { object, patch, .. } if self.dice.one_in(2) => {
+            Operation::Patch { object, patch, .. } if self.prng.one_in(2) => {
                 self.disk.patch(object, patch);
             }
-            Flight::Remove { object, .. } if self.dice.one_in(2) => self.disk.remove(object),
-            Flight::Patch { .. }
-            | Flight::Remove { .. }
-            | Flight::Read { .. }
-            | Flight::ReadList { .. }
-            | Flight::Sync { .. }
-            | Flight::Sums { .. }
-            | Flight::Stat { .. }
-            | Flight::Seek { .. }
-            | Flight::Space { .. }
-            | Flight::Cold { .. }
-            | Flight::Usage { .. } => {}
+            Operation::Remove { object, .. } if self.prng.one_in(2) => self.disk.remove(object),
+            Operation::Patch { .. }
+            | Operation::Remove { .. }
+            | Operation::Read { .. }
+            | Operation::ReadList { .. }
+            | Operation::Sync { .. }
+            | Operation::Sums { .. }
+            | Operation::Stat { .. }
+            | Operation::Seek { .. }
+            | Operation::Space { .. }
+            | Operation::ReadRows { .. }
+            | Operation::Usage { .. } => {}
         }
     }
 }
 
-/// Which lane keeps sockets in this boot. What is said has one way in this world, whoever has the
-/// socket; what the cores decide about it is theirs.
+/// Which lane owns sockets in this boot. The network delivers the same either way; the lanes act
+/// differently.
 const fn affinity_of(boot_id: u64) -> Affinity {
     match boot_id % 3 {
         2 => Affinity::Client,

@@ -1,5 +1,6 @@
-//! The tap on wires and logs: which request belongs to which call, which transaction each came to,
-//! and which of them are durable. What it sees go wrong at once, it says at once.
+//! The tap listens to the network and to the log: it records which call a request belongs to, which
+//! transaction the request became, and which transactions are durable. It checks the invariants
+//! that can be checked at once.
 
 use crate::work::Tag;
 use disk::{BATCH_HEADER_BYTES, BatchHeader, Change, Changes, Origin, Record, TxnChange, TxnId};
@@ -10,67 +11,67 @@ use wire::{
     ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
-/// A request's name on the wire.
+/// Identifies a request.
 type RequestKey = (SessionId, ShardId, Xid);
 
-/// What is known of a request.
+/// A request that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) tag: Option<Tag>,
     pub(crate) sent_ns: u64,
 }
 
-/// A durable transaction that a client asked for.
+/// A durable transaction of a client's request.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct DurableTxn {
     pub(crate) session: SessionId,
     pub(crate) xid: Xid,
     pub(crate) op: Op,
     pub(crate) reply: Vec<u8>,
     pub(crate) tag: Option<Tag>,
-    /// It changed something: what was only looked up over several shards leaves a record too.
+    /// It changed something: an operation over several shards that only read leaves a record too.
     pub(crate) effective: bool,
 }
 
-/// A change over several shards that was decided.
+/// A transaction over several shards that was decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
-    pub(crate) txn: TxnId,
+    pub(crate) txn_id: TxnId,
     /// Its parts at other shards.
     pub(crate) part_count: u32,
-    /// The how manyth it was.
+    /// Its position among all decided transactions.
     pub(crate) order_no: u64,
 }
 
-/// The tap.
+/// What the tap has recorded.
 #[derive(Default, Debug)]
 pub(crate) struct Tap {
     requests: BTreeMap<RequestKey, Sent>,
-    /// Durable, by shard and transaction.
-    pub(crate) kept: BTreeMap<(ShardId, Transno), Kept>,
+    /// Durable transactions.
+    pub(crate) durable: BTreeMap<(ShardId, Transno), DurableTxn>,
     by_request: BTreeMap<RequestKey, Transno>,
-    /// Changes over several shards, by where each was decided.
+    /// Decided transactions over several shards, by the transaction of the decision.
     pub(crate) decided: BTreeMap<(ShardId, Transno), Decided>,
     decided_count: u64,
-    /// Their parts, by the shard and transaction that made them, with the highest transaction of a
-    /// client that stands before in the log. A start makes the parts that it finds decided under
-    /// new numbers, before what builds on them comes back under its old ones.
+    /// Their parts, by the transaction of the part, with the highest client transaction before it
+    /// in the log. A start executes decided parts under new numbers, before replays that depend on
+    /// them return under their earlier numbers.
     pub(crate) parts: BTreeMap<(ShardId, Transno), (TxnId, Transno)>,
     /// The highest durable transaction of a client, by shard.
     latest: BTreeMap<ShardId, Transno>,
-    /// Who was ever told a transaction number.
-    told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
-    /// Whose a connection is, once it was welcomed.
+    /// The request whose reply carried a transaction number first.
+    replied: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
+    /// The session of a connection, from its Welcome on.
     sessions: BTreeMap<ConnId, SessionId>,
-    /// What a session has received.
+    /// Transactions in the replies that a session has received.
     received: BTreeMap<(SessionId, ShardId), Vec<Transno>>,
-    /// What the replies to a call's requests said: transaction (0: nothing changed) and when.
+    /// The replies to a call's requests: transaction (0: nothing changed) and time.
     pub(crate) answers: BTreeMap<Tag, Vec<(ShardId, Transno, u64)>>,
-    /// Requests whose reply was lost with the server's memory, not with the client's.
+    /// Replayed requests: the server lost their reply, the client did not.
     replayed: BTreeSet<RequestKey>,
-    /// Nothing is answered before it is durable.
+    /// The server replies only when the change is durable.
     pub(crate) sync: bool,
-    pub(crate) broken: Option<String>,
+    pub(crate) violation: Option<String>,
 }
 
 impl Tap {
@@ -78,8 +79,8 @@ impl Tap {
         Self { sync, ..Self::default() }
     }
 
-    fn breaks(&mut self, line: String) {
-        self.broken.get_or_insert(line);
+    fn violates(&mut self, line: String) {
+        self.violation.get_or_insert(line);
     }
 
     /// A client sends a frame.
@@ -98,20 +99,21 @@ impl Tap {
         match Header::decode(frame) {
             Ok((Header::Handshake(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
                 Ok(welcome) => drop(self.sessions.insert(conn, welcome.session)),
-                Err(flaw) => self.breaks(format!("a welcome makes no sense: {flaw:?}")),
+                Err(flaw) => self.violates(format!("a welcome does not decode: {flaw:?}")),
             },
             Ok((Header::Reply(reply), _)) => {
                 self.on_reply_sent(&reply);
-                self.on_told((reply.session, reply.shard), reply.committed);
+                self.on_committed((reply.session, reply.shard), reply.committed);
             }
             Ok((Header::CommitNotification, body)) => {
                 let (Some(session), Ok(note)) =
                     (self.sessions.get(&conn).copied(), CommitNotification::decode_all(body))
                 else {
-                    return self.breaks(format!("a note to nobody on {conn:?}"));
+                    return self
+                        .violates(format!("a commit notification without a session on {conn:?}"));
                 };
                 for row in note.rows.iter() {
-                    self.on_told((session, row.shard), row.committed);
+                    self.on_committed((session, row.shard), row.committed);
                 }
             }
             _ => {}
@@ -121,39 +123,39 @@ impl Tap {
     fn on_reply_sent(&mut self, reply: &Reply) {
         let Reply { session, shard, xid, transno, flags, .. } = *reply;
         if transno.0 > 0 {
-            let first = *self.told.entry((shard, transno)).or_insert((session, xid));
+            let first = *self.replied.entry((shard, transno)).or_insert((session, xid));
             if first != (session, xid) {
-                self.breaks(format!("I4: {shard} T {transno} was given to two requests"));
+                self.violates(format!("I4: {shard} T {transno} is in replies to two requests"));
             }
             let tokened = flags & reply_flag::TOKEN != 0 && !self.sync;
-            // The client keeps a replay until it hears that it is durable.
+            // The client retains a replay until a commit notification covers it.
             let replayed = self.replayed.contains(&(session, shard, xid));
-            if !tokened && !replayed && !self.kept.contains_key(&(shard, transno)) {
-                self.breaks(format!("I8: {shard} T {transno} was answered and is not durable"));
+            if !tokened && !replayed && !self.durable.contains_key(&(shard, transno)) {
+                self.violates(format!("I8: {shard} T {transno} was answered and is not durable"));
             }
         }
     }
 
-    /// A session is told what is durable.
-    fn on_told(&mut self, (session, shard): (SessionId, ShardId), committed: Transno) {
+    /// The server reports to a session what is durable.
+    fn on_committed(&mut self, (session, shard): (SessionId, ShardId), committed: Transno) {
         let received = self.received.get(&(session, shard));
         let early = received.and_then(|received| {
-            let told = received.iter().filter(|told| **told <= committed);
-            told.copied().find(|told| !self.kept.contains_key(&(shard, *told)))
+            let early = received.iter().filter(|transno| **transno <= committed);
+            early.copied().find(|transno| !self.durable.contains_key(&(shard, *transno)))
         });
         if let Some(early) = early {
-            self.breaks(format!(
-                "I10: {shard} said {committed} is committed, and {early} is not durable"
+            self.violates(format!(
+                "I10: {shard} reported {committed} as committed, and {early} is not durable"
             ));
         }
     }
 
-    /// A client takes a frame in.
+    /// A client receives a frame.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Header::Reply(reply), _)) = Header::decode(frame) else { return };
         let Reply { session, shard, xid, transno, op, status, .. } = reply;
         if status != wire::Status::Ok {
-            // A replay that was refused: its client has lost it, and says so.
+            // The replay was refused: its client has lost the change, and reports it.
             let received = self.received.entry((session, shard)).or_default();
             received.retain(|known| *known != transno);
         } else if transno.0 > 0 {
@@ -166,77 +168,79 @@ impl Tap {
         }
     }
 
-    /// A batch is on the medium.
+    /// A batch is on the disk.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in records(batch) {
-            self.keep_parts(&record);
+            self.record_parts(&record);
             if let Origin::Session { session, xid, op, reply, .. } = record.origin {
                 let effective = !record.changes.is_empty();
                 let reply = reply.to_vec();
-                let kept = Kept { session, xid, op, reply, tag: None, effective };
+                let txn = DurableTxn { session, xid, op, reply, tag: None, effective };
                 let latest = self.latest.entry(record.shard).or_default();
                 *latest = record.transno.max(*latest);
-                self.keep(record.shard, record.transno, kept);
+                self.record_durable(record.shard, record.transno, txn);
             }
         }
     }
 
-    /// What a record says of changes over several shards.
-    fn keep_parts(&mut self, record: &Record<'_>) {
+    /// Records decisions and parts of transactions over several shards.
+    fn record_parts(&mut self, record: &Record<'_>) {
         let at = (record.shard, record.transno);
         for change in Changes::new(record.changes) {
             match change {
-                Ok(Change::Txn(TxnChange::Decided { txn, shards })) => {
+                Ok(Change::Txn(TxnChange::Decided { txn: txn_id, shards })) => {
                     self.decided_count += 1;
                     let (part_count, order_no) = (shards.count(), self.decided_count);
-                    self.decided.insert(at, Decided { txn, part_count, order_no });
+                    self.decided.insert(at, Decided { txn_id, part_count, order_no });
                 }
-                Ok(Change::Txn(TxnChange::Done { txn })) => {
+                Ok(Change::Txn(TxnChange::Done { txn: txn_id })) => {
                     let after = self.latest.get(&record.shard).copied().unwrap_or_default();
-                    self.parts.insert(at, (txn, after));
+                    self.parts.insert(at, (txn_id, after));
                 }
                 Ok(_) => {}
-                Err(fault) => self.breaks(format!("a record makes no sense: {fault:?}")),
+                Err(fault) => self.violates(format!("a record does not decode: {fault:?}")),
             }
         }
     }
 
-    fn keep(&mut self, shard: ShardId, transno: Transno, mut kept: Kept) {
-        let key = (kept.session, shard, kept.xid);
+    fn record_durable(&mut self, shard: ShardId, transno: Transno, mut txn: DurableTxn) {
+        let key = (txn.session, shard, txn.xid);
         let Some(request) = self.requests.get(&key).copied() else {
-            return self.breaks(format!("{shard} T {transno}: a record nobody asked for"));
+            return self.violates(format!("{shard} T {transno}: a record without a request"));
         };
-        kept.tag = request.tag;
-        let (session, xid) = (kept.session, kept.xid);
+        txn.tag = request.tag;
+        let (session, xid) = (txn.session, txn.xid);
         if let Some(other) = self.by_request.insert(key, transno) {
-            self.breaks(format!("I3: {shard}: one request is in the log as {other} and {transno}"));
+            self.violates(format!(
+                "I3: {shard}: one request is in the log as {other} and {transno}"
+            ));
         }
-        if let Some(told) = self.told.get(&(shard, transno))
-            && *told != (session, xid)
+        if let Some(replied) = self.replied.get(&(shard, transno))
+            && *replied != (session, xid)
         {
-            self.breaks(format!("I4: {shard} T {transno} was told to another request"));
+            self.violates(format!("I4: {shard} T {transno} was in a reply to another request"));
         }
-        if self.kept.insert((shard, transno), kept).is_some() {
-            self.breaks(format!("I4: {shard} T {transno} is in the log twice"));
+        if self.durable.insert((shard, transno), txn).is_some() {
+            self.violates(format!("I4: {shard} T {transno} is in the log twice"));
         }
     }
 
-    /// A batch that was called durable is gone: a lying disk.
+    /// A lying disk lost a durable batch.
     pub(crate) fn on_lost(&mut self, batch: &[u8]) {
         for record in records(batch) {
             if let Origin::Session { session, xid, .. } = record.origin {
                 self.by_request.remove(&(session, record.shard, xid));
-                // What nobody asked for may have the number of what is kept.
-                self.kept.remove(&(record.shard, record.transno));
+                // A record without a session may have the same number as a durable transaction.
+                self.durable.remove(&(record.shard, record.transno));
             }
             self.decided.remove(&(record.shard, record.transno));
             self.parts.remove(&(record.shard, record.transno));
         }
     }
 
-    /// When a durable transaction's request was first sent.
-    pub(crate) fn sent_ns(&self, shard: ShardId, kept: &Kept) -> u64 {
-        let request = self.requests.get(&(kept.session, shard, kept.xid));
+    /// When the request of a durable transaction was first sent.
+    pub(crate) fn sent_ns(&self, shard: ShardId, txn: &DurableTxn) -> u64 {
+        let request = self.requests.get(&(txn.session, shard, txn.xid));
         request.map_or(0, |request| request.sent_ns)
     }
 }
@@ -254,7 +258,7 @@ pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
     records
 }
 
-/// A batch in words.
+/// A batch for the event log.
 pub(crate) fn describe(batch: &[u8]) -> String {
     let mut text = "durable:".to_owned();
     for record in records(batch) {
@@ -268,8 +272,8 @@ pub(crate) fn describe(batch: &[u8]) -> String {
     text
 }
 
-/// The call that a request belongs to: it stands in the caller's groups, and the caller first in
-/// the body of every op that has one.
+/// The call of a request. Its number is in the caller's groups, and the caller is the first field
+/// of every body that has one.
 fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
     if !op.row().has_caller {
         return None;

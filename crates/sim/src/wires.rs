@@ -1,32 +1,33 @@
-//! What happens on the wires: connecting, sending, arriving, hanging up, and being cut.
+//! The simulated network: connects, sends, delivers, closes and cuts.
 
-use crate::desk::Coming;
-use crate::net::{Conn, End, Parcel, Way};
-use crate::world::{Due, Place, World};
+use crate::lane_state::Incoming;
+use crate::net::{Conn, Direction, End, SentFrame};
+use crate::simulation::{Due, Place, Simulation};
 use interface::{CloseReason, ConnId, Errno, Event, NetEvent, Ticket};
 
 const REFUSED: Errno = Errno(111);
 const TIMED_OUT: Errno = Errno(110);
 
-impl World {
-    /// A client lane's attempt to connect comes to something.
+impl Simulation {
+    /// Completes a client lane's attempt to connect.
     pub(crate) fn connect(&mut self, client: usize, lane: usize, life: u64, ticket: Ticket) {
         let place = Place::Client(client, lane);
         if life != self.life(place) || self.mounts[client].seats.len() <= lane {
             return;
         }
-        let parted = self.mounts[client].parted_until_ns > self.now_ns;
-        if parted || !self.server.up {
-            let errno = if parted { TIMED_OUT } else { REFUSED };
+        let partitioned = self.mounts[client].partitioned_until_ns > self.now_ns;
+        if partitioned || !self.server.up {
+            let errno = if partitioned { TIMED_OUT } else { REFUSED };
             let event =
                 Event::Net(NetEvent::ConnectFailed { ticket, reason: CloseReason::Failed(errno) });
-            return self.bring(place, Coming::Plain(event));
+            return self.deliver(place, Incoming::Plain(event));
         }
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
         let lane_count = self.server.seats.len();
-        let slow =
-            |world: &mut Self| if world.dice.one_in(6) { 1 + world.dice.throw() % 12 } else { 1 };
+        let slow = |simulation: &mut Self| {
+            if simulation.prng.one_in(6) { 1 + simulation.prng.number() % 12 } else { 1 }
+        };
         let server_lane = self.choose(lane_count);
         let (up, down) = (slow(self), slow(self));
         self.conns.insert(
@@ -36,37 +37,37 @@ impl World {
                 client_lane: lane,
                 server_lane,
                 server_life: self.server.life,
-                up: Way { slowness: up, ..Way::default() },
-                down: Way { slowness: down, ..Way::default() },
+                up: Direction { slowness: up, ..Direction::default() },
+                down: Direction { slowness: down, ..Direction::default() },
                 cut: false,
             },
         );
-        self.tell(|| format!("{place:?}: connected as {conn:?}"));
-        self.bring(place, Coming::Plain(Event::Net(NetEvent::Connected { ticket, conn })));
+        self.log_line(|| format!("{place:?}: connected as {conn:?}"));
+        self.deliver(place, Incoming::Plain(Event::Net(NetEvent::Connected { ticket, conn })));
     }
 
-    /// A frame sets out.
-    pub(crate) fn send(&mut self, conn: ConnId, to: End, parcel: Parcel) {
+    /// Sends a frame.
+    pub(crate) fn send(&mut self, conn: ConnId, to: End, sent: SentFrame) {
         let mean_ns = match to {
             End::Server => self.plan.speeds.request_ns,
             End::Client => self.plan.speeds.reply_ns,
         };
-        let delay_ns = self.dice.span_ns(mean_ns);
+        let delay_ns = self.prng.span_ns(mean_ns);
         let now_ns = self.now_ns;
         let Some(known) = self.conns.get_mut(&conn) else { return };
-        let way = known.way_to(to);
-        if way.dead || way.closed {
+        let direction = known.direction_to(to);
+        if direction.dead || direction.closed {
             if to == End::Server && self.plan.faults.silent {
-                // The machine that is there now knows nothing of the connection.
-                self.put_in(self.plan.speeds.restart_ns, Due::Hang(conn, End::Client));
+                // The restarted machine does not know the connection.
+                self.schedule_in(self.plan.speeds.restart_ns, Due::CloseEnd(conn, End::Client));
             }
             return;
         }
-        let at_ns = way.arrival_ns(now_ns, delay_ns);
-        let head = wire::Header::decode(&parcel.frame).map(|(head, _)| head);
-        way.queue.push_back(parcel);
-        self.tell(|| format!("{conn:?} to {to:?} by {}: {}", at_ns / 1000, short(&head)));
-        self.put(at_ns, Due::Arrive(conn, to));
+        let at_ns = direction.arrival_ns(now_ns, delay_ns);
+        let head = wire::Header::decode(&sent.frame).map(|(head, _)| head);
+        direction.queue.push_back(sent);
+        self.log_line(|| format!("{conn:?} to {to:?} by {}: {}", at_ns / 1000, short(&head)));
+        self.schedule_at(at_ns, Due::Arrive(conn, to));
     }
 
     /// The next frame of a direction arrives.
@@ -78,22 +79,23 @@ impl World {
             End::Server => Place::Server(known.server_lane),
         };
         let stale = to == End::Server && known.server_life != self.server.life;
-        let way = known.way_to(to);
-        if way.held_until_ns > now_ns {
-            let at_ns = way.held_until_ns;
-            return self.put(at_ns, Due::Arrive(conn, to));
+        let direction = known.direction_to(to);
+        if direction.held_until_ns > now_ns {
+            let at_ns = direction.held_until_ns;
+            return self.schedule_at(at_ns, Due::Arrive(conn, to));
         }
-        let Some(parcel) = way.queue.pop_front() else { return };
-        if way.closed || stale {
+        let Some(sent) = direction.queue.pop_front() else { return };
+        if direction.closed || stale {
             return;
         }
-        let Parcel { frame, bulk } = parcel;
-        self.tell(|| format!("{conn:?} arrived at {place:?}"));
-        self.bring(place, Coming::Frame { conn, frame, bulk });
+        let SentFrame { frame, bulk } = sent;
+        self.log_line(|| format!("{conn:?} arrived at {place:?}"));
+        self.deliver(place, Incoming::Frame { conn, frame, bulk });
     }
 
-    /// An end learns that the connection is no more, after what was still on its way to it.
-    pub(crate) fn hang(&mut self, conn: ConnId, end: End) {
+    /// An end learns that the connection is closed, after the frames that were still under way to
+    /// it.
+    pub(crate) fn close_end(&mut self, conn: ConnId, end: End) {
         const AGAIN_NS: u64 = 1_000;
         let now_ns = self.now_ns;
         let Some(known) = self.conns.get_mut(&conn) else { return };
@@ -102,33 +104,34 @@ impl World {
             End::Server => Place::Server(known.server_lane),
         };
         let stale = end == End::Server && known.server_life != self.server.life;
-        let way = known.way_to(end);
-        if !way.queue.is_empty() && !stale {
-            let at_ns = now_ns.max(way.last_ns).max(way.held_until_ns) + AGAIN_NS;
-            return self.put(at_ns, Due::Hang(conn, end));
+        let direction = known.direction_to(end);
+        if !direction.queue.is_empty() && !stale {
+            let at_ns = now_ns.max(direction.last_ns).max(direction.held_until_ns) + AGAIN_NS;
+            return self.schedule_at(at_ns, Due::CloseEnd(conn, end));
         }
-        if std::mem::replace(&mut way.closed, true) || stale {
+        if std::mem::replace(&mut direction.closed, true) || stale {
             return;
         }
-        self.tell(|| format!("{conn:?} is closed for {place:?}"));
+        self.log_line(|| format!("{conn:?} is closed for {place:?}"));
         let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-        self.bring(place, Coming::Plain(event));
+        self.deliver(place, Incoming::Plain(event));
     }
 
-    /// A core closes a connection: what it sent before still arrives, then the other end hears.
+    /// A lane closes a connection. Frames that it sent before still arrive; then the other end
+    /// learns of the close.
     pub(crate) fn close(&mut self, conn: ConnId, by: End) {
         let other = if by == End::Client { End::Server } else { End::Client };
-        let delay_ns = self.dice.span_ns(self.plan.speeds.request_ns);
+        let delay_ns = self.prng.span_ns(self.plan.speeds.request_ns);
         let Some(known) = self.conns.get_mut(&conn) else { return };
-        known.way_to(by).closed = true;
-        let way = known.way_to(other);
-        way.dead = true;
-        let at_ns = self.now_ns.max(way.last_ns) + delay_ns;
-        self.put(at_ns, Due::Hang(conn, other));
+        known.direction_to(by).closed = true;
+        let direction = known.direction_to(other);
+        direction.dead = true;
+        let at_ns = self.now_ns.max(direction.last_ns) + delay_ns;
+        self.schedule_at(at_ns, Due::CloseEnd(conn, other));
     }
 
-    /// A connection is cut: in each direction only some of what is on its way still arrives, and
-    /// perhaps much later.
+    /// Cuts a connection: in each direction only some of the frames under way still arrive, perhaps
+    /// much later.
     pub(crate) fn cut(&mut self, conn: ConnId) {
         const LATE_NS: [u64; 3] = [0, 2_000_000, 200_000_000];
         let Some(known) = self.conns.get_mut(&conn) else { return };
@@ -136,40 +139,40 @@ impl World {
             return;
         }
         for end in [End::Client, End::Server] {
-            let late_ns = self.dice.pick(&LATE_NS).unwrap_or(0);
-            let hang_ns = self.now_ns + late_ns + self.dice.span_ns(self.plan.speeds.request_ns);
+            let late_ns = self.prng.pick(&LATE_NS).unwrap_or(0);
+            let hang_ns = self.now_ns + late_ns + self.prng.span_ns(self.plan.speeds.request_ns);
             let Some(known) = self.conns.get_mut(&conn) else { return };
-            let way = known.way_to(end);
-            let kept_count = self.dice.below(way.queue.len() + 1);
-            way.cut(kept_count);
-            way.held_until_ns = self.now_ns + late_ns;
-            self.put(hang_ns, Due::Hang(conn, end));
+            let direction = known.direction_to(end);
+            let kept_count = self.prng.below(direction.queue.len() + 1);
+            direction.cut(kept_count);
+            direction.held_until_ns = self.now_ns + late_ns;
+            self.schedule_at(hang_ns, Due::CloseEnd(conn, end));
         }
     }
 
-    /// One end's process is gone: it hears no more, and the other end gets what it had sent, or a
-    /// part of it.
-    pub(crate) fn end_gone(&mut self, conn: ConnId, gone: End) {
+    /// The process at one end died: it receives nothing more, and the other end gets some of the
+    /// frames that it had sent.
+    pub(crate) fn end_died(&mut self, conn: ConnId, died: End) {
         const SILENCE_NS: u64 = 60_000_000_000;
-        let other = if gone == End::Client { End::Server } else { End::Client };
-        let delay_ns = self.dice.span_ns(self.plan.speeds.request_ns);
+        let other = if died == End::Client { End::Server } else { End::Client };
+        let delay_ns = self.prng.span_ns(self.plan.speeds.request_ns);
         let Some(known) = self.conns.get_mut(&conn) else { return };
-        let in_flight_count = known.way_to(other).queue.len();
-        let kept_count = self.dice.below(in_flight_count + 1);
+        let in_flight_count = known.direction_to(other).queue.len();
+        let kept_count = self.prng.below(in_flight_count + 1);
         let Some(known) = self.conns.get_mut(&conn) else { return };
-        let dead = known.way_to(gone);
+        let dead = known.direction_to(died);
         dead.cut(0);
         dead.closed = true;
-        let way = known.way_to(other);
-        way.cut(kept_count);
-        let silent = gone == End::Server && self.plan.faults.silent;
+        let direction = known.direction_to(other);
+        direction.cut(kept_count);
+        let silent = died == End::Server && self.plan.faults.silent;
         let silence_ns = if silent { SILENCE_NS } else { 0 };
-        let at_ns = self.now_ns.max(way.last_ns) + delay_ns + silence_ns;
-        self.put(at_ns, Due::Hang(conn, other));
+        let at_ns = self.now_ns.max(direction.last_ns) + delay_ns + silence_ns;
+        self.schedule_at(at_ns, Due::CloseEnd(conn, other));
     }
 }
 
-/// A frame in few words.
+/// A frame's header for the event log.
 fn short(head: &Result<wire::Header, wire::ProtocolError>) -> String {
     match head {
         Ok(wire::Header::Handshake(kind)) => format!("{kind:?}"),

@@ -1,5 +1,4 @@
-//! The workload: what a client lane asks for next, and every call's history from its beginning to
-//! its answer.
+//! The workload's calls, and the history of each call from its beginning to its reply.
 
 use crate::number::{narrow, narrow_u32};
 use client::{Call, CallId, Create, Open, ReadList, Resize, Sync, Write, WriteList};
@@ -9,7 +8,7 @@ use wire::{
     SetTime, Status,
 };
 
-/// Number of a call; it travels in the caller's groups and so marks the call's requests.
+/// The number of a call. It travels in the caller's groups and so marks the call's requests.
 pub(crate) type Tag = u32;
 
 macro_rules! kinds {
@@ -64,10 +63,10 @@ pub(crate) fn name_bytes(number: NameNo) -> &'static [u8] {
 
 fn name(number: NameNo) -> Name<'static> {
     #[expect(clippy::expect_used, reason = "the table has names only")]
-    Name::new(name_bytes(number)).expect("a letter is a name")
+    Name::new(name_bytes(number)).expect("one character is a name")
 }
 
-/// Several pieces of a file, in equal distances.
+/// Several pieces of a file at equal distances.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stride {
     pub(crate) file_offset: u64,
@@ -79,7 +78,7 @@ pub(crate) struct Stride {
 }
 
 impl Stride {
-    /// Without a throw of the dice: what else was rolled decides.
+    /// Derived from numbers drawn already, without drawing another.
     pub(crate) fn of(file_offset: u64, all_bytes: u64) -> Self {
         let count = 2 + all_bytes % 4;
         let piece_bytes = narrow_u32(narrow((all_bytes / count).max(1)));
@@ -103,9 +102,9 @@ impl Stride {
     }
 }
 
-/// What is asked for, with everything that decides its effect.
+/// The arguments of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum CallSpec {
     Create {
         parent: InodeNo,
         name: NameNo,
@@ -224,8 +223,8 @@ pub(crate) fn xattr_name(number: NameNo) -> &'static [u8] {
     if number.is_multiple_of(2) { b"user.x" } else { b"user.y" }
 }
 
-impl Wish {
-    /// Hands the call to `to`.
+impl CallSpec {
+    /// Passes the call to `to`.
     pub(crate) fn with(&self, tag: Tag, bulk: Option<Bulk>, to: impl FnOnce(CallId, Call<'_>)) {
         let groups = tag.to_le_bytes();
         let text = text_of(tag);
@@ -238,7 +237,7 @@ impl Wish {
         to(CallId(u64::from(tag)), call);
     }
 
-    /// The places of a list; of all else none.
+    /// The ranges of a list call; none for all other calls.
     pub(crate) fn pieces(&self) -> Pieces {
         match self {
             Self::ReadList { stride, .. } | Self::WriteList { stride, .. } => stride.pieces(),
@@ -394,58 +393,57 @@ impl Wish {
     }
 }
 
-/// How a call ended.
+/// The state of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    /// Not yet, or never.
+pub(crate) enum CallState {
+    /// Not answered.
     Open,
-    /// Failed.
     Failed(Status),
-    /// Done, with what it brought.
-    Done(Brought),
+    /// Succeeded.
+    Done(CallResult),
 }
 
-/// What an answer brought.
+/// The result of a call that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Brought {
+pub(crate) struct CallResult {
     pub(crate) inode: Option<InodeNo>,
     pub(crate) kind: Option<FileKind>,
     pub(crate) made: bool,
     pub(crate) handle: Option<HandleId>,
     pub(crate) attr: Option<wire::Attr>,
-    /// Where appended bytes went.
+    /// Where appended bytes were written.
     pub(crate) file_offset: Option<u64>,
 }
 
-/// A call's history.
+/// The history of a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CallRecord {
     pub(crate) client: usize,
-    pub(crate) wish: Wish,
+    pub(crate) spec: CallSpec,
     pub(crate) began_ns: u64,
-    /// Counts the server's processes.
+    /// The server process at the beginning.
     pub(crate) began_life: u64,
     pub(crate) ended_ns: Option<u64>,
-    /// The one that answered, or one before it.
+    /// The server process that replied, or one before it.
     pub(crate) ended_life: u64,
-    pub(crate) ended: Ended,
+    pub(crate) ended: CallState,
     pub(crate) interrupted: bool,
 }
 
-impl Asked {
-    /// It succeeded, as far as its caller was told.
-    pub(crate) fn brought(&self) -> Option<&Brought> {
+impl CallRecord {
+    /// The result, if the call succeeded.
+    pub(crate) fn result(&self) -> Option<&CallResult> {
         match &self.ended {
-            Ended::Done(brought) => Some(brought),
-            Ended::Open | Ended::Failed(_) => None,
+            CallState::Done(result) => Some(result),
+            CallState::Open | CallState::Failed(_) => None,
         }
     }
 
-    /// It may have had its effect although nobody was told that it had.
+    /// Whether it may have taken effect, although its caller got no success.
     pub(crate) fn may_have_happened(&self) -> bool {
         match &self.ended {
-            Ended::Open | Ended::Done(_) => true,
-            Ended::Failed(status) => matches!(
+            CallState::Open | CallState::Done(_) => true,
+            CallState::Failed(status) => matches!(
                 status,
                 Status::Interrupted
                     | Status::Io

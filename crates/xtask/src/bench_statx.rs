@@ -1,10 +1,10 @@
-//! `cargo xtask bench statx`: what a statx costs that must ask the server, through the real mount,
-//! against a null file system that does one loopback exchange in its lane.
+//! `cargo xtask bench statx`: the cost of a statx that the mount must send to its server, compared
+//! with a null file system that makes one loopback exchange in its lane.
 //!
-//! The exchange is with a lane in a process of its own, as ours is: caller, client lane and server
-//! lane sit on one core in both. A third column is stricter: the null file system's lane talks to
-//! itself, without a server lane. Runs alternate, so that a machine that changes its pace changes
-//! it for all; the median of the ratios is the answer.
+//! The exchange is with a lane in a process of its own, like the server: caller, client lane and
+//! server lane share one CPU in both. A third column is stricter: the null file system's lane sends
+//! to itself, without a server lane. Runs alternate, so that a machine that changes its speed
+//! changes it for all; the result is the median of the ratios.
 
 use crate::needs;
 use crate::run::{cargo, run, target_dir};
@@ -44,7 +44,7 @@ pub(crate) fn run_measurement() -> Result<()> {
     }
 }
 
-/// Pins this thread, and with it every child, to the last usable core.
+/// Pins this thread, and with it every child, to the last usable CPU.
 fn pin() -> Result<usize> {
     let usable = sched_getaffinity(None)?;
     let core = (0..CpuSet::MAX_CPU).rev().find(|core| usable.is_set(*core));
@@ -75,7 +75,7 @@ fn measure_in(folder: &Path, transport: &str, core: usize) -> Result<()> {
     let mut rounds = Vec::with_capacity(PAIR_COUNT);
     for round_no in 0..PAIR_COUNT {
         let mut round_us = [0.0; 3];
-        // Who comes first changes with every round.
+        // The first path changes with every round.
         for turn_no in 0..paths.len() {
             let index = (round_no + turn_no) % paths.len();
             round_us[index] = statx_us(&paths[index], MEASURED)?;
@@ -97,7 +97,7 @@ fn measure_in(folder: &Path, transport: &str, core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds of one statx that the kernel must not answer itself.
+/// Microseconds of one statx that the kernel must not answer from its cache.
 fn statx_us(path: &Path, duration: Duration) -> Result<f64> {
     let start = Instant::now();
     let mut count = 0_u32;
@@ -110,11 +110,11 @@ fn statx_us(path: &Path, duration: Duration) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(count))
 }
 
-/// A program that has mounted something.
+/// A program that has mounted a file system.
 struct Mounted {
     child: Child,
     dir: PathBuf,
-    /// Held, so that its last lines have somewhere to go.
+    /// Held open for the child's last output.
     output: BufReader<ChildStdout>,
 }
 
@@ -162,7 +162,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.child);
-        // Each of the two ends it, or it has ended already.
+        // Either of the two ends it, if it has not ended already.
         if unmount(&self.dir, UnmountFlags::empty()).is_err() {
             eprintln!("{} was not mounted any more", self.dir.display());
         }

@@ -1,12 +1,12 @@
-//! `cargo xtask ci`: what CI runs, and what a change must pass before it is shown to anybody.
+//! `cargo xtask ci`: what CI runs, and what a change must pass before review.
 //!
 //! ```text
 //! builds and tests   fmt  tidy  builds  clippy  no_std  tests  tests on epoll  package
 //! suites and kills        └▶ build suites  pjdfstest  fsx  fio  stress-ng  crash  hostile  simulator  seeds
 //! ```
-//! Two tracks run beside each other: one mostly computes, the other mostly waits for a file system.
-//! Invariant: all steps run, also after a failed one, and whatever was left out is listed at the
-//! end, by name and reason.
+//! Two tracks run in parallel: one mostly computes, the other mostly waits for a file system.
+//! Invariant: all steps run, also after a failed one, and the report lists everything that was
+//! skipped, by name and reason.
 
 mod disk_use;
 mod report;
@@ -31,10 +31,10 @@ const BARE_TARGET: &str = "x86_64-unknown-none";
 /// What to run.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Args {
-    /// Run also what is left out otherwise because it takes long
+    /// Run also what takes too long for the short form
     #[arg(long)]
     long: bool,
-    /// Run the tests with the drivers and controls of this roll [default: of the commit]
+    /// Run the tests with the drivers and controls of this number [default: of the commit]
     #[arg(long, value_name = "N")]
     roll: Option<u64>,
 }
@@ -67,14 +67,15 @@ pub(crate) fn run_everything(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// What compiles, and the tests that it makes.
+/// The steps that compile, and the tests that they build.
 fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
     let mut clippy = cargo(["clippy", "--workspace", "--all-targets"]);
     clippy.args(["--", "-D", "warnings"]).env("CARGO_INCREMENTAL", "0");
     let mut steps = vec![
         Step::new("fmt", cargo(["fmt", "--all", "--check"])),
         Step::new("tidy", chore(["tidy"])?),
-        // Alone, so that it is what is shipped: others would add features to what it is built from.
+        // Alone, so that it is built like the package: other packages would add features to its
+        // dependencies.
         Step::new("build", cargo(["build", "--release", "--package", "lanefs"])),
         Step::new("build simulator", tests::build_simulator()),
         Step::new("build tests", tests::build()),
@@ -94,7 +95,7 @@ fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// What uses the built binary through mounts, in processes of its own.
+/// The steps that use the built binary through mounts, in processes of its own.
 fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
     let mut steps =
         vec![Step::new("build suites", chore(["posix", "--only-build"])?).after(&["build"])];
@@ -132,7 +133,7 @@ fn chore<const N: usize>(words: [&str; N]) -> Result<Command> {
     Ok(command)
 }
 
-/// What is rolled by commit: the same commit is tested in the same way each time.
+/// A number from the commit's hash: the same commit is tested in the same way each time.
 fn roll_of_commit() -> Result<u64> {
     let mut git = Command::new("git");
     git.args(["rev-parse", "--short=8", "HEAD"]).current_dir(crate::run::root());
@@ -140,8 +141,8 @@ fn roll_of_commit() -> Result<u64> {
     u64::from_str_radix(text.trim(), 16).with_context(|| format!("git's commit {text}"))
 }
 
-/// `cargo xtask no-std`: the core crates without the standard library: no clock, socket, thread or
-/// file can hide in them.
+/// `cargo xtask no-std`: builds the core crates without the standard library. They cannot have a
+/// clock, socket, thread or file then.
 pub(crate) fn check_no_std() -> Result<()> {
     let sysroot = crate::run::output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let installed = Path::new(sysroot.trim()).join("lib/rustlib").join(BARE_TARGET);
@@ -159,7 +160,7 @@ pub(crate) fn check_no_std() -> Result<()> {
     crate::run::run(&mut command)
 }
 
-/// Runs the end-to-end tests alone, or those whose names contain `filter`.
+/// Runs only the end-to-end tests, or those whose names contain `filter`.
 pub(crate) fn e2e(filter: Option<&str>) -> Result<()> {
     needs::check()?;
     crate::run::run(&mut cargo(["build", "--release", "--package", "lanefs"]))?;

@@ -1,6 +1,6 @@
 //! `cargo xtask crash`: builds the binary and the crash tests, and starts them.
 //!
-//! What they do is theirs (`crates/crash`). Invariant: what they need and is missing is an error.
+//! `crates/crash` has the tests. Invariant: a missing requirement is an error.
 
 use crate::run::{cargo, run, target_dir};
 use anyhow::Result;
@@ -8,7 +8,7 @@ use clap::Args;
 use std::path::Path;
 use std::process::Command;
 
-/// What to crash.
+/// The options.
 #[derive(Args, Debug)]
 pub(crate) struct Crash {
     /// The short form, as CI runs it: the same every time
@@ -20,16 +20,16 @@ pub(crate) struct Crash {
     /// Only this scenario; may be given again
     #[arg(long = "scenario", value_name = "NAME")]
     scenarios: Vec<String>,
-    /// The seed of all dice [default: rolled, and told]
+    /// The seed of all random choices [default: random, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the table of scenarios
     #[arg(long)]
     list: bool,
-    /// Test a build without optimization, which is there sooner
+    /// Test a build without optimization, which takes less time to build
     #[arg(long)]
     debug: bool,
-    /// Build nothing: the crash tests as all tests built them, with the release build that is there
+    /// Build nothing: use the crash tests and the release build that exist
     #[arg(long, conflicts_with = "debug")]
     built: bool,
 }

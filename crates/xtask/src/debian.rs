@@ -1,7 +1,8 @@
-//! `cargo xtask debian`: README's first ten minutes in a Debian that has nothing but its base system and our
+//! `cargo xtask debian`: README's first ten minutes in a Debian with only its base system and our
 //! package, as root and as an ordinary user.
 //!
-//! Invariant: the system is made anew each time, in `target/debian`, and nothing else is left on this machine.
+//! Invariant: the system is made anew each time, in `target/debian`; nothing else on this machine
+//! changes.
 
 use crate::package;
 use crate::readme::blocks;
@@ -11,10 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is done with the package in that system.
+/// The script that uses the package in that system.
 const WALK: &str = include_str!("debian/walk.sh");
 
-/// Which Debian.
+/// The options.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The release that debootstrap installs
@@ -23,7 +24,7 @@ pub(crate) struct Args {
     /// Where packages come from
     #[arg(long, default_value = "http://deb.debian.org/debian")]
     mirror: String,
-    /// A package to install, instead of one that is made now
+    /// A package to install, instead of building one
     #[arg(long, value_name = "FILE")]
     package: Option<PathBuf>,
 }

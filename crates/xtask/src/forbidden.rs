@@ -1,7 +1,7 @@
-//! `cargo xtask no-io-uring`: a command to which io_uring is forbidden, as in many containers.
+//! `cargo xtask no-io-uring`: runs a command without io_uring, as in many containers.
 //!
-//! Invariant: the filter is the kernel's, inherited by all that the command starts, and `FORBIDDEN` tells
-//! tests of it, which then see for themselves.
+//! Invariant: the kernel's seccomp filter applies to all processes that the command starts.
+//! `FORBIDDEN` tells tests about it, which verify it.
 
 use crate::run::inside;
 use anyhow::{Context as _, Result, bail};

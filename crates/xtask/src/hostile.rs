@@ -1,21 +1,21 @@
-//! `cargo xtask hostile`: clients that mean harm, against the real binary: wrong rights, wrong identity,
-//! forged and replayed tokens, starvation, and sessions that say anything. The binary is built with checks of
-//! overflow. Which tests these are: `crates/lanefs/tests/e2e`, by the names below.
+//! `cargo xtask hostile`: malicious clients against the real binary: wrong rights, wrong identity,
+//! forged and replayed tokens, starvation, and random sessions. The binary is built with overflow
+//! checks. The tests are in `crates/lanefs/tests/e2e`, by the names below.
 
 use crate::ci::tests;
 use crate::needs;
 use anyhow::Result;
 
-/// What to run.
+/// The options.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Args {
-    /// How long sessions say anything
+    /// How long random sessions run
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u64,
     /// Only these sessions, not the tests that CI runs with all others
     #[arg(long)]
     only_sessions: bool,
-    /// What they say [default: another every time]
+    /// The seed of the sessions [default: another every time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

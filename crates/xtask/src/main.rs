@@ -1,9 +1,9 @@
-//! `cargo xtask`: the only entrance for chores. What CI runs is exactly `cargo xtask ci`.
+//! `cargo xtask`: all chores. CI runs exactly `cargo xtask ci`.
 //!
-//! Invariant: a chore that could not do all of its work says what it left out, by name and reason.
+//! Invariant: a chore that skipped a part of its work reports it, by name and reason.
 #![forbid(unsafe_code)]
 
-mod bench_seam;
+mod bench_interface;
 mod bench_statx;
 mod ci;
 mod crash;
@@ -34,15 +34,15 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Chore {
-    /// Everything that must be green: format, lints, tidy, build, all tests with real mounts
+    /// Everything that must succeed: format, lints, tidy, build, all tests with real mounts
     Ci(ci::Args),
-    /// Say what the tests need and this machine lacks
+    /// Print what the tests need and this machine lacks
     Needs {
         /// Only the names of Debian packages, one a line
         #[arg(long)]
         packages: bool,
     },
-    /// Check the rules of the house that no compiler checks
+    /// Check this repository's rules that no compiler checks
     Tidy,
     /// Check that the core crates need no standard library
     NoStd,
@@ -51,19 +51,19 @@ enum Chore {
         /// Part of a test's name
         filter: Option<String>,
     },
-    /// Run a command to which, and to all that it starts, io_uring is forbidden by a seccomp filter
+    /// Run a command, and all that it starts, without io_uring (seccomp filter)
     NoIoUring {
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<std::ffi::OsString>,
     },
-    /// Simulate: the cores in a world made of dice, many seeds or one
+    /// Simulate clients and servers on one thread: many seeds or one
     Sim(sim::Args),
-    /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
+    /// Crash the real binary: kills, power cuts, lost messages; needs root, FUSE, loop devices
     Crash(crash::Crash),
-    /// Attack the real binary with clients that mean harm; needs root, FUSE
+    /// Attack the real binary with malicious clients; needs root, FUSE
     Hostile(hostile::Args),
-    /// Judge the mount by suites from elsewhere: pjdfstest, fsx, fio, stress-ng; needs root, FUSE
+    /// Test the mount with external suites: pjdfstest, fsx, fio, stress-ng; needs root, FUSE
     Posix(posix::Posix),
     /// Make a Debian package, and install, use and purge it in an overlay of this machine; needs root, FUSE
     Package(package::Args),
@@ -76,7 +76,7 @@ enum Chore {
 
 #[derive(Subcommand, Debug)]
 enum Bench {
-    /// A getattr through lane and door, without network, and the seam's share
+    /// A getattr through a lane without network, and the share of its interface
     Seam,
     /// A forced statx through the mount against a null file system with one loopback exchange
     Statx,
@@ -111,7 +111,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Posix(args) => posix::run_alone(args),
         Chore::Package(args) => package::run_alone(args),
         Chore::Debian(args) => debian::run_alone(args),
-        Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
+        Chore::Bench(Bench::Seam) => bench_interface::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }
 }

@@ -1,6 +1,6 @@
-//! What the tests need of the machine, looked at before anything is built.
+//! The machine's requirements for the tests, checked before anything is built.
 //!
-//! Invariant: what is missing is named together with the command that gets it.
+//! Invariant: a missing one is named together with the command that installs it.
 
 use crate::run::{cargo, find};
 use anyhow::{Result, bail};
@@ -43,7 +43,7 @@ const PROGRAMS: [(&str, &str); 27] = [
     ("gzip", "gzip"),
 ];
 
-/// Files and the Debian packages that have them.
+/// Files and the Debian packages that contain them.
 const FILES: [(&str, &str); 2] =
     [("/usr/include/linux/fuse.h", "linux-libc-dev"), ("/usr/lib/postgresql", "postgresql")];
 
@@ -54,11 +54,11 @@ const CARGO_COMMANDS: [(&str, &str); 3] = [
     ("nextest", "cargo install --locked cargo-nextest, or `.ci/run`, which has it in seconds"),
 ];
 
-/// Where the tests of Python's own file functions may be, and the package of Debian 12 that has them.
+/// Where CPython's tests of file functions may be, and the package of Debian 12 that has them.
 const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
 const PYTHON_TESTS: &str = "libpython3.11-testsuite";
 
-/// What is missing and a Debian package has, with that package.
+/// The missing requirements that a Debian package has, with that package.
 fn packaged() -> Vec<(String, &'static str)> {
     let programs = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
     let files = FILES.iter().filter(|(file, _)| !Path::new(file).exists());
@@ -76,7 +76,7 @@ fn has_python_tests() -> bool {
     })
 }
 
-/// Prints the Debian packages that are missing, for a script that installs them.
+/// Prints the missing Debian packages, for a script that installs them.
 pub(crate) fn print_packages() {
     packaged().into_iter().for_each(|(_, package)| println!("{package}"));
 }
@@ -133,7 +133,7 @@ fn machine_lacks() -> Vec<String> {
 }
 
 fn kernel_version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 

@@ -1,7 +1,7 @@
-//! `cargo xtask package`: a Debian package, from the metadata that `cargo deb` reads, and whether it does
-//! what it should on a machine: this one, under an overlay that is thrown away.
+//! `cargo xtask package`: makes a Debian package, from the metadata that `cargo deb` reads, and
+//! tests it on this machine, under an overlay that is discarded.
 //!
-//! Invariant: nothing of it is left on this machine but `target/package`.
+//! Invariant: only `target/package` changes on this machine.
 
 use crate::run::{cargo, output, root, run, target_dir};
 use anyhow::{Context as _, Result, bail};
@@ -11,10 +11,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is done with the package in the overlay.
+/// The script that tests the package in the overlay.
 const TEST: &str = include_str!("package/test.sh");
 
-/// What may be left out.
+/// The options.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Only make it
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     no_test: bool,
 }
 
-/// What `cargo metadata` says, as far as it is asked.
+/// The used part of `cargo metadata`'s output.
 #[derive(Deserialize)]
 struct Workspace {
     packages: Vec<Package>,
@@ -41,7 +41,7 @@ struct Metadata {
     deb: Option<Deb>,
 }
 
-/// `package.metadata.deb`, as `cargo deb` has it.
+/// `package.metadata.deb`, as `cargo deb` defines it.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Deb {
@@ -79,7 +79,7 @@ pub(crate) fn make() -> Result<PathBuf> {
     }
     fs::create_dir_all(&place)?;
     let installed = place.join("installed");
-    // What the workspace has built already is not built again.
+    // Reuses what the workspace has built.
     let mut install = cargo(["install", "--path", "crates/lanefs", "--locked", "--no-track"]);
     install.arg("--root").arg(&installed).arg("--target-dir").arg(target_dir());
     run(&mut install)?;
@@ -109,7 +109,7 @@ fn described() -> Result<Package> {
     packages.find(|package| package.name == "lanefs").context("there is no package lanefs")
 }
 
-/// What the program prints of itself, and the page that it does not.
+/// The manual pages and completions that the program prints, and the page that it does not.
 fn write_papers(program: &Path, version: &str, place: &Path) -> Result<()> {
     let man = place.join("man");
     fs::create_dir_all(&man)?;
@@ -126,7 +126,7 @@ fn write_papers(program: &Path, version: &str, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies what an asset names to where it says.
+/// Copies the files of an asset to their destination.
 fn stage(program: &Path, from: &str, to: &Path, mode: &str) -> Result<()> {
     fs::create_dir_all(to)?;
     let mode = u32::from_str_radix(mode, 8).with_context(|| format!("{from}: mode {mode}"))?;
@@ -200,7 +200,7 @@ fn architecture() -> Result<String> {
     Ok(output(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned())
 }
 
-/// Installs it under an overlay of this machine, uses it, removes it, and looks what is left.
+/// Installs it under an overlay of this machine, uses it, removes it, and checks what is left.
 fn test(package: &Path) -> Result<()> {
     let over = place().join("overlay");
     fs::create_dir_all(&over)?;

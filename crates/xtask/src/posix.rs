@@ -1,7 +1,7 @@
-//! `cargo xtask posix`: the mount is judged by suites that nobody here wrote.
+//! `cargo xtask posix`: tests the mount with external suites.
 //!
-//! Each suite names its tests and says how each went; `tests/posix/excluded.txt` names those that
-//! may fail or be left out, and why. Invariant: a suite is green only if exactly those of the list
+//! Each suite names its tests and reports each result; `tests/posix/excluded.txt` names those that
+//! may fail or be skipped, and why. Invariant: a suite succeeds only if exactly the listed tests
 //! did not pass.
 
 mod excluded;
@@ -22,16 +22,16 @@ use outcome::Results;
 use stand::Stand;
 use std::path::PathBuf;
 
-/// What to run.
+/// The options.
 #[derive(Args, Debug)]
 pub(crate) struct Posix {
     /// Only this suite; may be given again
     #[arg(long = "suite", value_name = "NAME", value_enum)]
     suites: Vec<Suite>,
-    /// Test a build without optimization, which is there sooner
+    /// Test a build without optimization, which takes less time to build
     #[arg(long)]
     debug: bool,
-    /// Build nothing: what is tested and the suites are there already
+    /// Build nothing: use the release build and the suites that exist
     #[arg(long, conflicts_with = "debug")]
     built: bool,
     /// Only build the suites
@@ -42,13 +42,13 @@ pub(crate) struct Posix {
 /// A suite of tests.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Suite {
-    /// What each call answers and changes, call by call
+    /// The result and the effect of each call
     Pjdfstest,
-    /// A file that is written, read, mapped and cut at random
+    /// A file that is written, read, mapped and truncated at random
     Fsx,
     /// Files whose blocks carry checksums, read again after a restart
     Fio,
-    /// Many programs at once, each calling what it can
+    /// Many programs at once with all kinds of calls
     StressNg,
 }
 
@@ -56,7 +56,7 @@ impl Suite {
     /// All of them, in the order in which they run.
     pub(crate) const ALL: [Self; 4] = [Self::Pjdfstest, Self::Fsx, Self::Fio, Self::StressNg];
 
-    /// As it is written in the list and in reports.
+    /// Its name in the list and in reports.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Pjdfstest => "pjdfstest",

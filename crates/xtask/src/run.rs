@@ -1,4 +1,4 @@
-//! Running other programs, and where the workspace is.
+//! Runs other programs, and knows the workspace's folders.
 
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -19,7 +19,7 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// The cargo that runs us, in the workspace's root.
+/// The cargo that runs this program, in the workspace's root.
 pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -27,7 +27,7 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Runs a command to its end; its output goes where ours goes.
+/// Runs a command to its end, with our stdout and stderr.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     if !status.success() {
@@ -46,16 +46,15 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The same command; it and all that it started are told to end after so many seconds, and it then
-/// fails.
+/// The same command with a time limit: it and its children get a signal then, and it fails.
 pub(crate) fn ended_after(seconds: u64, command: &Command) -> Command {
     let mut limited = Command::new("timeout");
     limited.args(["--verbose", "--kill-after=10", &seconds.to_string()]);
     inside(limited, command)
 }
 
-/// The same command, told to end when the thread that starts it ends: Ctrl-C reaches no process of
-/// another group.
+/// The same command, which gets a signal when the thread that starts it ends: Ctrl-C reaches no
+/// process of another group.
 pub(crate) fn ended_with_us(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");
     bound.args(["--pdeathsig", "TERM"]);
@@ -77,7 +76,7 @@ pub(crate) fn inside(mut outer: Command, command: &Command) -> Command {
     outer
 }
 
-/// Where a program is, if it is on the path.
+/// The path of a program, if it is on `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_too_long_is_ended_and_fails() {
+    fn a_command_past_its_limit_is_ended_and_fails() {
         let mut endless = Command::new("sleep");
         endless.arg("3600").env("A", "b");
         let mut limited = ended_after(1, &endless);

@@ -1,6 +1,6 @@
 //! `cargo xtask sim`: starts the simulator, built for speed with every assertion.
 //!
-//! What it runs and checks is the crate `sim`'s; here are only the doors to it.
+//! The crate `sim` says what is simulated and checked; this file only passes the options on.
 
 use crate::run::{cargo, run};
 use anyhow::Result;
@@ -8,19 +8,19 @@ use anyhow::Result;
 /// What to simulate.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// Repeat this one; ends with the line `seed N trace H`
+    /// Repeat this one; its last line is `seed N hash H`
     #[arg(long, conflicts_with = "seconds")]
     seed: Option<u64>,
     /// Run fresh seeds for so long
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Take this rule away, or put this fault into the world: the seeds must find it
+    /// Remove this rule of the protocol, or inject this fault: the seeds must find it
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
-    /// The control: what runs without this rule, with it: the seeds must find nothing
+    /// The control run: the same plans with the rule in force: the seeds must find nothing
     #[arg(long, value_name = "NAME", conflicts_with = "plant")]
-    favour: Option<String>,
-    /// With --seed: say what happens, event by event
+    control: Option<String>,
+    /// With --seed: print every event
     #[arg(long, requires = "seed")]
     tell: bool,
 }
@@ -36,8 +36,8 @@ pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     if let Some(plant) = &args.plant {
         command.args(["--plant", plant]);
     }
-    if let Some(rule) = &args.favour {
-        command.args(["--favour", rule]);
+    if let Some(rule) = &args.control {
+        command.args(["--control", rule]);
     }
     if args.tell {
         command.arg("--tell");

@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the rules of the house that no compiler checks.
+//! `cargo xtask tidy`: this repository's rules that no compiler checks.
 //!
-//! The rules on manifests and papers are here, those on source text in [`source`]. Invariant: all
-//! violations are found in one run, each with its file.
+//! The rules on manifests and documents are here, those on source text in [`source`]. Invariant:
+//! one run finds all violations, each with its file.
 
 mod manifest;
 mod source;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const CORES: [&str; 8] =
     ["wire", "disk", "interface", "meta", "data", "lane", "client", "fuse"];
 
-/// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
+/// Which crate may depend on which of ours; DESIGN.md §2 gives the reasons.
 const EDGES: [(&str, &[&str]); 19] = [
     ("wire", &[]),
     ("disk", &["wire"]),
@@ -54,10 +54,10 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("xtask", &["ring"]),
 ];
 
-/// What only this crate may use from outside: it is never part of what is shipped.
+/// External dependencies that only this crate may have: they are never shipped.
 const TEST_ONLY: [(&str, &str); 1] = [("fuser", "crash")];
 
-/// What a core may use from outside.
+/// The external dependencies of core crates.
 const CORE_DEPENDENCIES: [&str; 5] = ["hashbrown", "crc", "crc-fast", "hmac", "sha2"];
 
 /// Runs the chore alone.
@@ -70,7 +70,7 @@ pub(crate) fn run_alone() -> Result<()> {
     checked
 }
 
-/// Checks everything. What could not be checked is added to `skipped`.
+/// Checks everything. Checks that could not be made are added to `skipped`.
 pub(crate) fn check(skipped: &mut Vec<String>) -> Result<()> {
     let root = root();
     let mut faults = Vec::new();
@@ -102,34 +102,34 @@ fn crates(root: &Path) -> Result<Vec<(String, Manifest)>> {
 }
 
 fn check_edges(crates: &[(String, Manifest)], faults: &mut Vec<String>) {
-    let rooms: Vec<&str> = EDGES.iter().map(|(folder, _)| *folder).collect();
+    let folders: Vec<&str> = EDGES.iter().map(|(folder, _)| *folder).collect();
     for (folder, manifest) in crates {
-        let Some((_, allowed)) = EDGES.iter().find(|(room, _)| room == folder) else {
-            faults.push(format!("crates/{folder}: not in the table of rooms"));
+        let Some((_, allowed)) = EDGES.iter().find(|(known, _)| known == folder) else {
+            faults.push(format!("crates/{folder}: not in the table of crates"));
             continue;
         };
         for name in &manifest.dependencies {
-            let room = rooms.contains(&name.as_str());
-            if room && !allowed.contains(&name.as_str()) {
+            let is_ours = folders.contains(&name.as_str());
+            if is_ours && !allowed.contains(&name.as_str()) {
                 faults.push(format!("crates/{folder}: may not depend on {name}"));
             }
             if TEST_ONLY.iter().any(|(only, user)| only == name && user != folder) {
                 faults.push(format!("crates/{folder}: {name} is for tests of crashes only"));
             }
             let core = CORES.contains(&folder.as_str());
-            if core && !room && !CORE_DEPENDENCIES.contains(&name.as_str()) {
+            if core && !is_ours && !CORE_DEPENDENCIES.contains(&name.as_str()) {
                 faults.push(format!("crates/{folder}: a core may not depend on {name}"));
             }
         }
     }
     for (folder, _) in EDGES {
         if !crates.iter().any(|(found, _)| found == folder) {
-            faults.push(format!("crates/{folder}: in the table of rooms, but not there"));
+            faults.push(format!("crates/{folder}: in the table of crates, but not there"));
         }
     }
 }
 
-/// ARCHITECTURE.md names every crate, and every path it names exists.
+/// ARCHITECTURE.md names every crate, and every path in it exists.
 fn check_architecture(
     root: &Path,
     crates: &[(String, Manifest)],
@@ -175,8 +175,8 @@ fn named_paths(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Every outside dependency stands in the title of a record, and whatever stands there in
-/// backticks is one.
+/// Every external dependency is in the title of a record, and whatever is in backticks there is
+/// one.
 fn check_decisions(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
     let dependencies = Manifest::parse(&manifest).outside_dependencies;
@@ -217,7 +217,7 @@ fn check_licences(root: &Path, skipped: &mut Vec<String>, faults: &mut Vec<Strin
         return Ok(());
     }
     run(&mut cargo(["deny", "--offline", "check", "licenses", "bans", "sources"]))?;
-    // They come from a git repository of their own, which no crates registry has.
+    // The advisories come from a git repository, not from a crates registry.
     if !has_advisories() {
         skipped.push(
             "advisories about dependencies: their database is not on this machine (`cargo deny \

@@ -1,4 +1,4 @@
-//! The kernel's switch for FUSE over io_uring: on while tests or measurements run, then as it was.
+//! The kernel's switch for FUSE over io_uring: on while tests or measurements run, then restored.
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Puts the switch back when dropped, and when the process is told to end.
+/// Restores the switch when dropped, and when the process gets a signal to end.
 pub(crate) struct UringOn {
     before: String,
 }

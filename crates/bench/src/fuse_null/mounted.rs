@@ -1,7 +1,7 @@
-//! A child that has mounted the null file system.
+//! A child process that has mounted the null file system.
 //!
-//! Invariant: when it goes, the child has ended and nothing is mounted there. The child unmounts by
-//! itself when this process ends in another way.
+//! Invariant: after the drop the child has ended and nothing is mounted there. The child
+//! unmounts by itself when this process ends in another way.
 
 use super::{NULL_COMMAND, NULL_READY};
 use crate::null::Cost;
@@ -19,21 +19,21 @@ use std::time::{Duration, Instant};
 /// How long the child may take to end by itself.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// What is done for what a mount asks its server.
+/// What a request costs that a mount would send to its server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exchange {
-    /// It is answered at once.
+    /// An immediate answer.
     None,
-    /// A frame goes to a lane in another process on the same core, and comes back.
+    /// A frame goes to a lane in another process on the same CPU and back.
     Apart,
-    /// The same; and what is written is kept in a file, like a local file system's.
+    /// The same, and writes go to a file, as in a local file system.
     Keeping,
-    /// Nobody is asked, and bytes are read from and written to a file: a pass through.
+    /// No exchange; reads and writes go to a file: a passthrough file system.
     Local,
 }
 
 impl Exchange {
-    /// As the child is told.
+    /// The argument of the child.
     const fn text(self) -> &'static str {
         match self {
             Self::None | Self::Local => "none",
@@ -48,15 +48,15 @@ pub(crate) struct Mounted {
     transport: Transport,
     exchange: Exchange,
     child: Child,
-    /// Held, so that its last lines have somewhere to go.
+    /// Held open for the child's last output.
     output: BufReader<ChildStdout>,
-    /// Of the lane and of the lane that echoes.
+    /// Of the lane and of the echoing lane.
     pids: Vec<u32>,
 }
 
 impl Mounted {
-    /// Mounts on `dir`, which is made, with a lane on `core`. What is not among the `costs` takes one
-    /// exchange, if a mount would ask its server.
+    /// Mounts on `dir`, which is made, with a lane on `core`. A request that is not among the
+    /// `costs` takes one exchange, if a mount would send it to its server.
     pub(crate) fn start(
         program: &Path,
         dir: PathBuf,
@@ -96,7 +96,7 @@ impl Mounted {
         bail!("{command:?} ended at its start; its complaint is above")
     }
 
-    /// How requests travel, as a word of a row.
+    /// The transport, as a word of a row.
     pub(crate) const fn how(&self) -> &'static str {
         transport_text(self.transport)
     }
@@ -109,7 +109,7 @@ impl Mounted {
         }
     }
 
-    /// What its processes have used.
+    /// The resources its processes have used.
     pub(crate) fn usage(&self) -> Result<Usage> {
         self.pids
             .iter()
@@ -131,13 +131,13 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It may have ended already; either way it is waited for.
+        // It may have ended already; the wait follows either way.
         kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
         if !self.wait() {
             self.child.kill().ok();
             self.child.wait().ok();
         }
-        // One that was killed could not unmount; otherwise nothing is mounted, which is an error.
+        // A killed child could not unmount. Otherwise nothing is mounted, which is an error.
         ring::unmount(&self.dir, true).ok();
     }
 }

@@ -9,10 +9,10 @@ use wire::LaneId;
 
 /// One of two threads' end. It is made on its thread.
 pub(super) trait Side {
-    /// Hands items over and wakes the other thread.
+    /// Sends items and wakes the other thread.
     fn send(&mut self, items: &[u64]) -> Result<()>;
 
-    /// Hands over what nothing follows.
+    /// Sends the last items.
     fn send_last(&mut self, items: &[u64]) -> Result<()> {
         self.send(items)
     }
@@ -31,7 +31,7 @@ impl Side for ring::handoff::End {
     }
 }
 
-/// What everybody knows how to write: a locked vector, and a condition variable.
+/// The textbook queue: a locked vector and a condition variable.
 pub(super) struct Condvar {
     mine: Arc<Locked>,
     theirs: Arc<Locked>,
@@ -72,14 +72,14 @@ impl Side for Condvar {
     }
 }
 
-/// A lane that hands over letters.
+/// A lane that sends messages.
 pub(super) struct Lane {
     ring: Ring,
     inbox: Inbox,
     other: LaneId,
 }
 
-/// A core that keeps what comes.
+/// A lane core that stores what it receives.
 #[derive(Default)]
 struct Inbox(Vec<u64>);
 
@@ -116,7 +116,7 @@ impl Lane {
 }
 
 impl Side for Lane {
-    /// The letters leave at the beginning of the turn that [`Self::receive`] takes.
+    /// The messages leave at the beginning of the turn that [`Self::receive`] takes.
     fn send(&mut self, items: &[u64]) -> Result<()> {
         let to = self.other;
         self.ring.with(|turn| {

@@ -1,4 +1,4 @@
-//! Each way at work, for a moment.
+//! Each mechanism runs for a moment.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
@@ -12,7 +12,7 @@ fn cpu_us(rows: &[Row], name: &str) -> f64 {
 
 #[test]
 fn every_way_has_rows() {
-    // Asked for first: a home puts its thread on one core.
+    // Before the home is made, because it pins this thread to one CPU.
     let places = if ring::core_count() > 1 { 2 } else { 1 };
     let rows = rows();
     let (spinning, sleeping): (Vec<_>, Vec<_>) =
@@ -24,7 +24,7 @@ fn every_way_has_rows() {
         assert!(row.spread.unwrap() >= 0.0, "{row:?}");
         assert_eq!((row.server_busy, row.generator_busy), (None, None));
     }
-    // Messages between rings are io_uring's, and noted where there are none.
+    // Messages between rings need io_uring; the row has a note where it is missing.
     let noted_count = rows.iter().filter(|row| row.note.is_some()).count();
     let missing = DriverChoice::Only(DriverKind::IoUring).find().is_err();
     assert_eq!(noted_count, usize::from(missing));
@@ -32,8 +32,8 @@ fn every_way_has_rows() {
     assert_eq!(sleeping.len(), places * way_count * ITEM_COUNTS.len());
     assert_eq!(spinning.len(), (places - 1) * ITEM_COUNTS.len());
     assert!(spinning.iter().all(|row| row.mean_us.unwrap() > 0.0 && row.p50_us.is_none()));
-    // Both threads on one core: who hands over must go to sleep for the other to run. Whatever else runs
-    // there adds switches and takes none away.
+    // Both threads on one CPU: the sender must sleep for the receiver to run. Other programs on
+    // that CPU add switches and remove none.
     let one = rows.iter().find(|row| row.row == "condvar 1-core 1-item").unwrap();
     assert!(one.switches_per_op.unwrap() > 0.5, "{one:?}");
     let ratio = cpu_us(&rows, "condvar 1-core 64-items") / cpu_us(&rows, "condvar 1-core 1-item");

@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// To the client, by sendfile.
@@ -34,13 +34,13 @@ struct Bulk {
 
 struct Peer {
     socket: TcpStream,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     arrived_bytes: usize,
-    /// Requests that were not wholly answered; the first may be under way.
+    /// Requests without a complete reply; the first may be under way.
     owed_count: usize,
     /// Sent of the first one's head and piece.
     sent_bytes: usize,
-    /// Pieces moved so far, which says where the next one lies.
+    /// Pieces moved so far: the offset of the next one.
     piece_no: u64,
 }
 
@@ -77,8 +77,8 @@ pub(super) fn run(listener: TcpListener, path: &Path, piece_bytes: u32, way: Way
                 }
                 index => {
                     let Some(peer) = peers.get_mut(usize::try_from(index)?) else { continue };
-                    let gone = peer.as_mut().is_some_and(|peer| peer.serve(&bulk).is_err());
-                    if gone {
+                    let closed = peer.as_mut().is_some_and(|peer| peer.serve(&bulk).is_err());
+                    if closed {
                         *peer = None;
                     }
                 }
@@ -91,15 +91,15 @@ impl Peer {
     fn new(socket: TcpStream, bulk: &Bulk) -> Result<Self> {
         ioctl_fionbio(&socket, true)?;
         ring::tune_socket(&socket);
-        let room = vec![0; bulk.request_bytes];
-        Ok(Self { socket, room, arrived_bytes: 0, owed_count: 0, sent_bytes: 0, piece_no: 0 })
+        let buffer = vec![0; bulk.request_bytes];
+        Ok(Self { socket, buffer, arrived_bytes: 0, owed_count: 0, sent_bytes: 0, piece_no: 0 })
     }
 
-    /// Takes in and sends out until the socket has no more.
+    /// Receives and sends until the socket would block.
     fn serve(&mut self, bulk: &Bulk) -> Result<(), Errno> {
         loop {
             let blocked = self.send_replies(bulk)?;
-            match recv(&self.socket, &mut self.room[self.arrived_bytes..], RecvFlags::empty()) {
+            match recv(&self.socket, &mut self.buffer[self.arrived_bytes..], RecvFlags::empty()) {
                 Ok((_, 0)) => return Err(Errno::PIPE),
                 Ok((_, received_bytes)) => self.arrived(received_bytes, bulk)?,
                 Err(Errno::AGAIN) if blocked || self.owed_count == 0 => return Ok(()),
@@ -116,7 +116,7 @@ impl Peer {
         }
         self.arrived_bytes = 0;
         if bulk.way == Way::In {
-            let contents = &self.room[bulk.request_bytes - bulk.piece_bytes..];
+            let contents = &self.buffer[bulk.request_bytes - bulk.piece_bytes..];
             let mut written_bytes = 0;
             while written_bytes < contents.len() {
                 let at = self.offset(bulk) + written_bytes as u64;

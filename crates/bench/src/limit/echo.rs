@@ -1,4 +1,4 @@
-//! A lane without a file system: it answers every request with a getattr's reply.
+//! A lane without a file system: it replies to every request with a getattr's reply.
 
 use crate::frames;
 use anyhow::{Context as _, Result};
@@ -25,7 +25,7 @@ pub(super) struct Echo {
     reply: Vec<u8>,
     admitted: HashSet<ConnId>,
     request_count: u64,
-    /// Who waits for counters.
+    /// Connections that wait for counters.
     asking: Vec<ConnId>,
 }
 
@@ -35,7 +35,7 @@ impl Echo {
         Self { reply, admitted: HashSet::new(), request_count: 0, asking: Vec::new() }
     }
 
-    /// A frame that is no question for counters waits for its reply. Whether it is so.
+    /// Handles a request for counters; false for any other frame.
     pub(super) fn counts(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) -> bool {
         if self.admitted.insert(conn) {
             turn.act(NetAction::admit(conn));

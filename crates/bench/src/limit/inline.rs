@@ -1,8 +1,8 @@
-//! A lane without a file system that reads or writes a piece of one file for each request, by pread and
-//! pwrite of its own thread.
+//! A lane without a file system that reads or writes a piece of one file for each request, by pread
+//! and pwrite of its own thread.
 //!
-//! It leaves framing, sockets and checksums to the ring, as a server does. Invariant: replies leave in
-//! the order of their requests, one wave a turn.
+//! The ring does framing, sockets and checksums, as for a server. Invariant: replies leave in the
+//! order of their requests, once a turn.
 
 use super::echo::Echo;
 use crate::frames;
@@ -27,26 +27,26 @@ pub(super) fn run(
     config.driver = DriverChoice::Only(driver);
     config.listener = Some(listener.into());
     let mut ring = Ring::new(config).context("cannot set up the lane's ring")?;
-    let mut desk = Desk::new(file, piece_bytes)?;
-    let mut core = Inline { echo: Echo::new(), asked: Vec::new() };
+    let mut file_state = InlineFile::new(file, piece_bytes)?;
+    let mut core = Inline { echo: Echo::new(), request: Vec::new() };
     while ring.turn(&mut core).context("the lane failed")? {
-        for asked in core.asked.drain(..) {
-            desk.answer(&mut ring, &asked).context("the file failed")?;
+        for request in core.request.drain(..) {
+            file_state.answer(&mut ring, &request).context("the file failed")?;
         }
     }
     Ok(())
 }
 
 /// A request; with a bulk it is a write.
-struct Asked {
+struct Request {
     conn: ConnId,
     bulk: Option<Bulk>,
 }
 
-/// Notes what is asked for: files are no matter of a core's.
+/// Collects the requests: a lane core does not access files.
 struct Inline {
     echo: Echo,
-    asked: Vec<Asked>,
+    request: Vec<Request>,
 }
 
 impl Core for Inline {
@@ -55,7 +55,7 @@ impl Core for Inline {
         match event {
             Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
                 if self.echo.counts(turn, conn, frame) {
-                    self.asked.push(Asked { conn, bulk });
+                    self.request.push(Request { conn, bulk });
                 }
             }
             other => self.echo.apply(turn, other),
@@ -65,8 +65,8 @@ impl Core for Inline {
     fn settle(&mut self, _turn: &mut Turn<'_>) {}
 }
 
-/// The file, and what is said of its pieces.
-struct Desk {
+/// The file, and its pieces.
+struct InlineFile {
     file: File,
     piece: Vec<u8>,
     piece_count: u64,
@@ -74,7 +74,7 @@ struct Desk {
     written: Vec<u8>,
 }
 
-impl Desk {
+impl InlineFile {
     fn new(file: File, piece_bytes: u32) -> Result<Self> {
         let piece_count = (file.metadata()?.len() / u64::from(piece_bytes)).max(1);
         let piece = vec![0; usize::try_from(piece_bytes)?];
@@ -82,13 +82,13 @@ impl Desk {
         Ok(Self { file, piece, piece_count, piece_no: 0, written })
     }
 
-    /// Does what was asked, and lets the reply leave with the next turn.
-    fn answer(&mut self, ring: &mut Ring, asked: &Asked) -> Result<()> {
-        let conn = asked.conn;
+    /// Performs the request; its reply leaves with the next turn.
+    fn answer(&mut self, ring: &mut Ring, request: &Request) -> Result<()> {
+        let conn = request.conn;
         let piece_bytes = self.piece.len() as u64;
         let offset = self.piece_no % self.piece_count * piece_bytes;
         self.piece_no += 1;
-        if let Some(bulk) = asked.bulk {
+        if let Some(bulk) = request.bulk {
             self.file.write_all_at(ring.bulk_bytes(bulk), offset)?;
             ring.with(|turn| {
                 let frame = turn.arena.put(&self.written);

@@ -19,15 +19,15 @@ use std::thread;
 
 /// Received at a time.
 const SPACE_BYTES: usize = 64 * 1024;
-/// Connections that are looked at in a turn.
+/// Connections that are served in a turn.
 const READY_COUNT_MAX: usize = 256;
-/// How the listening socket is told from connections.
+/// The epoll key of the listening socket.
 const LISTENER: u64 = u64::MAX;
 
-/// A request, all of which that matters is where its reply goes.
+/// A request: only the address of its reply matters.
 type Request = Arc<TcpStream>;
 
-/// What one layer gives the next.
+/// The queue between two layers.
 #[derive(Default)]
 struct Queue {
     requests: Mutex<VecDeque<Request>>,
@@ -53,10 +53,10 @@ impl Queue {
     }
 }
 
-/// Where a layer's requests go.
+/// The next step of a layer's requests.
 enum Next {
     Queue(Arc<Queue>),
-    /// Nowhere: they are answered.
+    /// The reply.
     Reply(Vec<u8>),
 }
 
@@ -64,7 +64,7 @@ impl Next {
     fn take(&self, request: Request) {
         match self {
             Self::Queue(queue) => queue.push(request),
-            // Fails when the peer is gone, which the first layer learns as well.
+            // It fails when the peer has closed, which the first layer notices as well.
             Self::Reply(reply) => drop((&*request).write_all(reply)),
         }
     }
@@ -88,7 +88,7 @@ pub(super) fn run(listener: &TcpListener, hop_count: u8) -> Result<()> {
     receive(listener, &next)
 }
 
-/// A connection, and how much of its next request has come.
+/// A connection, and how much of its next request has arrived.
 struct Conn {
     stream: Request,
     part_bytes: usize,
@@ -99,7 +99,7 @@ fn receive(listener: &TcpListener, next: &Next) -> Result<()> {
     let poll = epoll::create(CreateFlags::CLOEXEC).context("no epoll")?;
     epoll::add(&poll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     let mut conns: Vec<Option<Conn>> = Vec::new();
-    let mut room = vec![0; SPACE_BYTES];
+    let mut buffer = vec![0; SPACE_BYTES];
     let mut ready = Vec::with_capacity(READY_COUNT_MAX);
     loop {
         ready.clear();
@@ -117,8 +117,8 @@ fn receive(listener: &TcpListener, next: &Next) -> Result<()> {
                 continue;
             };
             let Some(conn) = slot else { continue };
-            match recv(&conn.stream, &mut room[..], RecvFlags::DONTWAIT) {
-                // Closed: the last reply on its way holds the socket until then.
+            match recv(&conn.stream, &mut buffer[..], RecvFlags::DONTWAIT) {
+                // Closed: the last reply under way holds the socket until it is sent.
                 Ok((_, 0)) => {
                     epoll::delete(&poll, &conn.stream)?;
                     *slot = None;

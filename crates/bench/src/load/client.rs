@@ -8,14 +8,14 @@ use wire::{
     Proven, Refusal, RefusalReason, Request, Secret, SessionId, Welcome, Wire as _,
 };
 
-/// How clients present themselves.
+/// How clients authenticate.
 #[derive(Clone, Debug)]
 pub(crate) enum Handshake {
     /// Not at all: the other end is a benchmark's own server.
     None,
-    /// With a small frame: that server is a lane, which takes bulk from those it has heard of.
-    Knock,
-    /// With proof of the secret, as any client.
+    /// With a Ping: that server is a lane, which accepts bulk only after a first small frame.
+    Ping,
+    /// With a proof of the secret, as any client.
     Full { secret: Secret, export: String, map: Map },
 }
 
@@ -23,13 +23,13 @@ impl Handshake {
     /// The server's shape, where it has one.
     pub(crate) const fn map(&self) -> Option<Map> {
         match self {
-            Self::None | Self::Knock => None,
+            Self::None | Self::Ping => None,
             Self::Full { map, .. } => Some(*map),
         }
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug)]
 pub(crate) enum State {
     Connecting,
@@ -38,7 +38,7 @@ pub(crate) enum State {
     Up { session: SessionId },
 }
 
-/// What a frame of the handshake came to.
+/// The result of a frame of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     More,
@@ -51,17 +51,17 @@ pub(crate) struct Client {
     pub(crate) state: State,
     pub(crate) conn: ConnId,
     pub(crate) server_lane: LaneId,
-    /// It only asks for counters.
+    /// It only requests counters.
     pub(crate) counts: bool,
-    /// It was answered in this run.
+    /// It has got a reply in this run.
     pub(crate) answered: bool,
-    /// Operations asked so far; also the last xid.
+    /// Operations begun so far; also the last xid.
     pub(crate) asked_count: u64,
     /// When the operation in each place began.
     pub(crate) began: Vec<Mono>,
     /// Places without an operation.
     pub(crate) free: Vec<u16>,
-    /// Places in the order of their requests, for servers that do not say which they answer.
+    /// Places in the order of their requests, for servers whose replies do not name the place.
     pub(crate) order: VecDeque<u16>,
 }
 
@@ -90,7 +90,7 @@ impl Client {
         self.free.len() == self.began.len()
     }
 
-    /// The place that was asked first of those under way.
+    /// The place of the oldest operation under way.
     pub(crate) fn oldest(&mut self) -> u16 {
         let Some(place) = self.order.pop_front() else { panic!("a reply without a request") };
         place
@@ -103,8 +103,8 @@ impl Client {
         }
     }
 
-    /// The connection is there: begins the handshake.
-    pub(crate) fn greet(
+    /// Begins the handshake on the new connection.
+    pub(crate) fn send_hello(
         &mut self,
         turn: &mut Turn<'_>,
         (conn, channel): (ConnId, Channel),
@@ -114,9 +114,9 @@ impl Client {
         let Handshake::Full { export, secret, .. } = handshake else {
             turn.act(NetAction::admit(conn));
             self.state = State::Up { session: SessionId(1) };
-            if matches!(handshake, Handshake::Knock) {
-                let knock = Header::Request(Request::of(Op::Ping));
-                let frame = turn.arena.write(|out| knock.encode(out, None, |_| {}));
+            if matches!(handshake, Handshake::Ping) {
+                let ping = Header::Request(Request::of(Op::Ping));
+                let frame = turn.arena.write(|out| ping.encode(out, None, |_| {}));
                 turn.act(NetAction::Send { conn, frame, bulk: None });
                 self.state = State::AwaitWelcome;
             }
@@ -145,8 +145,8 @@ impl Client {
         Ok(())
     }
 
-    /// A frame of the handshake.
-    pub(crate) fn hear(
+    /// Continues the handshake with a frame of the server.
+    pub(crate) fn on_handshake(
         &mut self,
         turn: &mut Turn<'_>,
         frame: Span,
@@ -155,7 +155,7 @@ impl Client {
         let nonsense = || "the handshake of the server makes no sense".to_owned();
         let secret = match handshake {
             Handshake::Full { secret, .. } => secret,
-            Handshake::Knock => {
+            Handshake::Ping => {
                 self.state = State::Up { session: SessionId(1) };
                 return Ok(Heard::Up);
             }

@@ -8,7 +8,7 @@ use wire::{
     Request, Retry, SetTime, Setattr, ShardId, Wire, Write, WriteList, Xid,
 };
 
-/// Operations that change something need a slot each, and a session has so many.
+/// A changing operation needs a slot, and a session has so many.
 const SLOT_COUNT: u32 = 16;
 /// Requests that may be under way on a connection.
 const CREDITS: u32 = 64;
@@ -28,9 +28,9 @@ impl Pieces {
         if count == 0 { 0 } else { index % count * piece_bytes }
     }
 
-    /// Where some piece begins, another one for each number of each client.
+    /// The offset of a random piece, another one for each number of each client.
     pub(crate) const fn anywhere(&self, client_index: u64, number: u64) -> u64 {
-        // SplitMix64, so that all that read one region alike read the same places.
+        // SplitMix64, so that loads of the same region read the same offsets.
         let mut mixed = (client_index << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -38,15 +38,15 @@ impl Pieces {
     }
 }
 
-/// Lists of pieces of a file, each piece the same distance behind the one before; the next list lies
-/// beside the last one, until all of the file was touched.
+/// Lists of pieces of a file at equal distances; the next list lies beside the last one, until the
+/// whole file was used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strided {
     pub(crate) file_bytes: u64,
     pub(crate) piece_bytes: u32,
     pub(crate) piece_count: u32,
     pub(crate) step_bytes: u64,
-    /// Each piece is asked for by itself, in the same order.
+    /// Each piece is a request of its own, in the same order.
     pub(crate) one_by_one: bool,
 }
 
@@ -88,7 +88,7 @@ impl Strided {
 /// The operation.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Asks for nothing.
+    /// A Ping.
     Ping,
     /// The attributes of one inode.
     Getattr { inode: InodeNo },
@@ -99,23 +99,23 @@ pub(crate) enum Work {
     Create { parents: Vec<InodeNo>, uid: u32, gid: u32, load_no: u64 },
     /// The mode of an inode, as root; client n has `inodes[n % len]`, so that several share each.
     Chmod { inodes: Vec<InodeNo> },
-    /// Of ten clients so many do one thing, the others another that changes something as well.
+    /// So many of ten clients do one thing, the others another changing operation.
     Mixed { of_ten: u32, these: Box<Work>, others: Box<Work> },
     /// A piece of the client's file.
     Read { files: Vec<InodeNo>, pieces: Pieces },
-    /// A piece at a random place of the client's region: its own file, or its part of the one that
-    /// all read.
+    /// A piece at a random offset of the client's region: its own file, or its part of the shared
+    /// one.
     ReadAnywhere { files: Vec<InodeNo>, region: Pieces },
     /// Bytes into the client's file.
     Write { files: Vec<InodeNo>, pieces: Pieces, bulk: Bulk },
     /// Many pieces of the client's file.
     ReadList { files: Vec<InodeNo>, strided: Strided },
-    /// Bytes into many places of the client's file.
+    /// Bytes into many ranges of the client's file.
     WriteList { files: Vec<InodeNo>, strided: Strided, bulk: Bulk },
 }
 
 impl Work {
-    /// What a client does.
+    /// The work of a client.
     fn of(&self, client_index: usize) -> &Self {
         let Self::Mixed { of_ten, these, others } = self else { return self };
         if client_index % 10 < *of_ten as usize { these } else { others }
@@ -135,7 +135,7 @@ impl Work {
         }
     }
 
-    /// Operations that a client may keep under way.
+    /// Operations that a client may have under way.
     pub(crate) fn depth_max(&self) -> u32 {
         match self.op().row().retry {
             Retry::Repeat => CREDITS,
@@ -181,13 +181,13 @@ impl Work {
         shard.unwrap_or(ShardId::meta(0))
     }
 
-    /// The lane that owns what a client works on.
+    /// The lane that owns the client's inode.
     pub(crate) fn server_lane(&self, client_index: u32, map: Option<Map>) -> LaneId {
         let shard = self.shard(client_index as usize, map);
         map.map_or(LaneId(0), |map| map.lane(shard))
     }
 
-    /// Sends the client's next request; its reply will belong to `place`.
+    /// Sends the client's next request; its reply belongs to `place`.
     pub(crate) fn ask(
         &self,
         turn: &mut Turn<'_>,
@@ -243,7 +243,7 @@ impl Work {
                 head.encode(out, None, |to| read.encode(to));
             }
             Self::ReadAnywhere { files, region } => {
-                // Parts of one file lie one behind the other.
+                // Regions of a shared file follow each other.
                 let region_index = if files.len() == 1 { client_index as u64 } else { 0 };
                 let file_offset =
                     region_index * region.file_bytes + region.anywhere(client_index as u64, number);
@@ -311,7 +311,7 @@ fn encode_write(
     head.encode(out, lengths, |to| write.encode(to));
 }
 
-/// Asks a lane for its counters.
+/// Requests a lane's counters.
 pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client) {
     let head = request(client, Op::Stats, (0, ShardId::meta(0)));
     let frame = turn.arena.write(|out| head.encode(out, None, |_| {}));
@@ -321,8 +321,8 @@ pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client) {
 fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Header {
     client.asked_count += 1;
     let slot = if op.row().retry == Retry::Once { place + 1 } else { 0 };
-    // What it asked before was answered, if it asks for one thing at a time: changes of its own that it
-    // builds on are no reason to wait.
+    // If it has one request at a time, the one before was answered: its own changes are no reason
+    // to wait.
     let ack_xid = if client.depth() == 1 { Xid(client.asked_count - 1) } else { Xid(0) };
     Header::Request(Request {
         ack_xid,

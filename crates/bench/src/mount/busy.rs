@@ -1,8 +1,9 @@
-//! `busy`: what callers wait on a mount when every core computes: a build, a training loop's data loaders.
+//! `busy`: latencies of callers on a mount when every CPU computes: a build, a training loop's data
+//! loaders.
 //!
-//! Server, mount and callers have all cores, as on a host that they share, and so have threads that
-//! compute, one for each core. Beside it the same without them; a file system that passes through to a
-//! local file, mounted over the same transport; and the local file system itself.
+//! Server, mount and callers share all CPUs with computing threads, one for each CPU. Compared with
+//! the same without those threads, with a passthrough file system over the same transport, and with
+//! the local file system itself.
 
 use super::caller::Place;
 use super::side::Real;
@@ -23,13 +24,12 @@ use std::thread;
 
 const OPS: [Op; 2] = [Op::Stat, Op::ReadAt(4096)];
 const SIDES: [&str; 4] = ["pinned", "unpinned", "passing through", "local"];
-/// Of [`SIDES`], that which ours are held against.
+/// The index in [`SIDES`] of the limit.
 const PASSING: usize = 2;
 
-/// Rows of each operation, idle cores and busy ones.
+/// Rows of each operation, with idle and with busy CPUs.
 ///
-/// # Errors
-/// When something cannot be mounted, or an operation fails.
+/// # Errors When something cannot be mounted, or an operation fails.
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
     let transport = Transport::best(options.driver);
@@ -79,7 +79,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Whether cores compute, what is done, and where.
+/// Whether the CPUs compute, the operation, and the side.
 fn contender(index: usize) -> (bool, Op, usize) {
     let (rest, side) = (index / SIDES.len(), index % SIDES.len());
     (rest / OPS.len() > 0, OPS[rest % OPS.len()], side)
@@ -91,7 +91,7 @@ fn name(index: usize) -> String {
     format!("{cores} {} {}", op.text(), SIDES[side])
 }
 
-/// Does something while every core computes.
+/// Runs `work` while every CPU computes.
 fn beside_computing<T>(core_count: u16, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

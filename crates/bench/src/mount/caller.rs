@@ -16,11 +16,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a caller's file has, and where random reads and writes go.
+/// Bytes of a caller's file, in which random reads and writes go.
 const FILE_BYTES: u64 = 16 << 20;
 const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: usize = 4096;
-/// Files that are made at a time, to be unlinked.
+/// Files that are made at a time for unlinks.
 const PREPARED_COUNT: u64 = 64;
 
 /// Every file has a name of its own.
@@ -57,15 +57,15 @@ pub(super) struct Caller {
     dir: OwnedFd,
     index: usize,
     op: Op,
-    /// Its file, open for what the operation does.
+    /// Its file, opened for the operation.
     file: OwnedFd,
-    /// Room on a page's boundary, or the kernel would cut what is read or written.
-    room: Vec<u8>,
+    /// A buffer with an aligned part: the kernel splits unaligned reads and writes.
+    buffer: Vec<u8>,
     file_bytes: u64,
     offset: u64,
-    /// Names to be unlinked.
+    /// Names for unlinks.
     prepared: Vec<String>,
-    dice: u64,
+    rng: fastrand::Rng,
 }
 
 impl Caller {
@@ -84,10 +84,10 @@ impl Caller {
         };
         let file = openat(&dir, data_name(index), flags | OFlags::CLOEXEC, Mode::empty())
             .context("cannot open the caller's file")?;
-        let room = vec![7; op.bytes() + PAGE_BYTES];
-        let (prepared, dice) = (Vec::new(), 0x9E37_79B9_7F4A_7C15 + index as u64);
+        let buffer = vec![7; op.bytes() + PAGE_BYTES];
+        let (prepared, rng) = (Vec::new(), fastrand::Rng::with_seed(index as u64));
         let file_bytes = file_bytes(options);
-        Ok(Self { dir, index, op, file, room, file_bytes, offset: 0, prepared, dice })
+        Ok(Self { dir, index, op, file, buffer, file_bytes, offset: 0, prepared, rng })
     }
 
     /// Makes what so many operations need.
@@ -102,7 +102,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Calls until so much time was spent in calls.
+    /// Repeats calls until so much time was spent in them.
     pub(super) fn run(&mut self, duration: Duration, options: &Options) -> Result<Tally> {
         let mut tally = Tally::new()?;
         let mut spent = Duration::ZERO;
@@ -125,7 +125,7 @@ impl Caller {
         Ok(tally)
     }
 
-    /// Does it once; its last step is to drop what comes back.
+    /// One operation. The caller drops the returned file as its last step.
     pub(super) fn call(&mut self) -> Result<Option<OwnedFd>> {
         match self.op {
             Op::Stat => {
@@ -150,7 +150,7 @@ impl Caller {
             Op::Read(bytes) | Op::ReadAt(bytes) => {
                 let offset = self.next_offset();
                 let start = self.start();
-                let read = pread(&self.file, &mut self.room[start..start + bytes], offset)?;
+                let read = pread(&self.file, &mut self.buffer[start..start + bytes], offset)?;
                 ensure!(read == bytes, "{read} bytes of {bytes} came");
             }
             Op::Write(_) | Op::WriteAt(_) => {
@@ -193,24 +193,20 @@ impl Caller {
 
     fn write_to(&self, file: &OwnedFd, offset: u64) -> Result<()> {
         let (start, bytes) = (self.start(), self.op.bytes());
-        let written = pwrite(file, &self.room[start..start + bytes], offset)?;
+        let written = pwrite(file, &self.buffer[start..start + bytes], offset)?;
         ensure!(written == bytes, "{written} bytes of {bytes} were taken");
         Ok(())
     }
 
     fn start(&self) -> usize {
-        self.room.as_ptr().align_offset(PAGE_BYTES)
+        self.buffer.as_ptr().align_offset(PAGE_BYTES)
     }
 
-    /// The place behind the last, or any.
+    /// The offset behind the last one, or a random one.
     fn next_offset(&mut self) -> u64 {
         let bytes = self.op.bytes() as u64;
         if matches!(self.op, Op::ReadAt(_) | Op::WriteAt(_)) {
-            // Xorshift: Marsaglia, 2003.
-            self.dice ^= self.dice << 13;
-            self.dice ^= self.dice >> 7;
-            self.dice ^= self.dice << 17;
-            return self.dice % (self.file_bytes / bytes) * bytes;
+            return self.rng.u64(..self.file_bytes / bytes) * bytes;
         }
         let offset = self.offset;
         self.offset = (offset + bytes) % self.file_bytes;

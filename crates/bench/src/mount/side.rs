@@ -1,6 +1,6 @@
-//! A server and a mount of it, each in a process of its own, their lanes on the same core.
+//! A server and a mount of it, each in a process of its own, their lanes on the same CPU.
 //!
-//! Invariant: when it goes, both have ended and nothing is mounted there.
+//! Invariant: after the drop both have ended and nothing is mounted there.
 
 use crate::server::{Home, Server};
 use crate::usage::{LaneUsage, Usage};
@@ -14,24 +14,24 @@ use std::process::{Child, ChildStdout};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the server must have been quiet, to be sure that nothing goes on behind the callers'
-/// backs: what was written is durable, and its size settled, after some tens of milliseconds.
+/// How long the server must be idle, so that no asynchronous request is left: after some tens of
+/// milliseconds written data is durable and its size settled.
 const QUIET: Duration = Duration::from_millis(300);
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How long the mount may take to end by itself.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// Both.
+/// Server and mount.
 pub(super) struct Real {
     pub(super) dir: PathBuf,
     mount: Child,
-    /// Held, so that its last lines have somewhere to go.
+    /// Held open for the mount's last output.
     _output: BufReader<ChildStdout>,
     server: Server,
-    /// For the counters.
+    /// A connection to read the counters.
     volume: Volume,
-    /// Requests that this took.
-    asked_count: u64,
+    /// Requests of that connection.
+    counter_request_count: u64,
 }
 
 impl Real {
@@ -42,10 +42,10 @@ impl Real {
         std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let volume = server.volume()?;
         let (mount, _output) = home.start_mount(&server, &dir, way)?;
-        Ok(Self { dir, mount, _output, server, volume, asked_count: 0 })
+        Ok(Self { dir, mount, _output, server, volume, counter_request_count: 0 })
     }
 
-    /// What both processes have used.
+    /// The resources that both processes have used.
     pub(super) fn usage(&mut self) -> Result<Usage> {
         let lanes = self.lanes()?;
         let pid = self.server.pid().context("the server runs elsewhere")?;
@@ -55,18 +55,18 @@ impl Real {
 
     fn lanes(&mut self) -> Result<LaneUsage> {
         let stats = self.volume.stats()?;
-        self.asked_count += u64::try_from(stats.len())?;
+        self.counter_request_count += u64::try_from(stats.len())?;
         let lanes = stats.iter().map(LaneUsage::of);
         lanes.reduce(|one, other| one.plus(&other)).context("the server has no lanes")
     }
 
-    /// Requests that were answered so far, the questions for this number not among them.
+    /// Requests that the server has answered, without those for the counters.
     pub(super) fn request_count(&mut self) -> Result<u64> {
-        let asked_count = self.asked_count;
-        Ok(self.lanes()?.request_count - asked_count)
+        let counter_request_count = self.counter_request_count;
+        Ok(self.lanes()?.request_count - counter_request_count)
     }
 
-    /// The same, when nothing is asked any more.
+    /// The same, once the server is idle.
     pub(super) fn quiet_request_count(&mut self) -> Result<u64> {
         let began = Instant::now();
         let mut count = self.request_count()?;
@@ -87,7 +87,7 @@ impl Real {
 
 impl Drop for Real {
     fn drop(&mut self) {
-        // It may have ended already; either way it is waited for.
+        // It may have ended already; the wait follows either way.
         kill_process(Pid::from_child(&self.mount), Signal::TERM).ok();
         let began = Instant::now();
         while began.elapsed() < END_MAX && !self.mount.try_wait().is_ok_and(|end| end.is_some()) {
@@ -95,7 +95,7 @@ impl Drop for Real {
         }
         self.mount.kill().ok();
         self.mount.wait().ok();
-        // One that was killed could not unmount; otherwise nothing is mounted, which is an error.
+        // A killed mount could not unmount. Otherwise nothing is mounted, which is an error.
         ring::unmount(&self.dir, true).ok();
     }
 }

@@ -1,4 +1,5 @@
-//! What the rows say to what the threads ask. A sentence is left out where its rows were not measured.
+//! The report's answers to the threads' questions. A sentence needs its rows: without them it is
+//! absent.
 
 use super::Rows;
 use super::plot::digits;
@@ -7,19 +8,19 @@ use crate::row::Row;
 
 const ALONE: Option<(u32, u32)> = Some((1, 1));
 const MANY: Option<(u32, u32)> = Some((64, 16));
-/// A ratio that is not told from 1 on a machine like ours.
+/// A smaller difference from 1 is noise on our machines.
 const SAME: f64 = 0.1;
 
-/// Sentences, as far as there are numbers for them.
-struct Said(Vec<String>);
+/// The sentences for which there are numbers.
+struct Sentences(Vec<String>);
 
-impl Said {
-    fn say(&mut self, line: Option<String>) {
+impl Sentences {
+    fn push(&mut self, line: Option<String>) {
         self.0.extend(line);
     }
 }
 
-/// What a row costs the server, for people.
+/// The costs of a row as text.
 fn costs(row: &Row) -> String {
     let of = |value: Option<f64>, what: &str| {
         value.map_or_else(String::new, |value| format!(", {} {what}", digits(value)))
@@ -29,14 +30,14 @@ fn costs(row: &Row) -> String {
         row.cpu_us_per_op.map_or_else(|| "?".to_owned(), digits),
         of(row.switches_per_op, "switches"),
         of(row.syscalls_per_op, "calls"),
-        of(row.hops_per_op.filter(|count| *count > 0.0), "letters"),
+        of(row.hops_per_op.filter(|count| *count > 0.0), "messages"),
         of(row.handed_per_op.filter(|count| *count > 0.0), "handed over"),
         of(row.started_per_op.filter(|count| *count > 0.0), "threads started"),
     )
 }
 
-/// In words, with its spread; whether 1 is among what was met, the median's distance from it taken for
-/// half of what they range over.
+/// The ratio as text, with its spread; and whether the spread includes 1, the distance from the
+/// median being half of the range.
 fn ratio_text(row: &Row) -> Option<String> {
     let ratio = row.ratio_to_limit?;
     let spread = row.spread.unwrap_or(0.0);
@@ -46,7 +47,7 @@ fn ratio_text(row: &Row) -> Option<String> {
 }
 
 pub(super) fn timers(rows: &Rows) -> Vec<String> {
-    let mut said = Said(Vec::new());
+    let mut sentences = Sentences(Vec::new());
     let layers = |hops: u8, shape| rows.find(Bench::Echo, &format!("layers, {hops} hops"), shape);
     let lane = |shape| rows.find(Bench::Echo, "lane", shape);
     for (shape, who) in [(ALONE, "one client"), (MANY, "64 clients with 16 requests each")] {
@@ -66,7 +67,7 @@ pub(super) fn timers(rows: &Rows) -> Vec<String> {
                 costs(lane(shape)?),
             ))
         };
-        said.say(line());
+        sentences.push(line());
     }
     let line = || {
         let row = rows.find(Bench::Getattr, "getattr", ALONE)?;
@@ -78,7 +79,7 @@ pub(super) fn timers(rows: &Rows) -> Vec<String> {
             costs(row)
         ))
     };
-    said.say(line());
+    sentences.push(line());
     let line = || {
         let row = rows.find(Bench::Getattr, "getattr", MANY)?;
         let readings = row.clock_reads_per_turn?;
@@ -91,7 +92,7 @@ pub(super) fn timers(rows: &Rows) -> Vec<String> {
             digits(clock.mean_us.or(clock.p50_us)?)
         ))
     };
-    said.say(line());
+    sentences.push(line());
     let line = || {
         let row = rows.find(Bench::Create, "create own", Some((64, 1)))?;
         Some(format!(
@@ -101,12 +102,12 @@ pub(super) fn timers(rows: &Rows) -> Vec<String> {
             digits(row.ratio_to_limit?)
         ))
     };
-    said.say(line());
-    said.0
+    sentences.push(line());
+    sentences.0
 }
 
 pub(super) fn affinity(rows: &Rows) -> Vec<String> {
-    let mut said = Said(Vec::new());
+    let mut sentences = Sentences(Vec::new());
     let find = |work: &str, side: &str, lanes: u32, shape: Option<(u32, u32)>| {
         let name = format!("{work} {side}");
         let fits = |row: &&Row| {
@@ -134,7 +135,7 @@ pub(super) fn affinity(rows: &Rows) -> Vec<String> {
                     other.note.as_deref().map_or_else(String::new, |note| format!(" ({note})")),
                 ))
             };
-            said.say(line());
+            sentences.push(line());
         }
         let line = || {
             let (object, client) =
@@ -145,9 +146,9 @@ pub(super) fn affinity(rows: &Rows) -> Vec<String> {
                 digits(object.p50_us?)
             ))
         };
-        said.say(line());
+        sentences.push(line());
     }
-    said.say(model(&find));
+    sentences.push(model(&find));
     let line = || {
         let row = rows.find(Bench::Brw, "read", Some((64, 1)))?;
         let write = rows.find(Bench::Brw, "write", Some((64, 1)))?;
@@ -158,20 +159,20 @@ pub(super) fn affinity(rows: &Rows) -> Vec<String> {
             ratio_text(write)?
         ))
     };
-    said.say(line());
-    said.0
+    sentences.push(line());
+    sentences.0
 }
 
-/// What more lanes would do, from what one and two cost: a request costs what it costs at its own lane,
-/// and the crossing in so many cases as it is at another one.
+/// The model for more lanes, from the costs with one and two: the cost of a request at its own
+/// lane, and the cost of the crossing as often as a random lane is another one.
 fn model<'a>(
     find: &impl Fn(&str, &str, u32, Option<(u32, u32)>) -> Option<&'a Row>,
 ) -> Option<String> {
     let one = find("getattr", "object", 1, MANY)?.cpu_us_per_op?;
     let two = find("getattr", "object", 2, MANY)?.cpu_us_per_op?;
     let client = find("getattr", "client", 2, MANY)?;
-    // Two letters for each that crosses.
-    let crossed = client.hops_per_op.filter(|letters| *letters > 0.0)? / 2.0;
+    // Two messages for each request that crosses.
+    let crossed = client.hops_per_op.filter(|messages| *messages > 0.0)? / 2.0;
     let crossing = (client.cpu_us_per_op? - two).max(0.0) / crossed;
     let of = |lanes: f64| {
         let wrong = 1.0 - 1.0 / lanes;
@@ -191,7 +192,7 @@ fn model<'a>(
 }
 
 pub(super) fn aio(rows: &Rows) -> Vec<String> {
-    let mut said = Said(Vec::new());
+    let mut sentences = Sentences(Vec::new());
     for way in ["", " direct"] {
         let cache = if way.is_empty() { "through the page cache" } else { "past the page cache" };
         for depth in [1, 8] {
@@ -203,7 +204,7 @@ pub(super) fn aio(rows: &Rows) -> Vec<String> {
             let ratio = |who: &&str| Some(format!("`{who}` {}", ratio_text(find(who, "shared")?)?));
             let parts: Vec<String> = engines.iter().filter_map(ratio).collect();
             if !parts.is_empty() {
-                said.say(Some(format!(
+                sentences.push(Some(format!(
                     "**One file by 16 clients with {depth} requests each, beside a file for each, {cache}:** \
                      rates {}.",
                     parts.join(", ")
@@ -225,7 +226,7 @@ pub(super) fn aio(rows: &Rows) -> Vec<String> {
                     shared.under_way_one.map_or_else(|| "?".to_owned(), digits),
                 ))
             };
-            said.say(line());
+            sentences.push(line());
             let line = || {
                 let (new, pool) = (find("thread-per-op", "shared")?, find("pool", "shared")?);
                 let ratio = new.ops_per_s? / pool.ops_per_s?;
@@ -246,7 +247,7 @@ pub(super) fn aio(rows: &Rows) -> Vec<String> {
                     costs(pool)
                 ))
             };
-            said.say(line());
+            sentences.push(line());
         }
     }
     for way in ["read", "write"] {
@@ -261,13 +262,13 @@ pub(super) fn aio(rows: &Rows) -> Vec<String> {
                 ratio_text(list)?
             ))
         };
-        said.say(line());
+        sentences.push(line());
     }
-    said.0
+    sentences.0
 }
 
 pub(super) fn share(rows: &Rows) -> Vec<String> {
-    let mut said = Said(Vec::new());
+    let mut sentences = Sentences(Vec::new());
     let of = |start: &str, mode: &str| -> Vec<String> {
         let fits = |row: &&Row| row.row.starts_with(start) && row.row.ends_with(mode);
         let text = |row: &Row| {
@@ -282,7 +283,7 @@ pub(super) fn share(rows: &Rows) -> Vec<String> {
         let creates: Vec<String> =
             ["own", "shared"].iter().flat_map(|dirs| of(dirs, mode)).collect();
         if !creates.is_empty() {
-            said.say(Some(format!(
+            sentences.push(Some(format!(
                 "**What is left of commit-on-share's price?** Creates of independent clients with \
                  `{mode}`, by the rate of `off`: {}.",
                 creates.join("; ")
@@ -290,7 +291,7 @@ pub(super) fn share(rows: &Rows) -> Vec<String> {
         }
         let groups = of("groups", mode);
         if !groups.is_empty() {
-            said.say(Some(format!(
+            sentences.push(Some(format!(
                 "Clients that do depend on each other pay, with `{mode}`: {}.",
                 groups.join("; ")
             )));
@@ -308,21 +309,21 @@ pub(super) fn share(rows: &Rows) -> Vec<String> {
                 digits(row.commit_turn_p50_us?)
             ))
         };
-        said.say(line());
+        sentences.push(line());
     }
-    said.0
+    sentences.0
 }
 
 pub(super) fn bottlenecks(rows: &Rows) -> Vec<String> {
-    let mut said = Said(Vec::new());
+    let mut sentences = Sentences(Vec::new());
     let getattr = rows.find(Bench::Getattr, "getattr", MANY);
-    said.say(getattr.and_then(|row| {
+    sentences.push(getattr.and_then(|row| {
         Some(format!(
             "**1, a thread for each call:** {} context switches an operation with 64 clients.",
             digits(row.switches_per_op?)
         ))
     }));
-    said.say(getattr.and_then(|row| {
+    sentences.push(getattr.and_then(|row| {
         Some(format!(
             "**2 and 3, one receiver, a system call for each datagram:** every lane receives its own \
              connections; {} calls of any kind an operation.",
@@ -332,7 +333,7 @@ pub(super) fn bottlenecks(rows: &Rows) -> Vec<String> {
     for (way, what) in [("read", "reads"), ("write", "durable writes")] {
         let row = rows.of(Bench::Stream).filter(|row| row.row == way);
         let row = row.max_by_key(|row| row.clients);
-        said.say(row.and_then(|row| {
+        sentences.push(row.and_then(|row| {
             Some(format!(
                 "**4 and 5, blocking I/O, many calls a megabyte:** {what} with {} clients: {} MB/s, {} \
                  calls and {} switches a MB, CPU {} of the limit's ({}).",
@@ -345,5 +346,5 @@ pub(super) fn bottlenecks(rows: &Rows) -> Vec<String> {
             ))
         }));
     }
-    said.0
+    sentences.0
 }

@@ -9,7 +9,7 @@ const LABEL_WIDTH: u32 = 260;
 const BAR_HEIGHT: u32 = 22;
 const FRAME_HEIGHT: u32 = 98;
 const FONT: &str = "sans-serif";
-/// Told apart in print and by who sees no red.
+/// Distinguishable in print and without seeing red.
 const COLORS: [RGBColor; 5] = [
     RGBColor(0, 90, 160),
     RGBColor(230, 140, 20),
@@ -21,19 +21,18 @@ const COLORS: [RGBColor; 5] = [
 /// Bars that stand beside each other.
 pub(crate) struct Bars {
     pub(crate) title: String,
-    /// What the axis counts, with its unit.
+    /// The axis' quantity, with its unit.
     pub(crate) unit: &'static str,
-    /// Bars of a group, with the names by which all groups have them.
+    /// The bars of each group.
     pub(crate) series: Vec<String>,
     /// Label, and the value of each series, where there is one.
     pub(crate) groups: Vec<(String, Vec<Option<f64>>)>,
 }
 
 impl Bars {
-    /// The picture; `None` where nothing was measured.
+    /// The picture; `None` without measurements.
     ///
-    /// # Errors
-    /// When it cannot be drawn.
+    /// # Errors When it cannot be drawn.
     pub(crate) fn svg(&self) -> Result<Option<String>> {
         let values = self.groups.iter().flat_map(|(_, values)| values.iter().flatten());
         let most = values.copied().fold(0.0, f64::max);
@@ -46,11 +45,11 @@ impl Bars {
     }
 
     fn draw(&self, svg: &mut String, most: f64) -> Result<(), String> {
-        let told = |error: &dyn std::fmt::Display| error.to_string();
+        let text_of_error = |error: &dyn std::fmt::Display| error.to_string();
         let lines = u32::try_from(self.groups.len() * (self.series.len() + 1)).unwrap_or(100);
         let size = (WIDTH, lines * BAR_HEIGHT + FRAME_HEIGHT);
         let root = SVGBackend::with_string(svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(|error| told(&error))?;
+        root.fill(&WHITE).map_err(|error| text_of_error(&error))?;
         let mut chart = ChartBuilder::on(&root)
             .caption(&self.title, (FONT, 18))
             .margin(8)
@@ -58,12 +57,12 @@ impl Bars {
             .set_label_area_size(LabelAreaPosition::Bottom, 48)
             .set_label_area_size(LabelAreaPosition::Left, LABEL_WIDTH)
             .build_cartesian_2d(0.0..most * 1.15, f64::from(lines)..0.0)
-            .map_err(|error| told(&error))?;
+            .map_err(|error| text_of_error(&error))?;
         let mut mesh = chart.configure_mesh();
         mesh.disable_y_mesh().disable_y_axis().y_labels(0).x_desc(self.unit);
         mesh.max_light_lines(0).bold_line_style(RGBColor(220, 220, 220));
         mesh.x_labels(6).x_label_formatter(&|value| digits(*value));
-        mesh.label_style((FONT, 13)).draw().map_err(|error| told(&error))?;
+        mesh.label_style((FONT, 13)).draw().map_err(|error| text_of_error(&error))?;
         let mut line = 0.5;
         for (label, values) in &self.groups {
             let style = (FONT, 13).into_font().color(&BLACK);
@@ -71,7 +70,7 @@ impl Bars {
             let left = chart.backend_coord(&(0.0, middle));
             let style = style.pos(Pos::new(HPos::Right, VPos::Center));
             let text = Text::new(label.clone(), (left.0 - 6, left.1), style);
-            root.draw(&text).map_err(|error| told(&error))?;
+            root.draw(&text).map_err(|error| text_of_error(&error))?;
             for (index, value) in values.iter().enumerate() {
                 let Some(value) = value else {
                     line += 1.0;
@@ -80,23 +79,23 @@ impl Bars {
                 let color = COLORS[index % COLORS.len()];
                 let corners = [(0.0, line + 0.08), (*value, line + 0.92)];
                 let bar = std::iter::once(Rectangle::new(corners, color.filled()));
-                chart.draw_series(bar).map_err(|error| told(&error))?;
+                chart.draw_series(bar).map_err(|error| text_of_error(&error))?;
                 let end = chart.backend_coord(&(*value, line + 0.5));
                 let style = (FONT, 12).into_font().color(&BLACK);
                 let style = style.pos(Pos::new(HPos::Left, VPos::Center));
                 let name = self.series.get(index).map_or("", String::as_str);
                 let text = format!("{} {name}", digits(*value));
                 let text = Text::new(text, (end.0 + 4, end.1), style);
-                root.draw(&text).map_err(|error| told(&error))?;
+                root.draw(&text).map_err(|error| text_of_error(&error))?;
                 line += 1.0;
             }
             line += 1.0;
         }
-        root.present().map_err(|error| told(&error))
+        root.present().map_err(|error| text_of_error(&error))
     }
 }
 
-/// As many digits as say something.
+/// A number with significant digits.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => {
@@ -106,9 +105,9 @@ pub(crate) fn digits(value: f64) -> String {
             let mut parts: Vec<&str> = Vec::new();
             let mut rest = text;
             while rest.len() > 3 {
-                let (front, part) = rest.split_at(rest.len() - 3);
+                let (leading, part) = rest.split_at(rest.len() - 3);
                 parts.insert(0, part);
-                rest = front;
+                rest = leading;
             }
             parts.insert(0, rest);
             format!("{sign}{}", parts.join(","))

@@ -1,4 +1,4 @@
-//! Which rows are drawn beside each other.
+//! The plots of the report.
 
 use super::Rows;
 use super::plot::Bars;
@@ -7,7 +7,7 @@ use crate::row::Row;
 
 const OPS: &str = "operations a second";
 
-/// Bars of rows that are named by what varies.
+/// Bars of rows, labelled by the varying word.
 fn bars(
     title: impl Into<String>,
     unit: &'static str,

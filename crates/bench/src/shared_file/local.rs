@@ -1,6 +1,7 @@
-//! The limit: threads on the server's cores that read the same places of such files, without a server.
+//! The limit: threads on the server's CPUs that read the same offsets of such files, without a
+//! server.
 //!
-//! There is one for each operation that the clients keep under way, and each reads again and again.
+//! One thread for each operation that the clients keep under way.
 
 use super::{Files, region};
 use crate::generator::{Sample, WARM_PART};
@@ -24,11 +25,11 @@ pub(super) struct Local {
     thread_count: u32,
 }
 
-/// What one of them did.
+/// The result of one thread.
 struct Done {
     latency: Histogram<u64>,
     usage: Usage,
-    /// When its last read had ended.
+    /// The end of its last read.
     until: Instant,
 }
 
@@ -56,7 +57,7 @@ impl Local {
         Ok(Self { files: files?, region, client_count, thread_count: client_count * depth })
     }
 
-    /// Reads once for as long as a load would.
+    /// One repetition, as long as a load's.
     pub(super) fn measure(&self, home: &Home) -> Result<Sample> {
         let options = &home.options;
         options.interrupt.check()?;
@@ -96,17 +97,17 @@ impl Local {
             }
         };
         let piece_bytes = self.region.piece_bytes as usize;
-        let mut room = vec![0; 2 * piece_bytes];
-        // What goes past the page cache goes into whole pages.
-        let skip_bytes = room.as_ptr().align_offset(piece_bytes);
-        let Some(piece) = room.get_mut(skip_bytes..skip_bytes + piece_bytes) else {
+        let mut buffer = vec![0; 2 * piece_bytes];
+        // Direct I/O needs page-aligned buffers.
+        let skip_bytes = buffer.as_ptr().align_offset(piece_bytes);
+        let Some(piece) = buffer.get_mut(skip_bytes..skip_bytes + piece_bytes) else {
             bail!("no whole page in two")
         };
         let mut latency = latencies()?;
         let mut before = None;
         for number in 0.. {
             let began = Instant::now();
-            // One is counted at least.
+            // At least one is counted.
             if began >= until && !latency.is_empty() {
                 break;
             }
@@ -128,7 +129,7 @@ impl Local {
     }
 }
 
-/// Made once; read once by that, so that it is in the page cache.
+/// Makes the file; that loads it into the page cache.
 fn make_file(path: &PathBuf, file_bytes: u64) -> Result<()> {
     if path.exists() {
         return Ok(());

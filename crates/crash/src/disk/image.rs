@@ -1,22 +1,21 @@
-//! The bytes of a disk with a volatile cache: what is durable, what a reader sees, and which
-//! sectors were written since the last flush.
+//! The bytes of a disk with a volatile cache: the durable contents, the contents that a reader
+//! sees, and the sectors written since the last flush.
 //!
 //! After a power cut each sector independently has any of the contents that it had since the last
-//! flush: that is what a disk promises and no more. Invariant: what was written before a flush
-//! ended is durable whole.
+//! flush: a disk promises no more. Invariant: a write before a completed flush is durable whole.
 
-use crate::dice::Dice;
 use crate::work::CONTENTS_MARK;
+use fastrand::Rng;
 use std::collections::BTreeMap;
 
-/// What a disk writes whole or not at all.
+/// The unit that survives a power cut whole or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tear {
     /// Nothing since the last flush survives.
     DropAll,
     /// Each sector of so many bytes has one of its contents since the last flush.
     Sectors(usize),
-    /// A prefix of the writes, in their order, survives: the gentle case.
+    /// A prefix of the writes in their order survives.
     Prefix,
 }
 
@@ -28,13 +27,13 @@ pub(crate) struct Image {
     writes: Vec<(usize, Vec<u8>)>,
     /// Bytes of them.
     unflushed_bytes: usize,
-    /// What the last power cut took.
+    /// The sectors that the last power cut took.
     lost: Vec<Lost>,
     lying: bool,
     counts: Counts,
 }
 
-/// What happened to a disk.
+/// Counters of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Counts {
     /// Writes received.
@@ -45,7 +44,7 @@ pub(crate) struct Counts {
     pub(crate) held_count: u64,
     /// Writes not flushed when the power was last cut.
     pub(crate) unflushed_count: u64,
-    /// Bytes of sectors that went back to what they were at the last flush.
+    /// Bytes of sectors that reverted to their contents at the last flush.
     pub(crate) lost_bytes: u64,
     /// Bytes of sectors that survived without a flush.
     pub(crate) kept_bytes: u64,
@@ -53,16 +52,16 @@ pub(crate) struct Counts {
     pub(crate) is_on: bool,
 }
 
-/// Neighbouring sectors that a power cut took.
+/// A range of sectors that a power cut took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lost {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// The workload's own lines were to be there.
+    /// They were to hold lines of the workload's files.
     pub(crate) is_contents: bool,
 }
 
-/// Versions of a sector are told apart at this grain.
+/// The unit in which versions of a sector are compared.
 const SECTOR_BYTES_MIN: usize = 512;
 
 impl Image {
@@ -85,7 +84,7 @@ impl Image {
         self.seen.len()
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub(crate) const fn counts(&self) -> Counts {
         self.counts
     }
@@ -95,18 +94,18 @@ impl Image {
         self.unflushed_bytes
     }
 
-    /// What the last power cut took, in no order.
+    /// The sectors that the last power cut took, in no order.
     pub(crate) fn lost(&self) -> &[Lost] {
         &self.lost
     }
 
-    /// What a reader sees; shorter at the disk's end.
+    /// The bytes that a reader sees; shorter at the disk's end.
     pub(crate) fn read(&self, offset: usize, read_bytes: usize) -> &[u8] {
         let end = offset.saturating_add(read_bytes).min(self.seen.len());
         self.seen.get(offset..end).unwrap_or_default()
     }
 
-    /// Writes into the volatile cache. Whether it fits.
+    /// Writes into the volatile cache; false behind the disk's end.
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
         let Some(place) = self.seen.get_mut(offset..offset.saturating_add(bytes.len())) else {
             return false;
@@ -130,13 +129,13 @@ impl Image {
         }
     }
 
-    /// From here on flushes do nothing and say they did, until the power is cut.
-    pub(crate) fn lie(&mut self) {
+    /// Flushes succeed without effect until the power is cut.
+    pub(crate) fn ignore_flushes(&mut self) {
         self.lying = true;
     }
 
-    /// Cuts the power: what is durable from here on is decided by dice.
-    pub(crate) fn cut(&mut self, tear: Tear, dice: &mut Dice) {
+    /// Cuts the power. `rng` decides what survives.
+    pub(crate) fn cut(&mut self, tear: Tear, rng: &mut Rng) {
         self.lying = false;
         self.unflushed_bytes = 0;
         self.lost.clear();
@@ -145,10 +144,10 @@ impl Image {
         let surviving = match tear {
             Tear::DropAll => Vec::new(),
             Tear::Prefix => {
-                let kept_count = dice.index(writes.len() + 1);
+                let kept_count = rng.usize(..writes.len() + 1);
                 writes[..kept_count].to_vec()
             }
-            Tear::Sectors(sector_bytes) => torn(&writes, sector_bytes, dice),
+            Tear::Sectors(sector_bytes) => torn(&writes, sector_bytes, rng),
         };
         let written: Vec<_> = writes.iter().map(|(at, bytes)| *at..*at + bytes.len()).collect();
         for (offset, bytes) in surviving {
@@ -186,12 +185,8 @@ fn add_lost(lost: &mut Vec<Lost>, more: Lost) {
     }
 }
 
-/// For each sector, one of its contents since the last flush, or none of them.
-fn torn(
-    writes: &[(usize, Vec<u8>)],
-    sector_bytes: usize,
-    dice: &mut Dice,
-) -> Vec<(usize, Vec<u8>)> {
+/// For each sector, one of its contents since the last flush, or its contents at that flush.
+fn torn(writes: &[(usize, Vec<u8>)], sector_bytes: usize, rng: &mut Rng) -> Vec<(usize, Vec<u8>)> {
     let mut versions: BTreeMap<usize, Vec<(usize, &[u8])>> = BTreeMap::new();
     for (offset, bytes) in writes {
         let mut at = *offset;
@@ -205,8 +200,8 @@ fn torn(
     }
     let mut surviving = Vec::new();
     for pieces in versions.values() {
-        // A sector's later content includes what earlier writes put beside it.
-        let kept_count = dice.index(pieces.len() + 1);
+        // A later version of a sector includes earlier writes to other parts of it.
+        let kept_count = rng.usize(..pieces.len() + 1);
         surviving.extend(pieces[..kept_count].iter().map(|(at, piece)| (*at, piece.to_vec())));
     }
     surviving
@@ -217,30 +212,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_flushed_stays_and_what_was_not_goes() {
+    fn flushed_sectors_survive_and_unflushed_ones_are_lost() {
         let mut image = Image::new(8192);
         assert!(image.write(0, b"durable"));
         image.flush();
         assert!(image.write(0, b"changed"));
         assert!(image.write(4096, b"new"));
         assert_eq!(image.read(0, 7), b"changed");
-        image.cut(Tear::DropAll, &mut Dice::new(1));
+        image.cut(Tear::DropAll, &mut Rng::with_seed(1));
         assert_eq!(image.read(0, 7), b"durable");
         assert_eq!(image.read(4096, 3), [0; 3]);
     }
 
     #[test]
-    fn it_tells_which_sectors_were_lost() {
+    fn lost_reports_the_lost_sectors() {
         let mut image = Image::new(8192);
         image.write(512, &[7; 1024]);
         image.write(1536, CONTENTS_MARK.repeat(512).as_bytes().split_at(512).0);
         assert_eq!(image.unflushed_bytes(), 1536);
-        image.cut(Tear::DropAll, &mut Dice::new(1));
+        image.cut(Tear::DropAll, &mut Rng::with_seed(1));
         assert_eq!(image.unflushed_bytes(), 0);
         let others = Lost { start: 512, end: 1536, is_contents: false };
         let lines = Lost { start: 1536, end: 2048, is_contents: true };
         assert_eq!(image.lost(), [others, lines]);
-        image.cut(Tear::DropAll, &mut Dice::new(1));
+        image.cut(Tear::DropAll, &mut Rng::with_seed(1));
         assert_eq!(image.lost(), []);
     }
 
@@ -251,7 +246,7 @@ mod tests {
             let mut image = Image::new(2048);
             image.write(0, &[1; 1024]);
             image.write(0, &[2; 512]);
-            image.cut(Tear::Sectors(512), &mut Dice::new(seed));
+            image.cut(Tear::Sectors(512), &mut Rng::with_seed(seed));
             let sectors: Vec<&[u8]> = image.read(0, 1024).chunks(512).collect();
             for sector in &sectors {
                 assert!(sector.iter().all(|byte| *byte == sector[0]), "no sector is torn");
@@ -268,7 +263,7 @@ mod tests {
             let mut image = Image::new(1024);
             image.write(0, &[1; 512]);
             image.write(512, &[2; 512]);
-            image.cut(Tear::Prefix, &mut Dice::new(seed));
+            image.cut(Tear::Prefix, &mut Rng::with_seed(seed));
             let found = (image.read(0, 1)[0], image.read(512, 1)[0]);
             assert!([(0, 0), (1, 0), (1, 2)].contains(&found), "{found:?}");
         }

@@ -1,4 +1,4 @@
-//! Whose bytes a power cut took: where on the disk the files of a store lie.
+//! Attributes the bytes lost in a power cut to the files of a store, by their extents on the disk.
 
 use super::image::Lost;
 use crate::child::must;
@@ -9,21 +9,21 @@ use std::ops::{AddAssign, Range};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the file system counts its places in when it is asked so.
+/// The unit of FIEMAP's output as filefrag prints it.
 const BLOCK_BYTES: usize = 512;
 
-/// Lost bytes by what they belonged to.
+/// Lost bytes by the kind of file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct LostBytes {
     pub(crate) log: u64,
     pub(crate) objects: u64,
     pub(crate) rows: u64,
-    /// The file system's own, and files that went with them.
+    /// Metadata of the file system, and files that were lost with it.
     pub(crate) others: u64,
 }
 
 impl LostBytes {
-    /// Of a store whose file system is mounted again.
+    /// For a store whose file system is mounted again.
     pub(super) fn count(lost: &[Lost], store: &Path) -> Result<Self> {
         let places = |folder: &str| places(&files(&store.join(folder))?);
         let [log, objects, rows] = [places("log")?, places("objects")?, places("rows")?];
@@ -34,7 +34,7 @@ impl LostBytes {
                 let end = (at + BLOCK_BYTES).min(lost.end);
                 let bytes = (end - at) as u64;
                 let in_one = |places: &[Range<usize>]| places.iter().any(|it| it.contains(&at));
-                // The place of a new file's contents may be lost with them.
+                // The extent of a new file may be lost together with its contents.
                 if lost.is_contents || in_one(&objects) {
                     counted.objects += bytes;
                 } else if in_one(&log) {
@@ -69,7 +69,7 @@ impl fmt::Display for LostBytes {
 
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    // Cut before there was one.
+    // The power was cut before the directory existed.
     for entry in fs::read_dir(dir).into_iter().flatten() {
         let path = entry?.path();
         if path.is_dir() {
@@ -81,7 +81,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Where on the disk files lie, in bytes.
+/// The extents of files on the disk, in bytes.
 fn places(files: &[PathBuf]) -> Result<Vec<Range<usize>>> {
     if files.is_empty() {
         return Ok(Vec::new());
@@ -91,8 +91,8 @@ fn places(files: &[PathBuf]) -> Result<Vec<Range<usize>>> {
     must(&mut command)?.lines().filter_map(|line| extent(line).transpose()).collect()
 }
 
-/// `   0:        0..   10719:  493502464.. 493513183:  10720:            last,eof`; of other lines
-/// none.
+/// Parses `   0:        0..   10719:  493502464.. 493513183:  10720:            last,eof`; `None`
+/// for other lines.
 fn extent(line: &str) -> Result<Option<Range<usize>>> {
     let mut columns = line.split(':');
     let no = columns.next().unwrap_or_default().trim();

@@ -1,7 +1,7 @@
-//! The disk as a run uses it: its process, a loop device on its file, ext4 on that.
+//! The disk of a run: its process, a loop device on its file, ext4 on that.
 //!
-//! Invariant: whatever was mounted or attached is taken away when the rig is dropped, in order; what
-//! a run that was itself killed left behind, the next run's sweep takes away.
+//! Invariant: dropping the rig unmounts and detaches everything in order. If the run itself is
+//! killed, the sweep of the next run does it.
 
 use super::image::{Counts, Lost, Tear};
 use super::kinds::LostBytes;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Large enough for ext4's journal and the logs' reserve.
 const IMAGE_BYTES: usize = 384 << 20;
 
-/// How long a busy moment is waited for: a server that starts may write nothing.
+/// How long a cut waits for a busy moment: a starting server may write nothing.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A disk with a file system on it.
@@ -35,7 +35,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Makes everything new below `folder`.
+    /// Makes the disk, its loop device and its file system below `folder`.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         let disk_dir = folder.join("disk");
         let dir = folder.join("disk-fs");
@@ -49,19 +49,19 @@ impl Rig {
         let stdout = process.stdout.take().context("the disk's process has no stdout")?;
         let answers = BufReader::new(stdout);
         let mut rig = Self { process, answers, disk_dir, loop_device: None, dir, mounted: false };
-        if rig.hear()? != "ready" {
+        if rig.read_line()? != "ready" {
             bail!("the disk's process did not mount");
         }
         rig.attach()?;
         let device = rig.device()?.to_path_buf();
-        // Nothing is left for a thread of the kernel to initialize later.
+        // No kernel thread initializes anything later.
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         must(Command::new("mkfs.ext4").args(["-q", "-F", "-E", options]).arg(&device))?;
         rig.mount()?;
         Ok(rig)
     }
 
-    /// Where the loop device is.
+    /// The path of the loop device.
     fn device(&self) -> Result<&Path> {
         self.loop_device.as_deref().context("no loop device is attached")
     }
@@ -80,14 +80,13 @@ impl Rig {
         Ok(())
     }
 
-    /// Turns the power off: decides what survives, and everything fails from here on.
+    /// Cuts the power: decides what survives; every operation fails from here on.
     pub(crate) fn cut(&mut self, tear: Tear, seed: u64) -> Result<Counts> {
-        self.ask(&format!("cut {seed} {}", tear_text(tear)))
+        self.command(&format!("cut {seed} {}", tear_text(tear)))
     }
 
-    /// The same while at least `bytes_min` bytes are written and about to be made durable; where
-    /// that does not come within a while, as it is then. `victim`, whose machine it is, is killed
-    /// first.
+    /// The same at a flush with at least `bytes_min` bytes to make durable, or after a time limit.
+    /// The process `victim`, whose machine it is, is killed first.
     pub(crate) fn cut_busy(
         &mut self,
         tear: Tear,
@@ -95,35 +94,34 @@ impl Rig {
         (bytes_min, victim): (usize, Pid),
     ) -> Result<Counts> {
         let (tear, victim) = (tear_text(tear), victim.as_raw_nonzero());
-        self.ask(&format!("arm {seed} {tear} {bytes_min} {victim}"))?;
+        self.command(&format!("arm {seed} {tear} {bytes_min} {victim}"))?;
         let deadline = Instant::now() + BUSY_PATIENCE;
         while self.counts()?.is_on && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.ask("now")
+        self.command("now")
     }
 
-    /// Turns the power off at the write that completes `bytes_min` bytes that are not durable.
+    /// Cuts the power at the write after which `bytes_min` bytes are not durable.
     pub(crate) fn cut_when_filled(
         &mut self,
         tear: Tear,
         seed: u64,
         bytes_min: usize,
     ) -> Result<()> {
-        self.ask(&format!("fill {seed} {} {bytes_min}", tear_text(tear))).map(drop)
+        self.command(&format!("fill {seed} {} {bytes_min}", tear_text(tear))).map(drop)
     }
 
-    /// From here on a flush takes so long.
+    /// Every flush takes so long from here on.
     pub(crate) fn slow(&mut self, flush_ms: u64) -> Result<()> {
-        self.ask(&format!("slow {flush_ms}")).map(drop)
+        self.command(&format!("slow {flush_ms}")).map(drop)
     }
 
-    /// Bytes that the last cut took, by what they belonged to; to be asked when the file system is
-    /// mounted again.
+    /// Bytes that the last cut took, by the kind of file. The file system must be mounted again.
     pub(crate) fn lost(&mut self, store: &Path) -> Result<LostBytes> {
-        let said = self.say("lost")?;
+        let output = self.exchange("lost")?;
         let mut lost = Vec::new();
-        for text in said.split_whitespace() {
+        for text in output.split_whitespace() {
             let is_contents = text.ends_with('+');
             let range = text.trim_end_matches('+').split_once('-');
             let (start, end) = range.with_context(|| format!("no range: {text}"))?;
@@ -132,33 +130,34 @@ impl Rig {
         LostBytes::count(&lost, store)
     }
 
-    /// Starts the machine again after a cut: nothing in memory survives, the file system's journal
-    /// is replayed from what is on the disk. Nobody may use the file system any more.
+    /// Restarts the machine after a cut: memory is lost, and ext4 replays its journal from the
+    /// disk. No process may use the file system any more.
     pub(crate) fn reboot(&mut self) -> Result<()> {
         self.take_down()?;
-        self.ask("heal")?;
+        self.command("heal")?;
         self.attach()?;
         self.mount()
     }
 
-    /// Lets flushes wait, or go on.
+    /// Suspends flushes, or resumes them.
     pub(crate) fn hold(&mut self, holding: bool) -> Result<()> {
-        self.ask(if holding { "hold" } else { "release" }).map(drop)
+        self.command(if holding { "hold" } else { "release" }).map(drop)
     }
 
-    /// From here on flushes do nothing and say they did, until the next cut.
-    pub(crate) fn lie(&mut self) -> Result<()> {
-        self.ask("lie").map(drop)
+    /// Flushes succeed without effect until the next cut.
+    pub(crate) fn ignore_flushes(&mut self) -> Result<()> {
+        self.command("ignore").map(drop)
     }
 
-    /// What happened so far.
+    /// The counters of the disk.
     pub(crate) fn counts(&mut self) -> Result<Counts> {
-        self.ask("counts")
+        self.command("counts")
     }
 
     fn take_down(&mut self) -> Result<()> {
         if self.mounted {
-            // A killed process's io_uring lets go of its files a little after its end.
+            // The io_uring of a killed process closes its files a little after the process has
+            // ended.
             until("the disk's file system is let go of", || {
                 match unmount(&self.dir, UnmountFlags::empty()) {
                     Err(Errno::BUSY) => Ok(false),
@@ -173,20 +172,20 @@ impl Rig {
         Ok(())
     }
 
-    fn say(&mut self, line: &str) -> Result<String> {
+    fn exchange(&mut self, line: &str) -> Result<String> {
         let stdin = self.process.stdin.as_mut().context("the disk's process has no stdin")?;
         writeln!(stdin, "{line}").context("the disk's process has ended")?;
-        self.hear()
+        self.read_line()
     }
 
-    fn ask(&mut self, line: &str) -> Result<Counts> {
-        let said = self.say(line)?;
+    fn command(&mut self, line: &str) -> Result<Counts> {
+        let output = self.exchange(line)?;
         let numbers: Vec<u64> =
-            said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+            output.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         let [write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes, is_on] =
             numbers[..]
         else {
-            bail!("the disk's process said {said}");
+            bail!("the disk's process replied {output}");
         };
         let is_on = is_on > 0;
         let counts = Counts {
@@ -201,7 +200,7 @@ impl Rig {
         Ok(counts)
     }
 
-    fn hear(&mut self) -> Result<String> {
+    fn read_line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
             bail!("the disk's process has ended");
@@ -213,13 +212,13 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         if self.take_down().is_err() {
-            // In use by what did not end in order: out of the tree now, gone when they let go.
+            // A process still uses it: detach it now; the kernel unmounts it after the last close.
             unmount(&self.dir, UnmountFlags::DETACH).ok();
         }
         if let Some(device) = self.loop_device.take() {
             detach(&device).ok();
         }
-        // The end of its input is what ends it.
+        // The disk's process ends at the end of its input.
         drop(self.process.stdin.take());
         self.process.wait().ok();
         unmount(&self.disk_dir, UnmountFlags::DETACH).ok();
@@ -246,7 +245,7 @@ pub(crate) fn loops_below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(devices)
 }
 
-/// Lets a loop device go of its file, at once or when its last user ends.
+/// Detaches a loop device from its file, now or when its last user ends.
 pub(crate) fn detach(device: &Path) -> Result<()> {
     must(Command::new("losetup").arg("--detach").arg(device)).map(drop)
 }

@@ -1,26 +1,25 @@
-//! The disk's process: a FUSE file system with one file, and lines on standard input.
+//! The disk's process: a FUSE file system with one file, controlled by lines on standard input.
 //!
 //! ```text
-//! cut SEED TEAR        power off: decide what survives; everything fails from here on
-//! arm SEED TEAR BYTES PID  the same as soon as a flush comes with so many bytes to make durable:
-//!                      they are under way, and nobody has been told of them. The process whose
-//!                      machine loses its power is killed first, so that it never hears of it
-//! fill SEED TEAR BYTES the same as soon as so many bytes are written and not durable; nobody is killed
-//! now                  what a cut was armed for happens now, unless it has happened
+//! cut SEED TEAR        power off: decide what survives; every operation fails from here on
+//! arm SEED TEAR BYTES PID  the same at the next flush with so many bytes to make durable. The process
+//!                      PID is killed first, so that it never learns of the flush
+//! fill SEED TEAR BYTES the same at the write after which so many bytes are not durable; kills nothing
+//! now                  perform the armed cut now, unless it has happened
 //! heal                 power on
-//! lost                 print what the last cut took: START-END, with + if it was contents
-//! slow MS              flushes take so long, and what comes meanwhile waits
-//! hold / release       flushes wait / go on
-//! lie                  flushes do nothing and say they did, until the next cut
-//! counts               print them
+//! lost                 print what the last cut took: START-END, with + for contents of files
+//! slow MS              flushes take so long; requests wait meanwhile
+//! hold / release       suspend / resume flushes
+//! ignore               flushes succeed without effect until the next cut
+//! counts               print the counters
 //! ```
-//! TEAR is drop, prefix or the bytes of a sector.
-//! Each line is answered by one line on standard output. Invariant: one request at a time, so a
-//! flush that was answered covers every write that was answered before it.
+//! TEAR is drop, prefix or the bytes of a sector. Each line is answered by one line on standard
+//! output. Invariant: one request at a time, so an answered flush covers every write answered
+//! before it.
 
 use super::image::{Image, Tear};
-use crate::dice::Dice;
 use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
     MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
@@ -33,7 +32,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How this process is asked for on the command line.
+/// The subcommand of this process.
 pub(crate) const SUBCOMMAND: &str = "disk";
 /// The one file.
 pub(super) const IMAGE_NAME: &str = "image";
@@ -41,7 +40,7 @@ pub(super) const IMAGE_NAME: &str = "image";
 const IMAGE_INODE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::from_secs(3600);
 
-/// What the kernel's requests and the lines share.
+/// Shared between the kernel's requests and the control lines.
 struct Power {
     image: Image,
     on: bool,
@@ -51,7 +50,7 @@ struct Power {
     flush_time: Duration,
 }
 
-/// A cut that is to come.
+/// An armed cut.
 #[derive(Clone, Copy)]
 struct Armed {
     tear: Tear,
@@ -60,10 +59,10 @@ struct Armed {
     trigger: Trigger,
 }
 
-/// What brings an armed cut, once enough bytes are not durable.
+/// The trigger of an armed cut, once enough bytes are not durable.
 #[derive(Clone, Copy)]
 enum Trigger {
-    /// A flush that would make them durable; this process is killed first.
+    /// The flush that would make them durable. This process is killed first.
     Flush(Pid),
     /// The write that completes them.
     Write,
@@ -71,7 +70,7 @@ enum Trigger {
 
 impl Power {
     fn cut(&mut self, tear: Tear, seed: u64) {
-        self.image.cut(tear, &mut Dice::new(seed));
+        self.image.cut(tear, &mut Rng::with_seed(seed));
         self.on = false;
         self.holding = false;
         self.held.drain(..).for_each(|reply| reply.error(Errno::EIO));
@@ -92,7 +91,7 @@ impl Power {
     fn cut_armed(&mut self) {
         if let Some(Armed { tear, seed, trigger, .. }) = self.armed.take() {
             if let Trigger::Flush(victim) = trigger {
-                // It may have ended by itself.
+                // The process may have ended by itself.
                 kill_process(victim, Signal::KILL).ok();
             }
             self.cut(tear, seed);
@@ -116,7 +115,7 @@ fn lock(power: &Mutex<Power>) -> MutexGuard<'_, Power> {
     power.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Mounts the disk on `dir` and obeys lines until standard input ends.
+/// Mounts the disk on `dir` and executes control lines until standard input ends.
 pub(crate) fn serve(dir: &Path, image_bytes: usize) -> Result<()> {
     let image = Image::new(image_bytes);
     let power = Power {
@@ -135,8 +134,8 @@ pub(crate) fn serve(dir: &Path, image_bytes: usize) -> Result<()> {
     let session = session.spawn().context("cannot serve the disk")?;
     answer("ready")?;
     for line in std::io::stdin().lock().lines() {
-        let said = obey(&line?, &mut lock(&power))?;
-        answer(&said)?;
+        let output = run_command(&line?, &mut lock(&power))?;
+        answer(&output)?;
     }
     // In use, or unmounted already: it ends with this process either way.
     session.umount_and_join().ok();
@@ -149,7 +148,7 @@ fn answer(line: &str) -> Result<()> {
     Ok(stdout.flush()?)
 }
 
-fn obey(line: &str, power: &mut Power) -> Result<String> {
+fn run_command(line: &str, power: &mut Power) -> Result<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
         ["cut", seed, tear] => power.cut(parse_tear(tear)?, seed.parse()?),
@@ -176,7 +175,7 @@ fn obey(line: &str, power: &mut Power) -> Result<String> {
         ["slow", ms] => power.flush_time = Duration::from_millis(ms.parse()?),
         ["hold"] => power.holding = true,
         ["release"] => power.release(),
-        ["lie"] => power.image.lie(),
+        ["ignore"] => power.image.ignore_flushes(),
         ["counts"] => {}
         _ => bail!("no such line: {line}"),
     }

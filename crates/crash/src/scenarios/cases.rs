@@ -1,4 +1,4 @@
-//! Operations that take effect once, each with what another client may do to it in between.
+//! Operations that must take effect once, each with an operation of another client in between.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,21 +8,21 @@ use wire::Op;
 
 type Step = fn(&Path) -> io::Result<()>;
 
-/// One operation, on the mount of whoever does it.
+/// An operation, on the mount of its client.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// Whose reply is lost.
+    /// The op whose reply is lost.
     pub(crate) op: Op,
-    /// Before.
+    /// Prepares the folder.
     pub(crate) prepare: Step,
     /// The operation; it must succeed.
     pub(crate) act: Step,
-    /// Whether it took effect once.
+    /// Fails unless the operation took effect once.
     pub(crate) once: Step,
-    /// What another client does to it.
+    /// The other client's operation.
     pub(crate) undo: Step,
-    /// Whether that is what counts.
+    /// Fails unless the other client's operation came last.
     pub(crate) undone: Step,
 }
 

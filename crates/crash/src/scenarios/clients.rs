@@ -1,4 +1,4 @@
-//! S17, S19, S20, S32, S35: clients that depend on each other, and open files.
+//! S17, S19, S20, S32, S35: clients whose changes depend on each other, and open files.
 
 use super::Length;
 use crate::child::PATIENCE;
@@ -44,9 +44,9 @@ impl Pair {
     }
 }
 
-/// One creates, another renames that, the first renames it again; the other and the server die at
-/// once, and what was not flushed is gone. With sharing off, the first must lose what it built on the
-/// other's change, or the scenario shows nothing.
+/// A client creates a file, another renames it, the first renames it again; the second client and
+/// the server die at once, and unflushed data is lost. With sharing off, the first client must lose
+/// its rename, which depends on the lost one; otherwise the scenario shows nothing.
 pub(super) fn s17(setup: &Setup, _: Length) -> Result<String> {
     let part = setup.part("write")?;
     chain(&part, "write").context("--share write")?;
@@ -60,10 +60,10 @@ pub(super) fn s17(setup: &Setup, _: Length) -> Result<String> {
     Ok(format!("whole with --share write; control with --share off: {error:#}"))
 }
 
-/// What the control must find.
+/// The finding of the control run.
 const LOST: &str = "which of a b c are there";
 
-/// How long a reply is given that must not come.
+/// How long the scenario waits for a reply that must not come.
 const SILENCE: Duration = Duration::from_millis(400);
 
 fn chain(setup: &Setup, share: &str) -> Result<()> {
@@ -71,33 +71,33 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     let mut server = Server::start(setup, rig.dir.join("store"), &["--share", share])?;
     let mut first = server.volume()?;
     first.mkdir(Path::new("/chain"), 0o755)?;
-    get_known(&mut first, "/chain/first")?;
-    let (told, hear) = channel();
+    open_session(&mut first, "/chain/first")?;
+    let (done, done_receiver) = channel();
     let (go, going) = channel();
-    // It never comes back, not even to say goodbye.
+    // The second client never returns, not even for a Goodbye.
     let proxy = Proxy::new(server.address()?)?;
     let options = ConnectOptions { address: proxy.address(), ..server.options()? };
     thread::spawn(move || -> Result<()> {
         let mut second = Volume::connect(&options)?;
-        get_known(&mut second, "/chain/second")?;
-        told.send(())?;
+        open_session(&mut second, "/chain/second")?;
+        done.send(())?;
         going.recv()?;
         let renamed = second.rename(Path::new("/chain/a"), Path::new("/chain/b"));
-        // The next request tells the server that the reply was received.
+        // The next request acknowledges the reply.
         let seen = renamed.and_then(|()| second.lstat(Path::new("/chain/b")));
         std::mem::forget(second);
         seen?;
-        Ok(told.send(())?)
+        Ok(done.send(())?)
     });
-    hear.recv().context("the second client")?;
+    done_receiver.recv().context("the second client")?;
     rig.hold(true)?;
     let file = first.create(Path::new("/chain/a"), 0o644, true)?;
-    // As below: the reply was received.
+    // As below: it acknowledges the reply.
     first.lstat(Path::new("/chain/a"))?;
     go.send(())?;
-    // One that must come may take its time.
-    let given = if share == "off" { PATIENCE } else { SILENCE };
-    let answered = hear.recv_timeout(given).is_ok();
+    // A reply that must come may take longer.
+    let wait = if share == "off" { PATIENCE } else { SILENCE };
+    let answered = done_receiver.recv_timeout(wait).is_ok();
     let gates: Vec<_> = first.stats()?.iter().map(|stats| stats.reply_gating).collect();
     let gates = format!("{gates:?}");
     if answered {
@@ -108,8 +108,9 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     server.kill()?;
     rig.reboot()?;
     server.restart()?;
-    // It brings back what it was told. If that does not fit any more, it is evicted and hears of it.
-    let told = first.lstat(Path::new("/chain/first"));
+    // The client replays its acknowledged changes. If a replay fails, it is evicted and gets an
+    // error.
+    let found = first.lstat(Path::new("/chain/first"));
     let mut visitor = server.volume()?;
     visitor.lstat(Path::new("/chain/first")).context("what had been synced")?;
     let mut there = |path: &str| visitor.lstat(Path::new(path)).is_ok();
@@ -122,22 +123,22 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     }
     let whole = if answered { [false, false, true] } else { [true, false, false] };
     if names != whole {
-        let heard = told.err().map_or("nothing".to_owned(), |error| error.to_string());
+        let heard = found.err().map_or("nothing".to_owned(), |error| error.to_string());
         bail!("{LOST}: {names:?} instead of {whole:?}; the first client heard: {heard}");
     }
-    told.context("the first client")?;
+    found.context("the first client")?;
     closed.context("closing the file")?;
     server.check_store()
 }
 
-/// Makes a file where all happens, durably: whoever is not known there yet is answered when that is.
-fn get_known(volume: &mut Volume, path: &str) -> Result<()> {
+/// Makes a file durably: the server replies to a new session only once the session is durable.
+fn open_session(volume: &mut Volume, path: &str) -> Result<()> {
     let file = volume.create(Path::new(path), 0o644, true)?;
     volume.close(file)?;
     Ok(volume.sync()?)
 }
 
-/// Exclusive creates race; names are removed by one and used again by the other.
+/// Exclusive creates race; one client removes names and the other reuses them.
 pub(super) fn s19(setup: &Setup, _: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let mut first = server.volume()?;
@@ -175,7 +176,7 @@ pub(super) fn s19(setup: &Setup, _: Length) -> Result<String> {
 
 const RACE_COUNT: usize = 200;
 
-/// Makes all names; which were made here.
+/// Creates all names; returns those that this client created.
 fn race(mut volume: Volume, dir: &str) -> Result<Vec<usize>> {
     let mut won = Vec::new();
     for index in 0..RACE_COUNT {
@@ -192,7 +193,7 @@ fn race(mut volume: Volume, dir: &str) -> Result<Vec<usize>> {
     Ok(won)
 }
 
-/// One creates in a directory whose mode another changes, in both orders.
+/// One client creates in a directory whose mode another changes, in both orders.
 pub(super) fn s20(setup: &Setup, _: Length) -> Result<String> {
     let mut pair = Pair::new(setup)?;
     for round in 0..6 {
@@ -221,15 +222,15 @@ pub(super) fn s20(setup: &Setup, _: Length) -> Result<String> {
     Ok("6 rounds in both orders".to_owned())
 }
 
-/// When something happens.
+/// The order relative to the server's crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum When {
     Before,
     After,
 }
 
-/// Files that are open and lose their name, before and after the server's death, in every order,
-/// with one and two openers, on the same mount and on two.
+/// Open files lose their name, before and after the server's crash, in every order, with one and
+/// two openers, on the same mount and on two.
 pub(super) fn s32(setup: &Setup, _: Length) -> Result<String> {
     let mut pair = Pair::new(setup)?;
     let mut case_count = 0;
@@ -246,7 +247,7 @@ pub(super) fn s32(setup: &Setup, _: Length) -> Result<String> {
         }
     }
     pair.end()?;
-    Ok(format!("{case_count} cases: readable until the close, then gone"))
+    Ok(format!("{case_count} cases: readable until the close, then removed"))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +255,7 @@ struct OpenCase {
     open: When,
     unlink: When,
     second: Option<When>,
-    /// The name is removed through the other mount.
+    /// The other mount removes the name.
     foreign: bool,
 }
 
@@ -312,7 +313,7 @@ fn reads_and_writes(file: &mut fs::File) -> Result<()> {
 
 const RECORD_COUNT: usize = 150;
 
-/// Two clients append to one file, and one writes another without the kernel's cache.
+/// Two clients append to one file, and one writes another file without the kernel's cache.
 pub(super) fn s35(setup: &Setup, _: Length) -> Result<String> {
     let mut pair = Pair::new(setup)?;
     fs::write(pair.here.dir.join("log"), "")?;

@@ -1,17 +1,18 @@
-//! Damage at rest: each file of a store is taken away, emptied, cut short, flipped in a bit and
-//! replaced by an older copy, while nobody serves. A start refuses it and names the file, or
-//! everything that was durable is there. Damaged contents of a file are EIO, and the object is named.
-//! Rows that a start refuses are repaired: then the store is served, with all that is not said to be lost.
+//! Damage at rest: each file of a store is removed, emptied, truncated, changed in a bit and
+//! replaced by an older copy, while no server runs. A start must refuse the store and name the
+//! file, or serve everything that was durable. Reading damaged contents of a file is EIO, and the
+//! log names the object. Rows that a start refuses are repaired: then the store is served, with
+//! everything that the repair does not report lost.
 //!
-//! Places of cuts and flips come from the seed.
+//! The seed chooses the places of truncations and flipped bits.
 
 use super::Length;
 use crate::child::must;
-use crate::dice::Dice;
 use crate::server::{Server, Started};
 use crate::stage::Setup;
 use crate::stores;
 use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
 use library::{OpenFor, Piece, Volume};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,25 +22,25 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names that are made while the store is served for the first time, and twice as many later.
+/// Names that the first server run makes; the second run makes as many.
 const NAME_COUNT: usize = 40;
-/// Targets so long have pages of their own in the rows.
+/// Targets of this length have pages of their own in the rows.
 const TARGET_BYTES: usize = 3000;
 const CUT_COUNT: usize = 4;
 const FLIP_COUNT: usize = 20;
-/// In the short form.
+/// Places of damage in the short form.
 const FEW: usize = 2;
 const OBJECTS: &str = "objects";
-/// A file of three blocks, the last of them not whole, that no part of the work writes twice.
+/// A file of three blocks, the last one partial, that the workload writes once.
 const LARGE_BYTES: usize = 150_000;
 const ROWS_FILE: &str = "rows/data.mdb";
-/// What a repair ends with that leaves nothing wrong, and one that says what is lost.
+/// Exit code of a repair without a loss, and of one that lost something.
 const REPAIRED_CODE: i32 = 6;
 const DAMAGED_CODE: i32 = 8;
 const PAGE_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
 
-/// What is done to a file.
+/// A damage of a file.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Missing,
@@ -51,22 +52,22 @@ enum Damage {
 
 /// A store with known contents, and older copies of its files.
 struct Stores {
-    /// A server was killed over it.
+    /// Left by a killed server.
     killed: PathBuf,
-    /// A server ended in order.
+    /// Left by a server that ended in order.
     stopped: PathBuf,
     older: PathBuf,
 }
 
-/// What came of the cases of a file.
+/// The results of the cases of a file.
 #[derive(Default)]
 struct Outcomes {
     refused_count: u32,
-    /// Of those: rows that were repaired without a loss, those that were with one, and those of which
-    /// nothing can be read.
+    /// Of those: rows repaired without a loss, rows repaired with one, and rows that cannot be
+    /// read.
     salvaged_count: u32,
     salvaged_partly_count: u32,
-    gone_count: u32,
+    lost_count: u32,
     repaired_count: u32,
     harmless_count: u32,
 }
@@ -91,7 +92,8 @@ pub(super) fn others(setup: &Setup, length: Length) -> Result<String> {
     run(setup, length, move |_| Ok(names.map(PathBuf::from).to_vec()))
 }
 
-/// Contents: what is damaged of a file is EIO, with a line that names the object; all else is there.
+/// Damaged contents of a file are EIO, with a log line that names the object; everything else can
+/// be read.
 pub(super) fn objects(setup: &Setup, length: Length) -> Result<String> {
     run(setup, length, |store| {
         let mut names = Vec::new();
@@ -132,11 +134,11 @@ fn run(
     for store in [&stores.killed, &stores.stopped] {
         stores::check(&setup.lanefs, store).context("before anything was damaged")?;
     }
-    let mut dice = Dice::new(setup.seed);
+    let mut rng = Rng::with_seed(setup.seed);
     let mut seen: BTreeMap<String, Outcomes> = BTreeMap::new();
     for good in [&stores.killed, &stores.stopped] {
         for name in names(good)? {
-            for damage in damages(&good.join(&name), &mut dice, length)? {
+            for damage in damages(&good.join(&name), &mut rng, length)? {
                 if !apply(good, &stores.older, &store, &name, damage)? {
                     continue;
                 }
@@ -155,7 +157,7 @@ fn kind(good: &Path) -> String {
     good.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Logs and objects have many names.
+/// One label for all logs and one for all objects.
 fn shown(name: &Path) -> String {
     for folder in ["log", OBJECTS] {
         if name.starts_with(folder) {
@@ -169,19 +171,19 @@ impl fmt::Display for Outcomes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { refused_count, repaired_count, harmless_count, .. } = self;
         write!(f, "{refused_count} refused {repaired_count} repaired {harmless_count} harmless")?;
-        let Self { salvaged_count, salvaged_partly_count, gone_count, .. } = self;
-        if salvaged_count + salvaged_partly_count + gone_count > 0 {
+        let Self { salvaged_count, salvaged_partly_count, lost_count, .. } = self;
+        if salvaged_count + salvaged_partly_count + lost_count > 0 {
             write!(
                 f,
                 ", of those refused {salvaged_count} salvaged {salvaged_partly_count} salvaged in part \
-                 {gone_count} gone"
+                 {lost_count} unreadable"
             )?;
         }
         Ok(())
     }
 }
 
-// --- the store -------------------------------------------------------------------------------------
+// ---- the store ----
 
 fn make(setup: &Setup, server: &mut Server) -> Result<Stores> {
     let at = |name: &str| setup.folder.join(name);
@@ -191,7 +193,7 @@ fn make(setup: &Setup, server: &mut Server) -> Result<Stores> {
     copy(server.store(), &stores.older)?;
     server.restart()?;
     work(server.volume()?, 1)?;
-    // A log as it was some batches ago.
+    // A log without its last batches.
     copy(&server.store().join("log"), &stores.older.join("log"))?;
     work(server.volume()?, 2)?;
     server.kill()?;
@@ -218,7 +220,7 @@ fn target(index: usize) -> String {
     format!("{index}/").repeat(TARGET_BYTES / 4)
 }
 
-/// Makes names of one part, all durable.
+/// Makes the names of one part, durably.
 fn work(mut volume: Volume, part: usize) -> Result<()> {
     if part == 0 {
         for dir in 0..3 {
@@ -241,11 +243,11 @@ fn work(mut volume: Volume, part: usize) -> Result<()> {
     volume.write_at(&file, 0, &large(part))?;
     volume.close(file)?;
     volume.sync()?;
-    // No recovery waits for it.
+    // With a Goodbye, so that no recovery waits for this client.
     Ok(volume.leave()?)
 }
 
-/// Says what is not as it was made; how many files cannot be read.
+/// Checks that everything is as it was made; returns how many files cannot be read.
 fn check(volume: &mut Volume) -> Result<u32> {
     let mut unreadable_count = 0;
     for index in 0..3 * NAME_COUNT {
@@ -260,7 +262,7 @@ fn check(volume: &mut Volume) -> Result<u32> {
     for part in 0..3 {
         unreadable_count += check_file(volume, &large_path(part), &large(part))?;
     }
-    // What is there can be added to.
+    // The tree accepts additions.
     volume.mkdir(Path::new("/more"), 0o755)?;
     volume.sync()?;
     Ok(unreadable_count)
@@ -286,10 +288,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     must(Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to)).map(drop)
 }
 
-// --- damage ----------------------------------------------------------------------------------------
+// ---- damage ----
 
-/// All that is done to a file.
-fn damages(path: &Path, dice: &mut Dice, length: Length) -> Result<Vec<Damage>> {
+/// The damages of a file.
+fn damages(path: &Path, rng: &mut Rng, length: Length) -> Result<Vec<Damage>> {
     let count = |count: usize| if length.every_step { count } else { FEW };
     let file_bytes = fs::metadata(path).map_or(0, |found| found.len());
     let mut damages = vec![Damage::Missing, Damage::Empty, Damage::Older];
@@ -297,32 +299,32 @@ fn damages(path: &Path, dice: &mut Dice, length: Length) -> Result<Vec<Damage>> 
         return Ok(damages);
     }
     let bytes = fs::read(path)?;
-    // Behind the last of it that is not zero there is only space.
+    // The rest of the file is zeros: preallocated space.
     let used_bytes =
         bytes.iter().rposition(|byte| *byte != 0).map_or(file_bytes, |at| at as u64 + 1);
     let edges = edges(&bytes);
     for index in 0..count(CUT_COUNT) {
         let cut_bytes = match index {
             0 => file_bytes - 1,
-            1 if !edges.is_empty() => edges[dice.index(edges.len())],
-            _ => dice.below(used_bytes),
+            1 if !edges.is_empty() => edges[rng.usize(..edges.len())],
+            _ => rng.u64(..used_bytes),
         };
         damages.push(Damage::Cut { file_bytes: cut_bytes });
     }
     for index in 0..count(FLIP_COUNT) {
-        let bit = u8::try_from(dice.below(8)).unwrap_or(0);
+        let bit = u8::try_from(rng.u64(..8)).unwrap_or(0);
         let offset = match index % 4 {
-            // The head of a page, or of a file.
-            0 => dice.below(used_bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES + dice.below(24),
-            1 => dice.below(SECTOR_BYTES),
-            _ => dice.below(used_bytes),
+            // The header of a page, or of the file.
+            0 => rng.u64(..used_bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES + rng.u64(..24),
+            1 => rng.u64(..SECTOR_BYTES),
+            _ => rng.u64(..used_bytes),
         };
         damages.push(Damage::Flipped { offset: offset % used_bytes, bit });
     }
     Ok(damages)
 }
 
-/// Where the batches of a log end.
+/// The offsets at which the batches of a log end.
 fn edges(bytes: &[u8]) -> Vec<u64> {
     let Ok((_, mut reader)) = disk::LogReader::new(bytes) else { return Vec::new() };
     let mut edges = vec![reader.valid_bytes()];
@@ -332,7 +334,7 @@ fn edges(bytes: &[u8]) -> Vec<u64> {
     edges
 }
 
-/// Puts the good store in place and damages a file of it; `false`: there is nothing to be done.
+/// Copies the good store and damages a file of it; `false` if the damage changes nothing.
 fn apply(good: &Path, older: &Path, store: &Path, name: &Path, damage: Damage) -> Result<bool> {
     copy(good, store)?;
     let path = store.join(name);
@@ -361,37 +363,39 @@ fn apply(good: &Path, older: &Path, store: &Path, name: &Path, damage: Damage) -
     Ok(true)
 }
 
-/// Starts a server over it: it refuses by name, has everything, or has everything but the contents of
-/// the object that was damaged, which are EIO.
+/// Starts a server on it: the server must refuse it by the file's name, or have everything, or have
+/// everything but the contents of the damaged object, which are EIO.
 fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()> {
     server.launch(&[])?;
     match server.started()? {
-        Started::Ended { status, said } => {
+        Started::Ended { status, output } => {
             if status.code().is_none() {
-                bail!("a signal ended it ({status}): {said}");
+                bail!("a signal ended it ({status}): {output}");
             }
-            if !said.contains(&*name.to_string_lossy()) {
-                bail!("it does not name the file: {said}");
+            if !output.contains(&*name.to_string_lossy()) {
+                bail!("it does not name the file: {output}");
             }
             outcomes.refused_count += 1;
-            if name.ends_with(ROWS_FILE) && said.contains("is damaged") {
+            if name.ends_with(ROWS_FILE) && output.contains("is damaged") {
                 salvage(server, outcomes)?;
             }
         }
-        Started::Serves { said } => {
+        Started::Serves { output } => {
             let mut volume = server.volume()?;
             let unreadable_count = check(&mut volume)?;
             drop(volume);
-            let said_now = server.running()?.said();
+            let output_now = server.running()?.output();
             server.kill()?;
             let named = name.to_string_lossy();
             if unreadable_count > 0 {
-                if !name.starts_with(OBJECTS) || unreadable_count > 1 || !said_now.contains(&*named)
+                if !name.starts_with(OBJECTS)
+                    || unreadable_count > 1
+                    || !output_now.contains(&*named)
                 {
-                    bail!("{unreadable_count} files cannot be read: {said_now}");
+                    bail!("{unreadable_count} files cannot be read: {output_now}");
                 }
                 outcomes.refused_count += 1;
-            } else if said.contains(&*named) {
+            } else if output.contains(&*named) {
                 outcomes.repaired_count += 1;
             } else {
                 outcomes.harmless_count += 1;
@@ -401,35 +405,35 @@ fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()
     Ok(())
 }
 
-/// Repairs a store whose rows a start has refused. It serves then, and if nothing is said to be lost,
-/// everything is there.
+/// Repairs a store whose rows a start has refused. It must serve then, with everything unless the
+/// repair reports a loss.
 fn salvage(server: &mut Server, outcomes: &mut Outcomes) -> Result<()> {
-    let (code, said) = server.repair_store()?;
+    let (code, output) = server.repair_store()?;
     match code {
         Some(REPAIRED_CODE) => outcomes.salvaged_count += 1,
-        Some(DAMAGED_CODE) if said.contains("rows-lost") || said.contains("rows-older") => {
+        Some(DAMAGED_CODE) if output.contains("rows-lost") || output.contains("rows-older") => {
             outcomes.salvaged_partly_count += 1;
         }
-        Some(1) if said.contains("nothing can be read of") => {
-            outcomes.gone_count += 1;
+        Some(1) if output.contains("nothing can be read of") => {
+            outcomes.lost_count += 1;
             return Ok(());
         }
-        Some(_) | None => bail!("a repair ended with {code:?}: {said}"),
+        Some(_) | None => bail!("a repair ended with {code:?}: {output}"),
     }
     if code == Some(REPAIRED_CODE) {
         server.check_store().context("after a repair")?;
     } else {
-        // What is left is nothing that a repair mends, as a symbolic link whose target is lost.
-        let (again, said) = server.repair_store()?;
-        if ![Some(0), Some(DAMAGED_CODE)].contains(&again) || said.contains("rows-") {
-            bail!("a second repair ended with {again:?}: {said}");
+        // A repair cannot mend what is left, as a symbolic link whose target is lost.
+        let (again, output) = server.repair_store()?;
+        if ![Some(0), Some(DAMAGED_CODE)].contains(&again) || output.contains("rows-") {
+            bail!("a second repair ended with {again:?}: {output}");
         }
     }
     server.restart().context("after a repair")?;
     if code == Some(REPAIRED_CODE) {
         let unreadable_count = check(&mut server.volume()?).context("after a repair")?;
         if unreadable_count > 0 {
-            bail!("{unreadable_count} files cannot be read after a repair: {said}");
+            bail!("{unreadable_count} files cannot be read after a repair: {output}");
         }
     }
     server.kill()

@@ -1,8 +1,8 @@
-//! The scenarios of PROTOCOL.md §20 by name, and what belongs to no number: torture, the disk's own
-//! proof, planted faults.
+//! The scenarios of PROTOCOL.md §20 by name, and those without a number: torture, the test of the
+//! disk, injected faults.
 //!
-//! Invariant: every scenario is in the table; one that is not run says where it is shown, or what
-//! it waits for.
+//! Invariant: the table has every scenario. One that is not run says where it is tested, or what it
+//! waits for.
 
 mod cases;
 mod clients;
@@ -21,23 +21,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What a scenario is told besides where it takes place.
+/// How long scenarios run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Length {
-    /// Kills, of the torture.
+    /// Kills in the torture.
     pub(crate) round_count: u64,
-    /// Power cuts, of the torture.
+    /// Power cuts in the torture.
     pub(crate) cut_count: u64,
-    /// How often what is left to luck is done.
+    /// How often scenarios repeat their random parts.
     pub(crate) repeat_count: u64,
-    /// Every step of what has many, or some that stand for the others.
+    /// Whether scenarios with many steps run all of them.
     pub(crate) every_step: bool,
 }
 
-/// How a scenario is shown.
+/// How a scenario is tested.
 #[derive(Clone, Copy)]
 pub(crate) enum Shown {
-    /// Here; what it returns says what was seen.
+    /// Here; the function returns a summary.
     Here(fn(&Setup, Length) -> Result<String>),
     /// Not here, and why.
     Not(&'static str),
@@ -45,15 +45,15 @@ pub(crate) enum Shown {
 
 /// A row of the table.
 pub(crate) struct Scenario {
-    /// As it is asked for.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
-    /// What goes wrong, and what must come of it.
+    /// The fault, and the required result.
     pub(crate) what: &'static str,
-    /// Part of the short form.
+    /// It is part of the short form.
     pub(crate) short: bool,
-    /// What servers and mounts may cry out here; anything else they cry out is a failure.
-    loud: &'static [&'static str],
-    /// What is left of its stores is damaged on purpose, or was called durable by a disk that lied.
+    /// Alarms that servers and mounts may log here; any other alarm is a failure.
+    allowed: &'static [&'static str],
+    /// Its stores are damaged at its end: on purpose, or by a lying disk.
     leaves_damage: bool,
     /// No client is given up: every object that is left has an inode.
     keeps_clients: bool,
@@ -62,15 +62,14 @@ pub(crate) struct Scenario {
 
 const fn row(name: &'static str, what: &'static str, shown: Shown) -> Scenario {
     let (loud, leaves_damage, keeps_clients): (&[&str], _, _) = (&[], false, false);
-    Scenario { name, what, short: true, loud, leaves_damage, keeps_clients, shown }
-}
-
-const fn here(
-    name: &'static str,
-    what: &'static str,
-    run: fn(&Setup, Length) -> Result<String>,
-) -> Scenario {
-    row(name, what, Shown::Here(run))
+    Scenario {
+        name,
+        what,
+        short: true,
+        allowed: &'static str,
+        leaves_damage: fn(&Setup,
+        shown: Shown::Here(run),
+    }
 }
 
 const fn long(
@@ -78,13 +77,20 @@ const fn long(
     what: &'static str,
     run: fn(&Setup, Length) -> Result<String>,
 ) -> Scenario {
-    Scenario { short: false, ..row(name, what, Shown::Here(run)) }
+    Scenario {
+        name,
+        what,
+        short: false,
+        allowed: &[],
+        leaves_damage: false,
+        shown: Shown::Here(run),
+    }
 }
 
 impl Scenario {
-    /// Servers and mounts may cry out so.
-    const fn loud(self, loud: &'static [&'static str]) -> Self {
-        Self { loud, ..self }
+    /// Servers and mounts may log these alarms.
+    const fn allowed(self, allowed: &'static [&'static str]) -> Self {
+        Self { allowed, ..self }
     }
 
     /// Its stores are damaged at its end.
@@ -100,14 +106,14 @@ impl Scenario {
 
 /// A lane whose disk failed before its server was killed.
 const FENCED: &str = "This lane changes nothing more";
-/// What a client was told is not so any more.
-const TOLD: &str = "a client was told that";
+/// An acknowledged change of a client is lost.
+const ACKNOWLEDGED_LOST: &str = "a client was told that";
 
-/// What is said of damage.
+/// Reports of damage.
 const DAMAGE: &[&str] = &["damaged", "went back"];
 
 const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
-    row(name, what, Shown::Not(why))
+    row(name, what, short: true, allowed: &[], leaves_damage: false, shown: Shown::Not(why))
 }
 
 /// All of them.
@@ -116,38 +122,38 @@ pub(crate) const TABLE: &[Scenario] = &[
     here("sync", "the same, and the server answers only what is durable", torture::kills_sync),
     long("strict", "the same, and it shows only what is durable", torture::kills_strict),
     here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power)
-        .loud(&[FENCED]),
+        .allowed(&[FENCED]),
     here("torn", "server and client die in a write: no page is mixed, no record torn", torn::torn)
-        .loud(&[FENCED]),
+        .allowed(&[FENCED]),
     here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
     here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk)
-        .loud(&[FENCED, TOLD])
+        .allowed(&[FENCED, ACKNOWLEDGED_LOST])
         .leaving_damage(),
     here(
         "planted",
         "control: an old copy, a doubled record, a stray name are found",
         storage::planted,
     )
-    .loud(&[TOLD]),
+    .allowed(&[ACKNOWLEDGED_LOST]),
     here("damage-rows", "rows damaged at rest: refused by name, or all is there", damage::rows)
-        .loud(DAMAGE)
+        .allowed(DAMAGE)
         .leaving_damage(),
     here("damage-log", "logs damaged at rest: refused by name, or all is there", damage::logs)
-        .loud(DAMAGE)
+        .allowed(DAMAGE)
         .leaving_damage(),
     here(
         "damage-objects",
         "contents damaged at rest: EIO and the object's name, or all is there",
         damage::objects,
     )
-    .loud(DAMAGE)
+    .allowed(DAMAGE)
     .leaving_damage(),
     long(
         "damage-others",
         "other files of a store damaged at rest: refused by name, or all is there",
         damage::others,
     )
-    .loud(DAMAGE)
+    .allowed(DAMAGE)
     .leaving_damage(),
     here("S1", "server killed, all clients live: all acknowledged is there", restart::s1)
         .keeping_clients(),
@@ -176,15 +182,15 @@ pub(crate) const TABLE: &[Scenario] = &[
          at a time; shown by the simulator",
     ),
     here("S17", "create, foreign rename, rename back; both kinds of loss", clients::s17)
-        .loud(&[FENCED]),
+        .allowed(&[FENCED]),
     not("S18", "independent clients are never held back", "shown by `lanefs bench create`"),
     here("S19", "exclusive creates race, names are used again, then a kill", clients::s19),
     here("S20", "foreign chmod of the parent beside creates, then a kill", clients::s20),
     here("S21", "a disk whose durability froze: the lost words are noticed", storage::s21)
-        .loud(&[TOLD, "is damaged"])
+        .allowed(&[ACKNOWLEDGED_LOST, "is damaged"])
         .leaving_damage(),
     here("S22", "torn tail cut; damage in the middle refused with its offset", storage::s22)
-        .loud(&["is damaged"])
+        .allowed(&["is damaged"])
         .leaving_damage(),
     here("S23", "a new client while the server is away and recovering", restart::s23),
     here("S24", "all clients dead: the server serves again", restart::s24),
@@ -205,7 +211,7 @@ pub(crate) const TABLE: &[Scenario] = &[
     here("S35", "two clients append, one writes directly, over kills", clients::s35),
 ];
 
-/// What came of a scenario.
+/// The result of a scenario.
 pub(crate) struct Row {
     name: &'static str,
     outcome: Result<String>,
@@ -213,7 +219,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether it is as it must be.
+    /// Whether it succeeded.
     pub(crate) const fn is_ok(&self) -> bool {
         self.outcome.is_ok()
     }
@@ -225,7 +231,7 @@ pub(crate) fn run(setup: &Setup, scenario: &Scenario, length: Length) -> Row {
     let outcome = match scenario.shown {
         Shown::Here(run) => setup.part(scenario.name).and_then(|part| {
             let mut seen = run(&part, length)?;
-            check_logs(&part.folder, scenario.loud)?;
+            check_logs(&part.folder, scenario.allowed)?;
             if !scenario.leaves_damage {
                 for line in stores::check_below(&part.lanefs, &part.folder)? {
                     // A file whose making is lost with its client may leave one.
@@ -245,30 +251,27 @@ pub(crate) fn run(setup: &Setup, scenario: &Scenario, length: Length) -> Row {
     row
 }
 
-/// A finding that takes space for ever.
-const OBJECT_LEFT: &str = "object-without-inode";
+/// Alarms: no log may have one.
+const ALARMS: [&str; 4] = ["ALARM", "damaged", "panicked", "went back"];
 
-/// What no log may have in it.
-const CRIES: [&str; 4] = ["ALARM", "damaged", "panicked", "went back"];
-
-/// Looks through what everybody said in a scenario's folder and those of its parts.
-fn check_logs(folder: &Path, loud: &[&str]) -> Result<()> {
+/// Searches the logs in a scenario's folder, and in those of its parts, for alarms.
+fn check_logs(folder: &Path, allowed: &[&str]) -> Result<()> {
     let mut paths = paths_in(folder);
     let parts: Vec<_> = paths.iter().flat_map(|path| paths_in(path)).collect();
     paths.extend(parts);
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
     for path in paths {
         let bytes = fs::read(&path)?;
-        let said = String::from_utf8_lossy(&bytes);
+        let output = String::from_utf8_lossy(&bytes);
         let has = |line: &str, parts: &[&str]| parts.iter().any(|part| line.contains(part));
-        if let Some(line) = said.lines().find(|line| has(line, &CRIES) && !has(line, loud)) {
+        if let Some(line) = output.lines().find(|line| has(line, &ALARMS) && !has(line, allowed)) {
             bail!("{} has: {line}", path.display());
         }
     }
     Ok(())
 }
 
-/// What is in a folder; nothing in anything else.
+/// The paths in a folder; none if it is no folder.
 fn paths_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
@@ -289,7 +292,7 @@ impl std::fmt::Display for Row {
 pub(crate) fn listing() -> String {
     let mut text = String::from("| scenario | what goes wrong, what must come of it | how |\n");
     text += "| --- | --- | --- |\n";
-    for Scenario { name, what, short, shown, loud: _, leaves_damage: _, keeps_clients: _ } in TABLE
+    for Scenario { name, what, short, shown, allowed: _, leaves_damage: _, keeps_clients: _ } in TABLE
     {
         let how = match shown {
             Shown::Here(_) => {

@@ -1,8 +1,8 @@
-//! S5 to S11: requests and replies that get lost, and the same operations asked for again.
+//! S5 to S11: requests and replies are lost, and the client resends.
 
 use super::Length;
 use super::cases::{CASES, Case};
-use crate::proxy::{Act, Proxy, Rule, Way};
+use crate::proxy::{Act, Direction, Proxy, Rule};
 use crate::server::{Mount, Server};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use wire::Op;
 
-/// A client behind a bad network, and one that is not.
+/// A client behind the proxy, and one without it.
 struct Scene {
     server: Server,
     proxy: Proxy,
@@ -30,18 +30,18 @@ impl Scene {
         Ok(Self { server, proxy, behind, beside })
     }
 
-    /// A folder for a case, prepared; through the bad network and beside it.
+    /// Prepares a folder for a case; returns its path behind the proxy and beside it.
     fn prepare(&self, case: &Case, name: &str) -> Result<(PathBuf, PathBuf)> {
         let (behind, beside) = (self.behind.dir.join(name), self.beside.dir.join(name));
         fs::create_dir(&behind)?;
         (case.prepare)(&behind)?;
-        // The kernel knows the names it will ask about.
+        // So that the kernel has cached the names of the case.
         fs::read_dir(&behind)?.count();
         Ok((behind, beside))
     }
 
     fn lose_reply(&self, op: Op, act: Act) {
-        self.proxy.rule(Rule { way: Way::Reply, op: Some(op), act, frame_count: 1 });
+        self.proxy.rule(Rule { direction: Direction::Reply, op: Some(op), act, frame_count: 1 });
     }
 
     fn end(self) -> Result<()> {
@@ -96,7 +96,7 @@ pub(super) fn s5(setup: &Setup, _: Length) -> Result<String> {
     })
 }
 
-/// The server dies before the operation is in its log.
+/// The server crashes before the operation is in its log.
 pub(super) fn s6(setup: &Setup, _: Length) -> Result<String> {
     each_case(setup, |scene, case| {
         let (behind, beside) = scene.prepare(&case, case.name)?;
@@ -110,30 +110,30 @@ pub(super) fn s6(setup: &Setup, _: Length) -> Result<String> {
     })
 }
 
-/// The reply is lost, another client changes what was done, the server dies, and the operation is
-/// asked for again.
+/// The reply is lost, another client undoes the operation, the server crashes, and the client
+/// resends.
 pub(super) fn s7(setup: &Setup, _: Length) -> Result<String> {
     each_case(setup, |scene, case| {
-        asked_again(scene, case, |scene| {
+        resent_after(scene, case, |scene| {
             scene.server.kill()?;
             scene.server.restart()
         })
     })
 }
 
-/// As S7, and the server lives.
+/// As S7, without the crash.
 pub(super) fn s8(setup: &Setup, _: Length) -> Result<String> {
     each_case(setup, |scene, case| {
-        asked_again(scene, case, |scene| {
+        resent_after(scene, case, |scene| {
             scene.proxy.cut();
             Ok(())
         })
     })
 }
 
-/// The reply to the case's operation is lost and another client undoes it before `part` takes the
-/// connection away.
-fn asked_again(
+/// The reply to the case's operation is lost, another client undoes the operation, then `part` cuts
+/// the connection and the client resends.
+fn resent_after(
     scene: &mut Scene,
     case: Case,
     part: impl FnOnce(&mut Scene) -> Result<()>,
@@ -148,7 +148,7 @@ fn asked_again(
     Ok((case.undone)(&beside)?)
 }
 
-/// A request that was delayed in the network comes after all.
+/// A delayed request arrives after the request that replaced it.
 pub(super) fn s9(setup: &Setup, _: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let proxy = Proxy::new(server.address()?)?;
@@ -156,8 +156,8 @@ pub(super) fn s9(setup: &Setup, _: Length) -> Result<String> {
     let mut other = server.volume()?;
     let path = Path::new("/file");
     let file = late.create(path, 0o644, true)?;
-    let (way, op, act) = (Way::Request, Some(Op::Write), Act::HoldAndCut);
-    proxy.rule(Rule { way, op, act, frame_count: 1 });
+    let (direction, op, act) = (Direction::Request, Some(Op::Write), Act::HoldAndCut);
+    proxy.rule(Rule { direction, op, act, frame_count: 1 });
     late.write_at(&file, 0, b"first").context("the write that is delayed")?;
     proxy.wait_met(1)?;
     late.write_at(&file, 0, b"newer")?;
@@ -165,7 +165,7 @@ pub(super) fn s9(setup: &Setup, _: Length) -> Result<String> {
     if late_count != 1 {
         bail!("{late_count} requests were held");
     }
-    // Whoever asks now asks behind the late one.
+    // A new request comes after the late one.
     for _ in 0..20 {
         let found = contents(&mut other, path)?;
         if found != b"newer" {
@@ -173,7 +173,7 @@ pub(super) fn s9(setup: &Setup, _: Length) -> Result<String> {
         }
     }
     late.close(file)?;
-    // They say goodbye, for which somebody must be there.
+    // Unmounting sends a Goodbye, which needs a server.
     drop((late, other));
     server.stop()?;
     Ok("the late request was dropped".to_owned())
@@ -186,10 +186,10 @@ fn contents(volume: &mut Volume, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Operations in flight at a time: the slots of a session.
+/// Operations under way at a time: the slots of a session.
 const FLIGHT_COUNT: u64 = 16;
 
-/// What is lost of a flight.
+/// The frames that are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FlightLoss {
     Requests,
@@ -198,7 +198,7 @@ enum FlightLoss {
     RepliesAndServerLater,
 }
 
-/// A full flight loses all its requests or all its replies.
+/// All requests or all replies of a full session are lost.
 pub(super) fn s10(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     let losses = [
@@ -219,12 +219,13 @@ fn fly(scene: &mut Scene, loss: FlightLoss) -> Result<()> {
     let place = scene.behind.dir.join(&folder);
     fs::create_dir(&place)?;
     for index in 0..FLIGHT_COUNT {
-        // A directory each: the kernel lets one make names in a directory at a time.
+        // A directory each: the kernel makes names in one directory one after another.
         fs::create_dir(place.join(index.to_string()))?;
     }
-    let way = if loss == FlightLoss::Requests { Way::Request } else { Way::Reply };
+    let direction =
+        if loss == FlightLoss::Requests { Direction::Request } else { Direction::Reply };
     let op = Some(Op::Mkdir);
-    scene.proxy.rule(Rule { way, op, act: Act::Drop, frame_count: FLIGHT_COUNT });
+    scene.proxy.rule(Rule { direction, op, act: Act::Drop, frame_count: FLIGHT_COUNT });
     let flying: Vec<_> = (0..FLIGHT_COUNT)
         .map(|index| place.join(index.to_string()).join("made"))
         .map(|path| thread::spawn(move || fs::create_dir(path)))
@@ -238,7 +239,8 @@ fn fly(scene: &mut Scene, loss: FlightLoss) -> Result<()> {
             scene.server.restart()?;
         }
         FlightLoss::RepliesAndServerLater => {
-            // What this answers is behind the flight in every log it waits for.
+            // The reply to this create comes after all of these operations are in every log it
+            // depends on.
             fs::File::create(scene.beside.dir.join("behind-the-flight"))?.sync_all()?;
             scene.server.kill()?;
             scene.server.restart()?;
@@ -257,10 +259,10 @@ fn fly(scene: &mut Scene, loss: FlightLoss) -> Result<()> {
     Ok(())
 }
 
-/// How long the network is in two parts.
+/// The duration of the partition.
 const PARTITION: Duration = Duration::from_millis(700);
 
-/// Nobody reaches the server for a while.
+/// A partition between all clients and the server.
 pub(super) fn s11(setup: &Setup, _: Length) -> Result<String> {
     each_case(setup, |scene, case| {
         let (behind, beside) = scene.prepare(&case, case.name)?;

@@ -1,13 +1,13 @@
-//! S1 to S4, S12 to S15, S23 to S25, S30: servers and clients that die while a workload runs.
+//! S1 to S4, S12 to S15, S23 to S25, S30: servers and clients crash under a workload.
 
 use super::Length;
 use crate::child::until;
 use crate::crew::{Crew, Size, Victim};
-use crate::dice::Dice;
-use crate::proxy::{Act, Proxy, Rule, Way};
+use crate::proxy::{Act, Direction, Proxy, Rule};
 use crate::server::{Mount, Server};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 const SIZE: Size = Size { library_count: 2, mount_count: 1 };
 const CLIENT_COUNT_MAX: u64 = 40;
 
-/// How long clients go on while nothing becomes durable.
+/// How long clients continue while the log hangs.
 const LOSING: Duration = Duration::from_millis(60);
-/// The same on a machine where nobody gets on in that time.
+/// The same on a machine too slow for any progress in that time.
 const LOSING_MAX: Duration = Duration::from_secs(2);
 
-/// A server, clients at work, and what happens to them.
+/// A server and clients at work.
 struct Scene {
     server: Server,
     crew: Crew,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Scene {
@@ -35,10 +35,10 @@ impl Scene {
         let mut crew = Crew::new(setup, &mut server, CLIENT_COUNT_MAX)?;
         crew.start(SIZE)?;
         crew.progress()?;
-        Ok(Self { server, crew, dice: Dice::new(setup.seed) })
+        Ok(Self { server, crew, rng: Rng::with_seed(setup.seed) })
     }
 
-    /// Everybody ends, the server is killed once more, and all is checked.
+    /// Ends the clients, kills the server once more and checks everything.
     fn end(mut self, what: &str) -> Result<String> {
         self.crew.progress()?;
         self.crew.end()?;
@@ -52,30 +52,30 @@ impl Scene {
         Ok(format!("{what}: {}", findings.summary()))
     }
 
-    /// Kills the server when some of what it has answered is not durable: its log hangs from some
-    /// batch on, and clients go on for a while.
+    /// Kills the server when it has replied to changes that are not durable: its log hangs from a
+    /// batch on, and the clients continue for a while.
     fn kill_with_losses(&mut self) -> Result<()> {
         self.server.kill()?;
-        let batch_no = 10 + self.dice.below(20);
+        let batch_no = 10 + self.rng.u64(..20);
         self.server.restart_with(&["--fault", &format!("stall-log:{batch_no}")])?;
         self.server.running()?.line_with("a planned fault has begun")?;
         let before = self.crew.written();
         let began = Instant::now();
-        // Everybody may come to wait for the log before anybody was answered twice.
-        while !self.crew.is_partly_beyond(&before) && began.elapsed() < LOSING_MAX {
+        // All clients may wait for the log before any of them got two replies.
+        while !self.crew.has_any_progress(&before) && began.elapsed() < LOSING_MAX {
             thread::sleep(Duration::from_millis(2));
         }
         thread::sleep(LOSING);
         self.server.kill()
     }
 
-    /// Some milliseconds of work.
+    /// Lets the clients work for some milliseconds.
     fn pause(&mut self, ms_max: u64) {
-        thread::sleep(Duration::from_millis(self.dice.below(ms_max)));
+        thread::sleep(Duration::from_millis(self.rng.u64(..ms_max)));
     }
 }
 
-/// The server is killed, everybody lives.
+/// The server is killed; all clients live.
 pub(super) fn s1(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..length.repeat_count {
@@ -86,12 +86,12 @@ pub(super) fn s1(setup: &Setup, length: Length) -> Result<String> {
     scene.end(&format!("{} kills of a server whose log hangs", length.repeat_count))
 }
 
-/// The server is killed, and a client before it is back.
+/// The server is killed, and a client before the restart.
 pub(super) fn s2(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..length.repeat_count {
         scene.kill_with_losses()?;
-        let index = scene.dice.index(scene.crew.member_count());
+        let index = scene.rng.usize(..scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
         scene.server.restart()?;
         scene.crew.progress()?;
@@ -110,7 +110,7 @@ fn file_count(dir: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// A client dies that has a file open which has no name any more, and the server after it.
+/// A client with an open, unlinked file dies, and then the server.
 pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let objects = server.store().join("objects");
@@ -124,7 +124,7 @@ pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
     open.write_all_at(&[1; 100_000], 0)?;
     open.sync_all()?;
     fs::remove_file(&path)?;
-    // Else the name may come back: whoever was told that it is gone dies with the server.
+    // Makes the unlink durable: otherwise it could be lost with the client that requested it.
     fs::File::open(&dying.dir)?.sync_all()?;
     if file_count(&objects)? != before_count + 1 {
         bail!("an open file has no bytes any more");
@@ -135,22 +135,24 @@ pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
     server.restart()?;
     let start = Instant::now();
     until("what nobody holds is removed", || Ok(file_count(&objects)? == before_count))?;
-    let gone_ms = start.elapsed().as_millis();
+    let removed_ms = start.elapsed().as_millis();
     let kept = fs::read_to_string(beside.dir.join("kept"))?;
     if kept != "kept" {
         bail!("another file reads {kept:?}");
     }
     beside.stop()?;
     server.stop()?;
-    Ok(format!("the nameless file was gone after {gone_ms} ms, the other client lost nothing"))
+    Ok(format!(
+        "the unlinked file was removed after {removed_ms} ms, the other client lost nothing"
+    ))
 }
 
-/// A client dies, the server lives.
+/// A client dies; the server lives.
 pub(super) fn s4(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..length.repeat_count {
         scene.pause(80);
-        let index = scene.dice.index(scene.crew.member_count());
+        let index = scene.rng.usize(..scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
         scene.crew.progress()?;
         scene.crew.replace(SIZE)?;
@@ -182,10 +184,10 @@ pub(super) fn s13(setup: &Setup, _: Length) -> Result<String> {
     scene.end(&met)
 }
 
-/// Attempts at having something to replay.
+/// Attempts to leave something to replay.
 const ATTEMPT_COUNT_MAX: usize = 40;
 
-/// Lets the server kill itself at points of its recovery. Each must be met.
+/// Makes the server kill itself at points of its recovery. Each must be reached.
 fn killed_at(scene: &mut Scene, points: &[&str]) -> Result<String> {
     for point in points {
         kill_at(scene, point)?;
@@ -195,8 +197,8 @@ fn killed_at(scene: &mut Scene, points: &[&str]) -> Result<String> {
     Ok(format!("killed at {}", points.join(" ")))
 }
 
-/// Kills a server whose log hangs, and lets the next one kill itself at a point of its recovery. How
-/// much there is to replay is a matter of luck, so there are some attempts.
+/// Kills a server whose log hangs, and makes the next one kill itself at a point of its recovery.
+/// Whether there is something to replay is random, so there are several attempts.
 fn kill_at(scene: &mut Scene, point: &str) -> Result<()> {
     for _ in 0..ATTEMPT_COUNT_MAX {
         scene.kill_with_losses()?;
@@ -205,7 +207,7 @@ fn kill_at(scene: &mut Scene, point: &str) -> Result<()> {
         let mut met = false;
         until("the server ends, or everybody goes on", || {
             met = scene.server.running()?.has_ended()?;
-            Ok(met || scene.crew.is_beyond(&before))
+            Ok(met || scene.crew.has_progress(&before))
         })?;
         if met {
             return Ok(());
@@ -214,12 +216,12 @@ fn kill_at(scene: &mut Scene, point: &str) -> Result<()> {
     bail!("{point} was not met in {ATTEMPT_COUNT_MAX} attempts")
 }
 
-/// A client dies while it comes back.
+/// A client dies while it recovers its session.
 pub(super) fn s14(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..length.repeat_count {
         kill_at(&mut scene, "replayed")?;
-        let index = scene.dice.index(scene.crew.member_count());
+        let index = scene.rng.usize(..scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
         scene.server.restart()?;
         scene.crew.progress()?;
@@ -228,7 +230,7 @@ pub(super) fn s14(setup: &Setup, length: Length) -> Result<String> {
     scene.end(&format!("{} clients killed while they came back", length.repeat_count))
 }
 
-/// Clients lose their connections while they come back.
+/// Clients lose their connections during recovery.
 pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let proxy = Proxy::new(server.address()?)?;
@@ -236,11 +238,11 @@ pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
     crew.set_address(proxy.address());
     crew.start(SIZE)?;
     crew.progress()?;
-    let mut scene = Scene { server, crew, dice: Dice::new(setup.seed) };
-    for way in [Way::Request, Way::Reply, Way::Request, Way::Reply] {
+    let mut scene = Scene { server, crew, rng: Rng::with_seed(setup.seed) };
+    for direction in [Direction::Request, Direction::Reply, Direction::Request, Direction::Reply] {
         scene.kill_with_losses()?;
-        let act = if way == Way::Reply { Act::PassAndCut } else { Act::DropAndCut };
-        proxy.rule(Rule { way, op: None, act, frame_count: 6 });
+        let act = if direction == Direction::Reply { Act::PassAndCut } else { Act::DropAndCut };
+        proxy.rule(Rule { direction, op: None, act, frame_count: 6 });
         scene.server.restart()?;
         proxy.wait_met(6)?;
         proxy.clear();
@@ -249,7 +251,7 @@ pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
     scene.end("4 kills, each with 6 lost connections")
 }
 
-/// A new client comes while there is no server, and one while clients come back.
+/// A new client connects while the server is down, and another during recovery.
 pub(super) fn s23(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     scene.server.kill()?;
@@ -267,7 +269,7 @@ pub(super) fn s23(setup: &Setup, _: Length) -> Result<String> {
     scene.end(&format!("statfs answered after {answered_ms} ms"))
 }
 
-/// Nobody comes back.
+/// No client returns after the restart.
 pub(super) fn s24(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     scene.server.kill()?;
@@ -283,7 +285,7 @@ pub(super) fn s24(setup: &Setup, _: Length) -> Result<String> {
     scene.end(&format!("serves after {served_ms} ms"))
 }
 
-/// The server ends in order, under load.
+/// The server is stopped under load.
 pub(super) fn s25(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     let mut away_ms_max = 0;
@@ -298,7 +300,7 @@ pub(super) fn s25(setup: &Setup, length: Length) -> Result<String> {
     scene.end(&format!("{} restarts, away for at most {away_ms_max} ms", length.repeat_count))
 }
 
-/// Points at which a change of two shards can be cut off.
+/// Points between the steps of a change over two shards.
 const TXN_POINTS: [&str; 8] = [
     "log-write",
     "log-written",
@@ -310,7 +312,7 @@ const TXN_POINTS: [&str; 8] = [
     "txn-forgotten",
 ];
 
-/// Renames between directories of different shards, and the server kills itself at each step.
+/// Renames between directories of different shards, with a server that kills itself at each step.
 pub(super) fn s30(setup: &Setup, length: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let mount = Mount::new(setup, server.address()?, "mount")?;
@@ -346,7 +348,7 @@ pub(super) fn s30(setup: &Setup, length: Length) -> Result<String> {
             server.kill()?;
             server.restart()?;
             let names = |dir: &str| -> Result<usize> {
-                Ok(fs::read_dir(place.join(dir)).context("a directory is gone")?.count())
+                Ok(fs::read_dir(place.join(dir)).context("a directory is missing")?.count())
             };
             let text = fs::read_to_string(place.join("to/file"))?;
             if names("from")? != 0 || names("to")? != 2 || text != point {

@@ -1,4 +1,4 @@
-//! The disk's own proof, planted faults, and S21, S22, S26, S31: media that fail.
+//! The test of the disk, injected faults, and S21, S22, S26, S31: failing media.
 
 use super::Length;
 use crate::child::{must, until};
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// The disk alone: what was synced stays, what was not goes, and every flush arrives.
+/// The disk alone: synced data stays, unsynced data is lost, and every flush arrives.
 pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
     let mut rig = Rig::new(&setup.folder)?;
     let at = |rig: &Rig, name: &str| rig.dir.join(name);
@@ -44,23 +44,23 @@ pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
     Ok(counts)
 }
 
-/// At least so much is not durable when the power goes.
+/// The least unsynced bytes when the power is cut.
 const UNSYNCED_BYTES: usize = 256 << 10;
-/// What is written at a time.
+/// Bytes of a write.
 const PIECE_OF_STALE_BYTES: usize = 128 << 10;
-/// By then the power must have gone.
+/// Writes within which the power cut must happen.
 const STALE_PIECE_COUNT: usize = 256;
 const OLD: u8 = b'o';
 const NEW: u8 = b'n';
 
-/// Overwrites what is durable, and syncs nothing, until the power goes. The cut is armed beforehand
-/// and comes with a write, because sync(2) of any process on the machine flushes this disk too.
+/// Overwrites durable data without a sync until the power is cut. The cut is armed beforehand and
+/// happens at a write, because sync(2) by any process of the machine flushes this disk too.
 fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
     let path = rig.dir.join("stale");
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     let file = fs::OpenOptions::new().write(true).custom_flags(flags).open(&path)?;
     let buffer = vec![NEW; 2 * PIECE_OF_STALE_BYTES];
-    // Direct writes begin at a page, and go to the disk at once, which asks for no flush.
+    // Direct I/O: it must be page-aligned, reaches the disk at once, and causes no flush.
     let start = buffer.as_ptr().align_offset(4096);
     let piece = &buffer[start..start + PIECE_OF_STALE_BYTES];
     rig.cut_when_filled(Tear::DropAll, seed, UNSYNCED_BYTES)?;
@@ -85,14 +85,14 @@ fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
     let bytes = fs::read(&path)?;
     let last = piece_no * PIECE_OF_STALE_BYTES..(piece_no + 1) * PIECE_OF_STALE_BYTES;
     if bytes.get(last).is_none_or(|last| last.iter().any(|byte| *byte != OLD)) {
-        bail!("bytes survived that nobody synced, or durable ones are gone: {counts:?}");
+        bail!("bytes survived without a sync, or durable ones are lost: {counts:?}");
     }
     Ok(format!("{} unsynced writes lost, {} bytes", counts.unflushed_count, counts.lost_bytes))
 }
 
 const SIZE: Size = Size { library_count: 2, mount_count: 1 };
 
-/// Clients have worked and ended in order; the server is killed.
+/// Clients work and end; then the server is killed.
 fn worked(setup: &Setup) -> Result<(Server, Crew)> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let mut crew = Crew::new(setup, &mut server, 8)?;
@@ -103,7 +103,7 @@ fn worked(setup: &Setup) -> Result<(Server, Crew)> {
 fn work(server: &mut Server, crew: &mut Crew) -> Result<()> {
     crew.start(SIZE)?;
     let log = crew.shared_log()?;
-    until("somebody appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
+    until("a client appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
     crew.progress()?;
     crew.end()?;
     let findings = crew.check(server)?;
@@ -113,7 +113,7 @@ fn work(server: &mut Server, crew: &mut Crew) -> Result<()> {
     server.kill()
 }
 
-/// The logs of a store, each with the end of what is written in it.
+/// The logs of a store, each with the end of its batches.
 fn logs(store: &Path) -> Result<Vec<(PathBuf, usize)>> {
     let mut found = Vec::new();
     for entry in walk(store)? {
@@ -139,7 +139,7 @@ fn walk(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What is planted is found: else "nothing was found" would say nothing.
+/// Injected faults must be found; otherwise the absence of findings shows nothing.
 pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
     let found = |server: &mut Server, crew: &Crew| -> Result<Findings> {
         server.restart()?;
@@ -179,8 +179,8 @@ pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
     Ok(format!("{} lost and {} double effects found", lost.lost.len(), doubled.doubled.len()))
 }
 
-/// The log is called durable and is not: the check finds it, and a client that was told so is told
-/// now that it was not true.
+/// The disk loses a log batch that it reported durable: the check finds it, and a client that had
+/// the acknowledgement gets an error.
 pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &["--sync"])?;
     let mut crew = Crew::new(setup, &mut server, 8)?;
@@ -197,21 +197,21 @@ pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
     crew.kill_all()?;
     server.kill()?;
     server.restart()?;
-    crew.forgive_nothing();
-    let told = witness.mkdir(Path::new("/c1/after"), 0o755);
+    crew.require_all_acknowledged();
+    let result = witness.mkdir(Path::new("/c1/after"), 0o755);
     let findings = crew.check(&server)?;
     drop(witness);
     server.kill()?;
     if findings.lost.is_empty() {
         bail!("nothing was missed: {}", findings.summary());
     }
-    match told {
+    match result {
         Ok(_) => bail!("a client goes on as if nothing had been lost"),
-        Err(error) => Ok(format!("told: {error}; {}", findings.summary())),
+        Err(error) => Ok(format!("the client gets: {error}; {}", findings.summary())),
     }
 }
 
-/// Damage in the log: at its end it is cut off, before its end it is refused.
+/// Damage in the log: at its end the log is truncated, before its end the start is refused.
 pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
     let part = setup.part("tail")?;
     let (mut server, crew) = worked(&part)?;
@@ -221,9 +221,9 @@ pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
         file.write_all_at(b"LANEFSBT half a batch", end as u64)?;
     }
     server.restart()?;
-    let said = server.running()?.said();
-    if !said.contains("left out") {
-        bail!("it says nothing of a torn tail: {said}");
+    let output = server.running()?.output();
+    if !output.contains("left out") {
+        bail!("it says nothing of a torn tail: {output}");
     }
     let findings = crew.check(&server)?;
     if !findings.is_clean() {
@@ -241,18 +241,18 @@ pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
     file.write_all_at(&[byte[0] ^ 4], middle)?;
     let before = fs::read(path)?;
     server.launch(&[])?;
-    let said = server.ended()?;
-    if !said.contains("is damaged") || !said.contains("at byte") {
-        bail!("it did not refuse a damaged log with its offset: {said}");
+    let output = server.ended()?;
+    if !output.contains("is damaged") || !output.contains("at byte") {
+        bail!("it did not refuse a damaged log with its offset: {output}");
     }
     if fs::read(path)? != before {
         bail!("it changed what it refused");
     }
-    let line = said.lines().find(|line| line.contains("is damaged")).unwrap_or_default();
+    let line = output.lines().find(|line| line.contains("is damaged")).unwrap_or_default();
     Ok(format!("tail cut, middle refused: {line}"))
 }
 
-/// What a client may hold of a file that is not durable, and some more.
+/// Unsynced bytes of a file that a client may retain, and some more.
 const CLIENT_BYTES_MAX: u64 = 400 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 const PIECE_COUNT: usize = 200;
@@ -260,13 +260,13 @@ const PIECE_COUNT: usize = 200;
 /// For how long flushes hang.
 const HANGING: Duration = Duration::from_secs(2);
 
-/// Flushes hang while a client writes more than it may keep.
+/// Flushes hang while a client writes more than it may retain.
 pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
     let mut rig = Rig::new(&setup.folder)?;
     let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
     let mount = Mount::new(setup, server.address()?, "mount")?;
     let path = mount.dir.join("large");
-    // Whoever writes here for the first time is answered when that is on disk.
+    // The server replies to a new session only once the session is durable.
     fs::write(&path, "known")?;
     fs::File::open(&path)?.sync_all()?;
     rig.hold(true)?;
@@ -278,7 +278,7 @@ pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
         Ok(file.sync_all()?)
     });
     until("a flush hangs", || Ok(rig.counts()?.held_count > 0))?;
-    // As long as flushes hang, the writer must hang too, sooner or later.
+    // While flushes hang, the writer must hang too, sooner or later.
     thread::sleep(HANGING);
     if writing.is_finished() {
         bail!("200 MiB were synced without a single flush");

@@ -1,18 +1,19 @@
-//! What server and client lose together in the middle of a write: how much of it is found.
+//! Torn writes: server and client crash together in the middle of a write.
 //!
-//! Writers overwrite files, each time with another number in every word, and append records to another.
-//! Server and mount are killed under them, or the power is cut. Invariant: in each aligned unit, all that a
-//! call covers has one number; every record that was appended is whole. After a kill a unit is a page. After
-//! a cut it is a sector of the disk, or a block of the file system if that is smaller; for this each file is
-//! overwritten once, because Linux may write a page back while it is overwritten again.
+//! Writers overwrite files, each time with another number in every word, and append records to
+//! another file. Server and mount are killed, or the power is cut. Invariant: in each aligned unit,
+//! all words that a call covers have one number; every appended record is whole. After a kill the
+//! unit is a page. After a cut it is a sector of the disk, or a block of the file system if that is
+//! smaller; for that each file is overwritten once, because Linux may write a page back while it is
+//! overwritten again.
 
 use super::Length;
 use crate::child::until;
-use crate::dice::Dice;
 use crate::disk::{Rig, Tear};
 use crate::server::{Mount, Server};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use fastrand::Rng;
 use library::{OpenFor, Piece, Volume};
 use std::fs;
 use std::io::Write as _;
@@ -24,9 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The kernel makes one request of it.
+/// The kernel splits no write of this size.
 const WRITE_BYTES: usize = (1 << 20) - 4096;
-/// Neither a page nor a sector begins here, so its first and last units are covered in part.
+/// No page or sector begins at this offset, so the first and last units are covered in part.
 const WRITE_OFFSET: usize = 2504;
 const RANGE: Range<usize> = WRITE_OFFSET..WRITE_OFFSET + WRITE_BYTES;
 const FILE_BYTES: usize = (1 << 20) + 4096;
@@ -36,10 +37,10 @@ const WORD_BYTES: usize = 8;
 const PAGE_BYTES: usize = 4096;
 /// Files that are overwritten at a time.
 const FILE_COUNT: usize = 8;
-/// Every writer has begun so many calls when its server is killed.
+/// Every writer has begun so many calls before its server is killed.
 const BEGUN_COUNT_MIN: u64 = 3;
 const MOMENT_MS_MAX: u64 = 100;
-/// A cut waits until a flush has so many bytes to make durable.
+/// A cut waits for a flush with so many bytes to make durable.
 const CUT_BYTES_MIN: usize = 64 << 10;
 
 /// A file, and how many calls its writer has begun.
@@ -49,26 +50,26 @@ struct Writer {
     thread: JoinHandle<()>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Default)]
 struct Found {
     file_count: usize,
-    /// Overwrites of which one part was there and another was not.
+    /// Overwrites of which a part was there and a part was not.
     half_count: usize,
     record_count: usize,
 }
 
-/// Kills, power cuts with sectors of two sizes, and planted tears as control.
+/// Kills, power cuts with sectors of two sizes, and injected tears as the control run.
 pub(super) fn torn(setup: &Setup, length: Length) -> Result<String> {
     let mut killed = Found::default();
     let part = setup.part("kill")?;
     let mut server = Server::start(&part, part.folder.join("store"), &[])?;
-    let mut dice = Dice::new(setup.seed);
+    let mut rng = Rng::with_seed(setup.seed);
     for round_no in 0..length.repeat_count {
         let mut mount = Mount::new(&part, server.address()?, &format!("mount{round_no}"))?;
         let writers = start_writers(&mount.dir, round_no, u64::MAX)?;
-        thread::sleep(Duration::from_millis(dice.below(MOMENT_MS_MAX)));
-        if dice.percent(50) {
+        thread::sleep(Duration::from_millis(rng.u64(..MOMENT_MS_MAX)));
+        if rng.u64(..100) < 50 {
             server.kill()?;
             mount.kill()?;
         } else {
@@ -76,7 +77,7 @@ pub(super) fn torn(setup: &Setup, length: Length) -> Result<String> {
             server.kill()?;
         }
         server.restart()?;
-        look(&part, &server, writers, (PAGE_BYTES, &mut killed))
+        check_files(&part, &server, writers, (PAGE_BYTES, &mut killed))
             .with_context(|| format!("kill {round_no}"))?;
     }
     plant(&part, &server)?;
@@ -111,14 +112,14 @@ fn cut_power(part: &Setup, sector_bytes: usize, found: &mut Found) -> Result<()>
     rig.reboot()?;
     server.restart()?;
     let block_bytes = usize::try_from(rustix::fs::statvfs(&rig.dir)?.f_bsize)?;
-    look(part, &server, writers, (sector_bytes.min(block_bytes), found))
+    check_files(part, &server, writers, (sector_bytes.min(block_bytes), found))
         .with_context(|| format!("{counts:?}"))?;
     server.stop()?;
     server.check_store()
 }
 
-/// Makes files whose old contents are durable, and has each of them overwritten at most so often; returns
-/// when all are written to.
+/// Makes files with durable contents, and starts a writer for each that overwrites it at most so
+/// often; returns when every writer has begun.
 fn start_writers(dir: &Path, round_no: u64, overwrite_max: u64) -> Result<Vec<Writer>> {
     let mut paths: Vec<_> =
         (0..FILE_COUNT).map(|file_no| dir.join(format!("file{round_no}-{file_no}"))).collect();
@@ -136,7 +137,7 @@ fn start_writers(dir: &Path, round_no: u64, overwrite_max: u64) -> Result<Vec<Wr
         let begun = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&begun);
         let count_max = if appends { u64::MAX } else { overwrite_max };
-        // It ends when its mount does.
+        // The thread ends when its mount does.
         let thread = thread::spawn(move || {
             while counter.load(Ordering::Relaxed) < count_max
                 && write_next(&file, appends, &counter).is_ok()
@@ -164,8 +165,8 @@ fn write_next(mut file: &fs::File, appends: bool, begun: &AtomicU64) -> std::io:
     }
 }
 
-/// Looks at what the dead writers left, as another client.
-fn look(
+/// Checks the files that the dead writers left, through another client.
+fn check_files(
     part: &Setup,
     server: &Server,
     writers: Vec<Writer>,
@@ -204,7 +205,7 @@ fn read(volume: &mut Volume, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether more than one call is seen; within a unit none may be.
+/// Whether words of more than one call are found; an error if within a unit.
 fn check_units(bytes: &[u8], unit_bytes: usize, begun_count: u64) -> Result<bool> {
     ensure!(bytes.len() == FILE_BYTES, "{} bytes", bytes.len());
     let words = numbers(bytes);
@@ -227,7 +228,7 @@ fn check_units(bytes: &[u8], unit_bytes: usize, begun_count: u64) -> Result<bool
     Ok(least < most)
 }
 
-/// How many whole records there are; anything else is an error.
+/// Counts the whole records; anything else is an error.
 fn check_records(bytes: &[u8], begun_count: u64) -> Result<usize> {
     let whole = bytes.len().is_multiple_of(RECORD_BYTES);
     ensure!(whole, "{} bytes are no whole number of records", bytes.len());
@@ -246,7 +247,7 @@ fn numbers(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(WORD_BYTES).map(word).collect()
 }
 
-/// The control: a page and a record that are half old are found.
+/// The control run: a page and a record that are half old are found.
 fn plant(part: &Setup, server: &Server) -> Result<()> {
     let mount = Mount::new(part, server.address()?, "planted")?;
     let [file, log] = ["file0-0", "log0"].map(|name| mount.dir.join(name));

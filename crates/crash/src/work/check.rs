@@ -1,46 +1,47 @@
-//! What must be there, held against what is there.
+//! Checks a tree against the clients' journals.
 //!
 //! ```text
 //! of one item:   state 0 ── op ─▶ state 1 ── op ─▶ state 2 ── op ─▶ state 3
-//!                (absent)                  ▲ the last one that must be there     ▲ the last one asked for
+//!                (absent)                  ▲ the last one that must be there     ▲ the last one requested
 //! ```
-//! What must be there is the last state answered for, if the client lives; the last one synced, if
-//! it was killed. Names and contents are two shards' and are judged apart; each is one of the states
-//! from there on, whole. Whatever no state explains is a double or half effect.
+//! The state that must be there is the last acknowledged one if the client lives, and the last
+//! synced one if it was killed. Names and contents belong to two shards and are judged separately;
+//! each must be one of the states from there on, whole. Anything else is a double or partial
+//! effect.
 
 use super::SHARED_DIRS;
 use super::item::{Kind, State, contents, target};
 use super::journal::{Entry, Journal, Outcome, Touch};
-use super::look::{Found, Tree};
+use super::walk::{Found, Tree};
 use super::{SHARED_LOG, own_dir};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What became of a client.
+/// The fate of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Loss {
-    /// It lived, or at least its end of the connection did: all it was told must be true.
+    /// It lived: all its acknowledged operations must be there.
     None,
-    /// It was killed: what it had synced must be there.
+    /// It was killed: its synced operations must be there.
     Killed,
 }
 
-/// What was found wrong, and how much was looked at.
+/// The findings, and how much was checked.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Findings {
-    /// Operations asked for.
+    /// Operations requested.
     pub(crate) op_count: usize,
-    /// Operations answered well.
+    /// Operations that succeeded.
     pub(crate) done_count: usize,
-    /// Acknowledged, and not there.
+    /// Acknowledged and lost.
     pub(crate) lost: Vec<String>,
-    /// There twice, half, or without anybody's having asked for it.
+    /// Done twice or in part, or without a request.
     pub(crate) doubled: Vec<String>,
-    /// Refused although each operation is made so that it succeeds.
+    /// Refused, although each operation is chosen so that it succeeds.
     pub(crate) refused: Vec<String>,
 }
 
 impl Findings {
-    /// Whether all is as it must be.
+    /// Whether nothing is wrong.
     pub(crate) fn is_clean(&self) -> bool {
         self.lost.is_empty() && self.doubled.is_empty() && self.refused.is_empty()
     }
@@ -57,7 +58,7 @@ impl Findings {
         )
     }
 
-    /// All of it, for people.
+    /// All findings as text.
     pub(crate) fn details(&self) -> String {
         let lists = [("LOST", &self.lost), ("DOUBLE", &self.doubled), ("REFUSED", &self.refused)];
         let mut text = self.summary();
@@ -70,17 +71,17 @@ impl Findings {
     }
 }
 
-/// An item's life.
-struct Life {
-    /// From its absence on.
+/// The states of an item.
+struct ItemHistory {
+    /// The first is its absence.
     states: Vec<(String, State)>,
     /// Index of the last state that must be there.
     must_index: usize,
-    /// Index of the last one that was answered for.
+    /// Index of the last acknowledged state.
     done_index: usize,
 }
 
-/// A record that was to be appended.
+/// A requested append.
 struct Record {
     must: bool,
     order: (u64, u64),
@@ -88,16 +89,16 @@ struct Record {
 
 #[derive(Default)]
 struct Expected {
-    lives: BTreeMap<String, Life>,
+    lives: BTreeMap<String, ItemHistory>,
     logs: BTreeMap<String, BTreeMap<String, Record>>,
     /// Names that more than one item had.
     shared_names: BTreeSet<String>,
-    /// What nobody's operations made.
-    given: BTreeSet<String>,
+    /// Names that no operation made.
+    preexisting: BTreeSet<String>,
 }
 
-/// Checks what was found against the journals, each with its client's number and fate, in a tree
-/// that was prepared for so many clients.
+/// Checks the tree against the journals, each with its client's number and fate. The tree was
+/// prepared for `client_count_max` clients.
 pub(crate) fn check(
     tree: &Tree,
     journals: &[(u64, Journal, Loss)],
@@ -105,9 +106,9 @@ pub(crate) fn check(
 ) -> Findings {
     let mut findings = Findings::default();
     let mut expected = Expected::default();
-    expected.given.extend(SHARED_DIRS.iter().map(|dir| (*dir).to_owned()));
-    expected.given.insert(SHARED_LOG.to_owned());
-    expected.given.extend((1..=client_count_max).map(own_dir));
+    expected.preexisting.extend(SHARED_DIRS.iter().map(|dir| (*dir).to_owned()));
+    expected.preexisting.insert(SHARED_LOG.to_owned());
+    expected.preexisting.extend((1..=client_count_max).map(own_dir));
     for (client, journal, loss) in journals {
         findings.op_count += journal.entries.len();
         findings.done_count += journal.done_count();
@@ -120,7 +121,7 @@ pub(crate) fn check(
         }
     }
     expected.find_shared_names();
-    let mut explained = expected.given.clone();
+    let mut explained = expected.preexisting.clone();
     for (item, life) in &expected.lives {
         life.check(item, (tree, &expected.shared_names), &mut explained, &mut findings);
     }
@@ -140,7 +141,7 @@ impl Expected {
         for touch in &entry.touches {
             match touch {
                 Touch::Item(item, state) => {
-                    let life = self.lives.entry(item.clone()).or_insert_with(|| Life {
+                    let life = self.lives.entry(item.clone()).or_insert_with(|| ItemHistory {
                         states: vec![(String::new(), State::new(state.kind, state.mode))],
                         must_index: 0,
                         done_index: 0,
@@ -187,7 +188,7 @@ impl Expected {
     }
 }
 
-impl Life {
+impl ItemHistory {
     fn all_names(&self) -> BTreeSet<&str> {
         self.states.iter().flat_map(|(_, state)| state.names.iter().map(String::as_str)).collect()
     }
@@ -211,14 +212,14 @@ impl Life {
         };
         let from = self.must_index;
         let last = |strictly| self.states[from..].iter().rposition(|state| fits(state, strictly));
-        // What cannot be told apart is this item's, if that explains it.
+        // An ambiguous file is this item's, if that explains it.
         let fitting = last(true).or_else(|| last(false)).map(|index| from + index);
         let Some(index) = fitting else {
             let (text, state) = &self.states[self.done_index];
             let line = format!("{item}: not as after `{text}` ({state}), nor as later");
             let earlier = self.states[..from].iter().any(|state| fits(state, false));
             if earlier { &mut findings.lost } else { &mut findings.doubled }.push(line);
-            // What is wrong here is said once.
+            // A finding is reported once.
             explained.extend(self.all_names().into_iter().map(ToOwned::to_owned));
             return;
         };
@@ -234,7 +235,7 @@ impl Life {
         self.check_contents(item, first, findings);
     }
 
-    /// Mode and bytes, each of one of the states that may be there.
+    /// Mode and bytes must each match one of the allowed states.
     fn check_contents(&self, item: &str, found: &Found, findings: &mut Findings) {
         let (text, must) = &self.states[self.must_index];
         let window = &self.states[self.must_index..];
@@ -249,7 +250,7 @@ impl Life {
     }
 }
 
-/// Whether each byte is of one of these states; behind the end of the first, it may be zero.
+/// Whether each byte is of one of these states. A byte behind the end of the first may be zero.
 fn is_mixture(item: &str, window: &[(String, State)], bytes: &[u8]) -> bool {
     let mut versions: Vec<Vec<u8>> = Vec::new();
     let (mut version_last, mut bytes_min, mut bytes_max) = (None, usize::MAX, 0);
@@ -269,7 +270,7 @@ fn is_mixture(item: &str, window: &[(String, State)], bytes: &[u8]) -> bool {
         })
 }
 
-/// Whose something is.
+/// The owner of contents.
 enum Owner {
     This,
     Other,
@@ -286,7 +287,7 @@ fn owner_of(found: &Found, kind: Kind, item: &str) -> Owner {
     match kind {
         Kind::Symlink => says(target(item)),
         Kind::File if found.contents.iter().any(|byte| *byte != 0) => {
-            // Zeros in front: a write that was never answered left a hole.
+            // Zeros in front: an unanswered write left a hole.
             if found.contents[0] == 0 { Owner::Unknown } else { says(format!("{item} ")) }
         }
         Kind::File => Owner::Unknown,
@@ -294,7 +295,7 @@ fn owner_of(found: &Found, kind: Kind, item: &str) -> Owner {
     }
 }
 
-/// Every record that must be there is, once; none is torn; a client's are in its order.
+/// Every record that must be there is there once; none is torn; a client's records are in order.
 fn check_log(
     path: &str,
     found: Option<&Found>,

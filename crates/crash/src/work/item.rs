@@ -1,10 +1,10 @@
-//! Something with names of its own, and what is known of it: a line of text in a journal.
+//! An item of the workload and its state, which is a line of text in a journal.
 
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     File,
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const fn letter(self) -> char {
+    const fn symbol(self) -> char {
         match self {
             Self::File => 'f',
             Self::Dir => 'd',
@@ -22,14 +22,14 @@ impl Kind {
     }
 }
 
-/// What is known of an item: `f 644 3 512 c1/a,s0/b` (kind, mode, version and bytes of the contents,
+/// The state of an item: `f 644 3 512 c1/a,s0/b` (kind, mode, version and bytes of the contents,
 /// names). Without a name it does not exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct State {
     pub(crate) kind: Kind,
     /// Permission bits.
     pub(crate) mode: u32,
-    /// Which contents.
+    /// The version of the contents.
     pub(crate) version: u64,
     /// How many bytes of them.
     pub(crate) size_bytes: usize,
@@ -67,12 +67,12 @@ impl State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let (kind, names) = (self.kind.letter(), names.join(","));
+        let (kind, names) = (self.kind.symbol(), names.join(","));
         write!(f, "{kind} {:o} {} {} {names}", self.mode, self.version, self.size_bytes)
     }
 }
 
-/// Bytes of a line of contents; each names its item and version, so that no two are alike.
+/// Bytes of a line of contents. Each line names its item and version, so that no two are alike.
 const LINE_BYTES: usize = 64;
 
 /// The contents of a version.
@@ -88,10 +88,10 @@ pub(crate) fn contents(item: &str, version: u64, size_bytes: usize) -> Vec<u8> {
     bytes
 }
 
-/// In every line of a file's contents.
+/// A part of every line of a file's contents.
 pub(crate) const CONTENTS_MARK: &str = " version ";
 
-/// Where a symbolic link points to.
+/// The target of a symbolic link.
 pub(crate) fn target(item: &str) -> String {
     format!("target-of-{item}")
 }

@@ -1,12 +1,12 @@
-//! A client's journal, on the machine's own file system: what was asked, written before; what came
-//! of it, written after.
+//! A client's journal, on the machine's own file system: one line before each request, one line
+//! with its result.
 //!
 //! ```text
 //! I 17 rename c1/a c1/b<TAB>item c1i5<TAB>f 644 1 512 c1/b
 //! R 17 ok                                     R 17 error no such file or directory
 //! E                                           the client has ended in order
 //! ```
-//! A line without an answer is an operation of which nobody was told anything.
+//! The client got no reply to an operation without a result line.
 
 use super::item::State;
 use anyhow::{Context as _, Result, bail};
@@ -14,12 +14,12 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-/// What an operation touches.
+/// The effect of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Touch {
-    /// An item is so afterwards.
+    /// An item has this state afterwards.
     Item(String, State),
-    /// An item as it is now is durable afterwards.
+    /// The present state of an item is durable afterwards.
     Sync(String),
     /// A record is at the end of a file.
     Append(String, String),
@@ -27,10 +27,10 @@ pub(crate) enum Touch {
     SyncLog(String),
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// Nobody knows.
+    /// No result line.
     Unknown,
     Done,
     Refused(String),
@@ -41,7 +41,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Entry {
     /// Its number.
     pub(crate) op_no: u64,
-    /// For people.
+    /// For the reader of a journal.
     pub(crate) text: String,
     pub(crate) touches: Vec<Touch>,
     pub(crate) outcome: Outcome,
@@ -50,27 +50,27 @@ pub(crate) struct Entry {
 /// A client's journal, read.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Journal {
-    /// In order.
+    /// In their order.
     pub(crate) entries: Vec<Entry>,
-    /// It ended in order.
+    /// The client ended in order.
     pub(crate) ended: bool,
 }
 
 /// A client's journal, being written.
-pub(crate) struct Pen {
+pub(crate) struct JournalWriter {
     file: fs::File,
     op_no: u64,
 }
 
-impl Pen {
-    /// A new journal.
+impl JournalWriter {
+    /// Creates a journal.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let file = fs::File::create_new(path).with_context(|| path.display().to_string())?;
         Ok(Self { file, op_no: 0 })
     }
 
-    /// Notes an operation that is about to be asked for.
-    pub(crate) fn ask(&mut self, text: &str, touches: &[Touch]) -> Result<()> {
+    /// Writes the line before a request.
+    pub(crate) fn begin(&mut self, text: &str, touches: &[Touch]) -> Result<()> {
         self.op_no += 1;
         let mut line = format!("I {} {text}", self.op_no);
         for touch in touches {
@@ -86,8 +86,8 @@ impl Pen {
         Ok(self.file.write_all(line.as_bytes())?)
     }
 
-    /// Notes what came of it.
-    pub(crate) fn note(&mut self, result: &Result<()>) -> Result<()> {
+    /// Writes the result line.
+    pub(crate) fn end_operation(&mut self, result: &Result<()>) -> Result<()> {
         let line = match result {
             Ok(()) => format!("R {} ok\n", self.op_no),
             Err(error) => format!("R {} error {error:#}\n", self.op_no),
@@ -95,19 +95,19 @@ impl Pen {
         Ok(self.file.write_all(line.as_bytes())?)
     }
 
-    /// Notes that the client has ended in order.
+    /// Writes the last line: the client has ended in order.
     pub(crate) fn end(&mut self) -> Result<()> {
         Ok(self.file.write_all(b"E\n")?)
     }
 
-    /// The number of the operation that comes next.
+    /// The number of the next operation.
     pub(crate) const fn next_no(&self) -> u64 {
         self.op_no + 1
     }
 }
 
 impl Journal {
-    /// Reads a journal. A last line without its end was never finished: what it says was not begun.
+    /// Reads a journal. A torn last line is ignored: its operation was not requested.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         Self::parse(&text).with_context(|| path.display().to_string())
@@ -131,7 +131,7 @@ impl Journal {
         let (op_no, outcome) = text.split_once(' ').context("an answer without its outcome")?;
         let last = self.entries.last_mut().context("an answer without its question")?;
         if last.op_no != op_no.parse::<u64>()? {
-            bail!("an answer to {op_no}, but {} was asked last", last.op_no);
+            bail!("a result of {op_no}, but {} is the last operation", last.op_no);
         }
         last.outcome = match outcome.split_once(' ') {
             None => Outcome::Done,
@@ -140,7 +140,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Operations that were answered well.
+    /// Operations that succeeded.
     pub(crate) fn done_count(&self) -> usize {
         self.entries.iter().filter(|entry| entry.outcome == Outcome::Done).count()
     }
@@ -174,20 +174,20 @@ mod tests {
     use crate::work::item::Kind;
 
     #[test]
-    fn what_was_written_is_read_and_a_torn_line_was_never_asked() {
+    fn a_journal_is_read_back_and_a_torn_line_is_ignored() {
         let folder = std::env::temp_dir().join(format!("lanefs-journal-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("journal");
-        let mut pen = Pen::new(&path).unwrap();
+        let mut journal = JournalWriter::new(&path).unwrap();
         let mut state = State::new(Kind::Dir, 0o755);
         state.names.insert("s0/x".to_owned());
         let touches = [Touch::Item("c1i1".to_owned(), state), Touch::Sync("c1i2".to_owned())];
-        pen.ask("mkdir s0/x", &touches).unwrap();
-        pen.note(&Ok(())).unwrap();
-        pen.ask("append", &[Touch::Append("log".to_owned(), "c1 2".to_owned())]).unwrap();
-        pen.note(&Err(anyhow::anyhow!("no space"))).unwrap();
-        pen.ask("sync", &[]).unwrap();
-        pen.file.write_all(b"R 3 o").unwrap();
+        journal.begin("mkdir s0/x", &touches).unwrap();
+        journal.end_operation(&Ok(())).unwrap();
+        journal.begin("append", &[Touch::Append("log".to_owned(), "c1 2".to_owned())]).unwrap();
+        journal.end_operation(&Err(anyhow::anyhow!("no space"))).unwrap();
+        journal.begin("sync", &[]).unwrap();
+        journal.file.write_all(b"R 3 o").unwrap();
         let journal = Journal::read(&path).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(journal.entries.len(), 3);

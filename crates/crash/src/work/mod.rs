@@ -1,20 +1,20 @@
-//! The random workload: what a client does, writes down, and what must be found afterwards.
+//! The random workload: operations, their journal, and the check of the result.
 
 mod check;
 mod client;
-mod face;
+mod frontend;
 mod item;
 mod journal;
-mod look;
+mod walk;
 
 pub(crate) use check::{Findings, Loss, check};
 pub(crate) use client::{ClientArgs, SUBCOMMAND, own_dir, run};
 pub(crate) use item::CONTENTS_MARK;
 pub(crate) use journal::Journal;
-pub(crate) use look::look;
+pub(crate) use walk::read_tree;
 
-/// Directories that all clients work in; the deeper ones stay with their parents' shard, the
-/// others are spread.
+/// Directories that all clients work in. The deeper ones are on the shard of their parent, the
+/// others are spread over all shards.
 pub(crate) const SHARED_DIRS: [&str; 5] = ["s0", "s1", "s2", "s0/deep", "s0/deep/er"];
-/// The file that everybody with a mount appends to.
+/// The file that every program on a mount appends to.
 pub(crate) const SHARED_LOG: &str = "s1/log";

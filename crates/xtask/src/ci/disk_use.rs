@@ -1,4 +1,4 @@
-//! How much of the disk a run takes, at its highest point.
+//! The disk space that a run takes at its maximum.
 
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -7,18 +7,18 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often the free space is asked for.
+/// How often the free space is read.
 const EACH: Duration = Duration::from_secs(1);
 
-/// A thread that asks the file system of a folder for its free space. What other programs write
-/// there meanwhile is counted as well.
+/// A thread that reads the free space of a folder's file system. It counts what other programs
+/// write there too.
 pub(crate) struct DiskUse {
     end: Sender<()>,
     watching: JoinHandle<u64>,
 }
 
 impl DiskUse {
-    /// Begins; what is in the folder already counts as used by the run.
+    /// Starts it. Existing contents of the folder count as used by the run.
     pub(crate) fn watch(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         let before_bytes = bytes_below(folder);
@@ -35,7 +35,7 @@ impl DiskUse {
         Ok(Self { end, watching })
     }
 
-    /// Ends; the highest number of bytes in use.
+    /// Stops it; returns the maximum of bytes in use.
     pub(crate) fn bytes_max(self) -> Option<u64> {
         drop(self.end);
         self.watching.join().ok()
@@ -47,7 +47,7 @@ fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(of.f_bavail * of.f_frsize)
 }
 
-/// Bytes of all files below a folder; what vanishes meanwhile is not counted.
+/// Bytes of all files below a folder; files that disappear meanwhile do not count.
 fn bytes_below(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_there_already_is_counted() {
+    fn files_that_exist_already_are_counted() {
         let folder = crate::run::target_dir().join("ci/disk-use-test");
         fs::create_dir_all(folder.join("inner")).unwrap();
         fs::write(folder.join("inner/file"), vec![7; 100_000]).unwrap();

@@ -1,4 +1,5 @@
-//! What a run tells at its end: minutes of each step, the slowest tests, the disk, what was left out.
+//! The report at the end of a run: minutes of each step, the slowest tests, disk space, skipped
+//! parts.
 
 use super::disk_use::DiskUse;
 use super::step::{Outcome, TestRun};
@@ -7,20 +8,20 @@ use std::time::Duration;
 /// How many of the slowest tests are named.
 const SLOWEST_COUNT: usize = 10;
 
-/// A run shall take less of the disk.
+/// The most disk space that a run may take.
 const DISK_GIB_MAX: f64 = 20.0;
 
 /// All outcomes of a run.
 pub(crate) struct Report {
     pub(crate) outcomes: Vec<Outcome>,
-    /// What no step was there for.
+    /// Parts for which there is no step.
     pub(crate) left_out: Vec<String>,
     pub(crate) roll: u64,
     pub(crate) elapsed: Duration,
 }
 
 impl Report {
-    /// Steps that did not go well.
+    /// Steps that failed or were not run.
     pub(crate) fn failed_count(&self) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.failure.is_some()).count()
     }
@@ -75,7 +76,7 @@ impl Report {
         tests
     }
 
-    /// Each line once: several tests may leave out the same thing.
+    /// Each line once: several tests may skip the same thing.
     fn all_left_out(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let of_steps = self.outcomes.iter().flat_map(|outcome| {

@@ -1,7 +1,7 @@
-//! One step: a program, what it prints, and how it ends.
+//! One step: a program, its output, and its end.
 //!
-//! Every line that a step prints leaves with the step's name before it, because two steps print at
-//! the same time, and is kept in `target/ci/STEP.log`.
+//! Every line of output is printed with the step's name, because two steps print at the same time,
+//! and is stored in `target/ci/STEP.log`.
 
 use crate::run::{ended_after, ended_with_us, target_dir};
 use anyhow::{Context as _, Result, bail};
@@ -11,35 +11,35 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A step that never ends must not keep the others from being seen.
+/// Limit of a step: one that never ends must not hide the results of the others.
 const SECONDS_MAX: u64 = 75 * 60;
 
-/// Where tests append what they had to leave out, a line each.
+/// The file to which tests append a line for each skipped part.
 const SKIPPED_FILE: &str = "LANEFS_SKIPPED_FILE";
 
-/// A program to run, and what must have gone well before.
+/// A program, and the steps that must succeed before it.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// Names of steps, of whichever track.
+    /// Names of steps of any track.
     pub(crate) after: &'static [&'static str],
     command: Command,
 }
 
-/// How a step went.
+/// The result of a step.
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,
     pub(crate) elapsed: Duration,
-    /// Why it is red.
+    /// Why it failed.
     pub(crate) failure: Option<String>,
-    /// What it did not do, and why.
+    /// What it skipped, and why.
     pub(crate) left_out: Vec<String>,
     /// The tests that it ran.
     pub(crate) tests: Vec<TestRun>,
-    /// The test runner's closing line.
+    /// The last line of the test runner.
     pub(crate) closing_line: Option<String>,
 }
 
-/// A test that ran.
+/// A test and its duration.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TestRun {
     pub(crate) name: String,
@@ -53,14 +53,14 @@ impl Step {
         Self { name, after: &[], command }
     }
 
-    /// The same, to be run only when these went well.
+    /// The same, to be run only after these have succeeded.
     pub(crate) const fn after(mut self, names: &'static [&'static str]) -> Self {
         self.after = names;
         self
     }
 
-    /// The same with the least share of the cores. What computes all the time leaves them to what waits
-    /// for a file system: otherwise each of its waits is longer by what the other may compute at a time.
+    /// The same with the lowest priority: a computing step leaves the CPUs to a step that waits for
+    /// a file system, whose waits would become longer otherwise.
     pub(crate) fn at_low_priority(mut self) -> Self {
         let mut nice = Command::new("nice");
         nice.args(["-n", "19"]).arg(self.command.get_program()).args(self.command.get_args());
@@ -102,7 +102,7 @@ impl Step {
         let (reader, writer) = io::pipe()?;
         command.stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
-        // The pipe ends when no process has its writing end any more.
+        // The pipe ends when no process has its writing end open.
         drop(command);
         for line in BufReader::new(reader).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
@@ -138,7 +138,7 @@ impl Outcome {
         }
     }
 
-    /// A step that was not run, because another one did not go well.
+    /// A step that was not run, because another one failed.
     pub(crate) fn not_run(name: &'static str, after: &str) -> Self {
         Self { failure: Some(format!("not run, because of {after:?}")), ..Self::of_name(name) }
     }
@@ -146,7 +146,7 @@ impl Outcome {
     fn read_line(&mut self, line: &str) {
         let line = line.trim();
         if let Some((row, why)) = line.split_once("left out: ") {
-            // The crash tests' rows: `ok    S16           0.0 s  left out: ...`.
+            // A row of the crash tests: `ok    S16           0.0 s  left out: ...`.
             let name = row.split_whitespace().nth(1).map(|name| format!("{name}: "));
             self.left_out.push(format!("{}{why}", name.unwrap_or_default()));
         } else if line.starts_with("Summary [") {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_tells_its_end_and_what_it_left_out() {
+    fn a_step_reports_its_end_and_its_skipped_parts() {
         let script = |text: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", text]);

@@ -1,34 +1,34 @@
-//! The workspace's tests, run by cargo-nextest: each in a process of its own, more at a time than
-//! there are cores (`.config/nextest.toml`), because most of them wait.
+//! The workspace's tests under cargo-nextest: each in a process of its own, more at a time than
+//! there are CPUs (`.config/nextest.toml`), because most of them wait.
 
 use crate::forbidden;
 use crate::run::{cargo, target_dir};
 use anyhow::Result;
 use std::process::Command;
 
-/// Rules of the protocol that tests take away; all hold where no test does.
+/// Rules of the protocol that tests remove; all rules hold unless a test removes one.
 const FEATURES: &str = "lanefs-lane/planted,lanefs-client/planted";
 
-/// Tests whose lanes reach the kernel, without those of the binary.
+/// Tests whose lanes use the kernel, without those of the binary.
 const INTERFACES: &str = "binary(runtime) + binary(kernel) + binary(keep) + binary(killed) + \
     (kind(lib) & test(/^(driver|forbidden|handoff|wired)::/)) + \
     (binary(e2e) & test(/^drivers::/))";
 
-/// Modules of end-to-end tests whose clients mean harm.
+/// Modules of end-to-end tests with malicious clients.
 const HOSTILE: &str = "binary(e2e) & test(/^(certificates_hostile|copies_hostile|crowds|exports_hostile|exports_unseen|fuzz|hostile|identity|modes|rights_hostile|seal|shares)::/)";
 
-/// Of them, the one whose sessions say anything.
+/// The one of them with random sessions.
 const SESSIONS: &str = "binary(e2e) & test(/^fuzz::/)";
 
-/// Tests that ask for io_uring.
+/// Tests that need io_uring.
 const ON_IO_URING: &str = "test(/^on_io_uring::/)";
 
 /// The drivers of servers and mounts in end-to-end tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drivers {
-    /// One of the two on io_uring, the other on epoll; which it is, roll and test's name say.
+    /// One of the two on io_uring, the other on epoll; the number and the test's name choose.
     Opposite,
-    /// Both on epoll, in processes to which io_uring is forbidden.
+    /// Both on epoll, in processes without io_uring.
     OnlyEpoll,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn of_simulator(roll: u64, long: bool) -> Command {
     command
 }
 
-/// Examples in documentation, which the test runner does not run.
+/// Doc tests, which nextest does not run.
 pub(crate) fn of_documents() -> Command {
     let mut command = cargo(["test", "--doc", "--workspace", "--exclude", "lanefs-sim"]);
     command.args(["--features", FEATURES]).env("CARGO_INCREMENTAL", "0");
@@ -78,8 +78,8 @@ pub(crate) fn end_to_end(roll: u64, drivers: Drivers) -> Result<Command> {
     }
 }
 
-/// Those end-to-end tests whose clients mean harm, with what cargo built along with them: it checks for
-/// overflow, which what is shipped does not.
+/// The end-to-end tests with malicious clients, with the binary that cargo built for tests: it
+/// checks for overflow, which the release build does not.
 pub(crate) fn hostile(only_sessions: bool) -> Command {
     let mut command = nextest();
     let tests = if only_sessions { SESSIONS } else { HOSTILE };
@@ -87,8 +87,8 @@ pub(crate) fn hostile(only_sessions: bool) -> Command {
     command
 }
 
-/// Once more what has lanes, from what is built already, in processes to which io_uring is forbidden:
-/// lanes are on epoll, and requests of the kernel come over `/dev/fuse`.
+/// Runs the tests with lanes again in processes without io_uring: lanes are on epoll, and requests
+/// of the kernel come over `/dev/fuse`. Builds nothing.
 pub(crate) fn interfaces_on_epoll(roll: u64) -> Result<Command> {
     let mut command = nextest();
     command.args(["--filterset", &format!("({INTERFACES}) - {ON_IO_URING}")]);
@@ -96,7 +96,7 @@ pub(crate) fn interfaces_on_epoll(roll: u64) -> Result<Command> {
     forbidden::without_io_uring(&command)
 }
 
-/// What `--long` runs and the short form does not.
+/// The parts that only `--long` runs.
 pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
     let line = |what: &str| format!("{what} (`cargo xtask ci --long`)");
     vec![
@@ -111,7 +111,7 @@ pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
 
 fn nextest() -> Command {
     let mut command = cargo(["nextest", "run", "--workspace", "--exclude", "lanefs-sim"]);
-    // Nothing is built twice.
+    // The same features and options as the build, so that nothing is built twice.
     command.args(["--features", FEATURES]).env("CARGO_INCREMENTAL", "0");
     command
 }
@@ -128,6 +128,6 @@ fn set_environment(command: &mut Command, roll: u64, long: bool) {
     if long {
         command.env("LANEFS_TEST_LONG", "1").env("LANEFS_TREE_COUNT", "20000");
     }
-    // From end to end, what is shipped is tested.
+    // The end-to-end tests use the release build.
     command.env("LANEFS_BINARY", target_dir().join("release/lanefs"));
 }

@@ -1,20 +1,20 @@
-//! Tracks: lists of steps that run beside each other, each list in its order.
+//! Tracks: lists of steps that run in parallel, each list in its order.
 //!
-//! Invariant: every step has an outcome, be it that it was not run.
+//! Invariant: every step has an outcome, even if it was not run.
 
 use super::step::{Outcome, Step};
 use anyhow::{Result, anyhow};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// What has ended, of all tracks, in the order of the ends.
+/// The steps of all tracks that have ended, in the order of their ends.
 #[derive(Default)]
 struct Ended {
     outcomes: Mutex<Vec<Outcome>>,
     one_more: Condvar,
 }
 
-/// Runs all steps of all tracks; goes on after a failed one, so that one run shows all that is wrong.
+/// Runs all steps of all tracks; continues after a failed one, so that one run shows all failures.
 pub(crate) fn run_all(tracks: Vec<Vec<Step>>) -> Result<Vec<Outcome>> {
     let ended = Ended::default();
     thread::scope(|scope| {
@@ -44,7 +44,7 @@ impl Ended {
         }
     }
 
-    /// Waits until all of these have ended; the first that did not go well is the error.
+    /// Waits until all of these have ended; the first that failed is the error.
     fn wait_for(&self, names: &'static [&'static str]) -> Result<(), &'static str> {
         let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         for name in names {

@@ -1,12 +1,13 @@
-# Installs a package in a fresh Debian, and follows README there, as root and as an ordinary user. In namespaces
-# of its own: what it mounts and starts ends with it. It is told the folder of the system, the package, and a
-# file of README's lines: `serve LINE` for the one that goes on, `run LINE` for the others.
+# Installs a package in a fresh Debian and follows README there, as root and as an ordinary user. In
+# namespaces of its own: its mounts and processes end with it. Arguments: the folder of the system,
+# the package, and a file of README's lines: `serve LINE` for the one that keeps running, `run LINE`
+# for the others.
 set -eu
 root=$1 deb=$2 lines=$3
 fail() { echo "debian: $*" >&2; exit 1; }
 
-# What the kernel and an installed system give: a hostname, /proc, /sys, and a /dev that has fuse. There is no
-# /etc/hosts: debootstrap makes none.
+# What the kernel and an installed system provide: a hostname, /proc, /sys, and a /dev with fuse.
+# There is no /etc/hosts: debootstrap makes none.
 hostname fresh
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
@@ -28,7 +29,7 @@ mount -t tmpfs -o mode=755 none "$root/run"
 cp "$deb" "$root/root/lanefs.deb"
 inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 
-# Until here it has this machine's network, for what the package depends on.
+# Up to here it uses this machine's network, for the package's dependencies.
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 inside apt-get update -qq
 inside DEBIAN_FRONTEND=noninteractive apt-get install -y -qq /root/lanefs.deb
@@ -37,7 +38,7 @@ inside DEBIAN_FRONTEND=noninteractive apt-get install -y -qq /root/lanefs.deb
 inside useradd --create-home --shell /bin/bash ordinary
 
 cat >"$root/root/walk" <<'WALK'
-# Of one user, who has just logged in.
+# For a user who has just logged in.
 set -u
 mkdir work
 cd work
@@ -68,6 +69,6 @@ for user in root ordinary; do
     unshare --net sh -c 'ip link set lo up && exec chroot "$@"' sh "$root" \
         env -i TERM=dumb su - "$user" -c "bash /root/walk" || fail "README does not work for $user"
 done
-# Those of this machine are here as well.
+# The mounts of this machine are listed as well.
 ! grep -F " $root/" /proc/self/mountinfo | grep -F " - fuse.lanefs " || fail "mounts are left"
 echo "debian: installed, and README followed as root and as an ordinary user"

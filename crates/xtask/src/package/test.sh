@@ -1,6 +1,6 @@
-# Installs a package under an overlay of this machine, uses what it brings, and takes it away again. In
-# namespaces of its own: what it mounts and starts ends with it. There is no systemd here: the unit's
-# command line is run as the unit says, without what only systemd does (its sandbox, its directories).
+# Installs a package under an overlay of this machine, uses it, and removes it. In namespaces of its
+# own: its mounts and processes end with it. There is no systemd here: the unit's command line runs
+# as the unit says, without what only systemd does (its sandbox, its directories).
 set -eu
 over=$1 deb=$2
 fail() { echo "package: $*" >&2; exit 1; }
@@ -31,17 +31,17 @@ units=/usr/lib/systemd/system
 inside systemd-analyze verify "$units/lanefs-server@.service" "$units/lanefs-mount@.service"
 exposure=$(inside systemd-analyze security --offline=true --threshold=30 "$units/lanefs-server@.service" | tail -n 1)
 echo "$exposure"
-# A mount must be seen by all, and so must what the unit sees of the file system.
+# All processes must see a mount, and the unit must see the file system.
 exposure=$(inside systemd-analyze security --offline=true --threshold=45 "$units/lanefs-mount@.service" | tail -n 1)
 echo "$exposure"
 inside getent passwd lanefs >/dev/null || fail "there is no user lanefs"
 [ ! -e "$all/var/lib/lanefs" ] || fail "data before anything was started"
 
-# The unit's own words, for the instance one.
+# The value of an option of the unit, for the instance one.
 unit() { sed -n "s/^$1=//p" "$all$units/lanefs-server@.service" | sed 's/%i/one/g'; }
 inside install -d -o lanefs -g lanefs -m 0700 "/var/lib/$(unit StateDirectory)"
 for words in $(unit Environment); do export "$words"; done
-# As far as this machine lets us.
+# If this machine allows it.
 ulimit -n "$(unit LimitNOFILE)" 2>/dev/null || true
 start=$(unit ExecStart | sed 's/[$]{LANEFS_LISTEN}/$LANEFS_LISTEN/')
 exec 3< <(eval "exec chroot '$all' setpriv --reuid lanefs --regid lanefs --clear-groups --no-new-privs \
@@ -68,7 +68,7 @@ kill "$server"
 while read -r line <&3; do echo "server: $line"; done
 exec 3<&-
 
-# Who has stores keeps them, and their user.
+# A purge leaves stores and their user.
 inside dpkg --purge lanefs
 [ -s "$all$secret" ] && inside getent passwd lanefs >/dev/null || fail "a store went with the package"
 inside dpkg -i /tmp/lanefs.deb

@@ -9,15 +9,15 @@ use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::Path;
 
-/// A reason says something.
+/// A reason has at least so many words.
 const REASON_WORD_COUNT_MIN: usize = 2;
 
-/// What a test of the list does.
+/// The expected result of a listed test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Excuse {
     /// It runs and fails.
     Fails,
-    /// It is not run, or finds that it cannot.
+    /// It is not run, or reports that it cannot run.
     Unrun,
 }
 
@@ -25,9 +25,9 @@ pub(crate) enum Excuse {
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Line {
     suite: String,
-    /// The test's name, as its suite says it.
+    /// The test's name in its suite.
     pub(crate) name: String,
-    /// What it does instead of passing.
+    /// Its result instead of passing.
     pub(crate) excuse: Excuse,
     /// Why.
     pub(crate) reason: String,
@@ -62,7 +62,7 @@ impl Excluded {
         Ok(Self { lines })
     }
 
-    /// Those of one suite.
+    /// The lines of one suite.
     pub(crate) fn of<'a>(&'a self, suite: &'a str) -> impl Iterator<Item = &'a Line> {
         self.lines.iter().filter(move |line| line.suite == suite)
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_suite_a_test_what_it_does_and_why() {
+    fn a_line_has_suite_test_result_and_reason() {
         let text = "# why\n\nfsx  a::b   fails   it is  so\nfio c unrun not here\n";
         let list = Excluded::parse(text).unwrap();
         let lines: Vec<_> = list.of("fsx").collect();

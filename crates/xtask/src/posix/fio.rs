@@ -1,4 +1,4 @@
-//! fio: blocks that carry checksums, written in many ways, read again at once and after a restart.
+//! fio: blocks with checksums, written in many ways, read at once and after a restart.
 
 use super::outcome::{Results, Verdict};
 use super::stand::{self, Ended, Stand};
@@ -25,19 +25,19 @@ fn fio(stand: &Stand, dir: &Path, name: &str, more: &[&str]) -> Result<Ended> {
     command.args(["--minimal", "--terse-version=3"]).args(more);
     command.arg(format!("--directory={}", dir.display()));
     command.arg(root().join("tests/posix/fio/contents.fio"));
-    // fio leaves files of its own where it is started.
+    // fio writes files into its working directory.
     command.current_dir(stand.beside(""));
     stand::ended(&command, SECONDS_MAX, &stand.beside(&format!("{name}.log")))
 }
 
 fn collect(prefix: &str, ended: &Ended, results: &mut Results) -> Result<()> {
-    let jobs = parse(&ended.said);
+    let jobs = parse(&ended.output);
     let well = jobs.iter().all(|(_, verdict)| *verdict == Verdict::Passed);
     if ended.code != 0 || !well {
-        stand::show("fio", &ended.said);
+        stand::show("fio", &ended.output);
     }
     if jobs.is_empty() || (ended.code != 0 && well) {
-        bail!("fio ended with exit code {} and told of {} jobs", ended.code, jobs.len());
+        bail!("fio ended with exit code {} and reported {} jobs", ended.code, jobs.len());
     }
     for (name, verdict) in jobs {
         results.add(&format!("{prefix}{name}"), verdict);
@@ -46,9 +46,9 @@ fn collect(prefix: &str, ended: &Ended, results: &mut Results) -> Result<()> {
 }
 
 /// `3;fio-3.33;NAME;GROUP;ERROR;...`, a line a job.
-fn parse(said: &str) -> Vec<(&str, Verdict)> {
+fn parse(output: &str) -> Vec<(&str, Verdict)> {
     let mut jobs = Vec::new();
-    for line in said.lines() {
+    for line in output.lines() {
         let mut fields = line.split(';');
         let (Some("3"), Some(version)) = (fields.next(), fields.next()) else { continue };
         let (Some(name), Some(_), Some(error)) = (fields.next(), fields.next(), fields.next())
@@ -69,12 +69,12 @@ mod tests {
 
     #[test]
     fn a_job_s_line_has_its_error() {
-        let said = "note: both iodepth >= 1 and synchronous I/O engine are selected\n\
+        let output = "note: both iodepth >= 1 and synchronous I/O engine are selected\n\
                     3;fio-3.33;mapped-random;0;0;4096;65536\n\
                     verify: bad header rand_seed 1, wanted 2 at file x offset 0, length 4096\n\
                     3;fio-3.33;any-size;1;84;0;0\n";
         let (passed, failed) = (Verdict::Passed, Verdict::Failed);
-        assert_eq!(parse(said), [("mapped-random", passed), ("any-size", failed)]);
+        assert_eq!(parse(output), [("mapped-random", passed), ("any-size", failed)]);
         assert_eq!(parse("fio: failed parsing\n"), []);
     }
 }

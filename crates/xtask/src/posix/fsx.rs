@@ -1,8 +1,8 @@
-//! fsx (the crate): one file that is written, read, mapped, cut and filled at random, and held
-//! against a copy in memory after every step.
+//! fsx (the crate): one file that is written, read, mapped, truncated and filled at random, and
+//! compared with a copy in memory after every step.
 //!
-//! Some runs work through both mounts in turn: the file is opened by a symbolic link that points
-//! now here, now there, so that each opening may be at the other mount than the last.
+//! Some runs alternate between both mounts: the file is opened through a symbolic link whose target
+//! changes, so that each open may be on another mount than the last.
 
 use super::outcome::{Results, Verdict};
 use super::stand::{self, Stand};
@@ -21,7 +21,7 @@ const SECONDS_MAX: u64 = 600;
 /// How long the link points to one mount.
 const STAY: Duration = Duration::from_millis(3);
 
-/// Where a run finds its file.
+/// The path of a run's file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Through {
     First,
@@ -37,7 +37,7 @@ struct Plan {
     step_count: u32,
 }
 
-/// All that a file can suffer.
+/// All operations.
 const ALL: &str = "
 flen = 1048576
 [opsize]
@@ -59,7 +59,7 @@ sendfile = 3
 posix_fadvise = 1
 ";
 
-/// No step is a multiple of anything.
+/// Unaligned sizes.
 const SMALL: &str = "
 flen = 40000
 [opsize]
@@ -73,7 +73,7 @@ write = 10
 truncate = 5
 ";
 
-/// Opened again and again.
+/// Reopened often.
 const REOPENED: &str = "
 flen = 300000
 [opsize]
@@ -141,18 +141,18 @@ fn run_plan(stand: &Stand, plan: &Plan) -> Result<Verdict> {
         ended
     })?;
     println!("fsx {} (seed {}): exit code {}", plan.name, plan.seed, ended.code);
-    if ended.code == 0 && is_well(&ended.said) {
+    if ended.code == 0 && is_well(&ended.output) {
         return Ok(Verdict::Passed);
     }
-    stand::show(plan.name, &ended.said);
+    stand::show(plan.name, &ended.output);
     Ok(Verdict::Failed)
 }
 
-fn is_well(said: &str) -> bool {
-    said.lines().any(|line| line == "All operations completed A-OK!")
+fn is_well(output: &str) -> bool {
+    output.lines().any(|line| line == "All operations completed A-OK!")
 }
 
-/// Points the link now to one file, now to the next, until it is over.
+/// Switches the link between the files until the run is over.
 fn turn_about(link: &Path, files: &[PathBuf], over: &AtomicBool) {
     for file in files.iter().cycle() {
         if over.load(Ordering::Relaxed) {
@@ -166,7 +166,7 @@ fn turn_about(link: &Path, files: &[PathBuf], over: &AtomicBool) {
     }
 }
 
-/// The link is never missing.
+/// Replaces the link atomically.
 fn point(link: &Path, file: &Path) -> Result<()> {
     let next = link.with_extension("next");
     symlink(file, &next)?;

@@ -1,16 +1,16 @@
-//! How the tests of a suite went, held against the list of those that may not pass.
+//! The results of a suite's tests, compared with the list of those that may not pass.
 
 use super::excluded::{Excuse, Line};
 use std::collections::BTreeMap;
 
-/// How one test went.
+/// The result of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// It ran, and nothing was wrong.
+    /// It ran without a failure.
     Passed,
-    /// It ran, and something was wrong.
+    /// It ran with a failure.
     Failed,
-    /// It did not run, or said that it cannot.
+    /// It did not run, or reported that it cannot run.
     Unrun,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Of a test that is heard of twice the worse counts.
+    /// If a test is reported twice, the worse result counts.
     pub(crate) fn add(&mut self, name: &str, verdict: Verdict) {
         let known = self.verdicts.entry(name.to_owned()).or_insert(verdict);
         if verdict != Verdict::Passed && *known != Verdict::Failed {
@@ -47,8 +47,8 @@ impl Results {
     }
 }
 
-/// What is wrong: tests that did not pass and are not in the list, tests of the list that went
-/// otherwise than it says, and those that do not exist.
+/// Tests that did not pass and are not listed, listed tests with another result, and listed tests
+/// that do not exist.
 pub(crate) fn faults(results: &Results, lines: &[&Line]) -> Vec<String> {
     let excuse = |name: &str| lines.iter().find(|line| line.name == name).map(|line| line.excuse);
     let mut faults = Vec::new();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_listed_may_fail() {
+    fn only_listed_tests_may_fail() {
         let list =
             "fsx b fails reason enough\nfsx c unrun reason enough\nfio a fails of no concern";
         let (passed, failed, unrun) = (Verdict::Passed, Verdict::Failed, Verdict::Unrun);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_or_is_not_there_may_not_stay_in_the_list() {
+    fn passing_or_unknown_tests_must_leave_the_list() {
         let list = "fsx b fails reason enough\nfsx c unrun reason enough";
         assert_eq!(
             found(list, &[("b", Verdict::Passed)]),

@@ -1,4 +1,4 @@
-//! pjdfstest (the crate): what each call answers and changes, for root and for others.
+//! pjdfstest (the crate): the result and the effect of each call, for root and for others.
 
 use super::outcome::{Results, Verdict};
 use super::stand::{self, Stand};
@@ -10,8 +10,8 @@ use std::process::Command;
 
 const SECONDS_MAX: u64 = 600;
 
-/// Two users that every Debian has, all features that Linux has, and naps that are longer than the
-/// grain of our times.
+/// Two users of every Debian, all features of Linux, and sleeps longer than the granularity of our
+/// timestamps.
 const CONFIG: &str = r#"
 [features]
 posix_fallocate = {}
@@ -27,8 +27,8 @@ entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 naptime = 0.02
 "#;
 
-/// The suite remounts with `mount`, which would look for a program of ours to do that. FUSE closes
-/// files behind the caller's back: until a removed one is closed, the kernel finds the mount busy.
+/// The suite remounts with `mount`, which would look for a mount program of ours. FUSE closes files
+/// asynchronously: until a removed one is closed, the kernel finds the mount busy.
 const REMOUNT: &str = "\
 #!/bin/sh
 PATH=${PATH#*:}
@@ -39,13 +39,13 @@ done
 exec mount --internal-only \"$@\"
 ";
 
-/// Which tests a run is about.
+/// The tests of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     /// All that need no remount.
     Most,
-    /// Those that make the file system read-only. They have a run of their own, because others
-    /// leave files open, which no file system lets become read-only.
+    /// Those that make the file system read-only. They run separately, because others leave files
+    /// open, and no file system becomes read-only then.
     ReadOnly,
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn run(stand: &mut Stand) -> Result<Results> {
     fs::set_permissions(programs.join("mount"), Permissions::from_mode(0o755))?;
     let mut results = Results::default();
     for part in [Part::Most, Part::ReadOnly] {
-        let said = run_part(stand, part)?;
-        for (name, verdict) in said.lines().filter_map(verdict) {
+        let output = run_part(stand, part)?;
+        for (name, verdict) in output.lines().filter_map(verdict) {
             if part == Part::ReadOnly || !needs_remount(name) {
                 results.add(name, verdict);
             }
@@ -68,7 +68,7 @@ pub(crate) fn run(stand: &mut Stand) -> Result<Results> {
     Ok(results)
 }
 
-/// Runs some and returns what was said, which is complete.
+/// Runs some tests and returns the complete output.
 fn run_part(stand: &Stand, part: Part) -> Result<String> {
     let name = format!("pjdfstest-{part:?}");
     let config = stand.beside(&format!("{name}.toml"));
@@ -82,18 +82,18 @@ fn run_part(stand: &Stand, part: Part) -> Result<String> {
     if remount {
         command.arg("erofs");
     }
-    let said = stand::ended(&command, SECONDS_MAX, &stand.beside(&format!("{name}.log")))?.said;
-    let (heard, total) = (said.lines().filter_map(verdict).count(), total(&said));
-    if total != Some(heard) {
-        stand::show(&name, &said);
-        bail!("it says {total:?} tests in all, but {heard} were heard of");
+    let output = stand::ended(&command, SECONDS_MAX, &stand.beside(&format!("{name}.log")))?.output;
+    let (seen, total) = (output.lines().filter_map(verdict).count(), total(&output));
+    if total != Some(seen) {
+        stand::show(&name, &output);
+        bail!("it says {total:?} tests in all, but {seen} were seen of");
     }
-    for line in said.lines() {
+    for line in output.lines() {
         if line.starts_with(char::is_whitespace) || line.ends_with("FAILED") {
             println!("{line}");
         }
     }
-    Ok(said)
+    Ok(output)
 }
 
 fn needs_remount(name: &str) -> bool {
@@ -113,8 +113,8 @@ fn verdict(line: &str) -> Option<(&str, Verdict)> {
 }
 
 /// `Summary: 1 failed, 14 skipped, 383 passed, 0 expected failures, 398 total`.
-fn total(said: &str) -> Option<usize> {
-    let summary = said.lines().rev().find_map(|line| line.strip_prefix("Summary: "))?;
+fn total(output: &str) -> Option<usize> {
+    let summary = output.lines().rev().find_map(|line| line.strip_prefix("Summary: "))?;
     summary.strip_suffix(" total")?.rsplit(' ').next()?.parse().ok()
 }
 
@@ -162,6 +162,6 @@ Error: Some tests have failed
     #[test]
     fn a_run_that_was_cut_short_has_no_total() {
         assert_eq!(total("open::x    ok\n"), None);
-        assert_eq!(total("Summary: gone\n"), None);
+        assert_eq!(total("Summary: none\n"), None);
     }
 }

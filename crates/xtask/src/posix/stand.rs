@@ -1,8 +1,8 @@
-//! What a suite stands on: a store of its own, served and mounted twice.
+//! A suite's environment: a store of its own, served and mounted twice.
 //!
 //! The first mount is `up`'s, over io_uring where the kernel allows it; the second is over
-//! `/dev/fuse`. The paths of the mounts are short, because that of a socket has room for 107 bytes.
-//! Invariant: whatever happens, the mounts are taken away and the servers ended.
+//! `/dev/fuse`. The paths of the mounts are short, because that of a socket is limited to 107
+//! bytes. Invariant: the mounts are removed and the servers stopped in any case.
 
 use crate::run::{ended_after, target_dir};
 use anyhow::{Context as _, Result, bail};
@@ -13,12 +13,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Two mounts of one store, and room beside them.
+/// Two mounts of one store, and a folder beside them.
 pub(crate) struct Stand {
     folder: PathBuf,
     mounts: PathBuf,
     lanefs: PathBuf,
-    /// The first is ended last.
+    /// The first is stopped last.
     running: Vec<Running>,
 }
 
@@ -60,7 +60,7 @@ impl Stand {
         self.folder.join(name)
     }
 
-    /// Ends all and starts it again on the same store.
+    /// Stops everything and starts it again on the same store.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.stop()?;
         self.start()
@@ -74,7 +74,7 @@ impl Stand {
         up.args(["--listen", "127.0.0.1:0"]);
         let lines = self.begin(up, first, "stop with ")?;
         let address = lines.iter().find_map(|line| line.strip_prefix("address "));
-        let address = address.context("`up` said no address")?;
+        let address = address.context("`up` printed no address")?;
         let mut mount = self.command("mount");
         mount.arg(address).arg(&second).args(["--export", "up", "--fuse", "classic"]);
         self.begin(mount, second, "mounted ")?;
@@ -89,18 +89,18 @@ impl Stand {
     }
 
     /// Starts a command and waits for the line that begins with `ready`; returns the lines up to
-    /// there. The rest of what it says goes to ours.
+    /// there. The rest of its output goes to ours.
     fn begin(&mut self, mut command: Command, dir: PathBuf, ready: &str) -> Result<Vec<String>> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
         self.running.push(Running { child, dir });
-        let mut said = BufReader::new(stdout.context("no stdout")?).lines();
+        let mut output = BufReader::new(stdout.context("no stdout")?).lines();
         let mut lines = Vec::new();
-        for line in said.by_ref() {
+        for line in output.by_ref() {
             lines.push(line?);
             if lines.last().is_some_and(|line| line.starts_with(ready)) {
                 std::thread::spawn(move || {
-                    for line in said.map_while(Result::ok) {
+                    for line in output.map_while(Result::ok) {
                         println!("lanefs: {line}");
                     }
                 });
@@ -120,7 +120,7 @@ impl Stand {
 
 impl Running {
     fn end(mut self) -> Result<()> {
-        // One that ended by itself cannot be asked to; its status says why.
+        // A process that ended by itself gets no signal; its status says why it ended.
         let asked = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let status = self.child.wait()?;
         if asked.is_err() || !status.success() {
@@ -142,7 +142,7 @@ impl Drop for Stand {
             {
             }
         }
-        // Only what is empty is removed.
+        // Only empty folders are removed.
         for folder in [self.first(), self.second(), self.mounts.clone()] {
             if let Err(error) = fs::remove_dir(&folder) {
                 eprintln!("{}: {error}", folder.display());
@@ -151,18 +151,18 @@ impl Drop for Stand {
     }
 }
 
-/// Whether something is mounted exactly there. Never asks the mount itself.
+/// Whether exactly this path is a mount point. Never accesses the mount itself.
 fn is_mounted(dir: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     table.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(dir))
 }
 
-/// How a program of a suite ended, and all it said.
+/// The exit code and the output of a suite's program.
 pub(crate) struct Ended {
     /// Its exit code; -1 if a signal ended it.
     pub(crate) code: i32,
     /// stdout and stderr, in the order in which they came.
-    pub(crate) said: String,
+    pub(crate) output: String,
 }
 
 /// Runs a program of a suite to its end, for at most `seconds_max`.
@@ -172,15 +172,15 @@ pub(crate) fn ended(command: &Command, seconds_max: u64, log: &Path) -> Result<E
     limited.env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
     limited.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let status = limited.status().with_context(|| format!("cannot start {limited:?}"))?;
-    let said = String::from_utf8_lossy(&fs::read(log)?).into_owned();
-    Ok(Ended { code: status.code().unwrap_or(-1), said })
+    let output = String::from_utf8_lossy(&fs::read(log)?).into_owned();
+    Ok(Ended { code: status.code().unwrap_or(-1), output })
 }
 
-/// Shows what a test said, for whoever looks for its fault.
-pub(crate) fn show(name: &str, said: &str) {
+/// Prints the output of a failed test.
+pub(crate) fn show(name: &str, output: &str) {
     let mut out = std::io::stdout().lock();
-    let text: String = said.lines().map(|line| format!("    {line}\n")).collect();
+    let text: String = output.lines().map(|line| format!("    {line}\n")).collect();
     if let Err(error) = write!(out, "{name}:\n{text}") {
-        eprintln!("cannot show what {name} said: {error}");
+        eprintln!("cannot show the output of {name}: {error}");
     }
 }

@@ -1,7 +1,7 @@
 //! stress-ng: all its stressors of the class `filesystem`, and those of others that use files.
 //!
-//! A stressor is ended by a signal that comes in the middle of its calls. It passes if it ends well
-//! and finds nothing wrong.
+//! A signal ends a stressor in the middle of its calls. It passes if its exit code is 0 and it
+//! reports no error.
 
 use super::excluded::{Excluded, Excuse};
 use super::outcome::{Results, Verdict};
@@ -20,11 +20,11 @@ const SECONDS_MAX: u64 = 600;
 /// Of other classes.
 const MORE: [&str; 8] = ["aio", "aiol", "io-uring", "mmap", "msync", "readahead", "revio", "seek"];
 
-/// What some need to be about files, or to make no more files than can be removed in a moment.
+/// Options that make some use files, or make no more files than can be removed in a moment.
 const OPTIONS: [(&str, &[&str]); 2] =
     [("mmap", &["--mmap-file", "--mmap-bytes", "4m"]), ("dentry", &["--dentries", "256"])];
 
-/// Runs all that the list does not leave out, one at a time on each mount.
+/// Runs all stressors that the list does not exclude, one at a time on each mount.
 pub(crate) fn run(stand: &mut Stand) -> Result<Results> {
     let list = Excluded::read(&root().join("tests/posix/excluded.txt"))?;
     let mut results = Results::default();
@@ -55,21 +55,21 @@ pub(crate) fn run(stand: &mut Stand) -> Result<Results> {
     Ok(results)
 }
 
-/// The class as this stress-ng has it, and what we add.
+/// The class in this version of stress-ng, and our additions.
 fn stressors() -> Result<BTreeSet<String>> {
-    let said = Command::new("stress-ng").args(["--class", "filesystem?"]).output()?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    let mut names = parse_class(&said);
+    let output = Command::new("stress-ng").args(["--class", "filesystem?"]).output()?;
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut names = parse_class(&output);
     if names.is_empty() {
-        bail!("stress-ng names no stressor of the class filesystem: {said}");
+        bail!("stress-ng names no stressor of the class filesystem: {output}");
     }
     names.extend(MORE.map(str::to_owned));
     Ok(names)
 }
 
 /// `class 'filesystem' stressors: access chdir ...`.
-fn parse_class(said: &str) -> BTreeSet<String> {
-    let names = said.lines().find_map(|line| line.split_once(" stressors: "));
+fn parse_class(output: &str) -> BTreeSet<String> {
+    let names = output.lines().find_map(|line| line.split_once(" stressors: "));
     names.map_or_else(BTreeSet::new, |(_, names)| {
         names.split_whitespace().map(str::to_owned).collect()
     })
@@ -93,29 +93,29 @@ fn run_waiting(
 fn run_one(stand: &Stand, dir: &PathBuf, name: &str) -> Result<Verdict> {
     fs::create_dir_all(dir)?;
     let mut command = Command::new("stress-ng");
-    // Some work where they stand and not in the temporary path: `io` calls syncfs of `.`.
+    // Some use the working directory instead of the temporary path: `io` calls syncfs of `.`.
     command.current_dir(dir).arg("--temp-path").arg(dir).args(["--verify", "--timeout", "1s"]);
     command.args([&format!("--{name}"), "1"]);
     for (_, options) in OPTIONS.iter().filter(|(about, _)| *about == name) {
         command.args(*options);
     }
     let ended = stand::ended(&command, SECONDS_MAX, &stand.beside(&format!("stress-{name}.log")))?;
-    let verdict = verdict(ended.code, &ended.said);
+    let verdict = verdict(ended.code, &ended.output);
     println!("stress-ng {name}: {verdict:?}");
     if verdict != Verdict::Passed {
-        stand::show(name, &ended.said);
+        stand::show(name, &ended.output);
     }
     Ok(verdict)
 }
 
-/// It may end well and still have found something.
-fn verdict(code: i32, said: &str) -> Verdict {
+/// A stressor may report an error although its exit code is 0.
+fn verdict(code: i32, output: &str) -> Verdict {
     /// No resources, not implemented.
     const CANNOT: [i32; 2] = [3, 4];
     let wrong = |line: &str| line.contains(": fail: ") || line.contains(": error: ");
-    if said.lines().any(wrong) || (code != 0 && !CANNOT.contains(&code)) {
+    if output.lines().any(wrong) || (code != 0 && !CANNOT.contains(&code)) {
         Verdict::Failed
-    } else if code != 0 || said.contains("skipping stress") {
+    } else if code != 0 || output.contains("skipping stress") {
         Verdict::Unrun
     } else {
         Verdict::Passed

@@ -18,7 +18,7 @@ fn home() -> PathBuf {
     target_dir().join("suites")
 }
 
-/// Installs all. They wait for the file system, so they are built without optimization, in a
+/// Installs all. They mostly wait for the file system, so they are built without optimization, in a
 /// fifth of the time.
 pub(crate) fn install() -> Result<()> {
     for (name, version) in CRATES {

@@ -1,4 +1,4 @@
-//! As much of a Cargo.toml as the rules need: the names under its tables of dependencies.
+//! The part of a Cargo.toml that the rules need: the names in its tables of dependencies.
 
 /// What a manifest depends on.
 #[derive(Default, Debug)]
@@ -10,7 +10,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Reads one. Our manifests have one dependency a line; `[dependencies.name]` counts too.
+    /// Parses one. Our manifests have one dependency a line; `[dependencies.name]` counts too.
     pub(crate) fn parse(text: &str) -> Self {
         let mut manifest = Self::default();
         let mut table = String::new();

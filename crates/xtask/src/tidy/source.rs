@@ -1,4 +1,4 @@
-//! Rules on source text: how a file opens, how long it is, what is named how, where `unsafe` is.
+//! Rules on source text: the head of a file, its length, names, and the places of `unsafe`.
 //!
 //! It reads lines, not syntax: comments and string contents are blanked first.
 
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 /// Lines of a file without its tests.
 const FILE_LINE_COUNT_MAX: usize = 600;
 
-/// Names that name no job.
+/// Names that describe no job.
 const BANNED: [&str; 14] = [
     "manager", "managers", "helper", "helpers", "util", "utils", "common", "misc", "base", "impl",
     "info", "service", "handler", "handlers",
 ];
 
-/// Verbs that say nothing.
+/// Verbs that describe nothing.
 const BANNED_VERBS: [&str; 3] = ["handle", "process", "do"];
 
-/// Functions named for a file handle, the noun.
+/// Functions whose `handle` is the noun, a file handle.
 const NOUNS: [&str; 2] = ["handle", "handle_lane"];
 
 /// Crates that may contain unsafe code.
@@ -101,22 +101,22 @@ fn lines_without_tests(text: &str) -> usize {
     tests.unwrap_or(lines.len())
 }
 
-/// The text with comments and string contents replaced by spaces; lines stay lines.
+/// The text with comments and string contents replaced by spaces, line by line.
 fn blanked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(letter) = rest.chars().next() {
+    while let Some(character) = rest.chars().next() {
         let skipped = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if letter == '"' {
+        } else if character == '"' {
             string_end(rest)
         } else if let Some(raw) = raw_string_end(rest) {
             raw
         } else if rest.starts_with("'\"'") {
             3
         } else {
-            out.push(letter);
-            rest = &rest[letter.len_utf8()..];
+            out.push(character);
+            rest = &rest[character.len_utf8()..];
             continue;
         };
         out.extend(rest[..skipped].chars().map(|one| if one == '\n' { '\n' } else { ' ' }));
@@ -127,8 +127,8 @@ fn blanked(text: &str) -> String {
 
 fn string_end(text: &str) -> usize {
     let mut escaped = false;
-    for (index, letter) in text.char_indices().skip(1) {
-        match letter {
+    for (index, character) in text.char_indices().skip(1) {
+        match character {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
             '"' => return index + 1,
@@ -156,14 +156,15 @@ fn declared(line: &str) -> impl Iterator<Item = &str> {
     words.into_iter().filter_map(|word| after_word(line, word).and_then(first_name))
 }
 
-/// What stands behind `word` as a word of its own.
+/// The text behind `word`, if that is a whole word.
 fn after_word<'l>(line: &'l str, word: &str) -> Option<&'l str> {
     let mut from = 0;
     while let Some(found) = line[from..].find(word) {
         let start = from + found;
         let end = start + word.len();
-        let free =
-            |letter: Option<char>| letter.is_none_or(|one| !one.is_alphanumeric() && one != '_');
+        let free = |character: Option<char>| {
+            character.is_none_or(|one| !one.is_alphanumeric() && one != '_')
+        };
         if free(line[..start].chars().next_back()) && free(line[end..].chars().next()) {
             return Some(&line[end..]);
         }
@@ -174,7 +175,7 @@ fn after_word<'l>(line: &'l str, word: &str) -> Option<&'l str> {
 
 fn first_name(text: &str) -> Option<&str> {
     let text = text.strip_prefix(' ')?;
-    let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let end = text.find(|character: char| !character.is_alphanumeric() && character != '_');
     let name = &text[..end.unwrap_or(text.len())];
     (!name.is_empty()).then_some(name)
 }
@@ -182,14 +183,14 @@ fn first_name(text: &str) -> Option<&str> {
 /// The first banned word of a name in snake or camel case.
 fn banned_word(name: &str) -> Option<&'static str> {
     let mut words = vec![String::new()];
-    for letter in name.chars() {
-        if letter == '_' || letter == '-' || letter.is_uppercase() {
+    for character in name.chars() {
+        if character == '_' || character == '-' || character.is_uppercase() {
             words.push(String::new());
         }
-        if letter.is_alphanumeric()
+        if character.is_alphanumeric()
             && let Some(word) = words.last_mut()
         {
-            word.extend(letter.to_lowercase());
+            word.extend(character.to_lowercase());
         }
     }
     let whole = name.to_lowercase();
@@ -230,8 +231,8 @@ mod tests {
     #[test]
     fn comments_strings_and_raw_strings_are_blanked() {
         let text = "a // unsafe\n\"fn \\\" handle\" b r#\"fn do\"x\"# c";
-        let kept: String = blanked(text).split_whitespace().collect();
-        assert_eq!(kept, "abc");
+        let rest: String = blanked(text).split_whitespace().collect();
+        assert_eq!(rest, "abc");
     }
 
     #[test]

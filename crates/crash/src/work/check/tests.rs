@@ -1,4 +1,4 @@
-//! Whatever can be wrong with a tree is found, and nothing that is right.
+//! Each kind of wrong tree is found, and a right tree has no findings.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -15,7 +15,7 @@ fn entry(op_no: u64, touch: Touch, outcome: Outcome) -> Entry {
     Entry { op_no, text: format!("op {op_no}"), touches: vec![touch], outcome }
 }
 
-/// Made, written, synced, renamed; the last two may be lost with their client.
+/// Create, write, sync, rename, write; the last two may be lost with their client.
 fn life() -> Journal {
     let item = |state| Touch::Item("c1i1".to_owned(), state);
     let entries = vec![
@@ -42,20 +42,20 @@ fn judge(tree: &[(&str, Found)], loss: Loss) -> (usize, usize) {
 }
 
 #[test]
-fn the_last_answer_or_the_question_behind_it_is_right() {
+fn the_last_acknowledged_or_requested_state_is_correct() {
     assert_eq!(judge(&[("c1/b", found(4))], Loss::None), (0, 0));
     assert_eq!(judge(&[("c1/c", found(4))], Loss::None), (0, 0));
 }
 
 #[test]
-fn what_a_living_client_was_told_is_missed() {
+fn a_lost_acknowledged_operation_of_a_living_client_is_found() {
     assert_eq!(judge(&[("c1/a", found(4))], Loss::None), (1, 0), "the rename");
     assert_eq!(judge(&[("c1/b", found(2))], Loss::None), (1, 0), "the write");
     assert_eq!(judge(&[], Loss::None), (1, 0), "the file");
 }
 
 #[test]
-fn a_killed_client_may_lose_what_it_had_not_synced() {
+fn a_killed_client_may_lose_unsynced_operations() {
     assert_eq!(judge(&[("c1/a", found(4))], Loss::Killed), (0, 0));
     assert_eq!(judge(&[("c1/a", found(2))], Loss::Killed), (0, 0));
     assert_eq!(judge(&[("c1/a", found(0))], Loss::Killed), (1, 0), "the synced contents");
@@ -63,7 +63,7 @@ fn a_killed_client_may_lose_what_it_had_not_synced() {
 }
 
 #[test]
-fn two_names_none_asked_for_and_foreign_bytes_are_found() {
+fn a_double_name_an_unrequested_name_and_foreign_bytes_are_found() {
     assert_eq!(judge(&[("c1/a", found(4)), ("c1/b", found(4))], Loss::None), (0, 1), "half");
     let stray = [("c1/b", found(4)), ("c1/x", found(4))];
     assert_eq!(judge(&stray, Loss::None), (0, 1), "a name nobody gave");

@@ -1,4 +1,5 @@
-//! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
+//! The simulated runtime's state of one lane, of a server or a client: delivered events, buffers,
+//! the wakeup.
 
 use crate::number::{narrow, narrow_u32};
 use interface::{
@@ -8,20 +9,21 @@ use interface::{
 use std::collections::{BTreeMap, VecDeque};
 use wire::LaneId;
 
-/// Something that will be an event.
+/// A delivered event. Frames and messages become an `Event` when the turn begins, because their
+/// bytes go to the turn's arena.
 #[derive(Clone, Debug)]
-pub(crate) enum Coming {
+pub(crate) enum Incoming {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
-    Adopted { conn: ConnId, hello: Vec<u8> },
+    HandedOver { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, result: Result<Vec<u8>, Errno> },
-    Letter { from: LaneId, body: Vec<u8> },
+    Message { from: LaneId, body: Vec<u8> },
     Rows { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Sums { ticket: Ticket, result: Result<Vec<u8>, Errno>, from_disk: bool },
     Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Plain(Event),
 }
 
-/// What stands for a MAC in a world without hostile mathematicians: no two of its bulks have the same.
+/// A stand-in for the MAC of a bulk: different for different bytes, which suffices here.
 fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     let mut mac = NO_MAC;
     let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
@@ -31,10 +33,10 @@ fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
     mac
 }
 
-/// Buffers of a lane's world.
+/// The buffers of a lane.
 #[derive(Default, Debug)]
 pub(crate) struct Bufs {
-    held: BTreeMap<u32, Vec<u8>>,
+    live: BTreeMap<u32, Vec<u8>>,
     count: u32,
 }
 
@@ -48,75 +50,75 @@ impl Bufs {
             crc32c: Some(wire::crc32c(&bytes)),
             mac: mac_of(&bytes),
         };
-        self.held.insert(self.count, bytes);
+        self.live.insert(self.count, bytes);
         bulk
     }
 
-    /// The bytes of a bulk; `None` when the core has given the buffer back.
+    /// The bytes of a bulk; `None` if the lane has released the buffer.
     pub(crate) fn get(&self, bulk: Bulk) -> Option<Vec<u8>> {
-        let bytes = self.held.get(&bulk.buf.0)?;
+        let bytes = self.live.get(&bulk.buf.0)?;
         let start = narrow(u64::from(bulk.start));
         bytes.get(start..start + narrow(u64::from(bulk.bulk_bytes))).map(<[u8]>::to_vec)
     }
 
-    /// Copies bytes into a buffer whose number the core chose; whether that could be.
-    pub(crate) fn keep(&mut self, as_buf: BufId, bulk: Bulk) -> bool {
+    /// Copies bytes into a buffer whose number the lane chose; false if that is not possible.
+    pub(crate) fn retain(&mut self, as_buf: BufId, bulk: Bulk) -> bool {
         let Some(bytes) = self.get(bulk) else { return false };
-        as_buf.0 >= CORE_BUF_ID_MIN && self.held.insert(as_buf.0, bytes).is_none()
+        as_buf.0 >= CORE_BUF_ID_MIN && self.live.insert(as_buf.0, bytes).is_none()
     }
 
-    /// Whether there was such a buffer.
+    /// False if there is no such buffer.
     pub(crate) fn release(&mut self, buf: BufId) -> bool {
-        self.held.remove(&buf.0).is_some()
+        self.live.remove(&buf.0).is_some()
     }
 }
 
-/// A lane's desk.
+/// The state of a lane.
 #[derive(Default, Debug)]
-pub(crate) struct Desk {
+pub(crate) struct LaneState {
     pub(crate) arena: Arena,
-    pub(crate) inbox: VecDeque<Coming>,
+    pub(crate) inbox: VecDeque<Incoming>,
     pub(crate) bufs: Bufs,
     pub(crate) wake_at_ns: Option<u64>,
-    /// A turn is due.
-    pub(crate) called: bool,
-    /// It sleeps until then, whatever comes.
+    /// A turn is scheduled.
+    pub(crate) turn_is_due: bool,
+    /// The lane takes no turn before.
     pub(crate) paused_until_ns: u64,
     pub(crate) stopped: bool,
 }
 
-impl Desk {
-    /// Takes the first `count` of what came, as events of a turn.
+impl LaneState {
+    /// Takes the first `count` delivered events for a turn.
     pub(crate) fn events(&mut self, count: usize) -> Vec<Event> {
         self.arena.reset();
         let count = count.min(self.inbox.len());
         let mut events = Vec::with_capacity(count);
-        for coming in self.inbox.drain(..count) {
-            events.push(match coming {
-                Coming::Plain(event) => event,
-                Coming::Adopted { conn, hello } => {
+        for incoming in self.inbox.drain(..count) {
+            events.push(match incoming {
+                Incoming::Plain(event) => event,
+                Incoming::HandedOver { conn, hello } => {
                     Event::Net(NetEvent::HandedOver { conn, hello: self.arena.put(&hello) })
                 }
-                Coming::Frame { conn, frame, bulk } => {
+                Incoming::Frame { conn, frame, bulk } => {
                     let bulk = bulk.map(|bulk| self.bufs.put(bulk));
                     Event::Net(NetEvent::Frame { conn, frame: self.arena.put(&frame), bulk })
                 }
-                Coming::Letter { from, body } => {
+                Incoming::Message { from, body } => {
                     Event::Peer(PeerEvent::Encoded { from, body: self.arena.put(&body) })
                 }
-                Coming::Rows { ticket, result } => {
+                Incoming::Rows { ticket, result } => {
                     let result = result.map(|rows| self.arena.put(&rows));
                     Event::Store(StoreEvent::Rows { ticket, result })
                 }
-                Coming::Sums { ticket, result, from_disk } => {
+                Incoming::Sums { ticket, result, from_disk } => {
                     let result = result.map(|sums| self.arena.put(&sums));
                     Event::Object(ObjectEvent::Sums { ticket, result, from_disk })
                 }
-                Coming::Written { ticket, result } => {
+                Incoming::Written { ticket, result } => {
                     let result = result.map(|sums| self.arena.put(&sums));
                     Event::Object(ObjectEvent::Written { ticket, result })
                 }
-                Coming::Read { ticket, result } => {
+                Incoming::Read { ticket, result } => {
                     let result =
                         result.map(|bytes| (!bytes.is_empty()).then(|| self.bufs.put(bytes)));
                     Event::Object(ObjectEvent::Read { ticket, result })

@@ -1,4 +1,4 @@
-//! The two faces a client has: the Rust API, and a mount through the kernel.
+//! The two frontends of a client: the Rust API, and a mount through the kernel.
 
 use anyhow::{Context as _, Result, bail};
 use library::{OpenFor, SetAttr, Volume};
@@ -8,9 +8,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// What a client can ask for. Paths are below the root, without a slash in front.
-pub(crate) trait Face {
-    /// A new, empty file; whatever exists is refused.
+/// The operations of a client. Paths are relative to the root.
+pub(crate) trait Frontend {
+    /// Creates an empty file; fails if the name exists.
     fn create(&mut self, path: &str, mode: u32) -> Result<()>;
     fn write(&mut self, path: &str, bytes: &[u8]) -> Result<()>;
     fn mkdir(&mut self, path: &str, mode: u32) -> Result<()>;
@@ -21,23 +21,23 @@ pub(crate) trait Face {
     fn chmod(&mut self, path: &str, mode: u32) -> Result<()>;
     /// Makes a file durable.
     fn sync(&mut self, path: &str) -> Result<()>;
-    /// What only a kernel asks for; `None` where there is none.
-    fn kernel(&mut self) -> Option<&mut dyn KernelFace>;
+    /// Operations that only a kernel offers; `None` without one.
+    fn kernel(&mut self) -> Option<&mut dyn KernelFrontend>;
 }
 
-/// What only a mount has.
-pub(crate) trait KernelFace {
+/// The operations of a mount only.
+pub(crate) trait KernelFrontend {
     fn link(&mut self, from: &str, to: &str) -> Result<()>;
     fn append(&mut self, path: &str, record: &str) -> Result<()>;
 }
 
-/// A folder under which the file system is mounted.
-pub(crate) struct MountFace {
+/// A mount point.
+pub(crate) struct MountFrontend {
     dir: PathBuf,
 }
 
-impl MountFace {
-    /// The file system mounted there.
+impl MountFrontend {
+    /// For a mount point.
     pub(crate) const fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
@@ -47,7 +47,7 @@ impl MountFace {
     }
 }
 
-impl Face for MountFace {
+impl Frontend for MountFrontend {
     fn create(&mut self, path: &str, mode: u32) -> Result<()> {
         let mut options = fs::OpenOptions::new();
         options.write(true).create_new(true).mode(mode).open(self.at(path))?;
@@ -88,12 +88,12 @@ impl Face for MountFace {
         Ok(fs::File::open(self.at(path))?.sync_all()?)
     }
 
-    fn kernel(&mut self) -> Option<&mut dyn KernelFace> {
+    fn kernel(&mut self) -> Option<&mut dyn KernelFrontend> {
         Some(self)
     }
 }
 
-impl KernelFace for MountFace {
+impl KernelFrontend for MountFrontend {
     fn link(&mut self, from: &str, to: &str) -> Result<()> {
         Ok(fs::hard_link(self.at(from), self.at(to))?)
     }
@@ -109,23 +109,23 @@ impl KernelFace for MountFace {
 }
 
 /// A volume of the Rust API.
-pub(crate) struct LibraryFace {
+pub(crate) struct LibraryFrontend {
     volume: Volume,
 }
 
-impl LibraryFace {
-    /// What this volume shows.
+impl LibraryFrontend {
+    /// For a volume.
     pub(crate) const fn new(volume: Volume) -> Self {
         Self { volume }
     }
 }
 
-/// From the root.
+/// The path from the root.
 pub(crate) fn rooted(path: &str) -> PathBuf {
     Path::new("/").join(path)
 }
 
-impl Face for LibraryFace {
+impl Frontend for LibraryFrontend {
     fn create(&mut self, path: &str, mode: u32) -> Result<()> {
         let file = self.volume.create(&rooted(path), mode, true)?;
         self.volume.close(file).context("close")
@@ -170,7 +170,7 @@ impl Face for LibraryFace {
         self.volume.close(file).context("close")
     }
 
-    fn kernel(&mut self) -> Option<&mut dyn KernelFace> {
+    fn kernel(&mut self) -> Option<&mut dyn KernelFrontend> {
         None
     }
 }

@@ -1,9 +1,9 @@
-//! What the threads' authors measured, in their words and numbers.
+//! The measurements that the threads' authors published, in their words and numbers.
 
 /// What, and how much.
-type Told = &'static [(&'static str, &'static str)];
+type Published = &'static [(&'static str, &'static str)];
 
-pub(super) const TIMERS: Told = &[
+pub(super) const TIMERS: Published = &[
     ("getattr, 4 threads, 2 processors, slow clock", "44 µs"),
     ("1 thread, 2 processors, slow clock", "35 µs"),
     ("1 thread, 1 processor, cycle counter as the clock", "29 µs"),
@@ -12,7 +12,7 @@ pub(super) const TIMERS: Told = &[
     ("create", "four times a getattr, for its four requests"),
 ];
 
-pub(super) const AFFINITY: Told = &[
+pub(super) const AFFINITY: Published = &[
     (
         "16 cores, 40 clients: requests queued to another core",
         "up to 60 % less than to the same core",
@@ -23,7 +23,7 @@ pub(super) const AFFINITY: Told = &[
     ("open question", "does hashing by object trump hashing by client?"),
 ];
 
-pub(super) const AIO: Told = &[
+pub(super) const AIO: Published = &[
     ("12 clients read one file, glibc's POSIX AIO", "195.8 MB/s, with 2 processes each 138.8"),
     ("the same, a new thread for each operation", "443.1 MB/s, with 2 processes each 502.6"),
     ("12 clients read a file each, either way", "430 MB/s"),
@@ -35,7 +35,7 @@ pub(super) const AIO: Told = &[
     ),
 ];
 
-pub(super) const SHARE: Told = &[
+pub(super) const SHARE: Published = &[
     (
         "creates with commit on share, 2 cores",
         "20 % less than without, 12 to 13 % without debugging",
@@ -46,7 +46,7 @@ pub(super) const SHARE: Told = &[
     ("where the time went", "one lock around all uncommitted replies"),
 ];
 
-pub(super) const BOTTLENECKS: Told = &[
+pub(super) const BOTTLENECKS: Published = &[
     ("a fileserver before a RAID of more than 200 MB/s", "1 to 10 MB/s"),
     ("context switches", "far above 100,000 a second"),
     ("1", "a thread for each call: switches"),

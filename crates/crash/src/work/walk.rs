@@ -1,28 +1,28 @@
-//! What there is: the whole tree with all contents, through a new client.
+//! Reads the whole tree with all contents through a new client.
 
-use super::face::rooted;
+use super::frontend::rooted;
 use super::item::Kind;
 use anyhow::{Context as _, Result, bail};
 use library::{BULK_BYTES_MAX, FileKind, OpenFor, Piece, Volume};
 use std::collections::BTreeMap;
 
-/// Something that was found.
+/// A file or directory that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) kind: Kind,
-    /// Which inode: two names of one file are no two files.
+    /// Its inode: two names of one file have the same.
     pub(crate) inode_no: u64,
     pub(crate) mode: u32,
     pub(crate) link_count: u32,
-    /// The file's bytes, or where the link points to.
+    /// The bytes of a file, or the target of a symbolic link.
     pub(crate) contents: Vec<u8>,
 }
 
-/// Everything, by path from the root.
+/// All of them, by path from the root.
 pub(crate) type Tree = BTreeMap<String, Found>;
 
-/// Walks everything below the root.
-pub(crate) fn look(volume: &mut Volume) -> Result<Tree> {
+/// Reads everything below the root.
+pub(crate) fn read_tree(volume: &mut Volume) -> Result<Tree> {
     let mut tree = Tree::new();
     let mut dirs = vec![String::new()];
     while let Some(dir) = dirs.pop() {

@@ -1,4 +1,4 @@
-//! `cargo xtask bench seam`: runs the measurement that stands beside the server's rooms.
+//! `cargo xtask bench seam`: measures the interface between a lane and its runtime.
 
 use crate::run::{cargo, run};
 use anyhow::Result;

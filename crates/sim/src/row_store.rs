@@ -1,5 +1,5 @@
-//! The cold store: the rows that the logs come to, applied behind the lanes in transactions that
-//! are durable whole or not at all.
+//! The row store: log records applied to rows, behind the lanes, in atomic and durable
+//! transactions.
 
 use crate::number::narrow;
 use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
@@ -14,19 +14,19 @@ pub(crate) type Applied = (ShardId, u64, Transno);
 
 /// The store.
 #[derive(Default, Debug)]
-pub(crate) struct Cold {
+pub(crate) struct RowStore {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Batches of this boot, with their lane, that are durable in their logs and not applied.
     pub(crate) behind: VecDeque<(usize, Vec<u8>)>,
 }
 
-impl Cold {
+impl RowStore {
     /// The rows of a new store.
     pub(crate) fn begin(&mut self, made: Creation) -> Result<(), Fault> {
         begin(made, &mut self.rows).map(drop)
     }
 
-    /// Applies all of a log that was not applied yet; cuts its torn end off.
+    /// Applies the rest of a log, and truncates its torn end.
     pub(crate) fn redo(&mut self, log: &mut Vec<u8>) -> Result<(), Fault> {
         let (_, mut reader) = LogReader::new(log)?;
         while let Some(batch) = reader.next_batch()? {
@@ -61,7 +61,7 @@ impl Cold {
         let Some(value) = value else {
             return Ok(ShardRow { next_count: 1, ..ShardRow::default() });
         };
-        ShardRow::decode_all(value).map_err(|_| Fault::new("a shard's row makes no sense", 0))
+        ShardRow::decode_all(value).map_err(|_| Fault::new("a shard's row does not decode", 0))
     }
 
     /// The checksums that the rows have, by object and block.
@@ -89,8 +89,8 @@ impl Cold {
         all
     }
 
-    /// Everything back into lanes' shards and slots; of names only what a start needs, where they
-    /// may take so many bytes of memory at most.
+    /// Restores the lanes' shards and slots. With a memory limit, only the names that a start
+    /// needs.
     pub(crate) fn restore(
         &self,
         map: Map,
@@ -126,7 +126,8 @@ impl Cold {
         Ok(())
     }
 
-    /// Rows from `from` until `until`, or of `from` alone, as a core wants them.
+    /// Rows from `from` until `until`, or only `from` where `until` is empty, encoded as a lane
+    /// reads them.
     pub(crate) fn read(&self, from: &[u8], until: &[u8], row_count_max: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let found = self.rows.range(from.to_vec()..);
@@ -143,7 +144,7 @@ impl Cold {
         out
     }
 
-    /// Applies the first batch that waits: which lane it came from, and how far its shards are now.
+    /// Applies the oldest waiting batch; returns its lane, and how far its shards are applied now.
     pub(crate) fn advance(&mut self) -> Option<Result<(usize, Vec<Applied>), Fault>> {
         let (lane, batch) = self.behind.pop_front()?;
         let records = crate::tap::records(&batch).into_iter();

@@ -1,0 +1,237 @@
+//! Plans for runs in which one rule of the protocol matters: a random plan, changed so that the
+//! situation of the rule is likely. Without the rule such runs must show a violation; with it (the
+//! control run) they must show none.
+
+use crate::plan::{DiskBehaviour, Faults, MS, Plan, US};
+use crate::trace::In::{Dir, Root};
+use crate::trace::TraceCall::{Create, Getattr, Mkdir, Rmdir, Unlink};
+use crate::trace::TraceStep::{self, Answered, Call, CrashServer, Delay, Idle, KillClient, Wait};
+use crate::work::Kind;
+use lane::Share;
+use wire::Rule;
+
+/// In one batch: another client changes a directory's entries, then this client changes them and
+/// removes the directory. The other client dies, and its change is lost.
+const ENTRIES_SECOND: &[TraceStep] = &[
+    Call((0, 0), Mkdir(5)),
+    Answered,
+    Call((0, 0), Create(Dir, 0)),
+    Call((1, 0), Create(Dir, 1)),
+    Idle,
+    // The log is busy from here on: the following changes form one batch.
+    Call((1, 0), Create(Root, 4)),
+    Answered,
+    Call((1, 0), Unlink(Dir, 1)),
+    Answered,
+    Call((0, 0), Unlink(Dir, 0)),
+    Answered,
+    Call((0, 0), Rmdir(5)),
+    Wait(200 * US),
+    KillClient(1),
+    CrashServer,
+];
+
+/// A client changes a directory's entries over two lanes and removes the directory. The reply to
+/// the first change is delayed; after the crash that change is resent, after the replays.
+const ENTRIES_CUMULATIVE: &[TraceStep] = &[
+    Call((0, 0), Mkdir(5)),
+    Answered,
+    Call((0, 0), Create(Dir, 0)),
+    Call((0, 1), Create(Dir, 1)),
+    Idle,
+    Call((0, 1), Create(Root, 4)),
+    Answered,
+    Delay((0, 0), 100 * MS),
+    Call((0, 0), Unlink(Dir, 0)),
+    Wait(200 * US),
+    Call((0, 1), Unlink(Dir, 1)),
+    Answered,
+    Call((0, 1), Rmdir(5)),
+    Wait(200 * US),
+    CrashServer,
+];
+
+/// A client creates a file in another client's new directory. The other client dies, and the
+/// directory is lost.
+const EXIST_MARKS: &[TraceStep] = &[
+    Call((0, 0), Create(Root, 0)),
+    Call((1, 0), Create(Root, 1)),
+    Idle,
+    Call((1, 0), Mkdir(5)),
+    Answered,
+    Call((0, 0), Create(Dir, 0)),
+    Wait(200 * US),
+    KillClient(1),
+    CrashServer,
+];
+
+/// The server's machine dies. A client with sessions at two lanes learns it from one of them; its
+/// change at the other lane is lost unless the client reconnects there too.
+const DRAIN_PEER_LANES: &[TraceStep] = &[
+    // The second directory is placed on the second shard.
+    Call((0, 0), Mkdir(4)),
+    Answered,
+    Call((0, 0), Mkdir(5)),
+    Answered,
+    Call((0, 0), Create(Dir, 0)),
+    Answered,
+    Call((0, 0), Create(Root, 1)),
+    Idle,
+    Call((0, 0), Create(Dir, 2)),
+    Answered,
+    CrashServer,
+    Call((0, 0), Getattr),
+    Answered,
+];
+
+/// The server dies. A reply of it arrives after the client is connected to the next server process.
+const LATE_REPLIES: &[TraceStep] = &[
+    // The second directory is placed on the second shard.
+    Call((0, 0), Mkdir(4)),
+    Answered,
+    Call((0, 0), Mkdir(5)),
+    Answered,
+    Call((0, 0), Create(Dir, 0)),
+    Answered,
+    Call((0, 0), Create(Root, 1)),
+    Idle,
+    Delay((0, 0), 100 * MS),
+    Call((0, 0), Create(Dir, 2)),
+    Wait(200 * US),
+    CrashServer,
+];
+
+impl Plan {
+    /// Changes the plan so that the rule matters: replies precede durability, servers crash.
+    pub(crate) fn for_rule(mut self, rule: Rule) -> Self {
+        self.sync = false;
+        self.share_changes = false;
+        self.share = match rule {
+            Rule::OffUnacked => Share::Off,
+            Rule::MergePeerLanes | Rule::EntriesCumulative => self.share,
+            _ => self.share.max(Share::Write),
+        };
+        self.faults.disk = DiskBehaviour::Honest;
+        self.faults.server_crash_count = self.faults.server_crash_count.max(1);
+        self.name_count = self.name_count.min(3);
+        match rule {
+            Rule::EntriesSecond => self.play(ENTRIES_SECOND, &[1, 1]),
+            Rule::EntriesCumulative => self.play(ENTRIES_CUMULATIVE, &[2]),
+            Rule::ExistMarks => self.play(EXIST_MARKS, &[1, 1]),
+            Rule::DrainPeerLanes => {
+                self.play(DRAIN_PEER_LANES, &[1]);
+                self.two_lanes();
+                self.faults.silent = true;
+                // A client without requests would not learn of a crash.
+                self.last_crash = false;
+            }
+            Rule::LateReplies => {
+                self.play(LATE_REPLIES, &[1]);
+                self.two_lanes();
+            }
+            Rule::S3Flush => {
+                const MIX: [(Kind, u64); 7] = [
+                    (Kind::Create, 4),
+                    (Kind::Unlink, 2),
+                    (Kind::Rename, 2),
+                    (Kind::Setattr, 2),
+                    (Kind::Open, 2),
+                    (Kind::Write, 6),
+                    (Kind::Close, 1),
+                ];
+                self.contend(&MIX);
+                self.speeds.object_ns = 5 * MS;
+                self.client_dies_too = false;
+            }
+            Rule::ListsWhole => {
+                self.contend(&WRITES);
+                self.speeds.object_ns = 5 * MS;
+                self.client_dies_too = false;
+            }
+            Rule::SizeFlag | Rule::SettleDurable => self.contend(&WRITES),
+            Rule::VerifyContents | Rule::OverwriteIntent => {
+                self.contend(&REWRITES);
+                (self.block_bytes, self.quiet_ms) = (16, 1);
+                self.faults.server_crash_count = 3;
+                self.rots = rule == Rule::VerifyContents;
+                self.sync = self.rots;
+            }
+            Rule::VerifyEvicted => {
+                self.contend(&REREADS);
+                (self.block_bytes, self.quiet_ms) = (16, 1);
+                // Recorded blocks rot and are read again before the faults stop.
+                (self.rots, self.sync, self.applies) = (true, true, true);
+                self.speeds.log_ns = 100 * US;
+                (self.call_count, self.faults_ns) = (60, 100 * MS);
+            }
+            Rule::SettleAsked => {
+                // The run ends while a file is open that was closed once and is written again. No
+                // crash makes a client reopen it.
+                const MIX: [(Kind, u64); 4] =
+                    [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 4)];
+                self.contend(&MIX);
+                self.faults = Faults::NONE;
+                self.last_crash = false;
+            }
+            Rule::OwnUnacked
+            | Rule::Tombstones
+            | Rule::Topology
+            | Rule::MergePeerLanes
+            | Rule::OffUnacked
+            | Rule::TwoPhaseOrder
+            | Rule::Parties => {}
+        }
+        self
+    }
+
+    /// Few clients use one directory, the log is slow, and a client dies with the server.
+    fn contend(&mut self, mix: &[(Kind, u64)]) {
+        self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 2);
+        (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
+        self.choice_count = self.choice_count.min(2);
+        self.name_count = self.name_count.min(2);
+        self.slow_log();
+        self.faults.server_crash_count = 1;
+        self.client_dies_too = true;
+        self.mix = mix.to_vec();
+        self.call_count = self.call_count.min(25);
+        self.faults_ns = self.faults_ns.min(20 * MS);
+    }
+
+    /// These clients and this trace, and no other faults. Some runs begin with random calls as
+    /// well.
+    fn play(&mut self, trace: &'static [TraceStep], client_lanes: &[usize]) {
+        self.trace = trace;
+        self.client_lanes = client_lanes.to_vec();
+        (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
+        self.slow_log();
+        self.speeds.reply_ns = self.speeds.request_ns;
+        self.speeds.think_ns = 20 * US;
+        self.call_count = if self.call_count > 25 { 0 } else { self.call_count / 2 };
+        self.faults = Faults::NONE;
+        self.faults_ns = 200 * MS;
+    }
+
+    /// Two lanes, mostly with a shard each.
+    fn two_lanes(&mut self) {
+        (self.meta_shard_count, self.server_lane_count_max) = (2, 2);
+        self.call_count = 0;
+    }
+
+    /// Calls are much faster than the log.
+    fn slow_log(&mut self) {
+        self.speeds.log_ns = 5 * MS;
+        self.speeds.turn_ns = 2 * US;
+        self.speeds.restart_ns = MS;
+        self.log_space_bytes = 1 << 40;
+    }
+}
+
+const REWRITES: [(Kind, u64); 4] =
+    [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 9), (Kind::Read, 3)];
+
+const REREADS: [(Kind, u64); 4] =
+    [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 4), (Kind::Read, 12)];
+
+const WRITES: [(Kind, u64); 5] =
+    [(Kind::Create, 3), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 3), (Kind::Sync, 2)];

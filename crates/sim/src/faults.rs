@@ -1,0 +1,350 @@
+//! Injects the faults of the plan, and generates the calls of the workload.
+
+use crate::net::{End, SentFrame};
+use crate::number::{low_u8, wide};
+use crate::plan::Planted;
+use crate::simulation::{Due, Place, ScheduledFault, Simulation};
+use crate::work::{CallRecord, CallSpec, Kind, Stride};
+use interface::ConnId;
+use wire::{FileKind, InodeNo, OpenFor};
+
+/// One in so many reads, and writes that are not appends, is a list of several ranges.
+const LIST_ONE_IN: u64 = 3;
+
+impl Simulation {
+    /// Schedules all faults of the plan.
+    pub(crate) fn schedule_faults(&mut self) {
+        let faults = &self.plan.faults;
+        let counts = [
+            (ScheduledFault::ServerCrash, faults.server_crash_count),
+            (ScheduledFault::ClientCrash, faults.client_crash_count),
+            (ScheduledFault::Cut, faults.cut_count),
+            (ScheduledFault::Partition, faults.partition_count),
+            (ScheduledFault::Pause, faults.pause_count),
+            (ScheduledFault::Clock, faults.clock_count),
+            (ScheduledFault::Interrupt, faults.interrupt_count),
+        ];
+        for (fault, count) in counts {
+            for _ in 0..count {
+                let at_ns = self.now_ns + self.prng.number() % (self.plan.faults_ns * 2);
+                self.schedule_at(at_ns, Due::Fault(fault));
+            }
+        }
+    }
+
+    pub(crate) fn inject_fault(&mut self, fault: ScheduledFault) {
+        if self.faults_stopped {
+            return;
+        }
+        match fault {
+            ScheduledFault::ServerCrash => {
+                let alive_count = self.mounts.iter().filter(|mount| mount.alive).count();
+                if self.plan.client_dies_too && alive_count > 1 {
+                    let client = self.choose(self.mounts.len());
+                    self.crash_client(client);
+                }
+                self.crash_server();
+            }
+            ScheduledFault::ClientCrash => {
+                let client = self.choose(self.mounts.len());
+                self.crash_client(client);
+            }
+            ScheduledFault::Cut => {
+                let busy = |conn: &crate::net::Conn| !conn.cut && conn.in_flight_count() > 0;
+                let all: Vec<ConnId> = self.conns.keys().copied().collect();
+                let mut open: Vec<ConnId> =
+                    self.conns.iter().filter(|(_, conn)| busy(conn)).map(|(id, _)| *id).collect();
+                if open.is_empty() {
+                    open = all;
+                }
+                if let Some(conn) = self.prng.pick(&open) {
+                    self.log_line(|| format!("cut of {conn:?}"));
+                    self.cut(conn);
+                }
+            }
+            ScheduledFault::Partition => self.partition(),
+            ScheduledFault::Pause => self.pause(),
+            ScheduledFault::Clock => {
+                let jump_ns = self.prng.span_ns(50_000_000_000);
+                let back = self.prng.one_in(2);
+                self.wall_skew_ns = if back {
+                    self.wall_skew_ns.saturating_sub(jump_ns)
+                } else {
+                    self.wall_skew_ns + jump_ns
+                };
+            }
+            ScheduledFault::Interrupt => self.interrupt_some(),
+        }
+    }
+
+    /// A client process dies and never returns.
+    pub(crate) fn crash_client(&mut self, client: usize) {
+        let mount = &mut self.mounts[client];
+        if !std::mem::replace(&mut mount.alive, false) {
+            return;
+        }
+        self.log_line(|| format!("client {client}: crash"));
+        for conn in self.conns_of(client) {
+            self.end_died(conn, End::Client);
+        }
+    }
+
+    fn conns_of(&self, client: usize) -> Vec<ConnId> {
+        let ours = self.conns.iter().filter(|(_, conn)| conn.client == client);
+        ours.map(|(id, _)| *id).collect()
+    }
+
+    /// A client and the server cannot reach each other for a while.
+    fn partition(&mut self) {
+        const LONG_NS: u64 = 90_000_000_000;
+        let client = self.choose(self.mounts.len());
+        let span_ns = match self.prng.number() % 3 {
+            0 => self.prng.number() % LONG_NS,
+            _ => self.prng.number() % (self.plan.faults_ns + 1),
+        };
+        self.record_absence(Some(client), span_ns);
+        self.mounts[client].partitioned_until_ns = self.now_ns + span_ns;
+        self.log_line(|| format!("client {client}: partition of {} us", span_ns / 1000));
+        for conn in self.conns_of(client) {
+            self.cut(conn);
+        }
+    }
+
+    /// A lane takes no turns for a while.
+    fn pause(&mut self) {
+        const LONG_NS: u64 = 20_000_000_000;
+        let span_ns = match self.prng.number() % 4 {
+            0 => self.prng.number() % LONG_NS,
+            _ => self.prng.number() % (self.plan.faults_ns + 1),
+        };
+        let lanes = self.server.seats.len();
+        let place = if self.prng.one_in(2) && lanes > 0 {
+            Place::Server(self.choose(lanes))
+        } else {
+            let client = self.choose(self.mounts.len());
+            Place::Client(client, self.prng.below(self.mounts[client].seats.len()))
+        };
+        let client = if let Place::Client(client, _) = place { Some(client) } else { None };
+        self.record_absence(client, span_ns);
+        self.log_line(|| format!("{place:?}: pause of {} us", span_ns / 1000));
+        let until_ns = self.now_ns + span_ns;
+        if let Some(state) = self.lane_state(place) {
+            state.paused_until_ns = until_ns;
+        }
+    }
+
+    fn interrupt_some(&mut self) {
+        let client = self.choose(self.mounts.len());
+        let lane = self.prng.below(self.mounts[client].seats.len());
+        let seat = &mut self.mounts[client].seats[lane];
+        let tags: Vec<u32> = seat.outstanding.keys().copied().collect();
+        if let Some(tag) = self.prng.pick(&tags) {
+            self.calls[crate::number::narrow(u64::from(tag)) - 1].interrupted = true;
+            self.mounts[client].seats[lane].interrupts.push(tag);
+            self.schedule_turn(Place::Client(client, lane));
+        }
+    }
+
+    /// A client sends a frame, unless an injected fault drops it.
+    pub(crate) fn send_up(&mut self, conn: ConnId, sent: SentFrame) {
+        let resent = matches!(
+            wire::Head::decode(&sent.frame),
+            Ok((wire::Head::Request(request), _))
+                if request.flags & wire::request_flag::RESENT != 0
+        );
+        if resent && self.plan.planted == Some(Planted::LostResend) {
+            return;
+        }
+        self.send(conn, End::Server, sent);
+    }
+
+    // ---- the workload ----
+
+    /// A client lane begins its next call, unless it has enough under way.
+    pub(crate) fn next_call(&mut self, client: usize, lane: usize) {
+        let call_count = wide(self.calls.len());
+        let alive = self.mounts[client].alive;
+        let busy = self.mounts[client].seats[lane].outstanding.len() >= self.plan.depth;
+        if !alive || self.faults_stopped || call_count >= self.plan.call_count || busy {
+            return;
+        }
+        let Some(spec) = self.roll_call(client) else {
+            return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
+        };
+        if let CallSpec::Close { handle } = spec {
+            self.mounts[client].handles.retain(|(open, ..)| *open != handle);
+        }
+        let tag = self.begin_call(client, lane, spec);
+        let call: CallRecord = self.calls[self.calls.len() - 1].clone();
+        self.record_change(tag, &call);
+        self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
+    }
+
+    fn roll_call(&mut self, client: usize) -> Option<CallSpec> {
+        let total: u64 = self.plan.mix.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.prng.number() % total.max(1);
+        let mix = self.plan.mix.clone();
+        let (kind, _) = mix.iter().find(|(_, weight)| {
+            let here = at < *weight;
+            at = at.saturating_sub(*weight);
+            here
+        })?;
+        self.names_call(*kind).or_else(|| self.inode_call(*kind, client))
+    }
+
+    fn names_call(&mut self, kind: Kind) -> Option<CallSpec> {
+        let parent = self.pick_directory();
+        let name = self.choose(self.plan.name_count);
+        let mode = self.roll_mode();
+        match kind {
+            Kind::Create => {
+                let open_for = self.roll_open_for();
+                let open = self.prng.one_in(2).then_some(open_for);
+                let exclusive = self.prng.one_in(2);
+                Some(CallSpec::Create { parent, name, mode, exclusive, open })
+            }
+            Kind::Mkdir => Some(CallSpec::Mkdir { parent, name, mode: mode | 0o100 }),
+            Kind::Symlink => Some(CallSpec::Symlink { parent, name }),
+            Kind::Unlink => Some(CallSpec::Unlink { parent, name }),
+            Kind::Rmdir => Some(CallSpec::Rmdir { parent, name }),
+            Kind::Rename => {
+                let to = (self.pick_directory(), self.choose(self.plan.name_count));
+                let no_replace = self.prng.one_in(4);
+                Some(CallSpec::Rename { from: (parent, name), to, no_replace })
+            }
+            Kind::Lookup => Some(CallSpec::Lookup { parent, name }),
+            Kind::Link => {
+                let inode = self.pick_inode();
+                Some(CallSpec::Link { inode, parent, name })
+            }
+            Kind::Readdir => Some(CallSpec::Readdir { inode: parent, cookie: 0 }),
+            Kind::Setattr
+            | Kind::Resize
+            | Kind::Setxattr
+            | Kind::Removexattr
+            | Kind::Getattr
+            | Kind::Readlink
+            | Kind::Open
+            | Kind::Close
+            | Kind::Read
+            | Kind::Write
+            | Kind::Sync
+            | Kind::Getxattr => None,
+        }
+    }
+
+    fn inode_call(&mut self, kind: Kind, client: usize) -> Option<CallSpec> {
+        let inode = self.pick_inode();
+        let name = self.prng.below(2);
+        let handle = self.prng.pick(&self.mounts[client].handles);
+        let most = self.plan.write_bytes_max;
+        match kind {
+            Kind::Setattr => {
+                let mode = self.roll_mode();
+                Some(CallSpec::Setattr { inode, mode })
+            }
+            Kind::Setxattr => Some(CallSpec::Setxattr { inode, name }),
+            Kind::Removexattr => Some(CallSpec::Removexattr { inode, name }),
+            Kind::Getattr => Some(CallSpec::Getattr { inode }),
+            Kind::Readlink => Some(CallSpec::Readlink { inode }),
+            Kind::Getxattr => Some(CallSpec::Getxattr { inode, name }),
+            Kind::Open => {
+                let open_for = self.roll_open_for();
+                self.pick_file().map(|inode| CallSpec::Open { inode, open_for })
+            }
+            Kind::Close => {
+                let (handle, inode, _) = handle?;
+                (!self.is_in_use(client, inode)).then_some(CallSpec::Close { handle })
+            }
+            Kind::Sync => {
+                let (inode, kind) = self.prng.pick(&self.seen)?;
+                Some(CallSpec::Sync { inode, contents: kind == FileKind::File })
+            }
+            Kind::Resize => {
+                let size_bytes = self.prng.number() % (most + 1);
+                let inode = self.pick_file()?;
+                Some(CallSpec::Resize { inode, size_bytes, open_for_write: false })
+            }
+            Kind::Read => {
+                let (_, inode, _) = handle?;
+                let (file_offset, read_bytes) = (self.prng.number() % (most + 1), 4096);
+                if file_offset.is_multiple_of(LIST_ONE_IN) {
+                    let stride = Stride::of(file_offset / 4, file_offset.max(8));
+                    return Some(CallSpec::ReadList { inode, stride });
+                }
+                Some(CallSpec::Read { inode, file_offset, read_bytes })
+            }
+            Kind::Write => {
+                let (_, inode, _) = handle.filter(|(_, _, write)| *write)?;
+                self.write_count += 1;
+                let file_offset = self.prng.number() % (most + 1);
+                let append = self.prng.one_in(2);
+                let write_bytes = 1 + self.prng.number() % most;
+                let value = low_u8(1 + (self.write_count - 1) % 255);
+                let sync = self.prng.one_in(8);
+                if !append && file_offset.is_multiple_of(LIST_ONE_IN) {
+                    let stride = Stride::of(file_offset, write_bytes);
+                    return Some(CallSpec::WriteList { inode, stride, value, sync });
+                }
+                Some(CallSpec::Write { inode, file_offset, append, write_bytes, value, sync })
+            }
+            Kind::Create
+            | Kind::Mkdir
+            | Kind::Symlink
+            | Kind::Link
+            | Kind::Unlink
+            | Kind::Rmdir
+            | Kind::Rename
+            | Kind::Lookup
+            | Kind::Readdir => None,
+        }
+    }
+
+    /// Whether calls on a file's bytes are under way. A frontend closes a file only after those.
+    fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
+        let seats = self.mounts[client].seats.iter();
+        let tags = seats.flat_map(|seat| seat.outstanding.keys());
+        tags.filter_map(|tag| self.call_of(*tag)).any(|call| match call.spec {
+            CallSpec::Write { inode, .. }
+            | CallSpec::Read { inode, .. }
+            | CallSpec::ReadList { inode, .. }
+            | CallSpec::WriteList { inode, .. } => inode == file,
+            _ => false,
+        })
+    }
+
+    /// Permission bits. Every caller is root, so they refuse nothing.
+    fn roll_mode(&mut self) -> u32 {
+        0o600 | u32::from(low_u8(self.prng.number() % 64))
+    }
+
+    fn roll_open_for(&mut self) -> OpenFor {
+        if self.prng.one_in(2) { OpenFor::ReadWrite } else { OpenFor::Read }
+    }
+
+    fn pick_directory(&mut self) -> InodeNo {
+        let kinds = [FileKind::Directory];
+        if self.prng.one_in(2) {
+            InodeNo::ROOT
+        } else {
+            self.pick_seen(&kinds).unwrap_or(InodeNo::ROOT)
+        }
+    }
+
+    fn pick_file(&mut self) -> Option<InodeNo> {
+        self.pick_seen(&[FileKind::File])
+    }
+
+    fn pick_inode(&mut self) -> InodeNo {
+        let kinds = [FileKind::File, FileKind::Directory, FileKind::Symlink];
+        self.pick_seen(&kinds).unwrap_or(InodeNo::ROOT)
+    }
+
+    /// One of the latest inodes of these kinds that replies named.
+    fn pick_seen(&mut self, kinds: &[FileKind]) -> Option<InodeNo> {
+        let fitting = self.seen.iter().rev().filter(|(_, kind)| kinds.contains(kind));
+        let latest: Vec<InodeNo> =
+            fitting.take(self.plan.choice_count).map(|(inode, _)| *inode).collect();
+        self.prng.pick(&latest)
+    }
+}

@@ -1,0 +1,396 @@
+//! The simulation: its state, the queue of due events, and the loop that performs them.
+//!
+//! Time is a number. An action that takes time schedules an event, and the event with the earliest
+//! time is performed next. One thread, one seed, no clock.
+
+use crate::audit::Audit;
+use crate::bytes::TimedChange;
+use crate::clients::Mount;
+use crate::disk::Disk;
+use crate::lane_state::{Incoming, LaneState};
+use crate::liar::Liar;
+use crate::lying_disk::LyingDisk;
+use crate::net::{Conn, End};
+use crate::number::narrow;
+use crate::plan::{Plan, Planted};
+use crate::prng::{Prng, RunHash};
+use crate::rotation::{Rotation, Step};
+use crate::row_store::RowStore;
+use crate::server::Server;
+use crate::tap::Tap;
+use crate::trace::TraceProgress;
+use crate::work::CallRecord;
+use interface::{ConnId, Event, Mono, NetEvent, Now, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
+
+/// A lane of the server, or of a client process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Place {
+    Server(usize),
+    Client(usize, usize),
+}
+
+/// A fault that is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ScheduledFault {
+    ServerCrash,
+    ClientCrash,
+    Cut,
+    Partition,
+    Pause,
+    Clock,
+    Interrupt,
+}
+
+/// An event that is due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Due {
+    Turn(Place, u64),
+    Wake(Place, u64),
+    Arrive(ConnId, End),
+    CloseEnd(ConnId, End),
+    Connect { client: usize, lane: usize, life: u64, ticket: Ticket },
+    Complete { lane: usize, life: u64, operation_no: u64 },
+    NextCall { client: usize, lane: usize },
+    Fault(ScheduledFault),
+    StartServer,
+    ApplyBatch,
+    TraceStep,
+    LiarFrame,
+    Rotation(Step),
+}
+
+/// The result of a check: an error names the violated invariant.
+pub(crate) type Verdict = Result<(), String>;
+
+/// The state of a run.
+pub(crate) struct Simulation {
+    pub(crate) plan: Plan,
+    pub(crate) prng: Prng,
+    pub(crate) run_hash: RunHash,
+    pub(crate) now_ns: u64,
+    pub(crate) wall_skew_ns: u64,
+    agenda: BTreeMap<(u64, u64), Due>,
+    due_count: u64,
+    pub(crate) event_count: u64,
+    pub(crate) disk: Disk,
+    pub(crate) row_store: RowStore,
+    pub(crate) server: Server,
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) conns: BTreeMap<ConnId, Conn>,
+    pub(crate) conn_count: u64,
+    pub(crate) tap: Tap,
+    /// Every call; its tag is its index plus one.
+    pub(crate) calls: Vec<CallRecord>,
+    pub(crate) file_changes: BTreeMap<InodeNo, Vec<(u32, TimedChange)>>,
+    pub(crate) write_count: u64,
+    /// Inodes that replies named, the latest last.
+    pub(crate) seen: Vec<(InodeNo, FileKind)>,
+    /// No fault is injected any more.
+    pub(crate) faults_stopped: bool,
+    /// No disk operation fails any more.
+    pub(crate) mended: bool,
+    pub(crate) lying_disk: LyingDisk,
+    /// Objects with a flipped bit, and its block.
+    pub(crate) rotten: BTreeMap<interface::Object, u64>,
+    /// Those of them whose bit flipped while the server was running.
+    pub(crate) rotten_since: BTreeSet<interface::Object>,
+    /// Files whose flipped bits cannot be detected: a crash or a write took their checksums.
+    pub(crate) unprotected: BTreeSet<wire::InodeNo>,
+    /// The malicious client, in every fourth run.
+    pub(crate) liar: Option<Liar>,
+    pub(crate) crash_count: u64,
+    /// By shard and server process: changes answered before this time are durable by a sync.
+    pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
+    /// By file and server process: bytes written before this time are durable by a sync.
+    pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
+    /// A client was absent for so long that the server may have continued without it.
+    pub(crate) absent: bool,
+    pub(crate) fs: FsUuid,
+    /// The secret at the start.
+    pub(crate) secret: Secret,
+    pub(crate) rotation: Rotation,
+    pub(crate) audit: Audit,
+    pub(crate) trace_progress: TraceProgress,
+    pub(crate) violation: Option<String>,
+    pub(crate) log: Option<Vec<String>>,
+}
+
+/// Events of a run at most. A run with more does not come to rest.
+const EVENT_COUNT_MAX: u64 = 400_000;
+
+impl Simulation {
+    pub(crate) fn new(seed: u64, planted: Option<Planted>) -> Self {
+        let mut prng = Prng::new(seed);
+        let plan = Plan::roll(&mut prng, planted);
+        let plan = match planted {
+            Some(Planted::Rule(rule) | Planted::Control(rule)) => plan.for_rule(rule),
+            Some(Planted::LostBatch | Planted::LostResend | Planted::LostSync) | None => plan,
+        };
+        let secret = Secret::new(prng.bytes());
+        Self {
+            run_hash: RunHash::new(),
+            now_ns: 1_000_000_000,
+            wall_skew_ns: 1_700_000_000_000_000_000,
+            agenda: BTreeMap::new(),
+            due_count: 0,
+            event_count: 0,
+            disk: Disk::default(),
+            row_store: RowStore::default(),
+            server: Server::default(),
+            mounts: Vec::new(),
+            conns: BTreeMap::new(),
+            conn_count: 0,
+            tap: Tap::new(plan.sync),
+            calls: Vec::new(),
+            file_changes: BTreeMap::new(),
+            write_count: 0,
+            seen: vec![(InodeNo::ROOT, FileKind::Directory)],
+            faults_stopped: false,
+            mended: false,
+            lying_disk: LyingDisk::default(),
+            rotten: BTreeMap::new(),
+            rotten_since: BTreeSet::new(),
+            unprotected: BTreeSet::new(),
+            liar: Liar::of_seed(seed),
+            crash_count: 0,
+            fs: FsUuid(prng.bytes()),
+            secret,
+            rotation: Rotation::new(seed, secret),
+            synced: BTreeMap::new(),
+            synced_files: BTreeMap::new(),
+            absent: false,
+            audit: Audit::default(),
+            trace_progress: TraceProgress::default(),
+            violation: None,
+            log: None,
+            plan,
+            prng,
+        }
+    }
+
+    pub(crate) fn violates(&mut self, line: String) {
+        self.violation.get_or_insert(line);
+    }
+
+    /// Adds a line to the event log, if the run has one.
+    pub(crate) fn log_line(&mut self, line: impl FnOnce() -> String) {
+        let now_us = self.now_ns / 1000;
+        if let Some(log) = &mut self.log {
+            log.push(format!("{now_us:>10} {}", line()));
+        }
+    }
+
+    // ---- the event queue ----
+
+    pub(crate) fn schedule_at(&mut self, at_ns: u64, due: Due) {
+        self.due_count += 1;
+        self.agenda.insert((at_ns.max(self.now_ns), self.due_count), due);
+    }
+
+    pub(crate) fn schedule_in(&mut self, mean_ns: u64, due: Due) {
+        let delay_ns = self.prng.span_ns(mean_ns);
+        self.schedule_at(self.now_ns + delay_ns, due);
+    }
+
+    pub(crate) const fn now(&self) -> Now {
+        Now { mono: Mono(self.now_ns), wall_ns: self.wall_skew_ns + self.now_ns }
+    }
+
+    /// Performs events until `done` is true (returns true), or until `end_ns` or the last event
+    /// (false).
+    pub(crate) fn run_until(&mut self, end_ns: u64, done: impl Fn(&Self) -> bool) -> bool {
+        loop {
+            if let Some(line) = self.tap.violation.take() {
+                self.violates(line);
+            }
+            if self.violation.is_some() || done(self) {
+                return true;
+            }
+            if self.event_count >= EVENT_COUNT_MAX {
+                return false;
+            }
+            let Some((&(at_ns, number), _)) = self.agenda.first_key_value() else { return false };
+            if at_ns > end_ns {
+                return false;
+            }
+            let Some(due) = self.agenda.remove(&(at_ns, number)) else { return false };
+            self.now_ns = at_ns;
+            self.perform(due);
+        }
+    }
+
+    fn perform(&mut self, due: Due) {
+        self.event_count += 1;
+        match due {
+            Due::Turn(place, life) => self.turn(place, life),
+            Due::Wake(place, life) => self.wake(place, life),
+            Due::Arrive(conn, end) => self.arrive(conn, end),
+            Due::CloseEnd(conn, end) => self.close_end(conn, end),
+            Due::Connect { client, lane, life, ticket } => {
+                self.connect(client, lane, life, ticket);
+            }
+            Due::Complete { lane, life, operation_no } => {
+                self.complete_operation(lane, life, operation_no)
+            }
+            Due::NextCall { client, lane } => self.next_call(client, lane),
+            Due::Fault(fault) => self.inject_fault(fault),
+            Due::StartServer => self.start_server(),
+            Due::ApplyBatch => self.apply_next_batch(),
+            Due::TraceStep => self.take_trace_step(),
+            Due::LiarFrame => self.liar_acts(),
+            Due::Rotation(step) => self.step_rotation(step),
+        }
+    }
+
+    // ---- lanes ----
+
+    /// The state of a lane, if its process is alive.
+    pub(crate) fn lane_state(&mut self, place: Place) -> Option<&mut LaneState> {
+        match place {
+            Place::Server(lane) => self.server.seats.get_mut(lane).map(|seat| &mut seat.state),
+            Place::Client(client, lane) => {
+                let mount = self.mounts.get_mut(client).filter(|mount| mount.alive)?;
+                mount.seats.get_mut(lane).map(|seat| &mut seat.state)
+            }
+        }
+    }
+
+    pub(crate) fn life(&self, place: Place) -> u64 {
+        match place {
+            Place::Server(_) => self.server.life,
+            Place::Client(client, _) => {
+                self.mounts.get(client).map_or(0, |mount| u64::from(mount.alive))
+            }
+        }
+    }
+
+    /// Delivers an event to a lane and schedules the lane's turn.
+    pub(crate) fn deliver(&mut self, place: Place, incoming: Incoming) {
+        let Some(state) = self.lane_state(place) else { return };
+        state.inbox.push_back(incoming);
+        self.schedule_turn(place);
+    }
+
+    pub(crate) fn schedule_turn(&mut self, place: Place) {
+        let turn_ns = self.plan.speeds.turn_ns;
+        let delay_ns = self.prng.span_ns(turn_ns);
+        let (now_ns, life) = (self.now_ns, self.life(place));
+        let Some(state) = self.lane_state(place) else { return };
+        if state.turn_is_due {
+            return;
+        }
+        state.turn_is_due = true;
+        let at_ns = (now_ns + delay_ns).max(state.paused_until_ns);
+        self.schedule_at(at_ns, Due::Turn(place, life));
+    }
+
+    fn turn(&mut self, place: Place, life: u64) {
+        if life != self.life(place) {
+            return;
+        }
+        let now_ns = self.now_ns;
+        let Some(state) = self.lane_state(place) else { return };
+        if state.paused_until_ns > now_ns {
+            let at_ns = state.paused_until_ns;
+            return self.schedule_at(at_ns, Due::Turn(place, life));
+        }
+        state.turn_is_due = false;
+        let waiting_count = state.inbox.len();
+        // Some of the delivered events may wait for a later turn.
+        let taken_count =
+            if self.prng.one_in(4) { 1 + self.prng.below(waiting_count) } else { waiting_count };
+        let Some(state) = self.lane_state(place) else { return };
+        let events = state.events(taken_count);
+        let rest = !state.inbox.is_empty();
+        self.run_hash.add(now_ns);
+        for event in &events {
+            self.hash_event(place, event);
+        }
+        match place {
+            Place::Server(lane) => self.server_turn(lane, events),
+            Place::Client(client, lane) => self.client_turn(client, lane, events),
+        }
+        if rest {
+            self.schedule_turn(place);
+        }
+    }
+
+    fn hash_event(&mut self, place: Place, event: &Event) {
+        let number = match place {
+            Place::Server(lane) => crate::number::wide(lane),
+            Place::Client(client, lane) => 1000 + crate::number::wide(client * 10 + lane),
+        };
+        self.run_hash.add(number);
+        let Event::Net(NetEvent::Frame { conn, frame, .. }) = event else { return };
+        self.run_hash.add(conn.0);
+        if let Some(state) = self.lane_state(place) {
+            let bytes = state.arena.get(*frame).to_vec();
+            self.run_hash.add_bytes(&bytes);
+        }
+    }
+
+    /// Schedules the wakeup that a lane asks for.
+    pub(crate) fn schedule_wake(&mut self, place: Place, at: Mono) {
+        let life = self.life(place);
+        if let Some(state) = self.lane_state(place) {
+            state.wake_at_ns = Some(at.0);
+            self.schedule_at(at.0, Due::Wake(place, life));
+        }
+    }
+
+    fn wake(&mut self, place: Place, life: u64) {
+        let now_ns = self.now_ns;
+        if life != self.life(place) {
+            return;
+        }
+        let Some(state) = self.lane_state(place) else { return };
+        if state.wake_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            state.wake_at_ns = None;
+            self.deliver(place, Incoming::Plain(Event::Tick));
+        }
+    }
+
+    /// A number in 0 .. `count`.
+    pub(crate) fn choose(&mut self, count: usize) -> usize {
+        self.prng.below(count)
+    }
+
+    /// Unanswered calls of living clients.
+    pub(crate) fn unanswered_count(&self) -> usize {
+        let of = |mount: &Mount| -> usize {
+            mount.seats.iter().map(|seat| seat.outstanding.len()).sum::<usize>()
+        };
+        self.mounts.iter().filter(|mount| mount.alive).map(of).sum()
+    }
+
+    /// No lane has work to do, and no frame is under way to the server.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let idle = |seat: &crate::server::ServerSeat| {
+            let done = seat.operations.is_empty() && seat.state.inbox.is_empty();
+            done && !seat.state.turn_is_due && !seat.core.is_waiting()
+        };
+        let empty = |conn: &Conn| {
+            conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
+        };
+        // A paused client lane may have been evicted and not know it yet. An evicted client that
+        // continues with a new uuid registers its open files only once it is connected; until then
+        // the server has file sizes from before writes of a peer lane that still uses the old uuid.
+        let awake =
+            |state: &LaneState| state.inbox.is_empty() || state.paused_until_ns <= self.now_ns;
+        let rests = |seat: &crate::clients::ClientSeat| {
+            let calm = seat.core.busy_count() == 0 && !seat.core.may_reopen();
+            calm && awake(&seat.state)
+        };
+        let done = |mount: &Mount| mount.seats.iter().all(rests);
+        let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
+        let server_done = self.server.up && self.server.seats.iter().all(idle);
+        clients_done && server_done && self.conns.values().all(empty)
+    }
+
+    /// The call of a tag.
+    pub(crate) fn call_of(&self, tag: u32) -> Option<&CallRecord> {
+        self.calls.get(narrow(u64::from(tag)).checked_sub(1)?)
+    }
+}
