@@ -311,7 +311,9 @@ impl Client {
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Message { from, message }) => self.on_peer_message(turn, from, message),
+            Event::Peer(PeerEvent::Message { from, message }) => {
+                self.on_peer_message(turn, from, message)
+            }
             Event::Secrets(found) => self.on_secrets(turn, found),
             // For servers and mounts only.
             Event::Peer(PeerEvent::Encoded { .. })

@@ -117,7 +117,9 @@ impl Client {
 
     /// Announces that this lane continues under a new uuid.
     pub(crate) fn announce_eviction(&mut self) {
-        self.peer_lanes.broadcasts.push(LaneMessage::Evicted { count: self.counters.evicted_count });
+        self.peer_lanes
+            .broadcasts
+            .push(LaneMessage::Evicted { count: self.counters.evicted_count });
     }
 
     /// Whether all peer lanes have processed as many evictions as this lane: then no answer under
@@ -145,7 +147,12 @@ impl Client {
     }
 
     /// Applies a message from a peer lane.
-    pub(crate) fn on_peer_message(&mut self, turn: &mut Turn<'_>, from: LaneId, message: LaneMessage) {
+    pub(crate) fn on_peer_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: LaneId,
+        message: LaneMessage,
+    ) {
         match message {
             LaneMessage::Release { handle } => self.release(turn, handle),
             LaneMessage::Lost { inode } => self.handles.losses.add(inode),

@@ -66,7 +66,9 @@ impl Client {
                 Ok(ServerFrame::Reply(reply, body)) => {
                     self.on_reply(turn, link_index, (&reply, body), &mut unclaimed)
                 }
-                Ok(ServerFrame::CommitNotification(body)) => self.on_commit_notification(turn, link_index, body),
+                Ok(ServerFrame::CommitNotification(body)) => {
+                    self.on_commit_notification(turn, link_index, body)
+                }
                 Ok(ServerFrame::Grant(grant)) => {
                     self.on_grant(grant);
                     Ok(())

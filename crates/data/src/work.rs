@@ -80,7 +80,7 @@ impl Shards {
             if was_absent && !object.absent {
                 // From here on the disk has it, and there is something to record when it goes.
                 let write_time_ns = object.write_time_ns;
-                self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
+                self.logged.insert(inode, LoggedState { size_bytes: None, write_time_ns });
             }
             self.begin(turn, inode, pending);
         }

@@ -439,7 +439,9 @@ impl Core for MountLane {
         match event {
             Event::Kernel(event) => self.on_kernel_event(turn, event),
             Event::Stop => self.on_stop(turn),
-            Event::Peer(PeerEvent::Message { message, .. }) => self.on_peer_message(turn, event, message),
+            Event::Peer(PeerEvent::Message { message, .. }) => {
+                self.on_peer_message(turn, event, message)
+            }
             Event::Net(_)
             | Event::Store(_)
             | Event::Object(_)

@@ -12,7 +12,7 @@ use crate::config::Share;
 use crate::dispatch::Arrived;
 use crate::last_writer::{LastWriter, LastWriters};
 use crate::session::State;
-use meta::{How, Key, Use};
+use meta::{AccessMode, DependencyKey, KeyAccess};
 use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wire, request_flag};
 
 /// A batch that is not durable.
@@ -138,28 +138,34 @@ impl Lane {
 
     fn dependency_of(
         &self,
-        used: &Use,
+        used: &KeyAccess,
         (client, shard): (ClientUuid, ShardId),
     ) -> Option<CommitDependency> {
         let rules = self.config.rules;
-        match (used.key, used.how) {
-            (_, How::Make | How::Share) => None,
-            (Key::Exists(_), _) if !rules.hold(Rule::ExistMarks) => None,
-            (Key::Topology, _) if !rules.hold(Rule::Topology) => None,
-            (Key::Entries(dir), How::Whole | How::Depend | How::Durable) => {
-                self.dependency_of_all(dir, (client, shard))
-            }
-            (key, How::Change | How::Depend | How::Whole | How::Durable) => {
+        match (used.key, used.mode) {
+            (_, AccessMode::Make | AccessMode::Share) => None,
+            (DependencyKey::Exists(_), _) if !rules.hold(Rule::ExistMarks) => None,
+            (DependencyKey::Topology, _) if !rules.hold(Rule::Topology) => None,
+            (
+                DependencyKey::Entries(dir),
+                AccessMode::Whole | AccessMode::Depend | AccessMode::Durable,
+            ) => self.dependency_of_all(dir, (client, shard)),
+            (
+                key,
+                AccessMode::Change | AccessMode::Depend | AccessMode::Whole | AccessMode::Durable,
+            ) => {
                 let newest = |last_writers: &LastWriters| last_writers.last(key).copied();
                 let (last_writer, until) = match newest(&self.commit.open.last_writers) {
                     Some(last_writer) => (last_writer, PendingBatch::Open),
                     None => (newest(&self.commit.in_flight.last_writers)?, PendingBatch::InFlight),
                 };
-                let reason = match used.how {
-                    How::Durable => Reason::Itself,
-                    How::Change | How::Depend | How::Whole | How::Make | How::Share => {
-                        self.waits(&last_writer, client)?
-                    }
+                let reason = match used.mode {
+                    AccessMode::Durable => Reason::Itself,
+                    AccessMode::Change
+                    | AccessMode::Depend
+                    | AccessMode::Whole
+                    | AccessMode::Make
+                    | AccessMode::Share => self.waits(&last_writer, client)?,
                 };
                 Some(CommitDependency { until, reason })
             }
@@ -276,9 +282,9 @@ impl Lane {
         let index = self.meta_index(last_writer.shard);
         let Self { metas, commit, .. } = self;
         for used in metas[index].uses() {
-            let is_name = matches!(used.key, Key::Name(..));
+            let is_name = matches!(used.key, DependencyKey::Name(..));
             if (rules.hold(Rule::Tombstones) || !removes || !is_name)
-                && (rules.hold(Rule::ExistMarks) || !matches!(used.key, Key::Exists(_)))
+                && (rules.hold(Rule::ExistMarks) || !matches!(used.key, DependencyKey::Exists(_)))
             {
                 commit.open.last_writers.insert(used, last_writer);
             }
@@ -287,13 +293,13 @@ impl Lane {
 
     /// Counts a deferred reply.
     pub(crate) const fn count_held(&mut self, reason: Reason) {
-        let gates = &mut self.stats.gates;
-        self.stats.held_count += 1;
+        let gates = &mut self.stats.reply_gating;
+        self.stats.deferred_count += 1;
         match reason {
-            Reason::OwnUnacked => gates.held_own_count += 1,
-            Reason::Foreign => gates.held_foreign_count += 1,
-            Reason::Strict => gates.held_strict_count += 1,
-            Reason::Itself => gates.held_self_count += 1,
+            Reason::OwnUnacked => gates.deferred_own_count += 1,
+            Reason::Foreign => gates.deferred_foreign_count += 1,
+            Reason::Strict => gates.deferred_strict_count += 1,
+            Reason::Itself => gates.deferred_self_count += 1,
         }
     }
 

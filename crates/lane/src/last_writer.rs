@@ -6,7 +6,7 @@
 
 use data::Seed;
 use hashbrown::HashMap;
-use meta::{How, Key, Use};
+use meta::{AccessMode, DependencyKey, KeyAccess};
 use wire::{ClientUuid, InodeNo, SessionId, ShardId, Transno, Xid};
 
 /// The last change of a key: its client, and the slot that shows whether the client has its reply.
@@ -31,7 +31,7 @@ pub(crate) struct DirWriters {
 /// The last-writer records of one batch.
 #[derive(Debug)]
 pub(crate) struct LastWriters {
-    keys: HashMap<Key, LastWriter, Seed>,
+    keys: HashMap<DependencyKey, LastWriter, Seed>,
     entries: HashMap<InodeNo, DirWriters, Seed>,
 }
 
@@ -41,10 +41,13 @@ impl LastWriters {
     }
 
     /// Records a change.
-    pub(crate) fn insert(&mut self, used: &Use, last_writer: LastWriter) {
-        match (used.how, used.key) {
-            (How::Depend | How::Whole | How::Durable, _) => {}
-            (How::Change | How::Make | How::Share, Key::Entries(dir)) => {
+    pub(crate) fn insert(&mut self, used: &KeyAccess, last_writer: LastWriter) {
+        match (used.mode, used.key) {
+            (AccessMode::Depend | AccessMode::Whole | AccessMode::Durable, _) => {}
+            (
+                AccessMode::Change | AccessMode::Make | AccessMode::Share,
+                DependencyKey::Entries(dir),
+            ) => {
                 let dir_writers = self
                     .entries
                     .entry(dir)
@@ -54,13 +57,13 @@ impl LastWriters {
                 }
                 dir_writers.last = last_writer;
             }
-            (How::Change | How::Make | How::Share, key) => {
+            (AccessMode::Change | AccessMode::Make | AccessMode::Share, key) => {
                 self.keys.insert(key, last_writer);
             }
         }
     }
 
-    pub(crate) fn last(&self, key: Key) -> Option<&LastWriter> {
+    pub(crate) fn last(&self, key: DependencyKey) -> Option<&LastWriter> {
         self.keys.get(&key)
     }
 

@@ -6,7 +6,7 @@
 use crate::on_disk::{self, FileStamp};
 use crate::secret::why_not_private;
 use ring::{ClientSeals, ServerSeals};
-use seal::{PemPart, Pem, SetupError};
+use seal::{Pem, PemPart, SetupError};
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};

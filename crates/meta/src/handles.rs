@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn handle_counts_are_known_when_most_handles_are_used() {
+    fn counts_of_handles_are_known_when_most_are_used() {
         let mut handles = Handles::new();
         handles.limit(8);
         let client = |number: u8| ClientUuid([number; 16]);

@@ -174,7 +174,8 @@ impl End {
             Link::Mailbox(mailbox) => {
                 let other = 1 - usize::from(mailbox.lane().0);
                 for item in items {
-                    mailbox.send(other, QueuedMessage::Core(LaneMessage::Interrupt { unique: *item }));
+                    mailbox
+                        .send(other, QueuedMessage::Core(LaneMessage::Interrupt { unique: *item }));
                 }
                 assert!(!mailbox.is_waiting(), "{ITEM_COUNT_MAX} items are under way");
                 mailbox.wake_readers();
@@ -200,7 +201,9 @@ impl End {
                 }
                 Link::Mailbox(mailbox) => {
                     mailbox.read(ITEM_COUNT_MAX, |_, message| match message {
-                        QueuedMessage::Core(LaneMessage::Interrupt { unique }) => items.push(unique),
+                        QueuedMessage::Core(LaneMessage::Interrupt { unique }) => {
+                            items.push(unique)
+                        }
                         QueuedMessage::Core(_)
                         | QueuedMessage::Encoded(_)
                         | QueuedMessage::Socket { .. }

@@ -86,14 +86,14 @@ impl Simulation {
         match report {
             // No acknowledged call is lost.
             Report::TooManyFiles { .. } => {}
-            Report::WentBack { shard, .. } => {
+            Report::RolledBack { shard, .. } => {
                 self.lying_disk.stop(client_lane);
                 if !self.lying_disk.is_lost(client_lane, *shard) {
                     self.violates(format!("a false alarm at client {client_lane:?}: {report}"));
                 }
             }
             // The simulation uses no TLS.
-            Report::Waits { .. } => self.violates(format!("client {client}: {report}")),
+            Report::NotConnected { .. } => self.violates(format!("client {client}: {report}")),
             Report::Evicted { .. } | Report::ReplayRefused { .. } | Report::LockLost { .. } => {
                 self.mounts[client].evicted_ns = Some(self.now_ns);
                 if !excused {

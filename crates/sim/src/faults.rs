@@ -148,8 +148,8 @@ impl Simulation {
     /// A client sends a frame, unless an injected fault drops it.
     pub(crate) fn send_up(&mut self, conn: ConnId, sent: SentFrame) {
         let resent = matches!(
-            wire::Head::decode(&sent.frame),
-            Ok((wire::Head::Request(request), _))
+            wire::Header::decode(&sent.frame),
+            Ok((wire::Header::Request(request), _))
                 if request.flags & wire::request_flag::RESENT != 0
         );
         if resent && self.plan.planted == Some(Planted::LostResend) {

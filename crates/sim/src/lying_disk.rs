@@ -4,7 +4,9 @@
 
 use crate::simulation::{Simulation, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{Head, Note, Op, Reply, Route, SessionId, ShardId, Status, Transno, Wire, Xid};
+use wire::{
+    CommitNotification, Header, Op, Reply, Route, SessionId, ShardId, Status, Transno, Wire, Xid,
+};
 use wire::{reply_flag, request_flag};
 
 /// A client and its lane.
@@ -55,7 +57,7 @@ impl LyingDisk {
         if self.stopped.contains(&client_lane) {
             return Err(format!("client {client_lane:?} sends after its store went back"));
         }
-        let Ok((Head::Request(request), _)) = Head::decode(frame) else { return Ok(()) };
+        let Ok((Header::Request(request), _)) = Header::decode(frame) else { return Ok(()) };
         self.client_lanes.insert(request.session, client_lane);
         if request.flags & request_flag::REPLAY != 0 {
             self.replays.insert((request.session, request.shard, request.xid));
@@ -65,12 +67,12 @@ impl LyingDisk {
 
     /// A client lane receives a frame.
     pub(crate) fn on_frame(&mut self, client_lane: ClientLaneId, frame: &[u8]) -> Verdict {
-        match Head::decode(frame) {
-            Ok((Head::Reply(reply), _)) if reply.op.row().route != Route::Lane => {
+        match Header::decode(frame) {
+            Ok((Header::Reply(reply), _)) if reply.op.row().route != Route::Lane => {
                 self.on_reply(client_lane, &reply)
             }
-            Ok((Head::Note, body)) => {
-                let Ok(note) = Note::decode_all(body) else { return Ok(()) };
+            Ok((Header::CommitNotification, body)) => {
+                let Ok(note) = CommitNotification::decode_all(body) else { return Ok(()) };
                 let ours = self.client_lanes.iter().filter(|(_, known)| **known == client_lane);
                 let sessions: Vec<SessionId> = ours.map(|(session, _)| *session).collect();
                 for row in note.rows.iter() {

@@ -228,7 +228,7 @@ impl Simulation {
                 }
             }
             Action::WakeAt { at } => self.schedule_wake(place, at),
-            Action::Log { say: level, line } => {
+            Action::Log { level, line } => {
                 let line = String::from_utf8_lossy(seat.state.arena.get(line)).into_owned();
                 self.log_line(|| format!("server logs {level:?}: {line}"));
                 let lies = self.plan.faults.disk == DiskBehaviour::Lying;

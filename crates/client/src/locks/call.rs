@@ -48,7 +48,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_request(turn, Waiter { lane: keeper, job }, request);
         } else {
-            self.peer_messages.push((keeper, LaneMessage::Lock { job, request: ask: request }));
+            self.peer_messages.push((keeper, LaneMessage::Lock { job, request }));
         }
         true
     }

@@ -8,7 +8,12 @@ use interface::{LaneMessage, LockRequest, Turn};
 use wire::{ByteRange, Grant, HandleId, InodeNo, LaneId, LockKind, SetLock, Status};
 
 impl Client {
-    pub(crate) fn on_lock_request(&mut self, turn: &Turn<'_>, waiter: Waiter, request: LockRequest) {
+    pub(crate) fn on_lock_request(
+        &mut self,
+        turn: &Turn<'_>,
+        waiter: Waiter,
+        request: LockRequest,
+    ) {
         let (mut lock, handle, action) = match request {
             LockRequest::Set { lock, handle } => (lock, handle, LockAction::Set),
             LockRequest::Flush { inode, owner } => {

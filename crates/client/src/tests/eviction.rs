@@ -147,8 +147,7 @@ fn the_lane_that_opened_a_file_decides_whether_its_holder_was_told() {
     let foreign = HandleId(1 << 48 | 5);
     assert_eq!(sync(&mut harness, 1, through(foreign)), Ok(Answer::Done));
     assert_eq!(harness.peer_messages, [], "without a loss no lane is request");
-    harness
-        .event(Event::Peer(PeerEvent::Message {
+    harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(2),
         message: LaneMessage::Lost { inode: FILE },
     }));
@@ -157,7 +156,8 @@ fn the_lane_that_opened_a_file_decides_whether_its_holder_was_told() {
         let request = [harness.take(), harness.take()];
         request.iter().for_each(|request| harness.answer(request, &[]));
         assert!(harness.answers().is_empty(), "the other lane knows");
-        let Some((LaneId(1), LaneMessage::QueryLoss { handle, job })) = harness.peer_messages.pop() else {
+        let Some((LaneId(1), LaneMessage::QueryLoss { handle, job })) = harness.peer_messages.pop()
+        else {
             panic!()
         };
         assert_eq!(handle, foreign);
@@ -194,8 +194,7 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
     for lane in (0..3).map(LaneId) {
         assert!(harness.requests.is_empty(), "lane {lane} is not known to follow");
         assert_eq!(harness.wake_at, None, "only its message causes a wakeup");
-        harness
-            .event(Event::Peer(PeerEvent::Message {
+        harness.event(Event::Peer(PeerEvent::Message {
             from: lane,
             message: LaneMessage::Evicted { count: 1 },
         }));
@@ -234,8 +233,7 @@ fn the_holder_of_a_lost_new_file_is_told() {
     harness.token(&request, 9, &created.to_bytes());
     let Ok(Answer::Created { handle: Some(handle), .. }) = harness.outcome() else { panic!() };
     harness.shape.flags = wire::welcome_flag::HANDLES_UNKNOWN;
-    harness
-        .event(Event::Peer(PeerEvent::Message {
+    harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(0),
         message: LaneMessage::Evicted { count: 1 },
     }));
@@ -319,8 +317,7 @@ fn a_close_after_a_refusal_does_not_wait() {
     harness.wait_ms(1_000);
     assert_eq!(harness.client.refusal(), Some(Refused::WrongSecret));
     let message = interface::LaneMessage::Release { handle };
-    harness
-        .event(interface::Event::Peer(interface::PeerEvent::Message {
+    harness.event(interface::Event::Peer(interface::PeerEvent::Message {
         from: wire::LaneId(1),
         message,
     }));

@@ -362,12 +362,16 @@ impl Harness {
                 self.peer_messages.push((to, message));
                 if let LaneMessage::LocksPresent { inode, present: true } = message {
                     let message = LaneMessage::LocksPresentSeen { inode };
-                    self.inputs
-                        .push_back(Input::Event(Event::Peer(PeerEvent::Message { from: to, mail })));
+                    self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message {
+                        from: to,
+                        message,
+                    })));
                 }
                 if self.peer_lanes_follow && matches!(message, LaneMessage::Evicted { .. }) {
-                    self.inputs
-                        .push_back(Input::Event(Event::Peer(PeerEvent::Message { from: to, mail })));
+                    self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message {
+                        from: to,
+                        message,
+                    })));
                 }
             }
             Action::Retain { as_buf, bulk } => {

@@ -138,7 +138,9 @@ fn a_lock_lost_to_another_client_is_reported_and_fails_the_next_fsync() {
     harness.fail(&again, Status::Again);
     let inode = file(&harness);
     assert_eq!(harness.client.take_reports(), [Report::LockLost { inode }]);
-    assert!(harness.peer_messages.iter().any(|(_, message)| *message == LaneMessage::Lost { inode }));
+    assert!(
+        harness.peer_messages.iter().any(|(_, message)| *message == LaneMessage::Lost { inode })
+    );
     let sync = crate::Sync { inode, contents: false, handle: None };
     harness.call(2, Call::Sync(sync));
     let request = harness.take();

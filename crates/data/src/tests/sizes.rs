@@ -82,18 +82,18 @@ fn a_written_object_is_removed_from_the_disk() {
 /// Of an object that was made and written in this boot, and forgotten since, the disk is right.
 #[test]
 fn an_object_made_in_this_boot_keeps_its_size_when_the_cache_forgets_it() {
-    let mut world = World::sized(&[], 1);
-    world.shards.made(FILE);
-    world.append(7);
-    let Outcome::Changed { shard, transno, .. } = world.finish() else { panic!("not recorded") };
-    world.shards.on_durable(shard, transno);
+    let mut harness = Harness::sized(&[], 1);
+    harness.shards.made(FILE);
+    harness.append(7);
+    let Outcome::Changed { shard, transno, .. } = harness.finish() else { panic!("not recorded") };
+    harness.shards.on_durable(shard, transno);
     for other in 100..120 {
-        world.shards.made(InodeNo(other));
+        harness.shards.made(InodeNo(other));
     }
-    let token = world.durable_glimpse();
-    world.stat(Some(7));
-    assert!(world.take().is_empty(), "nothing is cut off");
-    assert_eq!(world.told(token), (Transno(0), 7));
+    let token = harness.durable_glimpse();
+    harness.stat(Some(7));
+    assert!(harness.take().is_empty(), "nothing is cut off");
+    assert_eq!(harness.size_reply(token), (Transno(0), 7));
 }
 
 #[test]

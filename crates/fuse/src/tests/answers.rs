@@ -364,8 +364,7 @@ fn fsync_waits_for_every_shard_of_the_file() {
 fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_loss() {
     let mut harness = Harness::new();
     let handle = HandleId(2 << 48 | 9);
-    harness
-        .event(Event::Peer(PeerEvent::Message {
+    harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
         message: LaneMessage::Lost { inode: FILE },
     }));
@@ -376,7 +375,8 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_los
             harness.answer(&received, &[]);
         }
         assert!(harness.replies.is_empty());
-        let Some((LaneId(2), LaneMessage::QueryLoss { handle: of, job })) = harness.peer_messages.pop()
+        let Some((LaneId(2), LaneMessage::QueryLoss { handle: of, job })) =
+            harness.peer_messages.pop()
         else {
             panic!()
         };

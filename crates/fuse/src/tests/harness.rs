@@ -339,11 +339,12 @@ impl Harness {
                 LaneMessage::LocksPresentSeen { inode }
             }
             LaneMessage::QueryLoss { job, .. } if self.peer_lanes_answer => {
-                Mail::LossReply { job, lost: false }
+                LaneMessage::LossReply { job, lost: false }
             }
             _ => return,
         };
-        self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message { from, message: answer })));
+        self.inputs
+            .push_back(Input::Event(Event::Peer(PeerEvent::Message { from, message: answer })));
     }
 
     /// The server announces the end of a wait.

@@ -351,7 +351,8 @@ fn after_an_unmount_all_lanes_stop_without_replies() {
     harness.listening = false;
     harness.kernel_request(Opcode::Lookup, 7, DIRECTORY, b"a\0");
     harness.event(Event::Kernel(KernelEvent::Unmounted));
-    assert_eq!(harness.peer_messages,
+    assert_eq!(
+        harness.peer_messages,
         [(LaneId(1), LaneMessage::Unmounted), (LaneId(2), LaneMessage::Unmounted)]
     );
     assert_eq!(harness.stopped_count, 1);

@@ -200,7 +200,10 @@ fn the_last_close_releases_the_locks_taken_through_the_handle() {
     harness.peer_messages.clear();
     harness.kernel_request(Opcode::Release, 11, other, &u64s(&[5, 0, 0]));
     let handle = HandleId(5);
-    assert_eq!(harness.peer_messages, [(keeper, LaneMessage::LockRelease { inode: other, handle })]);
+    assert_eq!(
+        harness.peer_messages,
+        [(keeper, LaneMessage::LockRelease { inode: other, handle })]
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{PendingEvent, TestServer};
 use interface::ConnId;
-use wire::{Bytes, Channel, Holder, Wire as _};
+use wire::{Bytes, CertificateIdentity, Channel, Wire as _};
 
 impl TestServer {
     /// The lane with a peer's socket: the proxy lane, if there is one.
@@ -19,8 +19,8 @@ impl TestServer {
     /// The same with a client certificate.
     pub(crate) fn certify(&mut self, conn: ConnId, channel: Channel, (key, uri): (u8, &str)) {
         let lane = self.lane_of(conn);
-        let opens = Holder::lines([uri].into_iter());
-        let holder = Holder { key: [key; 32], opens: Bytes(&opens) }.to_bytes();
+        let opens = CertificateIdentity::grant_lines([uri].into_iter());
+        let holder = CertificateIdentity { key: [key; 32], grants: Bytes(&opens) }.to_bytes();
         self.hosts[lane].pending_events.push(PendingEvent::Sealed {
             conn,
             channel,

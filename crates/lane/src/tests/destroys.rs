@@ -33,8 +33,8 @@ fn connect(server: &mut TestServer, conn_epoch: u32) -> Vec<Peer> {
 }
 
 fn write_body(inode: InodeNo) -> Vec<u8> {
-    let takes = ClearPrivileges::Nothing;
-    Write { inode, file_offset: 0, append: false, takes }.to_bytes()
+    let clears = ClearPrivileges::Nothing;
+    Write { inode, file_offset: 0, append: false, clears }.to_bytes()
 }
 
 impl Rig {
