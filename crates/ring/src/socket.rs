@@ -80,9 +80,9 @@ pub(crate) fn received_bytes(socket: &OwnedFd) -> Option<u64> {
     tcp_count::<{ OFFSET + 8 }>(socket)
 }
 
-/// An eight-byte counter at the end of the first `TCP_INFO_BYTES` of a connection's `struct tcp_info`.
-fn tcp_count<const TCP_INFO_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
-    let mut info = [0_u8; TCP_INFO_BYTES];
+/// An eight-byte counter at the end of the first `STRUCT_BYTES` bytes of a connection's `struct tcp_info`.
+fn tcp_count<const STRUCT_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
+    let mut info = [0_u8; STRUCT_BYTES];
     let mut info_bytes = libc::socklen_t::try_from(info.len()).ok()?;
     // SAFETY: the kernel writes at most `info_bytes` bytes into the array, and how many it wrote
     // into the length; both live until the call returns.
