@@ -109,7 +109,7 @@ impl Recorded {
     }
 
     /// The first number of a new boot minus one: numbers assigned by an earlier boot but lost are
-    /// never reused (PROTOCOL.md §2).
+    /// never reused (docs/protocol.md §3).
     #[must_use]
     pub const fn boot_transno(&self) -> Transno {
         let epoch = (self.transno_last.0 >> 32) + 1;

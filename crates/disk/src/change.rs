@@ -293,7 +293,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Whether it has a pre-version that a replay checks (PROTOCOL.md §12). The n-th such change of
+    /// Whether it has a pre-version that a replay checks (docs/protocol.md §10). The n-th such change of
     /// a record has the n-th pre-version; 0 for an object that must not exist.
     #[must_use]
     pub const fn is_versioned(&self) -> bool {

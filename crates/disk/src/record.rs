@@ -1,5 +1,5 @@
 //! `Record`: one transaction of one shard: its changes, pre-versions and reply record, atomically
-//! (PROTOCOL.md §4, I1).
+//! (docs/protocol.md §5, I1).
 //!
 //! ```text
 //! offset bytes field
@@ -28,7 +28,7 @@ pub const REPLY_BYTES_MAX: usize = 4096;
 const REDO_VERSION: u8 = 5;
 const WHAT: &str = "a damaged record";
 
-/// Versions of the touched objects before the transaction, at most five (PROTOCOL.md §12).
+/// Versions of the touched objects before the transaction, at most five (docs/protocol.md §10).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PreVersions {
     versions: [Transno; Self::COUNT_MAX],

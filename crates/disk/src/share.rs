@@ -1,7 +1,7 @@
 //! The sharing mode of a server: which replies are deferred. A store remembers it for its next
 //! recovery.
 
-/// Which replies are deferred until the changes that they depend on are durable (PROTOCOL.md §1).
+/// Which replies are deferred until the changes that they depend on are durable (docs/protocol.md §6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Share {
     /// Replies that depend on a change whose own client may not know of it. A client that does not

@@ -1,4 +1,4 @@
-//! The id of a transaction over several shards (PROTOCOL.md §14).
+//! The id of a transaction over several shards (docs/protocol.md §12).
 
 use wire::{DecodeError, Reader, ShardId, Wire, Writer};
 

@@ -1,8 +1,8 @@
-//! Reply gating (PROTOCOL.md §1): the batch that a reply depends on.
+//! Reply gating (docs/protocol.md §6): the batch that a reply depends on.
 //!
 //! A request is executed at once. Its reply leaves when every change that it depends on is durable,
 //! except changes that its own client would replay. At most two batches are not durable, so a
-//! dependency is one of them. Instead of the vector of PROTOCOL.md §0, a change counts as received
+//! dependency is one of them. As in docs/protocol.md §3, a change counts as received
 //! when its client's requests to this lane acknowledge it: some replies wait without need, but none
 //! leaves too early.
 

@@ -1,5 +1,5 @@
 //! Evictions: a client that recovery did not wait for never returns under its uuid, at any lane and
-//! after any restart (PROTOCOL.md §16). Also clients that leave in order or stay away.
+//! after any restart (docs/protocol.md §11). Also clients that leave in order or stay away.
 //!
 //! The evicted clients are remembered up to a limit, the latest ones. Of older ones only the last
 //! boot that evicted any is remembered: an unknown client that claims state from that boot or

@@ -3,7 +3,7 @@
 //! A lock request that must wait is answered at once ("waits"), so that it holds neither slot nor
 //! credit; a `Grant` frame ends the wait. If the Grant is lost with its connection, the client
 //! requests the lock again under the same wait id. Of a lock only the existence of its client lane
-//! is durable: the next recovery waits for that lane to lock again (PROTOCOL.md §13).
+//! is durable: the next recovery waits for that lane to lock again (docs/protocol.md §14).
 
 use crate::Lane;
 use crate::commit::SlotId;

@@ -1,5 +1,5 @@
 //! Last-writer records: the last change of each key (name, inode, directory), as long as it is not
-//! durable (PROTOCOL.md §6).
+//! durable (docs/protocol.md §6).
 //!
 //! One set per batch that is not durable: the open one and the one in flight. A set is dropped with
 //! its batch, so the end of a batch costs no walk over its changes.

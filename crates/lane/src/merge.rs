@@ -1,4 +1,4 @@
-//! The queues of replays, and which replay is next (PROTOCOL.md §11): of the queues that are merged
+//! The queues of replays, and which replay is next (docs/protocol.md §9): of the queues that are merged
 //! into one order, the smallest transaction, once none of them is silent.
 //!
 //! Invariant: a group knows the first replay of each of its queues, so that the next replay is

@@ -1,4 +1,4 @@
-//! Recovery of this lane after a start (PROTOCOL.md §11): the durably known clients replay lost
+//! Recovery of this lane after a start (docs/protocol.md §9): the durably known clients replay lost
 //! changes in transaction order; then missing clients are evicted; only then new requests are
 //! executed.
 //!

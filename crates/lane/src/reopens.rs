@@ -1,5 +1,5 @@
 //! Reopened handles: clients register their handles again after a restart, before recovery ends. A
-//! file without a name and without a known handle is destroyed then (PROTOCOL.md §11, I14).
+//! file without a name and without a known handle is destroyed then (docs/protocol.md §9, I14).
 //!
 //! A session announces with its ReplayDone how many handles it will reopen. They are executed after
 //! all replays; a client that is too late has lost its handles.

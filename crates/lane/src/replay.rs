@@ -1,4 +1,4 @@
-//! A replay: a change that the server signed and lost, and a client resends (PROTOCOL.md §11). It
+//! A replay: a change that the server signed and lost, and a client resends (docs/protocol.md §9). It
 //! is redone by the code that redoes the log, under its old transaction number, if all versions
 //! that it found then are there again.
 

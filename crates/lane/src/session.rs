@@ -1,4 +1,4 @@
-//! Sessions and their slots, which tell new requests from resent ones (PROTOCOL.md §5.2).
+//! Sessions and their slots, which tell new requests from resent ones (docs/protocol.md §5).
 //!
 //! ```text
 //! Free ─▶ Running ─▶ Deferred ─▶ Done ─▶ Acknowledged

@@ -1,5 +1,5 @@
 //! Redo tokens: the signed record of a change that is not durable yet. The client holds it and
-//! replays it if the server loses the change (PROTOCOL.md §3).
+//! replays it if the server loses the change (docs/protocol.md §4).
 //!
 //! ```text
 //! token = 16 bytes MAC | record, with an empty reply

@@ -1,4 +1,4 @@
-//! Cross-shard transactions: two-phase commit with presumed abort (PROTOCOL.md §14).
+//! Cross-shard transactions: two-phase commit with presumed abort (docs/protocol.md §12).
 //!
 //! The coordinator is the shard of the request; it has the slot. Messages go between lanes, also to
 //! the own one, so that it makes no difference which shards share a lane. Invariants: no

@@ -1,5 +1,5 @@
 //! Unstable writes: answered before they are durable; and the replies that depend on them
-//! (PROTOCOL.md §15).
+//! (docs/protocol.md §13).
 //!
 //! ```text
 //! Written ─ no dependency ─▶ reply with a token         Changed ─▶ record, in the shard's order

@@ -1,5 +1,5 @@
 //! Whether a lost change can be redone with its original effect: everything it checked has the same
-//! version as then, and everything it needs exists (PROTOCOL.md §12).
+//! version as then, and everything it needs exists (docs/protocol.md §10).
 
 use crate::shard::Shard;
 use crate::state::State;

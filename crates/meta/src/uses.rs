@@ -1,4 +1,4 @@
-//! The keys that a transaction depends on and changes, for reply gating (PROTOCOL.md §12).
+//! The keys that a transaction depends on and changes, for reply gating (docs/protocol.md §10).
 //!
 //! Most keys follow from the changes; an operation adds other dependencies explicitly.
 
@@ -14,7 +14,7 @@ pub enum DependencyKey {
     Inode(InodeNo),
     /// A name in a directory, by the name's hash, whether it exists or not.
     Name(InodeNo, u64),
-    /// All names in a directory (PROTOCOL.md: dirany).
+    /// All names in a directory (docs/protocol.md §10: entries).
     Entries(InodeNo),
     /// An inode's existence.
     Exists(InodeNo),

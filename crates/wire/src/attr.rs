@@ -232,7 +232,7 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// When the inode was made, by the server's clock; never changes.
     pub birth: Timestamp,
-    /// Transaction of the last semantic change (PROTOCOL.md §12).
+    /// Transaction of the last semantic change (docs/protocol.md §10).
     pub version: Transno,
 }
 

@@ -26,7 +26,7 @@
 //!     88     8                  op_time_ns since 1970        op_time_ns used
 //! ```
 //! Frames of other kinds use the same header with all fields from `op` on zero, except the lengths
-//! and checksums. Field meanings: PROTOCOL.md §3.
+//! and checksums. Field meanings: docs/protocol.md §4.
 //!
 //! Checksums protect frames in plain text: the sender sets them ([`Header::put_sums`]), the
 //! receiver verifies them ([`Header::check_sum`]). Under TLS, whose records are authenticated,

@@ -22,7 +22,7 @@ number! {
     InodeNo(u64)
 }
 number! {
-    /// A transaction's number: unique and rising per shard, over restarts too (PROTOCOL.md §2).
+    /// A transaction's number: unique and rising per shard, over restarts too (docs/protocol.md §3).
     /// 0 means "nothing was changed".
     Transno(u64)
 }
@@ -157,7 +157,7 @@ pub enum ProtocolError {
     Malformed,
     /// An op number that does not exist.
     UnknownOp,
-    /// A session, slot or xid used against the rules of PROTOCOL.md §5.
+    /// A session, slot or xid used against the rules of docs/protocol.md §5.
     Sequence,
     /// A shard or lane that the server never named.
     Route,

@@ -3,7 +3,7 @@
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident $name:literal,)*) => {
-        /// A rule of client or server (PROTOCOL.md).
+        /// A rule of client or server (docs/protocol.md).
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Rule {
             $($(#[$doc])* $rule,)*

@@ -58,7 +58,7 @@ message! {
     }
 }
 message! {
-    /// Reply gating: deferred replies and the log (PROTOCOL.md §1, §6).
+    /// Reply gating: deferred replies and the log (docs/protocol.md §6, §7).
     #[derive(Default)]
     ReplyGatingCounts {
         /// Deferred for a change of the same client whose reply it may not have.
@@ -95,7 +95,7 @@ message! {
     }
 }
 message! {
-    /// Recovery (PROTOCOL.md §11).
+    /// Recovery (docs/protocol.md §9).
     #[derive(Default)]
     RecoveryCounts {
         /// Clients that the recovery waited for.

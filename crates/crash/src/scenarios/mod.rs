@@ -1,4 +1,4 @@
-//! The scenarios of PROTOCOL.md §20 by name, and those without a number: torture, the test of the
+//! The scenarios of docs/protocol.md appendix A by name, and those without a number: torture, the test of the
 //! disk, injected faults.
 //!
 //! Invariant: the table has every scenario. One that is not run says where it is tested, or what it

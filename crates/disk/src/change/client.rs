@@ -16,7 +16,7 @@ pub enum ClientChange {
         /// Which.
         session: SessionId,
     },
-    /// A client was evicted: this uuid is never accepted again (PROTOCOL.md §16).
+    /// A client was evicted: this uuid is never accepted again (docs/protocol.md §11).
     Evicted {
         /// Which.
         client: ClientUuid,
@@ -37,7 +37,7 @@ pub enum ClientChange {
         boot_id: u64,
     },
     /// A recovery of this shard has ended: lost changes with numbers below this record's have been
-    /// replayed by now, or never will be (PROTOCOL.md §11).
+    /// replayed by now, or never will be (docs/protocol.md §9).
     Recovered,
 }
 
