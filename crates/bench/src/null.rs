@@ -162,7 +162,7 @@ impl NullFs {
         let request = turn.arena.get(span);
         let (opcode, node) = (u32_at(request, 4), u64_at(request, 16));
         let (offset, bytes) =
-            (u64_at(request, FUSE_HEADER_BYTES + 8), u32_at(request, HEADER_BYTES + 16));
+            (u64_at(request, FUSE_HEADER_BYTES + 8), u32_at(request, FUSE_HEADER_BYTES + 16));
         let name_at = FUSE_HEADER_BYTES + if opcode == OP_CREATE { CREATE_BYTES } else { 0 };
         let found = match opcode {
             OP_LOOKUP => self.find(name_of(request, name_at)),
