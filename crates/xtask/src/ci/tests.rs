@@ -10,7 +10,7 @@ use std::process::Command;
 const FEATURES: &str = "lanefs-lane/planted,lanefs-client/planted";
 
 /// Tests whose lanes use the kernel, without those of the binary.
-const INTERFACES: &str = "binary(runtime) + binary(kernel) + binary(keep) + binary(killed) + \
+const INTERFACES: &str = "binary(runtime) + binary(kernel) + binary(apply) + binary(apply_killed) + \
     (kind(lib) & test(/^(driver|forbidden|handoff|wired)::/)) + \
     (binary(e2e) & test(/^drivers::/))";
 
