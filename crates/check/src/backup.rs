@@ -136,29 +136,12 @@ impl Backup {
     /// # Errors
     /// [`BackupError`] when something else cannot be read, or a copy not be written.
     pub fn round(&mut self, mut ends: impl FnMut() -> bool) -> Result<Round, BackupError> {
-        let mut round = Round::default();
-        let mut failed = None;
         self.seen.clear();
         self.unread.clear();
-        let files = ObjectFiles::new(self.from.clone());
-        let feed = |file: store::ObjectFile| {
-            if failed.is_some() || round.ended_early {
-                return Ok(());
-            }
-            self.seen.insert(file.name);
-            match self.copy(file.name) {
-                Ok(None) => {}
-                Ok(Some(copied_bytes)) => {
-                    round.copied_bytes += copied_bytes;
-                    round.copied_count += 1;
-                }
-                Err(error) => failed = Some(error),
-            }
-            round.ended_early = ends();
-            Ok(())
-        };
-        files.each(feed, |_| {})?;
-        failed.map_or(Ok(round), Err)
+        each_object(&ObjectFiles::new(self.from.clone()), &mut ends, |name| {
+            self.seen.insert(name);
+            self.copy(name)
+        })
     }
 
     /// Copies an object unless its copy is as it is; how many bytes, if it was copied.
@@ -236,6 +219,34 @@ impl Backup {
         }
         Ok((metadata, objects))
     }
+}
+
+/// A round: gives each object to `take`, which says how many bytes it copied or sent, if any. `ends`
+/// says, after each object, whether to end early.
+pub(crate) fn each_object(
+    files: &ObjectFiles,
+    ends: &mut dyn FnMut() -> bool,
+    mut take: impl FnMut(ObjectName) -> Result<Option<u64>, BackupError>,
+) -> Result<Round, BackupError> {
+    let mut round = Round::default();
+    let mut failed = None;
+    let feed = |file: store::ObjectFile| {
+        if failed.is_some() || round.ended_early {
+            return Ok(());
+        }
+        match take(file.name) {
+            Ok(None) => {}
+            Ok(Some(copied_bytes)) => {
+                round.copied_bytes += copied_bytes;
+                round.copied_count += 1;
+            }
+            Err(error) => failed = Some(error),
+        }
+        round.ended_early = ends();
+        Ok(())
+    };
+    files.each(feed, |_| {})?;
+    failed.map_or(Ok(round), Err)
 }
 
 /// Makes the folder of a backup, with its mark; one that was interrupted is taken.

@@ -3,7 +3,7 @@
 //! Invariant: an object that changed behind its sending is sent again in the next round.
 
 use super::{FileHead, Frame, ObjectHead, PIECE_BYTES_MAX};
-use crate::backup::{BackupError, Round, Stamp, is_of_medium, is_racy, stamp};
+use crate::backup::{BackupError, Round, Stamp, each_object, is_of_medium, is_racy, stamp};
 use crate::dump::dump;
 use crate::restore::next_data;
 use hashbrown::HashMap;
@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Read as _, Seek as _, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use store::{ObjectFile, ObjectFiles, ObjectName, View};
+use store::{ObjectFiles, ObjectName, View};
 
 /// Takes frames.
 type Send<'a> = &'a mut dyn FnMut(&Frame<'_>) -> io::Result<()>;
@@ -50,27 +50,9 @@ impl Source {
         send: Send<'_>,
         mut ends: impl FnMut() -> bool,
     ) -> Result<Round, BackupError> {
-        let mut round = Round::default();
-        let mut failed = None;
         send(&Frame::Round).map_err(to_client)?;
         let files = ObjectFiles::new(self.from.clone());
-        let feed = |file: ObjectFile| {
-            if failed.is_some() || round.ended_early {
-                return Ok(());
-            }
-            match self.object(file.name, send) {
-                Ok(None) => {}
-                Ok(Some(sent_bytes)) => {
-                    round.copied_bytes += sent_bytes;
-                    round.copied_count += 1;
-                }
-                Err(error) => failed = Some(error),
-            }
-            round.ended_early = ends();
-            Ok(())
-        };
-        files.each(feed, |_| {})?;
-        failed.map_or(Ok(round), Err)
+        each_object(&files, &mut ends, |name| self.object(name, send))
     }
 
     /// Sends an object unless it was sent as it is; how many bytes, if it was sent.

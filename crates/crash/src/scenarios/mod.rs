@@ -60,20 +60,17 @@ pub(crate) struct Scenario {
     pub(crate) shown: Shown,
 }
 
+const fn row(name: &'static str, what: &'static str, shown: Shown) -> Scenario {
+    let (leaves_damage, keeps_clients) = (false, false);
+    Scenario { name, what, short: true, allowed: &[], leaves_damage, keeps_clients, shown }
+}
+
 const fn here(
     name: &'static str,
     what: &'static str,
     run: fn(&Setup, Length) -> Result<String>,
 ) -> Scenario {
-    Scenario {
-        name,
-        what,
-        short: true,
-        allowed: &[],
-        leaves_damage: false,
-        keeps_clients: false,
-        shown: Shown::Here(run),
-    }
+    row(name, what, Shown::Here(run))
 }
 
 const fn long(
@@ -81,15 +78,7 @@ const fn long(
     what: &'static str,
     run: fn(&Setup, Length) -> Result<String>,
 ) -> Scenario {
-    Scenario {
-        name,
-        what,
-        short: false,
-        allowed: &[],
-        leaves_damage: false,
-        keeps_clients: false,
-        shown: Shown::Here(run),
-    }
+    Scenario { short: false, ..here(name, what, run) }
 }
 
 impl Scenario {
@@ -120,15 +109,7 @@ const OBJECT_LEFT: &str = "object-without-inode";
 const DAMAGE: &[&str] = &["damaged", "went back"];
 
 const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
-    Scenario {
-        name,
-        what,
-        short: true,
-        allowed: &[],
-        leaves_damage: false,
-        keeps_clients: false,
-        shown: Shown::Not(why),
-    }
+    row(name, what, Shown::Not(why))
 }
 
 /// All of them.
