@@ -262,7 +262,7 @@ impl Lane {
     }
 
     /// Adds the last-writer records of the request that a metadata shard has just executed.
-    pub(crate) fn last_writer(&mut self, arrived: &Arrived<'_>, transno: Transno) {
+    pub(crate) fn record_last_writer(&mut self, arrived: &Arrived<'_>, transno: Transno) {
         let request = arrived.request;
         let last_writer = LastWriter {
             client: arrived.open.client,

@@ -477,7 +477,7 @@ impl Lane {
             ChangeRecord { slot_id, xid, op, done: &done, pre_versions, changes: &changes, signed };
         self.record_change(&change_record);
         self.changes = changes;
-        self.last_writer(arrived, transno);
+        self.record_last_writer(arrived, transno);
         let target = Target { conn: arrived.conn, trace_id };
         let token = core::mem::take(&mut self.token);
         let state = if let Some(dependency) = dependency {
@@ -509,9 +509,9 @@ impl Lane {
         let Request { op, shard, .. } = *arrived.request;
         let client = arrived.open.client;
         let ask = data::DataRequest { token, op, shard, body: &body, bulk: arrived.bulk, client };
-        let header = self.data.submit(turn, &ask);
+        let submitted = self.data.submit(turn, &ask);
         self.body = body;
-        if let Err(protocol_error) = header {
+        if let Err(protocol_error) = submitted {
             self.pending.remove(token.0);
             self.reset_slot(arrived);
             self.protocol_error(turn, arrived.conn, protocol_error);

@@ -30,10 +30,7 @@ pub(crate) fn named(op: Op, body: &[u8]) -> impl Iterator<Item = Named> {
         ContentsAccess::Read => Wants::Contents,
         ContentsAccess::Write => Wants::Change,
         // A client that reopens a file must have the right to open it.
-        ContentsAccess::AsOpened => {
-            let reopen = wire::Reopen::decode_all(body);
-            reopen.map_or(Wants::Knowledge, |reopen| Wants::Handle(reopen.handle.open_for))
-        }
+        ContentsAccess::AsOpened => opened_for(op, body).map_or(Wants::Knowledge, Wants::Handle),
     };
     op.inodes(body).into_iter().flatten().map(move |inode| Named { inode, wants })
 }
@@ -53,7 +50,7 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
 }
 
 /// What a request opens a file for.
-pub(crate) fn opened_for(op: Op, body: &[u8]) -> Option<OpenFor> {
+fn opened_for(op: Op, body: &[u8]) -> Option<OpenFor> {
     let handle = if op == Op::Reopen {
         wire::Reopen::decode_all(body).map(|reopen| reopen.handle)
     } else {
