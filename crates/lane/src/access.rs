@@ -20,7 +20,7 @@ impl Lane {
     pub(crate) fn on_access(&mut self, turn: &mut Turn<'_>, access: Access) {
         match access {
             Access::None => {}
-            Access::Reads(inode) => self.note_access(turn, inode, 0),
+            Access::Reads(inode) => self.record_access(turn, inode, 0),
             Access::Ends(inode, other) => {
                 [Some(inode), other].into_iter().flatten().for_each(|inode| {
                     self.send_changed(turn, inode);
@@ -56,7 +56,7 @@ impl Lane {
     }
 
     /// Records that an inode of this lane was read.
-    pub(crate) fn note_access(&mut self, turn: &Turn<'_>, inode: InodeNo, write_time_ns: u64) {
+    pub(crate) fn record_access(&mut self, turn: &Turn<'_>, inode: InodeNo, write_time_ns: u64) {
         let shard = inode.shard();
         if !self.is_own(shard)
             || shard.is_data()

@@ -244,7 +244,7 @@ impl Commit {
 
     /// The log has failed: no batch becomes durable any more. Returns the dependents of both
     /// batches. The last-writer records stay: strict readers must not see changes that may be lost.
-    fn give_up(&mut self) -> [BatchDependents; 2] {
+    fn fail(&mut self) -> [BatchDependents; 2] {
         self.in_flight_bytes = 0;
         self.open_since = None;
         self.batch = Batch::new();
@@ -260,7 +260,7 @@ impl Commit {
     }
 
     /// The batch in flight is durable. Returns its dependents.
-    fn landed(&mut self) -> BatchDependents {
+    fn complete(&mut self) -> BatchDependents {
         self.in_flight_bytes = 0;
         let mut dependents =
             core::mem::replace(&mut self.in_flight, BatchDependents::new(self.seed));
@@ -349,13 +349,13 @@ impl Lane {
 
     /// Defers the reply in a slot.
     pub(crate) fn hold(&mut self, slot_id: SlotId, dependency: CommitDependency) {
-        self.count_held(dependency.reason);
+        self.count_deferred(dependency.reason);
         self.commit.dependents(dependency.until).slot_id.push(slot_id);
     }
 
     /// Defers a reply without a slot.
     pub(crate) fn hold_reply(&mut self, response: DeferredReply, dependency: CommitDependency) {
-        self.count_held(dependency.reason);
+        self.count_deferred(dependency.reason);
         self.commit.dependents(dependency.until).response.push(response);
     }
 
@@ -417,7 +417,7 @@ impl Lane {
             }
         }
         self.stats.batch_count += 1;
-        let mut dependents = self.commit.landed();
+        let mut dependents = self.commit.complete();
         self.release(turn, &dependents.slot_id);
         dependents.slot_id.clear();
         self.release_replies(turn, &mut dependents.response);
@@ -469,13 +469,13 @@ impl Lane {
     /// Fails all deferred replies, at the end of every turn behind a fence.
     fn fail_all(&mut self, turn: &mut Turn<'_>) {
         loop {
-            let all_dependents = self.commit.give_up();
+            let all_dependents = self.commit.fail();
             if all_dependents.iter().all(BatchDependents::is_idle) && self.waiters.is_empty() {
                 return;
             }
             for dependents in all_dependents {
                 for slot_id in dependents.slot_id {
-                    self.fail_held(turn, &slot_id);
+                    self.fail_slot(turn, &slot_id);
                 }
                 for response in dependents.response {
                     self.fail_reply(turn, response);
@@ -503,7 +503,7 @@ impl Lane {
     }
 
     /// Fails the deferred reply in a slot.
-    pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
+    pub(crate) fn fail_slot(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
         self.stats.reply_gating.released_count += 1;
         let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
         let slot = table.slot(slot_id.slot);

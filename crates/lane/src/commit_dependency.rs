@@ -9,7 +9,7 @@
 use crate::Lane;
 use crate::commit::SlotId;
 use crate::config::Share;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::last_writer::{LastWriter, LastWriters};
 use crate::session::State;
 use meta::{AccessMode, DependencyKey, KeyAccess};
@@ -61,10 +61,10 @@ impl Lane {
     /// The dependency of the reply to the request that a metadata shard has just executed.
     pub(crate) fn dependency(
         &self,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         effect: &meta::Effect,
     ) -> Option<CommitDependency> {
-        let request = arrived.request;
+        let request = received.request;
         let limits = &self.config.limits;
         let strict = limits.share == Share::Strict;
         let changed = effect.transno.0 > 0;
@@ -80,10 +80,10 @@ impl Lane {
             return Some(CommitDependency::ITSELF);
         }
         let shard = self.meta_index(request.shard);
-        let asker = (arrived.open.client, request.shard);
+        let client = (received.open.client, request.shard);
         let mut dependency = None;
         for used in self.metas[shard].uses() {
-            dependency = CommitDependency::later(dependency, self.dependency_of(used, asker));
+            dependency = CommitDependency::later(dependency, self.dependency_of(used, client));
         }
         if strict && !changed {
             dependency = dependency
@@ -225,8 +225,8 @@ impl Lane {
         }
         let reason = if last.client == client { Reason::OwnUnacked } else { Reason::Foreign };
         let off = self.config.limits.share == Share::Off;
-        let everybodys = off && self.config.rules.hold(Rule::OffUnacked);
-        let received = if everybodys {
+        let of_all_clients = off && self.config.rules.hold(Rule::OffUnacked);
+        let received = if of_all_clients {
             let here = self.slots.iter().filter(|((at, _), _)| *at == shard);
             here.into_iter().all(|(_, table)| table.is_received_up_to(last.transno))
         } else if last.client == client {
@@ -262,10 +262,10 @@ impl Lane {
     }
 
     /// Adds the last-writer records of the request that a metadata shard has just executed.
-    pub(crate) fn record_last_writer(&mut self, arrived: &Arrived<'_>, transno: Transno) {
-        let request = arrived.request;
+    pub(crate) fn record_last_writer(&mut self, received: &ReceivedRequest<'_>, transno: Transno) {
+        let request = received.request;
         let last_writer = LastWriter {
-            client: arrived.open.client,
+            client: received.open.client,
             session: request.session,
             shard: request.shard,
             slot: request.slot,
@@ -292,7 +292,7 @@ impl Lane {
     }
 
     /// Counts a deferred reply.
-    pub(crate) const fn count_held(&mut self, reason: Reason) {
+    pub(crate) const fn count_deferred(&mut self, reason: Reason) {
         let gates = &mut self.stats.reply_gating;
         self.stats.deferred_count += 1;
         match reason {

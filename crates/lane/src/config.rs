@@ -92,7 +92,7 @@ pub struct Limits {
     pub log_ms: u64,
     /// A commit notification is sent after this many milliseconds to sessions that learn of
     /// durability in no other way.
-    pub note_ms: u64,
+    pub notification_ms: u64,
     /// The longest redo token; the reply to a change that needs a longer one waits until the change
     /// is durable.
     pub token_bytes_max: usize,
@@ -130,7 +130,7 @@ impl Default for Limits {
             block_bytes: disk::BLOCK_BYTES,
             quiet_ms: 3_000,
             log_ms: 0,
-            note_ms: 100,
+            notification_ms: 100,
             token_bytes_max: 16 * 1024,
             object_count_max: 65_536,
             destroy_count_max: 64,

@@ -12,7 +12,7 @@
 
 use crate::Lane;
 use crate::conn::{Conn, Open};
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::named_inodes::{Named, Wants, changes, named};
 use crate::outbox::{RequestHeader, Response};
 use alloc::collections::{BTreeSet, VecDeque};
@@ -50,8 +50,8 @@ pub(crate) struct Containment {
     /// The clients' rights to inodes of other lanes.
     pub(crate) uses: HashMap<InodeNo, Vec<(ClientUuid, Use)>, Seed>,
     /// Queries without a reply yet.
-    pub(crate) asked_below: BTreeSet<(InodeNo, InodeNo)>,
-    pub(crate) asked_uses: BTreeSet<(InodeNo, ClientUuid)>,
+    pub(crate) queried_below: BTreeSet<(InodeNo, InodeNo)>,
+    pub(crate) queried_uses: BTreeSet<(InodeNo, ClientUuid)>,
     /// Queries of other lanes that this lane could not answer at once.
     pub(crate) questions: Vec<ContainmentQuery>,
     waiting: VecDeque<Waiting>,
@@ -76,8 +76,8 @@ impl Containment {
         Self {
             below: HashMap::with_hasher(seed),
             uses: HashMap::with_hasher(seed),
-            asked_below: BTreeSet::new(),
-            asked_uses: BTreeSet::new(),
+            queried_below: BTreeSet::new(),
+            queried_uses: BTreeSet::new(),
             questions: Vec::new(),
             waiting: VecDeque::new(),
             due: false,
@@ -92,7 +92,7 @@ impl Containment {
     /// Drops all cached rights.
     pub(crate) fn forget_uses(&mut self) {
         self.uses.clear();
-        self.asked_uses.clear();
+        self.queried_uses.clear();
         self.number += 1;
     }
 
@@ -137,14 +137,14 @@ impl Lane {
     pub(crate) fn check_containment(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
     ) -> Checked {
-        let (open, request) = (arrived.open, arrived.request);
+        let (open, request) = (received.open, received.request);
         let binding = open.binding;
         if binding.top.is_none() && !binding.read_only {
             return Checked::Passes;
         }
-        let body = turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec();
+        let body = turn.arena.get(received.frame)[HEADER_BYTES..].to_vec();
         if binding.read_only && changes(request.op, &body) {
             return Checked::Denied(Status::ReadOnly);
         }
@@ -285,13 +285,13 @@ impl Lane {
     }
 
     /// Defers a request until a query is answered; it is outstanding meanwhile.
-    pub(crate) fn await_containment(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
-        self.count_waiting(arrived);
-        let frame = turn.arena.get(arrived.frame).to_vec();
+    pub(crate) fn await_containment(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
+        self.count_waiting(received);
+        let frame = turn.arena.get(received.frame).to_vec();
         self.containment.waiting.push_back(Waiting {
-            conn: arrived.conn,
+            conn: received.conn,
             frame,
-            bulk: arrived.bulk,
+            bulk: received.bulk,
         });
     }
 
@@ -322,13 +322,18 @@ impl Lane {
     }
 
     /// Refuses a request that changes nothing.
-    pub(crate) fn deny(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, status: Status) {
+    pub(crate) fn deny(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        status: Status,
+    ) {
         let response = Response::plain(status, &[]);
-        let header = RequestHeader::from(arrived.request);
-        if arrived.request.op.row().is_answered_at_once() {
-            self.send_reply(turn, arrived.conn, &header, &response);
+        let header = RequestHeader::from(received.request);
+        if received.request.op.row().is_answered_at_once() {
+            self.send_reply(turn, received.conn, &header, &response);
         } else {
-            self.send(turn, arrived.conn, &header, &response);
+            self.send(turn, received.conn, &header, &response);
         }
     }
 
@@ -336,17 +341,17 @@ impl Lane {
     pub(crate) fn on_access_of(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         access: Access,
     ) {
-        if !arrived.open.binding.read_only {
+        if !received.open.binding.read_only {
             self.on_access(turn, access);
         }
     }
 
-    fn count_waiting(&mut self, arrived: &Arrived<'_>) {
-        if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
-            && arrived.request.op.row().is_answered_at_once()
+    fn count_waiting(&mut self, received: &ReceivedRequest<'_>) {
+        if let Some(Conn::Open(open)) = self.conns.get_mut(&received.conn)
+            && received.request.op.row().is_answered_at_once()
         {
             open.outstanding_count += 1;
         }

@@ -9,7 +9,7 @@ use wire::{ClientUuid, InodeNo, LaneId, Squash};
 
 impl Lane {
     pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
-        if self.containment.asked_below.insert((top, dir)) {
+        if self.containment.queried_below.insert((top, dir)) {
             let (by, to) = (self.config.lane, self.config.map.lane(dir.shard()));
             self.send_message(
                 turn,
@@ -26,7 +26,7 @@ impl Lane {
         top: InodeNo,
         squash: Squash,
     ) {
-        if self.containment.asked_uses.insert((inode, client)) {
+        if self.containment.queried_uses.insert((inode, client)) {
             let (by, to) = (self.config.lane, self.config.map.lane(inode.shard()));
             let number = self.containment.number;
             let ask = Question::Use { by, inode, client, top, squash, number };
@@ -45,7 +45,7 @@ impl Lane {
                 self.answer_questions(turn);
             }
             ContainmentMessage::Below { top, dir, below, moves } => {
-                self.containment.asked_below.remove(&(top, dir));
+                self.containment.queried_below.remove(&(top, dir));
                 if moves == self.containment.moves {
                     self.containment.cache_below((top, dir), below);
                 }
@@ -53,7 +53,7 @@ impl Lane {
             }
             ContainmentMessage::MayUse { inode, client, granted, number, moves } => {
                 if number == self.containment.number {
-                    self.containment.asked_uses.remove(&(inode, client));
+                    self.containment.queried_uses.remove(&(inode, client));
                     if moves == self.containment.moves {
                         self.containment.cache_use(inode, client, granted);
                     }

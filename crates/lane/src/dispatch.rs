@@ -22,7 +22,7 @@ use wire::{
 
 /// A request with its connection, frame and bulk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived<'a> {
+pub(crate) struct ReceivedRequest<'a> {
     pub(crate) conn: ConnId,
     pub(crate) open: Open,
     pub(crate) request: &'a Request,
@@ -78,10 +78,11 @@ impl Lane {
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
         open.outstanding_count += u16::from(!request.op.row().is_answered_at_once());
-        let arrived = Arrived { conn, open: *open, request: &request, frame, bulk, denied: None };
+        let received =
+            ReceivedRequest { conn, open: *open, request: &request, frame, bulk, denied: None };
         let row = request.op.row();
         if row.route == Route::Lane && self.recovery.is_over() {
-            return self.execute_own(turn, &arrived).map(|()| false);
+            return self.execute_own(turn, &received).map(|()| false);
         }
         if row.route != Route::Lane && self.config.map.lane(request.shard) != self.config.lane {
             let response = Response::plain(Status::WrongLane, &[]);
@@ -93,10 +94,10 @@ impl Lane {
             return Ok(false);
         }
         if request.flags & request_flag::REPLAY != 0 {
-            return self.on_replay(turn, &arrived);
+            return self.on_replay(turn, &received);
         }
         if row.recovery == DuringRecovery::Registers && !self.containment.again {
-            self.recovery.reopen_came(&request, turn.now.mono, &self.config.limits);
+            self.recovery.on_reopen(&request, turn.now.mono, &self.config.limits);
         }
         let body = &turn.arena.get(frame)[HEADER_BYTES..];
         if !self.recovery.is_over() && request.op == Op::Reopen {
@@ -104,26 +105,26 @@ impl Lane {
             self.read_reopened(turn, request.shard, &body);
         }
         let body = &turn.arena.get(frame)[HEADER_BYTES..];
-        if !self.recovery.is_over() && !self.is_recovery(&arrived, body) {
-            self.await_recovery(turn, &arrived);
+        if !self.recovery.is_over() && !self.is_recovery(&received, body) {
+            self.await_recovery(turn, &received);
             return Ok(true);
         }
         if self.freeze.is_on() && row.changes_store() {
-            self.await_thaw(turn, &arrived);
+            self.suspend_frozen(turn, &received);
             return Ok(true);
         }
-        let denied = match self.check_containment(turn, &arrived) {
+        let denied = match self.check_containment(turn, &received) {
             Checked::Passes if bulk_was_discarded(turn.arena.get(frame), bulk) => {
                 Some(Status::ReadOnly)
             }
             Checked::Passes => None,
             Checked::Waits => {
-                self.await_containment(turn, &arrived);
+                self.await_containment(turn, &received);
                 return Ok(true);
             }
             Checked::Denied(status) => Some(status),
         };
-        let arrived = Arrived { denied, ..arrived };
+        let received = ReceivedRequest { denied, ..received };
         // Every request to a shard acknowledges the replies that its client has received.
         if row.route != Route::Lane
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
@@ -131,40 +132,45 @@ impl Lane {
             table.acknowledge(request.ack_xid, request.sack);
         }
         match (row.executor, row.retry) {
-            (Executor::Lane, _) => self.execute_own(turn, &arrived).map(|()| false),
+            (Executor::Lane, _) => self.execute_own(turn, &received).map(|()| false),
             (Executor::Metadata | Executor::Locks | Executor::Data, Retry::Repeat) => {
-                self.repeat(turn, &arrived)
+                self.repeat(turn, &received)
             }
             (Executor::Metadata | Executor::Locks | Executor::Data, Retry::Once) => {
-                self.once(turn, &arrived)
+                self.once(turn, &received)
             }
         }
     }
 
     /// Answers a request that was executed, at once.
-    pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, body: &[u8]) {
+    pub(crate) fn answer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        body: &[u8],
+    ) {
         let response = Response::plain(Status::Ok, body);
-        self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
+        self.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     }
 
     /// The same without a body, with the session's highest durable transaction.
-    pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-        let committed = self.committed(arrived.request.shard, arrived.request.session);
+    pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+        let committed = self.committed(received.request.shard, received.request.session);
         let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
-        self.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
+        self.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     }
 
     /// Defers a request until recovery is over; it is outstanding meanwhile.
-    fn await_recovery(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
-        self.count_outstanding(arrived);
-        let frame = turn.arena.get(arrived.frame);
-        self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
+    fn await_recovery(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
+        self.count_outstanding(received);
+        let frame = turn.arena.get(received.frame);
+        self.defer(frame, (received.conn, received.request.op), received.bulk);
     }
 
     /// Counts a deferred request as outstanding, also of an op that is mostly answered at once.
-    pub(crate) fn count_outstanding(&mut self, arrived: &Arrived<'_>) {
-        if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
-            && arrived.request.op.row().is_answered_at_once()
+    pub(crate) fn count_outstanding(&mut self, received: &ReceivedRequest<'_>) {
+        if let Some(Conn::Open(open)) = self.conns.get_mut(&received.conn)
+            && received.request.op.row().is_answered_at_once()
         {
             open.outstanding_count += 1;
         }
@@ -173,14 +179,14 @@ impl Lane {
     /// Defers a reply without a slot; its request is outstanding meanwhile.
     pub(crate) fn defer_reply(
         &mut self,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         (status, body): (Status, Vec<u8>),
         dependency: CommitDependency,
     ) {
-        self.count_outstanding(arrived);
-        let header = RequestHeader::from(arrived.request);
+        self.count_outstanding(received);
+        let header = RequestHeader::from(received.request);
         self.hold_reply(
-            DeferredReply { conn: arrived.conn, header, status, body, bulk: None },
+            DeferredReply { conn: received.conn, header, status, body, bulk: None },
             dependency,
         );
     }
@@ -189,37 +195,37 @@ impl Lane {
     fn repeat(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
     ) -> Result<bool, ProtocolError> {
-        let request = arrived.request;
-        if let Some(status) = arrived.denied {
-            self.deny(turn, arrived, status);
+        let request = received.request;
+        if let Some(status) = received.denied {
+            self.deny(turn, received, status);
             return Ok(false);
         }
         match request.op.row().executor {
-            Executor::Data => return self.ask_data(turn, arrived).map(|()| true),
+            Executor::Data => return self.ask_data(turn, received).map(|()| true),
             Executor::Locks | Executor::Lane => {
-                return self.execute_own(turn, arrived).map(|()| false);
+                return self.execute_own(turn, received).map(|()| false);
             }
             Executor::Metadata => {}
         }
-        let effect = self.execute(turn, arrived)?;
+        let effect = self.execute(turn, received)?;
         if effect.status == Status::Busy {
-            self.suspend(turn, arrived);
-            self.count_suspended(arrived.conn);
+            self.suspend(turn, received);
+            self.count_suspended(received.conn);
             return Ok(false);
         }
         self.send_found(turn, effect.found);
-        self.report_open_files(turn, arrived, effect.status);
-        self.on_access_of(turn, arrived, effect.access);
+        self.report_open_files(turn, received, effect.status);
+        self.on_access_of(turn, received, effect.access);
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
-        if let Some(dependency) = strict.then(|| self.dependency(arrived, &effect)).flatten() {
+        if let Some(dependency) = strict.then(|| self.dependency(received, &effect)).flatten() {
             let status = effect.status;
-            self.defer_reply(arrived, (status, body.clone()), dependency);
+            self.defer_reply(received, (status, body.clone()), dependency);
         } else {
             let response = Response::plain(effect.status, &body);
-            self.send_reply(turn, arrived.conn, &RequestHeader::from(request), &response);
+            self.send_reply(turn, received.conn, &RequestHeader::from(request), &response);
         }
         self.reply = body;
         Ok(false)
@@ -229,22 +235,22 @@ impl Lane {
     pub(crate) fn execute(
         &mut self,
         turn: &Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
     ) -> Result<meta::Effect, ProtocolError> {
-        let request = arrived.request;
-        let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+        let request = received.request;
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         let ask = meta::MetaRequest {
             op: request.op,
             body,
-            client: arrived.open.client,
-            squash: arrived.open.binding.squash,
-            export_root: arrived.open.binding.top,
+            client: received.open.client,
+            squash: received.open.binding.squash,
+            export_root: received.open.binding.top,
             now: Timestamp::from_ns(turn.now.wall_ns),
             records_reads: self.config.limits.share == Share::Strict,
         };
         self.reply.clear();
         self.changes.clear();
-        if self.has_its_handles(arrived) {
+        if self.has_its_handles(received) {
             return Ok(meta::Effect::unchanged(Status::TooManyFiles));
         }
         let index = self.meta_index(request.shard);
@@ -261,29 +267,33 @@ impl Lane {
     }
 
     /// Executes a request that must take effect exactly once.
-    fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, ProtocolError> {
-        let request = arrived.request;
+    fn once(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> Result<bool, ProtocolError> {
+        let request = received.request;
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.request_seen = true;
         }
         let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
-        let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+        let target = Target { conn: received.conn, trace_id: request.trace_id };
         let key = (request.shard, request.session);
         let table = self.slots.entry(key).or_default();
         match table.judge(request.slot, (request.xid, request.op), target)? {
             Verdict::Drop => {
-                self.settled(arrived.conn);
+                self.settled(received.conn);
                 return Ok(false);
             }
             Verdict::Attached => return Ok(false),
             Verdict::Seen => {
-                self.seen(turn, &slot_id, target);
+                self.answer_seen(turn, &slot_id, target);
                 return Ok(false);
             }
             Verdict::New => {}
         }
-        if let Some(status) = self.refused(turn, arrived) {
-            self.end_refused(turn, arrived, status);
+        if let Some(status) = self.refused(turn, received) {
+            self.end_refused(turn, received, status);
             return Ok(false);
         }
         if request.shard.is_data() {
@@ -291,43 +301,43 @@ impl Lane {
             slot.xid = request.xid;
             slot.op = request.op;
             slot.state = State::Running(target);
-            return self.ask_data(turn, arrived).map(|()| true);
+            return self.ask_data(turn, received).map(|()| true);
         }
-        self.run(turn, arrived).map(|()| false)
+        self.run(turn, received).map(|()| false)
     }
 
     /// Executes what takes effect once, at a metadata shard.
     pub(crate) fn run(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
-        if is_lock(arrived.request.op) {
-            return self.execute_own(turn, arrived);
+        if is_lock(received.request.op) {
+            return self.execute_own(turn, received);
         }
-        let mut effect = self.execute(turn, arrived)?;
+        let mut effect = self.execute(turn, received)?;
         if effect.status == Status::Busy {
-            self.suspend(turn, arrived);
+            self.suspend(turn, received);
             return Ok(());
         }
         if effect.status == Status::CrossDevice {
-            self.begin_across(turn, arrived);
+            self.begin_across(turn, received);
             return Ok(());
         }
-        self.report_open_files(turn, arrived, effect.status);
-        self.on_made(arrived.request.op);
-        self.remember_opener(arrived, &mut effect);
+        self.report_open_files(turn, received, effect.status);
+        self.on_made(received.request.op);
+        self.remember_opener(received, &mut effect);
         if let Some((inode, privileged_bits)) = effect.privileged_bits {
             self.send_privileged_bits(turn, inode, privileged_bits);
         }
         self.send_found(turn, effect.found);
-        let index = self.meta_index(arrived.request.shard);
+        let index = self.meta_index(received.request.shard);
         self.send_containment_changes(turn, index..index + 1);
-        let dependency = self.dependency(arrived, &effect);
+        let dependency = self.dependency(received, &effect);
         if effect.transno.0 == 0 {
-            self.done(turn, arrived, effect.status, dependency);
+            self.done(turn, received, effect.status, dependency);
         } else {
-            self.changed(turn, arrived, &effect, dependency);
+            self.changed(turn, received, &effect, dependency);
         }
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
@@ -335,40 +345,49 @@ impl Lane {
         if let Some((inode, number)) = effect.settling {
             self.on_settling(turn, Sizing { inode, number });
         }
-        self.on_access_of(turn, arrived, effect.access);
+        self.on_access_of(turn, received, effect.access);
         Ok(())
     }
 
     /// Why a change is refused, if so.
-    pub(crate) fn refused(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
-        if arrived.denied.is_some() {
-            arrived.denied
+    pub(crate) fn refused(
+        &self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> Option<Status> {
+        if received.denied.is_some() {
+            received.denied
         } else if self.fenced {
-            self.when_fenced(turn, arrived)
+            self.when_fenced(turn, received)
         } else {
-            self.space_for(arrived.request.op).err()
+            self.space_for(received.request.op).err()
         }
     }
 
     pub(crate) fn end_refused(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         status: Status,
     ) {
-        if self.comes_again(status) {
+        if self.is_retried(status) {
             // The slot is unchanged, so the client can resend.
             let response = Response::plain(Status::RetryLater, &[]);
-            return self.send(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
+            return self.send(
+                turn,
+                received.conn,
+                &RequestHeader::from(received.request),
+                &response,
+            );
         }
         self.reply.clear();
-        self.done(turn, arrived, status, None);
+        self.done(turn, received, status, None);
     }
 
     /// The reply to a change behind a fence; `None`: it changes nothing durable and is executed.
-    fn when_fenced(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
-        let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
-        let op = arrived.request.op;
+    fn when_fenced(&self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) -> Option<Status> {
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+        let op = received.request.op;
         if op == Op::Close {
             return Some(Status::Ok); // Handles end with this boot anyway.
         }
@@ -378,14 +397,14 @@ impl Lane {
         let opens = op.row().changes == Changes::IfOpenedForWriting;
         let reads = opens && !crate::named_inodes::changes(op, body);
         // A resent write may be in its object, recorded or not.
-        let request = arrived.request;
+        let request = received.request;
         let begun = request.shard.is_data() && request.flags & request_flag::RESENT != 0;
         (!reads).then_some(if begun { Status::Io } else { Status::ReadOnly })
     }
 
     /// A resent request that was executed before: replies from the slot, once its change is
     /// durable.
-    fn seen(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, target: Target) {
+    fn answer_seen(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, target: Target) {
         self.stats.from_slot_count += 1;
         let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
         let slot = table.slot(slot_id.slot);
@@ -394,7 +413,7 @@ impl Lane {
         if self.fenced && done.transno > self.commit.shard(slot_id.shard).durable {
             // It may never be durable, and there is no redo token for it.
             slot.state = State::Deferred(target, done, Vec::new());
-            return self.fail_held(turn, slot_id);
+            return self.fail_slot(turn, slot_id);
         }
         if slot_id.shard.is_data() && done.transno > self.commit.shard(slot_id.shard).durable {
             let transno = done.transno;
@@ -412,8 +431,12 @@ impl Lane {
 
     /// Records the session of a client that opens or locks a file, even if it never changes
     /// anything: recovery after a restart must wait for its handles.
-    pub(crate) fn remember_opener(&mut self, arrived: &Arrived<'_>, effect: &mut meta::Effect) {
-        let request = arrived.request;
+    pub(crate) fn remember_opener(
+        &mut self,
+        received: &ReceivedRequest<'_>,
+        effect: &mut meta::Effect,
+    ) {
+        let request = received.request;
         let opens = request.op.row().opens || is_lock(request.op);
         if !opens || effect.status != Status::Ok || effect.transno.0 > 0 {
             return;
@@ -433,11 +456,11 @@ impl Lane {
     pub(crate) fn done(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         status: Status,
         dependency: Option<CommitDependency>,
     ) {
-        let request = arrived.request;
+        let request = received.request;
         let body = core::mem::take(&mut self.reply);
         let Request { shard, session, slot: number, .. } = *request;
         let slot = self.slots.entry((shard, session)).or_default().slot(number);
@@ -447,13 +470,13 @@ impl Lane {
         let transno = wire::Transno(0);
         let done = Done { status, transno, body: body.clone() };
         if let Some(dependency) = dependency {
-            let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+            let target = Target { conn: received.conn, trace_id: request.trace_id };
             slot.state = State::Deferred(target, done, Vec::new());
             self.hold(SlotId { shard, session, slot: number }, dependency);
         } else {
             slot.state = State::Done(done);
             let response = Response::plain(status, &body);
-            self.send(turn, arrived.conn, &RequestHeader::from(request), &response);
+            self.send(turn, received.conn, &RequestHeader::from(request), &response);
         }
         self.reply = body;
     }
@@ -463,11 +486,11 @@ impl Lane {
     pub(crate) fn changed(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         effect: &meta::Effect,
         dependency: Option<CommitDependency>,
     ) {
-        let Request { shard, session, slot: number, xid, op, trace_id, .. } = *arrived.request;
+        let Request { shard, session, slot: number, xid, op, trace_id, .. } = *received.request;
         let (status, transno, pre_versions) = (effect.status, effect.transno, effect.pre_versions);
         let done = Done { status, transno, body: self.reply.clone() };
         let changes = core::mem::take(&mut self.changes);
@@ -477,8 +500,8 @@ impl Lane {
             ChangeRecord { slot_id, xid, op, done: &done, pre_versions, changes: &changes, signed };
         self.record_change(&change_record);
         self.changes = changes;
-        self.record_last_writer(arrived, transno);
-        let target = Target { conn: arrived.conn, trace_id };
+        self.record_last_writer(received, transno);
+        let target = Target { conn: received.conn, trace_id };
         let token = core::mem::take(&mut self.token);
         let state = if let Some(dependency) = dependency {
             self.hold(slot_id, dependency);
@@ -499,30 +522,30 @@ impl Lane {
     fn ask_data(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
-        let token = self.wait(arrived);
+        let token = self.wait(received);
         let mut body = core::mem::take(&mut self.body);
         body.clear();
-        body.extend_from_slice(&turn.arena.get(arrived.frame)[HEADER_BYTES..]);
-        arrived.open.binding.touch_nothing(arrived.request.op, &mut body);
-        let Request { op, shard, .. } = *arrived.request;
-        let client = arrived.open.client;
-        let ask = data::DataRequest { token, op, shard, body: &body, bulk: arrived.bulk, client };
+        body.extend_from_slice(&turn.arena.get(received.frame)[HEADER_BYTES..]);
+        received.open.binding.touch_nothing(received.request.op, &mut body);
+        let Request { op, shard, .. } = *received.request;
+        let client = received.open.client;
+        let ask = data::DataRequest { token, op, shard, body: &body, bulk: received.bulk, client };
         let submitted = self.data.submit(turn, &ask);
         self.body = body;
         if let Err(protocol_error) = submitted {
             self.pending.remove(token.0);
-            self.reset_slot(arrived);
-            self.protocol_error(turn, arrived.conn, protocol_error);
+            self.reset_slot(received);
+            self.protocol_error(turn, received.conn, protocol_error);
         }
         self.on_outcomes(turn);
         Ok(())
     }
 
     /// Resets the slot of a request that was not executed after all.
-    pub(crate) fn reset_slot(&mut self, arrived: &Arrived<'_>) {
-        let request = arrived.request;
+    pub(crate) fn reset_slot(&mut self, received: &ReceivedRequest<'_>) {
+        let request = received.request;
         if request.slot > 0
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
         {
@@ -533,12 +556,12 @@ impl Lane {
     }
 
     /// Registers a request that is answered when its token comes back.
-    pub(crate) fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
+    pub(crate) fn wait(&mut self, received: &ReceivedRequest<'_>) -> Token {
         self.token_count += 1;
-        let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
-        let synced = arrived.request.flags & request_flag::SYNC != 0;
-        let frame_bytes = arrived.frame.bytes_count();
-        let contents = mac_of(arrived.bulk);
+        let (conn, header) = (received.conn, RequestHeader::from(received.request));
+        let synced = received.request.flags & request_flag::SYNC != 0;
+        let frame_bytes = received.frame.bytes_count();
+        let contents = mac_of(received.bulk);
         let waiting = Waiting { conn, header, synced, frame_bytes, contents };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)

@@ -190,8 +190,8 @@ impl Table {
         let mut rows = Vec::new();
         let mut count = 0;
         for row in self.rows.iter().filter(|row| !row.closed) {
-            let told = wire::ExportRow { export: row.export(), stored: row.stored };
-            Writer::new(&mut rows).write(&told);
+            let row = wire::ExportRow { export: row.export(), stored: row.stored };
+            Writer::new(&mut rows).write(&row);
             count += 1;
         }
         Writer::new(reply).write(&wire::Exports { rows: List::new(count, &rows) });

@@ -5,7 +5,7 @@
 
 use crate::Lane;
 use crate::conn::Conn;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::export::{Binding, EXPORTS_BYTES_MAX};
 use crate::limits::Limit;
 use crate::session::Basis;
@@ -25,14 +25,14 @@ impl Lane {
     /// The change to record; `None`: a resent request that is done already.
     pub(crate) fn judge_export<'a>(
         &self,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         ask: &SetExport<'a>,
         resent: bool,
     ) -> Result<Option<ExportChange<'a>>, Status> {
-        if !arrived.open.binding.administers {
+        if !received.open.binding.administers {
             return Err(Status::NotPermitted);
         }
-        if arrived.request.shard != ShardId::meta(0) || !is_export_name(ask.export.name.0) {
+        if received.request.shard != ShardId::meta(0) || !is_export_name(ask.export.name.0) {
             return Err(Status::Invalid);
         }
         let Squash { anon_uid, anon_gid, .. } = ask.export.squash;

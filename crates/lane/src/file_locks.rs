@@ -7,7 +7,7 @@
 
 use crate::Lane;
 use crate::commit::SlotId;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use interface::{NetAction, Turn};
@@ -24,12 +24,16 @@ pub(crate) const fn is_lock(op: Op) -> bool {
 impl Lane {
     /// Whether a lock is refused because the log has no space to record its client, which would be
     /// unknown after a restart.
-    pub(crate) fn refuses_lock(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> bool {
-        let key = (arrived.request.shard, arrived.request.session);
+    pub(crate) fn refuses_lock(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        let key = (received.request.shard, received.request.session);
         let known = self.slots.get(&key).is_some_and(|table| table.recorded_in.is_some());
         let refused = !known && !self.fenced && self.space_for(Op::Reopen).is_err();
         if refused {
-            self.end_refused(turn, arrived, Status::NoSpace);
+            self.end_refused(turn, received, Status::NoSpace);
         }
         refused
     }
@@ -44,18 +48,18 @@ impl Lane {
     pub(crate) fn answer_lock(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         status: Status,
     ) {
-        let request = arrived.request;
+        let request = received.request;
         let mut effect = Effect::unchanged(status);
-        self.remember_opener(arrived, &mut effect);
+        self.remember_opener(received, &mut effect);
         if effect.transno.0 == 0 {
-            return self.done(turn, arrived, status, None);
+            return self.done(turn, received, status, None);
         }
         let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
         let dependency = self.dependency_of_session(&slot_id);
-        self.changed(turn, arrived, &effect, dependency);
+        self.changed(turn, received, &effect, dependency);
     }
 
     /// Releases all locks of a client.

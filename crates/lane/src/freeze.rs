@@ -10,7 +10,7 @@
 //! transaction.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::recovery::DeferredRequest;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -45,11 +45,11 @@ impl Lane {
     }
 
     /// Defers a change until the end of the freeze.
-    pub(crate) fn await_thaw(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
-        self.count_outstanding(arrived);
-        let frame: Vec<u8> = turn.arena.get(arrived.frame).to_vec();
+    pub(crate) fn suspend_frozen(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
+        self.count_outstanding(received);
+        let frame: Vec<u8> = turn.arena.get(received.frame).to_vec();
         let early =
-            DeferredRequest { conn: arrived.conn, frame, bulk: arrived.bulk, reopens: false };
+            DeferredRequest { conn: received.conn, frame, bulk: received.bulk, reopens: false };
         self.freeze.waiting.push_back(early);
     }
 

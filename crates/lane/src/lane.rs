@@ -209,7 +209,7 @@ impl Lane {
         let rules = lane.config.rules;
         let handle_count_max = lane.config.limits.handle_count_max;
         for shard in &mut lane.metas {
-            shard.plant(rules);
+            shard.set_rules(rules);
             shard.set_handle_limit(handle_count_max);
         }
         lane.non_resident.limits = lane.metas.iter().any(meta::Shard::has_limit);
@@ -319,7 +319,7 @@ impl Lane {
             LaneMessage::DestroyObject { inode } => self.on_destroy_message(turn, inode),
             LaneMessage::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
             LaneMessage::Accessed { inode, write_time_ns } => {
-                self.note_access(turn, inode, write_time_ns);
+                self.record_access(turn, inode, write_time_ns);
             }
             LaneMessage::Changed { inode } => self.data.forget_access(inode),
             LaneMessage::QueryContents { inode, number } => {

@@ -28,7 +28,7 @@ impl Lane {
 
     /// Whether a request that was refused for lack of log space shall be resent soon: the medium
     /// has space, and a checkpoint will free the log.
-    pub(crate) fn comes_again(&self, refusal: Status) -> bool {
+    pub(crate) fn is_retried(&self, refusal: Status) -> bool {
         refusal == Status::NoSpace && self.commit.awaits_checkpoint()
     }
 

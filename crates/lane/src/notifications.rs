@@ -35,7 +35,7 @@ impl Lane {
         if !table.notification_due {
             table.notification_due = true;
             self.notifications.owed.push(key);
-            let due = turn.now.mono.after_ms(self.config.limits.note_ms);
+            let due = turn.now.mono.after_ms(self.config.limits.notification_ms);
             self.notifications.due.get_or_insert(due);
         }
     }
@@ -81,7 +81,7 @@ impl Lane {
             table.notification_due = committed < table.token_last;
             table.notification_due
         });
-        let again = turn.now.mono.after_ms(self.config.limits.note_ms);
+        let again = turn.now.mono.after_ms(self.config.limits.notification_ms);
         self.notifications.due = (!self.notifications.owed.is_empty()).then_some(again);
         for (conn, rows) in rows {
             self.send_notification(turn, conn, &rows);

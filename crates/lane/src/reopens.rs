@@ -46,7 +46,7 @@ impl Recovery {
 
     /// A reopen has arrived. It counts as progress only if the log knew the session: other clients
     /// can claim anything. It extends the time to at most twice its length.
-    pub(crate) fn reopen_came(&mut self, request: &Request, now: Mono, limits: &Limits) {
+    pub(crate) fn on_reopen(&mut self, request: &Request, now: Mono, limits: &Limits) {
         let key = (request.shard, request.session);
         let Some(reopening) = self.reopens.get_mut(&key) else { return };
         let is_new = reopening.came.insert(request.xid);

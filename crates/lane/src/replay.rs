@@ -3,7 +3,7 @@
 //! that it found then are there again.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::limits::Limit;
 use crate::outbox::{RequestHeader, Response};
 use crate::recovery::{Phase, Replay};
@@ -22,10 +22,10 @@ impl Lane {
     pub(crate) fn on_claim(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         (known, committed): (Transno, Transno),
     ) {
-        let (shard, session) = (arrived.request.shard, arrived.request.session);
+        let (shard, session) = (received.request.shard, received.request.session);
         let table = self.slots.get(&(shard, session));
         let is_fact = table.is_some_and(|table| table.is_from_earlier_boot() && !table.resumed);
         if !is_fact {
@@ -33,7 +33,7 @@ impl Lane {
                 "a client says that {shard} was durable for it up to {known}, of which nothing is \
                  known here"
             );
-            return self.report_limit(turn, (Limit::Claim, arrived.open.party), &line);
+            return self.report_limit(turn, (Limit::Claim, received.open.party), &line);
         }
         self.stats.recovery.lost_durable_count += 1;
         let line = format!(
@@ -41,7 +41,7 @@ impl Lane {
              {committed}: the disk under the store has lost data \
              that it had reported durable, or this is not the store it was"
         );
-        self.report_limit(turn, (Limit::Lost, arrived.open.party), &line);
+        self.report_limit(turn, (Limit::Lost, received.open.party), &line);
     }
 
     /// The highest durable transaction of a session at a shard.
@@ -57,18 +57,18 @@ impl Lane {
     pub(crate) fn on_replay(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
     ) -> Result<bool, ProtocolError> {
-        let request = arrived.request;
-        let client = arrived.open.client;
-        let body = turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec();
+        let request = received.request;
+        let client = received.open.client;
+        let body = turn.arena.get(received.frame)[HEADER_BYTES..].to_vec();
         let replay = wire::Replay::decode_all(&body).map_err(|_| ProtocolError::Malformed)?;
-        let contents = mac_of(arrived.bulk);
+        let contents = mac_of(received.bulk);
         if self.opened(&replay, contents, request).is_none() {
             self.stats.recovery.forged_count += 1;
             self.report_limit(
                 turn,
-                (Limit::Replay, arrived.open.party),
+                (Limit::Replay, received.open.party),
                 "a replay that was never signed here was refused",
             );
             if self.has_changed(client) {
@@ -77,11 +77,11 @@ impl Lane {
             return Err(ProtocolError::Proof);
         }
         let replay = Replay {
-            conn: arrived.conn,
+            conn: received.conn,
             header: RequestHeader::from(request),
             transno: request.transno,
             body,
-            bulk: arrived.bulk,
+            bulk: received.bulk,
         };
         let table = self.slots.get(&(request.shard, request.session));
         let committed_before = table.map_or(Transno(0), |table| table.committed);
@@ -89,14 +89,14 @@ impl Lane {
         let lost = self.recovery.phase == Phase::Replaying && request.transno > committed_before;
         let takes = table.is_some_and(SlotTable::is_from_earlier_boot)
             && self.recovery.takes(request.shard, request.transno);
-        if lost && (!takes || arrived.open.binding.read_only) {
+        if lost && (!takes || received.open.binding.read_only) {
             let what = if takes {
                 "a replay through an export that is only read was refused"
             } else {
                 self.stats.recovery.forged_count += 1;
                 "a replay of what has ended was refused"
             };
-            self.report_limit(turn, (Limit::Replay, arrived.open.party), what);
+            self.report_limit(turn, (Limit::Replay, received.open.party), what);
             self.answer_replay(turn, &replay, Status::Overflow);
             return Ok(false);
         }
@@ -159,7 +159,7 @@ impl Lane {
                 Status::Ok
             }
             Err(status) => {
-                self.unfit(&replay);
+                self.reject_replay(&replay);
                 status
             }
         };
@@ -211,7 +211,7 @@ impl Lane {
 
     /// A replay did not fit: its client has lost a change. From here on it is sent no durable
     /// transaction numbers, because these would cover the loss.
-    pub(crate) fn unfit(&mut self, replay: &Replay) {
+    pub(crate) fn reject_replay(&mut self, replay: &Replay) {
         self.stats.recovery.rejected_count += 1;
         let session = self.sessions.get(&replay.header.session);
         let Some(client) = session.map(|session| session.row.client) else { return };
@@ -237,21 +237,21 @@ impl Lane {
     }
 
     /// Whether a request may be executed during recovery.
-    pub(crate) fn is_recovery(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
-        match arrived.request.op.row().recovery {
+    pub(crate) fn is_recovery(&self, received: &ReceivedRequest<'_>, body: &[u8]) -> bool {
+        match received.request.op.row().recovery {
             wire::DuringRecovery::Waits => false,
             wire::DuringRecovery::Runs => true,
-            wire::DuringRecovery::Registers => self.may_reopen(arrived, body),
+            wire::DuringRecovery::Registers => self.may_reopen(received, body),
         }
     }
 
     /// A handle is reopened when its client has replayed here, unless that would change the inode:
     /// another client's replay may still depend on it. After all replays it always may.
-    fn may_reopen(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
-        let shard = arrived.request.shard;
-        let replaying = self.clients.sessions_of(arrived.open.client).iter();
+    fn may_reopen(&self, received: &ReceivedRequest<'_>, body: &[u8]) -> bool {
+        let shard = received.request.shard;
+        let replaying = self.clients.sessions_of(received.open.client).iter();
         let mut queues = replaying.map(|session| self.recovery.queues.get((shard, *session)));
-        let locks = arrived.request.op == Op::Relock;
+        let locks = received.request.op == Op::Relock;
         let quiet = locks
             || wire::Reopen::decode_all(body).is_ok_and(|reopen| {
                 let index = self.meta_index(shard);

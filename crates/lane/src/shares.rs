@@ -7,7 +7,7 @@
 
 use crate::Lane;
 use crate::conn::Conn;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::export::Binding;
 use crate::limits::Limit;
 use crate::session::Session;
@@ -151,23 +151,23 @@ impl Lane {
     }
 
     /// Whether a request would give its party more handles at a metadata shard than its share.
-    pub(crate) fn has_its_handles(&self, arrived: &Arrived<'_>) -> bool {
-        let opens = arrived.request.op.row().opens;
-        let meta = opens.then(|| &self.metas[self.meta_index(arrived.request.shard)]);
+    pub(crate) fn has_its_handles(&self, received: &ReceivedRequest<'_>) -> bool {
+        let opens = received.request.op.row().opens;
+        let meta = opens.then(|| &self.metas[self.meta_index(received.request.shard)]);
         let Some(crowd) = meta.and_then(meta::Shard::crowded_handle_counts) else { return false };
         let mut shares = Shares::new();
         for (client, count) in crowd {
             shares.add(self.party_of_client(client), u64::try_from(count).unwrap_or(u64::MAX));
         }
         let total_max = u64::try_from(self.config.limits.handle_count_max).unwrap_or(u64::MAX);
-        !shares.fits(arrived.open.party, 1, total_max)
+        !shares.fits(received.open.party, 1, total_max)
     }
 
     /// Logs that an open was refused because too many files are open.
     pub(crate) fn report_open_files(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
         status: Status,
     ) {
         if status == Status::TooManyFiles {
@@ -176,7 +176,7 @@ impl Lane {
                 "an open was refused (ENFILE): a metadata shard has at most {count_max} open \
                  files, a client a quarter of them, those who hold one credential three quarters"
             );
-            self.report_limit(turn, (Limit::OpenFiles, arrived.open.party), &line);
+            self.report_limit(turn, (Limit::OpenFiles, received.open.party), &line);
         }
     }
 

@@ -45,7 +45,7 @@ enum PendingEvent {
 
 /// A frame that reached a peer.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedRequest {
     pub(crate) frame: Vec<u8>,
     pub(crate) bulk: Vec<u8>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Arrived {
 struct Peer {
     lane: usize,
     proxy: usize,
-    inbox: Vec<Arrived>,
+    inbox: Vec<ReceivedRequest>,
     admitted: bool,
     closed: bool,
 }
@@ -326,7 +326,7 @@ impl TestServer {
     }
 
     /// Takes the frames that have reached a peer.
-    pub(crate) fn take(&mut self, conn: ConnId) -> Vec<Arrived> {
+    pub(crate) fn take(&mut self, conn: ConnId) -> Vec<ReceivedRequest> {
         self.peers.get_mut(&conn).map(|peer| core::mem::take(&mut peer.inbox)).unwrap_or_default()
     }
 
@@ -513,7 +513,7 @@ impl TestServer {
                 let bulk = bulk.map(|bulk| bulk_of(host, bulk)).unwrap_or_default();
                 if let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) {
                     assert_eq!(peer.lane, index, "a lane has only its own connections");
-                    peer.inbox.push(Arrived { frame, bulk });
+                    peer.inbox.push(ReceivedRequest { frame, bulk });
                 }
             }
             Action::Net(NetAction::Admit { conn, .. }) => {

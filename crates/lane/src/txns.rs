@@ -240,7 +240,7 @@ impl Lane {
             }
             TxnMessageKind::Seen { status, found, inode_count } => {
                 self.txns.inode_counts.insert(shard, inode_count);
-                self.on_seen(turn, (shard, txn), status, found.0);
+                self.on_look_reply(turn, (shard, txn), status, found.0);
             }
             TxnMessageKind::Prepare { part } => self.on_prepare(turn, (shard, txn), part.0),
             TxnMessageKind::Prepared { status } => self.on_prepared(turn, (shard, txn), status),
@@ -263,9 +263,9 @@ impl Lane {
             if let Some(body) = self.txns.own_messages.pop_front() {
                 self.read(turn, &body);
             } else if let Some((inode, write_time_ns)) = self.txns.accessed_due.pop() {
-                self.note_access(turn, inode, write_time_ns);
+                self.record_access(turn, inode, write_time_ns);
             } else if let Some(suspended) = self.txns.due.pop_front() {
-                self.take_up(turn, suspended);
+                self.resume(turn, suspended);
             } else {
                 break;
             }

@@ -63,7 +63,7 @@ impl Lane {
         let Written { shard, transno, .. } = *written;
         let slot_id = SlotId { shard, session: header.session, slot: header.slot };
         if self.fenced {
-            return self.fail_held(turn, &slot_id);
+            return self.fail_slot(turn, &slot_id);
         }
         let mut body = Vec::new();
         written.answer.encode(&mut body);
@@ -172,7 +172,7 @@ impl Lane {
 
     /// Adds a waiter for a transaction, and makes the shard's writes durable soon.
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
-        self.count_held(reason);
+        self.count_deferred(reason);
         self.waiters.entry(until).or_default().push(waiter);
         self.urgent_count += 1;
         self.data.request_sync(Some(until.0));
@@ -204,7 +204,7 @@ impl Lane {
         self.urgent_count = 0;
         for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
             match waiter {
-                Waiter::Slot(slot_id) => self.fail_held(turn, &slot_id),
+                Waiter::Slot(slot_id) => self.fail_slot(turn, &slot_id),
                 Waiter::Reply(response) => self.fail_reply(turn, response),
                 Waiter::Size(..) => {}
             }
@@ -222,7 +222,7 @@ impl Lane {
         let found = self.lost_write(&replay);
         let client = self.sessions.get(&replay.header.session).map(|session| session.row.client);
         let (Some(change), Some(bulk), Some(client)) = (found, replay.bulk, client) else {
-            self.unfit(&replay);
+            self.reject_replay(&replay);
             self.answer_replay(turn, &replay, Status::Overflow);
             return self.release_bulk(turn, &replay);
         };
@@ -256,11 +256,11 @@ impl Lane {
             | ContentsChange::SumsRemoved { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
-        (same && replay.header.op == op).then(|| self.as_planted(change))
+        (same && replay.header.op == op).then(|| self.inject_fault(change))
     }
 
     /// The replayed part of a lost write: all of it, unless a test disables that rule.
-    fn as_planted(&self, mut change: ContentsChange) -> ContentsChange {
+    fn inject_fault(&self, mut change: ContentsChange) -> ContentsChange {
         if let ContentsChange::WriteList { pieces, .. } = &mut change
             && !self.config.rules.hold(Rule::ListsWhole)
             && let Ok(first) = wire::Pieces::new(pieces.iter().take(1).collect())

@@ -155,7 +155,7 @@ impl Shard {
     }
 
     /// Disables rules, for a test that must detect it.
-    pub const fn plant(&mut self, rules: Rules) {
+    pub const fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
 

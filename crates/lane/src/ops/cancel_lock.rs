@@ -1,7 +1,7 @@
 //! `CancelLock`: cancels a wait for a lock.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::file_locks::decoded;
 use interface::Turn;
 use wire::{CancelLock, HEADER_BYTES, LockCancelled, ProtocolError, Wire};
@@ -9,12 +9,12 @@ use wire::{CancelLock, HEADER_BYTES, LockCancelled, ProtocolError, Wire};
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    let shard = arrived.request.shard;
-    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+    let shard = received.request.shard;
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let CancelLock { inode, wait_id } = decoded(body, shard, |ask: &CancelLock| ask.inode)?;
-    let waited = lane.locks_of(shard).cancel(arrived.open.client, inode, wait_id);
-    lane.answer(turn, arrived, &LockCancelled { waited }.to_bytes());
+    let waited = lane.locks_of(shard).cancel(received.open.client, inode, wait_id);
+    lane.answer(turn, received, &LockCancelled { waited }.to_bytes());
     Ok(())
 }

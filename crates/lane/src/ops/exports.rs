@@ -1,7 +1,7 @@
 //! `Exports`: lists the exports.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
 use crate::outbox::{RequestHeader, Response};
 use alloc::vec::Vec;
@@ -11,16 +11,16 @@ use wire::{ProtocolError, Status};
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    no_body(turn, arrived)?;
+    no_body(turn, received)?;
     let mut reply = Vec::new();
-    let administers = arrived.open.binding.administers;
+    let administers = received.open.binding.administers;
     let status = if administers { Status::Ok } else { Status::NotPermitted };
     if administers {
         lane.exports.encode(&mut reply);
     }
     let response = Response::plain(status, &reply);
-    lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
+    lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     Ok(())
 }

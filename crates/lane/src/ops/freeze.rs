@@ -1,7 +1,7 @@
 //! `Freeze`: begins, prolongs or ends a freeze.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::outbox::{RequestHeader, Response};
 use interface::Turn;
 use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEADER_BYTES, ProtocolError, Status, Wire};
@@ -9,15 +9,15 @@ use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEADER_BYTES, ProtocolError, Status, W
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let header = RequestHeader::from(arrived.request);
-    if !arrived.open.binding.administers || lease_ms > FREEZE_MS_MAX {
-        let allowed = arrived.open.binding.administers;
+    let header = RequestHeader::from(received.request);
+    if !received.open.binding.administers || lease_ms > FREEZE_MS_MAX {
+        let allowed = received.open.binding.administers;
         let status = if allowed { Status::Invalid } else { Status::NotPermitted };
-        lane.send_reply(turn, arrived.conn, &header, &Response::plain(status, &[]));
+        lane.send_reply(turn, received.conn, &header, &Response::plain(status, &[]));
         return Ok(());
     }
     let held_on = lane.freeze.is_on();
@@ -28,6 +28,6 @@ pub(crate) fn execute(
     }
     let change_count = u64::try_from(lane.change_count()).unwrap_or(u64::MAX);
     let frozen = Frozen { held_on, change_count }.to_bytes();
-    lane.send_reply(turn, arrived.conn, &header, &Response::plain(Status::Ok, &frozen));
+    lane.send_reply(turn, received.conn, &header, &Response::plain(Status::Ok, &frozen));
     Ok(())
 }

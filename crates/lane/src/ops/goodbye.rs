@@ -2,7 +2,7 @@
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
 use alloc::vec::Vec;
 use interface::Turn;
@@ -11,10 +11,10 @@ use wire::{ProtocolError, Status};
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    no_body(turn, arrived)?;
-    let (session, client) = (arrived.request.session, arrived.open.client);
+    no_body(turn, received)?;
+    let (session, client) = (received.request.session, received.open.client);
     let records = !lane.fenced;
     if lane.drop_session(client, session, false) {
         lane.drop_handles(turn, client);
@@ -23,9 +23,9 @@ pub(crate) fn execute(
     match lane.commit.until_all() {
         Some(until) if records => {
             let dependency = CommitDependency { until, reason: Reason::Itself };
-            lane.defer_reply(arrived, (Status::Ok, Vec::new()), dependency);
+            lane.defer_reply(received, (Status::Ok, Vec::new()), dependency);
         }
-        Some(_) | None => lane.answer(turn, arrived, &[]),
+        Some(_) | None => lane.answer(turn, received, &[]),
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `Inspect`: checks, dumps or copies the store, in another process on the server's host.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::outbox::{RequestHeader, Response};
 use interface::{StoreAction, Turn};
 use wire::{HEADER_BYTES, Inspect, ProtocolError, Status, Wire};
@@ -9,12 +9,12 @@ use wire::{HEADER_BYTES, Inspect, ProtocolError, Status, Wire};
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let ask = Inspect::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
-    if !arrived.open.binding.administers {
+    let (conn, header) = (received.conn, RequestHeader::from(received.request));
+    if !received.open.binding.administers {
         lane.send(turn, conn, &header, &Response::plain(Status::NotPermitted, &[]));
         return Ok(());
     }

@@ -18,7 +18,7 @@ mod stats;
 mod sync;
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use interface::Turn;
 use wire::{HEADER_BYTES, Op, ProtocolError};
 
@@ -27,20 +27,20 @@ impl Lane {
     pub(crate) fn execute_own(
         &mut self,
         turn: &mut Turn<'_>,
-        arrived: &Arrived<'_>,
+        received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
         macro_rules! locks {
             ($($op:ident $module:ident;)*) => {
-                match arrived.request.op {
-                    $(Op::$op => $module::execute(self, turn, arrived),)*
+                match received.request.op {
+                    $(Op::$op => $module::execute(self, turn, received),)*
                     _ => wire::lane_operations!(lane),
                 }
             };
         }
         macro_rules! lane {
             ($($op:ident $module:ident;)*) => {
-                match arrived.request.op {
-                    $(Op::$op => $module::execute(self, turn, arrived),)*
+                match received.request.op {
+                    $(Op::$op => $module::execute(self, turn, received),)*
                     // Executed by a metadata or data shard.
                     _ => Err(ProtocolError::Route),
                 }
@@ -51,8 +51,8 @@ impl Lane {
 }
 
 /// Checks that a request has no body.
-fn no_body(turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<(), ProtocolError> {
-    if turn.arena.get(arrived.frame).len() == HEADER_BYTES {
+fn no_body(turn: &Turn<'_>, received: &ReceivedRequest<'_>) -> Result<(), ProtocolError> {
+    if turn.arena.get(received.frame).len() == HEADER_BYTES {
         Ok(())
     } else {
         Err(ProtocolError::Malformed)

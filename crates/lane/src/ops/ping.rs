@@ -1,7 +1,7 @@
 //! `Ping`: shows that the server is alive.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
 use interface::Turn;
 use wire::ProtocolError;
@@ -9,9 +9,9 @@ use wire::ProtocolError;
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    no_body(turn, arrived)?;
-    lane.answer_committed(turn, arrived);
+    no_body(turn, received)?;
+    lane.answer_committed(turn, received);
     Ok(())
 }

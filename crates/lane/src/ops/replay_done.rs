@@ -1,7 +1,7 @@
 //! `ReplayDone`: a client lane has sent all its replays for a shard.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::outbox::RequestHeader;
 use crate::recovery::Phase;
 use crate::session::SlotTable;
@@ -11,14 +11,14 @@ use wire::{HEADER_BYTES, ProtocolError, ReplayDone, Wire};
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let done = ReplayDone::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
+    let (conn, header) = (received.conn, RequestHeader::from(received.request));
     let table = lane.slots.get(&(header.shard, header.session));
     if table.is_some_and(SlotTable::is_from_earlier_boot) {
-        lane.recovery.will_reopen(&header, arrived.open.client, done.reopen_count);
+        lane.recovery.will_reopen(&header, received.open.client, done.reopen_count);
     }
     let replaying = lane.recovery.phase == Phase::Replaying;
     if replaying && lane.recovery.queues.end((header.shard, header.session), (conn, header)) {

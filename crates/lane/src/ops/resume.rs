@@ -2,7 +2,7 @@
 //! shard.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::outbox::{RequestHeader, Response};
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
@@ -10,14 +10,14 @@ use wire::{HEADER_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let resume = Resume::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (shard, session) = (arrived.request.shard, arrived.request.session);
+    let (shard, session) = (received.request.shard, received.request.session);
     let committed = lane.session_committed(shard, session);
     if resume.known_committed > committed {
-        lane.on_claim(turn, arrived, (resume.known_committed, committed));
+        lane.on_claim(turn, received, (resume.known_committed, committed));
     }
     if let Some(table) = lane.slots.get_mut(&(shard, session)) {
         table.resumed = true;
@@ -30,7 +30,7 @@ pub(crate) fn execute(
     reply.clear();
     Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
     let response = Response { committed, ..Response::plain(Status::Ok, &reply) };
-    lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
+    lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     lane.reply = reply;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::outbox::{RequestHeader, Response};
 use alloc::vec::Vec;
 use interface::Turn;
@@ -11,12 +11,12 @@ use wire::{HEADER_BYTES, ProtocolError, SetExport, ShardId, Status, Wire, reques
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec();
+    let body = turn.arena.get(received.frame)[HEADER_BYTES..].to_vec();
     let ask = SetExport::decode_all(&body).map_err(|_| ProtocolError::Malformed)?;
-    let resent = arrived.request.flags & request_flag::RESENT != 0;
-    let status = match lane.judge_export(arrived, &ask, resent) {
+    let resent = received.request.flags & request_flag::RESENT != 0;
+    let status = match lane.judge_export(received, &ask, resent) {
         Ok(Some(change)) => {
             lane.record_export(turn, &change);
             Status::Ok
@@ -27,11 +27,11 @@ pub(crate) fn execute(
     match lane.commit.until_shard(ShardId::meta(0)) {
         Some(until) if status == Status::Ok => {
             let dependency = CommitDependency { until, reason: Reason::Itself };
-            lane.defer_reply(arrived, (status, Vec::new()), dependency);
+            lane.defer_reply(received, (status, Vec::new()), dependency);
         }
         Some(_) | None => {
             let response = Response::plain(status, &[]);
-            lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
+            lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
         }
     }
     Ok(())

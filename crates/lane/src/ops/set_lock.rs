@@ -2,7 +2,7 @@
 
 use crate::Lane;
 use crate::deadlock::Search;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::file_locks::decoded;
 use alloc::vec::Vec;
 use interface::Turn;
@@ -12,25 +12,25 @@ use wire::{HEADER_BYTES, LockKind, LockSet, ProtocolError, SetLock, Status, Writ
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    if lane.refuses_lock(turn, arrived) {
+    if lane.refuses_lock(turn, received) {
         return Ok(());
     }
-    let (shard, client) = (arrived.request.shard, arrived.open.client);
-    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+    let (shard, client) = (received.request.shard, received.open.client);
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let ask: SetLock = decoded(body, shard, |ask: &SetLock| ask.inode)?;
     lane.reply.clear();
     lane.changes.clear();
     let mut woken = Vec::new();
     let since_ns = lane.wait_begins_ns(turn);
     lane.drop_expired_locks(shard, client, &ask, &mut woken);
-    let asker = LockCaller { client, session: arrived.request.session, now_ns: since_ns };
-    let result = lane.locks_of(shard).set(asker, &ask, &mut woken);
+    let caller = LockCaller { client, session: received.request.session, now_ns: since_ns };
+    let result = lane.locks_of(shard).set(caller, &ask, &mut woken);
     if let Ok(set) = &result {
         Writer::new(&mut lane.reply).write(set);
     }
-    lane.answer_lock(turn, arrived, result.map_or_else(|status| status, |_| Status::Ok));
+    lane.answer_lock(turn, received, result.map_or_else(|status| status, |_| Status::Ok));
     lane.send_grants(turn, shard, woken);
     if result.is_ok_and(|set| may_deadlock(&set, &ask)) {
         let search = Search {

@@ -1,7 +1,7 @@
 //! `Statfs`: the space of the file system, which the runtime reports first.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::outbox::Response;
 use crate::waiting::Waiting;
 use data::Token;
@@ -14,11 +14,11 @@ const INODE_BYTES: u64 = 4096;
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    let body = &turn.arena.get(arrived.frame)[HEADER_BYTES..];
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     wire::Statfs::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let Token(number) = lane.wait(arrived);
+    let Token(number) = lane.wait(received);
     turn.act(StoreAction::Space { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
     Ok(())
 }

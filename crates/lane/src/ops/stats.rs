@@ -1,7 +1,7 @@
 //! `Stats`: the counters of this lane, with those that the runtime reports first.
 
 use crate::Lane;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
 use data::Token;
 use interface::{Action, Ticket, Turn};
@@ -10,10 +10,10 @@ use wire::ProtocolError;
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    no_body(turn, arrived)?;
-    let Token(number) = lane.wait(arrived);
+    no_body(turn, received)?;
+    let Token(number) = lane.wait(received);
     turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
     Ok(())
 }

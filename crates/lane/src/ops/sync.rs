@@ -3,7 +3,7 @@
 use crate::Lane;
 use crate::commit::DeferredReply;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
 use crate::outbox::{RequestHeader, Response};
 use crate::unstable::Waiter;
@@ -14,32 +14,32 @@ use wire::{ProtocolError, Status};
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
-    arrived: &Arrived<'_>,
+    received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    no_body(turn, arrived)?;
-    let shard = arrived.request.shard;
+    no_body(turn, received)?;
+    let shard = received.request.shard;
     if lane.fenced {
         let response = Response::plain(Status::Io, &[]);
-        lane.send_reply(turn, arrived.conn, &RequestHeader::from(arrived.request), &response);
+        lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     } else if shard.is_data() {
-        sync_data(lane, turn, arrived);
+        sync_data(lane, turn, received);
     } else if let Some(until) = lane.commit.until_shard(shard) {
         let dependency = CommitDependency { until, reason: Reason::Itself };
-        lane.defer_reply(arrived, (Status::Ok, Vec::new()), dependency);
+        lane.defer_reply(received, (Status::Ok, Vec::new()), dependency);
     } else {
-        lane.answer_committed(turn, arrived);
+        lane.answer_committed(turn, received);
     }
     Ok(())
 }
 
-fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-    let shard = arrived.request.shard;
+fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+    let shard = received.request.shard;
     let until = lane.data.transno_last(shard);
     if until <= lane.commit.shard(shard).durable {
-        return lane.answer_committed(turn, arrived);
+        return lane.answer_committed(turn, received);
     }
-    lane.count_suspended(arrived.conn);
-    let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
+    lane.count_suspended(received.conn);
+    let (conn, header) = (received.conn, RequestHeader::from(received.request));
     let (status, body, bulk) = (Status::Ok, Vec::new(), None);
     let response = DeferredReply { conn, header, status, body, bulk };
     lane.wait_for((shard, until), Waiter::Reply(response), Reason::Itself);

@@ -85,7 +85,7 @@ struct Part {
 }
 
 impl Part {
-    fn note_committed(&mut self, committed: u64) {
+    fn record_committed(&mut self, committed: u64) {
         let rest = self.kept.split_off(&(committed + 1));
         let pruned = core::mem::replace(&mut self.kept, rest);
         let last = pruned.last_key_value().map_or(0, |(last, _)| *last);
@@ -327,7 +327,7 @@ impl Run {
         let (conn, who, _) = client.links[&lane.0].clone();
         let part = client.parts.get_mut(&shard).unwrap();
         assert!(resumed.committed.0 >= part.known_committed, "reported durability holds");
-        part.note_committed(resumed.committed.0);
+        part.record_committed(resumed.committed.0);
         assert!(part.kept.is_empty() || resumed.recovering, "no client is late here");
         part.course = ReplayState::Replaying(conn);
         for (transno, kept) in &part.kept {
@@ -353,15 +353,15 @@ impl Run {
     fn receive(&mut self, index: usize) {
         let links = self.clients[index].links.clone();
         for (lane, (conn, who, mut stage)) in links {
-            for arrived in self.server.take(conn) {
+            for received in self.server.take(conn) {
                 if matches!(stage, Stage::Open(_)) {
-                    match noted(&arrived) {
+                    match noted(&received) {
                         Some(rows) => self.on_note(index, &rows),
-                        None => self.on_reply(index, conn, got(arrived)),
+                        None => self.on_reply(index, conn, got(received)),
                     }
                     continue;
                 }
-                let (kind, body) = greeted(&[arrived]);
+                let (kind, body) = greeted(&[received]);
                 let link = self.clients[index].links.get_mut(&lane).unwrap();
                 match kind {
                     FrameKind::Challenge => {
@@ -386,7 +386,11 @@ impl Run {
 
     fn on_note(&mut self, index: usize, rows: &[wire::CommitRow]) {
         for row in rows {
-            self.clients[index].parts.get_mut(&row.shard).unwrap().note_committed(row.committed.0);
+            self.clients[index]
+                .parts
+                .get_mut(&row.shard)
+                .unwrap()
+                .record_committed(row.committed.0);
         }
     }
 
@@ -404,7 +408,7 @@ impl Run {
             }
             Op::Resume => return self.on_resumed(index, shard, &got),
             Op::ReplayDone => {
-                part.note_committed(committed.0);
+                part.record_committed(committed.0);
                 (part.boot_id, part.course) = (got.head.boot_id, ReplayState::Settled);
                 return;
             }
@@ -412,7 +416,7 @@ impl Run {
         }
         if client.owed.get(&slot).is_none_or(|owed| owed.head.xid != xid) {
             self.replayed_count += 1;
-            return part.note_committed(committed.0);
+            return part.record_committed(committed.0);
         }
         let owed = client.owed.remove(&slot).unwrap();
         assert!(transno.0 > 0);
@@ -426,7 +430,7 @@ impl Run {
             part.kept.insert(transno.0, RetainedReply { head, replay, bulk });
             self.token_count += 1;
         }
-        part.note_committed(committed.0);
+        part.record_committed(committed.0);
         self.answered_count += 1;
         self.from_slot_count += u64::from(flags & reply_flag::FROM_SLOT != 0);
         let files = client.files.entry(slot).or_default();

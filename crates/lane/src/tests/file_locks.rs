@@ -68,13 +68,13 @@ impl Client {
     /// Takes the frames received.
     fn look(&mut self, server: &mut TestServer) {
         for peer in &self.peers {
-            for arrived in server.take(peer.conn) {
-                match Header::decode(&arrived.frame).unwrap() {
+            for received in server.take(peer.conn) {
+                match Header::decode(&received.frame).unwrap() {
                     (Header::Grant, body) => {
                         let Grant { wait_id, status, .. } = Grant::decode_all(body).unwrap();
                         self.grants.push((wait_id, status));
                     }
-                    (Header::Reply(_), _) => self.replies.push(got(arrived)),
+                    (Header::Reply(_), _) => self.replies.push(got(received)),
                     _ => {}
                 }
             }

@@ -372,9 +372,9 @@ fn an_idle_client_gets_a_commit_notification() {
     assert!(rig.server.take(rig.peers[0].conn).is_empty());
     rig.server.pass_ms(100);
     rig.server.run();
-    let arrived = rig.server.take(rig.peers[0].conn);
-    let rows = noted(&arrived[0]).unwrap();
-    assert_eq!((arrived.len(), rows.len()), (1, 1));
+    let received = rig.server.take(rig.peers[0].conn);
+    let rows = noted(&received[0]).unwrap();
+    assert_eq!((received.len(), rows.len()), (1, 1));
     assert_eq!((rows[0].shard, rows[0].committed), (got.head.shard, got.head.transno));
     let wake_count = rig.server.wake_count;
     for _ in 0..10 {

@@ -1,6 +1,6 @@
 //! A client for tests: connects, sends requests, and tracks its outstanding ones.
 
-use crate::test_server::{Arrived, TestServer};
+use crate::test_server::{ReceivedRequest, TestServer};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
@@ -74,8 +74,8 @@ pub(crate) fn handshake(kind: FrameKind, body: &[u8]) -> Vec<u8> {
 }
 
 /// The last handshake frame in an inbox.
-pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
-    let (head, body) = Header::decode(&arrived.last().unwrap().frame).unwrap();
+pub(crate) fn greeted(received: &[ReceivedRequest]) -> (FrameKind, Vec<u8>) {
+    let (head, body) = Header::decode(&received.last().unwrap().frame).unwrap();
     let Header::Handshake(kind) = head else { panic!("{head:?} is no handshake") };
     (kind, body.to_vec())
 }
@@ -167,8 +167,8 @@ impl Peer {
     }
 
     pub(crate) fn replies(&self, server: &mut TestServer) -> Vec<ReceivedReply> {
-        let arrived = server.take(self.conn).into_iter();
-        arrived.filter(|arrived| noted(arrived).is_none()).map(got).collect()
+        let received = server.take(self.conn).into_iter();
+        received.filter(|received| noted(received).is_none()).map(got).collect()
     }
 
     /// Sends a request to a metadata shard and waits for the reply.
@@ -238,17 +238,17 @@ pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u
     frame
 }
 
-pub(crate) fn got(arrived: Arrived) -> ReceivedReply {
-    let (head, body) = Header::decode(&arrived.frame).unwrap();
+pub(crate) fn got(received: ReceivedRequest) -> ReceivedReply {
+    let (head, body) = Header::decode(&received.frame).unwrap();
     let Header::Reply(head) = head else { panic!("{head:?} is no reply") };
     let token = head.flags & wire::reply_flag::TOKEN != 0;
     let (body, token) = if token { Header::split_token(body).unwrap() } else { (body, &[][..]) };
-    ReceivedReply { head, body: body.to_vec(), bulk: arrived.bulk, token: token.to_vec() }
+    ReceivedReply { head, body: body.to_vec(), bulk: received.bulk, token: token.to_vec() }
 }
 
 /// Decodes a commit notification.
-pub(crate) fn noted(arrived: &Arrived) -> Option<Vec<wire::CommitRow>> {
-    let (head, body) = Header::decode(&arrived.frame).unwrap();
+pub(crate) fn noted(received: &ReceivedRequest) -> Option<Vec<wire::CommitRow>> {
+    let (head, body) = Header::decode(&received.frame).unwrap();
     let note = (head == Header::CommitNotification)
         .then(|| wire::CommitNotification::decode_all(body).unwrap());
     note.map(|note| note.rows.iter().collect())

@@ -678,9 +678,9 @@ fn replays_that_are_lost_again_are_not_reported_durable() {
     rig.server.pass_ms(1000);
     rig.server.run();
     let conn = rig.peers[0].as_ref().unwrap().conn;
-    for arrived in rig.server.take(conn) {
-        assert_eq!(noted(&arrived), None);
-        assert!(got(arrived).head.committed < transno);
+    for received in rig.server.take(conn) {
+        assert_eq!(noted(&received), None);
+        assert!(got(received).head.committed < transno);
     }
     assert!(rig.resume(0, 0).committed < transno);
 }

@@ -154,8 +154,8 @@ fn a_party_has_at_most_three_quarters_of_the_handles() {
             }
         }
     }
-    let told = server.lines.iter().filter(|line| line.contains("at most 16 open files"));
-    assert_eq!(told.count(), 1, "however many opens were refused: {:?}", server.lines);
+    let reports = server.lines.iter().filter(|line| line.contains("at most 16 open files"));
+    assert_eq!(reports.count(), 1, "however many opens were refused: {:?}", server.lines);
     assert_eq!(opened_count, 12);
     assert_eq!([(); 4].map(|()| open(&mut server, &mut admin)), [Status::Ok; 4]);
 }

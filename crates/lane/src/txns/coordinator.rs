@@ -7,7 +7,7 @@ use crate::Lane;
 use crate::commit::{ChangeRecord, SlotId};
 use crate::commit_dependency::CommitDependency;
 use crate::config::Share;
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::last_writer::LastWriter;
 use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -26,9 +26,9 @@ const BOOT_SHIFT: u32 = 32;
 
 impl Lane {
     /// Begins a transaction for a request that turned out to need several shards.
-    pub(crate) fn begin_across(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-        let request = arrived.request;
-        let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+    pub(crate) fn begin_across(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+        let request = received.request;
+        let target = Target { conn: received.conn, trace_id: request.trace_id };
         let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
         let slot =
             self.slots.entry((slot_id.shard, slot_id.session)).or_default().slot(slot_id.slot);
@@ -39,9 +39,9 @@ impl Lane {
             slot_id,
             xid: request.xid,
             op: request.op,
-            body: turn.arena.get(arrived.frame)[HEADER_BYTES..].to_vec(),
-            client: arrived.open.client,
-            squash: arrived.open.binding.squash,
+            body: turn.arena.get(received.frame)[HEADER_BYTES..].to_vec(),
+            client: received.open.client,
+            squash: received.open.binding.squash,
             spread: self.metas[index].placement(),
             view: meta::View::default(),
             step: Step::Looking,
@@ -119,7 +119,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn on_seen(
+    pub(super) fn on_look_reply(
         &mut self,
         turn: &mut Turn<'_>,
         (shard, txn): (ShardId, TxnId),

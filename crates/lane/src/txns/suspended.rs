@@ -5,7 +5,7 @@ use super::Lane;
 use crate::commit::{DeferredReply, SlotId};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
-use crate::dispatch::Arrived;
+use crate::dispatch::ReceivedRequest;
 use crate::outbox::{RequestHeader, Response};
 use crate::session::{State, Target};
 use alloc::vec::Vec;
@@ -26,18 +26,18 @@ pub(crate) struct SuspendedRequest {
 
 impl Lane {
     /// Suspends a request until the lock or the units that blocked its execution are available.
-    pub(crate) fn suspend(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-        let request = arrived.request;
+    pub(crate) fn suspend(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+        let request = received.request;
         if request.op.row().retry == Retry::Once {
-            let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+            let target = Target { conn: received.conn, trace_id: request.trace_id };
             let key = (request.shard, request.session);
             let slot = self.slots.entry(key).or_default().slot(request.slot);
             (slot.xid, slot.op) = (request.xid, request.op);
             slot.state = State::Running(target);
         }
-        let frame = turn.arena.get(arrived.frame).to_vec();
+        let frame = turn.arena.get(received.frame).to_vec();
         let suspended =
-            SuspendedRequest { conn: arrived.conn, open: arrived.open, frame, pins: Vec::new() };
+            SuspendedRequest { conn: received.conn, open: received.open, frame, pins: Vec::new() };
         match self.metas[self.meta_index(request.shard)].blocker() {
             Some(blocker) => {
                 self.txns.suspended.entry((request.shard, blocker)).or_default().push(suspended);
@@ -83,7 +83,7 @@ impl Lane {
         let index = self.meta_index(shard);
         self.metas[index].unpin(&pins);
         match request.op.row().retry {
-            Retry::Once => self.fail_held(turn, &SlotId { shard, session, slot }),
+            Retry::Once => self.fail_slot(turn, &SlotId { shard, session, slot }),
             Retry::Repeat => {
                 let response = Response::plain(Status::Io, &[]);
                 self.send(turn, conn, &RequestHeader::from(&request), &response);
@@ -92,17 +92,17 @@ impl Lane {
     }
 
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
-    pub(super) fn take_up(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
+    pub(super) fn resume(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         if self.stopping {
             return; // It will be sent again to the next boot.
         }
         let Ok((Header::Request(request), _)) = Header::decode(&suspended.frame) else { return };
         let index = self.meta_index(request.shard);
-        self.take_up_pinned(turn, &suspended, &request);
+        self.resume_pinned(turn, &suspended, &request);
         self.metas[index].unpin(&suspended.pins);
     }
 
-    fn take_up_pinned(
+    fn resume_pinned(
         &mut self,
         turn: &mut Turn<'_>,
         suspended: &SuspendedRequest,
@@ -110,7 +110,7 @@ impl Lane {
     ) {
         let frame = turn.arena.put(&suspended.frame);
         let waited = !suspended.pins.is_empty();
-        let arrived = Arrived {
+        let received = ReceivedRequest {
             conn: suspended.conn,
             open: suspended.open,
             request,
@@ -119,7 +119,7 @@ impl Lane {
             denied: None,
         };
         match request.op.row().retry {
-            Retry::Repeat => self.take_up_read(turn, &arrived),
+            Retry::Repeat => self.resume_read(turn, &received),
             Retry::Once => {
                 // The client may have resent it since, over another connection.
                 let key = (request.shard, request.session);
@@ -130,36 +130,36 @@ impl Lane {
                     return;
                 }
                 let request = Request { trace_id: target.trace_id, ..*request };
-                let arrived = Arrived { conn: target.conn, request: &request, ..arrived };
+                let received = ReceivedRequest { conn: target.conn, request: &request, ..received };
                 // Other requests may have used the log space meanwhile, or the log may have failed.
-                let refused = if waited { self.refused(turn, &arrived) } else { None };
+                let refused = if waited { self.refused(turn, &received) } else { None };
                 if let Some(status) = refused {
-                    if self.comes_again(status) {
-                        self.reset_slot(&arrived);
+                    if self.is_retried(status) {
+                        self.reset_slot(&received);
                     }
-                    return self.end_refused(turn, &arrived, status);
+                    return self.end_refused(turn, &received, status);
                 }
-                if let Err(protocol_error) = self.run(turn, &arrived) {
-                    self.protocol_error(turn, arrived.conn, protocol_error);
+                if let Err(protocol_error) = self.run(turn, &received) {
+                    self.protocol_error(turn, received.conn, protocol_error);
                 }
             }
         }
     }
 
-    fn take_up_read(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
-        let effect = match self.execute(turn, arrived) {
+    fn resume_read(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+        let effect = match self.execute(turn, received) {
             Ok(effect) => effect,
-            Err(protocol_error) => return self.protocol_error(turn, arrived.conn, protocol_error),
+            Err(protocol_error) => return self.protocol_error(turn, received.conn, protocol_error),
         };
         if effect.status == Status::Busy {
-            return self.suspend(turn, arrived);
+            return self.suspend(turn, received);
         }
         self.send_found(turn, effect.found);
-        self.report_open_files(turn, arrived, effect.status);
-        self.on_access_of(turn, arrived, effect.access);
-        let (conn, header) = (arrived.conn, RequestHeader::from(arrived.request));
+        self.report_open_files(turn, received, effect.status);
+        self.on_access_of(turn, received, effect.access);
+        let (conn, header) = (received.conn, RequestHeader::from(received.request));
         let strict = self.config.limits.share == Share::Strict;
-        let dependency = strict.then(|| self.dependency(arrived, &effect)).flatten();
+        let dependency = strict.then(|| self.dependency(received, &effect)).flatten();
         let body = core::mem::take(&mut self.reply);
         if let Some(dependency) = dependency {
             let (status, body) = (effect.status, body.clone());

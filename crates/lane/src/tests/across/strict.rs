@@ -58,12 +58,12 @@ fn a_cross_shard_failure_reveals_durable_changes_only() {
                 } else {
                     (Act::Rename((from, "f"), (to, "new"), RenameHow::NoReplace), Status::Exists)
                 };
-                let told = early(&mut server, &mut other, &act);
+                let status = early(&mut server, &mut other, &act);
                 if share == Share::Write {
-                    assert_eq!(told, Some(expected), "{lane_count} lanes: {act:?}");
+                    assert_eq!(status, Some(expected), "{lane_count} lanes: {act:?}");
                     continue;
                 }
-                assert_eq!(told, None, "{lane_count} lanes: {act:?}");
+                assert_eq!(status, None, "{lane_count} lanes: {act:?}");
                 server.log_slowness = 0;
                 assert_eq!(ask(&mut server, &mut other, 0).0, expected);
                 server.crash_losing_all();
