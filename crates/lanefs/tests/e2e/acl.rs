@@ -1,23 +1,23 @@
 //! POSIX access control lists through the mount: with the tools that people use, and compared with
 //! what the local file system does.
 
-use crate::beside::{has, same};
-use crate::stage::{Stage, must, program, skip};
+use crate::fixture::{Fixture, must, program, skip};
+use crate::script_comparison::{has, same};
 
-fn stage(test: &str) -> Option<Stage> {
+fn fixture(test: &str) -> Option<Fixture> {
     if !has("setfacl") || !has("getfacl") {
         skip(test, "needs setfacl and getfacl (package acl)");
         return None;
     }
-    Stage::new(test)
+    Fixture::new(test)
 }
 
 #[test]
 fn lists_grant_and_deny_as_on_a_local_file_system() {
-    let Some(stage) = stage("acl-grant") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = fixture("acl-grant") else { return };
+    let up = fixture.up(&[]);
     same(
-        &stage,
+        &fixture,
         &up.dir,
         r#"
         echo secret >f; chown 5001:6001 f; chmod 640 f
@@ -47,10 +47,10 @@ fn lists_grant_and_deny_as_on_a_local_file_system() {
 /// Folders near the root lie in several shards: what is moved between them is allowed by lists of both.
 #[test]
 fn lists_count_across_shards() {
-    let Some(stage) = stage("acl-across") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = fixture("acl-across") else { return };
+    let up = fixture.up(&[]);
     same(
-        &stage,
+        &fixture,
         &up.dir,
         r#"
         for n in 1 2 3 4; do
@@ -69,10 +69,10 @@ fn lists_count_across_shards() {
 
 #[test]
 fn folders_hand_their_default_lists_down() {
-    let Some(stage) = stage("acl-default") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = fixture("acl-default") else { return };
+    let up = fixture.up(&[]);
     same(
-        &stage,
+        &fixture,
         &up.dir,
         r#"
         show() { for one in "$@"; do stat -c '%n %a %F' $one; getfacl -nc --skip-base $one; done; }
@@ -99,13 +99,13 @@ fn folders_hand_their_default_lists_down() {
 
 #[test]
 fn lists_are_attributes_with_their_own_errors() {
-    let Some(stage) = stage("acl-xattr") else { return };
+    let Some(fixture) = fixture("acl-xattr") else { return };
     if !has("getfattr") {
         return skip("acl-xattr", "needs getfattr (package attr)");
     }
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     same(
-        &stage,
+        &fixture,
         &up.dir,
         r#"
         touch f; mkdir d; ln -s f l; a=system.posix_acl_access; b=system.posix_acl_default
@@ -132,9 +132,9 @@ fn lists_are_attributes_with_their_own_errors() {
 
 #[test]
 fn lists_hold_at_every_mount_and_after_a_crash() {
-    let Some(stage) = stage("acl-two") else { return };
-    let mut up = stage.up(&[]);
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let Some(fixture) = fixture("acl-two") else { return };
+    let mut up = fixture.up(&[]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
     let script = |text: &str, dir: &std::path::Path| {
         must(program("bash").args(["-c", text]).current_dir(dir))
     };

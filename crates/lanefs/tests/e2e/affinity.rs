@@ -1,8 +1,8 @@
-//! Sockets that follow what is asked for, who asks, or dice: what a client sees is the same, also when
+//! Sockets that follow what is asked for, who asks, or prng: what a client sees is the same, also when
 //! the server is killed. All of these tests run with another affinity where LANEFS_AFFINITY says so.
 
+use crate::fixture::{Fixture, Mount, PATIENCE, failure, kill, must, run};
 use crate::idle::secret;
-use crate::stage::{Mount, PATIENCE, Stage, failure, kill, must, run};
 use library::{ConnectOptions, OpenFor, Piece, Volume};
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -16,11 +16,11 @@ const DIR_COUNT: usize = 8;
 /// More than one request takes.
 const LARGE_BYTES: usize = (1 << 20) + 12_345;
 
-fn volume(stage: &Stage, address: &str) -> Volume {
+fn volume(fixture: &Fixture, address: &str) -> Volume {
     let options = ConnectOptions {
         connect_timeout: PATIENCE,
         export: "up".to_owned(),
-        ..ConnectOptions::new(address.parse().unwrap(), secret(stage))
+        ..ConnectOptions::new(address.parse().unwrap(), secret(fixture))
     };
     Volume::connect(&options).unwrap()
 }
@@ -88,15 +88,15 @@ fn letters_of_looking(volume: &mut Volume, looks: usize) -> u64 {
 #[test]
 fn whatever_sockets_follow_two_clients_work_and_a_killed_server_forgets_nothing() {
     for mode in MODES {
-        let Some(stage) = Stage::new("affinity") else { return };
+        let Some(fixture) = Fixture::new("affinity") else { return };
         let more = ["--lanes", "2", "--affinity", mode];
-        let mut server = stage.serve_with("127.0.0.1:0", &more);
+        let mut server = fixture.serve_with("127.0.0.1:0", &more);
         let address = server.address.clone();
         let mounts: Vec<Mount> = ["one", "two"]
             .iter()
-            .map(|name| stage.mount(&address, name, &["--export", "up"]))
+            .map(|name| fixture.mount(&address, name, &["--export", "up"]))
             .collect();
-        let mut library = volume(&stage, &address);
+        let mut library = volume(&fixture, &address);
         for round in 0..2 {
             work(&mounts[round].dir, round);
             assert_in_mount(&mounts[1 - round].dir, round);
@@ -123,7 +123,7 @@ fn whatever_sockets_follow_two_clients_work_and_a_killed_server_forgets_nothing(
         }
         kill(server.process.pid());
         server.process.end();
-        server = stage.serve_with(&address, &more);
+        server = fixture.serve_with(&address, &more);
         for (number, file) in open.iter().enumerate() {
             file.write_all_at(b"behind", LARGE_BYTES as u64).unwrap();
             file.sync_all().unwrap();
@@ -131,7 +131,7 @@ fn whatever_sockets_follow_two_clients_work_and_a_killed_server_forgets_nothing(
             let name = format!("open{number}");
             assert!(fs::read(mounts[1 - number].dir.join(&name)).unwrap() == bytes, "{mode}");
         }
-        let mut library = volume(&stage, &address);
+        let mut library = volume(&fixture, &address);
         for (round, mount) in mounts.iter().enumerate() {
             assert_in_mount(&mount.dir, round);
             assert_in_library(&mut library, round);
@@ -149,15 +149,15 @@ fn whatever_sockets_follow_two_clients_work_and_a_killed_server_forgets_nothing(
 
 #[test]
 fn the_affinity_changes_with_the_server_and_clients_do_not_care() {
-    let Some(stage) = Stage::new("affinity_changes") else { return };
-    let mut server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let Some(fixture) = Fixture::new("affinity_changes") else { return };
+    let mut server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
     let address = server.address.clone();
-    let mount = stage.mount(&address, "mnt", &["--export", "up"]);
+    let mount = fixture.mount(&address, "mnt", &["--export", "up"]);
     for (round, mode) in MODES.iter().rev().enumerate() {
         work(&mount.dir, round);
         kill(server.process.pid());
         server.process.end();
-        server = stage.serve_with(&address, &["--lanes", "3", "--affinity", mode]);
+        server = fixture.serve_with(&address, &["--lanes", "3", "--affinity", mode]);
         (0..=round).for_each(|round| assert_in_mount(&mount.dir, round));
     }
     mount.stop();
@@ -165,22 +165,22 @@ fn the_affinity_changes_with_the_server_and_clients_do_not_care() {
 
 #[test]
 fn up_takes_it_and_what_is_none_is_refused() {
-    let Some(stage) = Stage::new("affinity_up") else { return };
-    let up = stage.up(&["--lanes", "2", "--affinity", "client"]);
+    let Some(fixture) = Fixture::new("affinity_up") else { return };
+    let up = fixture.up(&["--lanes", "2", "--affinity", "client"]);
     work(&up.dir, 0);
     assert_in_mount(&up.dir, 0);
-    let listed = must(&mut stage.lanefs(["ls", &up.url("/")]));
+    let listed = must(&mut fixture.lanefs(["ls", &up.url("/")]));
     assert_eq!(listed.lines().count(), DIR_COUNT, "{listed}");
     up.stop();
-    let store = stage.path("store");
+    let store = fixture.path("store");
     let store = store.to_str().unwrap();
     let serve = ["serve", "--store", store, "--affinity", "numa"];
     let said = |(code, said): (i32, String)| {
         assert_eq!(code, 2, "{said}");
         assert!(said.contains("--affinity") && said.contains("object, client, random"), "{said}");
     };
-    said(failure(&stage.run(serve)));
-    let mut by_environment = stage.lanefs(["serve", "--store", store]);
+    said(failure(&fixture.run(serve)));
+    let mut by_environment = fixture.lanefs(["serve", "--store", store]);
     said(failure(&run(by_environment.env("LANEFS_AFFINITY", "numa"))));
-    assert!(!stage.path("store").exists(), "nothing was made");
+    assert!(!fixture.path("store").exists(), "nothing was made");
 }

@@ -1,7 +1,7 @@
 //! `lanefs backup`: what clients write meanwhile is in the copy as of one moment, and a copy comes back as a store.
 
 use crate::damage::{bytes_of, object_of};
-use crate::stage::{Mount, Process, Server, Stage, failure, must, program, run, texts, until};
+use crate::fixture::{Fixture, Mount, Process, Server, failure, must, program, run, texts, until};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -12,27 +12,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const BLOCK: usize = 64 * 1024;
 
 /// Serves what a backup comes back as, and mounts it.
-fn restored(stage: &Stage, backup: &Path, name: &str) -> (Server, Mount) {
-    let place = stage.path(name);
-    must(stage.lanefs(["restore"]).arg(backup).arg(&place));
-    must(stage.lanefs(["check"]).arg(&place));
-    served(stage, &place, name)
+fn restored(fixture: &Fixture, backup: &Path, name: &str) -> (Server, Mount) {
+    let place = fixture.path(name);
+    must(fixture.lanefs(["restore"]).arg(backup).arg(&place));
+    must(fixture.lanefs(["check"]).arg(&place));
+    served(fixture, &place, name)
 }
 
 /// Serves a store, and mounts it.
-fn served(stage: &Stage, place: &Path, name: &str) -> (Server, Mount) {
+fn served(fixture: &Fixture, place: &Path, name: &str) -> (Server, Mount) {
     let mut command =
-        stage.lanefs(["serve", "--export", "up=no-root-squash", "--listen", "127.0.0.1:0"]);
+        fixture.lanefs(["serve", "--export", "up=no-root-squash", "--listen", "127.0.0.1:0"]);
     let mut process = Process::start(command.arg("--store").arg(place));
     let line = process.line_with("listening on ");
     let address = line.trim_start_matches("listening on ").split(',').next().unwrap().to_owned();
     let server = Server { address, process };
-    let mount = stage.mount(&server.address, &format!("{name}.mnt"), &["--export", "up"]);
+    let mount = fixture.mount(&server.address, &format!("{name}.mnt"), &["--export", "up"]);
     (server, mount)
 }
 
-fn backup(stage: &Stage, from: &str, dir: &Path) -> String {
-    let output = run(stage.lanefs(["backup", from]).arg(dir));
+fn backup(fixture: &Fixture, from: &str, dir: &Path) -> String {
+    let output = run(fixture.lanefs(["backup", from]).arg(dir));
     let (stdout, stderr) = texts(&output);
     assert!(output.status.success(), "{stdout}{stderr}");
     stdout + &stderr
@@ -45,9 +45,9 @@ fn number(path: &Path) -> u64 {
 
 #[test]
 fn a_backup_beside_writers_is_of_one_moment() {
-    let Some(stage) = Stage::new("backup_moment") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("backup_moment") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     const PAIR_COUNT: usize = 3;
     for pair in 0..PAIR_COUNT {
         fs::create_dir(mount.dir.join(format!("{pair}"))).unwrap();
@@ -79,16 +79,16 @@ fn a_backup_beside_writers_is_of_one_moment() {
         .collect();
     let all_at_least =
         |count: u64| written.iter().all(|written| written.load(Ordering::SeqCst) >= count);
-    let store = stage.path("store");
+    let store = fixture.path("store");
     // By its directory, and by its server's address.
     for (no, from) in [store.to_str().unwrap(), &server.address].into_iter().enumerate() {
         let before = written.iter().map(|written| written.load(Ordering::SeqCst)).max().unwrap();
         until("all writers go on", || all_at_least(before + 2));
         let least: Vec<u64> =
             written.iter().map(|written| written.load(Ordering::SeqCst)).collect();
-        let dir = stage.path(&format!("backup{no}"));
-        backup(&stage, from, &dir);
-        let (mut again, copy) = restored(&stage, &dir, &format!("again{no}"));
+        let dir = fixture.path(&format!("backup{no}"));
+        backup(&fixture, from, &dir);
+        let (mut again, copy) = restored(&fixture, &dir, &format!("again{no}"));
         for (pair, least) in least.iter().enumerate() {
             let place = copy.dir.join(format!("{pair}"));
             let (first, second) = (number(&place.join("first")), number(&place.join("second")));
@@ -110,19 +110,20 @@ fn a_backup_beside_writers_is_of_one_moment() {
 
 #[test]
 fn a_backup_of_what_rests_is_the_same_tree() {
-    let Some(stage) = Stage::new("backup_same") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("backup_same") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     must(program("cp").arg("-a").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).arg(&mount.dir));
     fs::hard_link(mount.dir.join("src/main.rs"), mount.dir.join("again.rs")).unwrap();
     std::os::unix::fs::symlink("again.rs", mount.dir.join("link")).unwrap();
-    let dir = stage.path("backup");
-    let store = stage.path("store");
-    backup(&stage, store.to_str().unwrap(), &dir);
-    let (code, said) = failure(&run(stage.lanefs(["backup"]).arg(stage.path("store")).arg(&dir)));
+    let dir = fixture.path("backup");
+    let store = fixture.path("store");
+    backup(&fixture, store.to_str().unwrap(), &dir);
+    let (code, said) =
+        failure(&run(fixture.lanefs(["backup"]).arg(fixture.path("store")).arg(&dir)));
     assert_eq!(code, 1);
     assert!(said.contains("name a new folder"), "{said}");
-    let (_again, copy) = restored(&stage, &dir, "again");
+    let (_again, copy) = restored(&fixture, &dir, "again");
     must(program("diff").arg("-r").arg(&mount.dir).arg(&copy.dir));
     copy.stop();
     mount.stop();
@@ -130,22 +131,23 @@ fn a_backup_of_what_rests_is_the_same_tree() {
 
 #[test]
 fn an_interrupted_backup_is_recognised_and_gone_on_with() {
-    let Some(stage) = Stage::new("backup_interrupted") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("backup_interrupted") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     fs::write(mount.dir.join("file"), vec![5; 300_000]).unwrap();
-    let dir = stage.path("backup");
+    let dir = fixture.path("backup");
     // As one that was killed after its first copies leaves it.
     fs::create_dir_all(dir.join("objects")).unwrap();
     fs::write(dir.join("unfinished"), b"").unwrap();
-    let store = stage.path("store");
+    let store = fixture.path("store");
     must(program("cp").arg("-r").arg(store.join("objects")).arg(&dir));
-    let (code, said) = failure(&run(stage.lanefs(["restore"]).arg(&dir).arg(stage.path("new"))));
+    let (code, said) =
+        failure(&run(fixture.lanefs(["restore"]).arg(&dir).arg(fixture.path("new"))));
     assert_eq!(code, 1);
     assert!(said.contains("no whole backup"), "{said}");
     fs::write(mount.dir.join("file"), vec![6; 300_000]).unwrap();
-    backup(&stage, store.to_str().unwrap(), &dir);
-    let (_again, copy) = restored(&stage, &dir, "again");
+    backup(&fixture, store.to_str().unwrap(), &dir);
+    let (_again, copy) = restored(&fixture, &dir, "again");
     assert_eq!(fs::read(copy.dir.join("file")).unwrap(), vec![6; 300_000]);
     copy.stop();
     mount.stop();
@@ -153,9 +155,9 @@ fn an_interrupted_backup_is_recognised_and_gone_on_with() {
 
 #[test]
 fn a_store_is_checked_and_dumped_while_it_is_used() {
-    let Some(stage) = Stage::new("check_online") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("check_online") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     let over = Arc::new(AtomicBool::new(false));
     let round_count = Arc::new(AtomicU64::new(0));
     let writer = {
@@ -179,35 +181,35 @@ fn a_store_is_checked_and_dumped_while_it_is_used() {
             }
         })
     };
-    let store = stage.path("store");
+    let store = fixture.path("store");
     let places = [store.to_str().unwrap(), &server.address];
     for no in 0..6 {
         let before = round_count.load(Ordering::SeqCst);
         until("the writer goes on", || round_count.load(Ordering::SeqCst) > before);
-        let output = run(&mut stage.lanefs(["check", places[no % 2]]));
+        let output = run(&mut fixture.lanefs(["check", places[no % 2]]));
         let (stdout, stderr) = texts(&output);
         assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     }
     for place in places {
-        let lines = must(&mut stage.lanefs(["dump", place]));
+        let lines = must(&mut fixture.lanefs(["dump", place]));
         assert!(lines.lines().last().unwrap().starts_with("{\"type\":\"end\""));
     }
     over.store(true, Ordering::SeqCst);
     writer.join().unwrap();
     // It needs the store's secret, not to read the files, but to let changes wait.
-    let other = stage.path("other-secret");
-    must(stage.lanefs(["secret", "show"]).args([] as [&str; 0]));
+    let other = fixture.path("other-secret");
+    must(fixture.lanefs(["secret", "show"]).args([] as [&str; 0]));
     fs::write(&other, format!("{}\n", "ab".repeat(32))).unwrap();
     must(program("chmod").arg("600").arg(&other));
-    let output = run(stage.lanefs(["check"]).arg(&store).arg("--secret-file").arg(&other));
+    let output = run(fixture.lanefs(["check"]).arg(&store).arg("--secret-file").arg(&other));
     assert_eq!(failure(&output).0, 4);
     mount.stop();
 }
 
 /// A store that nobody serves, with files whose lengths tell their objects apart.
-fn store_of(stage: &Stage, files: &[(&str, usize)]) {
-    let mut server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+fn store_of(fixture: &Fixture, files: &[(&str, usize)]) {
+    let mut server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     fs::create_dir(mount.dir.join("dir")).unwrap();
     for (name, size_bytes) in files {
         fs::write(mount.dir.join(name), bytes_of(*size_bytes)).unwrap();
@@ -249,19 +251,20 @@ fn blocks_but(size_bytes: usize, damaged: &[usize]) -> Vec<Option<Vec<u8>>> {
     blocks.map(|(no, block)| (!damaged.contains(&no)).then(|| block.to_vec())).collect()
 }
 
-fn restore(stage: &Stage, backup: &Path, options: &[&str]) -> (i32, String) {
-    let output = run(stage.lanefs(["restore"]).args(options).arg(backup).arg(stage.path("new")));
+fn restore(fixture: &Fixture, backup: &Path, options: &[&str]) -> (i32, String) {
+    let output =
+        run(fixture.lanefs(["restore"]).args(options).arg(backup).arg(fixture.path("new")));
     let (stdout, stderr) = texts(&output);
     (output.status.code().unwrap(), stdout + &stderr)
 }
 
 #[test]
 fn a_block_that_is_damaged_in_the_store_is_named_and_never_restored_in_silence() {
-    let Some(stage) = Stage::new("backup_damaged") else { return };
-    store_of(&stage, &[("dir/flipped", 300_002), ("whole", 300_001)]);
-    flip(&object_of(&stage.path("store/objects"), 300_002), 70_000);
-    let dir = stage.path("backup");
-    let output = run(stage.lanefs(["backup"]).arg(stage.path("store")).arg(&dir));
+    let Some(fixture) = Fixture::new("backup_damaged") else { return };
+    store_of(&fixture, &[("dir/flipped", 300_002), ("whole", 300_001)]);
+    flip(&object_of(&fixture.path("store/objects"), 300_002), 70_000);
+    let dir = fixture.path("backup");
+    let output = run(fixture.lanefs(["backup"]).arg(fixture.path("store")).arg(&dir));
     let (stdout, stderr) = texts(&output);
     assert_eq!(output.status.code(), Some(8), "{stdout}{stderr}");
     let line = "damage: contents-changed: /dir/flipped, objects/";
@@ -271,15 +274,15 @@ fn a_block_that_is_damaged_in_the_store_is_named_and_never_restored_in_silence()
     let lines = fs::read_to_string(dir.join("metadata.jsonl")).unwrap();
     assert_eq!(lines.matches("\"damaged_blocks\":[1]").count(), 1, "{lines}");
 
-    let (code, said) = restore(&stage, &dir, &[]);
+    let (code, said) = restore(&fixture, &dir, &[]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("/dir/flipped") && said.contains("so it was when the dump was made"));
-    assert!(said.contains("--accept-damage") && !stage.path("new").exists(), "{said}");
-    fs::remove_dir_all(stage.path("new.unfinished")).unwrap();
-    let (code, said) = restore(&stage, &dir, &["--accept-damage"]);
+    assert!(said.contains("--accept-damage") && !fixture.path("new").exists(), "{said}");
+    fs::remove_dir_all(fixture.path("new.unfinished")).unwrap();
+    let (code, said) = restore(&fixture, &dir, &["--accept-damage"]);
     assert_eq!(code, 8, "{said}");
     assert!(said.contains("contents-changed: /dir/flipped"), "{said}");
-    let (_server, mount) = served(&stage, &stage.path("new"), "again");
+    let (_server, mount) = served(&fixture, &fixture.path("new"), "again");
     assert!(blocks(&mount.dir, "dir/flipped", 300_002) == blocks_but(300_002, &[1]));
     assert!(blocks(&mount.dir, "whole", 300_001) == blocks_but(300_001, &[]));
     mount.stop();
@@ -287,16 +290,16 @@ fn a_block_that_is_damaged_in_the_store_is_named_and_never_restored_in_silence()
 
 #[test]
 fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored() {
-    let Some(stage) = Stage::new("backup_rotten") else { return };
+    let Some(fixture) = Fixture::new("backup_rotten") else { return };
     let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("gone", 300_004)];
-    store_of(&stage, &sizes);
-    let dir = stage.path("backup");
-    backup(&stage, stage.path("store").to_str().unwrap(), &dir);
+    store_of(&fixture, &sizes);
+    let dir = fixture.path("backup");
+    backup(&fixture, fixture.path("store").to_str().unwrap(), &dir);
     let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&dir.join("objects"), size));
     flip(&flipped, 70_000);
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
     fs::remove_file(&gone).unwrap();
-    let (code, said) = restore(&stage, &dir, &[]);
+    let (code, said) = restore(&fixture, &dir, &[]);
     assert_eq!(code, 1, "{said}");
     for (kind, name, object) in [
         ("contents-changed", "flipped", &flipped),
@@ -307,11 +310,11 @@ fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored()
         assert!(said.contains(&line), "{line}: {said}");
     }
     assert!(said.contains("3 files are not what the dump says") && !said.contains("/whole"));
-    assert!(!stage.path("new").exists(), "there is no store");
-    fs::remove_dir_all(stage.path("new.unfinished")).unwrap();
-    let (code, said) = restore(&stage, &dir, &["--accept-damage"]);
+    assert!(!fixture.path("new").exists(), "there is no store");
+    fs::remove_dir_all(fixture.path("new.unfinished")).unwrap();
+    let (code, said) = restore(&fixture, &dir, &["--accept-damage"]);
     assert_eq!(code, 8, "{said}");
-    let (_server, mount) = served(&stage, &stage.path("new"), "again");
+    let (_server, mount) = served(&fixture, &fixture.path("new"), "again");
     let damaged: [&[usize]; 4] = [&[], &[1], &[1, 2, 3, 4], &[0, 1, 2, 3, 4]];
     for ((name, size_bytes), damaged) in sizes.into_iter().zip(damaged) {
         let read = blocks(&mount.dir, name, size_bytes);
@@ -321,12 +324,12 @@ fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored()
 }
 
 /// A backup by the store's directory and one by the address of its server, which are the same; what both said.
-fn both_backups(stage: &Stage, address: &str) -> String {
-    let store = stage.path("store");
+fn both_backups(fixture: &Fixture, address: &str) -> String {
+    let store = fixture.path("store");
     let from = [store.to_str().unwrap(), address];
-    let dirs = ["here", "there"].map(|name| stage.path(name));
+    let dirs = ["here", "there"].map(|name| fixture.path(name));
     let [(here, here_said), (there, there_said)] = [0, 1].map(|no| {
-        let output = run(stage.lanefs(["backup", from[no]]).arg(&dirs[no]));
+        let output = run(fixture.lanefs(["backup", from[no]]).arg(&dirs[no]));
         let (stdout, stderr) = texts(&output);
         assert_eq!(output.status.code(), Some(8), "{stdout}{stderr}");
         assert!(!dirs[no].join("unfinished").exists());
@@ -340,17 +343,17 @@ fn both_backups(stage: &Stage, address: &str) -> String {
 
 #[test]
 fn damage_in_a_store_is_named_and_marked_by_address_as_by_directory() {
-    let Some(stage) = Stage::new("backup_both") else { return };
+    let Some(fixture) = Fixture::new("backup_both") else { return };
     let sizes =
         [("whole", 300_001), ("dir/flipped", 300_002), ("dir/cut", 300_003), ("gone", 300_004)];
-    store_of(&stage, &sizes);
-    let objects = stage.path("store/objects");
+    store_of(&fixture, &sizes);
+    let objects = fixture.path("store/objects");
     let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&objects, size));
     flip(&flipped, 70_000);
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
     fs::remove_file(&gone).unwrap();
-    let server = stage.serve("127.0.0.1:0");
-    let said = both_backups(&stage, &server.address);
+    let server = fixture.serve("127.0.0.1:0");
+    let said = both_backups(&fixture, &server.address);
     for line in [
         "damage: contents-changed: /dir/flipped, objects/",
         "damage: object-short: /dir/cut, objects/",
@@ -360,14 +363,14 @@ fn damage_in_a_store_is_named_and_marked_by_address_as_by_directory() {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert!(!said.contains("/whole"), "{said}");
-    let lines = fs::read_to_string(stage.path("there/metadata.jsonl")).unwrap();
+    let lines = fs::read_to_string(fixture.path("there/metadata.jsonl")).unwrap();
     for blocks in ["[1]", "[1,2,3,4]", "[0,1,2,3,4]"] {
         let mark = format!("\"damaged_blocks\":{blocks}");
         assert_eq!(lines.matches(&mark).count(), 1, "{mark}: {lines}");
     }
-    let (code, said) = restore(&stage, &stage.path("there"), &["--accept-damage"]);
+    let (code, said) = restore(&fixture, &fixture.path("there"), &["--accept-damage"]);
     assert_eq!(code, 8, "{said}");
-    let (_server, mount) = served(&stage, &stage.path("new"), "again");
+    let (_server, mount) = served(&fixture, &fixture.path("new"), "again");
     assert!(blocks(&mount.dir, "dir/flipped", 300_002) == blocks_but(300_002, &[1]));
     assert!(blocks(&mount.dir, "whole", 300_001) == blocks_but(300_001, &[]));
     mount.stop();
@@ -392,35 +395,35 @@ impl Drop for Overlaid {
 
 #[test]
 fn an_object_that_its_disk_does_not_give_is_left_out_and_all_else_is_copied() {
-    let Some(stage) = Stage::new("backup_eio") else { return };
+    let Some(fixture) = Fixture::new("backup_eio") else { return };
     let sizes = [("dir/bad", 300_002), ("whole", 300_001)];
-    store_of(&stage, &sizes);
-    let object = object_of(&stage.path("store/objects"), 300_002);
+    store_of(&fixture, &sizes);
+    let object = object_of(&fixture.path("store/objects"), 300_002);
     // A file that gives EIO in its second block: that of a mount of another store, which is damaged there.
-    let dir = stage.path("backup");
-    backup(&stage, stage.path("store").to_str().unwrap(), &dir);
+    let dir = fixture.path("backup");
+    backup(&fixture, fixture.path("store").to_str().unwrap(), &dir);
     flip(&object_of(&dir.join("objects"), 300_002), 70_000);
-    assert_eq!(restore(&stage, &dir, &["--accept-damage"]).0, 8);
-    let (_damaged, mount) = served(&stage, &stage.path("new"), "damaged");
+    assert_eq!(restore(&fixture, &dir, &["--accept-damage"]).0, 8);
+    let (_damaged, mount) = served(&fixture, &fixture.path("new"), "damaged");
     assert!(blocks(&mount.dir, "dir/bad", 300_002) == blocks_but(300_002, &[1]));
     let overlaid = Overlaid::new(&mount.dir.join("dir/bad"), object);
 
-    let server = stage.serve("127.0.0.1:0");
-    let said = both_backups(&stage, &server.address);
+    let server = fixture.serve("127.0.0.1:0");
+    let said = both_backups(&fixture, &server.address);
     assert!(said.starts_with("damage: object-missing: /dir/bad, objects/"), "{said}");
     let why = "300002 bytes are recorded, and the file gives: Input/output error";
     assert!(said.contains(why) && said.contains("1 files are damaged and marked"), "{said}");
     for name in ["here", "there"] {
-        let lines = fs::read_to_string(stage.path(name).join("metadata.jsonl")).unwrap();
+        let lines = fs::read_to_string(fixture.path(name).join("metadata.jsonl")).unwrap();
         assert_eq!(lines.matches("\"damaged_blocks\":[0,1,2,3,4]").count(), 1, "{lines}");
     }
     drop(overlaid);
     mount.stop();
-    let there = stage.path("there");
-    let again = stage.path("again");
-    let output = run(stage.lanefs(["restore", "--accept-damage"]).arg(&there).arg(&again));
+    let there = fixture.path("there");
+    let again = fixture.path("again");
+    let output = run(fixture.lanefs(["restore", "--accept-damage"]).arg(&there).arg(&again));
     assert_eq!(output.status.code(), Some(8));
-    let (_server, mount) = served(&stage, &again, "again");
+    let (_server, mount) = served(&fixture, &again, "again");
     assert!(blocks(&mount.dir, "dir/bad", 300_002) == blocks_but(300_002, &[0, 1, 2, 3, 4]));
     assert!(blocks(&mount.dir, "whole", 300_001) == blocks_but(300_001, &[]));
     mount.stop();

@@ -4,7 +4,7 @@
 //! What is measured is printed and not judged: other processes have their share in it. However slow the
 //! machine, a benchmark counts one operation a row at least.
 
-use crate::stage::{Process, Stage, failure, must, skip, until};
+use crate::fixture::{Fixture, Process, failure, must, skip, until};
 use ring::{DriverChoice, DriverKind};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -13,12 +13,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Runs a benchmark for a moment; its rows.
-fn rows(stage: &Stage, arguments: &[&str]) -> Vec<Value> {
-    let mut command = stage.lanefs(["bench", "--json"]);
+fn rows(fixture: &Fixture, arguments: &[&str]) -> Vec<Value> {
+    let mut command = fixture.lanefs(["bench", "--json"]);
     if !arguments.contains(&"--time") {
         command.args(["--time", "50ms", "--rounds", "1"]);
     }
-    command.args(arguments).arg("--dir").arg(stage.path(""));
+    command.args(arguments).arg("--dir").arg(fixture.path(""));
     let lines = must(&mut command);
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -68,8 +68,8 @@ fn assert_sane(row: &Value) {
 
 #[test]
 fn bench_of_echo_and_getattr_stands_beside_its_limit() {
-    let Some(stage) = Stage::new("bench_getattr") else { return };
-    let found = rows(&stage, &["echo", "getattr", "--clients", "1,8"]);
+    let Some(fixture) = Fixture::new("bench_getattr") else { return };
+    let found = rows(&fixture, &["echo", "getattr", "--clients", "1,8"]);
     let mut beside = vec![("getattr", "getattr", "echo")];
     match DriverChoice::Only(DriverKind::IoUring).find() {
         Ok(_) => beside.push(("echo", "lane", "bare")),
@@ -92,11 +92,11 @@ fn bench_of_echo_and_getattr_stands_beside_its_limit() {
 
 #[test]
 fn bench_of_drivers_has_both_beside_each_other() {
-    let Some(stage) = Stage::new("bench_drivers") else { return };
+    let Some(fixture) = Fixture::new("bench_drivers") else { return };
     if let Err(error) = DriverChoice::Only(DriverKind::IoUring).find() {
         return skip("bench_of_drivers_has_both_beside_each_other", &error.to_string());
     }
-    let found = rows(&stage, &["drivers", "--clients", "1"]);
+    let found = rows(&fixture, &["drivers", "--clients", "1"]);
     let (ours, limits): (Vec<&Value>, Vec<&Value>) =
         found.iter().partition(|row| row["row"].as_str().unwrap().ends_with(" epoll"));
     assert_eq!((ours.len(), limits.len()), (11, 11));
@@ -112,10 +112,10 @@ fn bench_of_drivers_has_both_beside_each_other() {
 
 #[test]
 fn bench_of_a_shared_file_has_every_engine_beside_files_of_their_own() {
-    let Some(stage) = Stage::new("bench_shared_file") else { return };
-    let found = rows(&stage, &["shared-file", "--clients", "2", "--depth", "4"]);
+    let Some(fixture) = Fixture::new("bench_shared_file") else { return };
+    let found = rows(&fixture, &["shared-file", "--clients", "2", "--depth", "4"]);
     // On io_uring `auto` is `uring`.
-    let first = if stage.drivers.server == DriverKind::IoUring { "uring" } else { "auto" };
+    let first = if fixture.drivers.server == DriverKind::IoUring { "uring" } else { "auto" };
     let engines = [first, "posix-aio", "thread-per-op", "pool", "inline", "local preads"];
     let directs = if found.len() > 12 { vec!["", " direct"] } else { vec![""] };
     for engine in engines {
@@ -148,8 +148,8 @@ fn bench_of_a_shared_file_has_every_engine_beside_files_of_their_own() {
 
 #[test]
 fn bench_of_create_has_no_reply_that_waits() {
-    let Some(stage) = Stage::new("bench_create") else { return };
-    let found = rows(&stage, &["create", "--clients", "1,16"]);
+    let Some(fixture) = Fixture::new("bench_create") else { return };
+    let found = rows(&fixture, &["create", "--clients", "1,16"]);
     for dirs in ["own", "shared"] {
         for clients in [1, 16] {
             let row = of(&found, &format!("create {dirs}"), clients);
@@ -168,8 +168,8 @@ fn bench_of_create_has_no_reply_that_waits() {
 
 #[test]
 fn bench_of_streams_counts_bytes_both_ways() {
-    let Some(stage) = Stage::new("bench_stream") else { return };
-    let found = rows(&stage, &["stream", "--clients", "2"]);
+    let Some(fixture) = Fixture::new("bench_stream") else { return };
+    let found = rows(&fixture, &["stream", "--clients", "2"]);
     for (ours, limit) in [("read", "sendfile"), ("write", "recv+pwrite")] {
         let row = of(&found, ours, 2);
         assert_sane(row);
@@ -184,22 +184,24 @@ fn bench_of_streams_counts_bytes_both_ways() {
 
 #[test]
 fn bench_of_a_given_server_needs_its_secret_and_leaves_it_running() {
-    let Some(stage) = Stage::new("bench_server") else { return };
-    let mut server = stage.serve_with("127.0.0.1:0", &["--export", "b=no-root-squash"]);
-    let found =
-        rows(&stage, &["getattr", "--clients", "2", "--server", &server.address, "--export", "b"]);
+    let Some(fixture) = Fixture::new("bench_server") else { return };
+    let mut server = fixture.serve_with("127.0.0.1:0", &["--export", "b=no-root-squash"]);
+    let found = rows(
+        &fixture,
+        &["getattr", "--clients", "2", "--server", &server.address, "--export", "b"],
+    );
     let row = of(&found, "getattr", 2);
     assert_sane(row);
     assert_eq!(row["limit"], "ping", "{row}");
     assert!(found.iter().all(|row| row["row"] != "idle"), "its process is not ours: {found:?}");
 
     let bench = |more: &[&str]| {
-        let mut command = stage.lanefs(["bench", "getattr", "--server", &server.address]);
-        failure(&crate::stage::run(command.args(more)))
+        let mut command = fixture.lanefs(["bench", "getattr", "--server", &server.address]);
+        failure(&crate::fixture::run(command.args(more)))
     };
     let (code, line) = bench(&["--export", "c"]);
     assert_eq!(code, 1, "{line}");
-    let wrong = secret_in(&stage.path("wrong"));
+    let wrong = secret_in(&fixture.path("wrong"));
     let (code, line) = bench(&["--secret-file", &wrong]);
     assert_eq!(code, 4, "{line}");
     assert!(!server.process.has_ended());
@@ -214,12 +216,12 @@ fn secret_in(path: &Path) -> String {
 
 #[test]
 fn bench_says_what_is_wrong_with_its_arguments() {
-    let Some(stage) = Stage::new("bench_arguments") else { return };
-    let secret = secret_in(&stage.path("secret"));
+    let Some(fixture) = Fixture::new("bench_arguments") else { return };
+    let secret = secret_in(&fixture.path("secret"));
     let bench = &|arguments: &[&str]| {
-        let mut command = stage.lanefs(["bench"]);
+        let mut command = fixture.lanefs(["bench"]);
         command.env("LANEFS_SECRET_FILE", &secret);
-        failure(&crate::stage::run(command.args(arguments)))
+        failure(&crate::fixture::run(command.args(arguments)))
     };
     let cases = [
         (&["nothing"][..], 2, "nothing"),
@@ -247,24 +249,24 @@ fn bench_says_what_is_wrong_with_its_arguments() {
 
 #[test]
 fn bench_that_is_interrupted_leaves_no_process_and_no_file() {
-    let Some(stage) = Stage::new("bench_interrupted") else { return };
-    let mut command = stage.lanefs(["bench", "getattr", "--time", "60s", "--dir"]);
-    let mut process = Process::start(command.arg(stage.path("")));
-    let serving = || crate::stage::child_of(process.pid(), "serve");
+    let Some(fixture) = Fixture::new("bench_interrupted") else { return };
+    let mut command = fixture.lanefs(["bench", "getattr", "--time", "60s", "--dir"]);
+    let mut process = Process::start(command.arg(fixture.path("")));
+    let serving = || crate::fixture::child_of(process.pid(), "serve");
     until("its server runs", || serving().is_some());
     let server = serving().unwrap();
     process.signal(Signal::INT);
     let status = process.end();
     assert_eq!(status.code(), Some(1), "{}", process.said());
     assert!(process.said().contains("interrupted"), "{}", process.said());
-    assert!(!crate::stage::is_alive(server));
-    assert_eq!(fs::read_dir(stage.path("")).unwrap().count(), 0);
+    assert!(!crate::fixture::is_alive(server));
+    assert_eq!(fs::read_dir(fixture.path("")).unwrap().count(), 0);
 }
 
 #[test]
 fn bench_of_lists_counts_bytes_of_lists_and_of_single_pieces() {
-    let Some(stage) = Stage::new("bench_lists") else { return };
-    let found = rows(&stage, &["lists"]);
+    let Some(fixture) = Fixture::new("bench_lists") else { return };
+    let found = rows(&fixture, &["lists"]);
     assert_eq!(found.len(), 8);
     for way in ["read", "write"] {
         for (kind, op_mb) in [("list", 64.0 * 0.004_096), ("4 KiB", 0.004_096)] {
@@ -284,8 +286,8 @@ fn bench_of_lists_counts_bytes_of_lists_and_of_single_pieces() {
 
 #[test]
 fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
-    let Some(stage) = Stage::new("bench_fair") else { return };
-    let found = rows(&stage, &["fair"]);
+    let Some(fixture) = Fixture::new("bench_fair") else { return };
+    let found = rows(&fixture, &["fair"]);
     assert_eq!(found.len(), 6, "{found:?}");
     for row in &found {
         assert!(number(row, "ops_per_s") > 0.0 && number(row, "p99_us") > 0.0, "{row}");
@@ -296,8 +298,8 @@ fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
 
 #[test]
 fn bench_of_affinity_has_every_side_and_counts_who_crosses() {
-    let Some(stage) = Stage::new("bench_affinity") else { return };
-    let found = rows(&stage, &["affinity", "--lanes", "2", "--clients", "1,16"]);
+    let Some(fixture) = Fixture::new("bench_affinity") else { return };
+    let found = rows(&fixture, &["affinity", "--lanes", "2", "--clients", "1,16"]);
     // Lanes, kinds of work, clients, sides.
     assert_eq!(found.len(), 2 * 3 * 2 * 3, "{found:?}");
     for row in &found {
@@ -317,8 +319,8 @@ fn bench_of_affinity_has_every_side_and_counts_who_crosses() {
 
 #[test]
 fn bench_of_small_reads_and_writes_stands_beside_pread_and_pwrite() {
-    let Some(stage) = Stage::new("bench_brw") else { return };
-    let found = rows(&stage, &["brw", "--clients", "1,16"]);
+    let Some(fixture) = Fixture::new("bench_brw") else { return };
+    let found = rows(&fixture, &["brw", "--clients", "1,16"]);
     for (ours, limit) in [("read", "pread"), ("write", "pwrite")] {
         for clients in [1, 16] {
             let row = of(&found, ours, clients);
@@ -333,25 +335,26 @@ fn bench_of_small_reads_and_writes_stands_beside_pread_and_pwrite() {
 
 #[test]
 fn bench_of_busy_cores_has_all_sides_and_leaves_nothing() {
-    let Some(stage) = Stage::new("bench_busy") else { return };
-    let found = rows(&stage, &["busy"]);
+    let Some(fixture) = Fixture::new("bench_busy") else { return };
+    let found = rows(&fixture, &["busy"]);
     assert_eq!(found.len(), 2 * 2 * 4, "{found:?}");
     for row in &found {
         let name = row["row"].as_str().unwrap();
         assert!(number(row, "p99_us") > 0.0, "{row}");
         assert_eq!(row["ratio_to_limit"].is_null(), !name.contains("pinned"), "{row}");
     }
-    let left: Vec<_> = fs::read_dir(stage.path("")).unwrap().map(|entry| entry.unwrap()).collect();
+    let left: Vec<_> =
+        fs::read_dir(fixture.path("")).unwrap().map(|entry| entry.unwrap()).collect();
     let left: Vec<_> = left.iter().filter(|entry| entry.path().is_dir()).collect();
     assert!(left.iter().all(|entry| entry.file_name() == "config"), "{left:?}");
 }
 
 #[test]
 fn bench_of_the_seeds_writes_a_report_with_plots() {
-    let Some(stage) = Stage::new("bench_seeds") else { return };
-    let out = stage.path("report");
-    let mut command = stage.lanefs(["bench", "seeds", "--time", "50ms", "--rounds", "1"]);
-    command.arg("--out").arg(&out).arg("--dir").arg(stage.path(""));
+    let Some(fixture) = Fixture::new("bench_seeds") else { return };
+    let out = fixture.path("report");
+    let mut command = fixture.lanefs(["bench", "seeds", "--time", "50ms", "--rounds", "1"]);
+    command.arg("--out").arg(&out).arg("--dir").arg(fixture.path(""));
     let said = must(&mut command);
     let report = out.join("seeds.md");
     assert_eq!(said.trim_end(), report.to_str().unwrap());
@@ -381,12 +384,12 @@ fn bench_of_the_seeds_writes_a_report_with_plots() {
 
 #[test]
 fn bench_of_the_seeds_says_what_it_does_not_go_with() {
-    let Some(stage) = Stage::new("bench_seeds_alone") else { return };
+    let Some(fixture) = Fixture::new("bench_seeds_alone") else { return };
     for more in [["seeds", "echo"], ["seeds", "--json"]] {
-        let (_, error) = failure(&stage.lanefs(["bench"]).args(more).output().unwrap());
+        let (_, error) = failure(&fixture.lanefs(["bench"]).args(more).output().unwrap());
         assert!(error.contains("no other benchmark"), "{error}");
     }
-    let mut command = stage.lanefs(["bench", "seeds", "--out", "/dev/null/report"]);
+    let mut command = fixture.lanefs(["bench", "seeds", "--out", "/dev/null/report"]);
     let (_, error) = failure(&command.output().unwrap());
     assert!(error.contains("cannot make the report's folder /dev/null/report"), "{error}");
 }

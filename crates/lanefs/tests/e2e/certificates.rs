@@ -1,7 +1,7 @@
 //! Certificates instead of the secret: made by `lanefs cert` or by others, used by servers, mounts and
 //! commands, and renewed under them.
 
-use crate::stage::{Server, Stage, failure, kill, must, own_address, program, run, skip};
+use crate::fixture::{Fixture, Server, failure, kill, must, own_address, program, run, skip};
 use library::certificates::Files;
 use library::{Certificates, ConnectOptions, OpenFor, Piece, Volume};
 use rcgen::{
@@ -22,11 +22,11 @@ pub(crate) struct Authority {
 
 impl Authority {
     /// One with a certificate `server` for a server on an address of its own.
-    pub(crate) fn new(stage: &Stage, name: &str) -> Self {
-        let authority = Self { dir: stage.path(name), listen: own_address() };
-        authority.make(stage, &["ca"], &[]);
+    pub(crate) fn new(fixture: &Fixture, name: &str) -> Self {
+        let authority = Self { dir: fixture.path(name), listen: own_address() };
+        authority.make(fixture, &["ca"], &[]);
         let host = authority.host().to_owned();
-        authority.make(stage, &["server"], &["server", &host]);
+        authority.make(fixture, &["server"], &["server", &host]);
         authority
     }
 
@@ -35,8 +35,8 @@ impl Authority {
     }
 
     /// `lanefs cert`.
-    pub(crate) fn make(&self, stage: &Stage, command: &[&str], more: &[&str]) -> String {
-        let mut cert = stage.lanefs(["cert"]);
+    pub(crate) fn make(&self, fixture: &Fixture, command: &[&str], more: &[&str]) -> String {
+        let mut cert = fixture.lanefs(["cert"]);
         must(cert.args(command).arg(&self.dir).args(more))
     }
 
@@ -54,21 +54,21 @@ impl Authority {
             .collect()
     }
 
-    pub(crate) fn serve(&self, stage: &Stage, more: &[&str]) -> Server {
-        self.serve_at(stage, &self.listen, more)
+    pub(crate) fn serve(&self, fixture: &Fixture, more: &[&str]) -> Server {
+        self.serve_at(fixture, &self.listen, more)
     }
 
-    fn serve_at(&self, stage: &Stage, listen: &str, more: &[&str]) -> Server {
+    fn serve_at(&self, fixture: &Fixture, listen: &str, more: &[&str]) -> Server {
         let shown = self.show("server");
         let shown: Vec<&str> =
             shown.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        stage.serve_with(listen, &shown)
+        fixture.serve_with(listen, &shown)
     }
 }
 
 /// A command that shows a certificate.
-pub(crate) fn shown(stage: &Stage, show: &[String], arguments: &[&str]) -> Command {
-    let mut command = stage.lanefs(&arguments[..1]);
+pub(crate) fn shown(fixture: &Fixture, show: &[String], arguments: &[&str]) -> Command {
+    let mut command = fixture.lanefs(&arguments[..1]);
     command.args(show).args(&arguments[1..]);
     command
 }
@@ -79,9 +79,9 @@ fn mode_of(path: &str) -> u32 {
 
 #[test]
 fn certificates_are_made_for_their_owner_alone_and_never_overwritten() {
-    let Some(stage) = Stage::new("certificates_made") else { return };
-    let dir = stage.path("certs");
-    let binary = crate::stage::binary();
+    let Some(fixture) = Fixture::new("certificates_made") else { return };
+    let dir = fixture.path("certs");
+    let binary = crate::fixture::binary();
     // Whatever the umask, keys are their owner's.
     let made = |umask: &str, arguments: &str| {
         let line = format!("umask {umask}; exec {} cert {arguments}", binary.display());
@@ -100,14 +100,14 @@ fn certificates_are_made_for_their_owner_alone_and_never_overwritten() {
     }
     let before = fs::read(dir.join("bob.key")).unwrap();
     for again in [&["ca"][..], &["server", "files.example"], &["client", "bob"]] {
-        let mut command = stage.lanefs(["cert", again[0]]);
+        let mut command = fixture.lanefs(["cert", again[0]]);
         let (code, line) = failure(&run(command.arg(&dir).args(&again[1..])));
         assert_eq!(code, 1, "{line}");
         assert!(line.contains("is there already: --renew"), "{line}");
     }
     // A new certificate, the same key.
     let old = fs::read(dir.join("bob.crt")).unwrap();
-    must(stage.lanefs(["cert", "client", "--renew"]).arg(&dir).arg("bob"));
+    must(fixture.lanefs(["cert", "client", "--renew"]).arg(&dir).arg("bob"));
     assert_eq!(fs::read(dir.join("bob.key")).unwrap(), before);
     assert_ne!(fs::read(dir.join("bob.crt")).unwrap(), old);
     for (arguments, code, part) in [
@@ -118,30 +118,30 @@ fn certificates_are_made_for_their_owner_alone_and_never_overwritten() {
         (&["server", "host:7117"], 2, "cannot be a certificate's name"),
         (&["client", "--renew", "nobody"], 1, "cannot read the key"),
     ] {
-        let mut command = stage.lanefs(["cert", arguments[0]]);
+        let mut command = fixture.lanefs(["cert", arguments[0]]);
         let (found, line) = failure(&run(command.arg(&dir).args(&arguments[1..])));
         assert_eq!(found, code, "{arguments:?}: {line}");
         assert!(line.contains(part), "{arguments:?}: {line}");
     }
     let (_, line) =
-        failure(&stage.run(["cert", "client", stage.path("no").to_str().unwrap(), "b"]));
+        failure(&fixture.run(["cert", "client", fixture.path("no").to_str().unwrap(), "b"]));
     assert!(line.contains("there is no CA"), "{line}");
 }
 
 #[test]
 fn a_mount_and_commands_get_in_by_certificate_and_come_back_to_a_killed_server() {
-    let Some(stage) = Stage::new("certificates_work") else { return };
+    let Some(fixture) = Fixture::new("certificates_work") else { return };
     for lanes in ["1", "2"] {
-        let authority = Authority::new(&stage, &format!("certs{lanes}"));
-        authority.make(&stage, &["client"], &["alice"]);
+        let authority = Authority::new(&fixture, &format!("certs{lanes}"));
+        authority.make(&fixture, &["client"], &["alice"]);
         let alice = authority.show("alice");
         // Of two lanes one relays to the other, too.
         let more = ["--lanes", lanes, "--affinity=random"];
-        let server = authority.serve(&stage, &more);
+        let server = authority.serve(&fixture, &more);
         let address = server.address.clone();
         let [_, cert, _, key, _, ca] = alice.as_slice() else { panic!("{alice:?}") };
         let options = format!("export=up,cert={cert},key={key},ca={ca}");
-        let mount = stage.mount(&address, &format!("mnt{lanes}"), &["-o", &options]);
+        let mount = fixture.mount(&address, &format!("mnt{lanes}"), &["-o", &options]);
         fs::write(mount.dir.join("file"), "by certificate").unwrap();
         let open = fs::File::open(mount.dir.join("file")).unwrap();
         kill(server.process.pid());
@@ -150,36 +150,36 @@ fn a_mount_and_commands_get_in_by_certificate_and_come_back_to_a_killed_server()
             let file = mount.dir.join("later");
             move || fs::write(file, "after the kill")
         });
-        let _again = authority.serve_at(&stage, &address, &more);
+        let _again = authority.serve_at(&fixture, &address, &more);
         writing.join().unwrap().unwrap();
         assert_eq!(std::io::read_to_string(&open).unwrap(), "by certificate");
         drop(open);
         let url = |path: &str| format!("lanefs://{address}{path}");
-        let listed = must(&mut shown(&stage, &alice, &["ls", "--export", "up", &url("/")]));
+        let listed = must(&mut shown(&fixture, &alice, &["ls", "--export", "up", &url("/")]));
         assert_eq!(listed.lines().collect::<Vec<_>>(), ["file", "later"]);
-        let copy = stage.path(&format!("copy{lanes}"));
+        let copy = fixture.path(&format!("copy{lanes}"));
         let copied = ["cp", "--export", "up", &url("/later"), copy.to_str().unwrap()];
-        must(&mut shown(&stage, &alice, &copied));
+        must(&mut shown(&fixture, &alice, &copied));
         assert_eq!(fs::read_to_string(&copy).unwrap(), "after the kill");
         // Administers, by the store's directory too.
-        let (store, name) = (stage.path("store"), format!("data{lanes}"));
+        let (store, name) = (fixture.path("store"), format!("data{lanes}"));
         let added = ["export", "add", store.to_str().unwrap(), &name, "/"];
-        must(stage.lanefs(added).args(&alice));
-        let listed = must(stage.lanefs(["export", "list", &address]).args(&alice));
+        must(fixture.lanefs(added).args(&alice));
+        let listed = must(fixture.lanefs(["export", "list", &address]).args(&alice));
         assert!(listed.contains(&name), "{listed}");
         mount.stop();
     }
-    assert!(!stage.path("config").exists(), "no secret was needed, and none was made");
+    assert!(!fixture.path("config").exists(), "no secret was needed, and none was made");
 }
 
 #[test]
 fn programs_get_in_by_certificate() {
-    let Some(stage) = Stage::new("certificates_library") else { return };
-    let authority = Authority::new(&stage, "certs");
-    let server = authority.serve(&stage, &[]);
+    let Some(fixture) = Fixture::new("certificates_library") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    let server = authority.serve(&fixture, &[]);
     let address = server.address.parse().unwrap();
     let volume = |name: &str| {
-        authority.make(&stage, &["client"], &[name]);
+        authority.make(&fixture, &["client"], &[name]);
         let file = |end: &str| PathBuf::from(authority.file(&format!("{name}.{end}")));
         let files =
             Files { cert: file("crt"), key: file("key"), ca: authority.file("ca.crt").into() };
@@ -202,44 +202,44 @@ fn programs_get_in_by_certificate() {
 
 #[test]
 fn the_secret_opens_beside_certificates_only_where_it_is_named() {
-    let Some(stage) = Stage::new("certificates_beside") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
+    let Some(fixture) = Fixture::new("certificates_beside") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
     let alice = authority.show("alice");
-    let secret = stage.path("secret");
+    let secret = fixture.path("secret");
     let secret = secret.to_str().unwrap();
-    let server = authority.serve(&stage, &["--secret-file", secret]);
+    let server = authority.serve(&fixture, &["--secret-file", secret]);
     let url = format!("lanefs://{}/", server.address);
-    let file = stage.path("file");
+    let file = fixture.path("file");
     fs::write(&file, "one file").unwrap();
     let put = ["cp", "--seal", "--secret-file", secret, "--export", "up"];
-    must(stage.lanefs(put).arg(&file).arg(&url));
+    must(fixture.lanefs(put).arg(&file).arg(&url));
     let read = format!("{url}file");
-    assert_eq!(must(&mut shown(&stage, &alice, &["cat", "--export", "up", &read])), "one file");
+    assert_eq!(must(&mut shown(&fixture, &alice, &["cat", "--export", "up", &read])), "one file");
     // Both at once are a contradiction.
-    let mut both = shown(&stage, &alice, &["ls", "--secret-file", secret, &url]);
+    let mut both = shown(&fixture, &alice, &["ls", "--secret-file", secret, &url]);
     assert_eq!(failure(&run(&mut both)).0, 2);
     drop(server);
-    let server = authority.serve(&stage, &[]);
+    let server = authority.serve(&fixture, &[]);
     let url = format!("lanefs://{}/", server.address);
-    must(&mut shown(&stage, &alice, &["ls", "--export", "up", &url]));
-    let (code, line) = failure(&stage.run(["ls", "--seal", "--secret-file", secret, &url]));
+    must(&mut shown(&fixture, &alice, &["ls", "--export", "up", &url]));
+    let (code, line) = failure(&fixture.run(["ls", "--seal", "--secret-file", secret, &url]));
     assert_eq!(code, 4, "{line}");
     assert!(line.contains("the server takes certificates only"), "{line}");
 }
 
 #[test]
 fn up_serves_clients_with_certificates_beside_its_own_mount() {
-    let Some(stage) = Stage::new("certificates_up") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
+    let Some(fixture) = Fixture::new("certificates_up") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
     let served = authority.show("server");
     let more: Vec<&str> = served.iter().map(String::as_str).collect();
-    let mut up = stage.up(&more);
+    let mut up = fixture.up(&more);
     fs::write(up.dir.join("file"), "seen").unwrap();
     let alice = authority.show("alice");
-    let read = |up: &crate::stage::Up| {
-        must(&mut shown(&stage, &alice, &["cat", "--export", "up", &up.url("/file")]))
+    let read = |up: &crate::fixture::Up| {
+        must(&mut shown(&fixture, &alice, &["cat", "--export", "up", &up.url("/file")]))
     };
     assert_eq!(read(&up), "seen");
     up.kill_server();
@@ -280,24 +280,24 @@ pub(crate) fn sign(
 
 #[test]
 fn renewed_certificates_are_shown_without_a_restart() {
-    let Some(stage) = Stage::new("certificates_renewed") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
+    let Some(fixture) = Fixture::new("certificates_renewed") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
     let alice = authority.show("alice");
-    let mut server = authority.serve(&stage, &[]);
+    let mut server = authority.serve(&fixture, &[]);
     let address = server.address.clone();
     let url = format!("lanefs://{address}/");
     let mount = [&["--export".to_owned(), "up".to_owned()][..], &alice].concat();
     let mount: Vec<&str> = mount.iter().map(String::as_str).collect();
-    let mut mount = stage.mount(&address, "mnt", &mount);
-    let list = || run(&mut shown(&stage, &alice, &["ls", "--export", "up", &url]));
+    let mut mount = fixture.mount(&address, "mnt", &mount);
+    let list = || run(&mut shown(&fixture, &alice, &["ls", "--export", "up", &url]));
     fs::write(mount.dir.join("file"), "kept").unwrap();
     let open = fs::File::open(mount.dir.join("file")).unwrap();
     // The server's is for another name from the next handshake on, and then for this one again.
-    authority.make(&stage, &["server", "--renew"], &["server", "elsewhere.example"]);
+    authority.make(&fixture, &["server", "--renew"], &["server", "elsewhere.example"]);
     let (code, line) = failure(&list());
     assert_eq!(code, 4, "{line}");
-    authority.make(&stage, &["server", "--renew"], &["server", authority.host()]);
+    authority.make(&fixture, &["server", "--renew"], &["server", authority.host()]);
     assert!(list().status.success());
     // What cannot be read changes nothing.
     let cert = authority.file("server.crt");
@@ -307,14 +307,14 @@ fn renewed_certificates_are_shown_without_a_restart() {
     server.process.line_with("stay in use");
     // A mount waits while the server's is no good, says so, and goes on with its open files.
     fs::write(&cert, &good).unwrap();
-    authority.make(&stage, &["server", "--renew"], &["server", "elsewhere.example"]);
+    authority.make(&fixture, &["server", "--renew"], &["server", "elsewhere.example"]);
     kill(server.process.pid());
     drop(server);
-    let _again = authority.serve_at(&stage, &address, &[]);
+    let _again = authority.serve_at(&fixture, &address, &[]);
     mount.process.line_with("calls wait");
-    authority.make(&stage, &["server", "--renew"], &["server", authority.host()]);
+    authority.make(&fixture, &["server", "--renew"], &["server", authority.host()]);
     // Ours is renewed with the same key: the server knows us again.
-    authority.make(&stage, &["client", "--renew"], &["alice"]);
+    authority.make(&fixture, &["client", "--renew"], &["alice"]);
     fs::write(mount.dir.join("later"), "came back").unwrap();
     assert_eq!(std::io::read_to_string(&open).unwrap(), "kept");
     drop(open);
@@ -323,11 +323,11 @@ fn renewed_certificates_are_shown_without_a_restart() {
 
 #[test]
 fn certificates_of_openssl_are_as_good_and_its_client_gets_in() {
-    let Some(stage) = Stage::new("certificates_openssl") else { return };
+    let Some(fixture) = Fixture::new("certificates_openssl") else { return };
     if Command::new("openssl").arg("version").output().is_err() {
         return skip("certificates_openssl", "needs openssl");
     }
-    let authority = Authority { dir: stage.make_dir("certs"), listen: own_address() };
+    let authority = Authority { dir: fixture.make_dir("certs"), listen: own_address() };
     let openssl =
         |line: String| must(program("sh").arg("-ec").arg(line).current_dir(&authority.dir));
     let key = "-newkey rsa:2048 -nodes";
@@ -354,10 +354,10 @@ fn certificates_of_openssl_are_as_good_and_its_client_gets_in() {
              cat {name}.one between.crt > {name}.crt; chmod 600 {name}.key"
         ));
     }
-    let mut server = authority.serve(&stage, &[]);
+    let mut server = authority.serve(&fixture, &[]);
     let url = format!("lanefs://{}/", server.address);
     let alice = authority.show("alice");
-    must(&mut shown(&stage, &alice, &["ls", "--export", "up", &url]));
+    must(&mut shown(&fixture, &alice, &["ls", "--export", "up", &url]));
     // Its client, on both sides of the handshake.
     let connect = format!("openssl s_client -connect {} -CAfile ca.crt", server.address);
     let connect = format!("{connect} -verify_return_error -verify_ip {host} </dev/null 2>&1");
@@ -371,7 +371,7 @@ fn certificates_of_openssl_are_as_good_and_its_client_gets_in() {
     server.process.line_with("it shows no certificate");
     // Signing needs a CA that `lanefs cert` has made.
     fs::copy(authority.file("root.key"), authority.file("ca.key")).unwrap();
-    let mut cert = stage.lanefs(["cert", "client"]);
+    let mut cert = fixture.lanefs(["cert", "client"]);
     let (code, line) = failure(&run(cert.arg(&authority.dir).arg("bob")));
     assert_eq!(code, 1, "{line}");
     assert!(!Path::new(&authority.file("bob.key")).exists(), "{line}");
@@ -379,10 +379,10 @@ fn certificates_of_openssl_are_as_good_and_its_client_gets_in() {
 
 #[test]
 fn a_key_that_others_may_read_and_options_that_contradict_are_refused() {
-    let Some(stage) = Stage::new("certificates_options") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
-    authority.make(&stage, &["client"], &["bob"]);
+    let Some(fixture) = Fixture::new("certificates_options") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
+    authority.make(&fixture, &["client"], &["bob"]);
     let alice = authority.show("alice");
     let url = "lanefs://127.0.0.1:1/";
     let [_, cert, _, key, _, ca] = alice.as_slice() else { panic!("{alice:?}") };
@@ -390,9 +390,9 @@ fn a_key_that_others_may_read_and_options_that_contradict_are_refused() {
     let no_key = authority.file("no.key");
     fs::copy(cert, &no_key).unwrap();
     fs::set_permissions(&no_key, fs::Permissions::from_mode(0o600)).unwrap();
-    let dir = stage.make_dir("mnt");
+    let dir = fixture.make_dir("mnt");
     let dir = dir.to_str().unwrap();
-    let store = stage.path("store");
+    let store = fixture.path("store");
     let store = store.to_str().unwrap();
     for (arguments, code, part) in [
         (&["ls", "--cert", cert, "--key", key, url][..], 2, "--ca"),
@@ -418,14 +418,14 @@ fn a_key_that_others_may_read_and_options_that_contradict_are_refused() {
             "an export's secret follows from the store's",
         ),
     ] {
-        let (found, line) = failure(&stage.run(arguments));
+        let (found, line) = failure(&fixture.run(arguments));
         assert_eq!(found, code, "{arguments:?}: {line}");
         assert!(line.contains(part), "{arguments:?}: {line}");
     }
     fs::set_permissions(key, fs::Permissions::from_mode(0o640)).unwrap();
     let at_store = ["serve", "--store", store];
     for arguments in [&["ls", url][..], &at_store, &["mount", "127.0.0.1:1", dir], &["up", dir]] {
-        let (code, line) = failure(&run(&mut shown(&stage, &alice, arguments)));
+        let (code, line) = failure(&run(&mut shown(&fixture, &alice, arguments)));
         assert_eq!(code, 1, "{arguments:?}: {line}");
         assert!(line.contains("is open to others (mode 0640): chmod 600"), "{line}");
     }

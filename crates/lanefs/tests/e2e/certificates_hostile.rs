@@ -2,8 +2,8 @@
 //! export, and those of a man in the middle. Each is refused by name, at both ends.
 
 use crate::certificates::{Authority, shown, sign};
-use crate::raw::hello;
-use crate::stage::{PATIENCE, Stage, failure, must, run};
+use crate::fixture::{Fixture, PATIENCE, failure, must, run};
+use crate::raw_client::hello;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType, date_time_ymd};
 use seal::{Certificates, Client, HandshakeProgress, Pem, Seal};
 use std::fs;
@@ -26,9 +26,9 @@ fn same(_: &mut CertificateParams) {}
 
 #[test]
 fn a_client_without_a_good_certificate_is_refused_and_both_are_told() {
-    let Some(stage) = Stage::new("certificates_clients") else { return };
-    let authority = Authority::new(&stage, "certs");
-    let other = Authority::new(&stage, "other");
+    let Some(fixture) = Fixture::new("certificates_clients") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    let other = Authority::new(&fixture, "other");
     // His own CA, with which he would get in elsewhere; he knows ours.
     sign(&other, "mallory", CLIENT, same);
     for end in ["crt", "key"] {
@@ -45,16 +45,16 @@ fn a_client_without_a_good_certificate_is_refused_and_both_are_told() {
         ("early", "is not valid yet", "its certificate is not valid yet"),
         ("server-only", "it is not for clients", "its certificate is not for clients"),
     ] {
-        let mut server = authority.serve(&stage, &[]);
+        let mut server = authority.serve(&fixture, &[]);
         let show = authority.show(name);
         let url = format!("lanefs://{}/", server.address);
         let (code, line) =
-            failure(&run(&mut shown(&stage, &show, &["ls", "--export", "up", &url])));
+            failure(&run(&mut shown(&fixture, &show, &["ls", "--export", "up", &url])));
         assert_eq!(code, 4, "{name}: {line}");
         assert!(line.contains("the server refused our certificate"), "{name}: {line}");
         assert!(line.contains(client), "{name}: {line}");
-        let dir = stage.make_dir("mnt");
-        let mut mount = shown(&stage, &show, &["mount", "--export", "up", &server.address]);
+        let dir = fixture.make_dir("mnt");
+        let mut mount = shown(&fixture, &show, &["mount", "--export", "up", &server.address]);
         let (code, line) = failure(&run(mount.arg(&dir)));
         assert_eq!(code, 4, "{name}: {line}");
         assert!(line.contains(client), "{name}: {line}");
@@ -62,13 +62,13 @@ fn a_client_without_a_good_certificate_is_refused_and_both_are_told() {
         assert!(line.contains("a client (127.") && line.contains(told), "{name}: {line}");
     }
     // Without one, with the secret or with nothing.
-    let mut server = authority.serve(&stage, &[]);
+    let mut server = authority.serve(&fixture, &[]);
     let url = format!("lanefs://{}/", server.address);
-    let secret = stage.path("secret");
+    let secret = fixture.path("secret");
     fs::write(&secret, "0".repeat(64)).unwrap();
-    must(crate::stage::program("chmod").arg("600").arg(&secret));
+    must(crate::fixture::program("chmod").arg("600").arg(&secret));
     let ls = ["ls", "--seal", "--secret-file", secret.to_str().unwrap(), &url];
-    let (code, line) = failure(&stage.run(ls));
+    let (code, line) = failure(&fixture.run(ls));
     assert_eq!(code, 4, "{line}");
     assert!(line.contains("the server takes certificates only: pass --cert"), "{line}");
     server.process.line_with("it shows no certificate");
@@ -76,10 +76,10 @@ fn a_client_without_a_good_certificate_is_refused_and_both_are_told() {
 
 #[test]
 fn a_server_without_a_good_certificate_is_refused_and_both_are_told() {
-    let Some(stage) = Stage::new("certificates_servers") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
-    let other = Authority::new(&stage, "other");
+    let Some(fixture) = Fixture::new("certificates_servers") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
+    let other = Authority::new(&fixture, "other");
     sign(&other, "other", SERVER, same);
     for end in ["crt", "key"] {
         fs::copy(other.file(&format!("other.{end}")), authority.file(&format!("other.{end}")))
@@ -102,46 +102,46 @@ fn a_server_without_a_good_certificate_is_refused_and_both_are_told() {
     ] {
         let served = authority.show(name);
         let served: Vec<&str> = served.iter().map(String::as_str).collect();
-        let mut server = stage.serve_with(&authority.listen, &served);
+        let mut server = fixture.serve_with(&authority.listen, &served);
         let url = format!("lanefs://{}/", server.address);
-        let (code, line) = failure(&run(&mut shown(&stage, &alice, &["ls", &url])));
+        let (code, line) = failure(&run(&mut shown(&fixture, &alice, &["ls", &url])));
         assert_eq!(code, 4, "{name}: {line}");
         assert!(line.contains("the server") && line.contains(client), "{name}: {line}");
         let line = server.process.line_with("refused this server's certificate");
         assert!(line.contains(told), "{name}: {line}");
     }
     // One that has none.
-    let mut server = stage.serve_with(&authority.listen, &["--seal"]);
+    let mut server = fixture.serve_with(&authority.listen, &["--seal"]);
     let url = format!("lanefs://{}/", server.address);
-    let (code, line) = failure(&run(&mut shown(&stage, &alice, &["ls", &url])));
+    let (code, line) = failure(&run(&mut shown(&fixture, &alice, &["ls", &url])));
     assert_eq!(code, 4, "{line}");
     assert!(line.contains("the server has no certificate"), "{line}");
     server.process.line_with("which has none");
     // One that speaks plain text.
     drop(server);
-    let server = stage.serve_with(&authority.listen, &[]);
+    let server = fixture.serve_with(&authority.listen, &[]);
     let url = format!("lanefs://{}/", server.address);
-    let (code, line) = failure(&run(&mut shown(&stage, &alice, &["ls", &url])));
+    let (code, line) = failure(&run(&mut shown(&fixture, &alice, &["ls", &url])));
     assert_eq!(code, 1, "{line}");
     assert!(line.contains("the server speaks plain text"), "{line}");
 }
 
 #[test]
 fn a_certificate_for_one_export_opens_nothing_else() {
-    let Some(stage) = Stage::new("certificates_exports") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
-    authority.make(&stage, &["client"], &["bob", "--export", "inside"]);
+    let Some(fixture) = Fixture::new("certificates_exports") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
+    authority.make(&fixture, &["client"], &["bob", "--export", "inside"]);
     sign(&authority, "nothing", CLIENT, |params| {
         params.subject_alt_names = vec![SanType::URI("https://lanefs:store/".try_into().unwrap())];
     });
-    let mut server = authority.serve(&stage, &[]);
+    let mut server = authority.serve(&fixture, &[]);
     let address = server.address.clone();
     let [alice, bob, nothing] = ["alice", "bob", "nothing"].map(|name| authority.show(name));
     let url = |path: &str| format!("lanefs://{address}{path}");
-    let file = stage.path("file");
+    let file = fixture.path("file");
     fs::write(&file, "shared").unwrap();
-    let alone = |command: &[&str]| must(stage.lanefs(command).args(&alice));
+    let alone = |command: &[&str]| must(fixture.lanefs(command).args(&alice));
     alone(&["mkdir", "--export", "up", &url("/inside"), &url("/outside")]);
     for folder in ["/inside/", "/outside/"] {
         alone(&["cp", "--export", "up", file.to_str().unwrap(), &url(folder)]);
@@ -149,7 +149,7 @@ fn a_certificate_for_one_export_opens_nothing_else() {
     alone(&["export", "add", &address, "inside", "/inside"]);
     alone(&["export", "add", &address, "outside", "/outside"]);
     let read = ["cat", "--export", "inside", &url("/file")];
-    assert_eq!(must(&mut shown(&stage, &bob, &read)), "shared");
+    assert_eq!(must(&mut shown(&fixture, &bob, &read)), "shared");
     for (show, command) in [
         (&bob, &["cat", "--export", "outside", &url("/file")][..]),
         (&bob, &["ls", "--export", "up", &url("/")]),
@@ -162,7 +162,7 @@ fn a_certificate_for_one_export_opens_nothing_else() {
         (&nothing, &["ls", &url("/")]),
         (&nothing, &["ls", "--export", "inside", &url("/")]),
     ] {
-        let (code, line) = failure(&run(stage.lanefs(command).args(show)));
+        let (code, line) = failure(&run(fixture.lanefs(command).args(show)));
         assert_eq!(code, 4, "{command:?}: {line}");
         assert!(line.contains("the certificate does not open that"), "{command:?}: {line}");
     }
@@ -189,19 +189,19 @@ fn pretend(mut stream: TcpStream, server: &seal::Server) -> Option<Vec<u8>> {
 
 #[test]
 fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
-    let Some(stage) = Stage::new("certificates_middle") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
-    authority.make(&stage, &["client"], &["bob", "--export", "inside"]);
+    let Some(fixture) = Fixture::new("certificates_middle") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
+    authority.make(&fixture, &["client"], &["bob", "--export", "inside"]);
     // Of his own CA for the very address, and of ours for a client.
-    let other = Authority { dir: stage.path("other"), listen: authority.listen.clone() };
-    other.make(&stage, &["ca"], &[]);
-    other.make(&stage, &["server"], &["server", "127.0.0.1"]);
+    let other = Authority { dir: fixture.path("other"), listen: authority.listen.clone() };
+    other.make(&fixture, &["ca"], &[]);
+    other.make(&fixture, &["server"], &["server", "127.0.0.1"]);
     let own = |authority: &Authority, name: &str| {
         let [chain, key] =
             ["crt", "key"].map(|end| fs::read(authority.file(&format!("{name}.{end}"))));
         // He takes every client of ours.
-        let roots = fs::read(stage.path("certs").join("ca.crt")).unwrap();
+        let roots = fs::read(fixture.path("certs").join("ca.crt")).unwrap();
         let pem = Pem { chain: &chain.unwrap(), key: &key.unwrap(), roots: &roots };
         Certificates::from_pem(pem).unwrap()
     };
@@ -211,14 +211,14 @@ fn a_man_in_the_middle_with_a_certificate_of_his_own_gets_nothing() {
         let url = format!("lanefs://{}/", listener.local_addr().unwrap());
         let server = seal::Server::with_certificates(&shows).unwrap().and_new_key().unwrap();
         let heard = std::thread::spawn(move || pretend(listener.accept().unwrap().0, &server));
-        let (code, line) = failure(&run(&mut shown(&stage, &alice, &["ls", &url])));
+        let (code, line) = failure(&run(&mut shown(&fixture, &alice, &["ls", &url])));
         assert_eq!(code, 4, "{line}");
         assert_eq!(heard.join().unwrap(), None, "the client says nothing to him");
     }
     // He holds a good certificate of a client: it is his, and opens for him what it names. A key made
     // now is no certificate, whatever the Hello behind it says.
     let server =
-        authority.serve(&stage, &["--secret-file", stage.path("secret").to_str().unwrap()]);
+        authority.serve(&fixture, &["--secret-file", fixture.path("secret").to_str().unwrap()]);
     let mut said = Vec::new();
     let mut seal = Seal::client(&Client::with_any_key().unwrap(), &mut said).unwrap();
     let mut stream = TcpStream::connect(&server.address).unwrap();

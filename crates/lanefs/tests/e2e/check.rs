@@ -1,7 +1,7 @@
 //! `lanefs check`: stores that were used and killed have no findings; what is planted is found with its path
 //! and mended, also by a repair that was killed before.
 
-use crate::stage::{Process, Stage, failure, must, program, run, texts, until};
+use crate::fixture::{Fixture, Process, failure, must, program, run, texts, until};
 use disk::InodeRow;
 use disk::rows::{DirentRow, Key, ObjectRow, Range, Row, ShardRow};
 use rustix::process::Signal;
@@ -15,15 +15,15 @@ use wire::{InodeNo, Name, ShardId, Wire};
 
 /// A store with a few files, ended in order: a directory with a file of two names, one of which is a
 /// directory's further down, a symbolic link, and a tree to play with.
-fn used(stage: &Stage) -> PathBuf {
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+fn used(fixture: &Fixture) -> PathBuf {
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     fill(&mount.dir);
     mount.stop();
     let mut process = server.process;
     process.signal(Signal::TERM);
     assert_eq!(process.end().code(), Some(0), "{}", process.said());
-    stage.path("store")
+    fixture.path("store")
 }
 
 fn fill(dir: &Path) {
@@ -36,8 +36,8 @@ fn fill(dir: &Path) {
 }
 
 /// `lanefs check --json`; its exit code, and kind and first path of each finding.
-fn check(stage: &Stage, store: &Path, more: &[&str]) -> (i32, Vec<(String, String)>) {
-    let mut command = stage.lanefs(["check", "--json"]);
+fn check(fixture: &Fixture, store: &Path, more: &[&str]) -> (i32, Vec<(String, String)>) {
+    let mut command = fixture.lanefs(["check", "--json"]);
     let output = run(command.arg(store).args(more));
     let (stdout, stderr) = texts(&output);
     let mut found = Vec::new();
@@ -126,10 +126,10 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_store_that_was_used_has_no_findings() {
-    let Some(stage) = Stage::new("check_used") else { return };
-    let store = used(&stage);
+    let Some(fixture) = Fixture::new("check_used") else { return };
+    let store = used(&fixture);
     let before = fs::metadata(store.join("boot")).unwrap().mtime_nsec();
-    let output = run(stage.lanefs(["check"]).arg(&store));
+    let output = run(fixture.lanefs(["check"]).arg(&store));
     let (stdout, stderr) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     assert!(stdout.ends_with("8 inodes, 8 names, 2 objects: 0 damages, 0 warnings\n"), "{stdout}");
@@ -138,9 +138,9 @@ fn a_store_that_was_used_has_no_findings() {
 
 #[test]
 fn a_served_store_is_not_repaired_and_its_address_is_told() {
-    let Some(stage) = Stage::new("check_served") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let output = run(stage.lanefs(["check", "--repair"]).arg(stage.path("store")));
+    let Some(fixture) = Fixture::new("check_served") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let output = run(fixture.lanefs(["check", "--repair"]).arg(fixture.path("store")));
     let (code, said) = failure(&output);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains(&format!("is served at {}", server.address)), "{said}");
@@ -148,9 +148,9 @@ fn a_served_store_is_not_repaired_and_its_address_is_told() {
 
 #[test]
 fn a_killed_server_leaves_no_findings() {
-    let Some(stage) = Stage::new("check_killed") else { return };
-    let mut server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("check_killed") else { return };
+    let mut server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     let mut writers = Vec::new();
     for no in 0..4 {
         let script = format!(
@@ -161,13 +161,13 @@ fn a_killed_server_leaves_no_findings() {
         );
         writers.push(program("sh").arg("-ec").arg(script).spawn().unwrap());
     }
-    let store = stage.path("store");
+    let store = fixture.path("store");
     for no in 0..2 {
         // Each time something new is there.
         until("a writer goes on", || mount.dir.join(format!("d0/m{}", 8 + 8 * no)).exists());
         kill_9(&mut server.process);
-        only_in_the_middle(&stage, &store);
-        server = stage.serve_with(&server.address, &["--lanes", "3"]);
+        only_in_the_middle(&fixture, &store);
+        server = fixture.serve_with(&server.address, &["--lanes", "3"]);
     }
     for mut writer in writers {
         assert!(writer.wait().unwrap().success());
@@ -176,13 +176,13 @@ fn a_killed_server_leaves_no_findings() {
     let mut mount = mount;
     kill_9(&mut mount.process);
     kill_9(&mut server.process);
-    only_in_the_middle(&stage, &store);
+    only_in_the_middle(&fixture, &store);
 }
 
 /// A server that was killed leaves nothing that is wrong, at most what the next start finishes.
 #[track_caller]
-fn only_in_the_middle(stage: &Stage, store: &Path) {
-    let output = run(stage.lanefs(["check"]).arg(store));
+fn only_in_the_middle(fixture: &Fixture, store: &Path) {
+    let output = run(fixture.lanefs(["check"]).arg(store));
     let (stdout, stderr) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
 }
@@ -314,22 +314,22 @@ fn slot_value() -> Vec<u8> {
 
 #[test]
 fn everything_that_is_planted_in_rows_is_found_and_mended() {
-    let Some(stage) = Stage::new("check_planted") else { return };
-    let store = used(&stage);
-    let copied = stage.path("copy");
+    let Some(fixture) = Fixture::new("check_planted") else { return };
+    let store = used(&fixture);
+    let copied = fixture.path("copy");
     for (kind, path, how) in PLANTS {
         copy(&store, &copied);
         plant(&copied, how);
-        let (code, found) = check(&stage, &copied, &[]);
+        let (code, found) = check(&fixture, &copied, &[]);
         assert!(
             found.iter().any(|(found, at)| found == kind && (path.is_empty() || shows(at, path))),
             "{kind} at {path}: {found:?}"
         );
         assert_eq!(code, 7, "{kind}: {found:?}");
-        assert_eq!(check(&stage, &copied, &[]).1, found, "a check changes nothing");
-        let (code, mended) = check(&stage, &copied, &["--repair"]);
+        assert_eq!(check(&fixture, &copied, &[]).1, found, "a check changes nothing");
+        let (code, mended) = check(&fixture, &copied, &["--repair"]);
         assert_eq!(code, 6, "{kind}: {mended:?}");
-        assert_eq!(check(&stage, &copied, &[]), (0, Vec::new()), "{kind} is mended");
+        assert_eq!(check(&fixture, &copied, &[]), (0, Vec::new()), "{kind} is mended");
     }
 }
 
@@ -340,8 +340,8 @@ fn shows(told: &str, path: &str) -> bool {
 
 #[test]
 fn what_lost_its_name_is_in_lost_and_found_and_served() {
-    let Some(stage) = Stage::new("check_adopts") else { return };
-    let store = used(&stage);
+    let Some(fixture) = Fixture::new("check_adopts") else { return };
+    let store = used(&fixture);
     let mut lost = String::new();
     plant(&store, |rows| {
         // The name of /a/b: what lies below comes along.
@@ -350,9 +350,9 @@ fn what_lost_its_name_is_in_lost_and_found_and_served() {
         rows.delete(Key::listing(rows.inode("/a"), row.cookie).bytes());
         lost = format!("#{:016x}", row.inode.0);
     });
-    assert_eq!(check(&stage, &store, &["--repair"]).0, 6);
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    assert_eq!(check(&fixture, &store, &["--repair"]).0, 6);
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     let found = mount.dir.join("lost+found").join(lost);
     assert_eq!(fs::read(found.join("c/deep")).unwrap(), vec![7; 100_000]);
     assert_eq!(fs::read(found.join("other")).unwrap(), b"contents of a file");
@@ -363,7 +363,7 @@ fn what_lost_its_name_is_in_lost_and_found_and_served() {
     let mut process = server.process;
     process.signal(Signal::TERM);
     process.end();
-    assert_eq!(check(&stage, &store, &[]), (0, Vec::new()));
+    assert_eq!(check(&fixture, &store, &[]), (0, Vec::new()));
 }
 
 /// The file of an object with so many bytes.
@@ -375,26 +375,26 @@ fn object(store: &Path, size_bytes: u64) -> PathBuf {
 
 #[test]
 fn objects_are_held_against_what_is_recorded() {
-    let Some(stage) = Stage::new("check_objects") else { return };
-    let store = used(&stage);
-    let copied = stage.path("copy");
+    let Some(fixture) = Fixture::new("check_objects") else { return };
+    let store = used(&fixture);
+    let copied = fixture.path("copy");
     let deep = |kind: &str| vec![(kind.to_owned(), "/a/b/c/deep".to_owned())];
     copy(&store, &copied);
     fs::remove_file(object(&copied, 100_000)).unwrap();
-    assert_eq!(check(&stage, &copied, &[]), (8, deep("object-missing")));
-    assert_eq!(check(&stage, &copied, &["--repair"]), (8, deep("object-missing")));
+    assert_eq!(check(&fixture, &copied, &[]), (8, deep("object-missing")));
+    assert_eq!(check(&fixture, &copied, &["--repair"]), (8, deep("object-missing")));
 
     copy(&store, &copied);
     let file = fs::OpenOptions::new().write(true).open(object(&copied, 100_000)).unwrap();
     file.set_len(99_999).unwrap();
-    assert_eq!(check(&stage, &copied, &[]), (8, deep("object-short")));
+    assert_eq!(check(&fixture, &copied, &[]), (8, deep("object-short")));
 
     copy(&store, &copied);
     let file = fs::OpenOptions::new().write(true).open(object(&copied, 100_000)).unwrap();
     file.write_all_at(&[8], 70_000).unwrap();
-    assert_eq!(check(&stage, &copied, &[]), (8, deep("contents-changed")));
-    assert_eq!(check(&stage, &copied, &["--skip-contents"]), (0, Vec::new()));
-    assert_eq!(check(&stage, &copied, &["--repair"]), (8, deep("contents-changed")));
+    assert_eq!(check(&fixture, &copied, &[]), (8, deep("contents-changed")));
+    assert_eq!(check(&fixture, &copied, &["--skip-contents"]), (0, Vec::new()));
+    assert_eq!(check(&fixture, &copied, &["--repair"]), (8, deep("contents-changed")));
 
     // An inode that is gone, with its object: what is recorded of it and its file are left.
     copy(&store, &copied);
@@ -410,14 +410,14 @@ fn objects_are_held_against_what_is_recorded() {
         let inode_count = numbers.inode_count - 1;
         rows.put(key.bytes(), ShardRow { inode_count, ..numbers }.to_bytes());
     });
-    let (code, found) = check(&stage, &copied, &[]);
+    let (code, found) = check(&fixture, &copied, &[]);
     assert_eq!((code, found), (7, vec![("object-without-inode".to_owned(), String::new())]));
-    assert_eq!(check(&stage, &copied, &["--repair"]).0, 6);
+    assert_eq!(check(&fixture, &copied, &["--repair"]).0, 6);
     assert!(!path.exists(), "it was moved");
     let aside = path.strip_prefix(copied.join("objects")).unwrap();
     let aside = copied.join("quarantine").join(aside);
     assert_eq!(fs::read(aside).unwrap(), vec![7; 100_000]);
-    assert_eq!(check(&stage, &copied, &[]), (0, Vec::new()));
+    assert_eq!(check(&fixture, &copied, &[]), (0, Vec::new()));
 
     // Nothing that a program mends.
     copy(&store, &copied);
@@ -433,7 +433,7 @@ fn objects_are_held_against_what_is_recorded() {
         rows.put(&key, ObjectRow { size_bytes: object.size_bytes + 1, ..object }.to_bytes());
         rows.change("/a/b/c/deep", |row| row.size_at_data = true);
     });
-    let (code, mut found) = check(&stage, &copied, &[]);
+    let (code, mut found) = check(&fixture, &copied, &[]);
     found.sort();
     let wanted = [
         ("object-foreign", ""),
@@ -447,16 +447,16 @@ fn objects_are_held_against_what_is_recorded() {
 
 #[test]
 fn damage_in_a_log_is_told_and_not_repaired() {
-    let Some(stage) = Stage::new("check_log") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("check_log") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     fill(&mount.dir);
     must(program("sync").arg("-f").arg(&mount.dir));
     fs::File::open(mount.dir.join("a")).unwrap().sync_all().unwrap();
     let (mut server, mut mount) = (server, mount);
     kill_9(&mut mount.process);
     kill_9(&mut server.process);
-    let store = stage.path("store");
+    let store = fixture.path("store");
     // The first byte behind the head of the longest log.
     let logs = fs::read_dir(store.join("log")).unwrap().map(|entry| entry.unwrap().path());
     let log = logs.max_by_key(|path| {
@@ -466,10 +466,10 @@ fn damage_in_a_log_is_told_and_not_repaired() {
     let mut bytes = fs::read(&log).unwrap();
     bytes[disk::LOG_HEADER_BYTES + disk::BATCH_HEADER_BYTES + 3] ^= 0x40;
     fs::write(&log, bytes).unwrap();
-    let (code, found) = check(&stage, &store, &[]);
+    let (code, found) = check(&fixture, &store, &[]);
     assert_eq!(code, 8, "{found:?}");
     assert!(found.iter().any(|(kind, _)| kind == "log-damage"), "{found:?}");
-    let output = run(stage.lanefs(["check", "--repair"]).arg(&store));
+    let output = run(fixture.lanefs(["check", "--repair"]).arg(&store));
     let (code, said) = failure(&output);
     assert_eq!(code, 1);
     assert!(said.contains("nothing was changed"), "{said}");
@@ -477,9 +477,9 @@ fn damage_in_a_log_is_told_and_not_repaired() {
 
 #[test]
 fn a_repair_that_is_killed_is_done_again() {
-    let Some(stage) = Stage::new("check_killed_repair") else { return };
-    let store = used(&stage);
-    let damaged = stage.path("damaged");
+    let Some(fixture) = Fixture::new("check_killed_repair") else { return };
+    let store = used(&fixture);
+    let damaged = fixture.path("damaged");
     copy(&store, &damaged);
     plant(&damaged, |rows| {
         let (key, row) = rows.entry("/a/b");
@@ -488,17 +488,18 @@ fn a_repair_that_is_killed_is_done_again() {
         rows.change("/a", |row| row.nlink = 9);
         rows.delete(Key::inode(rows.inode("/a/b/c/deep")).bytes());
     });
-    let copied = stage.path("copy");
+    let copied = fixture.path("copy");
     for kill_at in 1.. {
         copy(&damaged, &copied);
-        let mut repair = stage.lanefs(["check", "--repair", "--kill-after", &kill_at.to_string()]);
+        let mut repair =
+            fixture.lanefs(["check", "--repair", "--kill-after", &kill_at.to_string()]);
         let ended = run(repair.arg(&copied)).status;
         if ended.signal() != Some(Signal::KILL.as_raw()) {
             assert_eq!(ended.code(), Some(6), "not killed");
             assert!(kill_at > 4, "a repair of several rounds has more steps than {kill_at}");
             break;
         }
-        assert!([0, 6].contains(&check(&stage, &copied, &["--repair"]).0), "killed at {kill_at}");
-        assert_eq!(check(&stage, &copied, &[]), (0, Vec::new()), "killed at {kill_at}");
+        assert!([0, 6].contains(&check(&fixture, &copied, &["--repair"]).0), "killed at {kill_at}");
+        assert_eq!(check(&fixture, &copied, &[]), (0, Vec::new()), "killed at {kill_at}");
     }
 }

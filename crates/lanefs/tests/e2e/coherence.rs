@@ -1,15 +1,15 @@
 //! Two mounts see each other's changes at the next call.
 
-use crate::stage::{Stage, must, program};
+use crate::fixture::{Fixture, must, program};
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 
 #[test]
 fn what_one_mount_does_the_other_sees() {
-    let Some(stage) = Stage::new("coherence") else { return };
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("coherence") else { return };
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     let (here, there) = (&up.dir, &second.dir);
     for round in 0..20 {
         let name = format!("file{round}");
@@ -57,9 +57,9 @@ fn what_one_mount_does_the_other_sees() {
 
 #[test]
 fn extended_attributes_are_seen_by_the_other_mount() {
-    let Some(stage) = Stage::new("coherence_xattr") else { return };
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("coherence_xattr") else { return };
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     fs::write(up.dir.join("f"), "").unwrap();
     let (here, there) = (up.dir.join("f"), second.dir.join("f"));
     let name = "user.colour";
@@ -79,9 +79,9 @@ fn extended_attributes_are_seen_by_the_other_mount() {
 
 #[test]
 fn appends_of_two_mounts_lose_nothing() {
-    let Some(stage) = Stage::new("coherence_append") else { return };
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("coherence_append") else { return };
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     let script = "for n in $(seq 200); do echo \"$2 $n\" >>\"$1\"; done";
     let mut writers = Vec::new();
     for (dir, who) in [(&up.dir, "here"), (&second.dir, "there")] {

@@ -1,6 +1,6 @@
 //! What can be done to a file's contents beside reading and writing.
 
-use crate::stage::{Stage, must, program};
+use crate::fixture::{Fixture, must, program};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -17,9 +17,9 @@ fn open(path: &Path) -> File {
 
 #[test]
 fn ranges_get_space_and_lose_it() {
-    let Some(stage) = Stage::new("ranges") else { return };
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("ranges") else { return };
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     let (path, there) = (up.dir.join("file"), second.dir.join("file"));
     let file = open(&path);
     fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
@@ -68,8 +68,8 @@ fn ranges_get_space_and_lose_it() {
 
 #[test]
 fn holes_are_found_and_kept() {
-    let Some(stage) = Stage::new("holes") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("holes") else { return };
+    let up = fixture.up(&[]);
     let path = up.dir.join("file");
     let file = open(&path);
     assert_eq!(seek(&file, SeekFrom::Data(0)), Err(Errno::NXIO));
@@ -99,9 +99,9 @@ fn holes_are_found_and_kept() {
 /// The largest size there is, over a crash of the server and beyond it.
 #[test]
 fn files_may_be_as_large_as_numbers_go() {
-    let Some(stage) = Stage::new("largest") else { return };
-    let mut up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("largest") else { return };
+    let mut up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     let (path, there) = (up.dir.join("file"), second.dir.join("file"));
     let end = i64::MAX.unsigned_abs();
     let file = open(&path);
@@ -158,13 +158,13 @@ fn python(script: &str) -> std::process::Command {
 /// Random steps, the same on a file of the machine's own and on one file over two mounts in turn.
 #[test]
 fn a_file_is_what_it_would_be_on_a_local_file_system() {
-    let Some(stage) = Stage::new("both") else { return };
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("both") else { return };
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     for seed in ["1", "2", "3"] {
-        let mut both = python("both.py");
-        both.arg(stage.path("local")).arg(up.dir.join(seed)).arg(second.dir.join(seed));
-        assert_eq!(must(both.args([seed, "150"])), "same\n", "seed {seed}");
+        let mut comparison = python("random_comparison.py");
+        comparison.arg(fixture.path("local")).arg(up.dir.join(seed)).arg(second.dir.join(seed));
+        assert_eq!(must(comparison.args([seed, "150"])), "same\n", "seed {seed}");
     }
     second.stop();
     up.stop();
@@ -172,9 +172,9 @@ fn a_file_is_what_it_would_be_on_a_local_file_system() {
 
 #[test]
 fn mappings_and_direct_io_are_coherent() {
-    let Some(stage) = Stage::new("mapped") else { return };
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("mapped") else { return };
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     let mut mapped = python("mapped.py");
     assert_eq!(must(mapped.arg(up.dir.join("f")).arg(second.dir.join("f"))), "same\n");
     second.stop();
@@ -183,8 +183,8 @@ fn mappings_and_direct_io_are_coherent() {
 
 #[test]
 fn what_is_not_done_says_so() {
-    let Some(stage) = Stage::new("refused") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("refused") else { return };
+    let up = fixture.up(&[]);
     assert_eq!(must(python("refused.py").arg(up.dir.join("f")).arg(up.dir.join("g"))), "same\n");
     up.stop();
 }
@@ -193,9 +193,9 @@ fn what_is_not_done_says_so() {
 #[test]
 fn no_append_is_lost() {
     const COUNT: usize = 150;
-    let Some(stage) = Stage::new("appends") else { return };
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("appends") else { return };
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
     let names = ["a", "b", "c", "d"];
     let appenders: Vec<_> = names
         .iter()
@@ -225,8 +225,8 @@ fn no_append_is_lost() {
 /// A program on a mount runs, and nobody writes it meanwhile.
 #[test]
 fn programs_run_and_are_busy() {
-    let Some(stage) = Stage::new("exec") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("exec") else { return };
+    let up = fixture.up(&[]);
     let path = up.dir.join("cat");
     must(program("cp").args(["--", "/bin/cat"]).arg(&path));
     let mut command = program(path.to_str().unwrap());

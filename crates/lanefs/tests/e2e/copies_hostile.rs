@@ -1,6 +1,6 @@
 //! Copies into directories where somebody has put symbolic links: nothing is written where they lead.
 
-use crate::stage::{Stage, failure, must, texts};
+use crate::fixture::{Fixture, failure, must, texts};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -49,12 +49,12 @@ fn make_original(dir: &Path) {
 
 #[test]
 fn a_copy_writes_through_no_link_that_lies_at_its_target() {
-    let Some(stage) = Stage::new("cp_links") else { return };
-    let up = stage.up(&[]);
-    let host = stage.make_dir("host");
-    let here = stage.make_dir("from");
+    let Some(fixture) = Fixture::new("cp_links") else { return };
+    let up = fixture.up(&[]);
+    let host = fixture.make_dir("host");
+    let here = fixture.make_dir("from");
     make_original(&here);
-    must(stage.lanefs(["cp", "-r", "--export", "up"]).arg(&here).arg(up.url("/from")));
+    must(fixture.lanefs(["cp", "-r", "--export", "up"]).arg(&here).arg(up.url("/from")));
     for dir in [&host, &up.dir] {
         set_bait(dir);
         plant_links(dir);
@@ -67,7 +67,7 @@ fn a_copy_writes_through_no_link_that_lies_at_its_target() {
             (up.url("/from/tree"), up.url("/to"), &up.dir),
         ] {
             let what = format!("{options} {from} {to}");
-            let copied = stage.run(["cp", options, "--export", "up", &from, &to]);
+            let copied = fixture.run(["cp", options, "--export", "up", &from, &to]);
             let (code, stderr) = (copied.status.code(), texts(&copied).1);
             for part in ["/tree/file': remove it", "/tree/dangling': remove it", "non-directory"] {
                 assert!(code == Some(1) && stderr.contains(part), "{what}: {stderr}");
@@ -82,7 +82,7 @@ fn a_copy_writes_through_no_link_that_lies_at_its_target() {
             (path(&here, "alone"), up.url(&format!("/to/{name}")), &up.dir),
             (up.url("/from/alone"), path(&host, &format!("to/{name}")), &host),
         ] {
-            let copied = stage.run(["cp", "--export", "up", &from, &to]);
+            let copied = fixture.run(["cp", "--export", "up", &from, &to]);
             let (code, stderr) = failure(&copied);
             assert_eq!(code, 1, "{to}: {stderr}");
             assert!(stderr.contains("not writing through symbolic link"), "{to}: {stderr}");
@@ -93,7 +93,7 @@ fn a_copy_writes_through_no_link_that_lies_at_its_target() {
     symlink("to", host.join("named")).unwrap();
     let named = path(&host, "named");
     fs::remove_file(host.join("to/alone")).unwrap();
-    must(&mut stage.lanefs(["cp", "--export", "up", &up.url("/from/alone"), &named]));
+    must(&mut fixture.lanefs(["cp", "--export", "up", &up.url("/from/alone"), &named]));
     assert_eq!(fs::read_to_string(host.join("to/alone")).unwrap(), "copied");
     up.stop();
 }

@@ -1,7 +1,7 @@
 //! The server is killed with -9 in the middle of work and restarted: nothing acknowledged is lost,
 //! nothing is done twice.
 
-use crate::stage::{Stage, Up, must, program};
+use crate::fixture::{Fixture, Up, must, program};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ fn entry_count_min() -> usize {
 /// Packs packages of the registry into an archive, each as it is now, until there are enough entries.
 /// What a small registry has goes in several times, in folders of some packages each. Larger files are left
 /// out: what counts is how many there are.
-fn pack(stage: &Stage, registry: &Path) -> (PathBuf, PathBuf) {
-    let archive = stage.path("tree.tar");
-    let original = stage.make_dir("original");
+fn pack(fixture: &Fixture, registry: &Path) -> (PathBuf, PathBuf) {
+    let archive = fixture.path("tree.tar");
+    let original = fixture.make_dir("original");
     let folders = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let packages: Vec<PathBuf> = folders(registry).flat_map(|index| folders(&index)).collect();
     let mut entry_count = 0;
@@ -77,17 +77,17 @@ fn assert_same(original: &Path, copy: &Path) {
 
 #[test]
 fn a_tree_unpacked_over_two_kills_is_whole_after_a_restart() {
-    let Some(stage) = Stage::new("tar_kill") else { return };
-    let (archive, original) = pack(&stage, &source_tree());
+    let Some(fixture) = Fixture::new("tar_kill") else { return };
+    let (archive, original) = pack(&fixture, &source_tree());
     let entry_count = count(&original);
     assert!(entry_count >= entry_count_min(), "a tree of {entry_count} entries");
-    let mut up = stage.up(&[]);
+    let mut up = fixture.up(&[]);
     let copy = up.dir.join("copy");
     fs::create_dir(&copy).unwrap();
     fs::set_permissions(&copy, fs::metadata(&original).unwrap().permissions()).unwrap();
     unpack_with_kills(&mut up, &archive, &copy, &[entry_count / 4, entry_count / 2]);
     up.stop();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     assert_eq!(count(&up.dir.join("copy")), entry_count);
     assert_same(&original, &up.dir.join("copy"));
     up.stop();
@@ -95,8 +95,8 @@ fn a_tree_unpacked_over_two_kills_is_whole_after_a_restart() {
 
 #[test]
 fn another_number_of_lanes_finds_the_same_files() {
-    let Some(stage) = Stage::new("lanes_change") else { return };
-    let original = stage.make_dir("original");
+    let Some(fixture) = Fixture::new("lanes_change") else { return };
+    let original = fixture.make_dir("original");
     for folder in 0..20 {
         let folder = original.join(format!("folder{folder}"));
         fs::create_dir(&folder).unwrap();
@@ -105,7 +105,7 @@ fn another_number_of_lanes_finds_the_same_files() {
         }
     }
     for (lanes, first) in [("1", true), ("3", false), ("2", false)] {
-        let up = stage.up(&["--lanes", lanes]);
+        let up = fixture.up(&["--lanes", lanes]);
         if first {
             must(program("cp").arg("-a").arg(&original).arg(up.dir.join("copy")));
         }

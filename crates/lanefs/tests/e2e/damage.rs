@@ -1,7 +1,7 @@
 //! Contents that are not any more as they were written: changed, cut and removed files of a store.
 
 use crate::engines::connect;
-use crate::stage::{Server, Stage, kill, skip};
+use crate::fixture::{Fixture, Server, kill, skip};
 use library::{OpenFor, Piece, Volume};
 use rustix::fs::{Advice, OFlags, fadvise, fstatfs};
 use rustix::process::Signal;
@@ -109,9 +109,9 @@ fn damage_count(volume: &mut Volume) -> u64 {
 
 #[test]
 fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
-    let Some(stage) = Stage::new("damage") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &SHORT);
-    let mut volume = connect(&stage, &server.address);
+    let Some(fixture) = Fixture::new("damage") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &SHORT);
+    let mut volume = connect(&fixture, &server.address);
     let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("gone", 300_004)];
     for (name, size) in sizes {
         make(&mut volume, &format!("/{name}"), &bytes_of(size));
@@ -119,15 +119,15 @@ fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
     volume.leave().unwrap();
     stop(server);
 
-    let objects = stage.path("store/objects");
+    let objects = fixture.path("store/objects");
     let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&objects, size));
     let file = File::options().write(true).open(&flipped).unwrap();
     file.write_all_at(&[bytes_of(300_002)[70_000] ^ 4], 70_000).unwrap();
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
     fs::remove_file(&gone).unwrap();
 
-    let mut server = stage.serve_with("127.0.0.1:0", &SHORT);
-    let mut volume = connect(&stage, &server.address);
+    let mut server = fixture.serve_with("127.0.0.1:0", &SHORT);
+    let mut volume = connect(&fixture, &server.address);
     let expected = |size: usize, block: usize| {
         let bytes = bytes_of(size);
         bytes[block * BLOCK..bytes.len().min((block + 1) * BLOCK)].to_vec()
@@ -152,7 +152,7 @@ fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
     }
     assert!(damage_count(&mut volume) >= 9, "{}", damage_count(&mut volume));
     for (object, path) in [(&flipped, "/flipped"), (&cut, "/cut"), (&gone, "/gone")] {
-        let name = object.strip_prefix(stage.path("store")).unwrap().to_str().unwrap();
+        let name = object.strip_prefix(fixture.path("store")).unwrap().to_str().unwrap();
         let line = damage_line(&mut server, name);
         assert!(line.contains(&format!("contents are damaged: {path}, inode ")), "{line}");
     }
@@ -165,8 +165,8 @@ fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
     kill(server.process.pid());
     server.process.end();
     drop(volume);
-    let server = stage.serve_with("127.0.0.1:0", &SHORT);
-    let mut volume = connect(&stage, &server.address);
+    let server = fixture.serve_with("127.0.0.1:0", &SHORT);
+    let mut volume = connect(&fixture, &server.address);
     for (name, size) in [("whole", 300_001), ("flipped", 300_002)] {
         for number in 0..5 {
             let read = block(&mut volume, &format!("/{name}"), number);
@@ -178,9 +178,9 @@ fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
 
 #[test]
 fn a_block_that_changes_on_the_disk_after_it_was_read_gives_eio() {
-    let Some(stage) = Stage::new("damage-evicted") else { return };
-    let mut server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let mut volume = connect(&stage, &server.address);
+    let Some(fixture) = Fixture::new("damage-evicted") else { return };
+    let mut server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mut volume = connect(&fixture, &server.address);
     let bytes = bytes_of(6 * BLOCK);
     make(&mut volume, "/rots", &bytes);
     let expected = |number: usize| Ok(bytes[number * BLOCK..(number + 1) * BLOCK].to_vec());
@@ -189,7 +189,7 @@ fn a_block_that_changes_on_the_disk_after_it_was_read_gives_eio() {
             assert!(block(&mut volume, "/rots", number) == expected(number), "block {number}");
         }
     }
-    let object = object_of(&stage.path("store/objects"), 6 * BLOCK);
+    let object = object_of(&fixture.path("store/objects"), 6 * BLOCK);
     // In the fourth block not where it is read.
     if !flip_on_disk(&object, &[BLOCK as u64 + 70, 3 * BLOCK as u64 + 5]) {
         return skip("damage-evicted", "the store lies where nothing leaves the page cache");
@@ -219,9 +219,9 @@ fn a_block_that_changes_on_the_disk_after_it_was_read_gives_eio() {
 
 #[test]
 fn the_line_about_damaged_contents_has_the_files_path() {
-    let Some(stage) = Stage::new("damage-path") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let mut volume = connect(&stage, &server.address);
+    let Some(fixture) = Fixture::new("damage-path") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mut volume = connect(&fixture, &server.address);
     for dir in ["/a", "/a/b", "/a/b/\u{e9} \n"] {
         volume.mkdir(Path::new(dir), 0o755).unwrap();
     }
@@ -244,11 +244,11 @@ fn the_line_about_damaged_contents_has_the_files_path() {
     let address = server.address.clone();
     stop(server);
     for size in sizes {
-        flip(&object_of(&stage.path("store/objects"), size), 77);
+        flip(&object_of(&fixture.path("store/objects"), size), 77);
     }
 
     // The client comes back, and has the file without a name open as before.
-    let mut server = stage.serve_with(&address, &["--lanes", "2"]);
+    let mut server = fixture.serve_with(&address, &["--lanes", "2"]);
     for name in [made[0], "/first", "/a/zz after"] {
         assert_eq!(block(&mut volume, name, 0), Err(Some(Status::Io)), "{name}");
     }

@@ -1,6 +1,6 @@
 //! Lanes on io_uring and on epoll: which it is, who says so, and that a store does not care.
 
-use crate::stage::{Drivers, Process, Stage, failure, kill, must, program, run};
+use crate::fixture::{Drivers, Fixture, Process, failure, kill, must, program, run};
 use ring::forbidden::{FORBIDDEN, forbid_io_uring};
 use ring::{DriverChoice, DriverKind};
 use rustix::process::Signal;
@@ -18,10 +18,10 @@ fn without_io_uring<T: Send>(does: impl FnOnce() -> T + Send) -> T {
 
 #[test]
 fn server_mount_and_up_say_which_driver_they_are_on() {
-    let Some(stage) = Stage::new("say_driver") else { return };
-    let Drivers { server: on_server, mount: on_mount } = stage.drivers;
-    let mut server = stage.serve("127.0.0.1:0");
-    let mut mount = stage.mount(&server.address, "other", &[]);
+    let Some(fixture) = Fixture::new("say_driver") else { return };
+    let Drivers { server: on_server, mount: on_mount } = fixture.drivers;
+    let mut server = fixture.serve("127.0.0.1:0");
+    let mut mount = fixture.mount(&server.address, "other", &[]);
     let says = |text: &str, begin: &str, driver: DriverKind| {
         let line = text.lines().find(|line| line.starts_with(begin)).unwrap();
         assert!(line.contains(&format!("driver {}", driver.name())), "{line}: {driver:?}");
@@ -32,22 +32,22 @@ fn server_mount_and_up_say_which_driver_they_are_on() {
     server.process.signal(Signal::TERM);
     server.process.end();
     says(&server.process.said(), "listening ", on_server);
-    let up = stage.up(&[]).stop();
+    let up = fixture.up(&[]).stop();
     says(&up, "driver ", on_server);
     says(&up, "mounted ", on_mount);
 }
 
 #[test]
 fn the_mount_of_up_follows_its_server_s_driver_unless_told_otherwise() {
-    let Some(stage) = Stage::new("up_drivers") else { return };
-    let mut command = stage.lanefs(["up", "mnt", "--listen", "127.0.0.1:0", "--driver", "epoll"]);
-    command.env_remove("LANEFS_MOUNT_DRIVER").current_dir(stage.path(""));
+    let Some(fixture) = Fixture::new("up_drivers") else { return };
+    let mut command = fixture.lanefs(["up", "mnt", "--listen", "127.0.0.1:0", "--driver", "epoll"]);
+    command.env_remove("LANEFS_MOUNT_DRIVER").current_dir(fixture.path(""));
     let mut up = Process::start(&mut command);
     assert!(up.line_with("mounted ").contains("driver epoll"), "as the server");
     up.signal(Signal::TERM);
     up.end();
     let found = DriverChoice::Auto.find().unwrap().kind;
-    let said = stage.up(&["--driver", "epoll", "--mount-driver", "auto"]).stop();
+    let said = fixture.up(&["--driver", "epoll", "--mount-driver", "auto"]).stop();
     assert!(said.contains("driver epoll\n"), "{said}");
     assert!(said.contains(&format!("driver {}, ", found.name())), "{said}");
 }
@@ -64,29 +64,30 @@ fn where_a_run_is_said_to_be_without_io_uring_it_is() {
     assert_eq!(found.kind, DriverKind::Epoll);
     let wanted = DriverChoice::Only(DriverKind::IoUring).find().unwrap_err();
     assert_eq!(wanted.kind(), std::io::ErrorKind::PermissionDenied);
-    let Some(Stage { drivers, .. }) = &Stage::new("without_io_uring") else { return };
+    let Some(Fixture { drivers, .. }) = &Fixture::new("without_io_uring") else { return };
     let both = Drivers { server: DriverKind::Epoll, mount: DriverKind::Epoll };
     assert_eq!(*drivers, both, "and what is tested here is on epoll");
 }
 
 #[test]
 fn where_io_uring_is_forbidden_everything_works_and_who_insists_is_told() {
-    let Some(stage) = Stage::new("forbidden") else { return };
+    let Some(fixture) = Fixture::new("forbidden") else { return };
     without_io_uring(|| {
-        let up = stage.up(&["--driver", "auto", "--mount-driver", "auto"]);
+        let up = fixture.up(&["--driver", "auto", "--mount-driver", "auto"]);
         fs::write(up.dir.join("file"), "text").unwrap();
         must(program("sync").arg(up.dir.join("file")));
-        let listed = must(&mut stage.lanefs(["ls", &up.url("/")]));
+        let listed = must(&mut fixture.lanefs(["ls", &up.url("/")]));
         assert_eq!(listed, "file\n", "the tools choose by themselves");
         let said = up.stop();
         let why = "driver epoll: io_uring is forbidden";
         assert_eq!(said.matches(why).count(), 1, "once, by whoever was started\n{said}");
         assert!(said.contains("over /dev/fuse, driver epoll"), "{said}");
-        let store = stage.path("store");
+        let store = fixture.path("store");
         let store = store.to_str().unwrap();
         for command in [&["up", "mnt2"][..], &["serve", "--store", store]] {
             let insists = [command, &["--driver", "io-uring"]].concat();
-            let (code, said) = failure(&run(stage.lanefs(&insists).current_dir(stage.path(""))));
+            let (code, said) =
+                failure(&run(fixture.lanefs(&insists).current_dir(fixture.path(""))));
             assert_eq!(code, 1, "{said}");
             for part in ["forbidden", "seccomp profile", "--driver epoll"] {
                 assert!(said.contains(part), "{part}: {said}");
@@ -97,15 +98,15 @@ fn where_io_uring_is_forbidden_everything_works_and_who_insists_is_told() {
 
 #[test]
 fn a_store_goes_from_driver_to_driver_also_after_a_kill() {
-    let Some(stage) = Stage::new("from_driver_to_driver") else { return };
+    let Some(fixture) = Fixture::new("from_driver_to_driver") else { return };
     let mut drivers = vec!["epoll", "auto", "epoll"];
     if let Ok(found) = DriverChoice::Only(DriverKind::IoUring).find() {
         drivers.push(found.kind.text());
     }
     // Whoever has mounted waits for the next server, whichever it is.
-    let mut server = stage.serve_with("127.0.0.1:0", &["--driver", "epoll"]);
+    let mut server = fixture.serve_with("127.0.0.1:0", &["--driver", "epoll"]);
     let address = server.address.clone();
-    let mount = stage.mount(&address, "mnt", &["--export", "up", "--driver", "epoll"]);
+    let mount = fixture.mount(&address, "mnt", &["--export", "up", "--driver", "epoll"]);
     for (round, driver) in drivers.iter().enumerate() {
         for name in 0..=round {
             let path = mount.dir.join(name.to_string());
@@ -117,7 +118,7 @@ fn a_store_goes_from_driver_to_driver_also_after_a_kill() {
         }
         kill(server.process.pid());
         server.process.end();
-        server = stage.serve_with(&address, &["--driver", driver]);
+        server = fixture.serve_with(&address, &["--driver", driver]);
     }
     let file = fs::File::open(mount.dir.join("0")).unwrap();
     assert!(file.as_raw_fd() >= 0 && file.metadata().unwrap().len() == 100_000);
@@ -127,14 +128,14 @@ fn a_store_goes_from_driver_to_driver_also_after_a_kill() {
 
 #[test]
 fn queues_of_io_uring_need_lanes_on_it() {
-    let Some(stage) = Stage::new("queues_need_lanes") else { return };
+    let Some(fixture) = Fixture::new("queues_need_lanes") else { return };
     for driver in ["--mount-driver", "--driver"] {
         let asked = ["up", "mnt", driver, "epoll", "--fuse", "uring"];
-        let mut command = stage.lanefs(asked);
+        let mut command = fixture.lanefs(asked);
         if driver == "--driver" {
             command.env_remove("LANEFS_MOUNT_DRIVER");
         }
-        let (code, said) = failure(&run(command.current_dir(stage.path(""))));
+        let (code, said) = failure(&run(command.current_dir(fixture.path(""))));
         assert_eq!(code, 1, "{said}");
         assert!(said.contains("--fuse classic") && said.contains("--driver io-uring"), "{said}");
     }

@@ -1,14 +1,14 @@
 //! `lanefs dump` and `lanefs restore`: a store goes into lines and comes back as it was.
 
-use crate::stage::{Stage, failure, must, program, run};
+use crate::fixture::{Fixture, failure, must, program, run};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-fn dump(stage: &Stage, store: &Path) -> String {
-    must(stage.lanefs(["dump"]).arg(store))
+fn dump(fixture: &Fixture, store: &Path) -> String {
+    must(fixture.lanefs(["dump"]).arg(store))
 }
 
 /// What can be told of a tree without its contents; times are left out where looking changes them.
@@ -23,9 +23,9 @@ fn tree(dir: &Path) -> String {
 
 #[test]
 fn a_store_comes_back_with_contents_and_all_attributes() {
-    let Some(stage) = Stage::new("dump_restores") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("dump_restores") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     let dir = &mount.dir;
     fs::create_dir_all(dir.join("a/b")).unwrap();
     fs::write(dir.join("a/file"), vec![3; 70_000]).unwrap();
@@ -41,7 +41,7 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"far", 900 << 20).unwrap();
     drop(sparse);
     must(
-        stage
+        fixture
             .lanefs(["export", "add", &server.address, "part", "/a", "--read-only"])
             .args([] as [&str; 0]),
     );
@@ -50,23 +50,23 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     server.process.signal(Signal::TERM);
     assert_eq!(server.process.end().code(), Some(0));
 
-    let lines = dump(&stage, &stage.path("store"));
+    let lines = dump(&fixture, &fixture.path("store"));
     assert!(lines.starts_with("{\"type\":\"dump\",\"version\":2,"), "{lines}");
     assert!(lines.contains("\"name_hex\":\"6e6fff74657874\""), "a name that is no text");
     let sums = lines.lines().find(|line| line.starts_with("{\"type\":\"sums\",\"first_block\":64"));
     assert_eq!(sums.unwrap().matches("00000100").count(), 6, "whole blocks: {sums:?}");
-    let file = stage.path("store.jsonl");
+    let file = fixture.path("store.jsonl");
     fs::write(&file, &lines).unwrap();
-    fs::rename(stage.path("store"), stage.path("old")).unwrap();
-    let mut restore = stage.lanefs(["restore"]);
+    fs::rename(fixture.path("store"), fixture.path("old")).unwrap();
+    let mut restore = fixture.lanefs(["restore"]);
     must(
         restore
             .arg(&file)
-            .arg(stage.path("store"))
+            .arg(fixture.path("store"))
             .arg("--contents")
-            .arg(stage.path("old/objects")),
+            .arg(fixture.path("old/objects")),
     );
-    must(stage.lanefs(["check"]).arg(stage.path("store")));
+    must(fixture.lanefs(["check"]).arg(fixture.path("store")));
     // The same, checksums too, but for who the store is and which sessions there were.
     let kept = |lines: &str| {
         let gone =
@@ -76,10 +76,10 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
         };
         lines.lines().filter(is_kept).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(kept(&dump(&stage, &stage.path("store"))), kept(&lines));
+    assert_eq!(kept(&dump(&fixture, &fixture.path("store"))), kept(&lines));
 
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "again", &["--export", "up"]);
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "again", &["--export", "up"]);
     assert_eq!(tree(&mount.dir), before);
     assert_eq!(fs::read(mount.dir.join("a/b/other")).unwrap(), vec![3; 70_000]);
     let far = must(
@@ -89,7 +89,7 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     );
     assert_eq!(far, "blue");
     assert!(fs::metadata(mount.dir.join("sparse")).unwrap().blocks() < 10_000, "holes stay holes");
-    let exports = must(&mut stage.lanefs(["export", "list", &server.address]));
+    let exports = must(&mut fixture.lanefs(["export", "list", &server.address]));
     assert!(exports.contains("part"), "{exports}");
     fs::write(mount.dir.join("a/new"), b"goes on").unwrap();
     mount.stop();
@@ -97,31 +97,31 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
 
 #[test]
 fn without_contents_files_have_their_sizes() {
-    let Some(stage) = Stage::new("dump_zeros") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("dump_zeros") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     fs::write(mount.dir.join("file"), vec![3; 70_000]).unwrap();
     mount.stop();
     server.process.signal(Signal::TERM);
     assert_eq!(server.process.end().code(), Some(0));
-    let file = stage.path("store.jsonl");
-    fs::write(&file, dump(&stage, &stage.path("store"))).unwrap();
-    fs::rename(stage.path("store"), stage.path("old")).unwrap();
-    must(stage.lanefs(["restore"]).arg(&file).arg(stage.path("store")).arg("--zeros"));
-    must(stage.lanefs(["check"]).arg(stage.path("store")));
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "again", &["--export", "up"]);
+    let file = fixture.path("store.jsonl");
+    fs::write(&file, dump(&fixture, &fixture.path("store"))).unwrap();
+    fs::rename(fixture.path("store"), fixture.path("old")).unwrap();
+    must(fixture.lanefs(["restore"]).arg(&file).arg(fixture.path("store")).arg("--zeros"));
+    must(fixture.lanefs(["check"]).arg(fixture.path("store")));
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "again", &["--export", "up"]);
     assert_eq!(fs::read(mount.dir.join("file")).unwrap(), vec![0; 70_000]);
     mount.stop();
 }
 
 #[test]
 fn what_is_no_whole_dump_makes_no_store() {
-    let Some(stage) = Stage::new("dump_broken") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("dump_broken") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
     server.process.signal(Signal::TERM);
     assert_eq!(server.process.end().code(), Some(0));
-    let lines = dump(&stage, &stage.path("store"));
+    let lines = dump(&fixture, &fixture.path("store"));
     let cut: String = lines.split_inclusive('\n').take(2).collect();
     let other = lines.replace("\"version\":2,", "\"version\":99,");
     let removed = lines.replacen("{\"type\":\"shard\"", "\n{\"type\":\"shard\"", 1);
@@ -138,11 +138,11 @@ fn what_is_no_whole_dump_makes_no_store() {
         (lines.replace("\"inode\":1,", "\"inode\":\"one\","), "line 2"),
     ];
     for (lines, why) in cases {
-        let file = stage.path("dump.jsonl");
+        let file = fixture.path("dump.jsonl");
         fs::write(&file, lines).unwrap();
-        let new = stage.path("new");
-        drop(fs::remove_dir_all(stage.path("new.unfinished")));
-        let output = run(stage.lanefs(["restore", "--zeros"]).arg(&file).arg(&new));
+        let new = fixture.path("new");
+        drop(fs::remove_dir_all(fixture.path("new.unfinished")));
+        let output = run(fixture.lanefs(["restore", "--zeros"]).arg(&file).arg(&new));
         let (code, said) = failure(&output);
         assert_eq!(code, 1, "{said}");
         assert!(said.contains(why), "{said}");

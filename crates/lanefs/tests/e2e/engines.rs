@@ -1,7 +1,7 @@
 //! Who reads and writes a server's files: every engine, through the page cache and past it, over kills.
 
+use crate::fixture::{Fixture, PATIENCE, failure, kill, program, run, skip};
 use crate::idle::secret;
-use crate::stage::{PATIENCE, Stage, failure, kill, program, run, skip};
 use library::{ConnectOptions, OpenFor, Piece, Volume};
 use ring::{DriverKind, IoEngine};
 use std::fs::File;
@@ -18,22 +18,22 @@ const OWN_BYTES: usize = 300_001;
 const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s"];
 
 /// Every engine that is to be had here, with what says whether it goes past the page cache.
-fn ways(stage: &Stage, test: &str) -> Vec<(IoEngine, &'static str)> {
+fn ways(fixture: &Fixture, test: &str) -> Vec<(IoEngine, &'static str)> {
     let mut directs = vec!["off"];
-    match ring::check_direct(File::open(stage.path("")).unwrap()) {
+    match ring::check_direct(File::open(fixture.path("")).unwrap()) {
         Ok(()) => directs.push("on"),
         Err(error) => skip(&format!("{test}: --io-direct on"), &error.to_string()),
     }
     let engines =
-        IoEngine::ALL.into_iter().filter(|engine| engine.check(stage.drivers.server).is_ok());
+        IoEngine::ALL.into_iter().filter(|engine| engine.check(fixture.drivers.server).is_ok());
     engines.flat_map(|engine| directs.clone().into_iter().map(move |on| (engine, on))).collect()
 }
 
-pub(crate) fn connect(stage: &Stage, address: &str) -> Volume {
+pub(crate) fn connect(fixture: &Fixture, address: &str) -> Volume {
     let options = ConnectOptions {
         connect_timeout: PATIENCE,
         export: "up".to_owned(),
-        ..ConnectOptions::new(address.parse().unwrap(), secret(stage))
+        ..ConnectOptions::new(address.parse().unwrap(), secret(fixture))
     };
     Volume::connect(&options).unwrap()
 }
@@ -88,20 +88,20 @@ fn check(volume: &mut Volume, round: usize) {
 
 #[test]
 fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
-    let Some(stage) = Stage::new("engines_kill") else { return };
-    let ways = ways(&stage, "engines_kill");
+    let Some(fixture) = Fixture::new("engines_kill") else { return };
+    let ways = ways(&fixture, "engines_kill");
     for (round, (engine, direct)) in ways.iter().enumerate() {
         let io = ["--io-engine", engine.text(), "--io-direct", direct];
-        let mut server = stage.serve_with("127.0.0.1:0", &[&SHORT[..], &io].concat());
-        let mut volume = connect(&stage, &server.address);
+        let mut server = fixture.serve_with("127.0.0.1:0", &[&SHORT[..], &io].concat());
+        let mut volume = connect(&fixture, &server.address);
         (0..round).for_each(|earlier| check(&mut volume, earlier));
         let shared = volume.create(&shared_path(round), 0o644, true).unwrap();
         volume.close(shared).unwrap();
         std::thread::scope(|scope| {
             for client in 0..CLIENT_COUNT {
-                let (stage, address) = (&stage, &server.address);
+                let (fixture, address) = (&fixture, &server.address);
                 scope.spawn(move || {
-                    let mut volume = connect(stage, address);
+                    let mut volume = connect(fixture, address);
                     let path = own_path(round, client);
                     let own = volume.create(&path, 0o644, true).unwrap();
                     volume.close(own).unwrap();
@@ -125,7 +125,7 @@ fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
         let hands = match engine {
             IoEngine::PosixAio | IoEngine::ThreadPerOp | IoEngine::Pool => true,
             IoEngine::Auto => {
-                stage.drivers.server == DriverKind::Epoll && (*direct == "on" || handed_count > 0)
+                fixture.drivers.server == DriverKind::Epoll && (*direct == "on" || handed_count > 0)
             }
             IoEngine::Uring | IoEngine::Inline => false,
         };
@@ -133,8 +133,8 @@ fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
         kill(server.process.pid());
         server.process.end();
     }
-    let server = stage.serve_with("127.0.0.1:0", &SHORT);
-    let mut volume = connect(&stage, &server.address);
+    let server = fixture.serve_with("127.0.0.1:0", &SHORT);
+    let mut volume = connect(&fixture, &server.address);
     (0..ways.len()).for_each(|round| check(&mut volume, round));
 }
 
@@ -149,15 +149,15 @@ impl Drop for Mounted {
 
 #[test]
 fn a_file_system_that_has_no_way_past_the_page_cache_is_named_at_the_start() {
-    let Some(stage) = Stage::new("engines_ramfs") else { return };
-    let dir = stage.make_dir("ramfs");
+    let Some(fixture) = Fixture::new("engines_ramfs") else { return };
+    let dir = fixture.make_dir("ramfs");
     let mut mount = program("mount");
     let mounted = run(mount.args(["-t", "ramfs", "none"]).arg(&dir));
     if !mounted.status.success() {
         return skip("engines_ramfs", "no ramfs can be mounted here");
     }
     let mounted = Mounted(dir);
-    let mut command = stage.lanefs(["serve", "--listen", "127.0.0.1:0", "--io-direct", "on"]);
+    let mut command = fixture.lanefs(["serve", "--listen", "127.0.0.1:0", "--io-direct", "on"]);
     let (code, said) = failure(&run(command.arg("--store").arg(mounted.0.join("store"))));
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("takes no O_DIRECT") && said.contains("--io-direct"), "{said}");
@@ -165,12 +165,12 @@ fn a_file_system_that_has_no_way_past_the_page_cache_is_named_at_the_start() {
 
 #[test]
 fn an_engine_that_cannot_be_had_or_does_not_exist_is_refused() {
-    let Some(stage) = Stage::new("engines_refused") else { return };
-    let store = stage.path("store");
+    let Some(fixture) = Fixture::new("engines_refused") else { return };
+    let store = fixture.path("store");
     let store = store.to_str().unwrap();
     let serve = |more: &[&str]| {
         let command = ["serve", "--store", store, "--listen", "127.0.0.1:0"];
-        failure(&run(&mut stage.lanefs([&command[..], more].concat())))
+        failure(&run(&mut fixture.lanefs([&command[..], more].concat())))
     };
     let (code, said) = serve(&["--io-engine", "uring", "--driver", "epoll"]);
     assert_eq!(code, 1, "{said}");
@@ -182,7 +182,7 @@ fn an_engine_that_cannot_be_had_or_does_not_exist_is_refused() {
         assert_eq!(code, 2, "{said}");
         assert!(said.contains(more[1]), "{said}");
     }
-    let mut command = stage.lanefs(["serve", "--store", store, "--listen", "127.0.0.1:0"]);
+    let mut command = fixture.lanefs(["serve", "--store", store, "--listen", "127.0.0.1:0"]);
     let (code, said) = failure(&run(command.env("LANEFS_IO_ENGINE", "none")));
     assert_eq!(code, 2, "{said}");
     assert!(!Path::new(store).exists(), "nothing was made");

@@ -1,7 +1,7 @@
 //! Exports: a directory of the file system under a name, only read, as somebody else; defined, changed
 //! and taken away while they are mounted.
 
-use crate::stage::{Server, Stage, failure, must, program, run, texts, until};
+use crate::fixture::{Fixture, Server, failure, must, program, run, texts, until};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -26,14 +26,14 @@ const ACCESS: i32 = Errno::ACCESS.raw_os_error();
 
 /// `lanefs export` must succeed; what it says.
 #[track_caller]
-fn export(stage: &Stage, arguments: &[&str]) -> String {
-    must(&mut stage.lanefs([&["export"], arguments].concat()))
+fn export(fixture: &Fixture, arguments: &[&str]) -> String {
+    must(&mut fixture.lanefs([&["export"], arguments].concat()))
 }
 
 /// The same, and it must fail: exit code and what it says.
 #[track_caller]
-fn export_fails(stage: &Stage, arguments: &[&str]) -> (i32, String) {
-    let output = stage.run([&["export"], arguments].concat());
+fn export_fails(fixture: &Fixture, arguments: &[&str]) -> (i32, String) {
+    let output = fixture.run([&["export"], arguments].concat());
     assert!(!output.status.success(), "export {arguments:?} is not refused");
     failure(&output)
 }
@@ -48,18 +48,18 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Starts the server of a store anew, where it listened before.
-fn again(stage: &Stage, server: Server) -> Server {
+fn again(fixture: &Fixture, server: Server) -> Server {
     let Server { process, address } = server;
     process.signal(Signal::KILL);
     drop(process);
-    stage.serve_with(&address, &["--lanes", "3"])
+    fixture.serve_with(&address, &["--lanes", "3"])
 }
 
 #[test]
 fn an_export_shows_its_directory_and_what_lies_below_also_after_a_kill() {
-    let Some(stage) = Stage::new("export_shows") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "3"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_shows") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "3"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     // Directories down to the second level lie on other shards than their parents.
     for dir in ["a/one/deep/deeper", "a/two", "b/one"] {
         fs::create_dir_all(all.dir.join(dir)).unwrap();
@@ -67,8 +67,8 @@ fn an_export_shows_its_directory_and_what_lies_below_also_after_a_kill() {
     fs::write(all.dir.join("a/one/deep/deeper/file"), "inside").unwrap();
     fs::write(all.dir.join("b/one/file"), "outside").unwrap();
     let address = server.address.clone();
-    export(&stage, &["add", &address, "a", "/a", "--squash", "none"]);
-    let mount = stage.mount(&format!("{address}/a"), "mnt", &[]);
+    export(&fixture, &["add", &address, "a", "/a", "--squash", "none"]);
+    let mount = fixture.mount(&format!("{address}/a"), "mnt", &[]);
     assert_eq!(names(&mount.dir), ["one", "two"]);
     let deep = mount.dir.join("one/deep/deeper");
     assert_eq!(fs::read_to_string(deep.join("file")).unwrap(), "inside");
@@ -83,7 +83,7 @@ fn an_export_shows_its_directory_and_what_lies_below_also_after_a_kill() {
     fs::write(&nameless, "nobody finds it").unwrap();
     let mut unlinked = fs::File::open(&nameless).unwrap();
     fs::remove_file(&nameless).unwrap();
-    let server = again(&stage, server);
+    let server = again(&fixture, server);
     // What was open is open still, and a number that was known is known still.
     open.write_all(b"INSIDE").unwrap();
     open.rewind().unwrap();
@@ -94,7 +94,7 @@ fn an_export_shows_its_directory_and_what_lies_below_also_after_a_kill() {
     unlinked.read_to_string(&mut text).unwrap();
     assert_eq!(text, "nobody finds it");
     assert_eq!(fs::read_to_string(mount.dir.join("linked")).unwrap(), "made");
-    let listed = export(&stage, &["list", &address]);
+    let listed = export(&fixture, &["list", &address]);
     assert!(listed.lines().any(|line| line.starts_with("a ") && line.ends_with("/a")), "{listed}");
     mount.stop();
     all.stop();
@@ -103,17 +103,17 @@ fn an_export_shows_its_directory_and_what_lies_below_also_after_a_kill() {
 
 #[test]
 fn what_leaves_the_directory_is_gone_but_for_what_is_open() {
-    let Some(stage) = Stage::new("export_leaves") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "3"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_leaves") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "3"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     for dir in ["a/dir/below", "b"] {
         fs::create_dir_all(all.dir.join(dir)).unwrap();
     }
     for file in ["a/file", "a/dir/below/file", "b/other"] {
         fs::write(all.dir.join(file), file).unwrap();
     }
-    export(&stage, &["add", &server.address, "a", "/a", "--squash", "none"]);
-    let mount = stage.mount(&format!("{}/a", server.address), "mnt", &[]);
+    export(&fixture, &["add", &server.address, "a", "/a", "--squash", "none"]);
+    let mount = fixture.mount(&format!("{}/a", server.address), "mnt", &[]);
     let mut open = fs::File::open(mount.dir.join("file")).unwrap();
     let below = fs::File::open(mount.dir.join("dir/below")).unwrap();
     let inside = fs::File::open(mount.dir.join("dir/below/file")).unwrap();
@@ -142,18 +142,18 @@ fn what_leaves_the_directory_is_gone_but_for_what_is_open() {
 
 #[test]
 fn a_read_only_export_is_that_for_whoever_comes() {
-    let Some(stage) = Stage::new("export_read_only") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_read_only") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     fs::create_dir(all.dir.join("a")).unwrap();
     fs::write(all.dir.join("a/file"), "kept").unwrap();
     let before = fs::metadata(all.dir.join("a/file")).unwrap();
     let address = server.address.as_str();
     let add = ["add", address, "a", "/a", "--squash", "none"];
-    export(&stage, &add);
-    let writer = stage.mount(&format!("{address}/a"), "writer", &[]);
+    export(&fixture, &add);
+    let writer = fixture.mount(&format!("{address}/a"), "writer", &[]);
     let mut file = fs::File::options().append(true).open(writer.dir.join("file")).unwrap();
-    export(&stage, &[&add[..], &["--read-only", "--replace"]].concat());
+    export(&fixture, &[&add[..], &["--read-only", "--replace"]].concat());
     assert_eq!(refused(file.write_all(b"more")), ROFS, "from the next request on");
     let refusals = [
         refused(fs::write(writer.dir.join("new"), "")),
@@ -166,14 +166,14 @@ fn a_read_only_export_is_that_for_whoever_comes() {
     ];
     assert_eq!(refusals, [ROFS; 7]);
     assert_eq!(fs::read_to_string(writer.dir.join("file")).unwrap(), "kept");
-    let reader = stage.mount(&format!("{address}/a"), "reader", &[]);
+    let reader = fixture.mount(&format!("{address}/a"), "reader", &[]);
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.contains(reader.dir.to_str().unwrap())).unwrap();
     assert!(line.contains(" ro,"), "the kernel knows: {line}");
     assert_eq!(fs::read_to_string(reader.dir.join("file")).unwrap(), "kept");
     let after = fs::metadata(all.dir.join("a/file")).unwrap();
     assert_eq!((after.atime(), after.atime_nsec()), (before.atime(), before.atime_nsec()));
-    let said = stage.run(["rm", "--export", "a", &format!("lanefs://{address}/file")]);
+    let said = fixture.run(["rm", "--export", "a", &format!("lanefs://{address}/file")]);
     assert!(failure(&said).1.contains("read-only"), "{said:?}");
     drop(file);
     reader.stop();
@@ -190,9 +190,9 @@ fn as_user(uid: &str) -> std::process::Command {
 
 #[test]
 fn root_or_everybody_acts_as_somebody_else_for_the_server() {
-    let Some(stage) = Stage::new("export_squash") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_squash") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     for dir in ["root", "all"] {
         fs::create_dir(all.dir.join(dir)).unwrap();
         fs::set_permissions(all.dir.join(dir), fs::Permissions::from_mode(0o777)).unwrap();
@@ -206,12 +206,12 @@ fn root_or_everybody_acts_as_somebody_else_for_the_server() {
     }
     let address = server.address.as_str();
     let ids = ["--anon-uid", "7001", "--anon-gid", "7002"];
-    export(&stage, &[&["add", address, "root", "/root", "--squash", "root"], &ids[..]].concat());
-    export(&stage, &[&["add", address, "all", "/all", "--squash", "all"], &ids[..]].concat());
+    export(&fixture, &[&["add", address, "root", "/root", "--squash", "root"], &ids[..]].concat());
+    export(&fixture, &[&["add", address, "all", "/all", "--squash", "all"], &ids[..]].concat());
     for (name, of_root, of_user, reads) in
         [("root", (7001, 7002), (5001, 5001), true), ("all", (7001, 7002), (7001, 7002), false)]
     {
-        let mount = stage.mount(&format!("{address}/{name}"), &format!("mnt_{name}"), &[]);
+        let mount = fixture.mount(&format!("{address}/{name}"), &format!("mnt_{name}"), &[]);
         let owner = |file: &str| {
             let found = fs::symlink_metadata(all.dir.join(name).join(file)).unwrap();
             (found.uid(), found.gid())
@@ -234,20 +234,20 @@ fn root_or_everybody_acts_as_somebody_else_for_the_server() {
 
 #[test]
 fn an_export_that_is_taken_away_is_gone_from_the_next_request_on() {
-    let Some(stage) = Stage::new("export_removed") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_removed") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     for dir in ["a", "b"] {
         fs::create_dir(all.dir.join(dir)).unwrap();
         fs::write(all.dir.join(dir).join("file"), dir).unwrap();
     }
     let address = server.address.clone();
-    export(&stage, &["add", &address, "a", "/a", "--squash", "none"]);
-    export(&stage, &["add", &address, "b", "/b", "--squash", "none"]);
-    let mut a = stage.mount(&format!("{address}/a"), "mnt_a", &[]);
-    let b = stage.mount(&format!("{address}/b"), "mnt_b", &[]);
+    export(&fixture, &["add", &address, "a", "/a", "--squash", "none"]);
+    export(&fixture, &["add", &address, "b", "/b", "--squash", "none"]);
+    let mut a = fixture.mount(&format!("{address}/a"), "mnt_a", &[]);
+    let b = fixture.mount(&format!("{address}/b"), "mnt_b", &[]);
     let mut open = fs::File::open(a.dir.join("file")).unwrap();
-    export(&stage, &["remove", &address, "a"]);
+    export(&fixture, &["remove", &address, "a"]);
     assert_eq!(refused(open.read(&mut [0; 9])), STALE);
     assert_eq!(refused(fs::write(a.dir.join("new"), "")), STALE);
     // The mount's first lane speaks for all, when a request on its core was refused.
@@ -268,14 +268,14 @@ fn an_export_that_is_taken_away_is_gone_from_the_next_request_on() {
     });
     assert_eq!(fs::read_to_string(b.dir.join("file")).unwrap(), "b");
     drop(open);
-    let again_it_is = stage.run(["mount", &format!("{address}/a"), a.dir.to_str().unwrap()]);
+    let again_it_is = fixture.run(["mount", &format!("{address}/a"), a.dir.to_str().unwrap()]);
     assert_ne!(again_it_is.status.code(), Some(0));
-    let server = again(&stage, server);
+    let server = again(&fixture, server);
     assert_eq!(fs::read_to_string(b.dir.join("file")).unwrap(), "b");
-    let (code, line) = export_fails(&stage, &["remove", &address, "a"]);
+    let (code, line) = export_fails(&fixture, &["remove", &address, "a"]);
     assert!(code == 1 && line.contains("there is no export a"), "{line}");
     // Another one of that name is another one.
-    export(&stage, &["add", &address, "a", "/b", "--squash", "none"]);
+    export(&fixture, &["add", &address, "a", "/b", "--squash", "none"]);
     assert_eq!(refused(fs::read(a.dir.join("file"))), STALE);
     a.process.signal(Signal::TERM);
     a.process.end();
@@ -286,34 +286,35 @@ fn an_export_that_is_taken_away_is_gone_from_the_next_request_on() {
 
 #[test]
 fn the_secret_of_an_export_opens_that_and_nothing_else() {
-    let Some(stage) = Stage::new("export_secret") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_secret") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     fs::create_dir(all.dir.join("a")).unwrap();
     fs::write(all.dir.join("a/file"), "a").unwrap();
     let address = server.address.clone();
     for name in ["a", "b"] {
-        export(&stage, &["add", &address, name, "/a", "--squash", "none"]);
+        export(&fixture, &["add", &address, name, "/a", "--squash", "none"]);
     }
-    let file = stage.path("a.secret");
-    fs::write(&file, export(&stage, &["secret", &address, "a"])).unwrap();
+    let file = fixture.path("a.secret");
+    fs::write(&file, export(&fixture, &["secret", &address, "a"])).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let secret = ["--secret-file", file.to_str().unwrap()];
-    let mount = stage.mount(&format!("{address}/a"), "mnt", &secret);
+    let mount = fixture.mount(&format!("{address}/a"), "mnt", &secret);
     assert_eq!(fs::read_to_string(mount.dir.join("file")).unwrap(), "a");
     let url = format!("lanefs://{address}/file");
-    let cat = |export: &str| stage.run([&["cat", "--export", export, &url], &secret[..]].concat());
+    let cat =
+        |export: &str| fixture.run([&["cat", "--export", export, &url], &secret[..]].concat());
     assert_eq!(texts(&cat("a")).0, "a");
     for other in ["b", "up", "default", "none"] {
         assert_ne!(cat(other).status.code(), Some(0), "{other}");
     }
     for arguments in [vec!["list", &address], vec!["add", &address, "c", "/"]] {
-        let (code, line) = export_fails(&stage, &[&arguments[..], &secret[..]].concat());
+        let (code, line) = export_fails(&fixture, &[&arguments[..], &secret[..]].concat());
         assert!(code == 4 && line.contains("the secret of an export"), "{line}");
     }
     // A server that is another one does not know it either.
-    export(&stage, &["remove", &address, "a"]);
-    export(&stage, &["add", &address, "a", "/a", "--squash", "none"]);
+    export(&fixture, &["remove", &address, "a"]);
+    export(&fixture, &["add", &address, "a", "/a", "--squash", "none"]);
     assert_eq!(cat("a").status.code(), Some(4), "it was for the one before");
     mount.stop();
     all.stop();
@@ -321,18 +322,21 @@ fn the_secret_of_an_export_opens_that_and_nothing_else() {
 
 #[test]
 fn exports_are_listed_and_mistakes_are_named() {
-    let Some(stage) = Stage::new("export_list") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_list") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     fs::create_dir_all(all.dir.join("a/inner")).unwrap();
     fs::write(all.dir.join("a/file"), "").unwrap();
     let address = server.address.clone();
-    let store = stage.path("store");
+    let store = fixture.path("store");
     let store = store.to_str().unwrap();
-    export(&stage, &["add", store, "a", "/a", "--read-only", "--squash", "all", "--anon-uid", "7"]);
+    export(
+        &fixture,
+        &["add", store, "a", "/a", "--read-only", "--squash", "all", "--anon-uid", "7"],
+    );
     // One may lie in another.
-    export(&stage, &["add", &format!("lanefs://{address}"), "inner", "/a/inner"]);
-    let listed = export(&stage, &["list", "--json", &address]);
+    export(&fixture, &["add", &format!("lanefs://{address}"), "inner", "/a/inner"]);
+    let listed = export(&fixture, &["list", "--json", &address]);
     let row = |name: &str| {
         let start = format!("{{\"name\":\"{name}\",");
         listed.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{listed}"))
@@ -345,7 +349,7 @@ fn exports_are_listed_and_mistakes_are_named() {
     assert!(row("default").contains("\"inode\":1,\"read_only\":false,\"squash\":\"root\""));
     assert!(row("up").contains("\"squash\":\"none\"") && row("up").contains("\"stored\":false"));
     assert!(row("inner").contains("\"path\":\"/a/inner\""));
-    let inner = stage.run(["ls", "--export", "inner", &format!("lanefs://{address}/")]);
+    let inner = fixture.run(["ls", "--export", "inner", &format!("lanefs://{address}/")]);
     assert_eq!(inner.status.code(), Some(0), "{:?}", texts(&inner));
     for (arguments, code, part) in [
         (vec!["add", &address, "a", "/"], 1, "there is an export a already"),
@@ -359,43 +363,44 @@ fn exports_are_listed_and_mistakes_are_named() {
         (vec!["secret", &address, "x"], 1, "there is no export x"),
         (vec!["list", "127.0.0.1:1", "--connect-timeout", "0"], 3, "127.0.0.1:1"),
     ] {
-        let found = export_fails(&stage, &arguments);
+        let found = export_fails(&fixture, &arguments);
         assert!(found.0 == code && found.1.contains(part), "{arguments:?}: {found:?}");
     }
     let mount =
-        stage.run(["mount", &format!("{address}/x"), stage.make_dir("x").to_str().unwrap()]);
+        fixture.run(["mount", &format!("{address}/x"), fixture.make_dir("x").to_str().unwrap()]);
     assert!(failure(&mount).1.contains("no such export"), "{mount:?}");
     all.stop();
     let mut process = server.process;
     process.signal(Signal::TERM);
     process.end();
-    let (code, line) = export_fails(&stage, &["list", store]);
+    let (code, line) = export_fails(&fixture, &["list", store]);
     assert!(code == 3 && line.contains("a store that nobody serves"), "{code} {line}");
-    let clash = stage.run(["serve", "--store", store, "--listen", "127.0.0.1:0", "--export", "a"]);
+    let clash =
+        fixture.run(["serve", "--store", store, "--listen", "127.0.0.1:0", "--export", "a"]);
     assert!(failure(&clash).1.contains("the store has an export of that name"), "{clash:?}");
 }
 
 #[test]
 fn the_default_export_can_be_another_one_or_none() {
-    let Some(stage) = Stage::new("export_default") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_default") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     fs::create_dir(all.dir.join("a")).unwrap();
     fs::write(all.dir.join("a/file"), "").unwrap();
     let address = server.address.clone();
     let ls = || {
-        let output = stage.run(["ls", &format!("lanefs://{address}/")]);
+        let output = fixture.run(["ls", &format!("lanefs://{address}/")]);
         (output.status.code().unwrap(), texts(&output).0)
     };
     assert_eq!(ls(), (0, "a\n".to_owned()));
-    export(&stage, &["add", &address, "default", "/a"]);
+    export(&fixture, &["add", &address, "default", "/a"]);
     assert_eq!(ls(), (0, "file\n".to_owned()));
-    export(&stage, &["remove", &address, "default"]);
+    export(&fixture, &["remove", &address, "default"]);
     assert_eq!(ls().0, 1);
-    let server = again(&stage, server);
+    let server = again(&fixture, server);
     assert_eq!(ls().0, 1, "it stays away");
-    assert!(!export(&stage, &["list", &address]).contains("default"));
-    export(&stage, &["add", &address, "default", "/"]);
+    assert!(!export(&fixture, &["list", &address]).contains("default"));
+    export(&fixture, &["add", &address, "default", "/"]);
     assert_eq!(ls(), (0, "a\n".to_owned()));
     all.stop();
     drop(server);

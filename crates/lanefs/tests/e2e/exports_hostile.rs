@@ -1,17 +1,17 @@
 //! A client that speaks the protocol and keeps to none of its manners: bound to an export by the secret
 //! of that, it asks by number for all there may be.
 
-use crate::raw::Raw;
-use crate::stage::{Stage, must};
+use crate::fixture::{Fixture, must};
+use crate::raw_client::Raw;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use wire::*;
 
 #[test]
 fn numbers_of_what_lies_outside_are_worth_nothing() {
-    let Some(stage) = Stage::new("export_hostile") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("export_hostile") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     let mut outside = vec![InodeNo::ROOT];
     for dir in ["a", "b", "c", "c/d"] {
         let path = all.dir.join(dir);
@@ -24,8 +24,8 @@ fn numbers_of_what_lies_outside_are_worth_nothing() {
     }
     let inside = InodeNo(fs::metadata(all.dir.join("a/file")).unwrap().ino());
     let address = server.address.as_str();
-    must(&mut stage.lanefs(["export", "add", address, "a", "/a", "--squash", "all"]));
-    let secret = must(&mut stage.lanefs(["export", "secret", address, "a"]));
+    must(&mut fixture.lanefs(["export", "add", address, "a", "/a", "--squash", "all"]));
+    let secret = must(&mut fixture.lanefs(["export", "secret", address, "a"]));
     let secret = library::secret::of_text(&secret).unwrap();
     assert_eq!(secret.credential(), Credential::Export);
     let client = ClientUuid([7; 16]);

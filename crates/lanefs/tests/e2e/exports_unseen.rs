@@ -1,7 +1,7 @@
 //! What strangers are told of exports: nothing, whatever they ask for.
 
-use crate::raw::{Raw, Refused, hello, refused};
-use crate::stage::{Stage, must};
+use crate::fixture::{Fixture, must};
+use crate::raw_client::{Raw, Refused, hello, refused};
 use std::fs;
 use wire::*;
 
@@ -13,13 +13,13 @@ fn greeted(address: &str, (export, by): (&str, &Secret)) -> Refused {
 
 #[test]
 fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
-    let Some(stage) = Stage::new("exports_unseen") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("exports_unseen") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     fs::create_dir(all.dir.join("a")).unwrap();
     let address = server.address.as_str();
-    must(&mut stage.lanefs(["export", "add", address, "known", "/a"]));
-    let of_known = must(&mut stage.lanefs(["export", "secret", address, "known"]));
+    must(&mut fixture.lanefs(["export", "add", address, "known", "/a"]));
+    let of_known = must(&mut fixture.lanefs(["export", "secret", address, "known"]));
     let of_known = library::secret::of_text(&of_known).unwrap();
     let guess = Secret::of_one_export([7; 32]);
     let zeros = Secret::of_one_export([0; 32]);
@@ -39,7 +39,7 @@ fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
         assert!(!server_proven && reason == RefusalReason::WrongSecret, "{export:?}");
     }
     // Who has the store's secret is told, when he has proven it.
-    let secret = library::secret::read(&stage.path("config/lanefs/secret")).unwrap();
+    let secret = library::secret::read(&fixture.path("config/lanefs/secret")).unwrap();
     let client = ClientUuid(library::random().unwrap());
     let with = |export| Raw::of(address, &secret, &hello(Credential::Store, (export, 0), client));
     assert_eq!(with("nothing").err(), Some(RefusalReason::NoSuchExport));
@@ -48,13 +48,13 @@ fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
     let refused = refused(address, &wrong, &hello(Credential::Store, ("nothing", 0), client));
     assert_eq!(refused.reason, RefusalReason::WrongSecret, "before the proof it is all the same");
     // A mount says what it can know.
-    let file = stage.path("known.secret");
+    let file = fixture.path("known.secret");
     fs::write(&file, library::secret::text_of(&of_known)).unwrap();
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let dir = stage.make_dir("none");
+    let dir = fixture.make_dir("none");
     let source = format!("{address}/nothing");
     let mount = ["mount", &source, dir.to_str().unwrap(), "--secret-file", file.to_str().unwrap()];
-    let (code, line) = crate::stage::failure(&stage.run(mount));
+    let (code, line) = crate::fixture::failure(&fixture.run(mount));
     assert!(code == 4 && line.contains("no such export, or another secret"), "{code} {line}");
     all.stop();
 }

@@ -1,6 +1,6 @@
 //! The file commands, without a mount in the way; what they did is looked at through one.
 
-use crate::stage::{Stage, binary, failure, must, program, texts};
+use crate::fixture::{Fixture, binary, failure, must, program, texts};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,9 +8,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 #[test]
 fn a_tree_goes_in_and_comes_out_unchanged() {
-    let Some(stage) = Stage::new("cp_tree") else { return };
-    let up = stage.up(&[]);
-    let original = stage.make_dir("original");
+    let Some(fixture) = Fixture::new("cp_tree") else { return };
+    let up = fixture.up(&[]);
+    let original = fixture.make_dir("original");
     fs::create_dir_all(original.join("deep/er")).unwrap();
     fs::write(original.join("small"), "x").unwrap();
     fs::write(original.join("empty"), "").unwrap();
@@ -22,36 +22,36 @@ fn a_tree_goes_in_and_comes_out_unchanged() {
     sparse.set_len(100 << 20).unwrap();
     must(program("touch").args(["-d", "2001-02-03 04:05:06.789"]).arg(original.join("small")));
     let url = up.url("/copy");
-    must(stage.lanefs(["cp", "-rp", "--export", "up"]).arg(&original).arg(&url));
+    must(fixture.lanefs(["cp", "-rp", "--export", "up"]).arg(&original).arg(&url));
     let mut rsync = program("rsync");
     rsync.args(["-aHn", "--delete", "--itemize-changes"]).arg(original.join(""));
     assert_eq!(must(rsync.arg(up.dir.join("copy").join(""))), "");
     let sparse = fs::metadata(up.dir.join("copy/sparse")).unwrap();
     assert_eq!(sparse.len(), 100 << 20);
     assert!(sparse.blocks() * 512 < 10 << 20, "a hole stays a hole: {}", sparse.blocks());
-    let back = stage.path("back");
-    must(stage.lanefs(["cp", "-rp", "--export", "up", &url]).arg(&back));
+    let back = fixture.path("back");
+    must(fixture.lanefs(["cp", "-rp", "--export", "up", &url]).arg(&back));
     let mut rsync = program("rsync");
     rsync.args(["-aHn", "--delete", "--itemize-changes"]).arg(original.join(""));
     assert_eq!(must(rsync.arg(back.join(""))), "");
-    must(&mut stage.lanefs(["cp", "-r", "--export", "up", &url, &up.url("/twice")]));
+    must(&mut fixture.lanefs(["cp", "-r", "--export", "up", &url, &up.url("/twice")]));
     must(program("diff").args(["-r", "--no-dereference"]).arg(&original).arg(up.dir.join("twice")));
     up.stop();
 }
 
 #[test]
 fn large_files_read_the_same_with_and_without_checksums() {
-    let Some(stage) = Stage::new("checksum_reads") else { return };
+    let Some(fixture) = Fixture::new("checksum_reads") else { return };
     let bytes: Vec<u8> =
         (0..(9_u32 << 20) + 17).map(|at| (at.wrapping_mul(at) >> 11).to_le_bytes()[0]).collect();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     fs::write(up.dir.join("large"), &bytes).unwrap();
     up.stop();
     // A new mount each time, whose kernel has nothing of the file yet.
     for options in [&[][..], &["--checksum-reads"], &[]] {
-        let up = stage.up(options);
+        let up = fixture.up(options);
         assert!(fs::read(up.dir.join("large")).unwrap() == bytes, "mounted, {options:?}");
-        let read = stage.run(["cat", "--export", "up", &up.url("/large")]);
+        let read = fixture.run(["cat", "--export", "up", &up.url("/large")]);
         assert!(read.status.success() && read.stdout == bytes, "by the library, {options:?}");
         up.stop();
     }
@@ -59,19 +59,19 @@ fn large_files_read_the_same_with_and_without_checksums() {
 
 #[test]
 fn commands_do_what_their_namesakes_do() {
-    let Some(stage) = Stage::new("commands") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("commands") else { return };
+    let up = fixture.up(&[]);
     let with = |arguments: &[&str]| {
         let mut all = vec![arguments[0], "--export", "up"];
         all.extend(&arguments[1..]);
-        stage.run(all)
+        fixture.run(all)
     };
     let url = |path: &str| up.url(path);
     assert!(with(&["mkdir", &url("/a")]).status.success());
     let (code, stderr) = failure(&with(&["mkdir", &url("/a")]));
     assert_eq!((code, stderr.contains("file exists")), (1, true), "{stderr}");
     assert!(with(&["mkdir", "-p", &url("/a"), &url("/a/b/c")]).status.success());
-    let local = stage.path("local");
+    let local = fixture.path("local");
     fs::write(&local, "one\n").unwrap();
     let local = local.to_str().unwrap();
     assert!(with(&["cp", local, &url("/a/one")]).status.success());
@@ -108,14 +108,14 @@ fn commands_do_what_their_namesakes_do() {
 
 #[test]
 fn links_are_followed_and_loops_end() {
-    let Some(stage) = Stage::new("links") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("links") else { return };
+    let up = fixture.up(&[]);
     fs::create_dir(up.dir.join("d")).unwrap();
     fs::write(up.dir.join("d/file"), "found").unwrap();
     std::os::unix::fs::symlink("d", up.dir.join("relative")).unwrap();
     std::os::unix::fs::symlink("/relative/file", up.dir.join("d/absolute")).unwrap();
     std::os::unix::fs::symlink("loop", up.dir.join("loop")).unwrap();
-    let cat = |path: &str| stage.run(["cat", "--export", "up", &up.url(path)]);
+    let cat = |path: &str| fixture.run(["cat", "--export", "up", &up.url(path)]);
     assert_eq!(texts(&cat("/relative/file")).0, "found");
     assert_eq!(texts(&cat("/d/absolute")).0, "found", "absolute links begin at the volume's root");
     assert_eq!(texts(&cat("/d/../relative/./file")).0, "found");
@@ -126,14 +126,14 @@ fn links_are_followed_and_loops_end() {
 
 #[test]
 fn a_closed_pipe_ends_cat_quietly() {
-    let Some(stage) = Stage::new("pipe") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("pipe") else { return };
+    let up = fixture.up(&[]);
     fs::write(up.dir.join("large"), vec![b'x'; 8 << 20]).unwrap();
     let mut command = program("sh");
     command.args(["-c", "\"$0\" cat --export up \"$1\" | head -c 10"]);
     command.arg(binary()).arg(up.url("/large"));
-    command.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
-    let output = crate::stage::run(&mut command);
+    command.env("XDG_CONFIG_HOME", fixture.path("config")).env_remove("LANEFS_SECRET_FILE");
+    let output = crate::fixture::run(&mut command);
     assert_eq!(texts(&output), ("xxxxxxxxxx".to_owned(), String::new()));
     up.stop();
 }

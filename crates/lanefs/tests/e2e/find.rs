@@ -1,7 +1,7 @@
 //! `lanefs find`, `tree` and `du`, held against GNU's of the same tree on a mount.
 
-use crate::stage::{Stage, Up, failure, must, program, roll, texts};
-use crate::twins::Dice;
+use crate::fixture::{Fixture, Up, failure, must, program, roll, texts};
+use crate::random_comparison::Prng;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -42,7 +42,7 @@ fn furnish(root: &Path) {
 fn gnu(up: &Up, arguments: &[&str]) -> BTreeSet<Vec<u8>> {
     let mut find = program("find");
     find.arg(".").args(arguments).arg("-print0").current_dir(&up.dir).env("LC_ALL", "C.UTF-8");
-    let output = crate::stage::run(&mut find);
+    let output = crate::fixture::run(&mut find);
     assert!(output.status.success(), "{arguments:?}: {}", texts(&output).1);
     let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let url = |name: &[u8]| {
@@ -53,9 +53,9 @@ fn gnu(up: &Up, arguments: &[&str]) -> BTreeSet<Vec<u8>> {
 }
 
 /// What lanefs has.
-fn ours(stage: &Stage, up: &Up, arguments: &[&str]) -> BTreeSet<Vec<u8>> {
+fn ours(fixture: &Fixture, up: &Up, arguments: &[&str]) -> BTreeSet<Vec<u8>> {
     let fixed = ["find", "--export", "up", "-0", &up.url("/")];
-    let output = stage.run(fixed.iter().chain(arguments));
+    let output = fixture.run(fixed.iter().chain(arguments));
     assert!(output.status.success(), "{arguments:?}: {}", texts(&output).1);
     let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     names.map(<[u8]>::to_vec).collect()
@@ -63,9 +63,9 @@ fn ours(stage: &Stage, up: &Up, arguments: &[&str]) -> BTreeSet<Vec<u8>> {
 
 #[test]
 fn find_finds_what_find_finds() {
-    let Some(stage) = Stage::new("find") else { return };
+    let Some(fixture) = Fixture::new("find") else { return };
     for options in [&["--lanes", "2"][..], &["--meta-memory", "0", "--spread-depth", "0"]] {
-        let up = stage.up(options);
+        let up = fixture.up(options);
         if !up.dir.join("a").exists() {
             furnish(&up.dir);
         }
@@ -86,7 +86,7 @@ fn find_finds_what_find_finds() {
             "none",
         ] {
             let both = [["-name", pattern], ["--name", pattern]];
-            assert_eq!(ours(&stage, &up, &both[1]), gnu(&up, &both[0]), "{pattern:?}");
+            assert_eq!(ours(&fixture, &up, &both[1]), gnu(&up, &both[0]), "{pattern:?}");
         }
         for (ours_asked, gnu_asked) in [
             ("", ""),
@@ -110,9 +110,9 @@ fn find_finds_what_find_finds() {
             let asked = ours_asked.replace("b/five.c", path.to_str().unwrap());
             let asked: Vec<&str> = asked.split_whitespace().collect();
             let gnu_asked: Vec<&str> = gnu_asked.split_whitespace().collect();
-            assert_eq!(ours(&stage, &up, &asked), gnu(&up, &gnu_asked), "{ours_asked}");
+            assert_eq!(ours(&fixture, &up, &asked), gnu(&up, &gnu_asked), "{ours_asked}");
         }
-        let by_url = ours(&stage, &up, &["--newer", &up.url("/b/five.c")]);
+        let by_url = ours(&fixture, &up, &["--newer", &up.url("/b/five.c")]);
         assert_eq!(by_url, gnu(&up, &["-newer", "b/five.c"]));
         drop(open);
         up.stop();
@@ -120,31 +120,31 @@ fn find_finds_what_find_finds() {
 }
 
 /// A random expression of find(1). Sizes are asked of files alone: those of directories are each system's own.
-fn expression(dice: &mut Dice, depth: usize, words: &mut Vec<String>) {
-    let choice = dice.below(if depth == 0 { 5 } else { 10 });
+fn expression(prng: &mut Prng, depth: usize, words: &mut Vec<String>) {
+    let choice = prng.below(if depth == 0 { 5 } else { 10 });
     let text = match choice {
-        0 => format!("-name {}", dice.pick(&["*.c", "a*", "[!.]*", "d1", "?", "*[0-4]*"])),
-        1 => format!("-type {}", dice.pick(&["f", "d", "l", "f,d", "l,p"])),
-        2 => format!("-type f -size {}", dice.pick(&["+1k", "-3k", "2k", "0", "+10c"])),
-        3 => dice.pick(&["-newer d0", "-newermt 2005-01-01", "-empty", "-print"]).to_owned(),
-        4 => dice.pick(&["-prune", "-type d -prune", "-name d* -prune", "-empty"]).to_owned(),
+        0 => format!("-name {}", prng.pick(&["*.c", "a*", "[!.]*", "d1", "?", "*[0-4]*"])),
+        1 => format!("-type {}", prng.pick(&["f", "d", "l", "f,d", "l,p"])),
+        2 => format!("-type f -size {}", prng.pick(&["+1k", "-3k", "2k", "0", "+10c"])),
+        3 => prng.pick(&["-newer d0", "-newermt 2005-01-01", "-empty", "-print"]).to_owned(),
+        4 => prng.pick(&["-prune", "-type d -prune", "-name d* -prune", "-empty"]).to_owned(),
         5 | 6 => {
-            words.push(dice.pick(&["!", "-not"]).to_owned());
+            words.push(prng.pick(&["!", "-not"]).to_owned());
             words.push("(".to_owned());
-            expression(dice, depth - 1, words);
+            expression(prng, depth - 1, words);
             ")".to_owned()
         }
         _ => {
             words.push("(".to_owned());
-            for no in 0..2 + dice.below(2) {
+            for no in 0..2 + prng.below(2) {
                 if no > 0 {
                     words.extend(
-                        dice.pick(&["-o", "-o", "-or", "-a", ""])
+                        prng.pick(&["-o", "-o", "-or", "-a", ""])
                             .split_whitespace()
                             .map(str::to_owned),
                     );
                 }
-                expression(dice, depth - 1, words);
+                expression(prng, depth - 1, words);
             }
             ")".to_owned()
         }
@@ -155,16 +155,16 @@ fn expression(dice: &mut Dice, depth: usize, words: &mut Vec<String>) {
 /// A random tree, and random expressions; how often a path is printed counts.
 #[test]
 fn random_expressions_find_what_find_finds() {
-    let Some(stage) = Stage::new("find_random") else { return };
-    let up = stage.up(&["--lanes", "2"]);
-    let mut dice = Dice::new(roll());
+    let Some(fixture) = Fixture::new("find_random") else { return };
+    let up = fixture.up(&["--lanes", "2"]);
+    let mut prng = Prng::new(roll());
     // Its name is the same for both.
     let top = up.dir.join("top");
     fs::create_dir(&top).unwrap();
     let mut dirs = vec![top.clone()];
     for no in 0..60 {
-        let dir = dirs[dice.below(dirs.len())].clone();
-        match dice.below(8) {
+        let dir = dirs[prng.below(dirs.len())].clone();
+        match prng.below(8) {
             0..3 => {
                 dirs.push(dir.join(format!("d{no}")));
                 fs::create_dir(dirs.last().unwrap()).unwrap();
@@ -172,9 +172,9 @@ fn random_expressions_find_what_find_finds() {
             3 => std::os::unix::fs::symlink("x", dir.join(format!("l{no}.c"))).unwrap(),
             4 => drop(must(program("mkfifo").arg(dir.join(format!("p{no}"))))),
             _ => {
-                let file = dir.join(format!("{}{no}.c", dice.pick(&["a", "b", "."])));
-                fs::write(&file, vec![1; dice.below(4) * 1000]).unwrap();
-                if dice.below(3) == 0 {
+                let file = dir.join(format!("{}{no}.c", prng.pick(&["a", "b", "."])));
+                fs::write(&file, vec![1; prng.below(4) * 1000]).unwrap();
+                if prng.below(3) == 0 {
                     must(program("touch").args(["-d", "2001-02-03"]).arg(&file));
                 }
             }
@@ -192,16 +192,16 @@ fn random_expressions_find_what_find_finds() {
     let mut found_count = 0;
     for _ in 0..60 {
         let mut words = Vec::new();
-        if dice.below(4) == 0 {
-            let (option, levels) = (dice.pick(&["-mindepth", "-maxdepth"]), dice.below(3));
+        if prng.below(4) == 0 {
+            let (option, levels) = (prng.pick(&["-mindepth", "-maxdepth"]), prng.below(3));
             words.extend([option.to_owned(), levels.to_string()]);
         }
-        expression(&mut dice, 3, &mut words);
+        expression(&mut prng, 3, &mut words);
         words.iter_mut().filter(|word| *word == "d0").for_each(|word| word.clone_from(&newer));
-        let gnu = crate::stage::run(program("find").arg("top").args(&words).current_dir(&up.dir));
+        let gnu = crate::fixture::run(program("find").arg("top").args(&words).current_dir(&up.dir));
         assert!(gnu.status.success(), "{words:?}: {}", texts(&gnu).1);
         let fixed = ["find", "--export", "up", &up.url("/top")].map(str::to_owned);
-        let ours = stage.run(fixed.iter().chain(&words));
+        let ours = fixture.run(fixed.iter().chain(&words));
         assert!(ours.status.success(), "{words:?}: {}", texts(&ours).1);
         let ours = sorted(ours.stdout, &up.url("/"));
         assert_eq!(ours, sorted(gnu.stdout, ""), "{}", words.join(" "));
@@ -214,8 +214,8 @@ fn random_expressions_find_what_find_finds() {
 /// The same words have the same meaning.
 #[test]
 fn words_of_find_find_what_find_finds() {
-    let Some(stage) = Stage::new("find_words") else { return };
-    let up = stage.up(&["--lanes", "2"]);
+    let Some(fixture) = Fixture::new("find_words") else { return };
+    let up = fixture.up(&["--lanes", "2"]);
     furnish(&up.dir);
     let mut open = fs::File::create(up.dir.join("a/open")).unwrap();
     open.write_all(&[b'y'; 3000]).unwrap();
@@ -261,26 +261,29 @@ fn words_of_find_find_what_find_finds() {
         let here = |word: &&str| word.replace("b/five.c", path.to_str().unwrap());
         let asked: Vec<String> = words.iter().map(here).collect();
         let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
-        assert_eq!(ours(&stage, &up, &asked), gnu(&up, &words), "{words:?}");
+        assert_eq!(ours(&fixture, &up, &asked), gnu(&up, &words), "{words:?}");
     }
     // Both spellings in one line; ours does not round.
     assert_eq!(
-        ours(&stage, &up, &["--size", "+1k", "-type", "f"]),
+        ours(&fixture, &up, &["--size", "+1k", "-type", "f"]),
         gnu(&up, &["-type", "f", "-size", "+1024c"])
     );
     assert_eq!(
-        ours(&stage, &up, &["--empty", "--mindepth", "1"]),
+        ours(&fixture, &up, &["--empty", "--mindepth", "1"]),
         gnu(&up, &["-mindepth", "1", "-empty"])
     );
     assert_eq!(
-        ours(&stage, &up, &["-newer", &up.url("/b/five.c")]),
+        ours(&fixture, &up, &["-newer", &up.url("/b/five.c")]),
         gnu(&up, &["-newer", "b/five.c"])
     );
     // A symbolic link itself, not what it leads to.
     let of_link = gnu(&up, &["-newer", "b/link.c"]);
-    assert_eq!(ours(&stage, &up, &["-newer", &up.url("/b/link.c")]), of_link);
-    assert_eq!(ours(&stage, &up, &["-newer", up.dir.join("b/link.c").to_str().unwrap()]), of_link);
-    let lines = stage.run(["find", "--export", "up", &up.url("/"), "-name", "*.c", "-print"]);
+    assert_eq!(ours(&fixture, &up, &["-newer", &up.url("/b/link.c")]), of_link);
+    assert_eq!(
+        ours(&fixture, &up, &["-newer", up.dir.join("b/link.c").to_str().unwrap()]),
+        of_link
+    );
+    let lines = fixture.run(["find", "--export", "up", &up.url("/"), "-name", "*.c", "-print"]);
     assert_eq!(texts(&lines).0.lines().count(), gnu(&up, &["-name", "*.c"]).len());
     drop(open);
     up.stop();
@@ -288,28 +291,28 @@ fn words_of_find_find_what_find_finds() {
 
 #[test]
 fn find_goes_through_directories_of_any_size() {
-    let Some(stage) = Stage::new("find_many") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("find_many") else { return };
+    let up = fixture.up(&[]);
     let many = up.dir.join("many");
     fs::create_dir(&many).unwrap();
     for number in 0..5000 {
         fs::write(many.join(format!("file {number}")), "").unwrap();
     }
-    assert_eq!(ours(&stage, &up, &["--name", "file 4999"]).len(), 1);
-    assert_eq!(ours(&stage, &up, &["--name", "file *", "--size", "0"]).len(), 5000);
-    assert_eq!(ours(&stage, &up, &["--name", "file *", "--size", "+0"]).len(), 0);
+    assert_eq!(ours(&fixture, &up, &["--name", "file 4999"]).len(), 1);
+    assert_eq!(ours(&fixture, &up, &["--name", "file *", "--size", "0"]).len(), 5000);
+    assert_eq!(ours(&fixture, &up, &["--name", "file *", "--size", "+0"]).len(), 0);
     up.stop();
 }
 
 #[test]
 fn what_is_found_can_be_named_whatever_its_bytes() {
-    let Some(stage) = Stage::new("find_names") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("find_names") else { return };
+    let up = fixture.up(&[]);
     furnish(&up.dir);
     let mut shell = program("sh");
     let script = "\"$0\" find --export up -0 \"$1\" --type f,l | xargs -0 \"$0\" rm --export up";
-    shell.args(["-c", script]).arg(crate::stage::binary()).arg(up.url("/"));
-    shell.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
+    shell.args(["-c", script]).arg(crate::fixture::binary()).arg(up.url("/"));
+    shell.env("XDG_CONFIG_HOME", fixture.path("config")).env_remove("LANEFS_SECRET_FILE");
     must(&mut shell);
     let left = gnu(&up, &["!", "-type", "d"]);
     assert_eq!(left, BTreeSet::from([up.url("/a/fifo.c").into_bytes()]));
@@ -318,8 +321,8 @@ fn what_is_found_can_be_named_whatever_its_bytes() {
 
 #[test]
 fn find_asks_for_the_permissions_of_every_directory() {
-    let Some(stage) = Stage::new("find_rights") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("find_rights") else { return };
+    let up = fixture.up(&[]);
     for (name, mode) in [("open", 0o755), ("unread", 0o711), ("unsearched", 0o744)] {
         let dir = up.dir.join(name);
         fs::create_dir_all(dir.join("below")).unwrap();
@@ -328,9 +331,9 @@ fn find_asks_for_the_permissions_of_every_directory() {
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
     }
     // Root is nobody on an export that somebody has defined.
-    let default = stage.run(["export", "add", &up.address, "default", "/"]);
+    let default = fixture.run(["export", "add", &up.address, "default", "/"]);
     assert!(default.status.success(), "{:?}", texts(&default));
-    let found = stage.run(["find", &up.url("/"), "--name", "file"]);
+    let found = fixture.run(["find", &up.url("/"), "--name", "file"]);
     let (stdout, stderr) = texts(&found);
     let lines: BTreeSet<String> =
         stdout.lines().map(|line| line.replace(&up.url("/"), "")).collect();
@@ -342,11 +345,11 @@ fn find_asks_for_the_permissions_of_every_directory() {
         assert!(stderr.contains(&(denied + "permission denied")), "{stderr}");
     }
     // What needs attributes is not judged where nobody may look at them.
-    let found = stage.run(["find", &up.url("/unsearched"), "--size", "1"]);
+    let found = fixture.run(["find", &up.url("/unsearched"), "--size", "1"]);
     let (stdout, stderr) = texts(&found);
     assert_eq!(stdout, "");
     assert!(stderr.contains("/unsearched/file': permission denied"), "{stderr}");
-    let found = stage.run(["find", "--json", &up.url("/unsearched"), "--name", "file"]);
+    let found = fixture.run(["find", "--json", &up.url("/unsearched"), "--name", "file"]);
     let (stdout, stderr) = texts(&found);
     assert_eq!(stdout, "");
     assert!(stderr.contains("/unsearched/file': permission denied"), "{stderr}");
@@ -355,8 +358,8 @@ fn find_asks_for_the_permissions_of_every_directory() {
 
 #[test]
 fn what_find_cannot_read_it_says() {
-    let Some(stage) = Stage::new("find_wrong") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("find_wrong") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let url = format!("lanefs://{}/", server.address);
     for (wrong, code, says) in [
         (vec!["find"], 2, "URL"),
@@ -380,31 +383,31 @@ fn what_find_cannot_read_it_says() {
         (vec!["find", "lanefs://127.0.0.1:1", "--connect-timeout", "1s"], 3, "no lanefs server"),
         (vec!["tree", "lanefs://127.0.0.1:1", "--connect-timeout", "1s"], 3, "no lanefs server"),
     ] {
-        let (found, stderr) = failure(&stage.run(&wrong));
+        let (found, stderr) = failure(&fixture.run(&wrong));
         assert_eq!(found, code, "{wrong:?}: {stderr}");
         assert!(stderr.contains(says), "{wrong:?}: {stderr}");
     }
     let long = "x".repeat(256);
-    let (code, stderr) = failure(&stage.run(["find", &url, "--name", &long]));
+    let (code, stderr) = failure(&fixture.run(["find", &url, "--name", &long]));
     assert_eq!((code, stderr.contains("255 bytes at most")), (2, true), "{stderr}");
     // Which secret it is does not matter, as long as it is another.
-    let other = stage.path("other");
+    let other = fixture.path("other");
     fs::write(&other, "00".repeat(32)).unwrap();
     fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
-    let output = stage.run(["find", &url, "--secret-file", other.to_str().unwrap()]);
+    let output = fixture.run(["find", &url, "--secret-file", other.to_str().unwrap()]);
     assert_eq!(failure(&output).0, 4, "{}", texts(&output).1);
 }
 
 #[test]
 fn tree_draws_what_is_there() {
-    let Some(stage) = Stage::new("tree") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("tree") else { return };
+    let up = fixture.up(&[]);
     fs::create_dir_all(up.dir.join("b/c/d")).unwrap();
     fs::write(up.dir.join("a"), "").unwrap();
     fs::write(up.dir.join("b/c/.e"), "").unwrap();
     std::os::unix::fs::symlink("../a", up.dir.join("b/z")).unwrap();
     let tree = |more: &[&str]| {
-        let output = stage.run(["tree", "--export", "up", &up.url("/")].iter().chain(more));
+        let output = fixture.run(["tree", "--export", "up", &up.url("/")].iter().chain(more));
         assert!(output.status.success());
         texts(&output).0.replace(&up.url("/"), "URL")
     };
@@ -418,8 +421,8 @@ fn tree_draws_what_is_there() {
 
 #[test]
 fn du_counts_what_du_counts() {
-    let Some(stage) = Stage::new("du") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("du") else { return };
+    let up = fixture.up(&[]);
     furnish(&up.dir);
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<String>>();
     // A file with several names counts where it is met first, which may differ between the two.
@@ -428,14 +431,14 @@ fn du_counts_what_du_counts() {
         let mut gnu = program("du");
         gnu.args(options).arg(".").current_dir(&up.dir);
         let gnu = must(&mut gnu).replace("\t./", "\t/").replace("\t.", "\t/");
-        let ours = stage.run(["du", "--export", "up", &up.url("/")].iter().chain(options));
+        let ours = fixture.run(["du", "--export", "up", &up.url("/")].iter().chain(options));
         assert!(ours.status.success());
         let ours = texts(&ours).0.replace(&up.url("/"), "/");
         assert_eq!(lines(&ours), lines(&gnu), "{options:?}");
     }
     fs::hard_link(up.dir.join("b/five.c"), up.dir.join("again")).unwrap();
     let sum = |path: &str| {
-        let output = stage.run(["du", "-s", "--apparent-size", "--export", "up", &up.url(path)]);
+        let output = fixture.run(["du", "-s", "--apparent-size", "--export", "up", &up.url(path)]);
         texts(&output).0.split('\t').next().unwrap().parse::<u64>().unwrap()
     };
     assert_eq!(sum("/again"), 69);

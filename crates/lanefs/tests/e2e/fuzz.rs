@@ -6,9 +6,9 @@
 
 #![allow(clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
+use crate::fixture::{Fixture, must, program};
 use crate::hostile::Tmpfs;
-use crate::raw::{Raw, greet, hello};
-use crate::stage::{Stage, must, program};
+use crate::raw_client::{Raw, greet, hello};
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use std::fs;
@@ -30,9 +30,9 @@ const RESTING_SECONDS: u64 = 3;
 const RESIDENT_BYTES_MAX: u64 = 1 << 30;
 
 /// SplitMix64.
-struct Dice(u64);
+struct Prng(u64);
 
-impl Dice {
+impl Prng {
     fn throw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -70,33 +70,33 @@ struct Knowledge {
 }
 
 /// A body for an op: as it should be, with any numbers, or with some of its bytes changed.
-fn body(op: Op, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
-    let inode = match dice.throw() % 8 {
-        0 => InodeNo(dice.number()),
-        _ => known.inodes[dice.below(known.inodes.len())],
+fn body(op: Op, known: &Knowledge, prng: &mut Prng) -> Vec<u8> {
+    let inode = match prng.throw() % 8 {
+        0 => InodeNo(prng.number()),
+        _ => known.inodes[prng.below(known.inodes.len())],
     };
-    let (uid, gid) = (dice.throw() as u32 % 3, dice.throw() as u32 % 3);
+    let (uid, gid) = (prng.throw() as u32 % 3, prng.throw() as u32 % 3);
     let caller = Caller { uid, gid, groups: Groups::Known(&[]) };
-    let text = format!("n{}", dice.throw() % 6);
+    let text = format!("n{}", prng.throw() % 6);
     let name = Name::new(text.as_bytes()).unwrap();
-    let open_for = OpenFor::ALL[dice.below(OpenFor::ALL.len())];
-    let handle = Handle { id: HandleId(dice.throw() % 4), open_for };
-    let file_offset = dice.number() % (1 << 44);
-    let read_bytes = dice.number() as u32;
+    let open_for = OpenFor::ALL[prng.below(OpenFor::ALL.len())];
+    let handle = Handle { id: HandleId(prng.throw() % 4), open_for };
+    let file_offset = prng.number() % (1 << 44);
+    let read_bytes = prng.number() as u32;
     let mut bytes = match op {
         Op::Lookup => Lookup { caller, parent: inode, name }.to_bytes(),
         Op::Getattr => Getattr { inode }.to_bytes(),
         Op::Create => {
-            let handle = dice.one_in(2).then_some(handle);
-            let (mode, umask) = (dice.number() as u32, 0);
-            let (exclusive, parent) = (dice.one_in(2), inode);
+            let handle = prng.one_in(2).then_some(handle);
+            let (mode, umask) = (prng.number() as u32, 0);
+            let (exclusive, parent) = (prng.one_in(2), inode);
             Create { caller, parent, name, mode, umask, exclusive, handle }.to_bytes()
         }
         Op::Unlink => Unlink { caller, parent: inode, name }.to_bytes(),
         Op::Rmdir => Rmdir { caller, parent: inode, name }.to_bytes(),
         Op::Readdir => {
-            let (cookie, listing_bytes_max) = (dice.number(), dice.number() as u32);
-            let (attrs, handle) = (dice.one_in(2), dice.one_in(2).then_some(handle.id));
+            let (cookie, listing_bytes_max) = (prng.number(), prng.number() as u32);
+            let (attrs, handle) = (prng.one_in(2), prng.one_in(2).then_some(handle.id));
             Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle }.to_bytes()
         }
         Op::Open => Open { caller, inode, handle }.to_bytes(),
@@ -104,21 +104,21 @@ fn body(op: Op, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
         Op::Read => Read { inode, file_offset, read_bytes, accesses: true }.to_bytes(),
         Op::Truncate => Truncate { inode, size_bytes: file_offset }.to_bytes(),
         Op::Resume => {
-            let known_committed = Transno(dice.number());
+            let known_committed = Transno(prng.number());
             Resume { known_committed, replay_count: read_bytes }.to_bytes()
         }
         Op::ReplayDone => ReplayDone { reopen_count: read_bytes }.to_bytes(),
         _ => {
-            let count = dice.below(96);
-            dice.bytes(count)
+            let count = prng.below(96);
+            prng.bytes(count)
         }
     };
-    match dice.throw() % 6 {
-        0 => bytes.truncate(dice.below(bytes.len() + 1)),
-        1 => bytes.extend(dice.bytes(9)),
+    match prng.throw() % 6 {
+        0 => bytes.truncate(prng.below(bytes.len() + 1)),
+        1 => bytes.extend(prng.bytes(9)),
         2 | 3 if !bytes.is_empty() => {
-            let place = dice.below(bytes.len());
-            bytes[place] ^= 1 << (dice.throw() % 8);
+            let place = prng.below(bytes.len());
+            bytes[place] ^= 1 << (prng.throw() % 8);
         }
         _ => {}
     }
@@ -126,46 +126,46 @@ fn body(op: Op, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
 }
 
 /// A request to a server of this shape, with bulk for those that carry some.
-fn request(raw: &mut Raw, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
+fn request(raw: &mut Raw, known: &Knowledge, prng: &mut Prng) -> Vec<u8> {
     let op = loop {
-        let op = Op::ALL[dice.below(Op::ALL.len())];
+        let op = Op::ALL[prng.below(Op::ALL.len())];
         // Space is what everybody shares, and these take as much as they say.
         if op != Op::Allocate {
             break op;
         }
     };
-    let data = dice.one_in(8) != (op.row().route == Route::Data);
+    let data = prng.one_in(8) != (op.row().route == Route::Data);
     let count = if data { known.map.data_shard_count } else { known.map.meta_shard_count };
-    let index = dice.throw() as u16 % count.max(1);
+    let index = prng.throw() as u16 % count.max(1);
     let shard = if data { ShardId::data(index) } else { ShardId::meta(index) };
     let mut asked = raw.request(op, shard);
-    match dice.throw() % 12 {
-        0 => asked.slot = dice.number() as u16,
-        1 => asked.xid = Xid(dice.number()),
-        2 => asked.session = SessionId(dice.number()),
-        3 => asked.flags = dice.number() as u16 & !reply_flag::BULK_UNCHECKED,
-        4 => asked.shard = ShardId(dice.number() as u16),
-        5 => asked.conn_epoch = dice.number() as u32,
-        6 => asked.transno = Transno(dice.number()),
-        7 => (asked.ack_xid, asked.sack) = (Xid(dice.number()), dice.throw()),
+    match prng.throw() % 12 {
+        0 => asked.slot = prng.number() as u16,
+        1 => asked.xid = Xid(prng.number()),
+        2 => asked.session = SessionId(prng.number()),
+        3 => asked.flags = prng.number() as u16 & !reply_flag::BULK_UNCHECKED,
+        4 => asked.shard = ShardId(prng.number() as u16),
+        5 => asked.conn_epoch = prng.number() as u32,
+        6 => asked.transno = Transno(prng.number()),
+        7 => (asked.ack_xid, asked.sack) = (Xid(prng.number()), prng.throw()),
         _ => {}
     }
-    let bulk = if dice.one_in(4) || matches!(op, Op::Write | Op::WriteList) {
-        let count = 1 + dice.below(512);
-        dice.bytes(count)
+    let bulk = if prng.one_in(4) || matches!(op, Op::Write | Op::WriteList) {
+        let count = 1 + prng.below(512);
+        prng.bytes(count)
     } else {
         Vec::new()
     };
-    let body = body(op, known, dice);
+    let body = body(op, known, prng);
     let mut frame = Vec::new();
-    let sum = crc32c(&bulk) ^ u32::from(dice.one_in(16));
+    let sum = crc32c(&bulk) ^ u32::from(prng.one_in(16));
     let summed = (!bulk.is_empty()).then_some((bulk.len() as u32, Some(sum)));
     Header::Request(asked).encode(&mut frame, summed, |to| to.put(&body));
     Header::put_sums(&mut frame, None);
     frame.extend(bulk);
-    if dice.one_in(32) {
-        let place = dice.below(frame.len());
-        frame[place] ^= 1 << (dice.throw() % 8);
+    if prng.one_in(32) {
+        let place = prng.below(frame.len());
+        frame[place] ^= 1 << (prng.throw() % 8);
     }
     frame
 }
@@ -175,47 +175,47 @@ fn session(
     address: &str,
     (secret, export): (&Secret, &str),
     known: &mut Knowledge,
-    dice: &mut Dice,
+    prng: &mut Prng,
 ) {
-    let client = ClientUuid([dice.throw().to_le_bytes()[0]; 16]);
-    let lane = dice.throw() as u16 % 4;
+    let client = ClientUuid([prng.throw().to_le_bytes()[0]; 16]);
+    let lane = prng.throw() as u16 % 4;
     let mut said = hello(secret.credential(), (export, lane), client);
-    said.conn_epoch = dice.number() as u32 | 1;
-    said.client_lane = LaneId(dice.throw() as u16 % 3);
-    said.predecessor = ClientUuid([dice.throw().to_le_bytes()[0]; 16]);
-    said.boot_id_last = dice.number();
+    said.conn_epoch = prng.number() as u32 | 1;
+    said.client_lane = LaneId(prng.throw() as u16 % 3);
+    said.predecessor = ClientUuid([prng.throw().to_le_bytes()[0]; 16]);
+    said.boot_id_last = prng.number();
     said.key_id = secret.key_id(&said.nonce);
-    if dice.one_in(8) {
-        return fumble(address, &said, dice);
+    if prng.one_in(8) {
+        return fumble(address, &said, prng);
     }
     let Ok(mut raw) = Raw::of(address, secret, &said) else { return };
     known.map = raw.map;
     raw.stream.set_nonblocking(true).unwrap();
-    for _ in 0..1 + dice.below(60) {
-        let frame = request(&mut raw, known, dice);
-        let whole = if dice.one_in(64) { dice.below(frame.len()) } else { frame.len() };
+    for _ in 0..1 + prng.below(60) {
+        let frame = request(&mut raw, known, prng);
+        let whole = if prng.one_in(64) { prng.below(frame.len()) } else { frame.len() };
         if !put(&mut raw.stream, &frame[..whole]) || whole < frame.len() {
             return;
         }
         take(&mut raw.stream);
     }
     // What is left is heard, or not.
-    if dice.one_in(2) {
+    if prng.one_in(2) {
         take(&mut raw.stream);
     }
 }
 
 /// A handshake that goes wrong somewhere.
-fn fumble(address: &str, said: &Hello<'_>, dice: &mut Dice) {
+fn fumble(address: &str, said: &Hello<'_>, prng: &mut Prng) {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut frame = Vec::new();
-    let kind = if dice.one_in(4) { FrameKind::Proof } else { FrameKind::Hello };
+    let kind = if prng.one_in(4) { FrameKind::Proof } else { FrameKind::Hello };
     Header::Handshake(kind).encode(&mut frame, None, |to| to.write(said));
     Header::put_sums(&mut frame, None);
-    let place = dice.below(frame.len());
-    frame[place] ^= 1 << (dice.throw() % 8);
+    let place = prng.below(frame.len());
+    frame[place] ^= 1 << (prng.throw() % 8);
     stream.write_all(&frame).ok();
-    if dice.one_in(2) {
+    if prng.one_in(2) {
         greet(&mut stream, FrameKind::Proof, &Proof { proof: [7; 32] }).ok();
     }
 }
@@ -258,12 +258,12 @@ fn number_of(variable: &str) -> Option<u64> {
 
 #[test]
 fn whatever_is_said_the_server_lives_and_others_are_served() {
-    let Some(stage) = Stage::new("fuzz_sessions") else { return };
+    let Some(fixture) = Fixture::new("fuzz_sessions") else { return };
     // What attackers write is nobody else's space.
-    let disk = stage.make_dir("disk");
+    let disk = fixture.make_dir("disk");
     must(program("mount").args(["-t", "tmpfs", "-o", "size=512m", "lanefs-test"]).arg(&disk));
     let mounted = Tmpfs(disk.clone());
-    let up = stage.up(&["--lanes", "2", "--store", disk.join("store").to_str().unwrap()]);
+    let up = fixture.up(&["--lanes", "2", "--store", disk.join("store").to_str().unwrap()]);
     let inode = |path: &str| {
         use std::os::unix::fs::MetadataExt as _;
         InodeNo(fs::metadata(up.dir.join(path)).unwrap().ino())
@@ -277,8 +277,8 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
     let paths = ["", "guests", "guests/inner", "guests/file", "mine", "mine/file"];
     let inodes: Vec<InodeNo> = paths.iter().map(|path| inode(path)).collect();
     let of_export = |name: &str, more: &[&str]| {
-        must(stage.lanefs(["export", "add", &up.address, name, "/guests"]).args(more));
-        let shown = must(&mut stage.lanefs(["export", "secret", &up.address, name]));
+        must(fixture.lanefs(["export", "add", &up.address, name, "/guests"]).args(more));
+        let shown = must(&mut fixture.lanefs(["export", "secret", &up.address, name]));
         library::secret::of_text(&shown).unwrap()
     };
     let secrets = [
@@ -297,7 +297,7 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
                 let (secrets, inodes, session_count) = (&secrets, &inodes, &session_count);
                 let address = up.address.as_str();
                 scope.spawn(move || {
-                    let mut dice = Dice(seed * ATTACKER_COUNT + attacker);
+                    let mut prng = Prng(seed * ATTACKER_COUNT + attacker);
                     let map = Map { lane_count: 2, meta_shard_count: 1, data_shard_count: 1 };
                     let mut known = Knowledge { inodes: inodes.clone(), map };
                     // What they take shall be the server's time, not the cores of others.
@@ -313,8 +313,8 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
                         if let (Some(_), Some(rest)) = (until, rest_of(started)) {
                             thread::sleep(rest);
                         }
-                        let (secret, export) = &secrets[dice.below(secrets.len())];
-                        session(address, (secret, export), &mut known, &mut dice);
+                        let (secret, export) = &secrets[prng.below(secrets.len())];
+                        session(address, (secret, export), &mut known, &mut prng);
                         session_count.fetch_add(1, Ordering::Relaxed);
                     }
                 })

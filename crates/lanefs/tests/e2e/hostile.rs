@@ -1,15 +1,15 @@
 //! Bad input: garbage on the port, names that are too long, a disk that is full.
 
-use crate::stage::{PATIENCE, Stage, must, program};
+use crate::fixture::{Fixture, PATIENCE, must, program};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 #[test]
 fn garbage_on_the_port_disturbs_nobody() {
-    let Some(stage) = Stage::new("garbage") else { return };
-    let up = stage.up(&[]);
-    let original = stage.make_dir("original");
+    let Some(fixture) = Fixture::new("garbage") else { return };
+    let up = fixture.up(&[]);
+    let original = fixture.make_dir("original");
     for number in 0..300 {
         let text = format!("{number}\n").repeat(100 * (number % 7));
         fs::write(original.join(format!("file{number}")), text).unwrap();
@@ -17,7 +17,7 @@ fn garbage_on_the_port_disturbs_nobody() {
     let mut copy = program("cp");
     let mut copy = copy.arg("-r").arg(&original).arg(up.dir.join("copy")).spawn().unwrap();
     let mut seed = 1_u64;
-    let mut dice = move || {
+    let mut prng = move || {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
@@ -32,8 +32,8 @@ fn garbage_on_the_port_disturbs_nobody() {
             // The right beginning, nonsense behind it.
             bytes.extend(b"LNFS\x01\x01\0\0");
         }
-        let random_count = usize::try_from(dice() % 3000).unwrap() + 96;
-        bytes.extend((0..random_count).map(|_| u8::try_from(dice() & 0xff).unwrap()));
+        let random_count = usize::try_from(prng() % 3000).unwrap() + 96;
+        bytes.extend((0..random_count).map(|_| u8::try_from(prng() & 0xff).unwrap()));
         // The server may close before it has read everything.
         let written = stream.write_all(&bytes);
         let mut answer = Vec::new();
@@ -48,8 +48,8 @@ fn garbage_on_the_port_disturbs_nobody() {
 
 #[test]
 fn a_name_that_is_too_long_is_refused_and_nothing_else() {
-    let Some(stage) = Stage::new("long_names") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("long_names") else { return };
+    let up = fixture.up(&[]);
     let longest = "n".repeat(255);
     fs::write(up.dir.join(&longest), "fits").unwrap();
     let errno = |error: std::io::Error| error.raw_os_error().unwrap();
@@ -61,19 +61,19 @@ fn a_name_that_is_too_long_is_refused_and_nothing_else() {
     std::os::unix::fs::symlink(&target, up.dir.join("link")).unwrap();
     assert_eq!(fs::read_link(up.dir.join("link")).unwrap().as_os_str().len(), 4095);
     assert_eq!(fs::read_to_string(up.dir.join(&longest)).unwrap(), "fits");
-    let output = stage.run(["cat", "--export", "up", &up.url(&format!("/{too_long}"))]);
+    let output = fixture.run(["cat", "--export", "up", &up.url(&format!("/{too_long}"))]);
     assert_eq!(output.status.code(), Some(1));
     up.stop();
 }
 
 #[test]
 fn a_full_disk_is_enospc_and_removing_helps() {
-    let Some(stage) = Stage::new("full_disk") else { return };
-    let disk = stage.make_dir("disk");
+    let Some(fixture) = Fixture::new("full_disk") else { return };
+    let disk = fixture.make_dir("disk");
     must(program("mount").args(["-t", "tmpfs", "-o", "size=96m", "lanefs-test"]).arg(&disk));
     let mounted = Tmpfs(disk.clone());
     let store = disk.join("store");
-    let up = stage.up(&["--store", store.to_str().unwrap()]);
+    let up = fixture.up(&["--store", store.to_str().unwrap()]);
     fs::write(up.dir.join("small"), "kept").unwrap();
     let piece = vec![7_u8; 1 << 20];
     let mut whole_count = 0;
@@ -93,11 +93,11 @@ fn a_full_disk_is_enospc_and_removing_helps() {
     assert!(whole_count > 10, "{whole_count} MiB fitted");
     assert_eq!(fs::read_to_string(up.dir.join("small")).unwrap(), "kept");
     fs::remove_file(up.dir.join("large")).unwrap();
-    crate::stage::until("there is room again", || {
+    crate::fixture::until("there is room again", || {
         fs::write(up.dir.join("after"), vec![1; 1 << 20]).is_ok()
     });
     up.stop();
-    let up = stage.up(&["--store", store.to_str().unwrap()]);
+    let up = fixture.up(&["--store", store.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(up.dir.join("small")).unwrap(), "kept");
     assert_eq!(fs::metadata(up.dir.join("after")).unwrap().len(), 1 << 20);
     up.stop();

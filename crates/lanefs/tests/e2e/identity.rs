@@ -1,9 +1,9 @@
 //! Who comes under another's uuid, names his host or his place, or has kept what he was told: with another
 //! credential, or for another export, he is somebody else, and what has ended stays ended.
 
+use crate::fixture::{Fixture, Up, must};
 use crate::idle::secret;
-use crate::raw::{Answer, Raw, hello};
-use crate::stage::{Stage, Up, must};
+use crate::raw_client::{Answer, Raw, hello};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use wire::*;
@@ -14,10 +14,10 @@ const HOST: [u8; 16] = [5; 16];
 const META: ShardId = ShardId::meta(0);
 
 /// The secret of an export that shows all, of which root is nobody.
-fn guests(stage: &Stage, up: &Up, more: &[&str]) -> Secret {
+fn guests(fixture: &Fixture, up: &Up, more: &[&str]) -> Secret {
     let add = ["export", "add", &up.address, "guests", "/", "--squash", "root"];
-    must(stage.lanefs(add).args(more));
-    let shown = must(&mut stage.lanefs(["export", "secret", &up.address, "guests"]));
+    must(fixture.lanefs(add).args(more));
+    let shown = must(&mut fixture.lanefs(["export", "secret", &up.address, "guests"]));
     library::secret::of_text(&shown).unwrap()
 }
 
@@ -59,13 +59,13 @@ fn replay(raw: &mut Raw, answer: &Answer, bulk: &[u8]) -> std::io::Result<Answer
 
 #[test]
 fn under_anothers_uuid_nothing_of_his_is_had_and_he_stays() {
-    let Some(stage) = Stage::new("identity_uuid") else { return };
-    let up = stage.up(&["--lanes", "1"]);
+    let Some(fixture) = Fixture::new("identity_uuid") else { return };
+    let up = fixture.up(&["--lanes", "1"]);
     let file = up.dir.join("private");
     fs::write(&file, "secret").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let inode = InodeNo(fs::metadata(&file).unwrap().ino());
-    let (all, guests) = (secret(&stage), guests(&stage, &up, &[]));
+    let (all, guests) = (secret(&fixture), guests(&fixture, &up, &[]));
     let mut owner = Raw::of(&up.address, &all, &of_store(1)).unwrap();
     let handle = Handle { id: HandleId(1), open_for: OpenFor::ReadWrite };
     let open = Open { caller: ROOT, inode, handle };
@@ -84,9 +84,9 @@ fn under_anothers_uuid_nothing_of_his_is_had_and_he_stays() {
 
 #[test]
 fn what_another_says_of_a_host_evicts_nobody() {
-    let Some(stage) = Stage::new("identity_host") else { return };
-    let mut up = stage.up(&["--lanes", "1"]);
-    let (all, guests) = (secret(&stage), guests(&stage, &up, &[]));
+    let Some(fixture) = Fixture::new("identity_host") else { return };
+    let mut up = fixture.up(&["--lanes", "1"]);
+    let (all, guests) = (secret(&fixture), guests(&fixture, &up, &[]));
     let mut owner = Raw::of(&up.address, &all, &of_store(1)).unwrap();
     create(&mut owner, "first");
     let kept = create(&mut owner, "second");
@@ -106,9 +106,9 @@ fn what_another_says_of_a_host_evicts_nobody() {
 
 #[test]
 fn what_was_said_before_a_goodbye_is_not_said_again() {
-    let Some(stage) = Stage::new("identity_goodbye") else { return };
-    let mut up = stage.up(&["--lanes", "1"]);
-    let all = secret(&stage);
+    let Some(fixture) = Fixture::new("identity_goodbye") else { return };
+    let mut up = fixture.up(&["--lanes", "1"]);
+    let all = secret(&fixture);
     let mut raw = Raw::of(&up.address, &all, &of_store(1)).unwrap();
     create(&mut raw, "first");
     // Recoveries wait for somebody else.

@@ -1,6 +1,6 @@
 //! What a server does while nobody asks it anything, and what it pays for an answer.
 
-use crate::stage::{Stage, until};
+use crate::fixture::{Fixture, until};
 use library::{ConnectOptions, DriverKind, InodeNo, Secret, Stats, Volume};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -8,16 +8,16 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The secret that a server of this stage has made.
-pub(crate) fn secret(stage: &Stage) -> Secret {
-    library::secret::read(&stage.path("config/lanefs/secret")).unwrap()
+/// The secret that a server of this fixture has made.
+pub(crate) fn secret(fixture: &Fixture) -> Secret {
+    library::secret::read(&fixture.path("config/lanefs/secret")).unwrap()
 }
 
 /// A client that waits for its server as long as a test waits for anything.
-pub(crate) fn connect(stage: &Stage, address: &str) -> Volume {
+pub(crate) fn connect(fixture: &Fixture, address: &str) -> Volume {
     let options = ConnectOptions {
-        connect_timeout: crate::stage::PATIENCE,
-        ..ConnectOptions::new(address.parse().unwrap(), secret(stage))
+        connect_timeout: crate::fixture::PATIENCE,
+        ..ConnectOptions::new(address.parse().unwrap(), secret(fixture))
     };
     Volume::connect(&options).unwrap()
 }
@@ -36,9 +36,9 @@ fn a_while() {
 
 /// A server with 64 sessions of which none asks for anything.
 fn idle(name: &str, more: &[&str]) {
-    let Some(stage) = Stage::new(name) else { return };
-    let server = stage.serve_with("127.0.0.1:0", more);
-    let mut volumes: Vec<Volume> = (0..64).map(|_| connect(&stage, &server.address)).collect();
+    let Some(fixture) = Fixture::new(name) else { return };
+    let server = fixture.serve_with("127.0.0.1:0", more);
+    let mut volumes: Vec<Volume> = (0..64).map(|_| connect(&fixture, &server.address)).collect();
     let asking = &mut volumes[0];
     // The log's first reserves may still be on their way.
     let mut before = asking.stats().unwrap();
@@ -81,9 +81,9 @@ fn an_idle_server_that_may_look_out_sleeps_as_well() {
 #[test]
 fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     const ASKED_COUNT: u64 = 200;
-    let Some(stage) = Stage::new("hops") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let mut volume = connect(&stage, &server.address);
+    let Some(fixture) = Fixture::new("hops") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mut volume = connect(&fixture, &server.address);
     // One connection to each lane; the second one is handed over, which is a letter.
     assert_eq!(volume.stats().unwrap().len(), 2);
     let began = Instant::now();
@@ -103,7 +103,7 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     let read_count_max = turn_count + began.elapsed().as_secs() + 2;
     assert!((turn_count..=read_count_max).contains(&read_count), "{read_count} readings");
     let syscall_count = risen(|lane| lane.syscall_count);
-    let turn_calls = match stage.drivers.server {
+    let turn_calls = match fixture.drivers.server {
         DriverKind::IoUring => 1,
         // It waits, receives and sends.
         DriverKind::Epoll => 3,
@@ -118,8 +118,8 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
 
 #[test]
 fn up_lets_server_and_mount_look_out() {
-    let Some(stage) = Stage::new("up_spin") else { return };
-    let up = stage.up(&["--spin", "20us"]);
+    let Some(fixture) = Fixture::new("up_spin") else { return };
+    let up = fixture.up(&["--spin", "20us"]);
     for child in ["serve", "mount"] {
         let line = fs::read(format!("/proc/{}/cmdline", up.child(child))).unwrap();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();

@@ -1,12 +1,12 @@
 //! A store by the address of its server: the same findings, lines and copies as by its directory, for who administers,
 //! by a process that ends with its client and with the server.
 
-use crate::idle::secret;
-use crate::raw::{Raw, hello};
-use crate::stage::{
-    Mount, Process, Server, Stage, child_of, failure, is_alive, kill, must, program, run, texts,
+use crate::fixture::{
+    Fixture, Mount, Process, Server, child_of, failure, is_alive, kill, must, program, run, texts,
     until,
 };
+use crate::idle::secret;
+use crate::raw_client::{Raw, hello};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 use std::fs;
@@ -21,9 +21,9 @@ use wire::{
 const START: Inspect = Inspect::Start(Inspection::Dump);
 
 /// A server with a few files, and a mount of it.
-fn used(stage: &Stage) -> (Server, Mount) {
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+fn used(fixture: &Fixture) -> (Server, Mount) {
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     must(program("cp").arg("-a").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/dist")).arg(&mount.dir));
     fs::hard_link(mount.dir.join("dist/serve.toml"), mount.dir.join("again")).unwrap_or_default();
     fs::write(mount.dir.join("file"), vec![7; 300_000]).unwrap();
@@ -31,11 +31,11 @@ fn used(stage: &Stage) -> (Server, Mount) {
 }
 
 /// A connection of who administers, at the first lane.
-fn admin(stage: &Stage, server: &Server) -> Raw {
+fn admin(fixture: &Fixture, server: &Server) -> Raw {
     let client = ClientUuid(library::random().unwrap());
     let hello = hello(Credential::Store, ("", 0), client);
     let hello = Hello { purpose: Purpose::Administer, ..hello };
-    Raw::of(&server.address, &secret(stage), &hello).unwrap()
+    Raw::of(&server.address, &secret(fixture), &hello).unwrap()
 }
 
 fn ask(raw: &mut Raw, ask: Inspect) -> Status {
@@ -53,25 +53,26 @@ fn reader(server: &Server) -> u32 {
 }
 
 /// What a copy of the store never gets past, in its folder of objects.
-fn plant_obstacle(stage: &Stage) -> PathBuf {
+fn plant_obstacle(fixture: &Fixture) -> PathBuf {
     let name = ObjectName { shard_index: 0, inode: InodeNo(1 << 40), stripe_index: 7 };
-    let path = stage.path("store/objects").join(name.path());
+    let path = fixture.path("store/objects").join(name.path());
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap();
     path
 }
 
 /// A backup that does not come to its end, and the process that reads for it.
-fn stuck_backup(stage: &Stage, server: &Server) -> (Process, u32) {
-    let mut command = stage.lanefs(["backup", &server.address]);
-    let backup = Process::start(command.arg(stage.path("backup")));
+fn stuck_backup(fixture: &Fixture, server: &Server) -> (Process, u32) {
+    let mut command = fixture.lanefs(["backup", &server.address]);
+    let backup = Process::start(command.arg(fixture.path("backup")));
     let pid = reader(server);
-    until("the folder is begun", || stage.path("backup/unfinished").exists());
+    until("the folder is begun", || fixture.path("backup/unfinished").exists());
     (backup, pid)
 }
 
-fn assert_not_whole(stage: &Stage) {
-    let output = run(stage.lanefs(["restore"]).arg(stage.path("backup")).arg(stage.path("new")));
+fn assert_not_whole(fixture: &Fixture) {
+    let output =
+        run(fixture.lanefs(["restore"]).arg(fixture.path("backup")).arg(fixture.path("new")));
     let (code, said) = failure(&output);
     assert_eq!(code, 1);
     assert!(said.contains("no whole backup"), "{said}");
@@ -79,18 +80,18 @@ fn assert_not_whole(stage: &Stage) {
 
 #[test]
 fn a_store_is_the_same_by_its_servers_address_and_by_its_directory() {
-    let Some(stage) = Stage::new("inspect_same") else { return };
-    let (server, mount) = used(&stage);
+    let Some(fixture) = Fixture::new("inspect_same") else { return };
+    let (server, mount) = used(&fixture);
     mount.stop();
-    let store = stage.path("store");
+    let store = fixture.path("store");
     let both = |mut command: Command, after: &[&str]| -> [Output; 2] {
         let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
         let by_store = run(command.arg(&store).args(after));
-        let by_address = run(stage.lanefs(arguments).args([server.address.as_str()]).args(after));
+        let by_address = run(fixture.lanefs(arguments).args([server.address.as_str()]).args(after));
         [by_store, by_address]
     };
     let same = |name: &str, after: &[&str], code: i32| -> String {
-        let outputs = both(stage.lanefs([name]), after);
+        let outputs = both(fixture.lanefs([name]), after);
         let [(here, here_said), (there, there_said)] = outputs.each_ref().map(texts);
         let codes = outputs.each_ref().map(|output| output.status.code());
         assert_eq!(codes, [Some(code); 2], "{here_said}{there_said}");
@@ -100,9 +101,9 @@ fn a_store_is_the_same_by_its_servers_address_and_by_its_directory() {
     assert!(same("check", &[], 0).contains(": 0 damages, 0 warnings"));
     assert!(same("check", &["--skip-contents", "--json"], 0).contains("\"type\":\"summary\""));
     assert!(same("dump", &[], 0).lines().last().unwrap().starts_with("{\"type\":\"end\""));
-    let [here, there] = ["here", "there"].map(|name| stage.path(name));
-    must(stage.lanefs(["backup"]).arg(&store).arg(&here));
-    let said = must(stage.lanefs(["backup", &server.address]).arg(&there));
+    let [here, there] = ["here", "there"].map(|name| fixture.path(name));
+    must(fixture.lanefs(["backup"]).arg(&store).arg(&here));
+    let said = must(fixture.lanefs(["backup", &server.address]).arg(&there));
     let lines = fs::read_to_string(there.join("metadata.jsonl")).unwrap().lines().count();
     assert!(said.contains(&format!("the backup is whole: {} lines", lines - 1)), "{said}");
     must(program("diff").arg("-r").arg(&here).arg(&there));
@@ -112,7 +113,7 @@ fn a_store_is_the_same_by_its_servers_address_and_by_its_directory() {
     fs::remove_file(objects.trim_end()).unwrap();
     assert!(same("check", &["--json"], 8).contains("\"object-missing\""));
     assert!(same("check", &[], 8).contains("/file"));
-    let (code, said) = failure(&run(&mut stage.lanefs(["check", &server.address, "--repair"])));
+    let (code, said) = failure(&run(&mut fixture.lanefs(["check", &server.address, "--repair"])));
     assert_eq!(code, 2);
     assert!(said.contains("stop the server, then run `lanefs check STORE --repair`"), "{said}");
     drop(server);
@@ -120,25 +121,25 @@ fn a_store_is_the_same_by_its_servers_address_and_by_its_directory() {
 
 #[test]
 fn only_who_administers_has_the_store_read() {
-    let Some(stage) = Stage::new("inspect_rights") else { return };
-    let (server, mount) = used(&stage);
-    must(&mut stage.lanefs(["export", "add", &server.address, "part", "/dist"]));
-    let file = stage.path("part-secret");
-    let part = must(&mut stage.lanefs(["export", "secret", &server.address, "part"]));
+    let Some(fixture) = Fixture::new("inspect_rights") else { return };
+    let (server, mount) = used(&fixture);
+    must(&mut fixture.lanefs(["export", "add", &server.address, "part", "/dist"]));
+    let file = fixture.path("part-secret");
+    let part = must(&mut fixture.lanefs(["export", "secret", &server.address, "part"]));
     fs::write(&file, part).unwrap();
     must(program("chmod").arg("600").arg(&file));
     for command in [&["check", &server.address][..], &["dump", &server.address]] {
-        let (code, said) = failure(&run(stage.lanefs(command).arg("--secret-file").arg(&file)));
+        let (code, said) = failure(&run(fixture.lanefs(command).arg("--secret-file").arg(&file)));
         assert_eq!(code, 4, "{said}");
         assert!(said.contains("the secret of an export"), "{said}");
     }
-    let dir = stage.path("backup");
-    let mut command = stage.lanefs(["backup", &server.address]);
+    let dir = fixture.path("backup");
+    let mut command = fixture.lanefs(["backup", &server.address]);
     let (code, _) = failure(&run(command.arg(&dir).arg("--secret-file").arg(&file)));
     assert_eq!((code, dir.exists()), (4, false));
     // Whatever a client says of itself: with the store's secret, but come to use it, and with an export's.
     let client = ClientUuid(library::random().unwrap());
-    let mut user = Raw::new(&server.address, &secret(&stage), ("", 0), client);
+    let mut user = Raw::new(&server.address, &secret(&fixture), ("", 0), client);
     assert_eq!(ask(&mut user, START), Status::NotPermitted);
     let part = library::secret::read(&file).unwrap();
     let hello = hello(Credential::Export, ("part", 0), ClientUuid(library::random().unwrap()));
@@ -151,26 +152,28 @@ fn only_who_administers_has_the_store_read() {
 
 #[test]
 fn a_client_that_never_reads_takes_its_place_and_no_more() {
-    let Some(stage) = Stage::new("inspect_places") else { return };
-    let (mut server, mount) = used(&stage);
-    plant_obstacle(&stage);
+    let Some(fixture) = Fixture::new("inspect_places") else { return };
+    let (mut server, mount) = used(&fixture);
+    plant_obstacle(&fixture);
     let backup = Inspect::Start(Inspection::Backup { freeze_ms_max: 1000 });
-    let mut clients = [admin(&stage, &server), admin(&stage, &server)];
+    let mut clients = [admin(&fixture, &server), admin(&fixture, &server)];
     for client in &mut clients {
         assert_eq!(ask(client, backup), Status::Ok);
         assert_eq!(ask(client, backup), Status::Invalid, "it has one");
         assert_eq!(ask(client, Inspect::Read { stream_offset: 1 }), Status::Invalid);
     }
-    let (code, said) = failure(&run(&mut stage.lanefs(["check", &server.address])));
+    let (code, said) = failure(&run(&mut fixture.lanefs(["check", &server.address])));
     assert_eq!(code, 1);
     assert!(said.contains("try again when one of them is done"), "{said}");
     // By its directory it is read without the server.
-    must(stage.lanefs(["dump"]).arg(stage.path("store")));
+    must(fixture.lanefs(["dump"]).arg(fixture.path("store")));
     fs::write(mount.dir.join("meanwhile"), vec![8; 300_000]).unwrap();
     assert_eq!(fs::read(mount.dir.join("meanwhile")).unwrap(), vec![8; 300_000]);
     let [first, mut second] = clients;
     drop(first);
-    until("a place is free", || run(&mut stage.lanefs(["dump", &server.address])).status.success());
+    until("a place is free", || {
+        run(&mut fixture.lanefs(["dump", &server.address])).status.success()
+    });
     // One that waits for output does not keep the server from its end.
     let read = Inspect::Read { stream_offset: 0 };
     second.send(Op::Inspect, ShardId::meta(0), |to| to.write(&read));
@@ -184,54 +187,54 @@ fn a_client_that_never_reads_takes_its_place_and_no_more() {
 #[test]
 fn a_backup_by_address_ends_with_its_client() {
     for signal in [Signal::INT, Signal::KILL] {
-        let Some(stage) = Stage::new("inspect_client") else { return };
-        let (server, mount) = used(&stage);
-        let obstacle = plant_obstacle(&stage);
-        let (mut backup, pid) = stuck_backup(&stage, &server);
+        let Some(fixture) = Fixture::new("inspect_client") else { return };
+        let (server, mount) = used(&fixture);
+        let obstacle = plant_obstacle(&fixture);
+        let (mut backup, pid) = stuck_backup(&fixture, &server);
         backup.signal(signal);
         backup.end();
         until("what read for it has ended", || !is_alive(pid));
-        assert_not_whole(&stage);
+        assert_not_whole(&fixture);
         // The same command begins anew there.
         fs::remove_file(obstacle).unwrap();
-        must(stage.lanefs(["backup", &server.address]).arg(stage.path("backup")));
-        must(stage.lanefs(["restore"]).arg(stage.path("backup")).arg(stage.path("new")));
+        must(fixture.lanefs(["backup", &server.address]).arg(fixture.path("backup")));
+        must(fixture.lanefs(["restore"]).arg(fixture.path("backup")).arg(fixture.path("new")));
         mount.stop();
     }
 }
 
 #[test]
 fn a_server_or_a_process_that_is_killed_is_told_and_leaves_nothing_whole() {
-    let Some(stage) = Stage::new("inspect_server") else { return };
-    let (mut server, mount) = used(&stage);
-    plant_obstacle(&stage);
-    let (mut backup, pid) = stuck_backup(&stage, &server);
+    let Some(fixture) = Fixture::new("inspect_server") else { return };
+    let (mut server, mount) = used(&fixture);
+    plant_obstacle(&fixture);
+    let (mut backup, pid) = stuck_backup(&fixture, &server);
     kill(pid);
     assert_eq!(backup.end().code(), Some(1));
     assert!(backup.said().contains("ended before it was done"), "{}", backup.said());
-    assert_not_whole(&stage);
+    assert_not_whole(&fixture);
     server.process.line_with("ended early");
     fs::write(mount.dir.join("after"), b"after").unwrap();
     mount.stop();
-    let (mut backup, pid) = stuck_backup(&stage, &server);
+    let (mut backup, pid) = stuck_backup(&fixture, &server);
     server.process.signal(Signal::KILL);
     server.process.end();
     until("what read for it has ended", || !is_alive(pid));
     assert_eq!(backup.end().code(), Some(3), "{}", backup.said());
     assert!(backup.said().contains("lanefs backup: "), "{}", backup.said());
-    assert_not_whole(&stage);
+    assert_not_whole(&fixture);
 }
 
 #[test]
 fn what_is_neither_a_directory_nor_an_address_is_told() {
-    let Some(stage) = Stage::new("inspect_targets") else { return };
+    let Some(fixture) = Fixture::new("inspect_targets") else { return };
     for command in
         [&["check", "80"][..], &["dump", "80"], &["backup", "80", "x"], &["status", "80"]]
     {
-        let (code, said) = failure(&run(&mut stage.lanefs(command)));
+        let (code, said) = failure(&run(&mut fixture.lanefs(command)));
         assert_eq!(code, 2, "{said}");
         assert!(said.contains("\"80\" names no host: HOST:80"), "{said}");
     }
-    let (code, said) = failure(&run(&mut stage.lanefs(["check", "/nowhere/store"])));
+    let (code, said) = failure(&run(&mut fixture.lanefs(["check", "/nowhere/store"])));
     assert_eq!(code, 1, "{said}");
 }

@@ -1,8 +1,8 @@
 //! The library as a program uses it: its examples, its errors as they are documented, and many
 //! futures at once, also over the death of the server.
 
+use crate::fixture::{Fixture, PATIENCE, Process, Up, binary, must};
 use crate::idle::secret;
-use crate::stage::{PATIENCE, Process, Stage, Up, binary, must};
 use futures::executor::block_on;
 use futures::future::{FutureExt as _, join_all, try_join_all};
 use library::nonblocking::Volume as Futures;
@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-fn options(stage: &Stage, up: &Up) -> ConnectOptions {
+fn options(fixture: &Fixture, up: &Up) -> ConnectOptions {
     ConnectOptions {
         connect_timeout: PATIENCE,
         export: "up".to_owned(),
-        ..ConnectOptions::new(up.address.parse().unwrap(), secret(stage))
+        ..ConnectOptions::new(up.address.parse().unwrap(), secret(fixture))
     }
 }
 
@@ -44,22 +44,22 @@ fn example(name: &str) -> PathBuf {
     program
 }
 
-fn run_example(stage: &Stage, up: &Up, name: &str, path: &str) -> Command {
+fn run_example(fixture: &Fixture, up: &Up, name: &str, path: &str) -> Command {
     let mut command = Command::new(example(name));
     command.arg(&up.address).arg(path).stdin(Stdio::null());
-    command.env("LANEFS_SECRET_FILE", stage.path("config/lanefs/secret"));
+    command.env("LANEFS_SECRET_FILE", fixture.path("config/lanefs/secret"));
     command
 }
 
 #[test]
 fn the_example_that_reads_strides_adds_up_a_column() {
-    let Some(stage) = Stage::new("example_strided_read") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("example_strided_read") else { return };
+    let up = fixture.up(&[]);
     // Rows of 16 numbers; the column is the fourth of each.
     let numbers = (0..1000_u64).flat_map(|row| (0..16).map(move |column| row * (column + 1)));
     let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
     fs::write(up.dir.join("matrix"), bytes).unwrap();
-    let mut command = run_example(&stage, &up, "strided_read", "/matrix");
+    let mut command = run_example(&fixture, &up, "strided_read", "/matrix");
     let told = must(command.args(["16", "3"]));
     assert_eq!(told, format!("1000 rows, the sum of column 3 is {}\n", 999 * 1000 / 2 * 4));
     up.stop();
@@ -67,15 +67,15 @@ fn the_example_that_reads_strides_adds_up_a_column() {
 
 #[test]
 fn the_example_that_walks_sees_what_the_mount_has() {
-    let Some(stage) = Stage::new("example_walk") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("example_walk") else { return };
+    let up = fixture.up(&[]);
     fs::create_dir_all(up.dir.join("top/deep/er")).unwrap();
     fs::write(up.dir.join("top/one"), [1; 1000]).unwrap();
     fs::write(up.dir.join("top/deep/er/two"), [2; 234]).unwrap();
     for index in 0..300 {
         fs::write(up.dir.join(format!("top/deep/file-{index}")), "x").unwrap();
     }
-    let told = must(&mut run_example(&stage, &up, "walk", "/top"));
+    let told = must(&mut run_example(&fixture, &up, "walk", "/top"));
     let mut lines: Vec<&str> =
         told.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
     assert_eq!(told.lines().last(), Some("302 files, 1534 bytes"), "{told}");
@@ -91,26 +91,26 @@ fn the_example_that_walks_sees_what_the_mount_has() {
 
 #[test]
 fn the_example_that_reads_in_parallel_reads_what_was_written() {
-    let Some(stage) = Stage::new("example_parallel_read") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("example_parallel_read") else { return };
+    let up = fixture.up(&[]);
     let bytes: Vec<u8> = (0..=255).cycle().take(20_000_001).collect();
     fs::write(up.dir.join("large"), &bytes).unwrap();
     let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes);
-    let told = must(&mut run_example(&stage, &up, "parallel_read", "/large"));
+    let told = must(&mut run_example(&fixture, &up, "parallel_read", "/large"));
     assert_eq!(told, format!("20000001 bytes, CRC-32C {sum:08x}\n"));
     up.stop();
 }
 
 #[test]
 fn what_the_example_has_made_durable_survives_everybody() {
-    let Some(stage) = Stage::new("example_write_and_fsync") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("example_write_and_fsync") else { return };
+    let mut up = fixture.up(&[]);
     let bytes = vec![7; 9_000_000];
     // The default export takes our root for nobody.
     let run = up.dir.join("run");
     fs::create_dir(&run).unwrap();
     fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
-    let mut command = run_example(&stage, &up, "write_and_fsync", "/run/checkpoint");
+    let mut command = run_example(&fixture, &up, "write_and_fsync", "/run/checkpoint");
     let mut writing = Process::start(command.stdin(Stdio::piped()));
     writing.orders().write_all(&bytes).unwrap();
     writing.line_with("9000000 bytes are on disk");
@@ -123,12 +123,13 @@ fn what_the_example_has_made_durable_survives_everybody() {
 /// What each call says when it must refuse, as its documentation has it.
 #[test]
 fn calls_fail_as_documented() {
-    let Some(stage) = Stage::new("library_errors") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("library_errors") else { return };
+    let up = fixture.up(&[]);
     let identity = Identity::new(0, 0, &[]);
-    let mut root = Volume::connect(&ConnectOptions { identity, ..options(&stage, &up) }).unwrap();
+    let mut root = Volume::connect(&ConnectOptions { identity, ..options(&fixture, &up) }).unwrap();
     let identity = Identity::new(4321, 4321, &[]);
-    let mut other = Volume::connect(&ConnectOptions { identity, ..options(&stage, &up) }).unwrap();
+    let mut other =
+        Volume::connect(&ConnectOptions { identity, ..options(&fixture, &up) }).unwrap();
     let path = Path::new;
     root.mkdir(path("/dir"), 0o755).unwrap();
     root.mkdir(path("/dir/sub"), 0o755).unwrap();
@@ -203,10 +204,10 @@ fn calls_fail_as_documented() {
     root.leave().unwrap();
     other.leave().unwrap();
 
-    let mut wrong = options(&stage, &up);
+    let mut wrong = options(&fixture, &up);
     wrong.secret = library::Secret::new([9; 32]);
     assert!(matches!(Volume::connect(&wrong), Err(Error::Refused { .. })));
-    wrong = options(&stage, &up);
+    wrong = options(&fixture, &up);
     wrong.export = "none such".to_owned();
     assert!(matches!(Volume::connect(&wrong), Err(Error::Refused { .. })));
     up.stop();
@@ -217,9 +218,9 @@ fn calls_fail_as_documented() {
 /// More operations than a volume has on their way at a time, of two threads, on clones of one volume.
 #[test]
 fn many_futures_run_side_by_side() {
-    let Some(stage) = Stage::new("library_futures") else { return };
-    let up = stage.up(&[]);
-    let volume = block_on(Futures::connect(&options(&stage, &up))).unwrap();
+    let Some(fixture) = Fixture::new("library_futures") else { return };
+    let up = fixture.up(&[]);
+    let volume = block_on(Futures::connect(&options(&fixture, &up))).unwrap();
     assert!(block_on(volume.is_root_trusted()).unwrap());
     let work = |name: &'static str, volume: Futures| async move {
         volume.mkdir(format!("/{name}"), 0o755).await?;
@@ -275,9 +276,9 @@ fn many_futures_run_side_by_side() {
 /// What is under way when the server dies ends well when it is back; what nobody waits for is done.
 #[test]
 fn futures_outlive_the_server() {
-    let Some(stage) = Stage::new("library_outlives") else { return };
-    let mut up = stage.up(&[]);
-    let volume = block_on(Futures::connect(&options(&stage, &up))).unwrap();
+    let Some(fixture) = Fixture::new("library_outlives") else { return };
+    let mut up = fixture.up(&[]);
+    let volume = block_on(Futures::connect(&options(&fixture, &up))).unwrap();
     block_on(async {
         volume.mkdir("/before", 0o755).await.unwrap();
         let server = up.child("serve");

@@ -1,6 +1,6 @@
 //! A listing ends, whatever happens to the names in it meanwhile.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
@@ -34,9 +34,9 @@ fn list_renaming(dir: &Path, through: &Path) -> BTreeSet<String> {
 /// (READDIRPLUS); renaming at another mount does not.
 #[test]
 fn every_name_is_shown_once_though_it_is_renamed_away_and_back() {
-    let Some(stage) = Stage::new("renamed_in_listing") else { return };
-    let up = stage.up(&["--lanes", "2"]);
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("renamed_in_listing") else { return };
+    let up = fixture.up(&["--lanes", "2"]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
     let (here, there) = (up.dir.join("d"), other.dir.join("d"));
     let names = furnish(&here);
     for through in [&here, &there] {
@@ -48,8 +48,8 @@ fn every_name_is_shown_once_though_it_is_renamed_away_and_back() {
 
 #[test]
 fn a_listing_ends_over_a_kill_of_the_server() {
-    let Some(stage) = Stage::new("listing_kill") else { return };
-    let mut up = stage.up(&["--lanes", "2"]);
+    let Some(fixture) = Fixture::new("listing_kill") else { return };
+    let mut up = fixture.up(&["--lanes", "2"]);
     let dir = up.dir.join("d");
     let names = furnish(&dir);
     let mut seen = BTreeSet::new();
@@ -70,8 +70,8 @@ fn a_listing_ends_over_a_kill_of_the_server() {
 
 #[test]
 fn what_comes_later_is_shown_from_rewinddir_on() {
-    let Some(stage) = Stage::new("listing_rewind") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("listing_rewind") else { return };
+    let up = fixture.up(&[]);
     let dir = up.dir.join("d");
     let names = furnish(&dir);
     let mut listing = rustix::fs::Dir::read_from(File::open(&dir).unwrap()).unwrap();

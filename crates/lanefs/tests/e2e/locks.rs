@@ -1,6 +1,6 @@
 //! flock, fcntl and open-file-description locks between processes of one mount and of two.
 
-use crate::stage::{Mount, PATIENCE, Process, Stage, Up, kill, must, program, state_of, until};
+use crate::fixture::{Fixture, Mount, PATIENCE, Process, Up, kill, must, program, state_of, until};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write as _;
@@ -78,11 +78,11 @@ const FLOCK: &str = "32";
 #[cfg(not(target_arch = "x86_64"))]
 const FCNTL: &str = "25";
 
-fn two_mounts(test: &str) -> Option<(Stage, Up, Mount)> {
-    let stage = Stage::new(test)?;
-    let up = stage.up(&[]);
-    let second = stage.mount(&up.address, "second", &["--export", "up"]);
-    Some((stage, up, second))
+fn two_mounts(test: &str) -> Option<(Fixture, Up, Mount)> {
+    let fixture = Fixture::new(test)?;
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
+    Some((fixture, up, second))
 }
 
 #[test]
@@ -294,10 +294,10 @@ fn locks_and_waits_survive_a_restart_of_the_server() {
 
 #[test]
 fn a_wait_can_be_killed_while_the_server_is_stopped_or_dead() {
-    let Some(stage) = Stage::new("locks_away") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("locks_away") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
     let address = server.address.clone();
-    let mount = stage.mount(&address, "mnt", &["--export", "up"]);
+    let mount = fixture.mount(&address, "mnt", &["--export", "up"]);
     let mut one = Locker::new(&mount.dir, "f");
     let mut waiting = [0; 2].map(|_| Locker::new(&mount.dir, "f"));
     assert_eq!(one.ask("lockf w 0 0"), "ok");
@@ -312,7 +312,7 @@ fn a_wait_can_be_killed_while_the_server_is_stopped_or_dead() {
     // Who has it can be killed as well, and gives it up when the server is back.
     kill(one.pid);
     one.process.end();
-    let again = stage.serve(&address);
+    let again = fixture.serve(&address);
     let mut last = Locker::new(&mount.dir, "f");
     assert_eq!(last.ask("lockf w 0 0"), "ok");
     drop(last);
@@ -344,8 +344,8 @@ fn the_locks_of_a_mount_that_is_killed_go_to_others() {
 /// Its successor does not find them either: a database's journal would be taken for one in use.
 #[test]
 fn the_locks_of_a_mount_that_is_killed_are_gone_when_it_runs_again() {
-    let Some(stage) = Stage::new("locks_again") else { return };
-    let mut up = stage.up(&["--lanes", "2"]);
+    let Some(fixture) = Fixture::new("locks_again") else { return };
+    let mut up = fixture.up(&["--lanes", "2"]);
     for round in 0..3 {
         let names = ["f", "g", "h"].map(|name| format!("{name}{round}"));
         let mut held: Vec<_> = names.iter().map(|name| Locker::new(&up.dir, name)).collect();

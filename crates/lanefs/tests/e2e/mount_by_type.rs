@@ -1,7 +1,7 @@
 //! `mount.lanefs`, as mount(8) starts it: by type, by source, from fstab, and its exit codes.
 
-use crate::private::{Private, USER, User, done, prepare_for_user, secret_file, users_dir};
-use crate::stage::{Process, Stage, Up, binary, failure, run, texts, until};
+use crate::fixture::{Fixture, Process, Up, binary, failure, run, texts, until};
+use crate::mount_namespace::{Private, USER, User, done, prepare_for_user, secret_file, users_dir};
 use std::fs;
 use std::path::Path;
 use std::process::Output;
@@ -14,14 +14,14 @@ const LINKS: &str =
     for name in mount.lanefs mount.fuse.lanefs; do ln -s \"$LANEFS\" /usr/sbin/$name; done
     mount -t tmpfs -o mode=755 none /usr/local/sbin; ln -s \"$LANEFS\" /usr/local/sbin/lanefs";
 
-fn place(stage: &Stage, more: &str) -> Private {
+fn place(fixture: &Fixture, more: &str) -> Private {
     let binary = binary();
-    Private::new(stage, &format!("LANEFS={}\n{LINKS}\n{more}", binary.display()))
+    Private::new(fixture, &format!("LANEFS={}\n{LINKS}\n{more}", binary.display()))
 }
 
 /// What `-o` of root says to use the server of `up`.
-fn with_secret(stage: &Stage, options: &str) -> String {
-    format!("{options},secret_file={}", secret_file(stage).display())
+fn with_secret(fixture: &Fixture, options: &str) -> String {
+    format!("{options},secret_file={}", secret_file(fixture).display())
 }
 
 /// Whether a process of the binary still serves a mount on `dir`.
@@ -47,11 +47,11 @@ fn use_and_end(place: &Private, up: &Up, dir: &Path) {
 
 #[test]
 fn mount_by_type_and_by_source() {
-    let Some(stage) = Stage::new("by_type") else { return };
-    let up = stage.up(&[]);
-    let place = place(&stage, "");
-    let dir = stage.make_dir("m");
-    let options = with_secret(&stage, "noexec,_netdev");
+    let Some(fixture) = Fixture::new("by_type") else { return };
+    let up = fixture.up(&[]);
+    let place = place(&fixture, "");
+    let dir = fixture.make_dir("m");
+    let options = with_secret(&fixture, "noexec,_netdev");
     let address = &up.address;
     for how in [
         format!("mount -t lanefs -o {options} {address}/up \"$1\""),
@@ -79,13 +79,14 @@ fn mount_by_type_and_by_source() {
 
 #[test]
 fn a_line_of_fstab_is_mounted() {
-    let Some(stage) = Stage::new("by_type_fstab") else { return };
-    let up = stage.up(&[]);
-    let place = place(&stage, "");
-    let dir = stage.make_dir("m");
-    let options = with_secret(&stage, "ro,nofail,_netdev,noauto,x-systemd.requires=network.target");
+    let Some(fixture) = Fixture::new("by_type_fstab") else { return };
+    let up = fixture.up(&[]);
+    let place = place(&fixture, "");
+    let dir = fixture.make_dir("m");
+    let options =
+        with_secret(&fixture, "ro,nofail,_netdev,noauto,x-systemd.requires=network.target");
     let line = format!("{}/up {} lanefs {options} 0 0\n", up.address, dir.display());
-    let fstab = stage.path("fstab");
+    let fstab = fixture.path("fstab");
     fs::write(&fstab, line).unwrap();
     let mount = format!("mount -T {} \"$1\"", fstab.display());
     done(place.shell(&mount, &dir));
@@ -105,18 +106,18 @@ fn a_line_of_fstab_is_mounted() {
 
 #[test]
 fn mounting_all_again_mounts_nothing() {
-    let Some(stage) = Stage::new("by_type_all") else { return };
-    let up = stage.up(&[]);
-    let place = place(&stage, "");
-    let (dir, url) = (stage.make_dir("m"), stage.make_dir("u"));
-    let options = with_secret(&stage, "defaults,_netdev,nofail,x-systemd.automount");
+    let Some(fixture) = Fixture::new("by_type_all") else { return };
+    let up = fixture.up(&[]);
+    let place = place(&fixture, "");
+    let (dir, url) = (fixture.make_dir("m"), fixture.make_dir("u"));
+    let options = with_secret(&fixture, "defaults,_netdev,nofail,x-systemd.automount");
     let address = &up.address;
     let lines = format!(
         "{address}/up {} lanefs {options} 0 0\nlanefs://{address} {} fuse.lanefs {options},export=up 0 0\n",
         dir.display(),
         url.display()
     );
-    let fstab = stage.path("fstab");
+    let fstab = fixture.path("fstab");
     fs::write(&fstab, lines).unwrap();
     let all = format!("mount -T {} -a -v", fstab.display());
     let count = "grep -c \" $1 \" /proc/self/mounts";
@@ -134,13 +135,13 @@ fn mounting_all_again_mounts_nothing() {
 
 #[test]
 fn mount_8_remounts_with_and_without_a_line_of_fstab() {
-    let Some(stage) = Stage::new("by_type_remount") else { return };
-    let up = stage.up(&[]);
-    let fstab = stage.path("fstab");
+    let Some(fixture) = Fixture::new("by_type_remount") else { return };
+    let up = fixture.up(&[]);
+    let fstab = fixture.path("fstab");
     fs::write(&fstab, "").unwrap();
-    let place = place(&stage, &format!("mount --bind {} /etc/fstab", fstab.display()));
-    let dir = stage.make_dir("m");
-    let options = with_secret(&stage, "noexec,_netdev,nofail");
+    let place = place(&fixture, &format!("mount --bind {} /etc/fstab", fstab.display()));
+    let dir = fixture.make_dir("m");
+    let options = with_secret(&fixture, "noexec,_netdev,nofail");
     let address = &up.address;
     let line = format!("{address}/up {} lanefs {options},ro 0 0\n", dir.display());
     let has = |option: &str| place.mounted(&dir).unwrap().split(',').any(|shown| shown == option);
@@ -171,12 +172,12 @@ const ETC: &str = "mkdir upper work; mount -t overlay -o lowerdir=/etc,upperdir=
 
 #[test]
 fn without_home_the_secret_is_found_by_the_password_database_or_in_etc() {
-    let Some(stage) = Stage::new("by_type_home") else { return };
-    let up = stage.up(&[]);
-    let home = stage.make_dir("home");
+    let Some(fixture) = Fixture::new("by_type_home") else { return };
+    let up = fixture.up(&[]);
+    let home = fixture.make_dir("home");
     let more = format!("MADE_HOME={}\n{ETC}", home.display());
-    let place = place(&stage, &more);
-    let dir = stage.make_dir("m");
+    let place = place(&fixture, &more);
+    let dir = fixture.make_dir("m");
     let bare = "env -u HOME -u XDG_CONFIG_HOME -u LANEFS_SECRET_FILE";
     let mount = format!("{bare} mount -t lanefs {}/up \"$1\"", up.address);
     let of_home = home.join(".config/lanefs/secret");
@@ -186,7 +187,7 @@ fn without_home_the_secret_is_found_by_the_password_database_or_in_etc() {
         let looked_at = format!("no secret at {}, nor at /etc/lanefs/secret: ", of_home.display());
         assert!(said.contains(&looked_at), "{command}: {said}");
     }
-    let secret = secret_file(&stage);
+    let secret = secret_file(&fixture);
     fs::create_dir_all(of_home.parent().unwrap()).unwrap();
     let copy = |to: &str| done(place.shell(&format!("cp \"$1\" {to}"), &secret));
     for place_of_secret in [of_home.to_str().unwrap(), "/etc/lanefs/secret"] {
@@ -205,16 +206,16 @@ fn without_home_the_secret_is_found_by_the_password_database_or_in_etc() {
 
 #[test]
 fn an_ordinary_user_mounts_a_line_of_fstab_that_allows_it() {
-    let Some(stage) = Stage::new("by_type_users") else { return };
-    prepare_for_user(&stage);
-    let dir = users_dir(&stage, "m");
-    let fstab = stage.path("fstab");
+    let Some(fixture) = Fixture::new("by_type_users") else { return };
+    prepare_for_user(&fixture);
+    let dir = users_dir(&fixture, "m");
+    let fstab = fixture.path("fstab");
     fs::write(&fstab, "").unwrap();
     let more = format!("mount --bind {} /etc/fstab", fstab.display());
-    let place = place(&stage, &more);
-    let up = stage.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
-    let log = users_dir(&stage, "logs").join("m.log");
-    let options = with_secret(&stage, &format!("users,noauto,log={}", log.display()));
+    let place = place(&fixture, &more);
+    let up = fixture.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
+    let log = users_dir(&fixture, "logs").join("m.log");
+    let options = with_secret(&fixture, &format!("users,noauto,log={}", log.display()));
     // Over the file that is bound, not in its place.
     let line = format!("{}/up {} lanefs {options} 0 0\n", up.address, dir.display());
     fs::write(&fstab, line).unwrap();
@@ -229,11 +230,11 @@ fn an_ordinary_user_mounts_a_line_of_fstab_that_allows_it() {
 
 #[test]
 fn errors_have_the_codes_of_mount() {
-    let Some(stage) = Stage::new("by_type_errors") else { return };
-    let up = stage.up(&[]);
-    let place = place(&stage, "");
-    let dir = stage.make_dir("m");
-    let good = with_secret(&stage, "rw");
+    let Some(fixture) = Fixture::new("by_type_errors") else { return };
+    let up = fixture.up(&[]);
+    let place = place(&fixture, "");
+    let dir = fixture.make_dir("m");
+    let good = with_secret(&fixture, "rw");
     let address = format!("{}/up", up.address);
     let fails = |script: &str, code: i32, part: &str| {
         let output: Output = run(&mut place.shell(script, &dir));
@@ -270,11 +271,11 @@ fn errors_have_the_codes_of_mount() {
 
 #[test]
 fn a_mount_in_the_background_lets_go_of_the_terminal_and_the_folder() {
-    let Some(stage) = Stage::new("by_type_background") else { return };
-    let up = stage.up(&[]);
-    let place = place(&stage, "");
-    let dir = stage.make_dir("m");
-    let options = with_secret(&stage, "lanes=1");
+    let Some(fixture) = Fixture::new("by_type_background") else { return };
+    let up = fixture.up(&[]);
+    let place = place(&fixture, "");
+    let dir = fixture.make_dir("m");
+    let options = with_secret(&fixture, "lanes=1");
     // Whoever reads its output sees the end of it.
     let script =
         format!("cd \"$1/..\"; mount -t lanefs -o {options} {}/up m; echo back", up.address);

@@ -1,7 +1,7 @@
 //! `-o` of `lanefs mount`: each option does what it says, and what is not known is refused.
 
-use crate::private::{Private, User, done, prepare_for_user, users_dir};
-use crate::stage::{Mount, Stage, failure, must, program, run, until};
+use crate::fixture::{Fixture, Mount, failure, must, program, run, until};
+use crate::mount_namespace::{Private, User, done, prepare_for_user, users_dir};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,10 +23,10 @@ fn shows(mount: &Mount, option: &str) -> bool {
 
 #[test]
 fn a_mount_that_is_ro_changes_nothing() {
-    let Some(stage) = Stage::new("option_ro") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("option_ro") else { return };
+    let up = fixture.up(&[]);
     fs::write(up.dir.join("a"), "x").unwrap();
-    let mount = stage.mount(&up.address, "ro", &["--export", "up", "-o", "ro"]);
+    let mount = fixture.mount(&up.address, "ro", &["--export", "up", "-o", "ro"]);
     assert!(shows(&mount, "ro") && !shows(&mount, "rw"), "{:?}", shown(&mount.dir));
     let path = mount.dir.join("a");
     assert_eq!(fs::read_to_string(&path).unwrap(), "x");
@@ -42,7 +42,7 @@ fn a_mount_that_is_ro_changes_nothing() {
         assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()), "{error}");
     }
     mount.stop();
-    let mount = stage.mount(&up.address, "rw", &["--export", "up", "-o", "ro,rw"]);
+    let mount = fixture.mount(&up.address, "rw", &["--export", "up", "-o", "ro,rw"]);
     assert!(shows(&mount, "rw"));
     fs::write(mount.dir.join("a"), "y").unwrap();
     mount.stop();
@@ -51,9 +51,9 @@ fn a_mount_that_is_ro_changes_nothing() {
 
 #[test]
 fn what_a_mount_lets_programs_do() {
-    let Some(stage) = Stage::new("option_flags") else { return };
-    let up = stage.up(&[]);
-    let on = |options: &str| stage.mount(&up.address, "m", &["--export", "up", "-o", options]);
+    let Some(fixture) = Fixture::new("option_flags") else { return };
+    let up = fixture.up(&[]);
+    let on = |options: &str| fixture.mount(&up.address, "m", &["--export", "up", "-o", options]);
     fs::copy("/usr/bin/id", up.dir.join("id")).unwrap();
     fs::set_permissions(up.dir.join("id"), fs::Permissions::from_mode(0o4755)).unwrap();
     must(program("mknod").arg(up.dir.join("null")).args(["-m", "666", "c", "1", "3"]));
@@ -86,38 +86,38 @@ fn what_a_mount_lets_programs_do() {
 
 #[test]
 fn export_secret_lanes_and_log_are_named_by_options() {
-    let Some(stage) = Stage::new("option_values") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("option_values") else { return };
+    let up = fixture.up(&[]);
     fs::write(up.dir.join("roots"), "x").unwrap();
     fs::set_permissions(up.dir.join("roots"), fs::Permissions::from_mode(0o600)).unwrap();
-    let moved = stage.path("moved-secret");
-    fs::rename(stage.path("config").join("lanefs").join("secret"), &moved).unwrap();
-    let dir = stage.make_dir("m");
-    let output = run(stage.lanefs(["mount", &up.address]).arg(&dir));
+    let moved = fixture.path("moved-secret");
+    fs::rename(fixture.path("config").join("lanefs").join("secret"), &moved).unwrap();
+    let dir = fixture.make_dir("m");
+    let output = run(fixture.lanefs(["mount", &up.address]).arg(&dir));
     assert!(failure(&output).1.contains("no secret"), "{:?}", failure(&output));
     let options = format!("export=up,lanes=3,secret_file={}", moved.display());
-    let mut mount = stage.mount(&up.address, "m", &["-o", &options]);
+    let mut mount = fixture.mount(&up.address, "m", &["-o", &options]);
     assert_eq!(fs::read_to_string(mount.dir.join("roots")).unwrap(), "x");
     mount.process.signal(rustix::process::Signal::TERM);
     mount.process.end();
     assert!(mount.process.said().contains(", 3 lanes"), "{}", mount.process.said());
-    let log = stage.path("a-log");
+    let log = fixture.path("a-log");
     let lanes = "lanes=1,driver=epoll,fuse=classic,pin=off,spin=20us";
     let options = format!("secret_file={},log={},{lanes}", moved.display(), log.display());
     let source = format!("lanefs://{}/up", up.address);
-    must(stage.lanefs(["mount", "-d", &source]).arg(&dir).args(["-o", &options]));
+    must(fixture.lanefs(["mount", "-d", &source]).arg(&dir).args(["-o", &options]));
     assert_eq!(fs::read_to_string(dir.join("roots")).unwrap(), "x");
     let said = fs::read_to_string(&log).unwrap();
     assert!(said.contains("over /dev/fuse, driver epoll, 1 lane\n"), "{said}");
-    must(stage.lanefs(["umount"]).arg(&dir));
+    must(fixture.lanefs(["umount"]).arg(&dir));
     up.stop();
 }
 
 #[test]
 fn options_that_every_file_system_has_are_taken() {
-    let Some(stage) = Stage::new("option_common") else { return };
-    let up = stage.up(&[]);
-    let on = |options: &str| stage.mount(&up.address, "m", &["--export", "up", "-o", options]);
+    let Some(fixture) = Fixture::new("option_common") else { return };
+    let up = fixture.up(&[]);
+    let on = |options: &str| fixture.mount(&up.address, "m", &["--export", "up", "-o", options]);
     let passed_over = "defaults,auto,noauto,nofail,_netdev,user,nouser,users,owner,group,silent,loud,\
         iversion,noiversion,nomand,async,x-a.b=c,X-mount.mkdir,comment=text,user=me";
     on(passed_over).stop();
@@ -139,12 +139,12 @@ fn options_that_every_file_system_has_are_taken() {
 
 #[test]
 fn a_remount_changes_the_flags_that_it_names() {
-    let Some(stage) = Stage::new("option_remount") else { return };
-    let up = stage.up(&[]);
-    let mount = stage.mount(&up.address, "m", &["--export", "up", "-o", "noexec"]);
+    let Some(fixture) = Fixture::new("option_remount") else { return };
+    let up = fixture.up(&[]);
+    let mount = fixture.mount(&up.address, "m", &["--export", "up", "-o", "noexec"]);
     let address = up.address.as_str();
     let remount =
-        |options: &str, dir: &Path| run(stage.lanefs(["mount", address, "-o", options]).arg(dir));
+        |options: &str, dir: &Path| run(fixture.lanefs(["mount", address, "-o", options]).arg(dir));
     let path = mount.dir.join("a");
     let file = fs::File::create(&path).unwrap();
     let (code, said) = failure(&remount("remount,ro", &mount.dir));
@@ -170,8 +170,8 @@ fn a_remount_changes_the_flags_that_it_names() {
 
 #[test]
 fn options_that_make_no_sense_are_named() {
-    let Some(stage) = Stage::new("option_unknown") else { return };
-    let dir = stage.make_dir("m");
+    let Some(fixture) = Fixture::new("option_unknown") else { return };
+    let dir = fixture.make_dir("m");
     for (options, part) in [
         ("ro,frob,rw", "\"frob\""),
         ("frob=1", "\"frob=1\""),
@@ -183,7 +183,7 @@ fn options_that_make_no_sense_are_named() {
         ("secret_file=", "\"secret_file=\""),
         ("export=a,export=b", "two exports"),
     ] {
-        let mut command = stage.lanefs(["mount", "127.0.0.1:1", "-o", options]);
+        let mut command = fixture.lanefs(["mount", "127.0.0.1:1", "-o", options]);
         let (code, said) = failure(&run(command.arg(&dir)));
         assert_eq!(code, 2, "{options}: {said}");
         assert!(said.contains(part), "{options}: {said}");
@@ -192,22 +192,22 @@ fn options_that_make_no_sense_are_named() {
 
 #[test]
 fn an_ordinary_user_s_options_reach_the_kernel_through_fusermount3() {
-    let Some(stage) = Stage::new("option_user") else { return };
-    prepare_for_user(&stage);
-    let place = Private::new(&stage, "");
-    let up = stage.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
+    let Some(fixture) = Fixture::new("option_user") else { return };
+    prepare_for_user(&fixture);
+    let place = Private::new(&fixture, "");
+    let up = fixture.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
     done(place.shell_as_user("cp /usr/bin/true \"$1\"", &up.dir));
-    let dir = users_dir(&stage, "m");
+    let dir = users_dir(&fixture, "m");
     let options = "ro,noexec,noatime,relatime,noatime,nofail";
     let address = format!("{}/up", up.address);
-    let mount = stage.mount_in(&User(&place), &address, "m", &["-o", options]);
+    let mount = fixture.mount_in(&User(&place), &address, "m", &["-o", options]);
     let shown = place.mounted(&dir).unwrap();
     for option in ["ro", "noexec", "noatime", "nosuid", "nodev"] {
         assert!(shown.split(',').any(|shown| shown == option), "{option}: {shown}");
     }
     let work = "LC_ALL=C; export LC_ALL; touch \"$1/true\"; \"$1/true\"; echo $?";
     let output = run(&mut place.shell_as_user(work, &dir));
-    let (said, errors) = crate::stage::texts(&output);
+    let (said, errors) = crate::fixture::texts(&output);
     assert!(errors.contains("Read-only file system"), "{errors}");
     assert_eq!(said, "126\n", "{errors}");
     mount.stop();

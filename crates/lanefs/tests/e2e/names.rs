@@ -1,6 +1,6 @@
 //! Names and what has none: renames with flags, files without a name, limits, large directories.
 
-use crate::stage::{Stage, must, program, until};
+use crate::fixture::{Fixture, must, program, until};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ fn rename(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
 
 #[test]
 fn two_names_are_exchanged_wherever_they_lie() {
-    let Some(stage) = Stage::new("exchange") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("exchange") else { return };
+    let mut up = fixture.up(&[]);
     let dirs: Vec<PathBuf> = (0..6).map(|number| up.dir.join(format!("d{number}"))).collect();
     for (number, dir) in dirs.iter().enumerate() {
         fs::create_dir_all(dir.join("sub/below")).unwrap();
@@ -54,8 +54,8 @@ fn two_names_are_exchanged_wherever_they_lie() {
 
 #[test]
 fn a_whiteout_stays_where_a_name_was() {
-    let Some(stage) = Stage::new("whiteout") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("whiteout") else { return };
+    let up = fixture.up(&[]);
     for (from, to) in [("a", "b"), ("one/a", "two/b")] {
         let (from, to) = (up.dir.join(from), up.dir.join(to));
         fs::create_dir_all(from.parent().unwrap()).unwrap();
@@ -85,8 +85,8 @@ fn link(file: &fs::File, to: &Path) -> Result<(), Errno> {
 
 #[test]
 fn a_file_without_a_name_gets_one_or_goes() {
-    let Some(stage) = Stage::new("tmpfile") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("tmpfile") else { return };
+    let mut up = fixture.up(&[]);
     let dir = up.dir.join("dir");
     fs::create_dir(&dir).unwrap();
     let before = inode_count(&up.dir);
@@ -126,8 +126,8 @@ fn inode_count(path: &Path) -> u64 {
 
 #[test]
 fn names_paths_and_targets_are_as_long_as_on_linux() {
-    let Some(stage) = Stage::new("limits") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("limits") else { return };
+    let up = fixture.up(&[]);
     let longest = "\u{e9}".repeat(127) + "x";
     fs::create_dir(up.dir.join(&longest)).unwrap();
     assert!(fs::metadata(up.dir.join(&longest)).unwrap().is_dir());
@@ -170,9 +170,9 @@ fn names_paths_and_targets_are_as_long_as_on_linux() {
 /// The names that a directory's listing has from where it stands.
 #[test]
 fn a_removed_directory_is_what_it_was_while_it_is_open() {
-    let Some(stage) = Stage::new("removed") else { return };
-    let mut up = stage.up(&[]);
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("removed") else { return };
+    let mut up = fixture.up(&[]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
     let count_at_first = inode_count(&up.dir);
     let open = |path: &Path| rustix::fs::open(path, OFlags::DIRECTORY, Mode::empty()).unwrap();
     let removals: [fn(&Path); 2] = [
@@ -233,10 +233,10 @@ fn names(dir: &mut Dir) -> Vec<String> {
 
 #[test]
 fn a_large_directory_is_listed_whole_while_names_come_and_go() {
-    let Some(stage) = Stage::new("large_directory") else { return };
+    let Some(fixture) = Fixture::new("large_directory") else { return };
     let many_count =
         std::env::var("LANEFS_NAMES_COUNT").map_or(MANY_COUNT, |count| count.parse().unwrap());
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     let large = up.dir.join("large");
     fs::create_dir(&large).unwrap();
     let make = |range: std::ops::Range<usize>| {
@@ -271,7 +271,7 @@ fn a_large_directory_is_listed_whole_while_names_come_and_go() {
     assert_eq!(again.len(), many_count + 2, "and both dots");
     places(&large);
     let url = up.url("/large");
-    let listed = must(&mut stage.lanefs(["ls", "--export", "up", &url]));
+    let listed = must(&mut fixture.lanefs(["ls", "--export", "up", &url]));
     let expected: BTreeSet<&str> = again.iter().map(String::as_str).collect();
     let found: BTreeSet<&str> = listed.lines().chain([".", ".."]).collect();
     assert_eq!(found, expected);
@@ -297,13 +297,13 @@ fn places(large: &Path) {
 
 #[test]
 fn df_counts_what_there_is_and_what_can_be_made() {
-    let Some(stage) = Stage::new("statfs") else { return };
-    let disk = stage.make_dir("disk");
+    let Some(fixture) = Fixture::new("statfs") else { return };
+    let disk = fixture.make_dir("disk");
     // A file system under the store of which the files run out before the bytes do.
     must(program("mount").args(["-t", "tmpfs", "-o", "size=64m,nr_inodes=100", "none"]).arg(&disk));
     let disk = Mounted(disk);
     let store = disk.0.join("store");
-    let up = stage.up(&["--lanes", "3", "--store", store.to_str().unwrap()]);
+    let up = fixture.up(&["--lanes", "3", "--store", store.to_str().unwrap()]);
     let local = rustix::fs::statvfs(&disk.0).unwrap();
     let found = rustix::fs::statvfs(&up.dir).unwrap();
     assert_eq!((found.f_bsize, found.f_frsize, found.f_namemax), (4096, 4096, 255));

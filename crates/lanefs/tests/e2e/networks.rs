@@ -1,6 +1,6 @@
 //! Two hosts, as far as a network knows them: two network namespaces and a wire between them.
 
-use crate::stage::{Place, must, program, run, wrap};
+use crate::fixture::{Place, must, program, run, wrap};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 

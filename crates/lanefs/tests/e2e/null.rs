@@ -1,28 +1,28 @@
 //! `lanefs bench fuse-null`: its rows, and that it leaves nothing behind however it ends.
 
-use crate::stage::{Process, Stage, child_of, must, no_fuse_over_io_uring, until};
+use crate::fixture::{Fixture, Process, child_of, must, no_fuse_over_io_uring, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 
-/// What is mounted below the stage.
-fn mounts_of(stage: &Stage) -> Vec<String> {
+/// What is mounted below the fixture.
+fn mounts_of(fixture: &Fixture) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let folder = stage.path("").to_str().unwrap().to_owned();
+    let folder = fixture.path("").to_str().unwrap().to_owned();
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
     points.filter(|point| point.starts_with(&folder)).map(ToOwned::to_owned).collect()
 }
 
 /// A run that would take minutes, with all its mounts mounted.
-fn long_run(stage: &Stage) -> Process {
-    let mut command = stage.lanefs(["bench", "fuse-null", "--time", "60s", "--dir"]);
-    let process = Process::start(command.arg(stage.path("")));
-    until("it mounts plainly and with exchanges", || mounts_of(stage).len() >= 2);
+fn long_run(fixture: &Fixture) -> Process {
+    let mut command = fixture.lanefs(["bench", "fuse-null", "--time", "60s", "--dir"]);
+    let process = Process::start(command.arg(fixture.path("")));
+    until("it mounts plainly and with exchanges", || mounts_of(fixture).len() >= 2);
     // Before, who has mounted asks his own mount whether it answers, and a kill would leave him waiting
     // for himself.
     let files = format!("/proc/{}/fd", process.pid());
     until("it measures", || {
-        let mounts = mounts_of(stage);
+        let mounts = mounts_of(fixture);
         let open = fs::read_dir(&files).unwrap();
         let mut open = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
         open.any(|path| mounts.iter().any(|mount| path.starts_with(mount)))
@@ -30,19 +30,19 @@ fn long_run(stage: &Stage) -> Process {
     process
 }
 
-fn left_behind(stage: &Stage) -> Vec<String> {
-    let entries = fs::read_dir(stage.path("")).unwrap();
+fn left_behind(fixture: &Fixture) -> Vec<String> {
+    let entries = fs::read_dir(fixture.path("")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
 #[test]
 fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
-    let Some(stage) = Stage::new("bench_of_a_null_mount") else { return };
+    let Some(fixture) = Fixture::new("bench_of_a_null_mount") else { return };
     let mut command =
-        stage.lanefs(["bench", "fuse-null", "--json", "--time", "20ms", "--rounds", "1"]);
-    let lines = must(command.arg("--dir").arg(stage.path("")));
+        fixture.lanefs(["bench", "fuse-null", "--json", "--time", "20ms", "--rounds", "1"]);
+    let lines = must(command.arg("--dir").arg(fixture.path("")));
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let uring = no_fuse_over_io_uring(stage.drivers.server).is_none();
+    let uring = no_fuse_over_io_uring(fixture.drivers.server).is_none();
     let places = if ring::core_count() > 1 { 2 } else { 1 };
     assert_eq!(rows.len(), (if uring { 2 } else { 1 }) * 2 * places * 4, "{lines}");
     let noted = rows
@@ -63,16 +63,16 @@ fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
     for name in ["classic statx same-core echo", "classic statx same-core"] {
         println!("{name}: {} switches an operation", switches(name));
     }
-    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+    assert_eq!((mounts_of(&fixture), left_behind(&fixture)), (vec![], vec![]));
 }
 
 /// Both sides have all rows. How many exchanges each operation takes, `exchanges` asserts; here a close that
 /// a busy machine has not come to yet is counted with the next operation's.
 #[test]
 fn bench_of_a_mount_counts_exchanges_and_leaves_nothing() {
-    let Some(stage) = Stage::new("bench_of_a_mount") else { return };
-    let mut command = stage.lanefs(["bench", "mount", "--json", "--time", "20ms"]);
-    let lines = must(command.args(["--rounds", "1", "--dir"]).arg(stage.path("")));
+    let Some(fixture) = Fixture::new("bench_of_a_mount") else { return };
+    let mut command = fixture.lanefs(["bench", "mount", "--json", "--time", "20ms"]);
+    let lines = must(command.args(["--rounds", "1", "--dir"]).arg(fixture.path("")));
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |name: &str, clients: u64| {
         let found = rows.iter().find(|row| row["row"] == name && row["clients"] == clients);
@@ -89,33 +89,33 @@ fn bench_of_a_mount_counts_exchanges_and_leaves_nothing() {
         assert!(of(&format!("null {name}"), 1)["ops_per_s"].as_f64().unwrap() > 0.0);
     }
     assert_eq!(of("write+fsync", 8)["limit"], "one caller");
-    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+    assert_eq!((mounts_of(&fixture), left_behind(&fixture)), (vec![], vec![]));
 }
 
 #[test]
 fn bench_of_a_null_mount_that_is_interrupted_leaves_nothing() {
-    let Some(stage) = Stage::new("bench_of_a_null_mount_interrupted") else { return };
-    let mut process = long_run(&stage);
+    let Some(fixture) = Fixture::new("bench_of_a_null_mount_interrupted") else { return };
+    let mut process = long_run(&fixture);
     process.signal(Signal::INT);
     let status = process.end();
     assert_eq!(status.code(), Some(1), "{}", process.said());
     assert!(process.said().contains("interrupted"), "{}", process.said());
-    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+    assert_eq!((mounts_of(&fixture), left_behind(&fixture)), (vec![], vec![]));
 }
 
 #[test]
 fn bench_of_a_null_mount_that_is_killed_leaves_no_mount() {
-    let Some(stage) = Stage::new("bench_of_a_null_mount_killed") else { return };
-    let mut process = long_run(&stage);
+    let Some(fixture) = Fixture::new("bench_of_a_null_mount_killed") else { return };
+    let mut process = long_run(&fixture);
     process.signal(Signal::KILL);
     process.end();
-    until("the mounts go by themselves", || mounts_of(&stage).is_empty());
+    until("the mounts go by themselves", || mounts_of(&fixture).is_empty());
 }
 
 #[test]
 fn bench_of_a_null_mount_whose_lane_is_killed_fails_and_leaves_nothing() {
-    let Some(stage) = Stage::new("bench_of_a_null_mount_lane_killed") else { return };
-    let mut process = long_run(&stage);
+    let Some(fixture) = Fixture::new("bench_of_a_null_mount_lane_killed") else { return };
+    let mut process = long_run(&fixture);
     while let Some(child) = child_of(process.pid(), "bench-null") {
         // It may just have been ended by the benchmark, which misses the others.
         let child = Pid::from_raw(i32::try_from(child).unwrap()).unwrap();
@@ -123,5 +123,5 @@ fn bench_of_a_null_mount_whose_lane_is_killed_fails_and_leaves_nothing() {
     }
     let status = process.end();
     assert_eq!(status.code(), Some(1), "{}", process.said());
-    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+    assert_eq!((mounts_of(&fixture), left_behind(&fixture)), (vec![], vec![]));
 }

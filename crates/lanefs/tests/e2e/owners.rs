@@ -1,6 +1,6 @@
 //! `lanefs chmod`, `chown`, `ln` and `sync`.
 
-use crate::stage::{Stage, failure, kill, must, program, texts};
+use crate::fixture::{Fixture, failure, kill, must, program, texts};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -11,9 +11,9 @@ fn mode_of(path: &Path) -> u32 {
 
 #[test]
 fn chmod_reads_modes_as_chmod_does() {
-    let Some(stage) = Stage::new("chmod") else { return };
-    let up = stage.up(&[]);
-    let (ours, theirs) = (up.dir.join("ours"), stage.path("theirs"));
+    let Some(fixture) = Fixture::new("chmod") else { return };
+    let up = fixture.up(&[]);
+    let (ours, theirs) = (up.dir.join("ours"), fixture.path("theirs"));
     for root in [&ours, &theirs] {
         fs::create_dir_all(root.join("dir")).unwrap();
         fs::write(root.join("file"), "").unwrap();
@@ -50,7 +50,7 @@ fn chmod_reads_modes_as_chmod_does() {
                 }
                 must(program("chmod").arg("--").arg(mode).arg(theirs.join(name)));
                 let url = up.url(&format!("/ours/{name}"));
-                must(&mut stage.lanefs(["chmod", "--export", "up", "--", mode, &url]));
+                must(&mut fixture.lanefs(["chmod", "--export", "up", "--", mode, &url]));
                 let (found, wanted) = (mode_of(&ours.join(name)), mode_of(&theirs.join(name)));
                 assert_eq!(found, wanted, "{mode} of {name} from {start:o}: {found:o} {wanted:o}");
             }
@@ -61,12 +61,12 @@ fn chmod_reads_modes_as_chmod_does() {
 
 #[test]
 fn chmod_and_chown_go_through_trees_and_leave_what_links_point_to() {
-    let Some(stage) = Stage::new("recursive") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("recursive") else { return };
+    let up = fixture.up(&[]);
     let with = |arguments: &[&str]| {
         let mut all = vec![arguments[0], "--export", "up"];
         all.extend(&arguments[1..]);
-        stage.run(all)
+        fixture.run(all)
     };
     fs::create_dir_all(up.dir.join("tree/below")).unwrap();
     fs::write(up.dir.join("tree/below/file"), "").unwrap();
@@ -98,8 +98,8 @@ fn chmod_and_chown_go_through_trees_and_leave_what_links_point_to() {
     assert_eq!(failure(&with(&["chmod", "u+q", &up.url("/outside")])).0, 2);
     assert_eq!(failure(&with(&["chown", "no one", &up.url("/outside")])).0, 2);
     // Root is nobody on an export that somebody has defined, and gives nothing away.
-    assert!(stage.run(["export", "add", &up.address, "default", "/"]).status.success());
-    let refused = stage.run(["chown", "1", &up.url("/tree/below/file")]);
+    assert!(fixture.run(["export", "add", &up.address, "default", "/"]).status.success());
+    let refused = fixture.run(["chown", "1", &up.url("/tree/below/file")]);
     let (code, stderr) = failure(&refused);
     assert_eq!((code, stderr.contains("ermi")), (1, true), "{stderr}");
     up.stop();
@@ -107,9 +107,9 @@ fn chmod_and_chown_go_through_trees_and_leave_what_links_point_to() {
 
 #[test]
 fn ln_makes_names_and_links() {
-    let Some(stage) = Stage::new("ln") else { return };
-    let up = stage.up(&[]);
-    let ln = |arguments: &[&str]| stage.run(["ln", "--export", "up"].iter().chain(arguments));
+    let Some(fixture) = Fixture::new("ln") else { return };
+    let up = fixture.up(&[]);
+    let ln = |arguments: &[&str]| fixture.run(["ln", "--export", "up"].iter().chain(arguments));
     fs::create_dir(up.dir.join("dir")).unwrap();
     fs::write(up.dir.join("file"), "1").unwrap();
     fs::write(up.dir.join("other"), "2").unwrap();
@@ -141,22 +141,22 @@ fn ln_makes_names_and_links() {
 
 #[test]
 fn what_was_synced_survives_everybody() {
-    let Some(stage) = Stage::new("sync") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("sync") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     for number in 0..200 {
         fs::write(mount.dir.join(format!("f{number}")), number.to_string()).unwrap();
     }
-    must(&mut stage.lanefs(["sync", &format!("lanefs://{}", server.address)]));
+    must(&mut fixture.lanefs(["sync", &format!("lanefs://{}", server.address)]));
     kill(mount.process.pid());
     kill(server.process.pid());
     drop((mount, server));
-    let server = stage.serve_with("127.0.0.1:0", &["--recovery-soft", "100ms"]);
+    let server = fixture.serve_with("127.0.0.1:0", &["--recovery-soft", "100ms"]);
     let url = format!("lanefs://{}/", server.address);
-    let names = must(&mut stage.lanefs(["ls", "--export", "up", &url]));
+    let names = must(&mut fixture.lanefs(["ls", "--export", "up", &url]));
     assert_eq!(names.lines().count(), 200);
     let all: Vec<String> = (0..200).map(|number| format!("{url}f{number}")).collect();
-    let output = stage.run(["cat", "--export", "up"].into_iter().chain(all.iter().map(|u| &**u)));
+    let output = fixture.run(["cat", "--export", "up"].into_iter().chain(all.iter().map(|u| &**u)));
     let wanted: String = (0..200).map(|number| number.to_string()).collect();
     assert_eq!(texts(&output), (wanted, String::new()));
 }

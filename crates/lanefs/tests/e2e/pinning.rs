@@ -1,6 +1,6 @@
 //! Where lanes run: each on a core of its own, or where the system puts them.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use std::fs;
 
 /// The cores that each lane of a process may use, by the lanes' numbers.
@@ -22,13 +22,13 @@ fn cores_of_lanes(pid: u32) -> Vec<String> {
 
 #[test]
 fn lanes_stay_on_their_cores_unless_told_otherwise() {
-    let Some(stage) = Stage::new("pinning") else { return };
+    let Some(fixture) = Fixture::new("pinning") else { return };
     let own = fs::read_to_string("/proc/self/status").unwrap();
     let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
     let core_count = ring::core_count();
     for (how, pinned) in [(None, true), (Some("on"), true), (Some("off"), false)] {
         let more: Vec<&str> = how.into_iter().flat_map(|how| ["--pin", how]).collect();
-        let up = stage.up(&more);
+        let up = fixture.up(&more);
         for command in ["serve", "mount"] {
             let cores = cores_of_lanes(up.child(command));
             assert_eq!(cores.len(), core_count, "{command} {how:?}");

@@ -1,6 +1,6 @@
 //! `lanefs cp` between files of a server and pipes, held against what cat and cp do.
 
-use crate::stage::{Server, Stage, binary, failure, must, program, texts};
+use crate::fixture::{Fixture, Server, binary, failure, must, program, texts};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -21,26 +21,26 @@ fn url(server: &Server, name: &str) -> String {
     format!("lanefs://{}/{name}", server.address)
 }
 
-fn cp(stage: &Stage, arguments: &[&str]) -> Command {
-    stage.lanefs(["cp", "--export", "up"].iter().chain(arguments))
+fn cp(fixture: &Fixture, arguments: &[&str]) -> Command {
+    fixture.lanefs(["cp", "--export", "up"].iter().chain(arguments))
 }
 
 /// A shell with `$CP`, which is `lanefs cp --export up`, and `$1`, a URL.
-fn bash(stage: &Stage, script: &str, url: &str) -> Output {
+fn bash(fixture: &Fixture, script: &str, url: &str) -> Output {
     let mut bash = program("bash");
     let script = format!("cp() {{ \"$0\" cp --export up \"$@\"; }}; {script}");
-    bash.arg("-c").arg(script).arg(binary()).arg(url).current_dir(stage.path(""));
-    bash.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
-    crate::stage::run(&mut bash)
+    bash.arg("-c").arg(script).arg(binary()).arg(url).current_dir(fixture.path(""));
+    bash.env("XDG_CONFIG_HOME", fixture.path("config")).env_remove("LANEFS_SECRET_FILE");
+    crate::fixture::run(&mut bash)
 }
 
 #[test]
 fn what_goes_through_pipes_comes_back_whole() {
-    let Some(stage) = Stage::new("pipes") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("pipes") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     for size_bytes in [0, 1, 4096, MIB, MIB + 1, 20 * MIB + 17] {
         let bytes = contents(size_bytes);
-        fs::write(stage.path("here"), &bytes).unwrap();
+        fs::write(fixture.path("here"), &bytes).unwrap();
         let there = url(&server, &size_bytes.to_string());
         for script in [
             "cat here | cp - \"$1\"",
@@ -48,27 +48,27 @@ fn what_goes_through_pipes_comes_back_whole() {
             // Longer before, and all zeros at its end.
             "{ cat here; head -c 3000000 /dev/zero; } | cp - \"$1\" && cat here | cp - \"$1\"",
         ] {
-            let output = bash(&stage, &format!("set -o pipefail; {script}"), &there);
+            let output = bash(&fixture, &format!("set -o pipefail; {script}"), &there);
             assert!(output.status.success(), "{script}: {}", texts(&output).1);
-            let output = bash(&stage, "set -o pipefail; cp \"$1\" - | cmp - here", &there);
+            let output = bash(&fixture, "set -o pipefail; cp \"$1\" - | cmp - here", &there);
             assert!(output.status.success(), "{size_bytes} {script}: {}", texts(&output).1);
         }
-        let output = must(&mut cp(&stage, &[&there, stage.path("back").to_str().unwrap()]));
+        let output = must(&mut cp(&fixture, &[&there, fixture.path("back").to_str().unwrap()]));
         assert_eq!(output, "");
-        assert_eq!(fs::read(stage.path("back")).unwrap(), bytes);
+        assert_eq!(fs::read(fixture.path("back")).unwrap(), bytes);
     }
     let zeros = url(&server, "zeros");
     let output =
-        bash(&stage, "head -c 3000000 /dev/zero | cp - \"$1\"; cp \"$1\" - | wc -c", &zeros);
+        bash(&fixture, "head -c 3000000 /dev/zero | cp - \"$1\"; cp \"$1\" - | wc -c", &zeros);
     assert_eq!(texts(&output).0.trim(), "3000000", "a hole at the end");
 }
 
 #[test]
 fn what_comes_in_small_pieces_is_read_to_its_end() {
-    let Some(stage) = Stage::new("pipes_short") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("pipes_short") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let there = url(&server, "f");
-    let mut child = cp(&stage, &["-", &there]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = cp(&fixture, &["-", &there]).stdin(Stdio::piped()).spawn().unwrap();
     let bytes = contents(100_000);
     let mut input = child.stdin.take().unwrap();
     let mut left = bytes.as_slice();
@@ -82,19 +82,19 @@ fn what_comes_in_small_pieces_is_read_to_its_end() {
     }
     drop(input);
     assert!(child.wait().unwrap().success());
-    assert_eq!(crate::stage::run(&mut cp(&stage, &[&there, "-"])).stdout, bytes);
+    assert_eq!(crate::fixture::run(&mut cp(&fixture, &[&there, "-"])).stdout, bytes);
 }
 
 #[test]
 fn a_reader_that_goes_away_ends_it_as_it_ends_cat() {
-    let Some(stage) = Stage::new("pipes_closed") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("pipes_closed") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let there = url(&server, "f");
-    fs::write(stage.path("here"), contents(20 * MIB)).unwrap();
-    must(&mut cp(&stage, &[stage.path("here").to_str().unwrap(), &there]));
+    fs::write(fixture.path("here"), contents(20 * MIB)).unwrap();
+    must(&mut cp(&fixture, &[fixture.path("here").to_str().unwrap(), &there]));
     let ended = |script: &str| {
         let output = bash(
-            &stage,
+            &fixture,
             &format!("{script} | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}"),
             &there,
         );
@@ -107,12 +107,12 @@ fn a_reader_that_goes_away_ends_it_as_it_ends_cat() {
 
 #[test]
 fn what_a_pipe_makes_has_the_mode_that_a_shell_gives() {
-    let Some(stage) = Stage::new("pipes_modes") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("pipes_modes") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     for (umask, name) in [("022", "a"), ("077", "b")] {
         let script = format!("umask {umask}; echo x | cp - \"$1\"; echo x > mnt/{name}_shell");
-        let output = bash(&stage, &script, &url(&server, name));
+        let output = bash(&fixture, &script, &url(&server, name));
         assert!(output.status.success(), "{}", texts(&output).1);
         let mode = |name: &str| fs::metadata(mount.dir.join(name)).unwrap().permissions();
         assert_eq!(mode(name), mode(&format!("{name}_shell")));
@@ -121,12 +121,12 @@ fn what_a_pipe_makes_has_the_mode_that_a_shell_gives() {
     fs::set_permissions(mount.dir.join("a"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .unwrap();
     let before = fs::metadata(mount.dir.join("a")).unwrap();
-    assert!(bash(&stage, "echo longer | cp - \"$1\"", &url(&server, "a")).status.success());
+    assert!(bash(&fixture, "echo longer | cp - \"$1\"", &url(&server, "a")).status.success());
     let after = fs::metadata(mount.dir.join("a")).unwrap();
     assert_eq!(after.permissions(), before.permissions());
     assert_eq!(fs::read(mount.dir.join("a")).unwrap(), b"longer\n");
     std::os::unix::fs::symlink("a", mount.dir.join("link")).unwrap();
-    let output = bash(&stage, "echo x | cp - \"$1\"", &url(&server, "link"));
+    let output = bash(&fixture, "echo x | cp - \"$1\"", &url(&server, "link"));
     let (code, line) = failure(&output);
     assert!(code == 1 && line.contains("not writing through symbolic link"), "{line}");
     mount.stop();
@@ -134,10 +134,10 @@ fn what_a_pipe_makes_has_the_mode_that_a_shell_gives() {
 
 #[test]
 fn what_cannot_go_through_a_pipe_is_said() {
-    let Some(stage) = Stage::new("pipes_wrong") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("pipes_wrong") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let (file, root) = (url(&server, "f"), url(&server, ""));
-    let here = stage.path("here");
+    let here = fixture.path("here");
     fs::write(&here, "x").unwrap();
     let here = here.to_str().unwrap();
     for (arguments, code, says) in [
@@ -152,16 +152,16 @@ fn what_cannot_go_through_a_pipe_is_said() {
         (&[&root, "-"], 1, "directory"),
         (&["-", "lanefs://127.0.0.1:1/f", "--connect-timeout", "0"], 3, "no lanefs server"),
     ] {
-        let output = crate::stage::run(cp(&stage, arguments).stdin(Stdio::null()));
+        let output = crate::fixture::run(cp(&fixture, arguments).stdin(Stdio::null()));
         let (found, line) = failure(&output);
         assert!(found == code && line.contains(says), "{arguments:?}: {found} {line}");
     }
     // What cannot be read leaves what was written before, as cp does.
-    let output = crate::stage::run(cp(&stage, &["-", &file]).stdin(File::open("/").unwrap()));
+    let output = crate::fixture::run(cp(&fixture, &["-", &file]).stdin(File::open("/").unwrap()));
     let (code, line) = failure(&output);
     assert!(code == 1 && line.contains("cannot read standard input"), "{line}");
-    assert_eq!(must(&mut cp(&stage, &[&file, "-"])), "");
-    must(&mut cp(&stage, &[here, &file]));
-    let (code, line) = failure(&bash(&stage, "cp \"$1\" - > /dev/full", &file));
+    assert_eq!(must(&mut cp(&fixture, &[&file, "-"])), "");
+    must(&mut cp(&fixture, &[here, &file]));
+    let (code, line) = failure(&bash(&fixture, "cp \"$1\" - > /dev/full", &file));
     assert!(code == 1 && line.contains("no space left"), "{line}");
 }

@@ -1,6 +1,6 @@
 //! Real programs on the mount.
 
-use crate::stage::{Stage, must, program};
+use crate::fixture::{Fixture, must, program};
 use std::fs;
 use std::path::Path;
 
@@ -16,15 +16,15 @@ pub(crate) fn git(dir: &Path, arguments: &[&str]) -> String {
 
 #[test]
 fn git_clones_commits_and_checks() {
-    let Some(stage) = Stage::new("git") else { return };
-    let origin = stage.make_dir("origin");
+    let Some(fixture) = Fixture::new("git") else { return };
+    let origin = fixture.make_dir("origin");
     git(&origin, &["init", "-q", "-b", "main"]);
     for number in 0..200 {
         fs::write(origin.join(format!("file{number}")), format!("{number}\n").repeat(100)).unwrap();
     }
     git(&origin, &["add", "."]);
     git(&origin, &["commit", "-q", "-m", "first"]);
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     let clone = up.dir.join("clone");
     let url = format!("file://{}", origin.display());
     git(&up.dir, &["clone", "-q", &url, "clone"]);
@@ -34,7 +34,7 @@ fn git_clones_commits_and_checks() {
     git(&clone, &["gc", "-q"]);
     git(&clone, &["fsck", "--full", "--strict"]);
     up.stop();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     git(&up.dir.join("clone"), &["fsck", "--full", "--strict"]);
     assert_eq!(git(&up.dir.join("clone"), &["status", "--porcelain"]), "");
     up.stop();
@@ -42,8 +42,8 @@ fn git_clones_commits_and_checks() {
 
 #[test]
 fn cargo_builds_and_runs_a_crate() {
-    let Some(stage) = Stage::new("cargo") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("cargo") else { return };
+    let up = fixture.up(&[]);
     let home = up.dir.join("hello");
     fs::create_dir_all(home.join("src")).unwrap();
     let manifest =
@@ -66,9 +66,9 @@ fn cargo_builds_and_runs_a_crate() {
 
 #[test]
 fn a_sqlite_database_survives_a_kill_of_the_server() {
-    let Some(stage) = Stage::new("sqlite") else { return };
-    let mut up = stage.up(&[]);
-    let sql = |up: &crate::stage::Up, text: &str| {
+    let Some(fixture) = Fixture::new("sqlite") else { return };
+    let mut up = fixture.up(&[]);
+    let sql = |up: &crate::fixture::Up, text: &str| {
         let mut command = program("sqlite3");
         must(command.arg(up.dir.join("base.db")).arg(text))
     };
@@ -83,7 +83,7 @@ fn a_sqlite_database_survives_a_kill_of_the_server() {
     }
     assert_eq!(sql(&up, "select count(*) from t; pragma integrity_check;"), "500\nok\n");
     up.stop();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     assert_eq!(sql(&up, "select count(*), sum(n) from t;"), "500|124750\n");
     assert_eq!(sql(&up, "pragma integrity_check;"), "ok\n");
     up.stop();
@@ -91,8 +91,8 @@ fn a_sqlite_database_survives_a_kill_of_the_server() {
 
 #[test]
 fn holes_and_large_files_are_kept() {
-    let Some(stage) = Stage::new("holes") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("holes") else { return };
+    let up = fixture.up(&[]);
     let path = up.dir.join("holes");
     let file = fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
     use std::os::unix::fs::FileExt as _;

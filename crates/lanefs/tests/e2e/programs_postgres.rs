@@ -1,7 +1,7 @@
 //! PostgreSQL on the mount: it checks its own pages, and recovers when it, the server or the mount
 //! is killed with -9 under load.
 
-use crate::stage::{Process, Stage, Up, kill, must, program, run, skip, texts, until};
+use crate::fixture::{Fixture, Process, Up, kill, must, program, run, skip, texts, until};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -126,8 +126,8 @@ fn acknowledged(said: &str) -> u32 {
 
 #[test]
 fn postgres_survives_kills_of_itself_of_the_server_and_of_the_mount() {
-    let Some(stage) = Stage::new("postgres") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("postgres") else { return };
+    let mut up = fixture.up(&[]);
     let Some(cluster) = Cluster::new("postgres", &up) else { return };
     let postgres = cluster.start();
     must(cluster.program("pgbench").args(["-i", "-s", "1", "-q"]));

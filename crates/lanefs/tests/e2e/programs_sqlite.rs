@@ -1,7 +1,7 @@
 //! SQLite on the mount, in each of its journal modes: four writers at once, and what is left when
 //! one of them, the server or the mount is killed with -9.
 
-use crate::stage::{Process, Stage, Up, kill, must, program, until};
+use crate::fixture::{Fixture, Process, Up, kill, must, program, until};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -24,7 +24,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(stage: &Stage, base: &Path, journal: &str, number: usize) -> Self {
+    fn start(fixture: &Fixture, base: &Path, journal: &str, number: usize) -> Self {
         let mut script = format!(".timeout 1800000\npragma journal_mode={journal};\n");
         // The first one is at work for as long as it lives, where it is to be killed.
         let journaled = !is_careless(journal);
@@ -35,7 +35,7 @@ impl Writer {
                 .unwrap();
             writeln!(script, "update total set n = n + 1; commit; select 'ack {row}';").unwrap();
         }
-        let acks = stage.path(&format!("{journal}-acks{number}"));
+        let acks = fixture.path(&format!("{journal}-acks{number}"));
         let mut command = program("stdbuf");
         command.args(["-oL", "sqlite3", "-bail"]).arg(base).stdin(Stdio::piped());
         let log = fs::File::create(&acks).unwrap();
@@ -62,11 +62,11 @@ fn is_careless(journal: &str) -> bool {
     matches!(journal, "memory" | "off")
 }
 
-fn begin(stage: &Stage, base: &Path, journal: &str) -> Vec<Writer> {
+fn begin(fixture: &Fixture, base: &Path, journal: &str) -> Vec<Writer> {
     sql(base, &format!("pragma journal_mode={journal};"));
     sql(base, "create table t(writer, row, text, primary key(writer, row));");
     sql(base, "create table total(n); insert into total values(0);");
-    (0..WRITER_COUNT).map(|number| Writer::start(stage, base, journal, number)).collect()
+    (0..WRITER_COUNT).map(|number| Writer::start(fixture, base, journal, number)).collect()
 }
 
 /// Everything acknowledged is there, and what is there fits together.
@@ -93,9 +93,9 @@ fn all_ended_well(writers: &mut [Writer], journal: &str) {
 }
 
 /// Four writers; one is killed where its journal mode allows that, the server in every mode.
-fn writers_and_kills(up: &mut Up, stage: &Stage, journal: &str) {
+fn writers_and_kills(up: &mut Up, fixture: &Fixture, journal: &str) {
     let base = up.dir.join(format!("{journal}.db"));
-    let mut writers = begin(stage, &base, journal);
+    let mut writers = begin(fixture, &base, journal);
     let journaled = !is_careless(journal);
     if journaled {
         until("the first one is at work", || writers[0].acked_count() >= 2);
@@ -112,21 +112,21 @@ fn writers_and_kills(up: &mut Up, stage: &Stage, journal: &str) {
 
 #[test]
 fn sqlite_keeps_its_word_in_every_journal_mode() {
-    let Some(stage) = Stage::new("sqlite_modes") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("sqlite_modes") else { return };
+    let mut up = fixture.up(&[]);
     for journal in ["delete", "truncate", "persist", "wal", "memory", "off"] {
-        writers_and_kills(&mut up, &stage, journal);
+        writers_and_kills(&mut up, &fixture, journal);
     }
     up.stop();
 }
 
 #[test]
 fn sqlite_recovers_when_the_mount_was_killed() {
-    let Some(stage) = Stage::new("sqlite_mount") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("sqlite_mount") else { return };
+    let mut up = fixture.up(&[]);
     for journal in ["delete", "truncate", "persist", "wal"] {
         let base = up.dir.join(format!("{journal}.db"));
-        let mut writers = begin(&stage, &base, journal);
+        let mut writers = begin(&fixture, &base, journal);
         until("they are at work", || writers.iter().any(|writer| writer.acked_count() >= 5));
         kill(up.child("mount"));
         up.process.line_with("mount running again");
@@ -142,8 +142,8 @@ fn sqlite_recovers_when_the_mount_was_killed() {
 
 #[test]
 fn a_database_is_dumped_and_read_again() {
-    let Some(stage) = Stage::new("sqlite_dump") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("sqlite_dump") else { return };
+    let up = fixture.up(&[]);
     let base = up.dir.join("base.db");
     let numbers = "with recursive n(i) as (select 1 union all select i+1 from n where i < 20000)";
     sql(&base, "create table t(i integer primary key, hash);");
@@ -155,7 +155,7 @@ fn a_database_is_dumped_and_read_again() {
     assert_eq!(sql(&copy, "pragma integrity_check;"), "ok\n");
     assert_eq!(sql(&copy, ".dump"), dump);
     up.stop();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     assert_eq!(sql(&base, ".dump"), dump);
     up.stop();
 }
@@ -163,8 +163,8 @@ fn a_database_is_dumped_and_read_again() {
 /// Two processes see each other through the mapped index of the write-ahead log.
 #[test]
 fn readers_of_a_write_ahead_log_see_every_commit() {
-    let Some(stage) = Stage::new("sqlite_wal") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("sqlite_wal") else { return };
+    let up = fixture.up(&[]);
     let base = up.dir.join("base.db");
     sql(&base, "pragma journal_mode=wal; create table t(n);");
     let mut command = program("stdbuf");

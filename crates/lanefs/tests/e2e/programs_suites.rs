@@ -1,6 +1,6 @@
 //! The tests that languages have of their own file functions, run on the mount.
 
-use crate::stage::{Stage, must, program, skip};
+use crate::fixture::{Fixture, must, program, skip};
 use std::fs;
 use std::process::Stdio;
 
@@ -14,11 +14,11 @@ fn python() -> Option<&'static str> {
 }
 
 fn python_passes(name: &str) {
-    let Some(stage) = Stage::new(name) else { return };
+    let Some(fixture) = Fixture::new(name) else { return };
     let Some(python) = python() else {
         return skip(name, "needs Python's own tests (libpython3.11-testsuite)");
     };
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     let folder = up.dir.join("tests");
     fs::create_dir(&folder).unwrap();
     let mut suite = program(python);

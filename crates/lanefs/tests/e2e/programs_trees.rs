@@ -1,7 +1,7 @@
 //! Trees of everything a file system can hold go to the mount and come back by tar, rsync and cp,
 //! and are compared in all that they are.
 
-use crate::stage::{Stage, must, program};
+use crate::fixture::{Fixture, must, program};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
@@ -139,14 +139,14 @@ fn cp(from: &Path, to: &Path) {
 
 #[test]
 fn trees_of_odd_files_go_there_and_back() {
-    let Some(stage) = Stage::new("trees") else { return };
-    let up = stage.up(&[]);
-    let original = stage.make_dir("original");
+    let Some(fixture) = Fixture::new("trees") else { return };
+    let up = fixture.up(&[]);
+    let original = fixture.make_dir("original");
     make_tree(&original);
     make_nodes(&original);
     make_acls(&original);
-    let (mnt, local) = (&up.dir.clone(), stage.make_dir("local"));
-    tar(&original, &mnt.join("tar"), &stage.path("archive"));
+    let (mnt, local) = (&up.dir.clone(), fixture.make_dir("local"));
+    tar(&original, &mnt.join("tar"), &fixture.path("archive"));
     same(&original, &mnt.join("tar"));
     tar(&mnt.join("tar"), &local.join("tar"), &mnt.join("archive"));
     same(&original, &local.join("tar"));
@@ -163,7 +163,7 @@ fn trees_of_odd_files_go_there_and_back() {
     cp(&mnt.join("within"), &local.join("cp"));
     same(&original, &local.join("cp"));
     up.stop();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     same(&original, &mnt.join("rsync"));
     must(program("rm").arg("-rf").args(["tar", "rsync", "cp"].map(|name| mnt.join(name))));
     must(program("rm").arg("-rf").args(["within", "archive"].map(|name| mnt.join(name))));
@@ -174,8 +174,8 @@ fn trees_of_odd_files_go_there_and_back() {
 /// `LANEFS_RM_COUNT` makes it a million by hand.
 #[test]
 fn many_files_are_removed_by_rm() {
-    let Some(stage) = Stage::new("rm") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("rm") else { return };
+    let up = fixture.up(&[]);
     let count = std::env::var("LANEFS_RM_COUNT").map_or(6_000, |count| count.parse().unwrap());
     let tree = up.dir.join("tree");
     let began = std::time::Instant::now();

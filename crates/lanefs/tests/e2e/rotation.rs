@@ -1,8 +1,8 @@
 //! The secret is changed while server and mounts run: two are valid in between, clients with the new one go on, and
 //! clients with only the retired one are cut off.
 
-use crate::raw::{Raw, hello, refused};
-use crate::stage::{Mount, PATIENCE, Process, Server, Stage, failure, kill, must, until, wrap};
+use crate::fixture::{Fixture, Mount, PATIENCE, Process, Server, failure, kill, must, until, wrap};
+use crate::raw_client::{Raw, hello, refused};
 use library::{ConnectOptions, Refused, Volume};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -15,47 +15,47 @@ use std::process::{Command, Stdio};
 use wire::*;
 
 /// The server's secret file.
-fn kept(stage: &Stage) -> PathBuf {
-    stage.path("config/lanefs/secret")
+fn kept(fixture: &Fixture) -> PathBuf {
+    fixture.path("config/lanefs/secret")
 }
 
 /// Puts a client's copy of it where its secret file is, or will be.
-fn give(stage: &Stage, name: &str) -> PathBuf {
-    let path = stage.path(name);
-    fs::copy(kept(stage), &path).unwrap();
+fn give(fixture: &Fixture, name: &str) -> PathBuf {
+    let path = fixture.path(name);
+    fs::copy(kept(fixture), &path).unwrap();
     path
 }
 
 /// `lanefs secret` must succeed, and shows no secret.
 #[track_caller]
-fn change(stage: &Stage, what: &str) -> String {
-    let before = fs::read_to_string(kept(stage)).unwrap();
-    let said = must(&mut stage.lanefs(["secret", what]));
-    let after = fs::read_to_string(kept(stage)).unwrap();
+fn change(fixture: &Fixture, what: &str) -> String {
+    let before = fs::read_to_string(kept(fixture)).unwrap();
+    let said = must(&mut fixture.lanefs(["secret", what]));
+    let after = fs::read_to_string(kept(fixture)).unwrap();
     assert!(before.lines().chain(after.lines()).all(|secret| !said.contains(secret)));
     said
 }
 
 /// The same, with a server that takes it up.
 #[track_caller]
-fn change_served(stage: &Stage, what: &str) {
-    let said = change(stage, what);
+fn change_served(fixture: &Fixture, what: &str) {
+    let said = change(fixture, what);
     assert!(said.contains("the server has taken it up"), "{said}");
 }
 
 /// It must fail; what it says.
 #[track_caller]
-fn change_fails(stage: &Stage, what: &str) -> String {
-    let before = fs::read(kept(stage)).unwrap();
-    let (code, line) = failure(&stage.run(["secret", what]));
+fn change_fails(fixture: &Fixture, what: &str) -> String {
+    let before = fs::read(kept(fixture)).unwrap();
+    let (code, line) = failure(&fixture.run(["secret", what]));
     assert_eq!(code, 1, "{line}");
-    assert_eq!(before, fs::read(kept(stage)).unwrap(), "nothing is changed");
+    assert_eq!(before, fs::read(kept(fixture)).unwrap(), "nothing is changed");
     line
 }
 
-fn mount_with(stage: &Stage, server: &Server, name: &str, secret: &Path) -> Mount {
+fn mount_with(fixture: &Fixture, server: &Server, name: &str, secret: &Path) -> Mount {
     let secret = secret.to_str().unwrap();
-    stage.mount(&server.address, name, &["--export", "up", "--secret-file", secret])
+    fixture.mount(&server.address, name, &["--export", "up", "--secret-file", secret])
 }
 
 fn locked(dir: &Path, name: &str) -> File {
@@ -77,25 +77,25 @@ fn is_cut_off(dir: &Path) -> bool {
 
 #[test]
 fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
-    let Some(stage) = Stage::new("rotation") else { return };
-    let mut server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let (given, forgotten) = (give(&stage, "given"), give(&stage, "forgotten"));
-    let mut first = mount_with(&stage, &server, "first", &given);
-    let second = mount_with(&stage, &server, "second", &forgotten);
+    let Some(fixture) = Fixture::new("rotation") else { return };
+    let mut server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let (given, forgotten) = (give(&fixture, "given"), give(&fixture, "forgotten"));
+    let mut first = mount_with(&fixture, &server, "first", &given);
+    let second = mount_with(&fixture, &server, "second", &forgotten);
     let mut open = locked(&first.dir, "f");
     let lost = locked(&second.dir, "g");
-    change_served(&stage, "rotate");
+    change_served(&fixture, "rotate");
     for (mount, name) in [(&first, "a"), (&second, "b")] {
         fs::write(mount.dir.join(name), "with the earlier secret").unwrap();
     }
-    assert!(change_fails(&stage, "rotate").contains("two secrets are valid already"));
-    let third = mount_with(&stage, &server, "third", &kept(&stage));
+    assert!(change_fails(&fixture, "rotate").contains("two secrets are valid already"));
+    let third = mount_with(&fixture, &server, "third", &kept(&fixture));
     assert_eq!(fs::read_dir(&third.dir).unwrap().count(), 4);
     let theirs = ["f", "g"].map(|name| File::open(third.dir.join(name)).unwrap());
     assert!(theirs.iter().all(is_locked));
-    give(&stage, "given");
+    give(&fixture, "given");
     open.write_all(b"before").unwrap();
-    change_served(&stage, "retire");
+    change_served(&fixture, "retire");
     open.write_all(b" and after").unwrap();
     open.sync_all().unwrap();
     assert_eq!(fs::read_to_string(third.dir.join("f")).unwrap(), "before and after");
@@ -104,7 +104,7 @@ fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
     assert!(is_locked(&theirs[0]), "the first one's is not");
     server.process.line_with("because their secret was retired");
     // It goes on without a new mount, and fsync reports the lost lock.
-    give(&stage, "forgotten");
+    give(&fixture, "forgotten");
     until("the second mount is back", || second.dir.join("a").exists());
     lost.set_len(5).unwrap();
     assert_eq!(lost.sync_all().unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
@@ -130,21 +130,21 @@ fn refusal(address: &str, export: &str, secret: &Secret) -> RefusalReason {
 
 #[test]
 fn a_retired_secret_and_an_exports_that_follows_from_it_are_refused() {
-    let Some(stage) = Stage::new("rotation_refused") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("rotation_refused") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let address = &server.address;
-    must(&mut stage.lanefs(["export", "add", address, "guests", "/", "--squash", "none"]));
-    let of_export = || must(&mut stage.lanefs(["export", "secret", address, "guests"]));
-    let of_store = || library::secret::read(&kept(&stage)).unwrap();
+    must(&mut fixture.lanefs(["export", "add", address, "guests", "/", "--squash", "none"]));
+    let of_export = || must(&mut fixture.lanefs(["export", "secret", address, "guests"]));
+    let of_store = || library::secret::read(&kept(&fixture)).unwrap();
     let of = |text: &str| library::secret::of_text(text).unwrap();
     let (old, old_export) = (of_store(), of_export());
-    let file = stage.path("guest");
+    let file = fixture.path("guest");
     fs::write(&file, &old_export).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let guests = format!("{address}/guests");
-    let guest = stage.mount(&guests, "guest-mnt", &["--secret-file", file.to_str().unwrap()]);
+    let guest = fixture.mount(&guests, "guest-mnt", &["--secret-file", file.to_str().unwrap()]);
     let mut open = locked(&guest.dir, "f");
-    change_served(&stage, "rotate");
+    change_served(&fixture, "rotate");
     let (new, new_export) = (of_store(), of_export());
     assert!(old != new && old_export != new_export);
     let came = |secret: &Secret, export| {
@@ -154,7 +154,7 @@ fn a_retired_secret_and_an_exports_that_follows_from_it_are_refused() {
     let mut olds = [came(&old, "up"), came(&of(&old_export), "guests")];
     let mut news = [came(&new, "up"), came(&of(&new_export), "guests")];
     fs::write(&file, &new_export).unwrap();
-    change_served(&stage, "retire");
+    change_served(&fixture, "retire");
     for raw in &mut olds {
         assert!(raw.take().is_err(), "its connection has ended");
     }
@@ -176,35 +176,35 @@ fn a_retired_secret_and_an_exports_that_follows_from_it_are_refused() {
 
 #[test]
 fn a_server_that_is_killed_in_between_knows_what_it_did() {
-    let Some(stage) = Stage::new("rotation_kill") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("rotation_kill") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
     let again = |server: &mut Server| {
         kill(server.process.pid());
         server.process.end();
     };
-    let given = give(&stage, "given");
-    let mount = mount_with(&stage, &server, "mnt", &given);
+    let given = give(&fixture, "given");
+    let mount = mount_with(&fixture, &server, "mnt", &given);
     let mut open = locked(&mount.dir, "f");
     open.write_all(b"one").unwrap();
-    change_served(&stage, "rotate");
+    change_served(&fixture, "rotate");
     again(&mut server);
-    let mut server = stage.serve(&server.address);
+    let mut server = fixture.serve(&server.address);
     open.write_all(b", two").unwrap();
-    give(&stage, "given");
+    give(&fixture, "given");
     again(&mut server);
-    assert!(change(&stage, "retire").contains("no server of this machine"));
-    let mut server = stage.serve(&server.address);
+    assert!(change(&fixture, "retire").contains("no server of this machine"));
+    let mut server = fixture.serve(&server.address);
     open.write_all(b", three").unwrap();
     open.sync_all().unwrap();
     assert_eq!(fs::read_to_string(mount.dir.join("f")).unwrap(), "one, two, three");
     assert!(is_locked(&File::open(mount.dir.join("f")).unwrap()));
     // Recovery does not wait longer for a client that has only the retired secret.
-    change_served(&stage, "rotate");
+    change_served(&fixture, "rotate");
     again(&mut server);
-    change(&stage, "retire");
-    let server = stage.serve(&server.address);
+    change(&fixture, "retire");
+    let server = fixture.serve(&server.address);
     until("the mount is cut off", || is_cut_off(&mount.dir));
-    let other = mount_with(&stage, &server, "other", &kept(&stage));
+    let other = mount_with(&fixture, &server, "other", &kept(&fixture));
     let free = File::open(other.dir.join("f")).unwrap();
     until("its lock is free", || !is_locked(&free));
     drop((open, free));
@@ -214,91 +214,91 @@ fn a_server_that_is_killed_in_between_knows_what_it_did() {
 
 #[test]
 fn a_file_that_is_no_secret_changes_nothing_and_is_said() {
-    let Some(stage) = Stage::new("rotation_bad") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
-    let good = give(&stage, "good");
-    let export = stage.path("export");
+    let Some(fixture) = Fixture::new("rotation_bad") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
+    let good = give(&fixture, "good");
+    let export = fixture.path("export");
     let of_store = library::secret::read(&good).unwrap();
     fs::write(&export, library::secret::text_of(&of_store.of_export(b"up", 0))).unwrap();
     let bad = |text: &[u8], mode, said: &str, server: &mut Server| {
-        fs::write(kept(&stage), text).unwrap();
-        fs::set_permissions(kept(&stage), fs::Permissions::from_mode(mode)).unwrap();
+        fs::write(kept(&fixture), text).unwrap();
+        fs::set_permissions(kept(&fixture), fs::Permissions::from_mode(mode)).unwrap();
         let line = server.process.line_with(said);
         assert!(line.contains("what was valid before stays so"), "{line}");
-        let mount = mount_with(&stage, server, &format!("mnt{mode}{}", text.len()), &good);
+        let mount = mount_with(&fixture, server, &format!("mnt{mode}{}", text.len()), &good);
         mount.stop();
     };
     bad(b"hunter2", 0o600, "64 hexadecimal digits", &mut server);
     bad(&fs::read(&export).unwrap(), 0o600, "not the store's", &mut server);
     bad(&fs::read(&good).unwrap().repeat(3), 0o600, "64 hexadecimal digits", &mut server);
     bad(&fs::read(&good).unwrap(), 0o644, "open to others", &mut server);
-    fs::remove_file(kept(&stage)).unwrap();
-    fs::copy(&export, kept(&stage)).unwrap();
-    fs::set_permissions(kept(&stage), fs::Permissions::from_mode(0o600)).unwrap();
-    assert!(change_fails(&stage, "rotate").contains("is the secret of an export"));
-    fs::copy(&good, kept(&stage)).unwrap();
-    assert!(change_fails(&stage, "retire").contains("there is no earlier one"));
-    change_served(&stage, "rotate");
+    fs::remove_file(kept(&fixture)).unwrap();
+    fs::copy(&export, kept(&fixture)).unwrap();
+    fs::set_permissions(kept(&fixture), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(change_fails(&fixture, "rotate").contains("is the secret of an export"));
+    fs::copy(&good, kept(&fixture)).unwrap();
+    assert!(change_fails(&fixture, "retire").contains("there is no earlier one"));
+    change_served(&fixture, "rotate");
 }
 
 #[test]
 fn the_file_keeps_its_mode_owner_and_place() {
-    let Some(stage) = Stage::new("rotation_modes") else { return };
+    let Some(fixture) = Fixture::new("rotation_modes") else { return };
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode();
     for umask in ["0000", "0277"] {
-        drop(stage.serve("127.0.0.1:0"));
+        drop(fixture.serve("127.0.0.1:0"));
         // A symbolic link to a file of another user.
-        let real = stage.make_dir(&format!("real{umask}")).join("secret");
-        fs::rename(kept(&stage), &real).unwrap();
-        symlink(&real, kept(&stage)).unwrap();
+        let real = fixture.make_dir(&format!("real{umask}")).join("secret");
+        fs::rename(kept(&fixture), &real).unwrap();
+        symlink(&real, kept(&fixture)).unwrap();
         chown(&real, Some(4711), Some(4712)).unwrap();
         for what in ["rotate", "retire"] {
             let script = format!("umask {umask}; exec \"$0\" \"$@\"");
             let mut sh = Command::new("sh");
             sh.arg("-c").arg(script);
-            must(&mut wrap(sh, stage.lanefs(["secret", what])));
+            must(&mut wrap(sh, fixture.lanefs(["secret", what])));
             let found = fs::metadata(&real).unwrap();
             assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (4711, 4712, 0o600));
-            assert_eq!(mode(&kept(&stage)) & 0o170_000, 0o120_000, "still a symbolic link");
+            assert_eq!(mode(&kept(&fixture)) & 0o170_000, 0o120_000, "still a symbolic link");
             let names = fs::read_dir(real.parent().unwrap()).unwrap();
             assert_eq!(names.count(), 1, "no draft is left");
         }
-        let said = change(&stage, "show");
+        let said = change(&fixture, "show");
         assert!(said.contains("one secret") && !said.contains("uses it"), "{said}");
         let folder = File::open(real.parent().unwrap()).unwrap();
         flock(&folder, FlockOperation::LockExclusive).unwrap();
-        assert!(change_fails(&stage, "rotate").contains("another `lanefs secret`"));
+        assert!(change_fails(&fixture, "rotate").contains("another `lanefs secret`"));
         drop(folder);
-        fs::remove_file(kept(&stage)).unwrap();
+        fs::remove_file(kept(&fixture)).unwrap();
     }
 }
 
 /// Where no change of a file is seen, a signal has it read.
 #[test]
 fn a_signal_has_the_secret_read_again() {
-    let Some(stage) = Stage::new("rotation_signal") else { return };
+    let Some(fixture) = Fixture::new("rotation_signal") else { return };
     let mut setsid = Command::new("setsid");
     setsid.stdin(Stdio::null());
-    let mut up = stage.lanefs(["up", "--listen", "127.0.0.1:0"]);
-    up.arg(stage.path("mnt"));
+    let mut up = fixture.lanefs(["up", "--listen", "127.0.0.1:0"]);
+    up.arg(fixture.path("mnt"));
     let mut up = Process::start(&mut wrap(setsid, up));
     up.line_with("stop ");
     up.signal(Signal::HUP);
     up.line_with("read the secret again: one is valid");
-    change_served(&stage, "rotate");
+    change_served(&fixture, "rotate");
     up.line_with("read the secret again: two are valid");
-    fs::write(stage.path("mnt/f"), "x").unwrap();
-    change_served(&stage, "retire");
-    fs::write(stage.path("mnt/f"), "its own mount reads the same file").unwrap();
+    fs::write(fixture.path("mnt/f"), "x").unwrap();
+    change_served(&fixture, "retire");
+    fs::write(fixture.path("mnt/f"), "its own mount reads the same file").unwrap();
     up.signal(Signal::TERM);
     assert!(up.end().success(), "{}", up.said());
 }
 
 #[test]
 fn a_volume_reads_its_file_again_if_it_has_one() {
-    let Some(stage) = Stage::new("rotation_volume") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let given = give(&stage, "given");
+    let Some(fixture) = Fixture::new("rotation_volume") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let given = give(&fixture, "given");
     let address = server.address.parse().unwrap();
     let options = ConnectOptions {
         export: "up".to_owned(),
@@ -309,10 +309,10 @@ fn a_volume_reads_its_file_again_if_it_has_one() {
     let of_file = ConnectOptions { secret_file: Some(given), ..options };
     let mut with_file = Volume::connect(&of_file).unwrap();
     let file = with_file.create("/f".as_ref(), 0o644, false).unwrap();
-    change_served(&stage, "rotate");
+    change_served(&fixture, "rotate");
     with_file.write_at(&file, 0, b"before").unwrap();
-    give(&stage, "given");
-    change_served(&stage, "retire");
+    give(&fixture, "given");
+    change_served(&fixture, "retire");
     with_file.write_at(&file, 6, b" and after").unwrap();
     with_file.close(file).unwrap();
     with_file.leave().unwrap();
@@ -320,6 +320,6 @@ fn a_volume_reads_its_file_again_if_it_has_one() {
     let library::Error::Refused { reason, .. } = refused else { panic!("{refused}") };
     assert_eq!(reason, Refused::WrongSecret);
     let found =
-        must(&mut stage.lanefs(["cat", "--export", "up", &format!("lanefs://{address}/f")]));
+        must(&mut fixture.lanefs(["cat", "--export", "up", &format!("lanefs://{address}/f")]));
     assert_eq!(found, "before and after");
 }

@@ -1,7 +1,7 @@
 //! What keeps running: `up -d`, a second `up`, `down`, and `status`.
 
-use crate::stage::{
-    Stage, failure, is_alive, is_mounted, kill, must, run, texts, until, without_right_to_mount,
+use crate::fixture::{
+    Fixture, failure, is_alive, is_mounted, kill, must, run, texts, until, without_right_to_mount,
     wrap,
 };
 use std::fs;
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// `lanefs up -d` of `dir`.
-fn up_detached(stage: &Stage, dir: &Path) -> Command {
-    let mut command = stage.lanefs(["up", "-d", "--listen", "127.0.0.1:0"]);
+fn up_detached(fixture: &Fixture, dir: &Path) -> Command {
+    let mut command = fixture.lanefs(["up", "-d", "--listen", "127.0.0.1:0"]);
     command.arg(dir);
     command
 }
@@ -23,18 +23,18 @@ fn pid_in(said: &str) -> u32 {
 }
 
 /// What `status --json` says, with one object a line.
-fn status(stage: &Stage, target: &[&str]) -> Vec<serde_json::Value> {
-    let said = must(stage.lanefs(["status", "--json"]).args(target));
+fn status(fixture: &Fixture, target: &[&str]) -> Vec<serde_json::Value> {
+    let said = must(fixture.lanefs(["status", "--json"]).args(target));
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
 fn up_in_the_background_is_found_by_a_second_up_and_ended_by_down() {
-    let Some(stage) = Stage::new("up_down") else { return };
-    let dir = stage.path("mnt");
-    let said = must(&mut up_detached(&stage, &dir));
+    let Some(fixture) = Fixture::new("up_down") else { return };
+    let dir = fixture.path("mnt");
+    let said = must(&mut up_detached(&fixture, &dir));
     let pid = pid_in(&said);
-    let log = stage.path("mnt.lanefs.log");
+    let log = fixture.path("mnt.lanefs.log");
     assert!(said.contains(&format!("log {}", log.display())), "{said}");
     let stop = format!("stop with `lanefs down {}` or `kill {pid}`", dir.display());
     assert!(said.contains(&stop), "{said}");
@@ -42,74 +42,74 @@ fn up_in_the_background_is_found_by_a_second_up_and_ended_by_down() {
     assert!(address.starts_with("address 127.0.0.1:"), "{said}");
     fs::write(dir.join("kept"), "x").unwrap();
     for more in [&[][..], &["-d"]] {
-        let second = must(stage.lanefs(["up"]).args(more).arg(&dir));
+        let second = must(fixture.lanefs(["up"]).args(more).arg(&dir));
         assert_eq!(second.lines().next(), Some(address), "{second}");
         assert_eq!(pid_in(&second), pid);
         assert!(second.contains(&log.display().to_string()), "{second}");
     }
-    let other = stage.path("other-store");
-    let output = run(stage.lanefs(["up", "--store"]).arg(&other).arg(&dir));
+    let other = fixture.path("other-store");
+    let output = run(fixture.lanefs(["up", "--store"]).arg(&other).arg(&dir));
     let (code, stderr) = failure(&output);
     assert!(code == 1 && stderr.contains("lanefs down"), "{code} {stderr}");
-    let said = must(stage.lanefs(["down"]).arg(&dir));
+    let said = must(fixture.lanefs(["down"]).arg(&dir));
     assert_eq!(pid_in(&said), pid);
     assert!(!is_alive(pid) && !is_mounted(&dir));
-    let (code, stderr) = failure(&run(stage.lanefs(["down"]).arg(&dir)));
+    let (code, stderr) = failure(&run(fixture.lanefs(["down"]).arg(&dir)));
     assert!(code == 1 && stderr.contains("lanefs status"), "{code} {stderr}");
     // Nothing of it is in the way of the next.
-    must(&mut up_detached(&stage, &dir));
+    must(&mut up_detached(&fixture, &dir));
     assert_eq!(fs::read_to_string(dir.join("kept")).unwrap(), "x");
-    must(stage.lanefs(["down"]).arg(&dir));
+    must(fixture.lanefs(["down"]).arg(&dir));
 }
 
 #[test]
 fn up_that_cannot_mount_serves_and_ends_its_command_with_code_3() {
-    let Some(stage) = Stage::new("up_code_3") else { return };
-    let dir = stage.path("mnt");
-    let output = run(&mut wrap(without_right_to_mount(), up_detached(&stage, &dir)));
+    let Some(fixture) = Fixture::new("up_code_3") else { return };
+    let dir = fixture.path("mnt");
+    let output = run(&mut wrap(without_right_to_mount(), up_detached(&fixture, &dir)));
     let (said, stderr) = texts(&output);
     assert_eq!(output.status.code(), Some(3), "{said}{stderr}");
     assert!(said.contains("mounted nowhere"), "{said}");
     let address = said.lines().next().unwrap().replace("address ", "");
-    must(&mut stage.lanefs(["ls", &format!("lanefs://{address}/")]));
-    let second = run(stage.lanefs(["up"]).arg(&dir));
+    must(&mut fixture.lanefs(["ls", &format!("lanefs://{address}/")]));
+    let second = run(fixture.lanefs(["up"]).arg(&dir));
     assert_eq!(second.status.code(), Some(3), "{:?}", texts(&second));
-    must(&mut stage.lanefs(["down", &address]));
+    must(&mut fixture.lanefs(["down", &address]));
     assert!(!is_alive(pid_in(&said)));
 }
 
 #[test]
 fn status_names_servers_and_mounts_with_their_processes_and_places() {
-    let Some(stage) = Stage::new("status") else { return };
-    assert!(status(&stage, &[]).is_empty());
-    let mut up = stage.up(&[]);
-    let server = stage.serve("127.0.0.1:0");
-    let other = stage.mount(&server.address, "other", &["--export", "up"]);
-    let all = status(&stage, &[]);
+    let Some(fixture) = Fixture::new("status") else { return };
+    assert!(status(&fixture, &[]).is_empty());
+    let mut up = fixture.up(&[]);
+    let server = fixture.serve("127.0.0.1:0");
+    let other = fixture.mount(&server.address, "other", &["--export", "up"]);
+    let all = status(&fixture, &[]);
     let kinds: Vec<&str> = all.iter().map(|it| it["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["up", "serve", "serve", "mount", "mount"]);
-    let of = |target: &str| status(&stage, &[target]);
+    let of = |target: &str| status(&fixture, &[target]);
     let family = of(up.dir.to_str().unwrap());
     assert_eq!(family, of(&up.address));
-    assert_eq!(family, of(stage.path("mnt.lanefs").to_str().unwrap()));
+    assert_eq!(family, of(fixture.path("mnt.lanefs").to_str().unwrap()));
     let [first, serve, mount] = family.as_slice() else { panic!("{family:?}") };
     assert_eq!(first["pid"], up.process.pid());
     assert_eq!(first["address"], up.address.as_str());
-    assert_eq!(first["store"], stage.path("mnt.lanefs").to_str().unwrap());
+    assert_eq!(first["store"], fixture.path("mnt.lanefs").to_str().unwrap());
     assert_eq!((&first["mounted"], &serve["parent_pid"]), (&true.into(), &first["pid"]));
     assert_eq!(serve["pid"], up.child("serve"));
-    assert_eq!(serve["driver"], stage.drivers.server.name());
+    assert_eq!(serve["driver"], fixture.drivers.server.name());
     assert_eq!(mount["pid"], up.child("mount"));
-    assert_eq!(mount["driver"], stage.drivers.mount.name());
+    assert_eq!(mount["driver"], fixture.drivers.mount.name());
     assert_eq!(mount["dir"], up.dir.to_str().unwrap());
-    let said = must(&mut stage.lanefs(["status"]));
+    let said = must(&mut fixture.lanefs(["status"]));
     let name = format!("mount process {}", other.process.pid());
     for part in [&name, &server.address, other.dir.to_str().unwrap(), "(mounted)"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     // One that was killed is not named any more.
     kill(other.process.pid());
-    until("its lock is free", || status(&stage, &[]).len() == 4);
+    until("its lock is free", || status(&fixture, &[]).len() == 4);
     // A mount that comes back is.
     kill(up.child("mount"));
     up.process.line_with("mount running again");
@@ -118,10 +118,10 @@ fn status_names_servers_and_mounts_with_their_processes_and_places() {
         (&family[0]["mounted"], &family[2]["pid"]),
         (&true.into(), &up.child("mount").into())
     );
-    must(&mut stage.lanefs(["down", &server.address]));
+    must(&mut fixture.lanefs(["down", &server.address]));
     assert_eq!(of(&up.address).len(), 3, "another server is left alone");
     up.stop();
-    assert!(status(&stage, &[]).is_empty());
-    let (code, stderr) = failure(&stage.run(["status", "127.0.0.1:1"]));
+    assert!(status(&fixture, &[]).is_empty());
+    let (code, stderr) = failure(&fixture.run(["status", "127.0.0.1:1"]));
     assert!(code == 1 && stderr.contains("127.0.0.1:1"), "{code} {stderr}");
 }

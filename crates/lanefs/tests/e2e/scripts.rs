@@ -1,6 +1,6 @@
 //! What scripts, shells and `man` get: JSON, completions, pages, and ways out.
 
-use crate::stage::{Process, Stage, binary, must, program, run, texts};
+use crate::fixture::{Fixture, Process, binary, must, program, run, texts};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-fn rows(stage: &Stage, arguments: &[&str]) -> Vec<Value> {
+fn rows(fixture: &Fixture, arguments: &[&str]) -> Vec<Value> {
     let mut all = vec![arguments[0], "--json", "--export", "up"];
     all.extend(&arguments[1..]);
-    let output = stage.run(all);
+    let output = fixture.run(all);
     assert!(output.status.success(), "{arguments:?}: {}", texts(&output).1);
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -29,15 +29,15 @@ fn unhex(text: &str) -> Vec<u8> {
 
 #[test]
 fn json_says_what_stat_says() {
-    let Some(stage) = Stage::new("json") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("json") else { return };
+    let up = fixture.up(&[]);
     let odd = OsStr::from_bytes(b"not \xff utf8");
     fs::create_dir(up.dir.join("dir")).unwrap();
     fs::write(up.dir.join("dir/file \"quoted\"\n"), "12345").unwrap();
     fs::write(up.dir.join("dir").join(odd), "").unwrap();
     std::os::unix::fs::symlink(odd, up.dir.join("dir/link")).unwrap();
     for command in ["ls", "find", "tree"] {
-        let found = rows(&stage, &[command, &up.url("/dir")]);
+        let found = rows(&fixture, &[command, &up.url("/dir")]);
         let skipped = usize::from(command != "ls");
         assert_eq!(found.len(), 3 + skipped, "{command}");
         for row in &found {
@@ -58,22 +58,22 @@ fn json_says_what_stat_says() {
             assert_eq!(row.get("depth").is_some(), command == "tree");
         }
     }
-    let link = &rows(&stage, &["stat", &up.url("/dir/link")])[0];
+    let link = &rows(&fixture, &["stat", &up.url("/dir/link")])[0];
     assert_eq!((&link["type"], &link["name"]), (&"symlink".into(), &"link".into()));
     assert_eq!(link["target"], "not \u{fffd} utf8");
     assert_eq!(unhex(link["target_hex"].as_str().unwrap()), odd.as_bytes());
     let names = |all: &[&str]| {
-        let found = rows(&stage, &[&["ls"], all, &[&up.url("/")]].concat());
+        let found = rows(&fixture, &[&["ls"], all, &[&up.url("/")]].concat());
         found.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
     };
     assert_eq!(
         (names(&[]), names(&["-a"])),
         (vec!["dir".into()], vec![".".into(), "..".into(), "dir".into()])
     );
-    let sums = rows(&stage, &["du", "-a", &up.url("/dir")]);
+    let sums = rows(&fixture, &["du", "-a", &up.url("/dir")]);
     assert_eq!(sums.len(), 4);
     assert_eq!(sums[3]["size_bytes"], 5 + odd.len());
-    let space = &rows(&stage, &["df", &up.url("/")])[0];
+    let space = &rows(&fixture, &["df", &up.url("/")])[0];
     let there = rustix::fs::statvfs(&up.dir).unwrap();
     assert_eq!(space["total_bytes"], there.f_blocks * there.f_frsize);
     up.stop();
@@ -157,8 +157,8 @@ fn bash_loads_the_completions_and_completes() {
 
 #[test]
 fn a_closed_pipe_ends_every_command_quietly() {
-    let Some(stage) = Stage::new("pipes") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("pipes") else { return };
+    let up = fixture.up(&[]);
     for number in 0..2000 {
         fs::write(up.dir.join(format!("{number:0>200}")), "").unwrap();
     }
@@ -175,7 +175,7 @@ fn a_closed_pipe_ends_every_command_quietly() {
         let mut shell = program("bash");
         let script = format!("\"$0\" {command} | head -c 10 >/dev/null; echo ${{PIPESTATUS[0]}}");
         shell.args(["-c", &script]).arg(binary());
-        shell.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
+        shell.env("XDG_CONFIG_HOME", fixture.path("config")).env_remove("LANEFS_SECRET_FILE");
         let (stdout, stderr) = texts(&run(&mut shell));
         assert_eq!(stderr, "", "{command}");
         // 141 is SIGPIPE; what fits into the pipe is written without noticing.
@@ -186,11 +186,11 @@ fn a_closed_pipe_ends_every_command_quietly() {
 
 #[test]
 fn ctrl_c_ends_a_command_whose_server_says_nothing() {
-    let Some(stage) = Stage::new("ctrl_c") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("ctrl_c") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let url = format!("lanefs://{}/", server.address);
     server.process.signal(Signal::STOP);
-    let mut find = stage.lanefs(["find", "--connect-timeout", "1h", &url]);
+    let mut find = fixture.lanefs(["find", "--connect-timeout", "1h", &url]);
     let mut find = Process::start(find.stdin(Stdio::null()));
     find.signal(Signal::INT);
     assert_eq!(find.end().signal(), Some(Signal::INT.as_raw()));

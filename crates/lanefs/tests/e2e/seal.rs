@@ -1,7 +1,7 @@
 //! Connections under TLS: real work over them, nothing to be read on the way, nothing for a man in the
 //! middle, and a clear word where the two ends disagree.
 
-use crate::stage::{PATIENCE, Server, Stage, failure, must, program};
+use crate::fixture::{Fixture, PATIENCE, Server, failure, must, program};
 use seal::{Client, Content, HandshakeProgress, RECORD_OVERHEAD_BYTES, Seal};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -33,14 +33,14 @@ fn same(one: &Path, other: &Path) {
 
 #[test]
 fn a_tree_is_copied_over_tls_and_a_killed_server_is_come_back_to() {
-    let Some(stage) = Stage::new("seal_tree") else { return };
+    let Some(fixture) = Fixture::new("seal_tree") else { return };
     for (round, more) in
         [&["--seal"][..], &["--seal", "--lanes=2", "--affinity=random"]].iter().enumerate()
     {
-        let store = stage.path(&format!("store{round}"));
+        let store = fixture.path(&format!("store{round}"));
         let more = [more, &["--store", store.to_str().unwrap()][..]].concat();
-        let mut up = stage.up(&more);
-        let original = stage.make_dir(&format!("original{round}"));
+        let mut up = fixture.up(&more);
+        let original = fixture.make_dir(&format!("original{round}"));
         fill(&original);
         let mut copy = program("cp");
         let mut copy = copy.arg("-r").arg(&original).arg(up.dir.join("copy")).spawn().unwrap();
@@ -51,10 +51,10 @@ fn a_tree_is_copied_over_tls_and_a_killed_server_is_come_back_to() {
         // Cold pages of the mount: all of it is read again.
         must(program("sh").args(["-c", "echo 3 > /proc/sys/vm/drop_caches"]));
         same(&original, &up.dir.join("copy"));
-        let back = stage.path(&format!("back{round}"));
+        let back = fixture.path(&format!("back{round}"));
         let url = up.url("/copy");
         let copied = ["cp", "--seal", "--export", "up", "-r", &url, back.to_str().unwrap()];
-        must(&mut stage.lanefs(copied));
+        must(&mut fixture.lanefs(copied));
         same(&original, &back);
         up.stop();
     }
@@ -106,18 +106,18 @@ fn pass_on(client: TcpStream, server: TcpStream, seen: &Seen) {
 
 #[test]
 fn nothing_is_readable_on_the_way() {
-    let Some(stage) = Stage::new("seal_capture") else { return };
-    let original = stage.make_dir("original");
+    let Some(fixture) = Fixture::new("seal_capture") else { return };
+    let original = fixture.make_dir("original");
     fill(&original);
     for (sealing, readable) in [("--plain", true), ("--seal", false)] {
-        let server = stage.serve_with("127.0.0.1:0", &[sealing]);
+        let server = fixture.serve_with("127.0.0.1:0", &[sealing]);
         let (address, seen) = relay(&server, pass_on);
-        let mount = stage.mount(&address, &format!("mnt{sealing}"), &[sealing, "--export", "up"]);
+        let mount = fixture.mount(&address, &format!("mnt{sealing}"), &[sealing, "--export", "up"]);
         let copy = format!("copy{sealing}");
         must(program("cp").arg("-r").arg(&original).arg(mount.dir.join(&copy)));
         same(&original, &mount.dir.join(&copy));
         let url = format!("lanefs://{address}/{copy}/folder0");
-        must(&mut stage.lanefs(["ls", sealing, "--export", "up", &url]));
+        must(&mut fixture.lanefs(["ls", sealing, "--export", "up", &url]));
         mount.stop();
         let found = (has(&seen, CONTENTS), has(&seen, NAME), has(&seen, "LNFS"));
         assert_eq!(found, (readable, readable, readable), "{sealing}");
@@ -203,13 +203,13 @@ fn end_tls(client: TcpStream, server: TcpStream, seen: &Seen) {
 
 #[test]
 fn a_man_in_the_middle_gets_nothing() {
-    let Some(stage) = Stage::new("seal_middle") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--seal"]);
-    let file = stage.path(NAME);
+    let Some(fixture) = Fixture::new("seal_middle") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--seal"]);
+    let file = fixture.path(NAME);
     fs::write(&file, CONTENTS).unwrap();
     let there = format!("lanefs://{}/", server.address);
     let put = ["cp", "--seal", "--export", "up", file.to_str().unwrap(), &there];
-    must(&mut stage.lanefs(put));
+    must(&mut fixture.lanefs(put));
     let (address, seen) = relay(&server, end_tls);
     let through = format!("lanefs://{address}/");
     for command in [
@@ -217,24 +217,24 @@ fn a_man_in_the_middle_gets_nothing() {
         &["cat", "--seal", "--export", "up", &format!("{through}{NAME}")],
         &["export", "list", "--seal", &address],
     ] {
-        let (code, line) = failure(&stage.run(command));
+        let (code, line) = failure(&fixture.run(command));
         assert_eq!(code, 4, "{line}");
         assert!(line.contains("another secret"), "{line}");
     }
     // It was in the middle, and saw handshakes.
     assert!(has(&seen, "LNFS"));
     assert!(!has(&seen, NAME) && !has(&seen, CONTENTS));
-    let dir = stage.make_dir("mnt");
-    let mut mount = stage.lanefs(["mount", "--seal", "--export", "up", &address]);
-    let (code, line) = failure(&crate::stage::run(mount.arg(&dir)));
+    let dir = fixture.make_dir("mnt");
+    let mut mount = fixture.lanefs(["mount", "--seal", "--export", "up", &address]);
+    let (code, line) = failure(&crate::fixture::run(mount.arg(&dir)));
     assert_eq!(code, 4, "{line}");
     // Without it all is well.
-    must(&mut stage.lanefs(["ls", "--seal", "--export", "up", &there]));
+    must(&mut fixture.lanefs(["ls", "--seal", "--export", "up", &there]));
 }
 
 #[test]
 fn where_both_ends_disagree_both_are_told_and_nothing_goes_on() {
-    let Some(stage) = Stage::new("seal_disagree") else { return };
+    let Some(fixture) = Fixture::new("seal_disagree") else { return };
     for (server_says, client_says, told) in [
         (&["--seal"][..], &["--plain"][..], "TLS only"),
         // The default for loopback.
@@ -242,28 +242,28 @@ fn where_both_ends_disagree_both_are_told_and_nothing_goes_on() {
         (&["--plain"], &["--seal"], "plain text"),
         (&[], &["--seal"], "plain text"),
     ] {
-        let server = stage.serve_with("127.0.0.1:0", server_says);
+        let server = fixture.serve_with("127.0.0.1:0", server_says);
         let url = format!("lanefs://{}/", server.address);
         let listed = [&["ls", "--export", "up"], client_says, &[url.as_str()]].concat();
-        let (code, line) = failure(&stage.run(listed));
+        let (code, line) = failure(&fixture.run(listed));
         assert_eq!(code, 1, "{line}");
         assert!(line.contains(told), "{line}");
-        let dir = stage.make_dir("mnt");
+        let dir = fixture.make_dir("mnt");
         let mounted =
             [&["mount", "--export", "up"], client_says, &[server.address.as_str()]].concat();
-        let (code, line) = failure(&crate::stage::run(stage.lanefs(mounted).arg(&dir)));
+        let (code, line) = failure(&crate::fixture::run(fixture.lanefs(mounted).arg(&dir)));
         assert_eq!(code, 1, "{line}");
         assert!(line.contains(told), "{line}");
         let agreed = [&["ls", "--export", "up"], server_says, &[url.as_str()]].concat();
-        must(&mut stage.lanefs(agreed));
+        must(&mut fixture.lanefs(agreed));
     }
 }
 
 #[test]
 fn broken_handshakes_end_their_connection_and_no_other() {
-    let Some(stage) = Stage::new("seal_garbage") else { return };
-    let up = stage.up(&["--seal"]);
-    let original = stage.make_dir("original");
+    let Some(fixture) = Fixture::new("seal_garbage") else { return };
+    let up = fixture.up(&["--seal"]);
+    let original = fixture.make_dir("original");
     fill(&original);
     let mut copy = program("cp");
     let mut copy = copy.arg("-r").arg(&original).arg(up.dir.join("copy")).spawn().unwrap();

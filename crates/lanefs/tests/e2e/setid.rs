@@ -1,14 +1,14 @@
 //! What running a file gives, its contents' change takes away: as on the local file system.
 
-use crate::beside::{has, same};
-use crate::stage::{Stage, must, program, skip};
+use crate::fixture::{Fixture, must, program, skip};
+use crate::script_comparison::{has, same};
 
 #[test]
 fn a_write_takes_set_id_bits_away() {
-    let Some(stage) = Stage::new("set-id") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("set-id") else { return };
+    let up = fixture.up(&[]);
     same(
-        &stage,
+        &fixture,
         &up.dir,
         r#"
         fresh() { rm -f f; echo 12345 >f; chown 5001:5002 f; chmod $1 f; }
@@ -38,10 +38,10 @@ fn a_write_takes_capabilities_away() {
     if !has("setcap") || !has("getcap") {
         return skip("capabilities", "needs setcap and getcap (package libcap2-bin)");
     }
-    let Some(stage) = Stage::new("capabilities") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("capabilities") else { return };
+    let up = fixture.up(&[]);
     same(
-        &stage,
+        &fixture,
         &up.dir,
         r#"
         for how in 'echo x >>f' ': >f' ': >>f' 'truncate -s 1 f' 'chown 0 f' 'chown 5001 f' 'chmod 700 f' \
@@ -58,9 +58,9 @@ fn a_write_takes_capabilities_away() {
 
 #[test]
 fn the_other_mount_sees_and_does_the_same() {
-    let Some(stage) = Stage::new("set-id-two") else { return };
-    let up = stage.up(&[]);
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("set-id-two") else { return };
+    let up = fixture.up(&[]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
     let sh = |text: &str, dir: &std::path::Path| {
         must(program("sh").args(["-c", text]).current_dir(dir)).trim().to_owned()
     };
@@ -133,10 +133,10 @@ for how, act in HOW.items():
 
 #[test]
 fn what_is_given_while_a_file_is_open_goes_with_the_next_change() {
-    let Some(stage) = Stage::new("set-id-later") else { return };
-    let up = stage.up(&["--lanes", "2"]);
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
-    let local = stage.make_dir("local");
+    let Some(fixture) = Fixture::new("set-id-later") else { return };
+    let up = fixture.up(&["--lanes", "2"]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
+    let local = fixture.make_dir("local");
     let said = |opened: &std::path::Path, given: &std::path::Path| {
         must(program("python3").args(["-c", GIVEN_LATER]).arg(opened).arg(given))
     };

@@ -1,7 +1,7 @@
 //! Directories near the root lie in different metadata shards: moving things between them goes like
 //! any other move, and is whole or not at all when the server is killed in the middle.
 
-use crate::stage::{Stage, Up, must, program};
+use crate::fixture::{Fixture, Up, must, program};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -64,8 +64,8 @@ fn assert_moved(from: &Path, to: &Path) {
 
 #[test]
 fn moves_between_shards_survive_kills_of_the_server() {
-    let Some(stage) = Stage::new("shards_kill") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("shards_kill") else { return };
+    let mut up = fixture.up(&[]);
     let dirs = spread(&up);
     let (from, to) = (&dirs[0], &dirs[1]);
     for number in 0..COUNT {
@@ -83,7 +83,7 @@ fn moves_between_shards_survive_kills_of_the_server() {
     fs::remove_dir(from).unwrap();
     fs::rename(to, dirs[2].join("deeper")).unwrap();
     up.stop();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     let deeper = dirs[2].join("deeper");
     assert_eq!(names(&deeper).len(), 3 * COUNT);
     assert_eq!(names(&up.dir).len(), 2);
@@ -94,8 +94,8 @@ fn moves_between_shards_survive_kills_of_the_server() {
 
 #[test]
 fn links_opens_and_removals_reach_into_other_shards() {
-    let Some(stage) = Stage::new("shards_ops") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("shards_ops") else { return };
+    let up = fixture.up(&[]);
     let dirs = spread(&up);
     let (here, there) = (dirs[0].join("name"), dirs[1].join("other"));
     fs::write(&here, "one").unwrap();
@@ -115,7 +115,7 @@ fn links_opens_and_removals_reach_into_other_shards() {
     assert_eq!(fs::read_to_string(&there).unwrap(), "new");
     let listed = must(program("ls").arg("-lR").arg(&up.dir));
     assert!(listed.contains("other"), "{listed}");
-    assert_eq!(stage.run(["ls", "-l", &up.url("/")]).status.code(), Some(0));
+    assert_eq!(fixture.run(["ls", "-l", &up.url("/")]).status.code(), Some(0));
     up.stop();
 }
 
@@ -169,9 +169,9 @@ impl Seen {
 
 #[test]
 fn changes_over_several_shards_are_seen_at_the_other_mount_at_once() {
-    let Some(stage) = Stage::new("shards_seen") else { return };
-    let up = stage.up(&["--lanes", "2"]);
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("shards_seen") else { return };
+    let up = fixture.up(&["--lanes", "2"]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
     let dirs = spread(&up);
     let at = |mount: usize, dir: usize, name: &str| {
         let base = if mount == 0 { &up.dir } else { &other.dir };

@@ -1,6 +1,6 @@
 //! Being a service: what systemd is told, SIGHUP, the log, and configuration files.
 
-use crate::stage::{Process, Stage, failure, must, program, run, until, wrap};
+use crate::fixture::{Fixture, Process, failure, must, program, run, until, wrap};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -16,8 +16,8 @@ struct Systemd {
 }
 
 impl Systemd {
-    fn new(stage: &Stage, name: &str) -> Self {
-        let path = stage.path(name);
+    fn new(fixture: &Fixture, name: &str) -> Self {
+        let path = fixture.path(name);
         Self { socket: UnixDatagram::bind(&path).unwrap(), path }
     }
 
@@ -40,17 +40,17 @@ impl Systemd {
     }
 }
 
-fn serve(stage: &Stage, more: &[&str]) -> Command {
-    let mut command = stage.lanefs(["serve", "--listen", "127.0.0.1:0", "--store"]);
-    command.arg(stage.path("store")).args(more);
+fn serve(fixture: &Fixture, more: &[&str]) -> Command {
+    let mut command = fixture.lanefs(["serve", "--listen", "127.0.0.1:0", "--store"]);
+    command.arg(fixture.path("store")).args(more);
     command
 }
 
 #[test]
 fn systemd_is_told_when_a_server_serves_reloads_and_ends() {
-    let Some(stage) = Stage::new("notify_serve") else { return };
-    let systemd = Systemd::new(&stage, "socket");
-    let mut server = systemd.starts(serve(&stage, &[]));
+    let Some(fixture) = Fixture::new("notify_serve") else { return };
+    let systemd = Systemd::new(&fixture, "socket");
+    let mut server = systemd.starts(serve(&fixture, &[]));
     let status = systemd.message_with("READY=1");
     let address = server.line_with("listening on ");
     let address = address.trim_start_matches("listening on ").split(',').next().unwrap();
@@ -74,31 +74,31 @@ fn catches_term(pid: u32) -> bool {
 
 #[test]
 fn a_server_that_is_stopped_while_it_starts_ends_well() {
-    let Some(stage) = Stage::new("stopped_early") else { return };
+    let Some(fixture) = Fixture::new("stopped_early") else { return };
     // The first one makes the store, the others find it.
     for _ in 0..5 {
-        let mut server = Process::start(&mut serve(&stage, &["--lanes", "2"]));
+        let mut server = Process::start(&mut serve(&fixture, &["--lanes", "2"]));
         until("signals are caught", || catches_term(server.pid()));
         server.signal(Signal::TERM);
         assert_eq!(server.end().code(), Some(0), "{}", server.said());
     }
-    must(stage.lanefs(["check"]).arg(stage.path("store")));
+    must(fixture.lanefs(["check"]).arg(fixture.path("store")));
 }
 
 #[test]
 fn systemd_is_told_of_up_and_of_mounts() {
-    let Some(stage) = Stage::new("notify_up") else { return };
-    let systemd = Systemd::new(&stage, "socket");
-    let dir = stage.path("mnt");
-    let mut up = stage.lanefs(["up", "--listen", "127.0.0.1:0"]);
+    let Some(fixture) = Fixture::new("notify_up") else { return };
+    let systemd = Systemd::new(&fixture, "socket");
+    let dir = fixture.path("mnt");
+    let mut up = fixture.lanefs(["up", "--listen", "127.0.0.1:0"]);
     up.arg(&dir);
     let mut up = systemd.starts(up);
     let address = up.line_with("address ").replace("address ", "");
     let status = systemd.message_with("READY=1");
     assert!(status.contains(&format!("mounted on {}", dir.display())), "{status}");
-    let second = Systemd::new(&stage, "second-socket");
-    let other = stage.make_dir("other");
-    let mut mount = stage.lanefs(["mount", "--export", "up", &address]);
+    let second = Systemd::new(&fixture, "second-socket");
+    let other = fixture.make_dir("other");
+    let mut mount = fixture.lanefs(["mount", "--export", "up", &address]);
     mount.arg(&other);
     let mut mount = second.starts(mount);
     let status = second.message_with("READY=1");
@@ -111,13 +111,13 @@ fn systemd_is_told_of_up_and_of_mounts() {
     second.message_with("STOPPING=1");
     assert!(mount.end().success(), "{}", mount.said());
     // Who goes to the background says who goes on.
-    let mut detached = stage.lanefs(["mount", "-d", "--export", "up", &address]);
+    let mut detached = fixture.lanefs(["mount", "-d", "--export", "up", &address]);
     detached.arg(&other).env("NOTIFY_SOCKET", &second.path);
     must(&mut detached);
     let told = second.message_with("READY=1");
     let told = if told.contains("MAINPID=") { told } else { second.message_with("READY=1") };
     assert!(told.contains("MAINPID="), "{told}");
-    must(stage.lanefs(["umount"]).arg(&other));
+    must(fixture.lanefs(["umount"]).arg(&other));
     up.signal(Signal::TERM);
     systemd.message_with("STOPPING=1");
     assert!(up.end().success(), "{}", up.said());
@@ -133,10 +133,10 @@ fn is_timed(line: &str, level: &str) -> bool {
 
 #[test]
 fn a_log_has_times_and_levels_and_the_level_is_chosen() {
-    let Some(stage) = Stage::new("log_level") else { return };
+    let Some(fixture) = Fixture::new("log_level") else { return };
     let reload = "read the secret again";
     let started = |more: &[&str], variable: Option<&str>| {
-        let mut command = serve(&stage, more);
+        let mut command = serve(&fixture, more);
         command.envs(variable.map(|value| ("RUST_LOG", value)));
         let mut server = Process::start(&mut wrap(program("setsid"), command));
         server.line_with("listening on ");
@@ -171,11 +171,11 @@ fn a_log_has_times_and_levels_and_the_level_is_chosen() {
 
 #[test]
 fn the_journal_gets_priorities_and_no_times() {
-    let Some(stage) = Stage::new("journal") else { return };
+    let Some(fixture) = Fixture::new("journal") else { return };
     let (reader, writer) = std::io::pipe().unwrap();
     let writer = OwnedFd::from(writer);
     let stat = rustix::fs::fstat(&writer).unwrap();
-    let mut command = wrap(program("setsid"), serve(&stage, &[]));
+    let mut command = wrap(program("setsid"), serve(&fixture, &[]));
     command.env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino));
     command.stdout(Stdio::piped()).stderr(Stdio::from(writer));
     let mut server = command.spawn().unwrap();
@@ -191,7 +191,7 @@ fn the_journal_gets_priorities_and_no_times() {
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());
     // A variable that another process's stderr is meant by changes nothing.
-    let mut command = serve(&stage, &["--driver", "epoll", "--log-level", "info"]);
+    let mut command = serve(&fixture, &["--driver", "epoll", "--log-level", "info"]);
     let mut other = Process::start(command.env("JOURNAL_STREAM", "1:1"));
     other.line_with("listening on ");
     other.signal(Signal::TERM);
@@ -201,9 +201,9 @@ fn the_journal_gets_priorities_and_no_times() {
 /// A panic-free child whose stderr nobody reads goes on serving: what it logs is dropped.
 #[test]
 fn a_log_that_nobody_reads_keeps_nobody_waiting() {
-    let Some(stage) = Stage::new("log_unread") else { return };
+    let Some(fixture) = Fixture::new("log_unread") else { return };
     let (unread, writer) = std::io::pipe().unwrap();
-    let mut command = wrap(program("setsid"), serve(&stage, &["--lanes", "1"]));
+    let mut command = wrap(program("setsid"), serve(&fixture, &["--lanes", "1"]));
     command.stdout(Stdio::piped()).stderr(Stdio::from(OwnedFd::from(writer)));
     let mut server = command.spawn().unwrap();
     drop(command);
@@ -216,26 +216,26 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     for _ in 0..20_000 {
         rustix::process::kill_process(pid, Signal::HUP).unwrap();
     }
-    must(&mut stage.lanefs(["ls", &format!("lanefs://{address}/")]));
+    must(&mut fixture.lanefs(["ls", &format!("lanefs://{address}/")]));
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());
     drop(unread);
 }
 
-fn write_config(stage: &Stage, text: &str) -> PathBuf {
-    let path = stage.path("serve.toml");
+fn write_config(fixture: &Fixture, text: &str) -> PathBuf {
+    let path = fixture.path("serve.toml");
     fs::write(&path, text).unwrap();
     path
 }
 
 #[test]
 fn options_come_from_a_file_and_the_command_line_wins() {
-    let Some(stage) = Stage::new("config") else { return };
-    let store = stage.path("store");
+    let Some(fixture) = Fixture::new("config") else { return };
+    let store = fixture.path("store");
     let text = format!("store = {:?}\nlisten = \"127.0.0.1:0\"\nlanes = 1\nplain = true\n", store);
-    let config = write_config(&stage, &text);
+    let config = write_config(&fixture, &text);
     let started = |more: &[&str]| {
-        let mut command = stage.lanefs(["serve", "--config"]);
+        let mut command = fixture.lanefs(["serve", "--config"]);
         command.arg(&config).args(more);
         let mut server = Process::start(&mut command);
         let line = server.line_with("listening on ");
@@ -247,11 +247,11 @@ fn options_come_from_a_file_and_the_command_line_wins() {
     assert!(store.join("superblock").exists());
     assert!(started(&["--lanes=2", "--seal"]).ends_with(", 2 lanes"));
     // For mounts too.
-    let server = stage.serve_with("127.0.0.1:0", &[]);
-    let dir = stage.make_dir("mnt");
-    let config = stage.path("mount.toml");
+    let server = fixture.serve_with("127.0.0.1:0", &[]);
+    let dir = fixture.make_dir("mnt");
+    let config = fixture.path("mount.toml");
     fs::write(&config, "export = \"up\"\nlanes = 1\no = \"ro\"\n").unwrap();
-    let mut mount = stage.lanefs(["mount", &server.address, "--config"]);
+    let mut mount = fixture.lanefs(["mount", &server.address, "--config"]);
     let mut mount = Process::start(mount.arg(&config).arg(&dir));
     assert!(mount.line_with("mounted ").ends_with(", 1 lane"));
     assert!(fs::write(dir.join("a"), "b").is_err(), "it is read-only");
@@ -261,37 +261,37 @@ fn options_come_from_a_file_and_the_command_line_wins() {
 
 #[test]
 fn a_file_with_a_mistake_is_refused_with_its_line_and_what_is_right() {
-    let Some(stage) = Stage::new("config_mistakes") else { return };
+    let Some(fixture) = Fixture::new("config_mistakes") else { return };
     for (text, parts) in [
         ("lanes = 2\nlog_level = 5\n", &["serve.toml:2: ", "log_level", "log-level"][..]),
         ("\n\nlanes = 99\n", &["serve.toml:3: ", "99", "1..=64"]),
         ("driver = \"epol\"\n", &["serve.toml:1: ", "epoll", "io-uring"]),
         ("lanes 2\n", &["serve.toml:1: "]),
     ] {
-        let config = write_config(&stage, text);
+        let config = write_config(&fixture, text);
         let config = config.to_str().unwrap();
-        let (code, stderr) = failure(&run(&mut serve(&stage, &["--config", config])));
+        let (code, stderr) = failure(&run(&mut serve(&fixture, &["--config", config])));
         assert_eq!(code, 2, "{stderr}");
         assert!(parts.iter().all(|part| stderr.contains(part)), "{parts:?}: {stderr}");
     }
-    let (code, stderr) = failure(&run(&mut serve(&stage, &["--config", "/nowhere.toml"])));
+    let (code, stderr) = failure(&run(&mut serve(&fixture, &["--config", "/nowhere.toml"])));
     assert!(code == 2 && stderr.contains("/nowhere.toml"), "{code} {stderr}");
-    assert!(!stage.path("store").exists());
-    let help = must(&mut stage.lanefs(["serve", "--help"]));
+    assert!(!fixture.path("store").exists());
+    let help = must(&mut fixture.lanefs(["serve", "--help"]));
     assert!(help.contains("/etc/lanefs/serve.toml"), "{help}");
 }
 
 /// `/etc` is another one in a namespace of its own.
 #[test]
 fn the_usual_file_is_read_where_none_is_named() {
-    let Some(stage) = Stage::new("config_usual") else { return };
-    let etc = stage.make_dir("etc/lanefs");
+    let Some(fixture) = Fixture::new("config_usual") else { return };
+    let etc = fixture.make_dir("etc/lanefs");
     fs::write(etc.join("serve.toml"), "lanes = 1\n").unwrap();
     let script = "mount -t overlay -o lowerdir=\"$1\":/etc overlay /etc && shift && exec \"$@\"";
     let mut outer = program("unshare");
     outer.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
     outer.arg(etc.parent().unwrap());
-    let mut server = Process::start(&mut wrap(outer, serve(&stage, &[])));
+    let mut server = Process::start(&mut wrap(outer, serve(&fixture, &[])));
     assert!(server.line_with("listening on ").ends_with(", 1 lane"));
     server.signal(Signal::TERM);
     assert!(server.end().success(), "{}", server.said());
@@ -299,10 +299,10 @@ fn the_usual_file_is_read_where_none_is_named() {
 
 #[test]
 fn a_signal_has_the_log_level_and_the_certificates_read_again() {
-    let Some(stage) = Stage::new("reload") else { return };
-    let folder = stage.path("certs");
-    must(stage.lanefs(["cert", "ca"]).arg(&folder));
-    must(stage.lanefs(["cert", "server"]).arg(&folder).arg("localhost"));
+    let Some(fixture) = Fixture::new("reload") else { return };
+    let folder = fixture.path("certs");
+    must(fixture.lanefs(["cert", "ca"]).arg(&folder));
+    must(fixture.lanefs(["cert", "server"]).arg(&folder).arg("localhost"));
     let file = |name: &str| format!("{}", folder.join(name).display());
     let text = format!(
         "cert = {:?}\nkey = {:?}\nca = {:?}\nlog-level = \"warn\"\n",
@@ -310,19 +310,19 @@ fn a_signal_has_the_log_level_and_the_certificates_read_again() {
         file("localhost.key"),
         file("ca.crt")
     );
-    let config = write_config(&stage, &text);
-    let command = serve(&stage, &["--config", config.to_str().unwrap()]);
+    let config = write_config(&fixture, &text);
+    let command = serve(&fixture, &["--config", config.to_str().unwrap()]);
     let mut server = Process::start(&mut wrap(program("setsid"), command));
     server.line_with("listening on ");
     let again = format!("{}lanes = 2\n", text.replace("warn", "info"));
-    write_config(&stage, &again);
+    write_config(&fixture, &again);
     server.signal(Signal::HUP);
     server.line_with("logging info and above");
     assert!(server.line_with("serve.toml again").ends_with("from the next start on: lanes"));
     server.line_with("the certificates can be read");
-    let broken = stage.path("certs/localhost.key");
+    let broken = fixture.path("certs/localhost.key");
     fs::rename(&broken, Path::new(&file("away"))).unwrap();
-    write_config(&stage, "lanes = 2\nlanse = 2\n");
+    write_config(&fixture, "lanes = 2\nlanse = 2\n");
     server.signal(Signal::HUP);
     let line = server.line_with("what was read before stays");
     assert!(line.contains("serve.toml:2") && is_timed(&line, "WARN "), "{line}");

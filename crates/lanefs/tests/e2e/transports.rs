@@ -1,19 +1,19 @@
 //! Both ways of carrying the kernel's requests do the same.
 
-use crate::stage::{Stage, must, no_fuse_over_io_uring, program, skip};
+use crate::fixture::{Fixture, must, no_fuse_over_io_uring, program, skip};
 use std::fs;
 
 fn works_over(test: &str, how: &str, shown: &str) {
-    let Some(stage) = Stage::new(test).map(Stage::mounting_on_io_uring) else { return };
-    let kind = stage.drivers.mount;
+    let Some(fixture) = Fixture::new(test).map(Fixture::mounting_on_io_uring) else { return };
+    let kind = fixture.drivers.mount;
     if let Some(why) = no_fuse_over_io_uring(kind).filter(|_| how == "uring") {
         return skip(test, why);
     }
-    let up = stage.up(&["--fuse", how]);
+    let up = fixture.up(&["--fuse", how]);
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.contains(up.dir.to_str().unwrap())).unwrap();
     assert!(line.contains("fuse.lanefs"), "{line}");
-    let original = stage.make_dir("original");
+    let original = fixture.make_dir("original");
     for number in 0..100 {
         let text = format!("{number}").repeat(number * 1000);
         fs::write(original.join(format!("file{number}")), text).unwrap();

@@ -1,8 +1,8 @@
 //! Two mounts of one server, each a process of its own: after a change at one is answered, the next
 //! call at the other sees it, through names, open files, open directories and a working directory.
 
+use crate::fixture::{Fixture, Mount, Up, must, program};
 use crate::networks::Networks;
-use crate::stage::{Mount, Stage, Up, must, program};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -19,19 +19,19 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    fn new(stage: &Stage) -> Self {
-        let up = stage.up(&[]);
-        let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    fn new(fixture: &Fixture) -> Self {
+        let up = fixture.up(&[]);
+        let second = fixture.mount(&up.address, "second", &["--export", "up"]);
         Self { up, second, networks: None }
     }
 
     /// The second mount is on another host, as far as the network knows.
-    fn apart(stage: &Stage) -> Self {
+    fn apart(fixture: &Fixture) -> Self {
         let networks = Networks::new();
         let listen = format!("{}:0", Networks::NEAR);
-        let up = stage.up_in(&networks.near, "mnt", &["--listen", &listen]);
+        let up = fixture.up_in(&networks.near, "mnt", &["--listen", &listen]);
         let more = ["--export", "up"];
-        let second = stage.mount_in(&networks.far, &up.address, "second", &more);
+        let second = fixture.mount_in(&networks.far, &up.address, "second", &more);
         Self { up, second, networks: Some(networks) }
     }
 
@@ -50,13 +50,13 @@ impl Pair {
 
 /// Runs a test over the best way of carrying requests to these lanes, and over a network.
 pub(crate) fn over_each(test: &str, body: impl Fn(&Pair)) {
-    let Some(stage) = Stage::new(test) else { return };
-    let pair = Pair::new(&stage);
+    let Some(fixture) = Fixture::new(test) else { return };
+    let pair = Pair::new(&fixture);
     body(&pair);
     pair.stop();
-    drop(stage);
-    let Some(stage) = Stage::new(test) else { return };
-    let pair = Pair::apart(&stage);
+    drop(fixture);
+    let Some(fixture) = Fixture::new(test) else { return };
+    let pair = Pair::apart(&fixture);
     body(&pair);
     pair.stop();
 }

@@ -1,7 +1,7 @@
 //! Programs that share one server through two mounts, and a random walk over both with a model.
 
+use crate::fixture::{must, program};
 use crate::programs::git;
-use crate::stage::{must, program};
 use crate::two_mounts::over_each;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -104,9 +104,9 @@ struct Modelled {
     mode: u32,
 }
 
-struct Dice(u64);
+struct Prng(u64);
 
-impl Dice {
+impl Prng {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % below
@@ -118,14 +118,14 @@ impl Dice {
 }
 
 /// A change at `dir`; the same to the model.
-fn change(dice: &mut Dice, dir: &Path, files: &mut BTreeMap<String, Modelled>) -> String {
-    let (name, other) = (dice.name(), dice.name());
+fn change(prng: &mut Prng, dir: &Path, files: &mut BTreeMap<String, Modelled>) -> String {
+    let (name, other) = (prng.name(), prng.name());
     let path = dir.join(&name);
     let have = files.contains_key(&name);
-    let (offset, fill) = (dice.roll(9000), u8::try_from(dice.roll(256)).unwrap());
-    let count = usize::try_from(dice.roll(9000)).unwrap();
+    let (offset, fill) = (prng.roll(9000), u8::try_from(prng.roll(256)).unwrap());
+    let count = usize::try_from(prng.roll(9000)).unwrap();
     let open = || File::options().write(true).open(&path);
-    match dice.roll(7) {
+    match prng.roll(7) {
         0 => {
             let made = File::options().write(true).create_new(true).open(&path);
             assert_eq!(made.is_err(), have, "create {name}");
@@ -214,13 +214,13 @@ fn a_random_walk_over_both_mounts_follows_its_model() {
     };
     let (seed, count) = (number("LANEFS_WALK_SEED", 1), number("LANEFS_WALK_COUNT", 400));
     over_each("two_walk", |pair| {
-        let mut dice = Dice(seed);
+        let mut prng = Prng(seed);
         let mut files = BTreeMap::new();
         let mut open = [BTreeMap::new(), BTreeMap::new()];
         for step in 0..count {
-            let side = usize::try_from(dice.roll(2)).unwrap();
+            let side = usize::try_from(prng.roll(2)).unwrap();
             let (here, there) = pair.dirs(side);
-            let done = change(&mut dice, here, &mut files);
+            let done = change(&mut prng, here, &mut files);
             println!("seed {seed} step {step} at {side}: {done}");
             compare(there, &files, &mut open[side]);
         }

@@ -1,11 +1,11 @@
 //! Sizes, times and addresses that are none end a command with 2, before it does anything, and say what to write.
 
-use crate::stage::{Stage, failure};
+use crate::fixture::{Fixture, failure};
 
 #[test]
 fn what_is_no_address_is_a_bad_argument_everywhere() {
-    let Some(stage) = Stage::new("usage_address") else { return };
-    let (store, dir) = (stage.path("store"), stage.make_dir("dir"));
+    let Some(fixture) = Fixture::new("usage_address") else { return };
+    let (store, dir) = (fixture.path("store"), fixture.make_dir("dir"));
     let (store, dir) = (store.to_str().unwrap(), dir.to_str().unwrap());
     let host = "names no host: HOST:";
     for (arguments, says) in [
@@ -28,28 +28,28 @@ fn what_is_no_address_is_a_bad_argument_everywhere() {
         (&["find", "lanefs://a:b:c/"], "is no address"),
         (&["sync", "lanefs:///"], "names no host"),
     ] {
-        let (code, line) = failure(&stage.run(arguments));
+        let (code, line) = failure(&fixture.run(arguments));
         assert!(code == 2 && line.contains(says), "{arguments:?}: {code} {line}");
     }
-    assert!(!stage.path("store").exists(), "nothing was begun");
+    assert!(!fixture.path("store").exists(), "nothing was begun");
     assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
 }
 
 #[test]
 fn an_address_of_version_6_is_served_and_reached_in_all_spellings() {
-    let Some(stage) = Stage::new("usage_v6") else { return };
-    let server = stage.serve("[::1]:0");
+    let Some(fixture) = Fixture::new("usage_v6") else { return };
+    let server = fixture.serve("[::1]:0");
     let address = &server.address;
     for place in [format!("lanefs://{address}"), format!("lanefs://{address}/")] {
-        crate::stage::must(&mut stage.lanefs(["ls", "-a", &place]));
+        crate::fixture::must(&mut fixture.lanefs(["ls", "-a", &place]));
     }
-    crate::stage::must(&mut stage.lanefs(["export", "list", &format!("lanefs://{address}/")]));
+    crate::fixture::must(&mut fixture.lanefs(["export", "list", &format!("lanefs://{address}/")]));
 }
 
 #[test]
 fn names_of_options_that_had_a_unit_are_told_the_new_ones() {
-    let Some(stage) = Stage::new("usage_renamed") else { return };
-    let (store, dir) = (stage.path("store"), stage.make_dir("dir"));
+    let Some(fixture) = Fixture::new("usage_renamed") else { return };
+    let (store, dir) = (fixture.path("store"), fixture.make_dir("dir"));
     let (store, dir) = (store.to_str().unwrap(), dir.to_str().unwrap());
     for (arguments, says) in [
         (&["serve", "--store", store, "--recovery-soft-ms", "5"][..], "it is --recovery-soft TIME"),
@@ -60,8 +60,8 @@ fn names_of_options_that_had_a_unit_are_told_the_new_ones() {
         (&["mount", "host", dir, "-o", "spin=50"], "'50' has no unit"),
         (&["ls", "lanefs://host", "--connect-timeout", "5"], "'5' has no unit"),
     ] {
-        let (code, line) = failure(&stage.run(arguments));
+        let (code, line) = failure(&fixture.run(arguments));
         assert!(code == 2 && line.contains(says), "{arguments:?}: {code} {line}");
     }
-    assert!(!stage.path("store").exists(), "nothing was begun");
+    assert!(!fixture.path("store").exists(), "nothing was begun");
 }

@@ -1,6 +1,6 @@
 //! What `--version` says, from a checkout and from a tree without git.
 
-use crate::stage::{binary, must, program};
+use crate::fixture::{binary, must, program};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Extended attributes: what each call answers is what the local file system answers.
 
-use crate::stage::{Stage, must, program};
+use crate::fixture::{Fixture, must, program};
 use std::path::Path;
 
 /// Calls with their results, a line each; `as_user` does the rest of a child process as somebody else.
@@ -101,12 +101,12 @@ said('unlinked', put(fd, b'user.fd', how='fsetxattr'), get(fd, b'user.fd', how='
 
 #[test]
 fn every_call_answers_as_on_the_local_file_system() {
-    let Some(stage) = Stage::new("xattrs") else { return };
-    let up = stage.up(&["--lanes", "2"]);
+    let Some(fixture) = Fixture::new("xattrs") else { return };
+    let up = fixture.up(&["--lanes", "2"]);
     let said = |dir: &Path| must(program("python3").args(["-c", CALLS]).arg(dir));
     let mounted = up.dir.join("dir");
     std::fs::create_dir(&mounted).unwrap();
-    let (here, there) = (said(&stage.make_dir("local")), said(&mounted));
+    let (here, there) = (said(&fixture.make_dir("local")), said(&mounted));
     assert!(here.lines().count() > 200 && !here.contains("died"), "{here}");
     let pairs = here.lines().zip(there.lines());
     let differs: Vec<_> = pairs.filter(|(local, mount)| local != mount).collect();

@@ -15,7 +15,7 @@ const INTERFACES: &str = "binary(runtime) + binary(kernel) + binary(apply) + bin
     (binary(e2e) & test(/^drivers::/))";
 
 /// Modules of end-to-end tests with malicious clients.
-const HOSTILE: &str = "binary(e2e) & test(/^(certificates_hostile|copies_hostile|crowds|exports_hostile|exports_unseen|fuzz|hostile|identity|modes|rights_hostile|seal|shares)::/)";
+const HOSTILE: &str = "binary(e2e) & test(/^(certificates_hostile|copies_hostile|exports_hostile|exports_unseen|fair_shares|fuzz|hostile|identity|many_clients|permissions_hostile|seal|store_modes)::/)";
 
 /// The one of them with random sessions.
 const SESSIONS: &str = "binary(e2e) & test(/^fuzz::/)";

@@ -1,9 +1,9 @@
 //! Many, loud and deaf: what others notice of ten thousand idle clients, of strangers that come in
 //! floods, and of clients that do not read what they asked for.
 
+use crate::fixture::{Fixture, Up, must, texts};
 use crate::idle::secret;
-use crate::raw::{Raw, greet, hello};
-use crate::stage::{Stage, Up, must, texts};
+use crate::raw_client::{Raw, greet, hello};
 use std::fs;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,10 +34,10 @@ fn work(up: &Up, round: usize) {
 #[test]
 fn ten_thousand_idle_clients_are_held() {
     const COUNT: usize = 10_000;
-    let Some(stage) = Stage::new("idle_crowd") else { return };
+    let Some(fixture) = Fixture::new("idle_crowd") else { return };
     ring::raise_fd_limit().unwrap();
-    let up = stage.up(&["--lanes", "2"]);
-    let secret = secret(&stage);
+    let up = fixture.up(&["--lanes", "2"]);
+    let secret = secret(&fixture);
     let server = up.child("serve");
     let before = resident_bytes(server);
     let connect = |index: usize| {
@@ -50,7 +50,7 @@ fn ten_thousand_idle_clients_are_held() {
     for round in 0..10 {
         work(&up, round);
     }
-    let listed = stage.run(["ls", "--export", "up", &up.url("/")]);
+    let listed = fixture.run(["ls", "--export", "up", &up.url("/")]);
     assert!(listed.status.success(), "{:?}", texts(&listed));
     // They are there: each is still answered.
     for raw in crowd.iter_mut().step_by(97) {
@@ -66,8 +66,8 @@ fn ten_thousand_idle_clients_are_held() {
 
 #[test]
 fn strangers_in_floods_keep_nobody_out() {
-    let Some(stage) = Stage::new("flood") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("flood") else { return };
+    let up = fixture.up(&[]);
     let over = AtomicBool::new(false);
     let flood = |says_hello: bool| {
         let mut kept = Vec::new();
@@ -94,10 +94,10 @@ fn strangers_in_floods_keep_nobody_out() {
         let silent = scope.spawn(|| flood(false));
         let handshake = scope.spawn(|| flood(true));
         for round in 0..5 {
-            let listed = must(&mut stage.lanefs(["ls", "--export", "up", &up.url("/")]));
+            let listed = must(&mut fixture.lanefs(["ls", "--export", "up", &up.url("/")]));
             assert_eq!(listed, "", "nothing is left of what came before");
             work(&up, round);
-            let mount = stage.mount(&up.address, &format!("late-{round}"), &["--export", "up"]);
+            let mount = fixture.mount(&up.address, &format!("late-{round}"), &["--export", "up"]);
             assert!(fs::read_dir(&mount.dir).unwrap().next().is_none());
             mount.stop();
         }
@@ -115,12 +115,12 @@ fn strangers_in_floods_keep_nobody_out() {
 /// Eight clients ask for all they may and read nothing: with checksums, so that it is in memory.
 #[test]
 fn who_reads_nothing_keeps_nobody_waiting() {
-    let Some(stage) = Stage::new("deaf") else { return };
-    let mut up = stage.up(&["--checksum-reads", "--lanes", "1"]);
-    let secret = secret(&stage);
+    let Some(fixture) = Fixture::new("deaf") else { return };
+    let mut up = fixture.up(&["--checksum-reads", "--lanes", "1"]);
+    let secret = secret(&fixture);
     let bytes = vec![3; 1 << 20];
     fs::write(up.dir.join("large"), &bytes).unwrap();
-    let inode = library_inode(&stage, &up, "large");
+    let inode = library_inode(&fixture, &up, "large");
     let server = up.child("serve");
     let before = resident_bytes(server);
     let mut deaf: Vec<Raw> = (0..8).map(|_| stranger(&up, &secret, 0)).collect();
@@ -143,7 +143,7 @@ fn who_reads_nothing_keeps_nobody_waiting() {
 }
 
 /// The number that the server knows a file by.
-fn library_inode(stage: &Stage, up: &Up, name: &str) -> InodeNo {
-    let mut volume = crate::idle::connect(stage, &up.address);
+fn library_inode(fixture: &Fixture, up: &Up, name: &str) -> InodeNo {
+    let mut volume = crate::idle::connect(fixture, &up.address);
     volume.stat(format!("/{name}").as_ref()).unwrap().inode
 }

@@ -1,7 +1,7 @@
 //! Whatever call a program sits in while the server says nothing, it can be killed and interrupted;
 //! and the mount can be taken away under it.
 
-use crate::stage::{Mount, Process, Server, Stage, is_mounted, kill, program, until};
+use crate::fixture::{Fixture, Mount, Process, Server, is_mounted, kill, program, until};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write as _;
@@ -77,9 +77,9 @@ const CALLS: [&str; 22] = [
 ];
 
 /// A server that can be made to say nothing, and a mount of it.
-fn begin(stage: &Stage) -> (Server, Mount) {
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+fn begin(fixture: &Fixture) -> (Server, Mount) {
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     // Each has its own: the kernel lets nobody past who waits for the same directory.
     for call in CALLS {
         let home = mount.dir.join(call);
@@ -146,8 +146,8 @@ fn stop(server: &Server) {
 }
 
 fn every_call_ends_by(test: &str, signal: Signal, on_interrupt: &str) {
-    let Some(stage) = Stage::new(test) else { return };
-    let (server, mount) = begin(&stage);
+    let Some(fixture) = Fixture::new(test) else { return };
+    let (server, mount) = begin(&fixture);
     let mut callers = callers(&mount.dir, on_interrupt);
     sit_down(&server, &mut callers);
     for caller in &mut callers {
@@ -207,8 +207,8 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 assert count[0] > 0
 print('alarms', count[0])
 ";
-    let Some(stage) = Stage::new("death_timer") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("death_timer") else { return };
+    let mut up = fixture.up(&[]);
     let mut script = program("python3");
     let mut script = Process::start(script.args(["-c", SCRIPT]).arg(&up.dir));
     up.kill_server();
@@ -220,8 +220,8 @@ print('alarms', count[0])
 /// Ctrl-C of a mount whose programs sit in calls, while its server says nothing.
 #[test]
 fn a_mount_is_taken_away_under_programs_that_wait() {
-    let Some(stage) = Stage::new("death_mount") else { return };
-    let (server, mut mount) = begin(&stage);
+    let Some(fixture) = Fixture::new("death_mount") else { return };
+    let (server, mut mount) = begin(&fixture);
     let mut callers = callers(&mount.dir, "default");
     sit_down(&server, &mut callers);
     mount.process.signal(Signal::INT);
@@ -238,8 +238,8 @@ fn a_mount_is_taken_away_under_programs_that_wait() {
 /// The same where the server is gone for good.
 #[test]
 fn a_mount_of_a_dead_server_is_taken_away_under_programs_that_wait() {
-    let Some(stage) = Stage::new("death_server") else { return };
-    let (mut server, mut mount) = begin(&stage);
+    let Some(fixture) = Fixture::new("death_server") else { return };
+    let (mut server, mut mount) = begin(&fixture);
     let mut callers = callers(&mount.dir, "default");
     sit_down(&server, &mut callers);
     kill(server.process.pid());
@@ -249,7 +249,7 @@ fn a_mount_of_a_dead_server_is_taken_away_under_programs_that_wait() {
     for caller in &mut callers {
         assert!(!caller.process.end().success(), "{} had no answer", caller.call);
     }
-    drop(stage.serve(&server.address));
+    drop(fixture.serve(&server.address));
     mount.process.end();
     assert!(!is_mounted(&mount.dir));
 }

@@ -1,7 +1,7 @@
 //! A mount namespace of one's own, and an ordinary user in it: what is changed there (`/dev/fuse`,
 //! `/etc/fstab`, programs) is changed for nobody else, and what is mounted there ends with it.
 
-use crate::stage::{Place, Process, Stage, must, program, wrap};
+use crate::fixture::{Fixture, Place, Process, must, program, wrap};
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ pub(crate) struct Private {
 impl Private {
     /// A namespace in which `setup`, a shell script, was run in a folder of its own in memory.
     /// `/dev/fuse` is open to all in it, as udev makes it.
-    pub(crate) fn new(stage: &Stage, setup: &str) -> Self {
-        let folder = stage.make_dir("private");
+    pub(crate) fn new(fixture: &Fixture, setup: &str) -> Self {
+        let folder = fixture.make_dir("private");
         // A copy of somebody else's mount would keep it alive, and a test that failed leaves its own.
         // One whose directory is removed meanwhile goes by itself.
         let clear = "grep ' fuse.lanefs ' /proc/self/mounts | while read -r _ point _; do
@@ -93,22 +93,22 @@ impl Place for User<'_> {
 }
 
 /// A folder that belongs to the user.
-pub(crate) fn users_dir(stage: &Stage, name: &str) -> PathBuf {
-    let dir = stage.make_dir(name);
+pub(crate) fn users_dir(fixture: &Fixture, name: &str) -> PathBuf {
+    let dir = fixture.make_dir(name);
     chown(&dir, Some(USER), Some(USER)).unwrap();
     dir
 }
 
-/// The stage for the user: the secret's folder is his, and so is the store's.
-pub(crate) fn prepare_for_user(stage: &Stage) {
-    users_dir(stage, "config");
-    users_dir(stage, "mnt");
-    users_dir(stage, "mnt.lanefs");
+/// The fixture for the user: the secret's folder is his, and so is the store's.
+pub(crate) fn prepare_for_user(fixture: &Fixture) {
+    users_dir(fixture, "config");
+    users_dir(fixture, "mnt");
+    users_dir(fixture, "mnt.lanefs");
 }
 
 /// The secret that `up` made, for a mount of somebody else.
-pub(crate) fn secret_file(stage: &Stage) -> PathBuf {
-    stage.path("config").join("lanefs").join("secret")
+pub(crate) fn secret_file(fixture: &Fixture) -> PathBuf {
+    fixture.path("config").join("lanefs").join("secret")
 }
 
 /// Runs a command that must succeed, there.

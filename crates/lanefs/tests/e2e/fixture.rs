@@ -138,14 +138,14 @@ impl Place for Everywhere {
 }
 
 /// The folders of one test.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     folder: TempDir,
     /// Where processes say what they are.
     running: TempDir,
     pub(crate) drivers: Drivers,
 }
 
-impl Stage {
+impl Fixture {
     /// `None`, said aloud, where this machine or user cannot mount.
     pub(crate) fn new(test: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -274,7 +274,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;

@@ -1,8 +1,8 @@
 //! How many exchanges with the server an operation through the mount takes, counted by the server:
 //! an exchange more is a change that somebody has to notice.
 
+use crate::fixture::{Fixture, until};
 use crate::idle::connect;
-use crate::stage::{Stage, until};
 use library::Volume;
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -62,9 +62,9 @@ fn statx(path: &Path) {
 
 /// A mount with a lane, and a server with one.
 fn counted(name: &str, test: impl FnOnce(&Path, &mut Counting)) {
-    let Some(stage) = Stage::new(name) else { return };
-    let up = stage.up(&["--lanes", "1"]);
-    let volume = connect(&stage, &up.address);
+    let Some(fixture) = Fixture::new(name) else { return };
+    let up = fixture.up(&["--lanes", "1"]);
+    let volume = connect(&fixture, &up.address);
     let mut counting = Counting { volume, asked_count: 0, last_count: 0 };
     // What was asked while it was mounted.
     counting.last_count = counting.count();

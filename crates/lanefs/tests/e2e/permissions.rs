@@ -1,6 +1,6 @@
 //! Who may do what: the server decides, by the caller's ids and groups.
 
-use crate::stage::{Stage, failure, must, program, run, texts};
+use crate::fixture::{Fixture, failure, must, program, run, texts};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -30,17 +30,17 @@ fn mode(path: &Path, bits: u32) {
 
 #[test]
 fn root_is_nobody_on_a_default_export_that_was_defined_and_root_on_up_s() {
-    let Some(stage) = Stage::new("squash") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("squash") else { return };
+    let up = fixture.up(&[]);
     fs::create_dir(up.dir.join("open")).unwrap();
     mode(&up.dir.join("open"), 0o777);
     fs::write(up.dir.join("private"), "root's").unwrap();
     mode(&up.dir.join("private"), 0o600);
     assert_eq!(fs::metadata(up.dir.join("private")).unwrap().uid(), 0);
     mode(&up.dir, 0o755);
-    let default = stage.run(["export", "add", &up.address, "default", "/"]);
+    let default = fixture.run(["export", "add", &up.address, "default", "/"]);
     assert!(default.status.success(), "{:?}", failure(&default));
-    let squashed = stage.mount(&up.address, "squashed", &[]);
+    let squashed = fixture.mount(&up.address, "squashed", &[]);
     let denied = fs::read(squashed.dir.join("private")).unwrap_err();
     assert_eq!(denied.kind(), std::io::ErrorKind::PermissionDenied);
     assert!(fs::write(squashed.dir.join("new"), "").is_err(), "the root folder is root's");
@@ -48,9 +48,9 @@ fn root_is_nobody_on_a_default_export_that_was_defined_and_root_on_up_s() {
     let owner = fs::metadata(up.dir.join("open/mine")).unwrap().uid();
     assert_eq!(owner, 65_534, "root's files belong to nobody");
     assert!(std::os::unix::fs::chown(squashed.dir.join("open/mine"), Some(0), None).is_err());
-    let refused = stage.run(["cat", &up.url("/private")]);
+    let refused = fixture.run(["cat", &up.url("/private")]);
     assert_eq!(failure(&refused).0, 1, "{:?}", texts(&refused));
-    let allowed = stage.run(["cat", "--export", "up", &up.url("/private")]);
+    let allowed = fixture.run(["cat", "--export", "up", &up.url("/private")]);
     assert_eq!(texts(&allowed).0, "root's");
     squashed.stop();
     up.stop();
@@ -58,8 +58,8 @@ fn root_is_nobody_on_a_default_export_that_was_defined_and_root_on_up_s() {
 
 #[test]
 fn another_user_has_the_rights_of_his_ids_and_groups() {
-    let Some(stage) = Stage::new("users") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("users") else { return };
+    let up = fixture.up(&[]);
     let team = up.dir.join("team");
     fs::create_dir(&team).unwrap();
     std::os::unix::fs::chown(&team, Some(0), Some(TEAM)).unwrap();
@@ -81,8 +81,8 @@ fn another_user_has_the_rights_of_his_ids_and_groups() {
 
 #[test]
 fn a_sticky_folder_keeps_files_from_others() {
-    let Some(stage) = Stage::new("sticky") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("sticky") else { return };
+    let up = fixture.up(&[]);
     let shared = up.dir.join("shared");
     fs::create_dir(&shared).unwrap();
     mode(&shared, 0o1777);
@@ -148,8 +148,8 @@ for what, act in DO.items():
 
 #[test]
 fn one_of_very_many_groups_counts() {
-    let Some(stage) = Stage::new("groups") else { return };
-    let up = stage.up(&["--lanes", "2"]);
+    let Some(fixture) = Fixture::new("groups") else { return };
+    let up = fixture.up(&["--lanes", "2"]);
     for count in [2, 17, 1000, 65_536] {
         let said = |top: &Path| {
             let dir = top.join(format!("by{count}"));
@@ -158,7 +158,7 @@ fn one_of_very_many_groups_counts() {
             let mut script = program("python3");
             must(script.args(["-c", BY_GROUP]).arg(&dir).arg(count.to_string()))
         };
-        let (here, there) = (said(&stage.make_dir("local")), said(&up.dir));
+        let (here, there) = (said(&fixture.make_dir("local")), said(&up.dir));
         assert!(here.lines().count() >= 40 && here.contains("run True b'ran"), "{here}");
         let differs = here.lines().zip(there.lines()).find(|(local, mount)| local != mount);
         assert_eq!(differs, None, "{count} groups: on ext4, on the mount");

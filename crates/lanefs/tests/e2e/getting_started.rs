@@ -2,12 +2,12 @@
 //! just made.
 
 use crate::certificates::{Authority, shown};
-use crate::networks::Networks;
-use crate::private::{Private, User};
-use crate::readme::blocks;
-use crate::stage::{
-    Place, Process, Server, Stage, binary, failure, must, program, run, texts, wrap,
+use crate::fixture::{
+    Fixture, Place, Process, Server, binary, failure, must, program, run, texts, wrap,
 };
+use crate::mount_namespace::{Private, User};
+use crate::networks::Networks;
+use crate::readme::blocks;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
@@ -22,7 +22,7 @@ const KNOWN: &str = "cp /etc/passwd passwd; echo ordinary:x:5001:5001:::/bin/sh 
 
 /// Runs as a user, in a folder of his with an empty home.
 struct Walker<'p> {
-    stage: &'p Stage,
+    fixture: &'p Fixture,
     place: &'p Private,
     networks: &'p Networks,
     uid: u32,
@@ -34,8 +34,8 @@ impl Walker<'_> {
         let mut shell = program("sh");
         shell.args(["-c", &format!("cd \"$HOME/work\" && {line}")]);
         let path = std::env::var("PATH").unwrap();
-        shell.env("PATH", format!("{}:{path}", self.stage.path("bin").display()));
-        shell.env("HOME", self.stage.path("home"));
+        shell.env("PATH", format!("{}:{path}", self.fixture.path("bin").display()));
+        shell.env("HOME", self.fixture.path("home"));
         for name in ["XDG_CONFIG_HOME", "LANEFS_SECRET_FILE", "LANEFS_DRIVER"] {
             shell.env_remove(name);
         }
@@ -48,13 +48,13 @@ impl Walker<'_> {
 }
 
 fn walk(test: &str, uid: u32) {
-    let Some(stage) = Stage::new(test) else { return };
-    let place = Private::new(&stage, KNOWN);
+    let Some(fixture) = Fixture::new(test) else { return };
+    let place = Private::new(&fixture, KNOWN);
     let networks = Networks::new();
-    let walker = Walker { stage: &stage, place: &place, networks: &networks, uid };
-    symlink(binary(), stage.make_dir("bin").join("lanefs")).unwrap();
+    let walker = Walker { fixture: &fixture, place: &place, networks: &networks, uid };
+    symlink(binary(), fixture.make_dir("bin").join("lanefs")).unwrap();
     for name in ["home", "home/work"] {
-        chown(stage.make_dir(name), Some(uid), Some(uid)).unwrap();
+        chown(fixture.make_dir(name), Some(uid), Some(uid)).unwrap();
     }
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = fs::read_to_string(readme).unwrap();
@@ -75,7 +75,7 @@ fn walk(test: &str, uid: u32) {
         assert!(said.contains(part), "{part:?}: {said}");
     }
     for dir in ["mnt", "projects"] {
-        assert_eq!(place.mounted(&stage.path("home/work").join(dir)), None);
+        assert_eq!(place.mounted(&fixture.path("home/work").join(dir)), None);
     }
     server.signal(rustix::process::Signal::TERM);
     assert_eq!(server.end().code(), Some(0));
@@ -92,17 +92,17 @@ fn readme_s_first_ten_minutes_work_for_an_ordinary_user() {
 }
 
 /// `lanefs` as it is run on a server's host, to its end.
-fn here(stage: &Stage, uid: u32, arguments: &[&str]) -> Command {
+fn here(fixture: &Fixture, uid: u32, arguments: &[&str]) -> Command {
     let mut setpriv = program("setpriv");
     let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
     setpriv.args(ids).arg("--clear-groups");
-    wrap(setpriv, stage.lanefs(arguments))
+    wrap(setpriv, fixture.lanefs(arguments))
 }
 
 /// The secret's folder for others, too, as if each had a copy of it.
-fn share_secret(stage: &Stage, uid: u32) -> String {
-    let copy = stage.path(&format!("secret-{uid}"));
-    fs::copy(stage.path("config/lanefs/secret"), &copy).unwrap();
+fn share_secret(fixture: &Fixture, uid: u32) -> String {
+    let copy = fixture.path(&format!("secret-{uid}"));
+    fs::copy(fixture.path("config/lanefs/secret"), &copy).unwrap();
     chown(&copy, Some(uid), Some(uid)).unwrap();
     copy.to_str().unwrap().to_owned()
 }
@@ -115,13 +115,13 @@ fn stop(server: Server) {
 
 #[test]
 fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
-    let Some(stage) = Stage::new("first_store") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("first_store") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let url = |path: &str| format!("lanefs://{}{path}", server.address);
-    let root = |arguments: &[&str]| must(&mut here(&stage, 0, arguments));
-    let secret = share_secret(&stage, ORDINARY);
+    let root = |arguments: &[&str]| must(&mut here(&fixture, 0, arguments));
+    let secret = share_secret(&fixture, ORDINARY);
     let user = |command: &str, path: &str| {
-        run(&mut here(&stage, ORDINARY, &[command, "--secret-file", &secret, &url(path)]))
+        run(&mut here(&fixture, ORDINARY, &[command, "--secret-file", &secret, &url(path)]))
     };
     assert!(root(&["stat", &url("/")]).contains("1777"));
     assert!(user("mkdir", "/his").status.success());
@@ -131,7 +131,7 @@ fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
     assert!(attr.contains("\"uid\":5002,\"gid\":5003"), "{attr}");
     // A sticky root directory keeps names of others.
     let (code, said) = failure(&run(&mut here(
-        &stage,
+        &fixture,
         ORDINARY,
         &["rm", "-r", "--secret-file", &secret, &url("/srv")],
     )));
@@ -144,20 +144,20 @@ fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    let mount = stage.mount(&server.address, "m", &[]);
+    let mount = fixture.mount(&server.address, "m", &[]);
     chown(mount.dir.join("his"), Some(0), Some(0)).unwrap();
     mount.stop();
     // A secret that opens the export alone makes nobody root.
-    let of_default = stage.path("secret-default");
+    let of_default = fixture.path("secret-default");
     fs::write(&of_default, root(&["export", "secret", &server.address, "default"])).unwrap();
     fs::set_permissions(&of_default, fs::Permissions::from_mode(0o600)).unwrap();
     let with = ["--secret-file", of_default.to_str().unwrap()];
     let made = ["mkdir", with[0], with[1], &url("/srv/no")];
-    let (code, said) = failure(&run(&mut here(&stage, 0, &made)));
+    let (code, said) = failure(&run(&mut here(&fixture, 0, &made)));
     assert!(code == 1 && said.contains("root is nobody on the export default"), "{said}");
     // What somebody has defined counts here as well.
     root(&["export", "add", &server.address, "default", "/"]);
-    let (code, said) = failure(&run(&mut here(&stage, 0, &["mkdir", &url("/srv/no")])));
+    let (code, said) = failure(&run(&mut here(&fixture, 0, &["mkdir", &url("/srv/no")])));
     let why = "permission denied: /srv belongs to 0:0 and has mode 0755; root is nobody on the export default";
     assert!(code == 1 && said.contains(why), "{said}");
     stop(server);
@@ -165,14 +165,14 @@ fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
 
 #[test]
 fn root_of_another_host_is_nobody_and_is_told_so() {
-    let Some(stage) = Stage::new("first_far") else { return };
+    let Some(fixture) = Fixture::new("first_far") else { return };
     let networks = Networks::new();
-    let mut serve = stage.lanefs(["serve", "--listen", "0.0.0.0:7117", "--store"]);
-    serve.arg(stage.path("store"));
+    let mut serve = fixture.lanefs(["serve", "--listen", "0.0.0.0:7117", "--store"]);
+    serve.arg(fixture.path("store"));
     let mut server = Process::start(&mut networks.near.inside(serve));
     server.line_with("listening on ");
     let from = |place: &dyn Fn(Command) -> Command, arguments: &[&str]| {
-        run(&mut place(stage.lanefs(arguments)))
+        run(&mut place(fixture.lanefs(arguments)))
     };
     let near = |command| networks.near.inside(command);
     let far = |command| networks.far.inside(command);
@@ -199,11 +199,11 @@ fn root_of_another_host_is_nobody_and_is_told_so() {
 
 #[test]
 fn the_root_directory_of_a_new_store_is_as_it_is_asked_for() {
-    let Some(stage) = Stage::new("first_options") else { return };
-    let serve = |options: &[&str]| stage.serve_with("127.0.0.1:0", options);
+    let Some(fixture) = Fixture::new("first_options") else { return };
+    let serve = |options: &[&str]| fixture.serve_with("127.0.0.1:0", options);
     let attr_of = |server: &Server| {
         let url = format!("lanefs://{}/", server.address);
-        must(&mut here(&stage, 0, &["stat", "--json", &url]))
+        must(&mut here(&fixture, 0, &["stat", "--json", &url]))
     };
     let asked = ["--root-owner", "5002:5003", "--root-mode", "2770"];
     let server = serve(&asked);
@@ -221,63 +221,64 @@ fn the_root_directory_of_a_new_store_is_as_it_is_asked_for() {
         server.process.end();
         assert_eq!(server.process.said().contains(line), complains, "{}", server.process.said());
     }
-    let wrong = stage.run(["serve", "--store", "x", "--root-mode", "9"]);
+    let wrong = fixture.run(["serve", "--store", "x", "--root-mode", "9"]);
     assert_eq!(failure(&wrong).0, 2);
 }
 
 #[test]
 fn a_store_that_an_ordinary_user_makes_is_his() {
-    let Some(stage) = Stage::new("first_his") else { return };
-    crate::private::prepare_for_user(&stage);
-    let place = Private::new(&stage, "");
-    let up = stage.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
-    let stat = stage.lanefs(["stat", "--json", &up.url("/")]);
+    let Some(fixture) = Fixture::new("first_his") else { return };
+    crate::mount_namespace::prepare_for_user(&fixture);
+    let place = Private::new(&fixture, "");
+    let up = fixture.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
+    let stat = fixture.lanefs(["stat", "--json", &up.url("/")]);
     let attr = must(&mut User(&place).inside(stat));
-    let user = crate::private::USER;
+    let user = crate::mount_namespace::USER;
     for part in ["\"mode\":\"0755\"".to_owned(), format!("\"uid\":{user}")] {
         assert!(attr.contains(&part), "{attr}");
     }
-    assert_eq!(fs::metadata(stage.path("mnt.lanefs")).unwrap().uid(), user);
+    assert_eq!(fs::metadata(fixture.path("mnt.lanefs")).unwrap().uid(), user);
     up.stop();
 }
 
 #[test]
 fn an_export_of_a_directory_that_is_missing_says_what_to_do() {
-    let Some(stage) = Stage::new("first_export") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("first_export") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let add = ["export", "add", &server.address, "projects", "/srv/projects"];
-    let (code, said) = failure(&stage.run(add));
+    let (code, said) = failure(&fixture.run(add));
     assert_eq!(code, 1);
     for part in ["/srv/projects: no such file or directory", "--create", "`lanefs mkdir -p`"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let create: Vec<&str> = add.iter().copied().chain(["--create"]).collect();
-    must(&mut stage.lanefs(&create));
+    must(&mut fixture.lanefs(&create));
     // Once more, of a directory that is there.
     let again: Vec<&str> = create.iter().copied().chain(["--replace"]).collect();
-    must(&mut stage.lanefs(&again));
+    must(&mut fixture.lanefs(&again));
     let url = format!("lanefs://{}/srv/projects", server.address);
-    let attr = must(&mut stage.lanefs(["stat", "--json", &url]));
+    let attr = must(&mut fixture.lanefs(["stat", "--json", &url]));
     assert!(attr.contains("\"mode\":\"0755\"") && attr.contains("\"uid\":0"), "{attr}");
     let file = format!("lanefs://{}/file", server.address);
-    let source = stage.path("source");
+    let source = fixture.path("source");
     fs::write(&source, "x").unwrap();
-    must(stage.lanefs(["cp"]).arg(&source).arg(&file));
+    must(fixture.lanefs(["cp"]).arg(&source).arg(&file));
     let not = ["export", "add", &server.address, "file", "/file", "--create"];
-    assert!(failure(&stage.run(not)).1.contains("cannot create directory '/file'"));
+    assert!(failure(&fixture.run(not)).1.contains("cannot create directory '/file'"));
     stop(server);
 }
 
 #[test]
 fn a_certificate_for_the_store_makes_root_root_here_as_the_secret_does() {
-    let Some(stage) = Stage::new("first_certified") else { return };
-    let authority = Authority::new(&stage, "certs");
-    authority.make(&stage, &["client"], &["alice"]);
-    authority.make(&stage, &["client"], &["bob", "--export", "default"]);
-    let server = authority.serve(&stage, &[]);
+    let Some(fixture) = Fixture::new("first_certified") else { return };
+    let authority = Authority::new(&fixture, "certs");
+    authority.make(&fixture, &["client"], &["alice"]);
+    authority.make(&fixture, &["client"], &["bob", "--export", "default"]);
+    let server = authority.serve(&fixture, &[]);
     let url = |path: &str| format!("lanefs://{}{path}", server.address);
-    let by =
-        |name: &str, arguments: &[&str]| run(&mut shown(&stage, &authority.show(name), arguments));
+    let by = |name: &str, arguments: &[&str]| {
+        run(&mut shown(&fixture, &authority.show(name), arguments))
+    };
     assert!(by("alice", &["mkdir", &url("/roots")]).status.success());
     let owned = by("alice", &["chown", "5002", &url("/roots")]);
     assert!(owned.status.success(), "{:?}", failure(&owned));

@@ -1,6 +1,6 @@
 """The same done to two files, one of them on a mount, which are the same after every step.
 
-both.py LOCAL HERE THERE SEED COUNT: HERE and THERE are one file over two mounts.
+random_comparison.py LOCAL HERE THERE SEED COUNT: HERE and THERE are one file over two mounts.
 """
 import ctypes
 import mmap
@@ -11,7 +11,7 @@ import sys
 KEEP, PUNCH, ZERO = 1, 2, 16
 SIZE_MAX = 600_000
 local, here, there, seed, count = sys.argv[1:4] + [int(number) for number in sys.argv[4:]]
-dice = random.Random(seed)
+prng = random.Random(seed)
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 
@@ -97,11 +97,11 @@ KINDS += [0, KEEP, PUNCH | KEEP, PUNCH | KEEP, ZERO, ZERO | KEEP, 8, 32]
 model = os.open(local, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 mounts = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in (here, there)]
 for number in range(count):
-    kind = dice.choice(KINDS)
-    at, other, length = dice.randrange(SIZE_MAX), dice.randrange(SIZE_MAX), dice.randrange(1, 90_000)
-    if dice.random() < 0.3:
+    kind = prng.choice(KINDS)
+    at, other, length = prng.randrange(SIZE_MAX), prng.randrange(SIZE_MAX), prng.randrange(1, 90_000)
+    if prng.random() < 0.3:
         at, length = at & ~4095, length & ~4095 or 4096
-    data = dice.randbytes(length)
+    data = prng.randbytes(length)
     if kind in (8, 32):
         # Collapse and insert: a refusal, whatever the other file system says.
         assert fallocate(mounts[0], kind, at & ~4095, 4096) == -95

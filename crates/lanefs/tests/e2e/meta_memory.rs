@@ -1,6 +1,6 @@
 //! More names than the memory for them holds.
 
-use crate::stage::{Stage, Up, must, program, texts};
+use crate::fixture::{Fixture, Up, must, program, texts};
 use std::fs;
 use std::path::Path;
 
@@ -38,40 +38,40 @@ fn listed(dir: &Path) -> Vec<String> {
     lines.collect()
 }
 
-fn compare(origin: &Path, stage: &Stage, up: &Up) {
+fn compare(origin: &Path, fixture: &Fixture, up: &Up) {
     let copy = up.dir.join("tree");
     must(program("diff").args(["-r", "--no-dereference"]).arg(origin).arg(&copy));
     assert!(listed(&copy) == listed(origin), "as ls shows it");
     let linked = fs::read_to_string(copy.join("directory3/link")).unwrap();
     assert_eq!(linked, "3 7\n");
-    let long = texts(&stage.run(["ls", "-l", &up.url("/tree/many")])).0;
+    let long = texts(&fixture.run(["ls", "-l", &up.url("/tree/many")])).0;
     let is_file = |line: &&str| line.starts_with("-rw") && line.contains(" 1 ");
     assert_eq!(long.lines().filter(is_file).count(), MANY_COUNT, "{long}");
 }
 
 #[test]
 fn a_tree_that_does_not_fit_into_memory_is_what_it_was() {
-    let Some(stage) = Stage::new("memory") else { return };
-    let origin = stage.make_dir("tree");
+    let Some(fixture) = Fixture::new("memory") else { return };
+    let origin = fixture.make_dir("tree");
     furnish(&origin);
-    let archive = stage.path("tree.tar");
+    let archive = fixture.path("tree.tar");
     let parent = origin.parent().unwrap();
     must(program("tar").arg("-C").arg(parent).arg("-cf").arg(&archive).arg("tree"));
-    let mut up = stage.up(&LITTLE);
+    let mut up = fixture.up(&LITTLE);
     must(program("tar").arg("-C").arg(&up.dir).arg("-xf").arg(&archive));
-    compare(&origin, &stage, &up);
+    compare(&origin, &fixture, &up);
     up.kill_server();
-    compare(&origin, &stage, &up);
+    compare(&origin, &fixture, &up);
     up.stop();
     // The least there can be: nothing stays that nobody is at work with.
-    let up = stage.up(&["--meta-memory", "0"]);
-    compare(&origin, &stage, &up);
+    let up = fixture.up(&["--meta-memory", "0"]);
+    compare(&origin, &fixture, &up);
     let moved = up.dir.join("moved");
     must(program("mv").arg(up.dir.join("tree/many")).arg(&moved));
     must(program("rm").arg("-r").arg(up.dir.join("tree")));
     assert_eq!(fs::read_dir(&moved).unwrap().count(), MANY_COUNT);
     up.stop();
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     must(program("diff").arg("-r").arg(origin.join("many")).arg(up.dir.join("moved")));
     assert_eq!(fs::read_dir(&up.dir).unwrap().count(), 1);
     up.stop();

@@ -1,8 +1,8 @@
 //! Rights of handles, asked for by a client that keeps to nothing: what an export's squash leaves of a
 //! caller decides what it opens, and a handle gives what it was opened for and nothing else.
 
-use crate::raw::{Answer, Raw};
-use crate::stage::{Mount, Server, Stage, must};
+use crate::fixture::{Fixture, Mount, Server, must};
+use crate::raw_client::{Answer, Raw};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
@@ -22,9 +22,9 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(stage: &Stage, server: &Server, name: &str) -> Self {
+    fn new(fixture: &Fixture, server: &Server, name: &str) -> Self {
         let address = server.address.as_str();
-        let secret = must(&mut stage.lanefs(["export", "secret", address, name]));
+        let secret = must(&mut fixture.lanefs(["export", "secret", address, name]));
         let secret = library::secret::of_text(&secret).unwrap();
         let client = ClientUuid(library::random().unwrap());
         let lanes = [0, 1].map(|lane| Raw::new(address, &secret, (name, lane), client));
@@ -194,26 +194,26 @@ fn check_reopen(bound: &mut Bound, thing: &Thing, squash: &str, open_for: OpenFo
     bound.close(inode);
 }
 
-fn exported(test: &str) -> Option<(Stage, Server, Mount)> {
-    let stage = Stage::new(test)?;
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+fn exported(test: &str) -> Option<(Fixture, Server, Mount)> {
+    let fixture = Fixture::new(test)?;
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     let dir = all.dir.join("a");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
     for squash in ["root", "all"] {
         let add = ["export", "add", &server.address, squash, "/a", "--squash", squash];
-        must(&mut stage.lanefs(add));
+        must(&mut fixture.lanefs(add));
     }
-    Some((stage, server, all))
+    Some((fixture, server, all))
 }
 
 #[test]
 fn a_handle_gives_what_it_was_opened_for_whatever_is_asked() {
-    let Some((stage, server, all)) = exported("rights_hostile") else { return };
+    let Some((fixture, server, all)) = exported("rights_hostile") else { return };
     let things = things(&all.dir.join("a"));
     for squash in ["root", "all"] {
-        let mut bound = Bound::new(&stage, &server, squash);
+        let mut bound = Bound::new(&fixture, &server, squash);
         for thing in &things {
             for open_for in OpenFor::ALL {
                 for who in CALLERS {
@@ -228,7 +228,7 @@ fn a_handle_gives_what_it_was_opened_for_whatever_is_asked() {
 
 #[test]
 fn an_open_for_nothing_opens_nothing() {
-    let Some((stage, server, all)) = exported("open_nothing") else { return };
+    let Some((fixture, server, all)) = exported("open_nothing") else { return };
     let dir = all.dir.join("a");
     let (file, private) = (dir.join("file"), dir.join("private"));
     fs::write(&file, SECRET).unwrap();
@@ -237,7 +237,7 @@ fn an_open_for_nothing_opens_nothing() {
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
     let [file, private] = [&file, &private].map(|path| InodeNo(fs::metadata(path).unwrap().ino()));
     for squash in ["root", "all"] {
-        let mut bound = Bound::new(&stage, &server, squash);
+        let mut bound = Bound::new(&fixture, &server, squash);
         let handle = Handle { id: HANDLE, open_for: OpenFor::Read };
         for inode in [file, private] {
             for uid in [0, 12_345] {
@@ -266,8 +266,8 @@ fn an_open_for_nothing_opens_nothing() {
 
 #[test]
 fn nothing_is_made_for_an_owner_that_there_cannot_be() {
-    let Some((stage, server, all)) = exported("no_owner") else { return };
-    let mut bound = Bound::new(&stage, &server, "root");
+    let Some((fixture, server, all)) = exported("no_owner") else { return };
+    let mut bound = Bound::new(&fixture, &server, "root");
     let (parent, mode, umask) = (bound.root, 0o666, 0);
     let name = Name::new(b"new").unwrap();
     let handle = Handle { id: HANDLE, open_for: OpenFor::ReadWrite };

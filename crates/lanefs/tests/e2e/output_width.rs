@@ -1,6 +1,6 @@
 //! What commands say of what they do fits a terminal of 80 columns, whatever the names of files are.
 
-use crate::stage::{Process, Stage, binary, must, program};
+use crate::fixture::{Fixture, Process, binary, must, program};
 use std::fs;
 
 const COLUMNS: usize = 80;
@@ -14,9 +14,9 @@ fn fits(what: &str, text: &str) {
 
 #[test]
 fn status_lines_fit_80_columns() {
-    let Some(stage) = Stage::new("lines") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("lines") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     for (what, said) in [("serve", server.process.said()), ("mount", mount.process.said())] {
         fits(what, &said.replace(mount.dir.to_str().unwrap(), "/mnt"));
     }
@@ -27,23 +27,23 @@ fn status_lines_fit_80_columns() {
     for command in ["ls -la", "stat", "df", "df -h", "du -a", "tree", "find"] {
         let words: Vec<&str> = command.split(' ').collect();
         let (name, options) = words.split_first().unwrap();
-        let mut line = stage.lanefs([name]);
+        let mut line = fixture.lanefs([name]);
         line.args(options).args(["--export", "up", &url]);
         fits(command, &must(&mut line));
     }
     let guests = ["export", "add", &server.address, "guests", "/dir", "--squash", "all"];
-    must(&mut stage.lanefs(guests));
-    fits("export list", &must(&mut stage.lanefs(["export", "list", &server.address])));
+    must(&mut fixture.lanefs(guests));
+    fits("export list", &must(&mut fixture.lanefs(["export", "list", &server.address])));
     mount.stop();
 }
 
 /// What is drawn on a terminal while bytes are awaited.
 #[test]
 fn the_progress_of_a_copy_fits_80_columns() {
-    let Some(stage) = Stage::new("lines_progress") else { return };
-    let server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("lines_progress") else { return };
+    let server = fixture.serve("127.0.0.1:0");
     let long = "x".repeat(200);
-    let input = stage.path("input");
+    let input = fixture.path("input");
     must(program("mkfifo").arg(&input));
     // Lines are ended where the cursor goes back, so that each drawing is a line.
     let script = format!(
@@ -54,7 +54,7 @@ fn the_progress_of_a_copy_fits_80_columns() {
     );
     let mut shell = program("sh");
     shell.args(["-c", "script -qefc \"$0\" /dev/null | stdbuf -o0 tr '\\r' '\\n'", &script]);
-    shell.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
+    shell.env("XDG_CONFIG_HOME", fixture.path("config")).env_remove("LANEFS_SECRET_FILE");
     shell.env("TERM", "xterm");
     let mut copy = Process::start(&mut shell);
     let mut bytes = fs::File::options().write(true).open(&input).unwrap();

@@ -2,7 +2,7 @@
 //! the bytes of one of them, an append is whole or absent. `cargo xtask crash --scenario torn` cuts the
 //! power as well.
 
-use crate::stage::{Stage, kill, until};
+use crate::fixture::{Fixture, kill, until};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
@@ -15,13 +15,13 @@ const RECORD_BYTES: usize = 100_000;
 
 #[test]
 fn what_server_and_mount_lose_together_mixes_no_page_and_tears_no_append() {
-    let Some(stage) = Stage::new("torn") else { return };
+    let Some(fixture) = Fixture::new("torn") else { return };
     // Nobody comes back, so nobody is waited for.
     let more = ["--recovery-soft", "1ms"];
-    let mut server = stage.serve_with("127.0.0.1:0", &more);
+    let mut server = fixture.serve_with("127.0.0.1:0", &more);
     let listen = server.address.clone();
     for round in 0..3 {
-        let mount = stage.mount(&listen, &format!("mnt{round}"), &["--export", "up"]);
+        let mount = fixture.mount(&listen, &format!("mnt{round}"), &["--export", "up"]);
         let paths = ["a", "b", "log"].map(|name| mount.dir.join(format!("{name}{round}")));
         for path in &paths[..2] {
             fs::write(path, vec![0; WRITE_BYTES]).unwrap();
@@ -55,8 +55,8 @@ fn what_server_and_mount_lose_together_mixes_no_page_and_tears_no_append() {
             // Takes the dead mount away.
             drop(mount);
         });
-        server = stage.serve_with(&listen, &more);
-        let mount = stage.mount(&listen, &format!("look{round}"), &["--export", "up"]);
+        server = fixture.serve_with(&listen, &more);
+        let mount = fixture.mount(&listen, &format!("look{round}"), &["--export", "up"]);
         let read = |name: &str| fs::read(mount.dir.join(format!("{name}{round}"))).unwrap();
         for name in ["a", "b"] {
             let bytes = read(name);

@@ -1,7 +1,7 @@
 //! Fifos, sockets and devices through the mount: names and numbers are the server's, what opens
 //! is the kernel's.
 
-use crate::stage::{Stage, failure, must, program, run, texts};
+use crate::fixture::{Fixture, failure, must, program, run, texts};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -38,10 +38,10 @@ fn shown(dir: &Path) -> Vec<String> {
 
 #[test]
 fn special_files_are_what_they_are_on_a_local_file_system() {
-    let Some(stage) = Stage::new("special") else { return };
-    let local = stage.make_dir("local");
+    let Some(fixture) = Fixture::new("special") else { return };
+    let local = fixture.make_dir("local");
     furnish(&local);
-    let mut up = stage.up(&[]);
+    let mut up = fixture.up(&[]);
     let dir = up.dir.join("dir");
     fs::create_dir(&dir).unwrap();
     furnish(&dir);
@@ -60,7 +60,7 @@ fn special_files_are_what_they_are_on_a_local_file_system() {
     up.kill_server();
     assert_eq!(shown(&dir), shown(&local), "after a crash of the server");
     up.stop();
-    let up = stage.up(&["--meta-memory", "0"]);
+    let up = fixture.up(&["--meta-memory", "0"]);
     assert_eq!(shown(&dir), shown(&local), "from the rows, one by one");
     for work in [&dir, &local] {
         fs::remove_file(work.join("p")).unwrap();
@@ -73,8 +73,8 @@ fn special_files_are_what_they_are_on_a_local_file_system() {
 
 #[test]
 fn a_fifo_and_a_socket_join_two_programs() {
-    let Some(stage) = Stage::new("fifo") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("fifo") else { return };
+    let up = fixture.up(&[]);
     let fifo = up.dir.join("fifo");
     must(program("mkfifo").arg(&fifo));
     let reader = std::thread::spawn({
@@ -108,8 +108,8 @@ fn a_fifo_and_a_socket_join_two_programs() {
 
 #[test]
 fn devices_are_root_s_to_make_and_nobody_s_to_open() {
-    let Some(stage) = Stage::new("devices") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("devices") else { return };
+    let up = fixture.up(&[]);
     let null = up.dir.join("null");
     must(program("mknod").arg("-m").arg("666").arg(&null).args(["c", "1", "3"]));
     let refused = fs::write(&null, "x").unwrap_err();
@@ -125,8 +125,8 @@ fn devices_are_root_s_to_make_and_nobody_s_to_open() {
     let refused = as_other(&["mknod", "device", "b", "7", "0"]);
     assert_eq!(failure(&refused).0, 1, "{:?}", texts(&refused));
     assert!(as_other(&["mkfifo", "fifo"]).status.success(), "a fifo is anybody's");
-    assert!(stage.run(["export", "add", &up.address, "default", "/"]).status.success());
-    let squashed = stage.mount(&up.address, "squashed", &[]);
+    assert!(fixture.run(["export", "add", &up.address, "default", "/"]).status.success());
+    let squashed = fixture.mount(&up.address, "squashed", &[]);
     let refused = mknodat(
         CWD,
         squashed.dir.join("open/device"),
@@ -141,20 +141,20 @@ fn devices_are_root_s_to_make_and_nobody_s_to_open() {
 
 #[test]
 fn the_file_commands_know_special_files() {
-    let Some(stage) = Stage::new("special_cp") else { return };
-    let up = stage.up(&[]);
-    let local = stage.make_dir("local");
+    let Some(fixture) = Fixture::new("special_cp") else { return };
+    let up = fixture.up(&[]);
+    let local = fixture.make_dir("local");
     furnish(&local);
     let with = |arguments: &[&str]| {
         let mut all = vec![arguments[0], "--export", "up"];
         all.extend(&arguments[1..]);
-        stage.run(all)
+        fixture.run(all)
     };
     let local_text = local.to_str().unwrap();
     let copied = with(&["cp", "-rp", local_text, &up.url("/there")]);
     assert!(copied.status.success(), "{:?}", texts(&copied));
     assert_eq!(shown(&up.dir.join("there")), shown(&local));
-    let back = stage.path("back");
+    let back = fixture.path("back");
     let copied = with(&["cp", "-rp", &up.url("/there"), back.to_str().unwrap()]);
     assert!(copied.status.success(), "{:?}", texts(&copied));
     assert_eq!(shown(&back), shown(&local));
@@ -173,9 +173,9 @@ fn the_file_commands_know_special_files() {
 
 #[test]
 fn root_may_mount_with_device_files_and_set_id_programs() {
-    let Some(stage) = Stage::new("powers") else { return };
+    let Some(fixture) = Fixture::new("powers") else { return };
     for more in [&[][..], &["--dev"], &["--suid"]] {
-        let up = stage.up(more);
+        let up = fixture.up(more);
         let (null, id) = (up.dir.join("null"), up.dir.join("id"));
         if !null.exists() {
             let mode = Mode::from_raw_mode(0o666);

@@ -1,20 +1,20 @@
 //! What a hostile client takes, it takes from its own share: others go on as if it were not there.
 
+use crate::fixture::{Fixture, PATIENCE, Server, must, program, skip};
 use crate::idle::secret;
-use crate::raw::Raw;
-use crate::stage::{PATIENCE, Server, Stage, must, program, skip};
+use crate::raw_client::Raw;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::*;
 
 /// An export of a directory, and the secret of it.
-fn export(stage: &Stage, server: &Server, name: &str, more: &[&str]) -> Secret {
+fn export(fixture: &Fixture, server: &Server, name: &str, more: &[&str]) -> Secret {
     let address = server.address.as_str();
     let path = format!("/{name}");
     let add = ["export", "add", address, name, &path, "--squash", "none"];
-    must(&mut stage.lanefs([&add[..], more].concat()));
-    let text = must(&mut stage.lanefs(["export", "secret", address, name]));
+    must(&mut fixture.lanefs([&add[..], more].concat()));
+    let text = must(&mut fixture.lanefs(["export", "secret", address, name]));
     library::secret::of_text(&text).unwrap()
 }
 
@@ -48,16 +48,16 @@ fn work(dir: &Path) {
 #[test]
 fn half_sent_writes_of_others_hold_nobody_up() {
     use std::io::Write as _;
-    let Some(stage) = Stage::new("half_sent") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "1"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("half_sent") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     for name in ["ro", "rw"] {
         fs::create_dir(all.dir.join(name)).unwrap();
         fs::write(all.dir.join(name).join("file"), "kept").unwrap();
     }
     let secrets = [
-        ("ro", export(&stage, &server, "ro", &["--read-only"])),
-        ("rw", export(&stage, &server, "rw", &[])),
+        ("ro", export(&fixture, &server, "ro", &["--read-only"])),
+        ("rw", export(&fixture, &server, "rw", &[])),
     ];
     for (name, secret) in &secrets {
         let path = all.dir.join(name).join("file");
@@ -84,14 +84,14 @@ fn half_sent_writes_of_others_hold_nobody_up() {
 /// Who may only read and writes all the same is told so, and goes on.
 #[test]
 fn a_write_where_one_may_only_read_is_answered() {
-    let Some(stage) = Stage::new("read_only_write") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "1"]);
-    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("read_only_write") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
     fs::create_dir(all.dir.join("ro")).unwrap();
     let path = all.dir.join("ro/file");
     fs::write(&path, "kept").unwrap();
     let inode = InodeNo(std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap()));
-    let secret = export(&stage, &server, "ro", &["--read-only"]);
+    let secret = export(&fixture, &server, "ro", &["--read-only"]);
     let mut raw = Raw::new(&server.address, &secret, ("ro", 0), ClientUuid([7; 16]));
     for bulk_bytes in [1, 4096, 100_000, 1 << 20] {
         let at = raw.map.data_shard(inode, 0);
@@ -105,7 +105,7 @@ fn a_write_where_one_may_only_read_is_answered() {
     // The same connection, once its export may be written.
     let address = server.address.as_str();
     let add = ["export", "add", address, "ro", "/ro", "--squash", "none", "--replace"];
-    must(&mut stage.lanefs(add));
+    must(&mut fixture.lanefs(add));
     let at = raw.map.data_shard(inode, 0);
     let write = Write { inode, file_offset: 0, append: false, clears: ClearPrivileges::Nothing };
     let given_up = Instant::now() + PATIENCE;
@@ -119,10 +119,10 @@ fn a_write_where_one_may_only_read_is_answered() {
 /// Thousands of claims that a disk has lost what it had.
 #[test]
 fn claims_of_a_client_are_no_alarms() {
-    let Some(stage) = Stage::new("claims") else { return };
-    let up = stage.up(&["--lanes", "1"]);
+    let Some(fixture) = Fixture::new("claims") else { return };
+    let up = fixture.up(&["--lanes", "1"]);
     let client = ClientUuid(library::random().unwrap());
-    let mut raw = Raw::new(&up.address, &secret(&stage), ("up", 0), client);
+    let mut raw = Raw::new(&up.address, &secret(&fixture), ("up", 0), client);
     let claim = Resume { known_committed: Transno(u64::MAX), replay_count: 0 };
     for _ in 0..3000 {
         assert_eq!(raw.ask(Op::Resume, InodeNo::ROOT.shard(), &claim), Status::Ok);
@@ -139,8 +139,8 @@ struct Disk {
 
 impl Disk {
     /// None where no file can be mounted.
-    fn new(stage: &Stage, bytes: u64) -> Option<Self> {
-        let (image, at) = (stage.path("image"), stage.make_dir("disk"));
+    fn new(fixture: &Fixture, bytes: u64) -> Option<Self> {
+        let (image, at) = (fixture.path("image"), fixture.make_dir("disk"));
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
         must(program("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image));
         let mut mount = program("mount");
@@ -164,17 +164,17 @@ impl Drop for Disk {
 /// Space that cannot be had is refused, and costs none.
 #[test]
 fn a_refused_allocation_leaves_no_space_taken() {
-    let Some(stage) = Stage::new("allocate_all") else { return };
-    let Some(disk) = Disk::new(&stage, 256 << 20) else {
+    let Some(fixture) = Fixture::new("allocate_all") else { return };
+    let Some(disk) = Disk::new(&fixture, 256 << 20) else {
         return skip("a_refused_allocation_leaves_no_space_taken", "no file can be mounted here");
     };
     let store = disk.at.join("store");
-    let up = stage.up(&["--lanes", "1", "--store", store.to_str().unwrap()]);
+    let up = fixture.up(&["--lanes", "1", "--store", store.to_str().unwrap()]);
     let path = up.dir.join("file");
     fs::write(&path, vec![7; 1 << 20]).unwrap();
     fs::File::open(&path).unwrap().sync_all().unwrap();
     let inode = InodeNo(std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap()));
-    let mut raw = Raw::new(&up.address, &secret(&stage), ("up", 0), ClientUuid([7; 16]));
+    let mut raw = Raw::new(&up.address, &secret(&fixture), ("up", 0), ClientUuid([7; 16]));
     let at = raw.map.data_shard(inode, 0);
     let before = disk.available_bytes();
     for range_bytes in [before, before + (64 << 20), 1 << 41, 1 << 45, (1 << 62) + 5] {

@@ -1,7 +1,7 @@
 //! The same script on a mount and on the local file system beside it: what it says must be the
 //! same.
 
-use crate::stage::{Stage, program, run, texts};
+use crate::fixture::{Fixture, program, run, texts};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -19,7 +19,7 @@ try() { echo "+ $*"; "$@" 2>&1; echo "= $?"; }
 
 /// Runs a script (bash) in an empty folder of the mount and in a local one.
 #[track_caller]
-pub(crate) fn same(stage: &Stage, mounted: &Path, script: &str) {
+pub(crate) fn same(fixture: &Fixture, mounted: &Path, script: &str) {
     let said = |dir: &Path| {
         let mut command = program("bash");
         command.arg("-c").arg(format!("{PRELUDE}{script}")).current_dir(dir);
@@ -28,7 +28,7 @@ pub(crate) fn same(stage: &Stage, mounted: &Path, script: &str) {
         assert!(output.status.success(), "{}\n{stdout}{stderr}", output.status);
         format!("{stdout}{stderr}")
     };
-    let local = stage.make_dir("local");
+    let local = fixture.make_dir("local");
     // A new store's root directory is for all, where root makes it.
     fs::set_permissions(mounted, fs::Permissions::from_mode(0o755)).unwrap();
     let (here, there) = (said(&local), said(mounted));

@@ -1,6 +1,6 @@
 //! `lanefs cp` from one server to another.
 
-use crate::stage::{Stage, failure, must, program, texts};
+use crate::fixture::{Fixture, failure, must, program, texts};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,8 +13,8 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";
 
 #[test]
 fn a_tree_goes_from_server_to_server_unchanged() {
-    let Some(stage) = Stage::new("between") else { return };
-    let (one, two) = (stage.up_on("one", &[]), stage.up_on("two", &[]));
+    let Some(fixture) = Fixture::new("between") else { return };
+    let (one, two) = (fixture.up_on("one", &[]), fixture.up_on("two", &[]));
     let tree = one.dir.join("tree");
     fs::create_dir_all(tree.join("deep/er")).unwrap();
     fs::write(tree.join("small"), "x").unwrap();
@@ -27,23 +27,23 @@ fn a_tree_goes_from_server_to_server_unchanged() {
     fs::File::create(tree.join("sparse")).unwrap().set_len(100 << 20).unwrap();
     must(program("touch").args(["-d", "2001-02-03 04:05:06.789"]).arg(tree.join("small")));
     let (from, to) = (one.url("/tree"), two.url("/copy"));
-    must(&mut stage.lanefs(["cp", "-rp", "--export", "up", &from, &to]));
+    must(&mut fixture.lanefs(["cp", "-rp", "--export", "up", &from, &to]));
     let mut rsync = program("rsync");
     rsync.args(["-aHn", "--delete", "--itemize-changes"]).arg(tree.join(""));
     assert_eq!(must(rsync.arg(two.dir.join("copy").join(""))), "");
     // Into what is there, and under the same names on both.
-    must(&mut stage.lanefs(["cp", "-r", "--export", "up", &from, &two.url("/")]));
+    must(&mut fixture.lanefs(["cp", "-r", "--export", "up", &from, &two.url("/")]));
     must(program("diff").args(["-r", "--no-dereference"]).arg(&tree).arg(two.dir.join("tree")));
     let same =
-        stage.run(["cp", "--export", "up", &one.url("/tree/small"), &two.url("/tree/small")]);
+        fixture.run(["cp", "--export", "up", &one.url("/tree/small"), &two.url("/tree/small")]);
     assert!(same.status.success(), "the same path at another server: {}", texts(&same).1);
-    let omitted = stage.run(["cp", "--export", "up", &from, &two.url("/flat")]);
+    let omitted = fixture.run(["cp", "--export", "up", &from, &two.url("/flat")]);
     let (code, stderr) = failure(&omitted);
     assert_eq!((code, stderr.contains("-r not given")), (1, true), "{stderr}");
     two.stop();
     // With one of them gone nothing hangs, and it is said which.
     let url = "lanefs://127.0.0.1:1/x";
-    let gone = stage.run(["cp", "--export", "up", "--connect-timeout", "1s", "-r", &from, url]);
+    let gone = fixture.run(["cp", "--export", "up", "--connect-timeout", "1s", "-r", &from, url]);
     let (code, stderr) = failure(&gone);
     assert_eq!((code, stderr.contains("127.0.0.1:1")), (3, true), "{stderr}");
     one.stop();
@@ -51,27 +51,27 @@ fn a_tree_goes_from_server_to_server_unchanged() {
 
 #[test]
 fn servers_may_have_secrets_and_exports_of_their_own() {
-    let Some(stage) = Stage::new("between_secrets") else { return };
-    let secret = stage.path("two.secret");
+    let Some(fixture) = Fixture::new("between_secrets") else { return };
+    let secret = fixture.path("two.secret");
     let secret = secret.to_str().unwrap();
-    let one = stage.up_on("one", &[]);
-    let two = stage.up_on("two", &["--secret-file", secret]);
+    let one = fixture.up_on("one", &[]);
+    let two = fixture.up_on("two", &["--secret-file", secret]);
     fs::write(one.dir.join("file"), "kept").unwrap();
     let copy = |more: &[&str]| {
         let fixed = ["cp", "--export", "up", &one.url("/file"), &two.url("/file")];
-        stage.run(fixed.iter().chain(more))
+        fixture.run(fixed.iter().chain(more))
     };
     assert_eq!(failure(&copy(&[])).0, 4, "two has another secret");
     assert!(copy(&["--to-secret-file", secret]).status.success());
     assert_eq!(fs::read_to_string(two.dir.join("file")).unwrap(), "kept");
     let add = ["export", "add", &two.address, "default", "/", "--secret-file", secret];
-    assert!(stage.run(add).status.success());
+    assert!(fixture.run(add).status.success());
     let nameless = copy(&["--to-secret-file", secret, "--to-export", ""]);
     let (code, stderr) = failure(&nameless);
     assert_eq!((code, stderr.contains("permission denied")), (1, true), "{stderr}");
-    let here = stage.run(["cp", "--to-export", "x", &one.url("/file"), "/tmp"]);
+    let here = fixture.run(["cp", "--to-export", "x", &one.url("/file"), "/tmp"]);
     assert_eq!(failure(&here).0, 2);
-    let within = stage.run(["cp", "--to-export", "x", &one.url("/file"), &one.url("/b")]);
+    let within = fixture.run(["cp", "--to-export", "x", &one.url("/file"), &one.url("/b")]);
     assert_eq!(failure(&within).0, 2);
     two.stop();
     one.stop();
@@ -79,15 +79,15 @@ fn servers_may_have_secrets_and_exports_of_their_own() {
 
 #[test]
 fn however_large_a_file_is_little_of_it_is_in_memory() {
-    let Some(stage) = Stage::new("between_memory") else { return };
-    let (one, two) = (stage.up_on("one", &[]), stage.up_on("two", &[]));
+    let Some(fixture) = Fixture::new("between_memory") else { return };
+    let (one, two) = (fixture.up_on("one", &[]), fixture.up_on("two", &[]));
     let size_bytes = 160 << 20;
     let piece: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
     fs::write(one.dir.join("large"), piece.repeat(size_bytes / piece.len())).unwrap();
     let mut copy = program("python3");
-    copy.args(["-c", PEAK_KIB]).arg(crate::stage::binary());
+    copy.args(["-c", PEAK_KIB]).arg(crate::fixture::binary());
     copy.args(["cp", "--export", "up", &one.url("/large"), &two.url("/large")]);
-    copy.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
+    copy.env("XDG_CONFIG_HOME", fixture.path("config")).env_remove("LANEFS_SECRET_FILE");
     let peak_kib: u64 = must(&mut copy).trim().parse().unwrap();
     println!("{peak_kib} KiB");
     // A client keeps what is not durable yet, 64 MiB at most: on a slow disk it comes to that.

@@ -1,6 +1,6 @@
 //! A client that says frames as it is told to, and nothing by itself: for tests of what a server bears.
 
-use crate::stage::PATIENCE;
+use crate::fixture::PATIENCE;
 use std::io::{Read as _, Result, Write as _};
 use std::net::TcpStream;
 use wire::*;

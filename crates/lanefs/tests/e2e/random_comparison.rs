@@ -2,10 +2,10 @@
 //! errors and trees.
 //!
 //! A player has a thread with a root directory, umask and user of its own, so that paths cannot
-//! leave its tree and differ in nothing. What is asked is made of dice alone; a failure names
-//! the seed, and `LANEFS_TWINS=SEED[,COUNT]` plays that one again.
+//! leave its tree and differ in nothing. What is asked is made of prng alone; a failure names
+//! the seed, and `LANEFS_COMPARISON=SEED[,COUNT]` plays that one again.
 
-use crate::stage::{Stage, Up, must, program};
+use crate::fixture::{Fixture, Up, must, program};
 use rustix::fs::{
     Access, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
 };
@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Numbers that follow from a seed (xorshift64*).
-pub(crate) struct Dice(u64);
+pub(crate) struct Prng(u64);
 
-impl Dice {
+impl Prng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -105,52 +105,52 @@ enum Act {
 }
 
 impl Act {
-    fn roll(dice: &mut Dice, uid: u32) -> Self {
-        let what = dice.below(40);
+    fn roll(prng: &mut Prng, uid: u32) -> Self {
+        let what = prng.below(40);
         let last = match what {
             0..=5 | 12..=14 => b"ddeeffgghb",
             6..=11 | 21 | 22 => b"aaaabbbbcd",
             _ => ANY,
         };
-        let path = dice.path(uid, last);
+        let path = prng.path(uid, last);
         match what {
-            0..=5 => Self::Create(path, open_flags(dice), dice.mode()),
-            6..=11 => Self::Mkdir(path, dice.mode()),
+            0..=5 => Self::Create(path, open_flags(prng), prng.mode()),
+            6..=11 => Self::Mkdir(path, prng.mode()),
             12 | 13 => {
                 let kinds = [FileType::Fifo, FileType::Socket, FileType::CharacterDevice];
                 let more = [FileType::RegularFile, FileType::BlockDevice, FileType::Directory];
-                let kind = if dice.chance(80) { dice.pick(&kinds) } else { dice.pick(&more) };
-                let device = dice.pick(&[0, rustix::fs::makedev(1, 3), u64::MAX]);
-                Self::Mknod(path, kind, dice.mode(), device)
+                let kind = if prng.chance(80) { prng.pick(&kinds) } else { prng.pick(&more) };
+                let device = prng.pick(&[0, rustix::fs::makedev(1, 3), u64::MAX]);
+                Self::Mknod(path, kind, prng.mode(), device)
             }
             14 => {
-                let mut target = if dice.chance(20) { b"../".to_vec() } else { Vec::new() };
+                let mut target = if prng.chance(20) { b"../".to_vec() } else { Vec::new() };
                 // Everybody follows it.
-                target.extend(dice.path(1000, ANY));
+                target.extend(prng.path(1000, ANY));
                 Self::Symlink(target, path)
             }
-            15..=17 => Self::Link(path, dice.path(uid, ANY), dice.chance(30)),
+            15..=17 => Self::Link(path, prng.path(uid, ANY), prng.chance(30)),
             18..=20 => Self::Unlink(path),
             21 | 22 => Self::Rmdir(path),
             23..=29 => {
                 let bits =
-                    if dice.chance(70) { dice.pick(&[0, 0, 1, 2, 2, 4]) } else { dice.below(9) };
+                    if prng.chance(70) { prng.pick(&[0, 0, 1, 2, 2, 4]) } else { prng.below(9) };
                 let flags = RenameFlags::from_bits_retain(u32::try_from(bits).unwrap());
-                Self::Rename(path, dice.path(uid, ANY), flags)
+                Self::Rename(path, prng.path(uid, ANY), flags)
             }
-            30 | 31 => Self::Stat(path, dice.chance(50)),
+            30 | 31 => Self::Stat(path, prng.chance(50)),
             32 => Self::Readlink(path),
             33 => Self::List(path),
             34 => {
-                Self::Access(path, Access::from_bits_retain(u32::try_from(dice.below(8)).unwrap()))
+                Self::Access(path, Access::from_bits_retain(u32::try_from(prng.below(8)).unwrap()))
             }
-            35 | 36 => Self::Chmod(path, dice.mode()),
+            35 | 36 => Self::Chmod(path, prng.mode()),
             37 => {
-                let id = |dice: &mut Dice| dice.pick(&[0, 1000, 1001, 70_000, u32::MAX - 1]);
-                Self::Chown(path, id(dice), id(dice), dice.chance(50))
+                let id = |prng: &mut Prng| prng.pick(&[0, 1000, 1001, 70_000, u32::MAX - 1]);
+                Self::Chown(path, id(prng), id(prng), prng.chance(50))
             }
-            38 => Self::Times(path, dice.chance(50)),
-            _ => Self::Truncate(path, dice.pick(&[0, 5, 100_000])),
+            38 => Self::Times(path, prng.chance(50)),
+            _ => Self::Truncate(path, prng.pick(&[0, 5, 100_000])),
         }
     }
 
@@ -208,8 +208,8 @@ const LONG_AGO: Timestamps = Timestamps {
     last_modification: Timespec { tv_sec: 1_000_000_000, tv_nsec: 999_999_999 },
 };
 
-fn open_flags(dice: &mut Dice) -> OFlags {
-    let mut flags = dice.pick(&[OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR]);
+fn open_flags(prng: &mut Prng) -> OFlags {
+    let mut flags = prng.pick(&[OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR]);
     // A fifo without a second end would wait.
     flags |= OFlags::NONBLOCK;
     let more = [
@@ -221,7 +221,7 @@ fn open_flags(dice: &mut Dice) -> OFlags {
         (10, OFlags::APPEND),
     ];
     for (percent, flag) in more {
-        if dice.chance(percent) {
+        if prng.chance(percent) {
             flags |= flag;
         }
     }
@@ -377,13 +377,13 @@ fn play(seed: u64, count: usize, up: &Up, local: &Path) -> usize {
         must(program("chmod").arg("1777").arg(root));
         Player::new(root)
     });
-    let mut dice = Dice::new(seed);
-    let repeat = |number| format!("LANEFS_TWINS={seed},{count} at {number}");
+    let mut prng = Prng::new(seed);
+    let repeat = |number| format!("LANEFS_COMPARISON={seed},{count} at {number}");
     let mut told: Vec<String> = Vec::new();
     let mut ok_count = 0;
     for number in 0..count {
-        let uid = if dice.chance(70) { 0 } else { dice.pick(&[1000, 1001]) };
-        let act = Act::roll(&mut dice, uid);
+        let uid = if prng.chance(70) { 0 } else { prng.pick(&[1000, 1001]) };
+        let act = Act::roll(&mut prng, uid);
         let [mount, twin] = players.each_ref().map(|player| player.ask(Ask::Act(act.clone(), uid)));
         ok_count += usize::from(twin.is_ok());
         told.push(format!("{uid} {act:?}: {twin:?}"));
@@ -411,7 +411,7 @@ fn is_known(uid: u32, mount: &Result<String, Errno>, local: &Result<String, Errn
 
 /// The one game that was asked for, or these.
 fn games(seeds: std::ops::Range<u64>, count: usize) -> Vec<(u64, usize)> {
-    let Ok(wanted) = std::env::var("LANEFS_TWINS") else {
+    let Ok(wanted) = std::env::var("LANEFS_COMPARISON") else {
         return seeds.map(|seed| (seed, count)).collect();
     };
     let mut numbers = wanted.split(',').map(|number| number.parse::<u64>().unwrap());
@@ -422,9 +422,9 @@ fn games(seeds: std::ops::Range<u64>, count: usize) -> Vec<(u64, usize)> {
 
 #[test]
 fn a_mount_does_what_a_local_file_system_does() {
-    let Some(stage) = Stage::new("twins") else { return };
-    let local = Local::new(stage.make_dir("local"));
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("twins") else { return };
+    let local = Local::new(fixture.make_dir("local"));
+    let up = fixture.up(&[]);
     let play_all = |up: &Up, seeds| -> usize {
         let games = games(seeds, 300).into_iter();
         games.map(|(seed, count)| play(seed, count, up, &local.0)).sum()
@@ -432,7 +432,7 @@ fn a_mount_does_what_a_local_file_system_does() {
     let ok_count = play_all(&up, 0..8);
     assert!(ok_count > 100, "only {ok_count} operations were done");
     up.stop();
-    let up = stage.up(&["--meta-memory", "0"]);
+    let up = fixture.up(&["--meta-memory", "0"]);
     play_all(&up, 100..103);
     up.stop();
 }

@@ -2,23 +2,23 @@
 //! death of the server.
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of tests")]
 
+use crate::fixture::{Fixture, PATIENCE, kill};
 use crate::idle::secret;
-use crate::stage::{PATIENCE, Stage, kill};
 use library::{ConnectOptions, Error, File, OpenFor, Piece, SetAttr, Status, Stride, Volume};
 use std::path::Path;
 
 /// A client that is root, and waits for its server.
-fn connect(stage: &Stage, address: &str) -> Volume {
+fn connect(fixture: &Fixture, address: &str) -> Volume {
     let options = ConnectOptions {
         connect_timeout: PATIENCE,
         export: "up".to_owned(),
-        ..ConnectOptions::new(address.parse().unwrap(), secret(stage))
+        ..ConnectOptions::new(address.parse().unwrap(), secret(fixture))
     };
     Volume::connect(&options).unwrap()
 }
 
 /// A number out of a seed, and the next seed.
-fn dice(seed: &mut u64) -> u64 {
+fn prng(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }
@@ -76,26 +76,26 @@ impl Model {
 
 /// So many pieces that share no byte, in any order, and bytes for them.
 fn some_pieces(seed: &mut u64, count: u64, most_bytes: u64) -> (Vec<Piece>, Vec<u8>) {
-    let mut at = dice(seed) % 5000;
+    let mut at = prng(seed) % 5000;
     let mut pieces = Vec::new();
     for _ in 0..count {
-        at += [0, 0, 1, 4096, 70_000][dice(seed) as usize % 5];
-        let piece_bytes = 1 + u32::try_from(dice(seed) % most_bytes).unwrap();
+        at += [0, 0, 1, 4096, 70_000][prng(seed) as usize % 5];
+        let piece_bytes = 1 + u32::try_from(prng(seed) % most_bytes).unwrap();
         pieces.push(piece(at, piece_bytes));
         at += u64::from(piece_bytes);
     }
     for index in (1..pieces.len()).rev() {
-        pieces.swap(index, dice(seed) as usize % (index + 1));
+        pieces.swap(index, prng(seed) as usize % (index + 1));
     }
     let all: usize = pieces.iter().map(|piece| piece.piece_bytes as usize).sum();
-    (pieces, (0..all).map(|_| 1 + (dice(seed) % 255) as u8).collect())
+    (pieces, (0..all).map(|_| 1 + (prng(seed) % 255) as u8).collect())
 }
 
 #[test]
 fn lists_read_and_write_what_a_model_says() {
-    let Some(stage) = Stage::new("lists_model") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mut model = Model::new(connect(&stage, &server.address), "/f");
+    let Some(fixture) = Fixture::new("lists_model") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mut model = Model::new(connect(&fixture, &server.address), "/f");
     let mut seed = 5;
     for round in 0..60 {
         let count = [1, 3, 40, 256, 700][round % 5];
@@ -107,11 +107,11 @@ fn lists_read_and_write_what_a_model_says() {
         // Anywhere: over each other, over holes, over the end.
         let size = model.bytes.len() as u64;
         let anywhere: Vec<Piece> = (0..count)
-            .map(|_| piece(dice(&mut seed) % (size + 9000), (dice(&mut seed) % 5000) as u32))
+            .map(|_| piece(prng(&mut seed) % (size + 9000), (prng(&mut seed) % 5000) as u32))
             .collect();
         model.check(&anywhere);
         if round % 9 == 4 {
-            model.truncate(dice(&mut seed) as usize % (model.bytes.len() + 1));
+            model.truncate(prng(&mut seed) as usize % (model.bytes.len() + 1));
         }
         if round % 20 == 19 {
             model.check(&[piece(0, 3 << 20), piece(size / 2, 5 << 20)]);
@@ -125,9 +125,9 @@ fn lists_read_and_write_what_a_model_says() {
 
 #[test]
 fn strides_are_columns() {
-    let Some(stage) = Stage::new("lists_strides") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mut volume = connect(&stage, &server.address);
+    let Some(fixture) = Fixture::new("lists_strides") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mut volume = connect(&fixture, &server.address);
     let file = volume.create("/matrix".as_ref(), 0o644, true).unwrap();
     let column = |number: u64, count| Stride {
         file_offset: number * 8,
@@ -163,9 +163,9 @@ fn strides_are_columns() {
 
 #[test]
 fn what_is_no_list_is_refused_and_changes_nothing() {
-    let Some(stage) = Stage::new("lists_refused") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mut model = Model::new(connect(&stage, &server.address), "/f");
+    let Some(fixture) = Fixture::new("lists_refused") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mut model = Model::new(connect(&fixture, &server.address), "/f");
     model.write(&[piece(0, 4), piece(8, 4)], b"abcdefgh");
     let end = i64::MAX.unsigned_abs();
     for (pieces, bytes, status) in [
@@ -189,10 +189,10 @@ fn what_is_no_list_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_list_is_one_exchange() {
-    let Some(stage) = Stage::new("lists_exchanges") else { return };
-    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "1"]);
-    let mut volume = connect(&stage, &server.address);
-    let mut counter = connect(&stage, &server.address);
+    let Some(fixture) = Fixture::new("lists_exchanges") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let mut volume = connect(&fixture, &server.address);
+    let mut counter = connect(&fixture, &server.address);
     let file = volume.create("/f".as_ref(), 0o644, true).unwrap();
     // The question for the counters is one as well.
     let mut count = || counter.stats().unwrap()[0].request_count;
@@ -222,10 +222,10 @@ fn a_list_is_one_exchange() {
 /// Lists that were answered come back over a kill; those that were synced need no client for it.
 #[test]
 fn lists_outlive_kills_of_the_server() {
-    let Some(stage) = Stage::new("lists_kill") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("lists_kill") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
     let address = server.address.clone();
-    let mut model = Model::new(connect(&stage, &address), "/f");
+    let mut model = Model::new(connect(&fixture, &address), "/f");
     let mut seed = 11;
     for round in 0..6 {
         for _ in 0..8 {
@@ -240,7 +240,7 @@ fn lists_outlive_kills_of_the_server() {
         }
         kill(server.process.pid());
         server.process.end();
-        server = stage.serve(&address);
+        server = fixture.serve(&address);
         model.check(&[piece(0, 8 << 20)]);
     }
     // All of the last round may be lost with its client, nothing of what was synced before.
@@ -251,8 +251,8 @@ fn lists_outlive_kills_of_the_server() {
     let mut short = model.volume;
     drop(short.take_reports());
     std::mem::forget(short); // A client that dies says nothing.
-    let server = stage.serve(&address);
-    let mut volume = connect(&stage, &server.address);
+    let server = fixture.serve(&address);
+    let mut volume = connect(&fixture, &server.address);
     let file = volume.open(Path::new("/f"), OpenFor::Read).unwrap();
     let read = volume.read_list(&file, &[piece(0, 8 << 20)]).unwrap();
     assert!(read.bytes == bytes, "{} bytes, wanted {}", read.bytes.len(), bytes.len());
@@ -264,9 +264,9 @@ fn lists_outlive_kills_of_the_server() {
 /// is read of a list is an access.
 #[test]
 fn a_list_needs_what_a_read_and_a_write_need() {
-    let Some(stage) = Stage::new("lists_rights") else { return };
-    let server = stage.serve("127.0.0.1:0");
-    let mut volume = connect(&stage, &server.address);
+    let Some(fixture) = Fixture::new("lists_rights") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mut volume = connect(&fixture, &server.address);
     let file = volume.create("/f".as_ref(), 0o644, true).unwrap();
     volume.write_list(&file, &[piece(0, 3)], b"abc").unwrap();
     volume.close(file).unwrap();

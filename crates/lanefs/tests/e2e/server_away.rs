@@ -1,7 +1,7 @@
 //! While the server is away operations wait, can be killed, and go on when it is back.
 
+use crate::fixture::{Fixture, kill, must, program, state_of, until};
 use crate::idle::secret;
-use crate::stage::{Stage, kill, must, program, state_of, until};
 use library::{ConnectOptions, Volume};
 use std::fs;
 use std::io::Read as _;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 #[test]
 fn operations_wait_can_be_killed_and_go_on() {
-    let Some(stage) = Stage::new("away") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("away") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
     let address = server.address.clone();
-    let mount = stage.mount(&address, "mnt", &["--export", "up"]);
+    let mount = fixture.mount(&address, "mnt", &["--export", "up"]);
     fs::write(mount.dir.join("before"), "x").unwrap();
     kill(server.process.pid());
     server.process.end();
@@ -36,7 +36,7 @@ fn operations_wait_can_be_killed_and_go_on() {
     let mut waiting = touch("waiting");
     waits(waiting.id());
     assert!(waiting.try_wait().unwrap().is_none(), "it waits for the server");
-    let again = stage.serve(&address);
+    let again = fixture.serve(&address);
     assert!(waiting.wait().unwrap().success());
     assert!(mount.dir.join("waiting").exists());
     assert_eq!(fs::read_to_string(mount.dir.join("before")).unwrap(), "x");
@@ -46,9 +46,9 @@ fn operations_wait_can_be_killed_and_go_on() {
 
 #[test]
 fn a_mount_ends_while_its_server_is_away() {
-    let Some(stage) = Stage::new("away_end") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
-    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("away_end") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
     fs::write(mount.dir.join("x"), "x").unwrap();
     kill(server.process.pid());
     server.process.end();
@@ -58,11 +58,11 @@ fn a_mount_ends_while_its_server_is_away() {
 /// Whoever wants to wait says so; the end of a scope does not wait as long as a connection may take.
 #[test]
 fn a_volume_is_dropped_soon_while_its_server_is_away() {
-    let Some(stage) = Stage::new("away_drop") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("away_drop") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
     let options = ConnectOptions {
         connect_timeout: Duration::from_secs(24 * 60 * 60),
-        ..ConnectOptions::new(server.address.parse().unwrap(), secret(&stage))
+        ..ConnectOptions::new(server.address.parse().unwrap(), secret(&fixture))
     };
     let ((tell, told), (end, ended)) = (channel(), channel());
     let dropping = std::thread::spawn(move || {
@@ -80,8 +80,8 @@ fn a_volume_is_dropped_soon_while_its_server_is_away() {
 
 #[test]
 fn an_open_file_without_a_name_survives_a_restart_of_the_server() {
-    let Some(stage) = Stage::new("away_unlinked") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("away_unlinked") else { return };
+    let mut up = fixture.up(&[]);
     let path = up.dir.join("gone");
     fs::write(&path, "still here").unwrap();
     let mut file = fs::File::open(&path).unwrap();
@@ -97,8 +97,8 @@ fn an_open_file_without_a_name_survives_a_restart_of_the_server() {
 
 #[test]
 fn an_open_file_survives_a_restart_of_the_server() {
-    let Some(stage) = Stage::new("away_open") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("away_open") else { return };
+    let mut up = fixture.up(&[]);
     let path = up.dir.join("file");
     let mut script = program("sh");
     let text = "exec 3>\"$1\"; echo one >&3; echo ready; read line; echo two >&3; cat \"$1\"";

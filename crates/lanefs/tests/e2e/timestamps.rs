@@ -1,7 +1,7 @@
 //! Which call updates which time: as on the local file system, mounted with relatime as that is.
 
-use crate::beside::same;
-use crate::stage::{Stage, must, program};
+use crate::fixture::{Fixture, must, program};
+use crate::script_comparison::same;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use std::fs::File;
 use std::time::{Duration, SystemTime};
@@ -114,18 +114,18 @@ EOF
 
 #[test]
 fn each_call_updates_its_times() {
-    let Some(stage) = Stage::new("times") else { return };
-    let up = stage.up(&[]);
-    same(&stage, &up.dir, STEPS);
+    let Some(fixture) = Fixture::new("times") else { return };
+    let up = fixture.up(&[]);
+    same(&fixture, &up.dir, STEPS);
     up.stop();
 }
 
 #[test]
 fn who_may_set_which_time() {
-    let Some(stage) = Stage::new("times-who") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("times-who") else { return };
+    let up = fixture.up(&[]);
     same(
-        &stage,
+        &fixture,
         &up.dir,
         r#"
         touch own other ro; chown 5001:5001 own; chmod 666 other; chmod 644 ro
@@ -142,8 +142,8 @@ fn who_may_set_which_time() {
 #[test]
 fn now_lies_between_before_and_after() {
     const SLACK: Duration = Duration::from_secs(1);
-    let Some(stage) = Stage::new("times_now") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("times_now") else { return };
+    let up = fixture.up(&[]);
     let file = File::create(up.dir.join("f")).unwrap();
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     for _ in 0..20 {
@@ -162,9 +162,9 @@ fn now_lies_between_before_and_after() {
 /// Reads through one mount show at the other, and the first one counts.
 #[test]
 fn a_read_is_seen_at_the_other_mount_and_counts_once() {
-    let Some(stage) = Stage::new("times-two") else { return };
-    let up = stage.up(&[]);
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let Some(fixture) = Fixture::new("times-two") else { return };
+    let up = fixture.up(&[]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
     let sh = |text: &str, dir: &std::path::Path| {
         must(program("bash").args(["-c", text]).current_dir(dir)).trim().to_owned()
     };
@@ -187,8 +187,8 @@ fn a_read_is_seen_at_the_other_mount_and_counts_once() {
 
 #[test]
 fn the_time_of_birth_stays() {
-    let Some(stage) = Stage::new("birth") else { return };
-    let mut up = stage.up(&["--lanes", "2"]);
+    let Some(fixture) = Fixture::new("birth") else { return };
+    let mut up = fixture.up(&["--lanes", "2"]);
     let script = r#"
         mkdir d e
         for made in ': >d/x' 'mkdir d/x' 'ln -s nowhere d/x' 'mkfifo d/x' 'mknod d/x c 1 3'; do
@@ -203,17 +203,17 @@ fn the_time_of_birth_stays() {
         done
         test $(stat -c %W d) -ge $(stat -c %W .) && echo "the directory is older"
     "#;
-    same(&stage, &up.dir, script);
+    same(&fixture, &up.dir, script);
     let birth = |dir: &std::path::Path| {
         must(program("stat").args(["-c", "%w"]).arg(dir.join("d"))).trim().to_owned()
     };
     let born = birth(&up.dir);
     assert!(born.starts_with("20"), "{born}");
-    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let other = fixture.mount(&up.address, "other", &["--export", "up"]);
     assert_eq!(birth(&other.dir), born, "at the other mount");
     up.kill_server();
     assert_eq!(birth(&other.dir), born, "after a restart");
-    let said = must(&mut stage.lanefs(["stat", &up.url("/d")]));
+    let said = must(&mut fixture.lanefs(["stat", &up.url("/d")]));
     assert!(said.contains(&format!("\n Birth: {born}\n")), "{said}\n{born}");
     other.stop();
     up.stop();

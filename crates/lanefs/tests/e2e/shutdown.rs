@@ -1,6 +1,6 @@
 //! The end of `up` while programs write: quiet, without a kill, and with all that was answered.
 
-use crate::stage::{Process, Stage, Up, is_mounted, program};
+use crate::fixture::{Fixture, Process, Up, is_mounted, program};
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn start_writers(dir: &Path) -> (Vec<JoinHandle<()>>, Vec<Arc<AtomicU64>>) {
         threads.push(std::thread::spawn(move || write_files(&dir, writer, &counted)));
         counts.push(count);
     }
-    crate::stage::until("all writers write", || {
+    crate::fixture::until("all writers write", || {
         counts.iter().all(|count| count.load(Ordering::Relaxed) >= FILE_COUNT_MIN)
     });
     (threads, counts)
@@ -55,7 +55,7 @@ fn noise(said: &str) -> Vec<&str> {
 }
 
 /// Asks for the end while writers write, and checks what is there at the next start.
-fn end_under_load(stage: &Stage, mut up: Up, signal: Signal, round: usize) -> Up {
+fn end_under_load(fixture: &Fixture, mut up: Up, signal: Signal, round: usize) -> Up {
     let name = format!("round{round}");
     let dir = up.dir.join(&name);
     fs::create_dir(&dir).unwrap();
@@ -78,7 +78,7 @@ fn end_under_load(stage: &Stage, mut up: Up, signal: Signal, round: usize) -> Up
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     drop(holder);
     drop(up);
-    let up = stage.up(&[]);
+    let up = fixture.up(&[]);
     for (writer, count) in counts.iter().enumerate() {
         for number in 0..count.load(Ordering::Relaxed) {
             let path = up.dir.join(&name).join(format!("{writer}.{number}"));
@@ -90,10 +90,10 @@ fn end_under_load(stage: &Stage, mut up: Up, signal: Signal, round: usize) -> Up
 }
 
 fn ends_quietly(test: &str, signal: Signal) {
-    let Some(stage) = Stage::new(test) else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new(test) else { return };
+    let mut up = fixture.up(&[]);
     for round in 0..ROUND_COUNT {
-        up = end_under_load(&stage, up, signal, round);
+        up = end_under_load(&fixture, up, signal, round);
     }
     up.stop();
 }
@@ -111,8 +111,8 @@ fn sigterm_under_load_is_quiet_and_loses_nothing() {
 /// A terminal and a service manager may both send theirs.
 #[test]
 fn a_second_signal_at_the_end_kills_nobody() {
-    let Some(stage) = Stage::new("second_signal") else { return };
-    let mut up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("second_signal") else { return };
+    let mut up = fixture.up(&[]);
     let dir = up.dir.join("sub");
     fs::create_dir(&dir).unwrap();
     let (threads, _) = start_writers(&dir);

@@ -1,6 +1,6 @@
 //! What a server keeps for itself has the mode it should have, whatever the umask says.
 
-use crate::stage::{Process, Stage, binary};
+use crate::fixture::{Fixture, Process, binary};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn secrets_are_for_their_owner_whatever_the_umask() {
-    let Some(stage) = Stage::new("modes") else { return };
+    let Some(fixture) = Fixture::new("modes") else { return };
     for umask in ["0000", "0277", "0077"] {
         let (store, secret) =
-            (stage.path(&format!("{umask}/store")), stage.path(&format!("{umask}.secret")));
-        fs::create_dir(stage.path(umask)).unwrap();
+            (fixture.path(&format!("{umask}/store")), fixture.path(&format!("{umask}.secret")));
+        fs::create_dir(fixture.path(umask)).unwrap();
         let mut command = Command::new("sh");
         let script = format!("umask {umask}; exec \"$0\" \"$@\"");
         command.arg("-c").arg(script).arg(binary()).stdin(Stdio::null());
@@ -41,15 +41,15 @@ fn secrets_are_for_their_owner_whatever_the_umask() {
 
 #[test]
 fn a_store_that_others_can_change_is_not_served() {
-    let Some(stage) = Stage::new("store_of_others") else { return };
-    let mut server = stage.serve("127.0.0.1:0");
+    let Some(fixture) = Fixture::new("store_of_others") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
     server.process.signal(Signal::TERM);
     assert!(server.process.end().success());
-    let store = stage.path("store");
+    let store = fixture.path("store");
     let serve = || {
         let output =
-            stage.run(["serve", "--listen", "127.0.0.1:0", "--store", store.to_str().unwrap()]);
-        crate::stage::failure(&output)
+            fixture.run(["serve", "--listen", "127.0.0.1:0", "--store", store.to_str().unwrap()]);
+        crate::fixture::failure(&output)
     };
     fs::set_permissions(store.join("log"), fs::Permissions::from_mode(0o777)).unwrap();
     let (code, line) = serve();
@@ -59,5 +59,5 @@ fn a_store_that_others_can_change_is_not_served() {
     let (code, line) = serve();
     assert!(code == 1 && line.contains("belongs to user 4711"), "{code} {line}");
     std::os::unix::fs::chown(store.join("redo-key"), Some(0), None).unwrap();
-    drop(stage.serve("127.0.0.1:0"));
+    drop(fixture.serve("127.0.0.1:0"));
 }

@@ -1,7 +1,7 @@
 //! Directories that one mount moves below other parents are found there by the other, whatever else
 //! happens in both; and who stands in a directory that the own mount moves stays in it.
 
-use crate::stage::{Stage, must, program};
+use crate::fixture::{Fixture, must, program};
 use crate::two_mounts::over_each;
 use rustix::fs::{AtFlags, CWD, RenameFlags};
 use std::fs::{self, File};
@@ -150,8 +150,8 @@ os.chdir('/')
 /// Both directories of an exchange keep who stands in them.
 #[test]
 fn directories_that_are_exchanged_keep_who_stands_in_them() {
-    let Some(stage) = Stage::new("moves_exchange") else { return };
-    let up = stage.up(&[]);
+    let Some(fixture) = Fixture::new("moves_exchange") else { return };
+    let up = fixture.up(&[]);
     let at = |path: &str| up.dir.join(path);
     for name in ["one/a/inner", "other/b/inner"] {
         fs::create_dir_all(at(name)).unwrap();
