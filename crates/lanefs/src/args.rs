@@ -13,10 +13,10 @@ mod export;
 mod expression;
 mod files;
 mod find;
+mod generated_docs;
 mod inspect;
 mod line;
 mod log;
-mod papers;
 mod pin;
 mod root_dir;
 mod running;
@@ -41,10 +41,10 @@ pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
 pub(crate) use find::{Find, FindKind};
+pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
 pub(crate) use line::parse;
 pub(crate) use log::LogArg;
-pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
 pub(crate) use root_dir::RootDirArg;
 pub(crate) use running::{Down, Status};

@@ -56,14 +56,14 @@ pub(crate) fn launch_with(arguments: &[OsString], log: &Path, talkative: bool) -
         }
         writeln!(log_file, "{line}").with_context(|| format!("cannot write {}", log.display()))?;
         if talkative {
-            out::tell(&line);
+            out::print_line(&line);
         }
     }
     guard.close();
     if let Some(code) = ready {
         notify::ready_in_background(child.id());
         if talkative {
-            out::tell(&format!("background process {}, log {}", child.id(), log.display()));
+            out::print_line(&format!("background process {}, log {}", child.id(), log.display()));
         }
         return code.map_or(Ok(()), |code| Err(Exit::said(code).into()));
     }
@@ -113,8 +113,8 @@ pub(crate) fn ready(log: &Path, code: Option<Code>) -> Result<()> {
     let file = open_log(log)?;
     crate::log::flush();
     match code {
-        None => out::tell(READY),
-        Some(code) => out::tell(&format!("{READY} {}", code.number())),
+        None => out::print_line(READY),
+        Some(code) => out::print_line(&format!("{READY} {}", code.number())),
     }
     crate::log::to_background();
     rustix::stdio::dup2_stdout(&file)?;

@@ -107,7 +107,7 @@ fn is_whole(finished: &Finished) -> Result<()> {
         0 => String::new(),
         count => format!("; {count} files are damaged and marked, see `lanefs check`"),
     };
-    out::tell(&format!("the backup is whole: {line_count} lines of metadata{damaged}"));
+    out::print_line(&format!("the backup is whole: {line_count} lines of metadata{damaged}"));
     checking::end_with_damages(damages)
 }
 

@@ -23,10 +23,10 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
         let (machine, rows) = bench.run(&options)?;
         let machine = machine.text();
         if args.json {
-            out::complain(&machine);
+            out::print_error_line(&machine);
             let mut lines = Vec::new();
             bench::write_json(&rows, &mut lines)?;
-            out::put(&lines)?;
+            out::print_bytes(&lines)?;
             continue;
         }
         let table = bench::table(&rows);
@@ -35,11 +35,11 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
             tables.retain(|(name, _)| name != MACHINE);
             tables.push((MACHINE.to_owned(), machine));
         } else {
-            out::put(format!("{}\n{machine}\n\n{table}\n\n", bench.title()).as_bytes())?;
+            out::print_bytes(format!("{}\n{machine}\n\n{table}\n\n", bench.title()).as_bytes())?;
         }
     }
     match report {
-        Some(report) => out::put(report.fill_in(&tables)?.as_bytes()),
+        Some(report) => out::print_bytes(report.fill_in(&tables)?.as_bytes()),
         None => Ok(()),
     }
 }
@@ -51,9 +51,9 @@ fn run_seeds(args: &args::Bench, options: &Options) -> Result<()> {
         "seeds starts its own servers and writes a report of its own: it goes with no other benchmark, \
          and not with --json, --report or --server"
     );
-    let step = |what: &str| out::complain(&format!("measures {what}"));
+    let step = |what: &str| out::print_error_line(&format!("measures {what}"));
     let path = bench::run_seeds(options, &args.out, step)?;
-    out::put(format!("{}\n", path.display()).as_bytes())
+    out::print_bytes(format!("{}\n", path.display()).as_bytes())
 }
 
 /// Where a report says what it was measured on.
@@ -138,7 +138,9 @@ fn benches(names: &[BenchName], options: &Options) -> Vec<Bench> {
             BenchName::Seeds => {}
             BenchName::All => benches.extend(Bench::ALL.into_iter().filter(|bench| {
                 let checked = bench.check(options);
-                checked.inspect_err(|why| out::complain(&format!("left out: {why}"))).is_ok()
+                checked
+                    .inspect_err(|why| out::print_error_line(&format!("left out: {why}")))
+                    .is_ok()
             })),
         }
     }

@@ -4,7 +4,7 @@
 //! Invariant: it unmounts when it is asked to end or its parent ends, and leaves no process behind.
 
 use crate::args::{BenchNull, Exchange};
-use crate::lanes::{self, News};
+use crate::lanes::{self, ProcessEvent};
 use crate::mounts::Served;
 use crate::{driver, fuse_device, out, signals};
 use anyhow::{Context as _, Result, bail};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     let Some(dir) = &args.dir else { return echo(args, driver) };
     let transport = fuse_device::transport(args.fuse, driver)?;
     // Before anything is mounted, so that no signal finds it mounted and nobody listening.
-    let (tell, news) = lanes::listen(Some(args.parent_pid), None)?;
+    let (sender, events) = lanes::listen(Some(args.parent_pid), None)?;
     let mut echo = None;
     let mut server = None;
     if args.exchange == Exchange::Apart {
@@ -50,9 +50,9 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
         contents,
     };
     let started = KernelChannel::share(device, transport, &[args.core], KernelChannel::QUEUE_DEPTH)
-        .map(|mut channels| plan.start(channels.pop(), tell));
+        .map(|mut channels| plan.start(channels.pop(), sender));
     let served = match started {
-        Ok(()) => serve(dir, &news, echo.as_ref()),
+        Ok(()) => serve(dir, &events, echo.as_ref()),
         Err(error) => Err(error.into()),
     };
     let cleared = mount.clear();
@@ -80,15 +80,15 @@ struct Plan {
 
 impl Plan {
     /// Starts the lane on a thread of its own.
-    fn start(self, channel: Option<KernelChannel>, tell: Sender<News>) {
+    fn start(self, channel: Option<KernelChannel>, sender: Sender<ProcessEvent>) {
         std::thread::spawn(move || {
-            let ended = self.run(channel, &tell);
+            let ended = self.run(channel, &sender);
             // Nobody listens any more when the process is about to end.
-            let _unheard = tell.send(News::Ended(ended));
+            let _unheard = sender.send(ProcessEvent::Ended(ended));
         });
     }
 
-    fn run(self, channel: Option<KernelChannel>, tell: &Sender<News>) -> io::Result<()> {
+    fn run(self, channel: Option<KernelChannel>, sender: &Sender<ProcessEvent>) -> io::Result<()> {
         pin_to_core(self.core)?;
         let mut config = Config::new(LaneId(0));
         config.driver = DriverChoice::Only(self.driver);
@@ -106,7 +106,7 @@ impl Plan {
         let null = null.costing(self.costs);
         turn(config, null, || {
             // As above.
-            let _unheard = tell.send(News::Ready);
+            let _unheard = sender.send(ProcessEvent::Ready);
         })
     }
 }
@@ -123,20 +123,20 @@ fn turn(config: Config, null: NullFs, ready: impl FnOnce()) -> io::Result<()> {
 }
 
 /// Waits for the end of the mount, or for being asked to end.
-fn serve(dir: &Path, news: &Receiver<News>, echo: Option<&Child>) -> Result<()> {
-    if lanes::wait_until_ready(news, 1)? {
+fn serve(dir: &Path, events: &Receiver<ProcessEvent>, echo: Option<&Child>) -> Result<()> {
+    if lanes::wait_until_ready(events, 1)? {
         return Ok(());
     }
     // Interrupted: see `lanefs mount`.
     rustix::io::retry_on_intr(|| rustix::fs::statfs(dir)).context("the mount does not answer")?;
     let own = std::process::id();
     let pids = echo.map_or_else(|| own.to_string(), |echo| format!("{own} {}", echo.id()));
-    out::tell(&format!("{NULL_READY}{pids}"));
+    out::print_line(&format!("{NULL_READY}{pids}"));
     loop {
-        match news.recv()? {
-            News::Signal => return Ok(()),
-            News::Ended(ended) => return ended.context("the lane failed"),
-            News::Ready => {}
+        match events.recv()? {
+            ProcessEvent::Signal => return Ok(()),
+            ProcessEvent::Ended(ended) => return ended.context("the lane failed"),
+            ProcessEvent::Ready => {}
         }
     }
 }
@@ -164,7 +164,7 @@ fn echo(args: &BenchNull, driver: DriverKind) -> Result<()> {
     }
     pin_to_core(args.core)?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
-    out::tell(&listener.local_addr()?.to_string());
+    out::print_line(&listener.local_addr()?.to_string());
     let mut config = Config::new(LaneId(0));
     config.driver = DriverChoice::Only(driver);
     config.listener = Some(listener.into());

@@ -43,7 +43,7 @@ fn ca(args: &args::CertCa) -> Result<()> {
     let certificate = params.self_signed(&key).context("cannot sign")?;
     write(&paths, (certificate.der(), &key), args.renew)?;
     let (cert, key, dir) = (paths.cert.display(), paths.key.display(), args.dir.display());
-    out::put(
+    out::print_bytes(
         format!(
             "{cert}  the CA's certificate, valid until {until}: every server and client needs it\n\
              {key}  its key: whoever has it makes certificates for anything; leave it here\n\
@@ -72,7 +72,7 @@ fn server(args: &args::CertServer) -> Result<()> {
     let ca = Paths::new(&args.dir, CA).cert;
     let (ca, dir) = (ca.display(), args.dir.display());
     let said = args.names.join(", ");
-    out::put(
+    out::print_bytes(
         format!(
             "{cert}  for a server that is reached as {said}, valid until {until}\n\
              {key}  its key\n\
@@ -109,7 +109,7 @@ fn client(args: &args::CertClient) -> Result<()> {
         [] => ("every export, and administers".to_owned(), "SERVER".to_owned()),
         [export, ..] => (args.exports.join(", "), format!("SERVER/{export}")),
     };
-    out::put(
+    out::print_bytes(
         format!(
             "{cert}  opens {opens}; valid until {until}\n\
              {key}  its key\n\

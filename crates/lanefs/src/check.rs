@@ -35,7 +35,7 @@ pub(crate) fn run(args: &args::Check) -> Result<()> {
     local.progress.end();
     let outcome = looked.or_else(|error| as_finding(error, &store))?;
     let mut out = Stdout;
-    tell(&outcome, args.json, &mut out)?;
+    print_outcome(&outcome, args.json, &mut out)?;
     sum_up(&outcome, &[], args.json, &mut out)?;
     end_with(&outcome)
 }
@@ -217,10 +217,10 @@ fn repair((args, store): (&args::Check, &Path), progress: &mut Progress) -> Resu
     for finding in &repaired.mended {
         put(&Row::of(finding, true), args.json, &mut out)?;
     }
-    tell(&repaired.left, args.json, &mut out)?;
+    print_outcome(&repaired.left, args.json, &mut out)?;
     sum_up(&repaired.left, &repaired.mended, args.json, &mut out)?;
     if let Some(report) = &repaired.report {
-        out::complain(&format!("what was changed is in {}", report.display()));
+        out::print_error_line(&format!("what was changed is in {}", report.display()));
     }
     match end_with(&repaired.left) {
         Ok(()) if !repaired.mended.is_empty() => Err(Exit::said(Code::Repaired).into()),
@@ -246,7 +246,7 @@ pub(crate) fn tell_of(damages: &Damages) -> Result<()> {
         .iter()
         .try_for_each(|finding| put(&Row::of(finding, false), false, &mut Stdout))?;
     if damages.untold_count > 0 {
-        out::put(format!("{} more are not listed\n", damages.untold_count).as_bytes())?;
+        out::print_bytes(format!("{} more are not listed\n", damages.untold_count).as_bytes())?;
     }
     Ok(())
 }
@@ -260,7 +260,7 @@ pub(crate) fn end_with_damages(damages: &Damages) -> Result<()> {
 }
 
 /// All findings.
-pub(crate) fn tell(outcome: &Outcome, json: bool, out: &mut impl Write) -> Result<()> {
+pub(crate) fn print_outcome(outcome: &Outcome, json: bool, out: &mut impl Write) -> Result<()> {
     outcome.findings.iter().try_for_each(|finding| put(&Row::of(finding, false), json, out))
 }
 
@@ -337,7 +337,7 @@ struct Stdout;
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        out::put(bytes).map_err(io::Error::other)?;
+        out::print_bytes(bytes).map_err(io::Error::other)?;
         Ok(bytes.len())
     }
 

@@ -59,6 +59,6 @@ fn end(found: &Found) -> Result<()> {
             log.as_ref().map_or_else(String::new, |log| format!("; {log} says what it waits for"));
         bail!("{what} was asked to end and still does{log}");
     }
-    out::tell(&format!("ended {what}"));
+    out::print_line(&format!("ended {what}"));
     Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) const fn choice(asked: Driver) -> DriverChoice {
 pub(crate) fn choose(asked: Driver) -> Result<DriverKind> {
     let found = choice(asked).find()?;
     if found.why.is_some() {
-        log::complain(&format!("driver {}", text(&found)));
+        log::report(&format!("driver {}", text(&found)));
     }
     Ok(found.kind)
 }

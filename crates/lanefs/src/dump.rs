@@ -62,7 +62,7 @@ pub(crate) fn restore(args: &args::Restore) -> Result<()> {
         Err(error) => return Err(error.into()),
     };
     checking::tell_of(&restored.damages)?;
-    out::tell(&format!(
+    out::print_line(&format!(
         "{} inodes, {} objects, {} bytes copied",
         restored.inode_count, restored.object_count, restored.copied_bytes
     ));

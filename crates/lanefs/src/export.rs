@@ -95,7 +95,7 @@ fn list(args: &args::ExportList) -> Result<()> {
             json::put(&row(export))?;
         }
     } else {
-        out::put(table(&exports).as_bytes())?;
+        out::print_bytes(table(&exports).as_bytes())?;
     }
     Ok(volume.leave()?)
 }
@@ -168,7 +168,7 @@ fn print_secret(args: &args::ExportName) -> Result<()> {
     let exports = volume.exports()?;
     let export = exports.iter().find(|export| export.name == args.name);
     let export = export.with_context(|| format!("there is no export {}", args.name))?;
-    out::put(secret::text_of(&export.secret(&store)).as_bytes())?;
+    out::print_bytes(secret::text_of(&export.secret(&store)).as_bytes())?;
     Ok(volume.leave()?)
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn faults(planned: &[Planned], recovering: Arc<AtomicU16>) -> Option<
             }
             if !fault.kills && met_count >= fault.count {
                 if met_count == fault.count {
-                    log::complain("a planned fault has begun");
+                    log::report("a planned fault has begun");
                 }
                 errno = Some(IO);
             }

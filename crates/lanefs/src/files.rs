@@ -115,7 +115,7 @@ impl Session {
                 | Code::Mendable
                 | Code::Damaged => {
                     let why = self.why_denied(&error).unwrap_or_default();
-                    self.complain(&format!("{what}: {}{why}", reason(&error)));
+                    self.report_error(&format!("{what}: {}{why}", reason(&error)));
                     Ok(None)
                 }
             },
@@ -140,8 +140,8 @@ impl Session {
     }
 
     /// Says one line; the command ends with 1.
-    pub(crate) fn complain(&mut self, line: &str) {
-        out::complain(&format!("lanefs {}: {line}", self.command));
+    pub(crate) fn report_error(&mut self, line: &str) {
+        out::print_error_line(&format!("lanefs {}: {line}", self.command));
         self.failed = true;
     }
 
@@ -191,7 +191,7 @@ impl Session {
     pub(crate) fn end(mut self) -> Result<()> {
         for (address, mut volume) in std::mem::take(&mut self.volumes) {
             let reports = volume.take_reports();
-            reports.iter().for_each(|report| self.complain(&report.to_string()));
+            reports.iter().for_each(|report| self.report_error(&report.to_string()));
             // What was done is durable when the command ends.
             let left = volume.leave().map_err(anyhow::Error::from);
             self.note(&address, left)?;

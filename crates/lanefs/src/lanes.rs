@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// What a process with lanes waits for.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum ProcessEvent {
     /// A lane has its ring and takes turns.
     Ready,
     /// A lane has ended.
@@ -23,16 +23,16 @@ pub(crate) enum News {
     Signal,
 }
 
-/// Where news are told and heard: signals from here on, lanes once they are started. A process with
+/// Where events are told and heard: signals from here on, lanes once they are started. A process with
 /// a parent ends with it. SIGHUP means `reload`, unless there is none or this process has a terminal.
 pub(crate) fn listen(
     parent_pid: Option<u32>,
     reload: Option<Reload>,
-) -> Result<(Sender<News>, Receiver<News>)> {
+) -> Result<(Sender<ProcessEvent>, Receiver<ProcessEvent>)> {
     // A process with a parent gets no SIGHUP from a terminal.
     let mut reload = reload.filter(|_| parent_pid.is_some() || !signals::has_terminal());
-    let (tell, news) = channel();
-    let on_signal = tell.clone();
+    let (sender, events) = channel();
+    let on_signal = sender.clone();
     signals::on_ending(move |signal| {
         if let Some(reload) = reload.as_mut().filter(|_| signal == SIGHUP) {
             reload.run();
@@ -40,14 +40,14 @@ pub(crate) fn listen(
         }
         notify::stopping();
         // Nobody listens any more when the process is about to end.
-        let _unheard = on_signal.send(News::Signal);
+        let _unheard = on_signal.send(ProcessEvent::Signal);
     })?;
     if let Some(parent_pid) = parent_pid
         && !signals::tie_to_parent(parent_pid)?
     {
         bail!("the parent process has ended");
     }
-    Ok((tell, news))
+    Ok((sender, events))
 }
 
 /// Most lanes of a process: a store has so many shards of each kind, and a lane without any has
@@ -68,7 +68,7 @@ pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
 pub(crate) fn start<B, M>(
     name: String,
     core: Option<u16>,
-    news: Sender<News>,
+    events: Sender<ProcessEvent>,
     make: M,
 ) -> Result<()>
 where
@@ -78,9 +78,9 @@ where
     let thread = std::thread::Builder::new().name(name);
     let worker_cores = ring::usable_cores().context("cannot find out the usable cores")?;
     let spawned = thread.spawn(move || {
-        let ended = run((core, worker_cores), &news, make);
+        let ended = run((core, worker_cores), &events, make);
         // Nobody listens any more when the process is about to end.
-        let _unheard = news.send(News::Ended(ended));
+        let _unheard = events.send(ProcessEvent::Ended(ended));
     });
     spawned.context("cannot start a lane")?;
     Ok(())
@@ -88,7 +88,7 @@ where
 
 fn run<B: Core>(
     (core, worker_cores): (Option<u16>, Vec<u16>),
-    news: &Sender<News>,
+    events: &Sender<ProcessEvent>,
     make: impl FnOnce() -> io::Result<(Config, B)>,
 ) -> io::Result<()> {
     if let Some(core) = core {
@@ -98,24 +98,24 @@ fn run<B: Core>(
     config.worker_cores = worker_cores;
     let mut ring = Ring::new(config)?;
     // As above.
-    let _unheard = news.send(News::Ready);
+    let _unheard = events.send(ProcessEvent::Ready);
     while ring.turn(&mut core)? {}
     Ok(())
 }
 
 /// Waits until all lanes take turns; one that does not ends the others' waiting. Returns whether a signal asked
 /// for the end meanwhile.
-pub(crate) fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<bool> {
+pub(crate) fn wait_until_ready(events: &Receiver<ProcessEvent>, lane_count: usize) -> Result<bool> {
     let (mut ready_count, mut asked) = (0, false);
     while ready_count < lane_count {
-        match news.recv()? {
-            News::Ready => ready_count += 1,
-            News::Ended(ended) => {
+        match events.recv()? {
+            ProcessEvent::Ready => ready_count += 1,
+            ProcessEvent::Ended(ended) => {
                 ended.context("a lane did not start")?;
                 bail!("a lane ended at its start");
             }
             // A lane that has not started cannot end well.
-            News::Signal => asked = true,
+            ProcessEvent::Signal => asked = true,
         }
     }
     Ok(asked)
@@ -138,24 +138,34 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn wait(said: Vec<News>) -> Result<bool> {
-        let (tell, news) = channel();
-        said.into_iter().for_each(|one| tell.send(one).unwrap());
-        wait_until_ready(&news, 2)
+    fn wait(said: Vec<ProcessEvent>) -> Result<bool> {
+        let (sender, events) = channel();
+        said.into_iter().for_each(|one| sender.send(one).unwrap());
+        wait_until_ready(&events, 2)
     }
 
     #[test]
     fn a_signal_during_the_start_is_told_when_all_lanes_are_ready() {
-        assert!(!wait(vec![News::Ready, News::Ready]).unwrap());
-        assert!(wait(vec![News::Signal, News::Ready, News::Ready]).unwrap());
-        assert!(wait(vec![News::Ready, News::Signal, News::Signal, News::Ready]).unwrap());
+        assert!(!wait(vec![ProcessEvent::Ready, ProcessEvent::Ready]).unwrap());
+        assert!(
+            wait(vec![ProcessEvent::Signal, ProcessEvent::Ready, ProcessEvent::Ready]).unwrap()
+        );
+        assert!(
+            wait(vec![
+                ProcessEvent::Ready,
+                ProcessEvent::Signal,
+                ProcessEvent::Signal,
+                ProcessEvent::Ready
+            ])
+            .unwrap()
+        );
     }
 
     #[test]
     fn a_lane_that_does_not_start_is_an_error_whatever_was_asked() {
-        let failed = || News::Ended(Err(io::ErrorKind::OutOfMemory.into()));
-        assert!(wait(vec![News::Ready, failed()]).is_err());
-        assert!(wait(vec![News::Signal, News::Ready, failed()]).is_err());
-        assert!(wait(vec![News::Ready, News::Ended(Ok(()))]).is_err());
+        let failed = || ProcessEvent::Ended(Err(io::ErrorKind::OutOfMemory.into()));
+        assert!(wait(vec![ProcessEvent::Ready, failed()]).is_err());
+        assert!(wait(vec![ProcessEvent::Signal, ProcessEvent::Ready, failed()]).is_err());
+        assert!(wait(vec![ProcessEvent::Ready, ProcessEvent::Ended(Ok(()))]).is_err());
     }
 }

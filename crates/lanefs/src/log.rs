@@ -168,20 +168,20 @@ pub(crate) fn say(level: LineLevel, line: &str) {
 }
 
 /// A complaint of code that commands without a log also run: there it is a plain line.
-pub(crate) fn complain(line: &str) {
-    if LOG.get().is_some() { warn!("{line}") } else { out::complain(line) }
+pub(crate) fn report(line: &str) {
+    if LOG.get().is_some() { warn!("{line}") } else { out::print_error_line(line) }
 }
 
 /// The error that the process ends with.
 pub(crate) fn complain_at_end(line: &str) {
-    let Some(log) = LOG.get() else { return out::complain(line) };
+    let Some(log) = LOG.get() else { return out::print_error_line(line) };
     match log.style {
         Style::Priority => error!("{line}"),
         Style::Timed if log.in_background.load(Ordering::Relaxed) => error!("{line}"),
         // Whoever waits for the command reads it.
         Style::Timed => {
             log.sink.flush();
-            out::complain(line);
+            out::print_error_line(line);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Login {
             let line = "a certificate stands for the secret: name one of them, not both";
             bail!(Exit::usage(line));
         }
-        let warn = Arc::new(|line: &str| log::complain(line));
+        let warn = Arc::new(|line: &str| log::report(line));
         let certificates = Certificates::read(files, address::host(address), warn)?;
         Ok(Self {
             secrets: Secret::certified().into(),

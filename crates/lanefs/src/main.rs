@@ -6,6 +6,7 @@
 
 mod address;
 mod args;
+mod atomic_file;
 mod background;
 mod backup;
 mod bench;
@@ -14,7 +15,6 @@ mod cert;
 mod check;
 mod config;
 mod down;
-mod drafts;
 mod driver;
 mod dump;
 mod exit;
@@ -22,6 +22,7 @@ mod export;
 mod faults;
 mod files;
 mod fuse_device;
+mod generated_docs;
 mod holders;
 mod inspect;
 mod lanes;
@@ -34,7 +35,6 @@ mod mounts;
 mod notify;
 mod online;
 mod out;
-mod papers;
 mod reload;
 mod running;
 mod secret;
@@ -121,8 +121,8 @@ fn run(command: Command) -> Result<()> {
         Command::Inspect(args) => inspect::child::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Completions(args) => papers::completions(&args),
-        Command::Man(args) => papers::man(&args),
+        Command::Completions(args) => generated_docs::completions(&args),
+        Command::Man(args) => generated_docs::man(&args),
         Command::BenchLimit(args) => ::bench::run_limit(&args.arguments),
         Command::BenchNull(args) => bench_null::run(&args),
     }

@@ -12,7 +12,7 @@ pub(crate) use by_type::{is_by_type, run as run_by_type};
 
 use crate::args::{self, Pin};
 use crate::exit::{Code, Exit};
-use crate::lanes::{self, News, count_text};
+use crate::lanes::{self, ProcessEvent, count_text};
 use crate::login::Login;
 use crate::mounts::{Served, TakenAway};
 use crate::reload::Reload;
@@ -81,11 +81,11 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
         return background::launch(&options.log_file(&dir));
     }
     log::begin(args.log.log_level, args.parent_pid.is_some());
-    let (tell, news) = lanes::listen(args.parent_pid, Some(reload(&options)?))?;
+    let (sender, events) = lanes::listen(args.parent_pid, Some(reload(&options)?))?;
     let plan = prepare(args, dir, options)?;
     let device = mount(&plan)?;
     let mount = Served::new(&plan.dir, &device)?;
-    let served = serve(&plan, (device, &mount), &tell, &news, args);
+    let served = serve(&plan, (device, &mount), &sender, &events, args);
     served.and(mount.clear())
 }
 
@@ -199,13 +199,13 @@ fn mount(plan: &Plan) -> Result<OwnedFd> {
 fn serve(
     plan: &Plan,
     (device, mount): (OwnedFd, &Served),
-    tell: &Sender<News>,
-    news: &Receiver<News>,
+    sender: &Sender<ProcessEvent>,
+    events: &Receiver<ProcessEvent>,
     args: &args::Mount,
 ) -> Result<()> {
-    let stoppers = start(plan, device, tell)?;
+    let stoppers = start(plan, device, sender)?;
     let mut running_count = stoppers.len();
-    if lanes::wait_until_ready(news, running_count)? {
+    if lanes::wait_until_ready(events, running_count)? {
         bail!("asked to end before all lanes were ready");
     }
     // Through the kernel and the server and back: from here on it works.
@@ -231,26 +231,26 @@ fn serve(
         ..Entry::of(Kind::Mount, args.parent_pid)
     });
     let dir = plan.dir.display();
-    out::tell(&format!("mounted {dir} over {how}, driver {driver}, {lanes}"));
+    out::print_line(&format!("mounted {dir} over {how}, driver {driver}, {lanes}"));
     notify::ready(&format!("{} on {dir} over {how}, {lanes}", plan.server));
     if let Some(log) = log {
         background::ready(log, None)?;
         std::env::set_current_dir("/")?;
     }
     while running_count > 0 {
-        match news.recv()? {
-            News::Signal => return end(mount, &stoppers, running_count, news),
-            News::Ended(ended) => {
+        match events.recv()? {
+            ProcessEvent::Signal => return end(mount, &stoppers, running_count, events),
+            ProcessEvent::Ended(ended) => {
                 running_count -= 1;
                 ended.context("a lane of the mount failed")?;
             }
-            News::Ready => {}
+            ProcessEvent::Ready => {}
         }
     }
     Ok(())
 }
 
-fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stopper>> {
+fn start(plan: &Plan, device: OwnedFd, sender: &Sender<ProcessEvent>) -> Result<Vec<Stopper>> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let depth = KernelChannel::QUEUE_DEPTH;
     let channels = KernelChannel::share(device, plan.transport, &plan.cores, depth)?;
@@ -286,7 +286,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
         let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
         let secret_file = plan.secret_file.clone();
-        lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
+        lanes::start(format!("lane {lane}"), core, sender.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = Box::new(log::say);
             ring_config.mailbox = Some(mailbox);
@@ -311,7 +311,7 @@ fn end(
     mount: &Served,
     stoppers: &[Stopper],
     mut running_count: usize,
-    news: &Receiver<News>,
+    events: &Receiver<ProcessEvent>,
 ) -> Result<()> {
     let dir = mount.dir();
     if mount.is_there()? && mounts::take_away(dir)? == TakenAway::Busy {
@@ -322,14 +322,14 @@ fn end(
     lanes::stop(stoppers);
     let deadline = Instant::now() + LANES_END;
     while running_count > 0 {
-        match news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(News::Ended(ended)) => {
+        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(ProcessEvent::Ended(ended)) => {
                 running_count -= 1;
                 ended.context("a lane of the mount failed")?;
             }
-            Ok(News::Ready) => {}
+            Ok(ProcessEvent::Ready) => {}
             // The kernel ends the mount with the process.
-            Ok(News::Signal) | Err(RecvTimeoutError::Timeout) => {
+            Ok(ProcessEvent::Signal) | Err(RecvTimeoutError::Timeout) => {
                 bail!("ended before the server had made everything durable")
             }
             Err(error @ RecvTimeoutError::Disconnected) => return Err(error.into()),

@@ -11,38 +11,38 @@ pub(crate) const SOCKET: &str = "NOTIFY_SOCKET";
 
 /// It does its work: `status` says which.
 pub(crate) fn ready(status: &str) {
-    tell(&[Ready, Status(status)]);
+    send(&[Ready, Status(status)]);
 }
 
 /// It works on after [`reloading`], as before.
 pub(crate) fn ready_again() {
-    tell(&[Ready]);
+    send(&[Ready]);
 }
 
 /// The same of a process that this one has left in the background.
 pub(crate) fn ready_in_background(pid: u32) {
-    tell(&[MainPid(pid), Ready]);
+    send(&[MainPid(pid), Ready]);
 }
 
 /// What it does changed.
 pub(crate) fn status(status: &str) {
-    tell(&[Status(status)]);
+    send(&[Status(status)]);
 }
 
 /// It reads again what can be read again, until it is [`ready`].
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[Reloading, now]),
+        Ok(now) => send(&[Reloading, now]),
         Err(error) => debug!("no time for the service manager: {error}"),
     }
 }
 
 /// It begins to end.
 pub(crate) fn stopping() {
-    tell(&[Stopping, Status("ending")]);
+    send(&[Stopping, Status("ending")]);
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = notify(states) {
         debug!("cannot tell the service manager: {error}");
     }

@@ -56,7 +56,7 @@ impl Beside for Here {
     }
 
     fn line(&mut self, line: &str) -> Result<()> {
-        out::complain(line);
+        out::print_error_line(line);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use std::io::{self, Write as _};
 
 /// Writes bytes to stdout. A reader that went away ends the process by SIGPIPE, as it ends `cat`.
-pub(crate) fn put(bytes: &[u8]) -> Result<()> {
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
     match written {
@@ -17,14 +17,14 @@ pub(crate) fn put(bytes: &[u8]) -> Result<()> {
 }
 
 /// Writes a line for people to stdout; a reader that went away does not matter.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn print_line(line: &str) {
     let mut stdout = io::stdout().lock();
     // Whoever closed our stdout does not want to know, and the work goes on.
     let _unread = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 /// Writes a line for people to stderr; a reader that went away does not matter.
-pub(crate) fn complain(line: &str) {
+pub(crate) fn print_error_line(line: &str) {
     // There is no place left to say that stderr is closed.
     let _unread = writeln!(io::stderr().lock(), "{line}");
 }

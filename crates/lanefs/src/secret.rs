@@ -4,12 +4,12 @@
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
 mod change;
-mod kept;
+mod watched;
 
 pub(crate) use change::run;
-pub(crate) use kept::{Kept, Poke};
+pub(crate) use watched::{ReloadTrigger, WatchedSecrets};
 
-use crate::drafts::Draft;
+use crate::atomic_file::AtomicFile;
 use crate::log;
 use anyhow::{Context as _, Result, bail};
 use std::fs::{DirBuilder, File};
@@ -45,7 +45,7 @@ fn of_store(path: &Path, secrets: Secrets) -> Result<Secrets> {
 /// What is in a file that was read before; the server refused what was in it then.
 pub(crate) fn read_again(path: &Path) -> Option<Secrets> {
     let read = read_all(path);
-    read.map_err(|error| log::complain(&error.to_string())).ok()
+    read.map_err(|error| log::report(&error.to_string())).ok()
 }
 
 /// The directory of a file.
@@ -58,7 +58,7 @@ fn folder_of(path: &Path) -> &Path {
 fn make(path: &Path) -> Result<()> {
     let folder = folder_of(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut draft = Draft::beside(path, MODE)?;
+    let mut draft = AtomicFile::beside(path, MODE)?;
     draft.write(&text_of(&Secret::new(library::random()?)))?;
     match draft.link(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

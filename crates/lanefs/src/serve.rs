@@ -7,10 +7,10 @@
 use crate::args::{self, Direct, Pin};
 use crate::exit::Exit;
 use crate::export::ADDRESS_FILE;
-use crate::lanes::{self, News, count_text};
+use crate::lanes::{self, ProcessEvent, count_text};
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
-use crate::secret::{Kept, Poke};
+use crate::secret::{ReloadTrigger, WatchedSecrets};
 use crate::{driver, faults, inspect, log, notify, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use disk::Creation;
@@ -35,11 +35,11 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     // What is made here has the mode it asks for, and nobody else writes it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     log::begin(args.log.log_level, args.parent_pid.is_some());
-    let poke = Poke::new()?;
-    let (tell, news) = lanes::listen(args.parent_pid, Some(reload(args, poke.clone())?))?;
+    let trigger = ReloadTrigger::new()?;
+    let (sender, events) = lanes::listen(args.parent_pid, Some(reload(args, trigger.clone())?))?;
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
-    let credentials = credentials(args, poke)?;
+    let credentials = credentials(args, trigger)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let mut store = open(&path, args)?;
@@ -50,11 +50,11 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
     let (stoppers, row_threads) =
-        start((args, driver), &mut store, listener, credentials, &cores, &tell)?;
-    if lanes::wait_until_ready(&news, stoppers.len())? {
+        start((args, driver), &mut store, listener, credentials, &cores, &sender)?;
+    if lanes::wait_until_ready(&events, stoppers.len())? {
         // Asked to end while it started: it ends as it would later, and never says that it listens.
         lanes::stop(&stoppers);
-        wait_for_end((&news, true), &stoppers)?;
+        wait_for_end((&events, true), &stoppers)?;
         row_threads.stop();
         return Ok(());
     }
@@ -69,9 +69,9 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
         lane_count: Some(stoppers.len()),
         ..Entry::of(Kind::Serve, args.parent_pid)
     });
-    out::tell(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
+    out::print_line(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
     notify::ready(&format!("serving {} on {address}, {lanes}", path.display()));
-    wait_for_end((&news, false), &stoppers)?;
+    wait_for_end((&events, false), &stoppers)?;
     // Whoever reads it while nobody serves finds nobody there.
     let _stays = std::fs::remove_file(address_file);
     row_threads.stop();
@@ -79,12 +79,12 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
 }
 
 /// What SIGHUP has read again.
-fn reload(args: &args::Serve, poke: Poke) -> Result<Reload> {
+fn reload(args: &args::Serve, trigger: ReloadTrigger) -> Result<Reload> {
     let has_secret = args.certificates.cert.is_none() || args.secret.secret_file.is_some();
     let files = args.certificates.files(args.seal)?;
     Reload::new(move || {
         if has_secret {
-            poke.poke();
+            trigger.fire();
         }
         if let Some(files) = &files {
             match library::certificates::server(files.clone(), has_secret, Arc::new(|_| {})) {
@@ -99,19 +99,19 @@ fn reload(args: &args::Serve, poke: Poke) -> Result<Reload> {
 struct Credentials {
     secrets: Secrets,
     /// The file that has the secrets, if one counts.
-    kept: Option<Kept>,
+    kept: Option<WatchedSecrets>,
     /// With certificates.
     seals: Option<ServerSeals>,
 }
 
 /// What the command line says of it. With certificates the secret opens something only where a file was named.
-fn credentials(args: &args::Serve, poke: Poke) -> Result<Credentials> {
+fn credentials(args: &args::Serve, trigger: ReloadTrigger) -> Result<Credentials> {
     let secret_file = args.secret.secret_file.as_deref();
     let Some(files) = args.certificates.files(args.seal)? else {
-        let kept = Kept::open(&secret::path_or_new(secret_file), poke)?;
+        let kept = WatchedSecrets::open(&secret::path_or_new(secret_file), trigger)?;
         return Ok(Credentials { secrets: kept.secrets(), kept: Some(kept), seals: None });
     };
-    let kept = secret_file.map(|file| Kept::open(file, poke)).transpose()?;
+    let kept = secret_file.map(|file| WatchedSecrets::open(file, trigger)).transpose()?;
     let secrets = match &kept {
         Some(kept) => kept.secrets(),
         // Nobody knows it.
@@ -163,22 +163,25 @@ fn listener(args: &args::Serve) -> Result<TcpListener> {
 
 /// Lanes end when they are asked to, after what they have begun. One that ends by itself takes the
 /// process with it: its shards would answer nobody.
-fn wait_for_end((news, mut asked): (&Receiver<News>, bool), stoppers: &[Stopper]) -> Result<()> {
+fn wait_for_end(
+    (events, mut asked): (&Receiver<ProcessEvent>, bool),
+    stoppers: &[Stopper],
+) -> Result<()> {
     let mut running_count = stoppers.len();
     while running_count > 0 {
-        match news.recv()? {
-            News::Signal => {
+        match events.recv()? {
+            ProcessEvent::Signal => {
                 asked = true;
                 lanes::stop(stoppers);
             }
-            News::Ended(ended) => {
+            ProcessEvent::Ended(ended) => {
                 ended.context("a lane failed")?;
                 if !asked {
                     bail!("a lane ended without being asked to");
                 }
                 running_count -= 1;
             }
-            News::Ready => {}
+            ProcessEvent::Ready => {}
         }
     }
     Ok(())
@@ -224,7 +227,7 @@ fn start(
     listener: TcpListener,
     Credentials { secrets, kept, seals }: Credentials,
     cores: &[u16],
-    tell: &Sender<News>,
+    sender: &Sender<ProcessEvent>,
 ) -> Result<(Vec<Stopper>, RunningRowThreads)> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
@@ -255,9 +258,11 @@ fn start(
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let mailboxes = Mesh::mailboxes(lane_count)?;
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
-    let mut desks =
-        inspect::desk::start(store.path(), mailboxes.iter().map(ring::Mailbox::waker).collect())?
-            .into_iter();
+    let mut desks = inspect::processes::start(
+        store.path(),
+        mailboxes.iter().map(ring::Mailbox::waker).collect(),
+    )?
+    .into_iter();
     if let Some(kept) = kept {
         kept.keep(mailboxes.iter().map(ring::Mailbox::waker).collect())?;
     }
@@ -295,7 +300,7 @@ fn start(
         let core = (args.pin.pin == Pin::On).then_some(*core);
         let sealing = if seals.is_some() { Sealing::All } else { args.seal.sealing() };
         let seals = seals.clone();
-        lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
+        lanes::start(format!("lane {lane}"), core, sender.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = Box::new(log::say);
             ring_config.mailbox = Some(mailbox);
@@ -330,7 +335,7 @@ fn start(
 /// Remembers the sharing mode once every lane has got back what its clients brought: nothing is left
 /// of the modes before. Writing takes its time, so it is done on no lane.
 fn when_recovered(lane_count: u16, cold: RowStore, share: lane::Share) -> Result<Sender<()>> {
-    let (tell, told) = channel();
+    let (sender, told) = channel();
     let thread = std::thread::Builder::new().name("recovered".to_owned());
     let spawned = thread.spawn(move || {
         if told.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
@@ -341,7 +346,7 @@ fn when_recovered(lane_count: u16, cold: RowStore, share: lane::Share) -> Result
         }
     });
     spawned.context("cannot start a thread")?;
-    Ok(tell)
+    Ok(sender)
 }
 
 /// How long a batch of the log gathers that nobody waits for, in milliseconds: replies leave before, with

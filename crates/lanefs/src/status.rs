@@ -33,7 +33,7 @@ pub(crate) fn run(args: &args::Status) -> Result<()> {
             }
         }
     }
-    out::put(text.as_bytes())
+    out::print_bytes(text.as_bytes())
 }
 
 /// Says that nothing was found, or that the target is neither a directory nor an address.

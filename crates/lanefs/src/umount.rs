@@ -27,13 +27,13 @@ pub(crate) fn run(args: &args::Umount) -> Result<()> {
 
 /// Says who keeps `point` busy, with `before` in front.
 pub(crate) fn complain_of_holders(before: &str, point: &Path) {
-    log::complain(&format!("{before}{} is in use", point.display()));
+    log::report(&format!("{before}{} is in use", point.display()));
     let holders = holders::of(point);
     for holder in &holders {
-        log::complain(&format!("  held by {holder}"));
+        log::report(&format!("  held by {holder}"));
     }
     if holders.is_empty() {
-        log::complain(
+        log::report(
             "  by whom cannot be seen: files that are open for moments, another container, or a mount below",
         );
     }

@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     pub(crate) store: PathBuf,
     /// Absolute.
     pub(crate) secret_file: PathBuf,
-    /// Kept by this process, so that clients queue while the server is away.
+    /// WatchedSecrets by this process, so that clients queue while the server is away.
     pub(crate) listener: TcpListener,
     /// What it listens on.
     pub(crate) address: SocketAddr,
@@ -114,13 +114,13 @@ fn show(args: &args::Up, first: &Entry) -> Result<()> {
         );
     }
     for (name, value) in [("address", address.as_deref()), ("store", Some(store.as_str()))] {
-        out::tell(&format!("{name} {}", value.unwrap_or("unknown")));
+        out::print_line(&format!("{name} {}", value.unwrap_or("unknown")));
     }
     let log = log.as_ref().map_or_else(String::new, |log| format!(", log {log}"));
-    out::tell(&format!("up already: process {pid}{log}"));
+    out::print_line(&format!("up already: process {pid}{log}"));
     let there = mounts::at(&dir)?.is_some_and(|mounted| mounted.is_lanefs());
     if *mounted && there {
-        out::tell(&format!("mounted {}", dir.display()));
+        out::print_line(&format!("mounted {}", dir.display()));
         return Ok(());
     }
     let line = format!("it serves, and {} is not mounted; its log says why", dir.display());

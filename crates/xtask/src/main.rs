@@ -3,7 +3,7 @@
 //! Invariant: a chore that skipped a part of its work reports it, by name and reason.
 #![forbid(unsafe_code)]
 
-mod bench_interface;
+mod bench_lane_overhead;
 mod bench_statx;
 mod ci;
 mod crash;
@@ -77,7 +77,7 @@ enum Chore {
 #[derive(Subcommand, Debug)]
 enum Bench {
     /// A getattr through a lane without network, and the share of its interface
-    Seam,
+    LaneOverhead,
     /// A forced statx through the mount against a null file system with one loopback exchange
     Statx,
 }
@@ -111,7 +111,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Posix(args) => posix::run_alone(args),
         Chore::Package(args) => package::run_alone(args),
         Chore::Debian(args) => debian::run_alone(args),
-        Chore::Bench(Bench::Seam) => bench_interface::run_measurement(),
+        Chore::Bench(Bench::LaneOverhead) => bench_lane_overhead::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }
 }

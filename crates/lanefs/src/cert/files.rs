@@ -1,6 +1,6 @@
 //! PEM files, and the modes that they are made with.
 
-use crate::drafts::{self, Draft};
+use crate::atomic_file::{self, AtomicFile};
 use anyhow::{Context as _, Result};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -48,13 +48,13 @@ pub(super) fn make_dir(dir: &Path) -> Result<()> {
 
 /// Makes a file that is not there.
 pub(super) fn create(path: &Path, text: &str, secrecy: Secrecy) -> Result<()> {
-    let made = drafts::create(path, text, secrecy.mode());
+    let made = atomic_file::create(path, text, secrecy.mode());
     made.with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Puts a certificate in the place of one that is there: whoever looks finds the old or the new one.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
-    let replaced = Draft::beside(path, Secrecy::Public.mode()).and_then(|mut draft| {
+    let replaced = AtomicFile::beside(path, Secrecy::Public.mode()).and_then(|mut draft| {
         draft.write(text)?;
         draft.replace(path)
     });

@@ -34,7 +34,7 @@ pub(super) fn print(session: &mut Session, url: &Url) -> Result<()> {
             })
             .collect();
         for bytes in volume.read_pieces(&file, &pieces)? {
-            out::put(&bytes)?;
+            out::print_bytes(&bytes)?;
             // The end may have moved since the file was opened, so only a short piece is the end.
             if (bytes.len() as u64) < piece_bytes {
                 break 'file;

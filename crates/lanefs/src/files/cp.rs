@@ -108,18 +108,18 @@ impl Copy<'_> {
         match meta {
             None => Ok(()),
             Some(None) => {
-                self.complain(&format!("{what}: no such file or directory"));
+                self.report_error(&format!("{what}: no such file or directory"));
                 Ok(())
             }
             Some(Some(meta)) if meta.is_dir() && !self.args.recursive => {
                 let line = format!("-r not given; omitting directory '{}'", source.text());
-                self.complain(&line);
+                self.report_error(&line);
                 Ok(())
             }
             Some(Some(meta)) if meta.is_dir() && is_below(&target.place(), source) => {
                 let (source, target) = (source.text(), target.text());
                 let line = format!("cannot copy a directory, '{source}', into itself, '{target}'");
-                self.complain(&line);
+                self.report_error(&line);
                 Ok(())
             }
             Some(Some(meta)) => self.one(source, target, &meta),
@@ -152,7 +152,7 @@ impl Copy<'_> {
                 _ => String::new(),
             };
             if !line.is_empty() {
-                self.complain(&line);
+                self.report_error(&line);
                 return Ok(());
             }
         }
@@ -288,9 +288,9 @@ impl Copy<'_> {
         }
     }
 
-    fn complain(&mut self, line: &str) {
+    fn report_error(&mut self, line: &str) {
         let session = &mut self.session;
-        self.progress.suspend(|| session.complain(line));
+        self.progress.suspend(|| session.report_error(line));
     }
 }
 

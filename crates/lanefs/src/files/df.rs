@@ -22,7 +22,7 @@ pub(crate) fn run(args: &args::Df) -> Result<()> {
             json::put(&SpaceRow::new(name, space))?;
         }
     } else if !rows.is_empty() {
-        out::put(table(&rows, args.human).as_bytes())?;
+        out::print_bytes(table(&rows, args.human).as_bytes())?;
     }
     session.end()
 }

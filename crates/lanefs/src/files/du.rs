@@ -106,6 +106,6 @@ impl Sums<'_> {
         let mut line = format!("{size}\t").into_bytes();
         line.extend(shown(OsStr::from_bytes(&url.bytes()), self.terminal));
         line.push(b'\n');
-        out::put(&line)
+        out::print_bytes(&line)
     }
 }

@@ -85,7 +85,11 @@ impl Finder<'_> {
                 }
                 Fit::No => {}
                 Fit::Denied => {
-                    self.session.complain(&format!("'{}': {}", url.text(), Status::Access.text()));
+                    self.session.report_error(&format!(
+                        "'{}': {}",
+                        url.text(),
+                        Status::Access.text()
+                    ));
                 }
             }
             let is_directory = entry.kind == FileKind::Directory;
@@ -96,7 +100,7 @@ impl Finder<'_> {
                 levels.push(Level::new(url, &entry.inode));
             } else if entry.fit != Fit::Denied {
                 let denied = Status::Access.text();
-                self.session.complain(&format!("cannot look into '{}': {denied}", url.text()));
+                self.session.report_error(&format!("cannot look into '{}': {denied}", url.text()));
             }
         }
         Ok(())
@@ -158,7 +162,7 @@ impl Finder<'_> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        out::put(&std::mem::take(&mut self.text))
+        out::print_bytes(&std::mem::take(&mut self.text))
     }
 }
 

@@ -134,7 +134,7 @@ impl SpaceRow {
 
 /// Prints a row.
 pub(crate) fn put(row: &impl Serialize) -> Result<()> {
-    out::put(&line(row)?)
+    out::print_bytes(&line(row)?)
 }
 
 /// A row as a line.

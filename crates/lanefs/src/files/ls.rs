@@ -51,12 +51,12 @@ pub(crate) fn run(args: &args::Ls) -> Result<()> {
         let Some(rows) = session.note(&what, rows)? else { continue };
         if titled && !args.json.json {
             let gap = if first { "" } else { "\n" };
-            out::put(format!("{gap}{}:\n", url.text()).as_bytes())?;
+            out::print_bytes(format!("{gap}{}:\n", url.text()).as_bytes())?;
         }
         first = false;
         if args.long && !args.json.json {
             let bytes: u64 = rows.iter().map(|row| row.attr.allocated_bytes).sum();
-            out::put(format!("total {}\n", bytes.div_ceil(1024)).as_bytes())?;
+            out::print_bytes(format!("total {}\n", bytes.div_ceil(1024)).as_bytes())?;
         }
         print(&rows, args)?;
     }
@@ -102,7 +102,7 @@ fn print(rows: &[Row], args: &args::Ls) -> Result<()> {
             let target = row.target.as_ref().map(|target| target.as_bytes());
             text.extend(json::line(&FileRow::new(&row.url, &row.attr, target))?);
         }
-        return out::put(&text);
+        return out::print_bytes(&text);
     }
     let terminal = std::io::stdout().is_terminal();
     if args.long {
@@ -113,7 +113,7 @@ fn print(rows: &[Row], args: &args::Ls) -> Result<()> {
             text.push(b'\n');
         }
     }
-    out::put(&text)
+    out::print_bytes(&text)
 }
 
 fn long(rows: &[Row], terminal: bool, text: &mut Vec<u8>) {

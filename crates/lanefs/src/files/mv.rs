@@ -20,7 +20,7 @@ pub(crate) fn run(args: &args::Mv) -> Result<()> {
     }
     for source in sources {
         if source.address != dest.address {
-            session.complain(&format!(
+            session.report_error(&format!(
                 "cannot move '{}' to another server: copy it with `lanefs cp`, then remove it",
                 source.text()
             ));

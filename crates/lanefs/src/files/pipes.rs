@@ -62,7 +62,8 @@ fn from_input(session: &mut Session, dest: &Place) -> Result<()> {
     }
     let target = cp::target_of(dest, false, dest)?;
     if target.look(session)?.is_some_and(|there| there.kind == FileKind::Symlink) {
-        session.complain(&format!("not writing through symbolic link '{shown}': remove it first"));
+        session
+            .report_error(&format!("not writing through symbolic link '{shown}': remove it first"));
         return Ok(());
     }
     let copied = file(session, &target);

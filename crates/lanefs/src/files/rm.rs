@@ -12,7 +12,7 @@ pub(crate) fn run(args: &args::Rm) -> Result<()> {
     for url in urls(&args.paths)? {
         if url.path.file_name().is_none() {
             let line = format!("refusing to remove '{}': the root, `.` or `..`", url.text());
-            session.complain(&line);
+            session.report_error(&line);
             continue;
         }
         let found = session.volume(&url)?.lstat(&url.path);
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &args::Rm) -> Result<()> {
         let what = format!("cannot remove '{}'", url.text());
         let Some(attr) = session.note(&what, found.map_err(Into::into))? else { continue };
         if attr.kind == FileKind::Directory && !args.recursive {
-            session.complain(&format!("{what}: is a directory"));
+            session.report_error(&format!("{what}: is a directory"));
             continue;
         }
         remove(&mut session, &url, &attr)?;

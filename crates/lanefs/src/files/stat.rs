@@ -26,7 +26,7 @@ pub(crate) fn run(args: &args::Stat) -> Result<()> {
         let text = text(&mut session, &url);
         let what = format!("cannot stat '{}'", url.text());
         if let Some(text) = session.note(&what, text)? {
-            out::put(text.as_bytes())?;
+            out::print_bytes(text.as_bytes())?;
         }
     }
     session.end()

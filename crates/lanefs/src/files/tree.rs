@@ -35,7 +35,7 @@ pub(crate) fn run(args: &args::Tree) -> Result<()> {
             true => format!("\n{directories}\n"),
             false => format!("\n{directories}, {}\n", counted(tree.file_count, "file", "files")),
         };
-        out::put(line.as_bytes())?;
+        out::print_bytes(line.as_bytes())?;
     }
     tree.session.end()
 }
@@ -112,6 +112,6 @@ impl Tree<'_> {
             line.extend(shown(target, self.terminal));
         }
         line.push(b'\n');
-        out::put(&line)
+        out::print_bytes(&line)
     }
 }

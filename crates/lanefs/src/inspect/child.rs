@@ -49,7 +49,7 @@ fn inspect(args: &args::Inspect, frames: &mut Frames) -> Result<()> {
             let looked = checking::open_served(store, frames)
                 .and_then(|view| checking::look((store, true), view, depth, frames));
             let outcome = looked.or_else(|error| checking::as_finding(error, store))?;
-            checking::tell(&outcome, json, frames)?;
+            checking::print_outcome(&outcome, json, frames)?;
             checking::sum_up(&outcome, &[], json, frames)?;
             checking::end_with(&outcome)
         }

@@ -17,7 +17,7 @@ use std::path::Path;
 pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()> {
     let client = Client::begin(server, inspection)?;
     client.run(&mut |frame| match frame {
-        Frame::Output(bytes) => out::put(bytes),
+        Frame::Output(bytes) => out::print_bytes(bytes),
         Frame::Line(_)
         | Frame::Pass(_)
         | Frame::Looked(_)
@@ -114,7 +114,7 @@ impl<'a> Client<'a> {
         match frame {
             Frame::Pass(name) => self.progress.begin(name),
             Frame::Looked(count) => self.progress.add(*count),
-            Frame::Line(line) => out::complain(line),
+            Frame::Line(line) => out::print_error_line(line),
             Frame::Hold => {
                 self.hold = Some(Hold::begin(self.server)?);
                 self.volume.inspect(Inspect::Held).map_err(why)?;

@@ -46,7 +46,7 @@ impl Sink {
         let thread = std::thread::Builder::new().name("log".to_owned());
         let spawned = thread.spawn(move || write_all(&orders, &dropped_count, Box::new(to_stderr)));
         if let Err(error) = spawned {
-            out::complain(&format!("cannot start the thread of the log: {error}"));
+            out::print_error_line(&format!("cannot start the thread of the log: {error}"));
         }
         sink
     }

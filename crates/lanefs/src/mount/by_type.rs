@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let line = format!("{error:#}");
             if !line.is_empty() {
-                out::complain(&format!("mount.lanefs: {line}"));
+                out::print_error_line(&format!("mount.lanefs: {line}"));
             }
             ExitCode::from(code_of(&error))
         }
@@ -121,7 +121,7 @@ fn mount(arguments: Arguments) -> Result<()> {
     }
     background::launch_with(&line, &asked.log_file(&dir), false)?;
     if verbose {
-        out::complain(&format!("mount.lanefs: {source} mounted on {}", dir.display()));
+        out::print_error_line(&format!("mount.lanefs: {source} mounted on {}", dir.display()));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 
 use super::{MODE, folder_of, of_store, path};
 use crate::args::{self, SecretCommand};
-use crate::drafts::Draft;
+use crate::atomic_file::AtomicFile;
 use crate::out;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FlockOperation, fchown, flock};
@@ -76,7 +76,7 @@ impl Change {
 
     fn try_replace(&self, secrets: &Secrets) -> Result<()> {
         let before = self.file.metadata()?;
-        let mut draft = Draft::beside(&self.path, MODE)?;
+        let mut draft = AtomicFile::beside(&self.path, MODE)?;
         let made = draft.file().metadata()?;
         if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
             let owner = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
@@ -92,7 +92,7 @@ impl Change {
     fn tell_server(self) -> Result<()> {
         let shown = self.path.display();
         if !self.served {
-            out::tell(&format!(
+            out::print_line(&format!(
                 "no server of this machine is seen to use {shown}; one that is started goes by it"
             ));
             return Ok(());
@@ -115,7 +115,7 @@ impl Change {
             );
         };
         locked.with_context(|| format!("cannot wait for the server of {shown}"))?;
-        out::tell("the server has taken it up");
+        out::print_line("the server has taken it up");
         Ok(())
     }
 }
@@ -137,9 +137,9 @@ fn rotate(path: &Path) -> Result<()> {
     }
     let current = Secret::new(library::random()?);
     change.replace(&Secrets { current, earlier: Some(change.secrets.current) })?;
-    out::tell(&format!("{shown} has a new secret; the earlier one stays valid beside it"));
+    out::print_line(&format!("{shown} has a new secret; the earlier one stays valid beside it"));
     change.tell_server()?;
-    out::tell(&format!(
+    out::print_line(&format!(
         "next: copy {shown} to every client, in the place of its secret file (what is mounted goes on);\n\
          give clients of an export its new secret: `lanefs export secret SERVER NAME`;\n\
          then end the earlier one: `lanefs secret retire --secret-file {shown}`"
@@ -157,7 +157,7 @@ fn retire(path: &Path) -> Result<()> {
         );
     }
     change.replace(&Secrets::from(change.secrets.current))?;
-    out::tell(&format!("{shown} has one secret: the earlier one is valid no more"));
+    out::print_line(&format!("{shown} has one secret: the earlier one is valid no more"));
     change.tell_server()
 }
 
@@ -173,9 +173,9 @@ fn show(path: &Path) -> Result<()> {
         None => format!("{shown}: one secret ({of})"),
         Some(_) => format!("{shown}: two secrets ({of}), the current one and the earlier one"),
     };
-    out::tell(&line);
+    out::print_line(&line);
     if is_locked(&file) {
-        out::tell("a server of this machine uses it");
+        out::print_line("a server of this machine uses it");
     }
     Ok(())
 }

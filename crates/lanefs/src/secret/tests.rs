@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::drafts;
+use crate::atomic_file;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 #[test]
@@ -50,7 +50,7 @@ fn a_missing_secret_is_not_made_by_a_mount() {
 fn what_is_no_secret_is_refused_and_not_shown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
-    drafts::create(&path, "hunter2", MODE).unwrap();
+    atomic_file::create(&path, "hunter2", MODE).unwrap();
     let line = format!("{:#}", read(&path).unwrap_err());
     assert!(line.contains("64 hexadecimal digits"), "{line}");
     assert!(!line.contains("hunter2"), "{line}");
@@ -62,7 +62,7 @@ fn the_secret_of_an_export_says_so_and_is_not_the_stores() {
     let (store, export) = (folder.path().join("store"), folder.path().join("export"));
     let of_store = read_or_make(&store).unwrap().current;
     let of_export = of_store.of_export(b"a", 1);
-    drafts::create(&export, &text_of(&of_export), MODE).unwrap();
+    atomic_file::create(&export, &text_of(&of_export), MODE).unwrap();
     assert!(read(&export).unwrap() == of_export && of_export != of_store.of_export(b"a", 2));
     assert_eq!(std::fs::read_to_string(&store).unwrap(), text_of(&of_store));
     let line = read_or_make(&export).unwrap_err().to_string();

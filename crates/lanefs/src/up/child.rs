@@ -37,7 +37,7 @@ impl Role {
 
 /// What the supervisor hears.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum ChildEvent {
     /// A child wrote a line to its stdout.
     Line(Role, String),
     /// A child wrote a line to its stderr.
@@ -63,8 +63,12 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts a child. Its lines and its end come as news.
-    pub(crate) fn start(role: Role, mut command: Command, news: &Sender<News>) -> Result<Self> {
+    /// Starts a child. Its lines and its end come as events.
+    pub(crate) fn start(
+        role: Role,
+        mut command: Command,
+        events: &Sender<ChildEvent>,
+    ) -> Result<Self> {
         // A group of its own: Ctrl-C is for us, who end our children in the right order.
         // The service manager is told by us alone.
         command.env_remove(notify::SOCKET);
@@ -73,13 +77,13 @@ impl Child {
         let spawned = command.spawn();
         let process = spawned.with_context(|| format!("cannot start the {}", role.text()))?;
         let pid_fd = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
-        listen_to(role, process, news.clone())?;
+        listen_to(role, process, events.clone())?;
         Ok(Self { pid_fd, started, ready: false })
     }
 
     /// Sends a signal; one that has ended already does not hear it.
     pub(crate) fn signal(&self, signal: Signal) {
-        // Its end is in the news already or will be.
+        // Its end is in the events already or will be.
         let _gone = pidfd_send_signal(&self.pid_fd, signal);
     }
 }
@@ -135,22 +139,22 @@ pub(crate) fn own_address(plan: &Plan) -> String {
 
 /// Two threads that read what the child writes; when both streams have ended, its end is waited
 /// for, so that its last words come before it.
-fn listen_to(role: Role, mut process: Process, news: Sender<News>) -> Result<()> {
+fn listen_to(role: Role, mut process: Process, events: Sender<ChildEvent>) -> Result<()> {
     let stdout = process.stdout.take();
     let stderr = process.stderr.take();
-    let complaints = news.clone();
+    let complaints = events.clone();
     let spawn = |name: &str| std::thread::Builder::new().name(format!("{} {name}", role.text()));
     let second = spawn("stderr").spawn(move || {
-        forward(stderr, |line| complaints.send(News::Complaint(role, line)).is_ok());
+        forward(stderr, |line| complaints.send(ChildEvent::Complaint(role, line)).is_ok());
     });
     let second = second.context("cannot start a thread")?;
     let first = spawn("stdout").spawn(move || {
-        forward(stdout, |line| news.send(News::Line(role, line)).is_ok());
+        forward(stdout, |line| events.send(ChildEvent::Line(role, line)).is_ok());
         // It cannot panic: the process would have been aborted.
         let _joined = second.join();
         if let Ok(status) = process.wait() {
             // Nobody listens any more when `up` itself is about to end.
-            let _unheard = news.send(News::Ended(role, status));
+            let _unheard = events.send(ChildEvent::Ended(role, status));
         }
     });
     first.context("cannot start a thread")?;

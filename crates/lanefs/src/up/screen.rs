@@ -1,6 +1,6 @@
 //! What `up` shows: plain lines, or one small screen that stays in place on a terminal.
 
-use super::child::{News, own_address};
+use super::child::{ChildEvent, own_address};
 use super::{EXPORT, Plan};
 use crate::{address, log, out, secret};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -73,7 +73,7 @@ impl Screen {
     /// takes its place there.
     pub(crate) fn fact(&mut self, name: &str, value: &str) {
         let Some(live) = &mut self.live else {
-            out::tell(&format!("{name} {value}"));
+            out::print_line(&format!("{name} {value}"));
             return;
         };
         match live.facts.iter_mut().find(|(known, _)| known == name) {
@@ -86,9 +86,9 @@ impl Screen {
     /// Something that happened.
     pub(crate) fn say(&self, line: &str) {
         match &self.live {
-            Some(live) => live.bar.suspend(|| out::tell(line)),
+            Some(live) => live.bar.suspend(|| out::print_line(line)),
             None if self.in_background => info!("{line}"),
-            None => out::tell(line),
+            None => out::print_line(line),
         }
     }
 
@@ -189,7 +189,7 @@ pub(crate) fn watch_rates(
     address: &str,
     secret_file: &Path,
     sealing: ring::Sealing,
-    news: Sender<News>,
+    events: Sender<ChildEvent>,
 ) {
     let Ok(address) = address::resolve(address) else { return };
     let Ok(secret) = secret::read(secret_file) else { return };
@@ -207,13 +207,13 @@ pub(crate) fn watch_rates(
     };
     let thread = std::thread::Builder::new().name("rates".to_owned());
     // Without the thread there are no rates, and nothing else is lost.
-    let _no_rates = thread.spawn(move || watch(&options, &news));
+    let _no_rates = thread.spawn(move || watch(&options, &events));
 }
 
-fn watch(options: &ConnectOptions, news: &Sender<News>) {
+fn watch(options: &ConnectOptions, events: &Sender<ChildEvent>) {
     loop {
         if let Ok(mut volume) = Volume::connect(options)
-            && !watch_volume(&mut volume, news)
+            && !watch_volume(&mut volume, events)
         {
             return;
         }
@@ -222,7 +222,7 @@ fn watch(options: &ConnectOptions, news: &Sender<News>) {
 }
 
 /// Returns whether somebody still listens.
-fn watch_volume(volume: &mut Volume, news: &Sender<News>) -> bool {
+fn watch_volume(volume: &mut Volume, events: &Sender<ChildEvent>) -> bool {
     let mut before: Option<(Instant, Stats)> = None;
     let mut asked_count = 0;
     while let Ok(lanes) = volume.stats() {
@@ -233,7 +233,7 @@ fn watch_volume(volume: &mut Volume, news: &Sender<News>) -> bool {
         sum.request_count = sum.request_count.saturating_sub(asked_count);
         if let Some((then, old)) = before {
             let rates = rates_between(&old, &sum, now.duration_since(then), lanes.len());
-            if news.send(News::Rates(rates)).is_err() {
+            if events.send(ChildEvent::Rates(rates)).is_err() {
                 return false;
             }
         }

@@ -7,7 +7,7 @@
 //! Invariant: the mount ends before the server, so that nothing it still has to say is lost.
 
 use super::Plan;
-use super::child::{self, Child, News, Role};
+use super::child::{self, Child, ChildEvent, Role};
 use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Kind, Running};
@@ -79,8 +79,8 @@ impl Post {
 struct Supervisor<'p> {
     plan: &'p Plan,
     screen: Screen,
-    news: Receiver<News>,
-    tell: Sender<News>,
+    events: Receiver<ChildEvent>,
+    sender: Sender<ChildEvent>,
     server: Post,
     mount: Post,
     /// What the mount that was started last is called at the server,
@@ -103,19 +103,20 @@ struct Supervisor<'p> {
 
 /// Runs until a signal asks for the end or nothing can be kept running.
 pub(crate) fn run(plan: &Plan) -> Result<()> {
-    let (tell, news) = channel();
-    let on_signal = tell.clone();
+    let (sender, events) = channel();
+    let on_signal = sender.clone();
     let reloads = !signals::has_terminal();
     signals::on_ending(move |signal| {
-        let news = if signal == SIGHUP && reloads { News::Reload } else { News::Signal };
+        let event =
+            if signal == SIGHUP && reloads { ChildEvent::Reload } else { ChildEvent::Signal };
         // Nobody listens any more when everything has ended.
-        let _unheard = on_signal.send(news);
+        let _unheard = on_signal.send(event);
     })?;
     let mut supervisor = Supervisor {
         plan,
         screen: Screen::new(plan),
-        news,
-        tell,
+        events,
+        sender,
         server: Post::new(),
         mount: Post::new(),
         client: ClientUuid::NONE,
@@ -139,12 +140,12 @@ impl Supervisor<'_> {
         self.start(Role::Server)?;
         while !self.unmounted {
             match self.next()? {
-                Some(News::Signal) => return Ok(()),
-                Some(News::Reload) => self.reload(),
-                Some(News::Line(role, line)) => self.on_line(role, &line)?,
-                Some(News::Complaint(role, line)) => self.on_complaint(role, &line),
-                Some(News::Ended(role, status)) => self.on_ended(role, status)?,
-                Some(News::Rates(rates)) => self.screen.rates(rates),
+                Some(ChildEvent::Signal) => return Ok(()),
+                Some(ChildEvent::Reload) => self.reload(),
+                Some(ChildEvent::Line(role, line)) => self.on_line(role, &line)?,
+                Some(ChildEvent::Complaint(role, line)) => self.on_complaint(role, &line),
+                Some(ChildEvent::Ended(role, status)) => self.on_ended(role, status)?,
+                Some(ChildEvent::Rates(rates)) => self.screen.rates(rates),
                 None => self.start_due()?,
             }
         }
@@ -161,15 +162,15 @@ impl Supervisor<'_> {
         notify::ready_again();
     }
 
-    /// The next news, or `None` when a child is due.
-    fn next(&self) -> Result<Option<News>> {
+    /// The next event, or `None` when a child is due.
+    fn next(&self) -> Result<Option<ChildEvent>> {
         let due = [&self.server, &self.mount].into_iter().filter_map(|post| match post.state {
             State::Due(at) => Some(at),
             State::Idle | State::Running(_) | State::Over => None,
         });
-        let Some(due) = due.min() else { return Ok(Some(self.news.recv()?)) };
-        match self.news.recv_timeout(due.saturating_duration_since(Instant::now())) {
-            Ok(news) => Ok(Some(news)),
+        let Some(due) = due.min() else { return Ok(Some(self.events.recv()?)) };
+        match self.events.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(error @ RecvTimeoutError::Disconnected) => Err(error.into()),
         }
@@ -193,7 +194,7 @@ impl Supervisor<'_> {
                 child::mount_command(self.plan, self.client, self.predecessor)
             }
         };
-        let child = Child::start(role, command, &self.tell)?;
+        let child = Child::start(role, command, &self.sender)?;
         let post = self.post(role);
         post.state = State::Running(child);
         post.last_words.clear();
@@ -244,7 +245,7 @@ impl Supervisor<'_> {
         if self.screen.is_live() {
             let address = child::own_address(self.plan);
             let sealing = self.plan.seal.sealing();
-            watch_rates(&address, &self.plan.secret_file, sealing, self.tell.clone());
+            watch_rates(&address, &self.plan.secret_file, sealing, self.sender.clone());
         }
         match &self.plan.obstacle {
             Some(obstacle) => {
@@ -431,8 +432,8 @@ impl Supervisor<'_> {
         loop {
             let alone = role == Role::Mount && self.server.running().is_none();
             let until = if alone { until.min(alone_until) } else { until };
-            match self.news.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(News::Ended(ended, _)) => {
+            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(ChildEvent::Ended(ended, _)) => {
                     self.post(ended).state = State::Over;
                     if ended == role {
                         return true;
@@ -442,8 +443,8 @@ impl Supervisor<'_> {
                         self.start_for_mount();
                     }
                 }
-                Ok(News::Complaint(role, line)) => self.on_complaint(role, &line),
-                Ok(News::Signal) => {
+                Ok(ChildEvent::Complaint(role, line)) => self.on_complaint(role, &line),
+                Ok(ChildEvent::Signal) => {
                     // A terminal, a shell and a service manager may each send theirs for one wish.
                     self.extra_signal_count += 1;
                     if self.extra_signal_count > 1 {
@@ -455,7 +456,7 @@ impl Supervisor<'_> {
                     );
                 }
                 Err(_) => return false,
-                Ok(News::Line(..) | News::Rates(_) | News::Reload) => {}
+                Ok(ChildEvent::Line(..) | ChildEvent::Rates(_) | ChildEvent::Reload) => {}
             }
         }
     }

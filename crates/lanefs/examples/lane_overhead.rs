@@ -1,11 +1,12 @@
-//! What the seam costs: a getattr through a whole server lane, events in and actions out, against
-//! the same work without it. No network, no ring, one thread. Run by `cargo xtask bench seam`.
+//! What a lane costs over the bare operation: a getattr through a whole server lane, events in and
+//! actions out, against the same work as plain calls. No network, no runtime, one thread. Run by
+//! `cargo xtask bench lane-overhead`.
 //!
 //! ```text
 //! direct:  decode the frame ─▶ meta::Shard::execute ─▶ encode the reply
 //! lane:    NetEvent::Frame ─▶ Lane::apply ─▶ Lane::settle ─▶ NetAction::Send
 //! ```
-//! The difference is the seam's: routing, sessions, counters, arena, events and actions.
+//! The difference is routing, sessions, counters, arena, events and actions.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use interface::{Action, Arena, ConnId, Core as _, Event, Mono, NetAction, NetEvent, Now, Turn};
@@ -50,11 +51,14 @@ fn main() {
             through.push(rig.through_ns(per_turn));
         }
         let (direct_ns, through_ns) = (median(&mut direct), median(&mut through));
-        let seam_ns = through_ns - direct_ns;
+        let overhead_ns = through_ns - direct_ns;
         println!("{per_turn} request(s) a turn");
         println!("  direct: decode, execute, encode  {}", text(&direct));
-        println!("  through lane and door            {}", text(&through));
-        println!("  the seam: {seam_ns:.0} ns, {:.0} % of it", 100.0 * seam_ns / through_ns);
+        println!("  through the lane                 {}", text(&through));
+        println!(
+            "  the lane's overhead: {overhead_ns:.0} ns, {:.0} % of it",
+            100.0 * overhead_ns / through_ns
+        );
     }
 }
 

@@ -23,9 +23,9 @@ use wire::Secrets;
 
 /// Makes a server read its secrets again, from any thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Poke(Arc<OwnedFd>);
+pub(crate) struct ReloadTrigger(Arc<OwnedFd>);
 
-impl Poke {
+impl ReloadTrigger {
     /// For one server.
     pub(crate) fn new() -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -33,7 +33,7 @@ impl Poke {
     }
 
     /// Does so.
-    pub(crate) fn poke(&self) {
+    pub(crate) fn fire(&self) {
         // Fails only when 2^64 - 2 of them were not heard.
         let _heard_already = write(&*self.0, &1_u64.to_ne_bytes());
     }
@@ -45,7 +45,7 @@ impl Poke {
 
 /// The secrets of a server and the file that has them.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct WatchedSecrets {
     path: PathBuf,
     secrets: Secrets,
     /// Of the file, when it was last looked at.
@@ -55,12 +55,12 @@ pub(crate) struct Kept {
     changes: Option<OwnedFd>,
     /// Why the last look was for nothing.
     fault: String,
-    poke: Poke,
+    trigger: ReloadTrigger,
 }
 
-impl Kept {
+impl WatchedSecrets {
     /// Reads the store's secrets in `path`; one is made first if there is none.
-    pub(crate) fn open(path: &Path, poke: Poke) -> Result<Self> {
+    pub(crate) fn open(path: &Path, trigger: ReloadTrigger) -> Result<Self> {
         // Independent of the working directory.
         let path = std::path::absolute(path)?;
         read_or_make(&path)?;
@@ -68,7 +68,7 @@ impl Kept {
         let changes = watch(&path);
         let stamp = FileStamp::of(&path);
         let (file, secrets) = read_locked(&path)?;
-        Ok(Self { path, secrets, stamp, file, changes, fault: String::new(), poke })
+        Ok(Self { path, secrets, stamp, file, changes, fault: String::new(), trigger })
     }
 
     /// What is valid.
@@ -91,7 +91,7 @@ impl Kept {
 
     /// Waits until something may have changed. Whether that was said by a signal.
     fn wait(&self) -> bool {
-        let mut sources = vec![PollFd::new(&*self.poke.0, PollFlags::IN)];
+        let mut sources = vec![PollFd::new(&*self.trigger.0, PollFlags::IN)];
         sources.extend(self.changes.iter().map(|changes| PollFd::new(changes, PollFlags::IN)));
         // It fails for want of memory alone, and is tried again.
         let _woken = retry_on_intr(|| poll(&mut sources, None));
@@ -99,7 +99,7 @@ impl Kept {
             // What happened to which name does not matter.
             while read(changes, &mut [0; 4096]).is_ok() {}
         }
-        self.poke.take()
+        self.trigger.take()
     }
 
     fn look(&mut self, lanes: &[Waker], asked: bool) {
@@ -162,9 +162,9 @@ fn watch(path: &Path) -> Option<OwnedFd> {
         }
         Ok(changes)
     });
-    let complain = |error| {
+    let failed = |error| {
         let path = path.display();
         warn!("cannot watch the secret {path} ({error}): after a change, send SIGHUP");
     };
-    added.map_err(complain).ok()
+    added.map_err(failed).ok()
 }

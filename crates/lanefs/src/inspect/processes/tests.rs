@@ -1,7 +1,7 @@
 //! Real processes behind pipes: output comes when it is asked for, and ends with who asked.
 #![allow(clippy::unwrap_used)]
 
-use super::{COUNT_MAX, Desk, IDLE_MAX, News, Spawn};
+use super::{COUNT_MAX, IDLE_MAX, Input, Processes, Spawn};
 use interface::ConnId;
 use ring::InspectRequest;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use wire::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection, LaneId, Status, Wire as _};
 
-/// A desk, and what it answers to whom.
+/// The thread under test, and its replies with their connections.
 struct Scene {
-    asks: Sender<News>,
+    asks: Sender<Input>,
     answers: Receiver<(ConnId, Status, Box<[u8]>)>,
     /// Of each process, in the order of their starts: a pipe that is at its end when it has ended.
     alive: Receiver<PipeReader>,
@@ -37,12 +37,14 @@ fn scene(shell: &'static str, idle_max: Duration) -> Scene {
         Inspection::Dump => start("cat"),
         Inspection::Backup { .. } => start("/nowhere"),
     });
-    let ((own, news), (tell, answers)) = (channel(), channel());
+    let ((sender, inputs), (reply_to, answers)) = (channel(), channel());
     // A test that ends does not listen any more.
-    let tell = Box::new(move |(_, conn), status, reply| drop(tell.send((conn, status, reply))));
-    let asks = own.clone();
-    let desk = Desk { spawn, tell, idle_max, news, own, running: BTreeMap::new(), count: 0 };
-    std::thread::spawn(move || desk.run());
+    let reply_to =
+        Box::new(move |(_, conn), status, reply| drop(reply_to.send((conn, status, reply))));
+    let asks = sender.clone();
+    let processes =
+        Processes { spawn, reply_to, idle_max, inputs, sender, running: BTreeMap::new(), count: 0 };
+    std::thread::spawn(move || processes.run());
     Scene { asks, answers, alive }
 }
 
@@ -51,7 +53,7 @@ const CHECK: Inspect = Inspect::Start(Inspection::Check { json: false, skip_cont
 impl Scene {
     fn say(&self, conn: u64, ask: Option<Inspect>) {
         let (lane, conn) = (LaneId(3), ConnId(conn));
-        self.asks.send(News::Ask(InspectRequest { lane, conn, inspect: ask })).unwrap();
+        self.asks.send(Input::Ask(InspectRequest { lane, conn, inspect: ask })).unwrap();
     }
 
     /// What it is answered: a status, whether it is the end, and bytes.

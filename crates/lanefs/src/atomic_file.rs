@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 /// A file beside the one that it is about to become. Dropped, it is removed.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct AtomicFile {
     path: PathBuf,
     file: File,
     mode: u32,
     is_there: bool,
 }
 
-impl Draft {
+impl AtomicFile {
     /// An empty one for `target`.
     pub(crate) fn beside(target: &Path, mode: u32) -> io::Result<Self> {
         let mut path = target.as_os_str().to_owned();
@@ -35,7 +35,7 @@ impl Draft {
         &self.file
     }
 
-    /// PrivilegedBits it its mode and text, and syncs it.
+    /// Sets its mode, writes its text and syncs it.
     pub(crate) fn write(&mut self, text: &str) -> io::Result<()> {
         // A umask may have taken more away, and no more may be left to others.
         self.file.set_permissions(Permissions::from_mode(self.mode))?;
@@ -56,7 +56,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if self.is_there {
             // It says nothing that has to be kept, and what failed before is what is reported.
@@ -67,7 +67,7 @@ impl Drop for Draft {
 
 /// Makes a file that is not there.
 pub(crate) fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let mut made = Draft::at(path.to_owned(), mode)?;
+    let mut made = AtomicFile::at(path.to_owned(), mode)?;
     made.write(text)?;
     made.is_there = false;
     Ok(())
@@ -83,13 +83,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("taken");
         std::fs::create_dir(&target).unwrap();
-        let drafted = |place: fn(Draft, &Path) -> io::Result<()>| {
-            let mut draft = Draft::beside(&target, 0o600).unwrap();
+        let drafted = |place: fn(AtomicFile, &Path) -> io::Result<()>| {
+            let mut draft = AtomicFile::beside(&target, 0o600).unwrap();
             draft.write("text").unwrap();
             place(draft, &target).unwrap_err();
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "the directory alone");
         };
-        drafted(Draft::replace);
-        drafted(Draft::link);
+        drafted(AtomicFile::replace);
+        drafted(AtomicFile::link);
     }
 }

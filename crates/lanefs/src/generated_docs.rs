@@ -17,7 +17,7 @@ pub(crate) fn completions(args: &Completions) -> Result<()> {
         "lanefs",
         &mut script,
     );
-    out::put(&script)
+    out::print_bytes(&script)
 }
 
 /// A command with what `--help` shows of it: shells would offer the rest, too.
@@ -48,7 +48,7 @@ pub(crate) fn man(args: &Man) -> Result<()> {
             found.ok_or_else(unknown)?
         }
     };
-    out::put(&text_of(&page_of(&command), &command)?)
+    out::print_bytes(&text_of(&page_of(&command), &command)?)
 }
 
 /// All commands that have pages. `lanefs help` has none: it is there for who has no `man`.

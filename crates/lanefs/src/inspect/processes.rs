@@ -28,10 +28,10 @@ type Key = (LaneId, interface::ConnId);
 /// Starts a process with pipes for its stdin and stdout.
 type Spawn = Box<dyn Fn(Inspection) -> io::Result<Child> + Send>;
 /// Answers the last question of a connection.
-type Tell = Box<dyn Fn(Key, Status, Box<[u8]>) + Send>;
+type SendReply = Box<dyn Fn(Key, Status, Box<[u8]>) + Send>;
 
 /// What the thread hears.
-enum News {
+enum Input {
     /// From a lane.
     Ask(InspectRequest),
     /// A process has written these bytes; none: it ended.
@@ -53,12 +53,12 @@ struct Running {
     heard_at: Instant,
 }
 
-struct Desk {
+struct Processes {
     spawn: Spawn,
-    tell: Tell,
+    reply_to: SendReply,
     idle_max: Duration,
-    news: Receiver<News>,
-    own: Sender<News>,
+    inputs: Receiver<Input>,
+    sender: Sender<Input>,
     /// By number.
     running: BTreeMap<u64, Running>,
     count: u64,
@@ -66,26 +66,27 @@ struct Desk {
 
 /// Starts the thread; what each lane asks it by.
 pub(crate) fn start(store: &Path, wakers: Vec<Waker>) -> Result<Vec<InspectQueue>> {
-    let (own, news) = channel();
-    let asks = own.clone();
+    let (sender, inputs) = channel();
+    let asks = sender.clone();
     // Nobody listens any more when the process is about to end.
-    let ask = Arc::new(move |ask| drop(asks.send(News::Ask(ask))));
-    let desks: Vec<InspectQueue> =
+    let ask = Arc::new(move |ask| drop(asks.send(Input::Ask(ask))));
+    let queues: Vec<InspectQueue> =
         wakers.into_iter().map(|waker| InspectQueue::new(waker, ask.clone())).collect();
-    let lanes = desks.clone();
-    let tell = move |(lane, conn): Key, status, reply| {
-        if let Some(desk) = lanes.iter().find(|desk| desk.lane() == lane) {
-            desk.reply(conn, status, reply);
+    let lanes = queues.clone();
+    let reply_to = move |(lane, conn): Key, status, reply| {
+        if let Some(queue) = lanes.iter().find(|queue| queue.lane() == lane) {
+            queue.reply(conn, status, reply);
         }
     };
     let store = store.to_owned();
     let spawn = Box::new(move |inspection| command(&store, inspection).spawn());
-    let (tell, running) = (Box::new(tell), BTreeMap::new());
-    let desk = Desk { spawn, tell, idle_max: IDLE_MAX, news, own, running, count: 0 };
+    let (reply_to, running) = (Box::new(reply_to), BTreeMap::new());
+    let processes =
+        Processes { spawn, reply_to, idle_max: IDLE_MAX, inputs, sender, running, count: 0 };
     // The kernel ties processes to the thread that started them, so this one lives as long as the server.
     let thread = std::thread::Builder::new().name("inspections".to_owned());
-    thread.spawn(move || desk.run()).context("cannot start a thread")?;
-    Ok(desks)
+    thread.spawn(move || processes.run()).context("cannot start a thread")?;
+    Ok(queues)
 }
 
 /// The server's own binary, as [`super::child`] has it run.
@@ -102,25 +103,25 @@ fn command(store: &Path, inspection: Inspection) -> Command {
     command
 }
 
-impl Desk {
+impl Processes {
     fn run(mut self) {
         loop {
             let now = Instant::now();
             let idle = self.running.values().filter(|running| running.is_idle());
             let first = idle.map(|running| running.heard_at).min();
             let wait = first.map(|at| self.idle_max.saturating_sub(now.duration_since(at)));
-            let news = match wait {
-                None => self.news.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(wait) => self.news.recv_timeout(wait),
+            let input = match wait {
+                None => self.inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait) => self.inputs.recv_timeout(wait),
             };
-            match news {
-                Ok(News::Ask(InspectRequest { lane, conn, inspect: Some(ask) })) => {
+            match input {
+                Ok(Input::Ask(InspectRequest { lane, conn, inspect: Some(ask) })) => {
                     self.on_ask((lane, conn), ask);
                 }
-                Ok(News::Ask(InspectRequest { lane, conn, inspect: None })) => {
+                Ok(Input::Ask(InspectRequest { lane, conn, inspect: None })) => {
                     self.end((lane, conn))
                 }
-                Ok(News::Output { number, bytes }) => self.on_output(number, &bytes),
+                Ok(Input::Output { number, bytes }) => self.on_output(number, &bytes),
                 Err(RecvTimeoutError::Timeout) => self.end_idle(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -150,8 +151,8 @@ impl Desk {
             }
         };
         match answer {
-            Ok(()) => (self.tell)(key, Status::Ok, reply(false, &[])),
-            Err(status) => (self.tell)(key, status, Box::default()),
+            Ok(()) => (self.reply_to)(key, Status::Ok, reply(false, &[])),
+            Err(status) => (self.reply_to)(key, status, Box::default()),
         }
     }
 
@@ -180,10 +181,10 @@ impl Desk {
             return Err(io::Error::other("it has no pipes"));
         };
         let (wants, wanted) = channel();
-        let own = self.own.clone();
+        let sender = self.sender.clone();
         let thread = std::thread::Builder::new().name("inspection".to_owned());
         let ready = set_nonblocking(&stdin)
-            .and_then(|()| thread.spawn(move || read(stdout, &wanted, (number, &own))));
+            .and_then(|()| thread.spawn(move || read(stdout, &wanted, (number, &sender))));
         if let Err(error) = ready {
             kill(&mut child);
             return Err(error);
@@ -202,7 +203,7 @@ impl Desk {
             let key = running.key;
             self.reap(number);
             if let Some(key) = key {
-                (self.tell)(key, Status::Ok, reply(true, &[]));
+                (self.reply_to)(key, Status::Ok, reply(true, &[]));
             }
             return;
         }
@@ -210,7 +211,7 @@ impl Desk {
         running.asked = false;
         running.heard_at = Instant::now();
         running.stream_offset += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        (self.tell)(key, Status::Ok, reply(false, bytes));
+        (self.reply_to)(key, Status::Ok, reply(false, bytes));
     }
 
     /// A process has closed its stdout: it has ended, or is about to.
@@ -270,7 +271,7 @@ impl Running {
 }
 
 /// Reads a process's stdout: once each time that it is wanted, and to its end when nothing is wanted any more.
-fn read(mut stdout: ChildStdout, wanted: &Receiver<()>, (number, own): (u64, &Sender<News>)) {
+fn read(mut stdout: ChildStdout, wanted: &Receiver<()>, (number, sender): (u64, &Sender<Input>)) {
     let mut buffer = vec![0; INSPECTED_BYTES_MAX];
     loop {
         let is_wanted = wanted.recv().is_ok();
@@ -278,12 +279,12 @@ fn read(mut stdout: ChildStdout, wanted: &Receiver<()>, (number, own): (u64, &Se
         let read = stdout.read(&mut buffer).unwrap_or(0);
         if read == 0 {
             // Nobody listens any more when the server is about to end.
-            let _unheard = own.send(News::Output { number, bytes: Vec::new() });
+            let _unheard = sender.send(Input::Output { number, bytes: Vec::new() });
             return;
         }
         if is_wanted {
             let bytes = buffer[..read].to_vec();
-            let _unheard = own.send(News::Output { number, bytes });
+            let _unheard = sender.send(Input::Output { number, bytes });
         }
     }
 }

@@ -1,9 +1,0 @@
-//! `cargo xtask bench seam`: measures the interface between a lane and its runtime.
-
-use crate::run::{cargo, run};
-use anyhow::Result;
-
-/// Runs it, built for speed.
-pub(crate) fn run_measurement() -> Result<()> {
-    run(&mut cargo(["run", "--release", "--quiet", "--package", "lanefs", "--example", "seam"]))
-}
