@@ -8,7 +8,8 @@
 //! ```
 //! Invariants: a write that changes a covered byte begins only when the record that removes the
 //! checksum is durable; a checksum is recorded only when its covered bytes are synced and no write
-//! in progress changes them. An *intended* region is one whose rows have no checksums: those in the
+//! in progress changes them; a checksum is removed only when no read compares its block, and no
+//! read of the bytes begins before the write that removed it has ended. An *intended* region is one whose rows have no checksums: those in the
 //! table are recorded again when it is closed.
 
 use crate::sums::{SumEntry, Sums};
@@ -43,8 +44,9 @@ pub(crate) struct Region {
 pub(crate) struct Blocks {
     pending: BTreeMap<u64, PendingSum>,
     pub(crate) open: BTreeMap<u64, Region>,
-    /// Byte ranges being written.
-    running: Vec<Range<u64>>,
+    running: Vec<RunningWrite>,
+    /// Byte ranges whose checksums reads compare.
+    compared: Vec<Range<u64>>,
     /// When a block was last touched.
     pub(crate) touched_at: Mono,
     /// A region is being summed.
@@ -54,6 +56,14 @@ pub(crate) struct Blocks {
     pub(crate) unsynced: bool,
     /// The size of a file that was found shorter than it must be.
     pub(crate) short_bytes: Option<u64>,
+}
+
+/// A byte range being written.
+#[derive(Debug)]
+struct RunningWrite {
+    bytes: Range<u64>,
+    /// It removed a checksum: until it ends, the bytes from before it are there unverified.
+    overwrites: bool,
 }
 
 /// A part of one block.
@@ -82,6 +92,7 @@ impl Blocks {
             pending: BTreeMap::new(),
             open: BTreeMap::new(),
             running: Vec::new(),
+            compared: Vec::new(),
             touched_at: Mono(0),
             closing: false,
             unsynced: false,
@@ -130,21 +141,52 @@ impl Blocks {
         bytes: &Range<u64>,
         (block_bytes, now): (u64, Mono),
     ) {
+        let mut removes = false;
         for part in parts(bytes.clone(), block_bytes) {
             let start = part.block * block_bytes;
-            let (from, until) = (start + u64::from(part.from), start + u64::from(part.until));
-            let meets = self.running.iter().any(|other| other.start < until && from < other.end);
+            let range = start + u64::from(part.from)..start + u64::from(part.until);
+            let meets = self.running.iter().any(|other| meet(&other.bytes, &range));
             let covers = |sum: BlockSum| sum.covered_bytes > part.from;
             let overwrites = sums.get(part.block).is_some_and(|entry| covers(entry.sum()));
             if overwrites {
                 sums.put(part.block, SumEntry::default());
+                removes = true;
             }
             let pending = self.pending.get(&part.block).is_some_and(|known| covers(known.sum));
             if meets || overwrites || pending || self.is_touched(part.block) {
                 self.touch(part.block, now);
             }
         }
-        self.running.push(bytes.clone());
+        self.running.push(RunningWrite { bytes: bytes.clone(), overwrites: removes });
+    }
+
+    /// Whether a write in progress removed a checksum and changes a byte of a range.
+    pub(crate) fn is_overwritten(&self, bytes: &Range<u64>) -> bool {
+        self.running.iter().any(|write| write.overwrites && meet(&write.bytes, bytes))
+    }
+
+    /// Whether a write is in progress, or a comparison.
+    pub(crate) const fn is_contended(&self) -> bool {
+        !self.running.is_empty() || !self.compared.is_empty()
+    }
+
+    /// A read begins to compare the checksums of blocks.
+    pub(crate) fn begin_comparison(&mut self, blocks: &[(u64, BlockSum)], block_bytes: u64) {
+        self.compared.extend(covered(blocks, block_bytes));
+    }
+
+    /// The comparison ended.
+    pub(crate) fn end_comparison(&mut self, blocks: &[(u64, BlockSum)], block_bytes: u64) {
+        for range in covered(blocks, block_bytes) {
+            if let Some(index) = self.compared.iter().position(|other| *other == range) {
+                self.compared.swap_remove(index);
+            }
+        }
+    }
+
+    /// Whether a read compares a checksum that covers a byte of a range.
+    pub(crate) fn is_compared(&self, bytes: &Range<u64>) -> bool {
+        self.compared.iter().any(|compared| meet(compared, bytes))
     }
 
     /// A write ended. `pieces`: the checksums of its parts of blocks, if they are known and may be
@@ -156,7 +198,7 @@ impl Blocks {
         pieces: Option<&[u32]>,
         (block_bytes, change_no, now): (u64, u64, Mono),
     ) {
-        if let Some(index) = self.running.iter().position(|other| other == bytes) {
+        if let Some(index) = self.running.iter().position(|other| other.bytes == *bytes) {
             self.running.swap_remove(index);
         }
         for (index, part) in parts(bytes.clone(), block_bytes).enumerate() {
@@ -273,6 +315,24 @@ impl Blocks {
         region.stamp += 1;
         self.touched_at = now;
     }
+}
+
+fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// The byte ranges that the checksums of blocks cover, adjacent ones joined.
+fn covered(blocks: &[(u64, BlockSum)], block_bytes: u64) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for (block, sum) in blocks {
+        let start = block * block_bytes;
+        let end = start + u64::from(sum.covered_bytes);
+        match ranges.last_mut().filter(|last| last.end == start) {
+            Some(last) => last.end = end,
+            None => ranges.push(start..end),
+        }
+    }
+    ranges
 }
 
 /// The position of a block's bit in its region.

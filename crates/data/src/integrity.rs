@@ -5,6 +5,7 @@ use crate::Shards;
 use crate::closing::Closing;
 use crate::list::places_of;
 use crate::object::Object;
+use crate::reading::read_by;
 use crate::request::{QueuedOp, bulk_bytes};
 use crate::sums::SumEntry;
 use crate::work::InFlight;
@@ -230,7 +231,7 @@ impl Shards {
             Ok(found) => {
                 let sums = self.sums.entry(inode).or_default();
                 for (index, (block, expected)) in blocks.iter().enumerate() {
-                    // A block overwritten meanwhile has another checksum, or none.
+                    // A block appended to meanwhile has another checksum.
                     let same = sums.get(*block).is_some_and(|entry| entry.sum() == *expected);
                     all_same &= same;
                     let found = found.get(index).copied().unwrap_or(BlockSum::NONE);
@@ -248,9 +249,12 @@ impl Shards {
             self.damaged(turn, inode, found);
         }
         let Some(read) = read else { return self.on_front_verified(turn, inode, result) };
+        if let Some(object) = self.objects.get_mut(&inode) {
+            object.blocks.end_comparison(&blocks, block_bytes);
+        }
         match result {
             Ok(()) if all_same => self.begin(turn, inode, read.compared()),
-            Ok(()) => self.begin(turn, inode, read),
+            Ok(()) => self.queue_again(inode, read),
             Err(status) => self.fail_all(turn, inode, VecDeque::from([read]), status),
         }
         self.ran(turn, inode);
@@ -265,9 +269,11 @@ impl Shards {
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.stat_running = false;
-        let front = if result.is_err() { object.queue.pop_front() } else { None };
-        if let (Some(front), Err(status)) = (front, result) {
-            self.fail_all(turn, inode, VecDeque::from([front]), status);
+        // Reads that begin again may have come before it.
+        let index = object.queue.iter().position(QueuedOp::is_change);
+        if let (Some(index), Err(status)) = (index, result) {
+            let change = object.queue.remove(index).into_iter().collect();
+            self.fail_all(turn, inode, change, status);
         }
         self.advance(turn, inode);
     }
@@ -318,9 +324,24 @@ impl Shards {
 }
 
 /// Whether the first queued operation of an object may change it once its checksums are removed.
+/// One that cuts a range off keeps them until the reads before it have ended, which may compare
+/// them.
 fn may_open(object: &Object) -> bool {
     let known = object.stat.is_some() && !object.doubtful && !object.stat_running;
-    known && object.fence_count == 0 && !object.exclusive
+    let cuts = object.queue.front().is_some_and(|front| cut_by(front, object).is_some());
+    let alone = object.running_count == 0 || !cuts;
+    known && alone && object.fence_count == 0 && !object.exclusive
+}
+
+/// Whether the first queued operation of an object waits for one in progress: a read for a write
+/// that removed the checksum of its bytes, a write for a read that compares the checksum which the
+/// write removes.
+pub(crate) fn must_wait(object: &Object) -> bool {
+    let blocks = &object.blocks;
+    let Some(front) = object.queue.front().filter(|_| blocks.is_contended()) else { return false };
+    let mut read = read_by(front, object.size_bytes()).into_iter();
+    read.any(|(from, until)| blocks.is_overwritten(&(from..until)))
+        || written_by(front, object).iter().any(|bytes| blocks.is_compared(bytes))
 }
 
 /// The ranges that an operation will write.

@@ -129,6 +129,7 @@ impl Shards {
             (false, true) => ReadStep::Cached(sums.generation()),
             (false, false) => {
                 object.running_count += 1;
+                object.blocks.begin_comparison(&blocks, block_bytes);
                 let (name, read) = (object.name, Some(pending.clone()));
                 self.verify(turn, name, Verifying { inode, read, blocks });
                 ReadStep::Nothing
@@ -147,7 +148,7 @@ impl Shards {
         };
         if self.shape.rules.hold(Rule::VerifyEvicted) {
             self.unverify(inode);
-            self.begin(turn, inode, cached.pending);
+            self.queue_again(inode, cached.pending);
         } else {
             self.begin(turn, inode, cached.pending.compared());
         }
@@ -169,9 +170,17 @@ impl Shards {
         cached: Option<CachedRead>,
     ) {
         if let Some(CachedRead { pending, .. }) = cached {
-            self.begin(turn, inode, pending);
+            self.queue_again(inode, pending);
         }
         self.ran(turn, inode);
+    }
+
+    /// A read begins again as the next operation of its object, after the writes that it must not
+    /// overlap.
+    pub(crate) fn queue_again(&mut self, inode: InodeNo, read: QueuedOp) {
+        if let Some(object) = self.objects.get_mut(&inode) {
+            object.queue.push_front(read);
+        }
     }
 
     /// Bytes of an object came from the disk: no block is verified any more.
@@ -215,7 +224,7 @@ impl QueuedOp {
 }
 
 /// The ranges that a request reads of an object of this size.
-fn read_by(pending: &QueuedOp, size_bytes: u64) -> Vec<(u64, u64)> {
+pub(crate) fn read_by(pending: &QueuedOp, size_bytes: u64) -> Vec<(u64, u64)> {
     match pending {
         QueuedOp::Read { object_offset, read_bytes, .. } => {
             let until = object_offset.saturating_add(u64::from(*read_bytes)).min(size_bytes);

@@ -3,6 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod allocate;
+mod comparisons;
 mod evicted;
 mod lists;
 mod privileged_bits;

@@ -3,7 +3,7 @@
 use crate::LostWrite;
 use crate::blocks::Blocks;
 use crate::closing::Closing;
-use crate::integrity::Verifying;
+use crate::integrity::{Verifying, must_wait};
 use crate::object::Effect;
 use crate::reading::CachedRead;
 use crate::request::{Glimpsing, QueuedOp, SIZE_BYTES_MAX, bulk_bytes, write_change};
@@ -75,6 +75,9 @@ impl Shards {
             }
             self.open_front(turn, inode);
             let Some(object) = self.objects.get_mut(&inode) else { return };
+            if must_wait(object) {
+                return;
+            }
             let was_absent = object.absent;
             let Some(pending) = object.next() else { return };
             if was_absent && !object.absent {
