@@ -3,20 +3,20 @@
 #![forbid(unsafe_code)]
 
 mod child;
-mod crew;
+mod client_group;
 mod disk;
 mod proxy;
+mod run_folder;
 mod scenarios;
 mod server;
-mod stage;
 mod stores;
 mod torture;
 mod work;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
+use run_folder::{RunFolder, Setup};
 use scenarios::{Length, Scenario, TABLE};
-use stage::{Setup, Stage};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -94,12 +94,12 @@ const SHORT_SEED: u64 = 4;
 
 fn run(args: &RunArgs) -> Result<()> {
     let chosen = chosen(args)?;
-    stage::check_machine()?;
-    let mut stage = Stage::new(&args.place)?;
+    run_folder::check_machine()?;
+    let mut run_folder = RunFolder::new(&args.place)?;
     let rolled = u64::from_le_bytes(library::random()?) % 1_000_000;
     let seed = args.seed.unwrap_or(if args.short { SHORT_SEED } else { rolled });
     let lanefs = args.lanefs.canonicalize().context("no binary to test")?;
-    let setup = Setup { lanefs, seed, folder: stage.folder.clone() };
+    let setup = Setup { lanefs, seed, folder: run_folder.folder.clone() };
     let long = Length {
         round_count: args.rounds.unwrap_or(100),
         cut_count: 40,
@@ -119,8 +119,8 @@ fn run(args: &RunArgs) -> Result<()> {
     let failed_count = rows.iter().filter(|row| !row.is_ok()).count();
     println!("\nseed {seed}: {} of {} as they must be", rows.len() - failed_count, rows.len());
     if failed_count > 0 {
-        stage.keep();
-        bail!("{failed_count} failed; logs and journals: {}", stage.folder.display());
+        run_folder.keep();
+        bail!("{failed_count} failed; logs and journals: {}", run_folder.folder.display());
     }
     Ok(())
 }

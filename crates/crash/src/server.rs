@@ -1,7 +1,7 @@
 //! The real binary as a server and as mounts.
 
 use crate::child::{Process, child_command, until};
-use crate::stage::Setup;
+use crate::run_folder::Setup;
 use crate::stores;
 use anyhow::{Context as _, Result, bail};
 use library::{ConnectOptions, Volume};

@@ -1,10 +1,10 @@
 //! Random torture: clients work, servers and clients are killed at random moments, and at the end
 //! the tree is checked against the clients' journals.
 
-use crate::crew::{Crew, Size, Victim};
-use crate::disk::{LostBytes, Rig, Tear};
+use crate::client_group::{ClientGroup, Size, Victim};
+use crate::disk::{LossyFs, LostBytes, Tear};
+use crate::run_folder::Setup;
 use crate::server::Server;
-use crate::stage::Setup;
 use crate::work::Findings;
 use anyhow::{Context as _, Result, bail};
 use fastrand::Rng;
@@ -55,32 +55,33 @@ pub(crate) struct Outcome {
 
 /// Runs it.
 pub(crate) fn run(setup: &Setup, torture: &Torture, arguments: &[&str]) -> Result<Outcome> {
-    let rig = match torture.hazard {
+    let lossy_fs = match torture.hazard {
         Hazard::Kill => None,
-        Hazard::Power => Some(Rig::new(&setup.folder)?),
+        Hazard::Power => Some(LossyFs::new(&setup.folder)?),
     };
-    let store_place = rig.as_ref().map_or(setup.folder.clone(), |rig| rig.dir.clone());
+    let store_place =
+        lossy_fs.as_ref().map_or(setup.folder.clone(), |lossy_fs| lossy_fs.dir.clone());
     let mut server = Server::start(setup, store_place.join("store"), arguments)?;
     let size = torture.size;
     let member_count = (size.library_count + 2 * size.mount_count) as u64;
     let client_count_max = member_count + CLIENTS_PER_ROUND * torture.round_count;
-    let mut crew = Crew::new(setup, &mut server, client_count_max)?;
-    crew.start(size)?;
+    let mut clients = ClientGroup::new(setup, &mut server, client_count_max)?;
+    clients.start(size)?;
     let rng = Rng::with_seed(setup.seed);
     let mut outcome = Outcome::default();
-    let mut rounds = Rounds { rng, server, crew, rig };
+    let mut rounds = Rounds { rng, server, clients, lossy_fs };
     for round_no in 0..torture.round_count {
         let round = rounds.round(torture, &mut outcome);
         round.with_context(|| format!("round {round_no}"))?;
     }
-    rounds.crew.progress()?;
-    rounds.crew.end()?;
+    rounds.clients.progress()?;
+    rounds.clients.end()?;
     rounds.end_server(&mut outcome)?;
     rounds.server.restart()?;
     if torture.all_durable {
-        rounds.crew.require_all_acknowledged();
+        rounds.clients.require_all_acknowledged();
     }
-    outcome.findings = rounds.crew.check(&rounds.server)?;
+    outcome.findings = rounds.clients.check(&rounds.server)?;
     rounds.server.stop()?;
     rounds.server.check_store()?;
     Ok(outcome)
@@ -89,9 +90,9 @@ pub(crate) fn run(setup: &Setup, torture: &Torture, arguments: &[&str]) -> Resul
 struct Rounds {
     rng: Rng,
     server: Server,
-    crew: Crew,
+    clients: ClientGroup,
     // Declared after the server, so that it is dropped after it.
-    rig: Option<Rig>,
+    lossy_fs: Option<LossyFs>,
 }
 
 impl Rounds {
@@ -109,10 +110,10 @@ impl Rounds {
                 self.server.restart()?;
             }
         }
-        self.crew.replace(torture.size)?;
+        self.clients.replace(torture.size)?;
         // In some rounds the next kill comes before recovery is complete.
         if self.rng.u64(..100) < 70 {
-            self.crew.progress()?;
+            self.clients.progress()?;
         }
         Ok(())
     }
@@ -136,7 +137,7 @@ impl Rounds {
     /// Kills the server, or cuts its power.
     fn end_server(&mut self, outcome: &mut Outcome) -> Result<()> {
         outcome.kill_count += 1;
-        let Some(rig) = &mut self.rig else { return self.server.kill() };
+        let Some(lossy_fs) = &mut self.lossy_fs else { return self.server.kill() };
         let tear = match self.rng.u64(..5) {
             0 => Tear::DropAll,
             1 => Tear::Prefix,
@@ -145,23 +146,23 @@ impl Rounds {
         };
         let bytes_min = BYTES_MIN << self.rng.u64(..BYTES_DOUBLED_MAX);
         // While a slow flush runs, log, objects and rows gather more for the next one.
-        rig.slow(FLUSH_MS_MAX + self.rng.u64(..PILING_MS_MAX))?;
+        lossy_fs.slow(FLUSH_MS_MAX + self.rng.u64(..PILING_MS_MAX))?;
         let victim = self.server.running()?.pid();
-        rig.cut_busy(tear, self.rng.u64(..), (bytes_min, victim))?;
+        lossy_fs.cut_busy(tear, self.rng.u64(..), (bytes_min, victim))?;
         self.server.kill()?;
-        rig.slow(0)?;
-        rig.reboot()?;
-        rig.slow(self.rng.u64(..FLUSH_MS_MAX))?;
+        lossy_fs.slow(0)?;
+        lossy_fs.reboot()?;
+        lossy_fs.slow(self.rng.u64(..FLUSH_MS_MAX))?;
         outcome.cut_count += 1;
-        outcome.lost_bytes += rig.lost(self.server.store())?;
+        outcome.lost_bytes += lossy_fs.lost(self.server.store())?;
         Ok(())
     }
 
     fn client_dies(&mut self, outcome: &mut Outcome) -> Result<()> {
-        let index = self.rng.usize(..self.crew.member_count());
+        let index = self.rng.usize(..self.clients.member_count());
         let victim = if self.rng.u64(..100) < 30 { Victim::Program } else { Victim::Client };
         outcome.kill_count += 1;
-        self.crew.kill(index, victim)
+        self.clients.kill(index, victim)
     }
 }
 

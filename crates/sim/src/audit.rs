@@ -59,7 +59,7 @@ impl Simulation {
                 return self.continue_audit(); // The lying disk may have lost a part of the inode.
             }
             if let CallSpec::Read { inode, .. } = call.spec
-                && self.rotten.keys().any(|object| object.inode == inode)
+                && self.flipped.keys().any(|object| object.inode == inode)
             {
                 return self.continue_audit();
             }
@@ -252,8 +252,8 @@ impl Simulation {
             return differs("extended attributes");
         }
         let size_bytes = self.audit.sizes.get(&inode).copied();
-        let rotten = self.rotten.keys().any(|object| object.inode == inode);
-        let unread = rotten && size_bytes.is_none();
+        let flipped = self.flipped.keys().any(|object| object.inode == inode);
+        let unread = flipped && size_bytes.is_none();
         if node.kind == FileKind::File && size_bytes != Some(attr.size_bytes) && !unread {
             return differs(&format!("{size_bytes:?} bytes can be read"));
         }

@@ -76,7 +76,7 @@ impl Simulation {
                     calls_max: 64,
                     handles_max: 64,
                     replay_bytes_max: 64 << 20,
-                    rules: crate::rules::of_run(self.plan.planted),
+                    rules: crate::rules::of_run(self.plan.injection),
                 };
                 ClientSeat {
                     core: Client::new(config),

@@ -153,14 +153,14 @@ impl Plan {
                 self.contend(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
                 self.faults.server_crash_count = 3;
-                self.rots = rule == Rule::VerifyContents;
-                self.sync = self.rots;
+                self.has_bit_rot = rule == Rule::VerifyContents;
+                self.sync = self.has_bit_rot;
             }
             Rule::VerifyEvicted => {
                 self.contend(&REREADS);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
                 // Recorded blocks rot and are read again before the faults stop.
-                (self.rots, self.sync, self.applies) = (true, true, true);
+                (self.has_bit_rot, self.sync, self.applies) = (true, true, true);
                 self.speeds.log_ns = 100 * US;
                 (self.call_count, self.faults_ns) = (60, 100 * MS);
             }

@@ -185,7 +185,7 @@ impl Disk {
     }
 
     /// Flips a bit of an object.
-    pub(crate) fn rot(&mut self, object: Object, at: usize, prng: &mut Prng) {
+    pub(crate) fn flip_bit(&mut self, object: Object, at: usize, prng: &mut Prng) {
         let bit = 1 << prng.below(8);
         let Some(file) = self.files.get_mut(&object) else { return };
         for bytes in [Some(&mut file.seen), file.base.as_mut()].into_iter().flatten() {

@@ -2,7 +2,7 @@
 
 use crate::net::{End, SentFrame};
 use crate::number::{low_u8, wide};
-use crate::plan::Planted;
+use crate::plan::Injection;
 use crate::simulation::{Due, Place, ScheduledFault, Simulation};
 use crate::work::{CallRecord, CallSpec, Kind, Stride};
 use interface::ConnId;
@@ -152,7 +152,7 @@ impl Simulation {
             Ok((wire::Header::Request(request), _))
                 if request.flags & wire::request_flag::RESENT != 0
         );
-        if resent && self.plan.planted == Some(Planted::LostResend) {
+        if resent && self.plan.injection == Some(Injection::LostResend) {
             return;
         }
         self.send(conn, End::Server, sent);

@@ -30,6 +30,7 @@
 )]
 
 mod audit;
+mod bit_rot;
 mod bytes;
 mod clients;
 mod control;
@@ -37,8 +38,8 @@ mod disk;
 mod durability;
 mod faults;
 mod lane_state;
-mod liar;
 mod lying_disk;
+mod malicious_client;
 mod model;
 mod net;
 mod number;
@@ -46,7 +47,6 @@ mod operation;
 mod order;
 mod plan;
 mod prng;
-mod rot;
 mod rotation;
 mod row_store;
 mod rules;
@@ -59,7 +59,7 @@ mod trace;
 mod wires;
 mod work;
 
-pub use plan::Planted;
+pub use plan::Injection;
 pub use run::{Outcome, run, run_logged};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};
 pub use wire::Rule;

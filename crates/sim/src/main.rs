@@ -4,12 +4,13 @@
 //! violation.
 #![forbid(unsafe_code)]
 
-use sim::{Planted, Rule, Verdict, search, try_seed};
+use sim::{Injection, Rule, Verdict, search, try_seed};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --control NAME] [--tell]
-       lanefs-sim --seconds S [--plant NAME | --control NAME] [--from SEED]";
+const USAGE: &str = "usage: lanefs-sim --seed N [INJECTION] [--trace]
+       lanefs-sim --seconds S [INJECTION] [--from SEED]
+injection: --inject FAULT | --without-rule RULE | --control RULE";
 
 /// The command line.
 #[derive(Default)]
@@ -17,8 +18,8 @@ struct Args {
     seed: Option<u64>,
     seconds: Option<u64>,
     from: Option<u64>,
-    planted: Option<Planted>,
-    tell: bool,
+    injection: Option<Injection>,
+    trace: bool,
 }
 
 fn main() -> ExitCode {
@@ -44,11 +45,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
             "--seed" => args.seed = Some(words.next()?.parse().ok()?),
             "--seconds" => args.seconds = Some(words.next()?.parse().ok()?),
             "--from" => args.from = Some(words.next()?.parse().ok()?),
-            "--plant" => args.planted = Some(Planted::named(&words.next()?)?),
-            "--control" => {
-                args.planted = Some(Planted::Control(Rule::named(&words.next()?)?));
+            "--inject" => args.injection = Some(Injection::fault(&words.next()?)?),
+            "--without-rule" => {
+                args.injection = Some(Injection::without_rule(&words.next()?)?);
             }
-            "--tell" => args.tell = true,
+            "--control" => {
+                args.injection = Some(Injection::Control(Rule::named(&words.next()?)?));
+            }
+            "--trace" => args.trace = true,
             _ => return None,
         }
     }
@@ -56,11 +60,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
 }
 
 fn one(seed: u64, args: &Args) -> ExitCode {
-    if args.tell {
-        let (_, lines) = sim::run_logged(seed, args.planted);
+    if args.trace {
+        let (_, lines) = sim::run_logged(seed, args.injection);
         lines.iter().for_each(|line| println!("{line}"));
     }
-    let Verdict { run_hash, violation } = try_seed(seed, args.planted);
+    let Verdict { run_hash, violation } = try_seed(seed, args.injection);
     if let Some(violation) = &violation {
         println!("seed {seed}: {violation}");
     }
@@ -72,13 +76,13 @@ fn many(seconds: u64, args: &Args) -> ExitCode {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let fresh = u64::try_from(clock.as_nanos() % (1 << 52)).unwrap_or(1);
     let first = args.from.unwrap_or(fresh);
-    let found = search(first, Duration::from_secs(seconds), args.planted, |counts| {
+    let found = search(first, Duration::from_secs(seconds), args.injection, |counts| {
         println!("{counts}");
     });
     let Some((seed, violation)) = found else { return ExitCode::SUCCESS };
-    let plant = args.planted.map_or(String::new(), |planted| format!(" {}", planted.flag()));
+    let flag = args.injection.map_or(String::new(), |injection| format!(" {}", injection.flag()));
     println!("seed {seed}: {violation}");
-    println!("repeat: cargo xtask sim --seed {seed}{plant}");
+    println!("repeat: cargo xtask sim --seed {seed}{flag}");
     println!("keep: add the line `{seed} why` to crates/sim/seeds.txt");
     ExitCode::FAILURE
 }

@@ -21,7 +21,7 @@ pub(crate) enum DiskBehaviour {
 
 /// A fault injected to prove that the checks find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Planted {
+pub enum Injection {
     /// A crash loses a batch that was reported durable.
     LostBatch,
     /// Requests that a client resends after a lost connection are dropped.
@@ -34,7 +34,7 @@ pub enum Planted {
     Control(Rule),
 }
 
-impl Planted {
+impl Injection {
     /// Faults injected into the simulated network and disk, with their names.
     pub const INJECTED: [(Self, &'static str); 3] = [
         (Self::LostBatch, "lost-batch"),
@@ -42,25 +42,35 @@ impl Planted {
         (Self::LostSync, "lost-sync"),
     ];
 
-    /// All that `--plant` accepts, with their names.
-    pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
-        let taken = if cfg!(feature = "planted") { Rule::ALL } else { &[] };
-        let rules = taken.iter().map(|(rule, name)| (Self::Rule(*rule), *name));
+    /// Injected faults and removable rules, with their names.
+    fn all() -> impl Iterator<Item = (Self, &'static str)> {
+        let removable = if cfg!(feature = "removable-rules") { Rule::ALL } else { &[] };
+        let rules = removable.iter().map(|(rule, name)| (Self::Rule(*rule), *name));
         Self::INJECTED.into_iter().chain(rules)
     }
 
-    /// The fault or rule of this name.
+    /// The injected fault of this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::all().find(|(_, known)| *known == name).map(|(planted, _)| planted)
+    pub fn fault(name: &str) -> Option<Self> {
+        Self::INJECTED.into_iter().find(|(_, known)| *known == name).map(|(fault, _)| fault)
+    }
+
+    /// The removal of the rule of this name, if this build can remove rules.
+    #[must_use]
+    pub fn without_rule(name: &str) -> Option<Self> {
+        Rule::named(name).filter(|_| cfg!(feature = "removable-rules")).map(Self::Rule)
     }
 
     /// The command-line option for it.
     #[must_use]
     pub fn flag(self) -> String {
         let controls = Rule::ALL.iter().map(|(rule, name)| (Self::Control(*rule), *name));
-        let flag = if matches!(self, Self::Control(_)) { "control" } else { "plant" };
-        let name = Self::all().chain(controls).find(|(planted, _)| *planted == self);
+        let flag = match self {
+            Self::LostBatch | Self::LostResend | Self::LostSync => "inject",
+            Self::Rule(_) => "without-rule",
+            Self::Control(_) => "control",
+        };
+        let name = Self::all().chain(controls).find(|(injection, _)| *injection == self);
         format!("--{flag} {}", name.map_or("", |(_, name)| name))
     }
 }
@@ -167,10 +177,10 @@ pub(crate) struct Plan {
     pub(crate) block_bytes: u32,
     pub(crate) quiet_ms: u64,
     /// At a start of the server a bit of a recorded block may flip.
-    pub(crate) rots: bool,
+    pub(crate) has_bit_rot: bool,
     /// The scripted calls of the run.
     pub(crate) trace: &'static [TraceStep],
-    pub(crate) planted: Option<Planted>,
+    pub(crate) injection: Option<Injection>,
 }
 
 pub(crate) const US: u64 = 1_000;
@@ -182,7 +192,7 @@ impl Plan {
         !self.sync
     }
 
-    pub(crate) fn roll(prng: &mut Prng, planted: Option<Planted>) -> Self {
+    pub(crate) fn roll(prng: &mut Prng, injection: Option<Injection>) -> Self {
         let client_count = 1 + prng.below(4);
         let client_lanes = (0..client_count).map(|_| 1 + prng.below(3)).collect();
         let mean = [20 * US, 100 * US, 500 * US, 5 * MS];
@@ -200,7 +210,7 @@ impl Plan {
         let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
-        let rots = planted.is_none() && prng.clone().one_in(6);
+        let has_bit_rot = injection.is_none() && prng.clone().one_in(6);
         let faults = roll_faults(prng);
         // Disk faults need more calls before the faults stop.
         let faults_ns = faults_ns * if faults.disk == DiskBehaviour::Honest { 1 } else { 4 };
@@ -232,16 +242,16 @@ impl Plan {
                 .unwrap_or_default(),
             share_changes: prng.one_in(6),
             // A replay does not verify the rest of a block that it overwrites in part.
-            sync: prng.one_in(8) || rots,
+            sync: prng.one_in(8) || has_bit_rot,
             // From a clone, so that the following draws do not depend on it.
             log_ms: prng.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
-            applies: planted != Some(Planted::LostBatch) && prng.one_in(2),
+            applies: injection != Some(Injection::LostBatch) && prng.one_in(2),
             meta_memory_bytes: prng.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
             block_bytes: prng.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
-            rots,
+            has_bit_rot,
             quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
             trace: &[],
-            planted,
+            injection,
         }
     }
 }

@@ -42,7 +42,7 @@ impl Rotation {
 impl Simulation {
     /// Begins the rotation, in some runs.
     pub(crate) fn plan_rotation(&mut self) {
-        if self.rotation.happens && self.plan.planted.is_none() {
+        if self.rotation.happens && self.plan.injection.is_none() {
             self.schedule_step(Step::Rotate);
         }
     }

@@ -1,6 +1,6 @@
 //! One run, from its seed to its verdict.
 
-use crate::plan::{DiskBehaviour, Planted};
+use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::{Due, Simulation, Verdict};
 use wire::ClientUuid;
 
@@ -24,14 +24,14 @@ const REST_NS: u64 = 600_000_000_000;
 
 /// Runs a seed.
 #[must_use]
-pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
-    outcome(Simulation::new(seed, planted)).0
+pub fn run(seed: u64, injection: Option<Injection>) -> Outcome {
+    outcome(Simulation::new(seed, injection)).0
 }
 
 /// Runs a seed and returns its event log too.
 #[must_use]
-pub fn run_logged(seed: u64, planted: Option<Planted>) -> (Outcome, Vec<String>) {
-    let mut simulation = Simulation::new(seed, planted);
+pub fn run_logged(seed: u64, injection: Option<Injection>) -> (Outcome, Vec<String>) {
+    let mut simulation = Simulation::new(seed, injection);
     let plan = format!("{:?}", simulation.plan);
     simulation.log = Some(vec![plan]);
     outcome(simulation)
@@ -58,7 +58,7 @@ fn run_phases(simulation: &mut Simulation) -> Verdict {
         }
     }
     simulation.schedule_faults();
-    simulation.schedule_liar();
+    simulation.schedule_malicious_frame();
     simulation.plan_rotation();
     simulation.begin_trace();
     let end_ns = simulation.now_ns + simulation.plan.faults_ns * 2;

@@ -1,6 +1,6 @@
 //! Runs many seeds on all CPUs until the time is over or a seed shows a violation.
 
-use crate::plan::Planted;
+use crate::plan::Injection;
 use crate::run::run;
 use std::cell::RefCell;
 use std::fmt;
@@ -53,8 +53,8 @@ pub fn quiet_panics() {
 
 /// Runs a seed twice.
 #[must_use]
-pub fn try_seed(seed: u64, planted: Option<Planted>) -> Verdict {
-    try_counted(seed, planted, &Tally::default())
+pub fn try_seed(seed: u64, injection: Option<Injection>) -> Verdict {
+    try_counted(seed, injection, &Tally::default())
 }
 
 #[derive(Default)]
@@ -64,8 +64,8 @@ struct Tally {
     crash_count: AtomicU64,
 }
 
-fn try_counted(seed: u64, planted: Option<Planted>, tally: &Tally) -> Verdict {
-    let caught = catch_unwind(|| (run(seed, planted), run(seed, planted)));
+fn try_counted(seed: u64, injection: Option<Injection>, tally: &Tally) -> Verdict {
+    let caught = catch_unwind(|| (run(seed, injection), run(seed, injection)));
     let (first, second) = match caught {
         Ok(both) => both,
         Err(_) => {
@@ -88,7 +88,7 @@ fn try_counted(seed: u64, planted: Option<Planted>, tally: &Tally) -> Verdict {
 pub fn search(
     first: u64,
     time: Duration,
-    planted: Option<Planted>,
+    injection: Option<Injection>,
     mut report: impl FnMut(&Counts),
 ) -> Option<(u64, String)> {
     const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -108,7 +108,7 @@ pub fn search(
         let worker = || {
             while !over.load(Ordering::Relaxed) {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
-                if let Some(line) = try_counted(seed, planted, &tally).violation {
+                if let Some(line) = try_counted(seed, injection, &tally).violation {
                     over.store(true, Ordering::Relaxed);
                     if let Ok(mut found) = found.lock() {
                         found.get_or_insert((seed, line));

@@ -2,11 +2,11 @@
 
 use crate::disk::put_sum;
 use crate::lane_state::{Incoming, LaneState};
-use crate::liar::Liar;
+use crate::malicious_client::MaliciousClient;
 use crate::net::{End, SentFrame};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
 use crate::operation::Operation;
-use crate::plan::{DiskBehaviour, Planted};
+use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::{Due, Place, Simulation};
 use disk::{Creation, Fault};
 use interface::{
@@ -81,12 +81,15 @@ impl Simulation {
                 secrets: self.rotation.server_secrets,
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
-                rules: crate::rules::of_run(self.plan.planted),
+                rules: crate::rules::of_run(self.plan.injection),
                 affinity: affinity_of(boot_id),
                 boot_id,
                 exports: vec![
                     Export { name: String::new(), root_trusted: true },
-                    Export { name: crate::liar::EXPORT.to_owned(), root_trusted: false },
+                    Export {
+                        name: crate::malicious_client::EXPORT.to_owned(),
+                        root_trusted: false,
+                    },
                 ],
                 seed,
                 limits: Limits {
@@ -232,8 +235,8 @@ impl Simulation {
                 let line = String::from_utf8_lossy(seat.state.arena.get(line)).into_owned();
                 self.log_line(|| format!("server logs {level:?}: {line}"));
                 let lies = self.plan.faults.disk == DiskBehaviour::Lying;
-                let rotten = self.rotten.keys().any(|object| line.contains(&object.to_string()));
-                if line.starts_with("contents are damaged") && !lies && !rotten {
+                let flipped = self.flipped.keys().any(|object| line.contains(&object.to_string()));
+                if line.starts_with("contents are damaged") && !lies && !flipped {
                     self.violates(format!("server lane {lane}: {line}"));
                 }
             }
@@ -252,17 +255,19 @@ impl Simulation {
             NetAction::Send { conn, frame, bulk } => {
                 let frame = seat.state.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
-                if Liar::has(conn) {
-                    return self.deliver_to_liar(conn, &frame);
+                if MaliciousClient::has(conn) {
+                    return self.deliver_to_malicious_client(conn, &frame);
                 }
-                if let Some(liar) = &mut self.liar {
-                    liar.eavesdrop(&frame);
+                if let Some(malicious) = &mut self.malicious {
+                    malicious.eavesdrop(&frame);
                 }
                 self.tap.on_sent(conn, &frame);
                 self.send(conn, End::Client, SentFrame { frame, bulk });
             }
             NetAction::Admit { .. } => {}
-            NetAction::Close { conn } if Liar::has(conn) => self.move_liar_conn(conn, None),
+            NetAction::Close { conn } if MaliciousClient::has(conn) => {
+                self.move_malicious_conn(conn, None)
+            }
             NetAction::Close { conn } => self.close(conn, End::Server),
             // The lane that owns the socket makes no difference to this network.
             NetAction::HandOver { conn, lane: to, hello }
@@ -272,8 +277,8 @@ impl Simulation {
                 if let Some(known) = self.conns.get_mut(&conn) {
                     known.server_lane = to;
                 }
-                if Liar::has(conn) {
-                    self.move_liar_conn(conn, Some(to));
+                if MaliciousClient::has(conn) {
+                    self.move_malicious_conn(conn, Some(to));
                 }
                 self.deliver(Place::Server(to), Incoming::HandedOver { conn, hello });
             }
@@ -353,9 +358,9 @@ impl Simulation {
                 }
             }
             Operation::Sync { ticket, object, patch_no } => {
-                match (failed, self.plan.planted) {
+                match (failed, self.plan.injection) {
                     (true, _) => self.disk.sync_failed(object, patch_no),
-                    (false, Some(Planted::LostSync)) => {}
+                    (false, Some(Injection::LostSync)) => {}
                     (false, _) => self.disk.sync(object, patch_no),
                 }
                 Incoming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
@@ -440,7 +445,7 @@ impl Simulation {
             return;
         }
         self.log_line(|| "server: crash".to_owned());
-        self.drop_liar_conns();
+        self.drop_malicious_conns();
         self.crash_count += 1;
         let boot_id = self.server.boot_id;
         self.server.life += 1;

@@ -8,11 +8,11 @@ use crate::bytes::TimedChange;
 use crate::clients::Mount;
 use crate::disk::Disk;
 use crate::lane_state::{Incoming, LaneState};
-use crate::liar::Liar;
 use crate::lying_disk::LyingDisk;
+use crate::malicious_client::MaliciousClient;
 use crate::net::{Conn, End};
 use crate::number::narrow;
-use crate::plan::{Plan, Planted};
+use crate::plan::{Injection, Plan};
 use crate::prng::{Prng, RunHash};
 use crate::rotation::{Rotation, Step};
 use crate::row_store::RowStore;
@@ -57,7 +57,7 @@ pub(crate) enum Due {
     StartServer,
     ApplyBatch,
     TraceStep,
-    LiarFrame,
+    MaliciousFrame,
     Rotation(Step),
 }
 
@@ -93,13 +93,13 @@ pub(crate) struct Simulation {
     pub(crate) mended: bool,
     pub(crate) lying_disk: LyingDisk,
     /// Objects with a flipped bit, and its block.
-    pub(crate) rotten: BTreeMap<interface::Object, u64>,
+    pub(crate) flipped: BTreeMap<interface::Object, u64>,
     /// Those of them whose bit flipped while the server was running.
     pub(crate) rotten_since: BTreeSet<interface::Object>,
     /// Files whose flipped bits cannot be detected: a crash or a write took their checksums.
     pub(crate) unprotected: BTreeSet<wire::InodeNo>,
     /// The malicious client, in every fourth run.
-    pub(crate) liar: Option<Liar>,
+    pub(crate) malicious: Option<MaliciousClient>,
     pub(crate) crash_count: u64,
     /// By shard and server process: changes answered before this time are durable by a sync.
     pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
@@ -121,12 +121,12 @@ pub(crate) struct Simulation {
 const EVENT_COUNT_MAX: u64 = 400_000;
 
 impl Simulation {
-    pub(crate) fn new(seed: u64, planted: Option<Planted>) -> Self {
+    pub(crate) fn new(seed: u64, injection: Option<Injection>) -> Self {
         let mut prng = Prng::new(seed);
-        let plan = Plan::roll(&mut prng, planted);
-        let plan = match planted {
-            Some(Planted::Rule(rule) | Planted::Control(rule)) => plan.for_rule(rule),
-            Some(Planted::LostBatch | Planted::LostResend | Planted::LostSync) | None => plan,
+        let plan = Plan::roll(&mut prng, injection);
+        let plan = match injection {
+            Some(Injection::Rule(rule) | Injection::Control(rule)) => plan.for_rule(rule),
+            Some(Injection::LostBatch | Injection::LostResend | Injection::LostSync) | None => plan,
         };
         let secret = Secret::new(prng.bytes());
         Self {
@@ -150,10 +150,10 @@ impl Simulation {
             faults_stopped: false,
             mended: false,
             lying_disk: LyingDisk::default(),
-            rotten: BTreeMap::new(),
+            flipped: BTreeMap::new(),
             rotten_since: BTreeSet::new(),
             unprotected: BTreeSet::new(),
-            liar: Liar::of_seed(seed),
+            malicious: MaliciousClient::of_seed(seed),
             crash_count: 0,
             fs: FsUuid(prng.bytes()),
             secret,
@@ -239,7 +239,7 @@ impl Simulation {
             Due::StartServer => self.start_server(),
             Due::ApplyBatch => self.apply_next_batch(),
             Due::TraceStep => self.take_trace_step(),
-            Due::LiarFrame => self.liar_acts(),
+            Due::MaliciousFrame => self.run_malicious_client(),
             Due::Rotation(step) => self.step_rotation(step),
         }
     }

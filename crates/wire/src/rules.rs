@@ -1,5 +1,5 @@
 //! Rules of the protocol that tests can disable one at a time, to show that each is needed and that
-//! its absence is detected. Only with the feature `planted`; otherwise all rules hold at no cost.
+//! its absence is detected. Only with the feature `removable-rules`; otherwise all rules hold at no cost.
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident $name:literal,)*) => {
@@ -77,11 +77,11 @@ impl Rule {
 /// The rules that hold: all, unless a test disabled one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rules {
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "removable-rules")]
     missing: u32,
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 impl Rules {
     /// The rules without this one.
     #[must_use]
@@ -96,7 +96,7 @@ impl Rules {
     }
 }
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "removable-rules"))]
 impl Rules {
     /// Whether this rule holds: always.
     #[must_use]

@@ -184,7 +184,7 @@ impl Harness {
     }
 
     /// Closes one connection.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "removable-rules")]
     pub(super) fn close(&mut self, conn: ConnId) {
         self.conns.retain(|(known, ..)| *known != conn);
         self.requests.retain(|request| request.conn != conn);

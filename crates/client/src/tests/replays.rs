@@ -329,7 +329,7 @@ fn each_shard_recovers_by_itself_also_on_other_lanes() {
 
 /// A reply of the old boot is still in flight on one connection when another connection reaches the
 /// new boot: how the change gets to the new boot, replayed (true) or resent, if at all.
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
     let mut harness = Harness::new(4);
     harness.client = crate::Client::new(crate::Config { rules, ..super::harness::config() });
@@ -355,7 +355,7 @@ fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
     Some(seen.head.flags == request_flag::REPLAY)
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 #[test]
 fn a_late_reply_of_an_old_boot_is_no_loss() {
     let rules = |drain_peer_lanes, late_replies| {
@@ -373,7 +373,7 @@ fn a_late_reply_of_an_old_boot_is_no_loss() {
 
 /// The client never learns that the connection to an idle lane was lost; the new boot waits for its
 /// replays all the same.
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 #[test]
 fn a_new_boot_is_resumed_at_all_lanes() {
     for drain_peer_lanes in [true, false] {

@@ -9,10 +9,10 @@
 
 mod image;
 mod kinds;
-mod rig;
+mod lossy_fs;
 mod server;
 
 pub(crate) use image::Tear;
 pub(crate) use kinds::LostBytes;
-pub(crate) use rig::{Rig, detach, loops_below};
+pub(crate) use lossy_fs::{LossyFs, detach, loops_below};
 pub(crate) use server::{SUBCOMMAND, serve};

@@ -2,10 +2,10 @@
 
 use super::Length;
 use crate::child::PATIENCE;
-use crate::disk::{Rig, Tear};
+use crate::disk::{LossyFs, Tear};
 use crate::proxy::Proxy;
+use crate::run_folder::Setup;
 use crate::server::{Mount, Server};
-use crate::stage::Setup;
 use anyhow::{Context as _, Result, anyhow, bail};
 use library::{ConnectOptions, Volume};
 use std::fs;
@@ -67,8 +67,8 @@ const LOST: &str = "which of a b c are there";
 const SILENCE: Duration = Duration::from_millis(400);
 
 fn chain(setup: &Setup, share: &str) -> Result<()> {
-    let mut rig = Rig::new(&setup.folder)?;
-    let mut server = Server::start(setup, rig.dir.join("store"), &["--share", share])?;
+    let mut lossy_fs = LossyFs::new(&setup.folder)?;
+    let mut server = Server::start(setup, lossy_fs.dir.join("store"), &["--share", share])?;
     let mut first = server.volume()?;
     first.mkdir(Path::new("/chain"), 0o755)?;
     open_session(&mut first, "/chain/first")?;
@@ -90,7 +90,7 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
         Ok(done.send(())?)
     });
     done_receiver.recv().context("the second client")?;
-    rig.hold(true)?;
+    lossy_fs.hold(true)?;
     let file = first.create(Path::new("/chain/a"), 0o644, true)?;
     // As below: it acknowledges the reply.
     first.lstat(Path::new("/chain/a"))?;
@@ -104,9 +104,9 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
         first.rename(Path::new("/chain/b"), Path::new("/chain/c"))?;
     }
     proxy.part(true);
-    rig.cut(Tear::DropAll, setup.seed)?;
+    lossy_fs.cut(Tear::DropAll, setup.seed)?;
     server.kill()?;
-    rig.reboot()?;
+    lossy_fs.reboot()?;
     server.restart()?;
     // The client replays its acknowledged changes. If a replay fails, it is evicted and gets an
     // error.

@@ -8,8 +8,8 @@
 
 use super::Length;
 use crate::child::must;
+use crate::run_folder::Setup;
 use crate::server::{Server, Started};
-use crate::stage::Setup;
 use crate::stores;
 use anyhow::{Context as _, Result, bail};
 use fastrand::Rng;

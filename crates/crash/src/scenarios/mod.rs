@@ -13,7 +13,7 @@ mod storage;
 mod torn;
 mod torture;
 
-use crate::stage::Setup;
+use crate::run_folder::Setup;
 use crate::stores;
 use anyhow::{Result, bail};
 use std::fmt::Write as _;
@@ -126,9 +126,9 @@ pub(crate) const TABLE: &[Scenario] = &[
         .allowed(&[FENCED, ACKNOWLEDGED_LOST])
         .leaving_damage(),
     here(
-        "planted",
+        "injected",
         "control: an old copy, a doubled record, a stray name are found",
-        storage::planted,
+        storage::injected,
     )
     .allowed(&[ACKNOWLEDGED_LOST]),
     here("damage-rows", "rows damaged at rest: refused by name, or all is there", damage::rows)

@@ -3,8 +3,8 @@
 use super::Length;
 use super::cases::{CASES, Case};
 use crate::proxy::{Act, Direction, Proxy, Rule};
+use crate::run_folder::Setup;
 use crate::server::{Mount, Server};
-use crate::stage::Setup;
 use anyhow::{Context as _, Result, anyhow, bail};
 use library::{OpenFor, Piece, Volume};
 use std::fs;

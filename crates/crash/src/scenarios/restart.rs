@@ -2,10 +2,10 @@
 
 use super::Length;
 use crate::child::until;
-use crate::crew::{Crew, Size, Victim};
+use crate::client_group::{ClientGroup, Size, Victim};
 use crate::proxy::{Act, Direction, Proxy, Rule};
+use crate::run_folder::Setup;
 use crate::server::{Mount, Server};
-use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
 use fastrand::Rng;
 use std::fs;
@@ -25,26 +25,26 @@ const LOSING_MAX: Duration = Duration::from_secs(2);
 /// A server and clients at work.
 struct Scene {
     server: Server,
-    crew: Crew,
+    clients: ClientGroup,
     rng: Rng,
 }
 
 impl Scene {
     fn new(setup: &Setup) -> Result<Self> {
         let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
-        let mut crew = Crew::new(setup, &mut server, CLIENT_COUNT_MAX)?;
-        crew.start(SIZE)?;
-        crew.progress()?;
-        Ok(Self { server, crew, rng: Rng::with_seed(setup.seed) })
+        let mut clients = ClientGroup::new(setup, &mut server, CLIENT_COUNT_MAX)?;
+        clients.start(SIZE)?;
+        clients.progress()?;
+        Ok(Self { server, clients, rng: Rng::with_seed(setup.seed) })
     }
 
     /// Ends the clients, kills the server once more and checks everything.
     fn end(mut self, what: &str) -> Result<String> {
-        self.crew.progress()?;
-        self.crew.end()?;
+        self.clients.progress()?;
+        self.clients.end()?;
         self.server.kill()?;
         self.server.restart()?;
-        let findings = self.crew.check(&self.server)?;
+        let findings = self.clients.check(&self.server)?;
         self.server.stop()?;
         if !findings.is_clean() {
             bail!("{what}: {}", findings.details());
@@ -59,10 +59,10 @@ impl Scene {
         let batch_no = 10 + self.rng.u64(..20);
         self.server.restart_with(&["--fault", &format!("stall-log:{batch_no}")])?;
         self.server.running()?.line_with("a planned fault has begun")?;
-        let before = self.crew.written();
+        let before = self.clients.written();
         let began = Instant::now();
         // All clients may wait for the log before any of them got two replies.
-        while !self.crew.has_any_progress(&before) && began.elapsed() < LOSING_MAX {
+        while !self.clients.has_any_progress(&before) && began.elapsed() < LOSING_MAX {
             thread::sleep(Duration::from_millis(2));
         }
         thread::sleep(LOSING);
@@ -81,7 +81,7 @@ pub(super) fn s1(setup: &Setup, length: Length) -> Result<String> {
     for _ in 0..length.repeat_count {
         scene.kill_with_losses()?;
         scene.server.restart()?;
-        scene.crew.progress()?;
+        scene.clients.progress()?;
     }
     scene.end(&format!("{} kills of a server whose log hangs", length.repeat_count))
 }
@@ -91,11 +91,11 @@ pub(super) fn s2(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..length.repeat_count {
         scene.kill_with_losses()?;
-        let index = scene.rng.usize(..scene.crew.member_count());
-        scene.crew.kill(index, Victim::Client)?;
+        let index = scene.rng.usize(..scene.clients.member_count());
+        scene.clients.kill(index, Victim::Client)?;
         scene.server.restart()?;
-        scene.crew.progress()?;
-        scene.crew.replace(SIZE)?;
+        scene.clients.progress()?;
+        scene.clients.replace(SIZE)?;
     }
     scene.end(&format!("{} kills of the server with a client", length.repeat_count))
 }
@@ -152,10 +152,10 @@ pub(super) fn s4(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..length.repeat_count {
         scene.pause(80);
-        let index = scene.rng.usize(..scene.crew.member_count());
-        scene.crew.kill(index, Victim::Client)?;
-        scene.crew.progress()?;
-        scene.crew.replace(SIZE)?;
+        let index = scene.rng.usize(..scene.clients.member_count());
+        scene.clients.kill(index, Victim::Client)?;
+        scene.clients.progress()?;
+        scene.clients.replace(SIZE)?;
     }
     scene.end(&format!("{} clients killed", length.repeat_count))
 }
@@ -171,7 +171,7 @@ pub(super) fn s12(setup: &Setup, length: Length) -> Result<String> {
             scene.server.kill()?;
         }
         scene.server.restart()?;
-        scene.crew.progress()?;
+        scene.clients.progress()?;
     }
     let met = killed_at(&mut scene, &["recovery-begun", "replayed", "replay-done"])?;
     scene.end(&format!("{} kills while it started, {met}", 3 * length.repeat_count))
@@ -192,7 +192,7 @@ fn killed_at(scene: &mut Scene, points: &[&str]) -> Result<String> {
     for point in points {
         kill_at(scene, point)?;
         scene.server.restart()?;
-        scene.crew.progress()?;
+        scene.clients.progress()?;
     }
     Ok(format!("killed at {}", points.join(" ")))
 }
@@ -202,12 +202,12 @@ fn killed_at(scene: &mut Scene, points: &[&str]) -> Result<String> {
 fn kill_at(scene: &mut Scene, point: &str) -> Result<()> {
     for _ in 0..ATTEMPT_COUNT_MAX {
         scene.kill_with_losses()?;
-        let before = scene.crew.written();
+        let before = scene.clients.written();
         scene.server.launch(&["--fault", &format!("kill-{point}:1")])?;
         let mut met = false;
         until("the server ends, or everybody goes on", || {
             met = scene.server.running()?.has_ended()?;
-            Ok(met || scene.crew.has_progress(&before))
+            Ok(met || scene.clients.has_progress(&before))
         })?;
         if met {
             return Ok(());
@@ -221,11 +221,11 @@ pub(super) fn s14(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..length.repeat_count {
         kill_at(&mut scene, "replayed")?;
-        let index = scene.rng.usize(..scene.crew.member_count());
-        scene.crew.kill(index, Victim::Client)?;
+        let index = scene.rng.usize(..scene.clients.member_count());
+        scene.clients.kill(index, Victim::Client)?;
         scene.server.restart()?;
-        scene.crew.progress()?;
-        scene.crew.replace(SIZE)?;
+        scene.clients.progress()?;
+        scene.clients.replace(SIZE)?;
     }
     scene.end(&format!("{} clients killed while they came back", length.repeat_count))
 }
@@ -234,11 +234,11 @@ pub(super) fn s14(setup: &Setup, length: Length) -> Result<String> {
 pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let proxy = Proxy::new(server.address()?)?;
-    let mut crew = Crew::new(setup, &mut server, CLIENT_COUNT_MAX)?;
-    crew.set_address(proxy.address());
-    crew.start(SIZE)?;
-    crew.progress()?;
-    let mut scene = Scene { server, crew, rng: Rng::with_seed(setup.seed) };
+    let mut clients = ClientGroup::new(setup, &mut server, CLIENT_COUNT_MAX)?;
+    clients.set_address(proxy.address());
+    clients.start(SIZE)?;
+    clients.progress()?;
+    let mut scene = Scene { server, clients, rng: Rng::with_seed(setup.seed) };
     for direction in [Direction::Request, Direction::Reply, Direction::Request, Direction::Reply] {
         scene.kill_with_losses()?;
         let act = if direction == Direction::Reply { Act::PassAndCut } else { Act::DropAndCut };
@@ -246,7 +246,7 @@ pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
         scene.server.restart()?;
         proxy.wait_met(6)?;
         proxy.clear();
-        scene.crew.progress()?;
+        scene.clients.progress()?;
     }
     scene.end("4 kills, each with 6 lost connections")
 }
@@ -273,7 +273,7 @@ pub(super) fn s23(setup: &Setup, _: Length) -> Result<String> {
 pub(super) fn s24(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     scene.server.kill()?;
-    scene.crew.kill_all()?;
+    scene.clients.kill_all()?;
     let start = Instant::now();
     scene.server.restart()?;
     let mut volume = scene.server.volume()?;
@@ -281,7 +281,7 @@ pub(super) fn s24(setup: &Setup, _: Length) -> Result<String> {
     volume.rmdir(Path::new("/c1/after"))?;
     drop(volume);
     let served_ms = start.elapsed().as_millis();
-    scene.crew.start(SIZE)?;
+    scene.clients.start(SIZE)?;
     scene.end(&format!("serves after {served_ms} ms"))
 }
 
@@ -295,7 +295,7 @@ pub(super) fn s25(setup: &Setup, length: Length) -> Result<String> {
         scene.server.stop()?;
         scene.server.restart()?;
         away_ms_max = away_ms_max.max(start.elapsed().as_millis());
-        scene.crew.progress()?;
+        scene.clients.progress()?;
     }
     scene.end(&format!("{} restarts, away for at most {away_ms_max} ms", length.repeat_count))
 }

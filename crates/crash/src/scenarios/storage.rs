@@ -2,10 +2,10 @@
 
 use super::Length;
 use crate::child::{must, until};
-use crate::crew::{Crew, Size};
-use crate::disk::{Rig, Tear};
+use crate::client_group::{ClientGroup, Size};
+use crate::disk::{LossyFs, Tear};
+use crate::run_folder::Setup;
 use crate::server::{Mount, Server};
-use crate::stage::Setup;
 use crate::work::Findings;
 use anyhow::{Context as _, Result, bail};
 use std::fs;
@@ -18,29 +18,29 @@ use std::time::Duration;
 
 /// The disk alone: synced data stays, unsynced data is lost, and every flush arrives.
 pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
-    let mut rig = Rig::new(&setup.folder)?;
-    let at = |rig: &Rig, name: &str| rig.dir.join(name);
-    fs::write(at(&rig, "synced"), "one")?;
-    fs::write(at(&rig, "stale"), vec![OLD; STALE_PIECE_COUNT * PIECE_OF_STALE_BYTES])?;
+    let mut lossy_fs = LossyFs::new(&setup.folder)?;
+    let at = |lossy_fs: &LossyFs, name: &str| lossy_fs.dir.join(name);
+    fs::write(at(&lossy_fs, "synced"), "one")?;
+    fs::write(at(&lossy_fs, "stale"), vec![OLD; STALE_PIECE_COUNT * PIECE_OF_STALE_BYTES])?;
     for name in ["synced", "stale"] {
-        fs::File::open(at(&rig, name))?.sync_all()?;
+        fs::File::open(at(&lossy_fs, name))?.sync_all()?;
     }
-    fs::File::open(&rig.dir)?.sync_all()?;
-    let before = rig.counts()?;
-    let file = fs::OpenOptions::new().append(true).open(at(&rig, "synced"))?;
+    fs::File::open(&lossy_fs.dir)?.sync_all()?;
+    let before = lossy_fs.counts()?;
+    let file = fs::OpenOptions::new().append(true).open(at(&lossy_fs, "synced"))?;
     (&file).write_all(b" two")?;
     file.sync_data()?;
     drop(file);
-    let flushed = rig.counts()?;
+    let flushed = lossy_fs.counts()?;
     if flushed.flush_count == before.flush_count || flushed.write_count == before.write_count {
         bail!("an fdatasync did not reach the disk: {before:?} {flushed:?}");
     }
-    let counts = lose_unsynced(&mut rig, setup.seed)?;
-    let found = fs::read_to_string(at(&rig, "synced")).unwrap_or_default();
+    let counts = lose_unsynced(&mut lossy_fs, setup.seed)?;
+    let found = fs::read_to_string(at(&lossy_fs, "synced")).unwrap_or_default();
     if found != "one two" {
         bail!("what was synced: {found:?}");
     }
-    drop(rig);
+    drop(lossy_fs);
     Ok(counts)
 }
 
@@ -55,19 +55,19 @@ const NEW: u8 = b'n';
 
 /// Overwrites durable data without a sync until the power is cut. The cut is armed beforehand and
 /// happens at a write, because sync(2) by any process of the machine flushes this disk too.
-fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
-    let path = rig.dir.join("stale");
+fn lose_unsynced(lossy_fs: &mut LossyFs, seed: u64) -> Result<String> {
+    let path = lossy_fs.dir.join("stale");
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     let file = fs::OpenOptions::new().write(true).custom_flags(flags).open(&path)?;
     let buffer = vec![NEW; 2 * PIECE_OF_STALE_BYTES];
     // Direct I/O: it must be page-aligned, reaches the disk at once, and causes no flush.
     let start = buffer.as_ptr().align_offset(4096);
     let piece = &buffer[start..start + PIECE_OF_STALE_BYTES];
-    rig.cut_when_filled(Tear::DropAll, seed, UNSYNCED_BYTES)?;
+    lossy_fs.cut_when_filled(Tear::DropAll, seed, UNSYNCED_BYTES)?;
     let mut piece_no = 0;
     let counts = loop {
         let written = file.write_all_at(piece, (piece_no * PIECE_OF_STALE_BYTES) as u64);
-        let counts = rig.counts()?;
+        let counts = lossy_fs.counts()?;
         if !counts.is_on {
             break counts;
         }
@@ -78,7 +78,7 @@ fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
         }
     };
     drop(file);
-    rig.reboot()?;
+    lossy_fs.reboot()?;
     if counts.unflushed_count == 0 || counts.lost_bytes == 0 {
         bail!("the disk lost nothing: {counts:?}");
     }
@@ -93,22 +93,22 @@ fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
 const SIZE: Size = Size { library_count: 2, mount_count: 1 };
 
 /// Clients work and end; then the server is killed.
-fn worked(setup: &Setup) -> Result<(Server, Crew)> {
+fn worked(setup: &Setup) -> Result<(Server, ClientGroup)> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
-    let mut crew = Crew::new(setup, &mut server, 8)?;
-    work(&mut server, &mut crew)?;
-    Ok((server, crew))
+    let mut clients = ClientGroup::new(setup, &mut server, 8)?;
+    work(&mut server, &mut clients)?;
+    Ok((server, clients))
 }
 
-fn work(server: &mut Server, crew: &mut Crew) -> Result<()> {
-    crew.start(SIZE)?;
-    let log = crew.shared_log()?;
+fn work(server: &mut Server, clients: &mut ClientGroup) -> Result<()> {
+    clients.start(SIZE)?;
+    let log = clients.shared_log()?;
     until("a client appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
-    crew.progress()?;
-    crew.end()?;
-    let findings = crew.check(server)?;
+    clients.progress()?;
+    clients.end()?;
+    let findings = clients.check(server)?;
     if !findings.is_clean() {
-        bail!("before anything was planted: {}", findings.details());
+        bail!("before the injection: {}", findings.details());
     }
     server.kill()
 }
@@ -140,30 +140,30 @@ fn walk(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Injected faults must be found; otherwise the absence of findings shows nothing.
-pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
-    let found = |server: &mut Server, crew: &Crew| -> Result<Findings> {
+pub(super) fn injected(setup: &Setup, _: Length) -> Result<String> {
+    let found = |server: &mut Server, clients: &ClientGroup| -> Result<Findings> {
         server.restart()?;
-        crew.check(server)
+        clients.check(server)
     };
     let part = setup.part("lost")?;
     let mut server = Server::start(&part, part.folder.join("store"), &[])?;
-    let mut crew = Crew::new(&part, &mut server, 8)?;
+    let mut clients = ClientGroup::new(&part, &mut server, 8)?;
     server.stop()?;
     let copy = part.folder.join("copy");
     must(Command::new("cp").arg("-a").arg(server.store()).arg(&copy))?;
     server.restart()?;
-    work(&mut server, &mut crew)?;
+    work(&mut server, &mut clients)?;
     fs::remove_dir_all(server.store())?;
     fs::rename(&copy, server.store())?;
-    let lost = found(&mut server, &crew)?;
+    let lost = found(&mut server, &clients)?;
     if lost.lost.is_empty() {
         bail!("an old copy of the store lacks nothing: {}", lost.summary());
     }
     server.kill()?;
     let part = setup.part("doubled")?;
-    let (mut server, crew) = worked(&part)?;
+    let (mut server, clients) = worked(&part)?;
     server.restart()?;
-    let mount = Mount::new(&part, server.address()?, "planter")?;
+    let mount = Mount::new(&part, server.address()?, "injector")?;
     let log = mount.dir.join(crate::work::SHARED_LOG);
     let text = fs::read_to_string(&log)?;
     let record = text.lines().next().context("nobody appended")?.to_owned();
@@ -171,7 +171,7 @@ pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
     fs::create_dir(mount.dir.join("s0/nobody-made-this"))?;
     mount.stop()?;
     server.kill()?;
-    let doubled = found(&mut server, &crew)?;
+    let doubled = found(&mut server, &clients)?;
     if doubled.doubled.len() < 2 {
         bail!("a doubled record and a stray name: {}", doubled.details());
     }
@@ -183,7 +183,7 @@ pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
 /// the acknowledgement gets an error.
 pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &["--sync"])?;
-    let mut crew = Crew::new(setup, &mut server, 8)?;
+    let mut clients = ClientGroup::new(setup, &mut server, 8)?;
     let mut witness = server.volume()?;
     witness.mkdir(Path::new("/c1/before"), 0o755)?;
     witness.sync()?;
@@ -192,14 +192,14 @@ pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
     server.restart_with(&["--fault", "freeze-log:1"])?;
     witness.mkdir(Path::new("/c1/frozen"), 0o755)?;
     witness.sync().context("a sync that the disk lies about")?;
-    crew.start(SIZE)?;
-    crew.progress()?;
-    crew.kill_all()?;
+    clients.start(SIZE)?;
+    clients.progress()?;
+    clients.kill_all()?;
     server.kill()?;
     server.restart()?;
-    crew.require_all_acknowledged();
+    clients.require_all_acknowledged();
     let result = witness.mkdir(Path::new("/c1/after"), 0o755);
-    let findings = crew.check(&server)?;
+    let findings = clients.check(&server)?;
     drop(witness);
     server.kill()?;
     if findings.lost.is_empty() {
@@ -214,7 +214,7 @@ pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
 /// Damage in the log: at its end the log is truncated, before its end the start is refused.
 pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
     let part = setup.part("tail")?;
-    let (mut server, crew) = worked(&part)?;
+    let (mut server, clients) = worked(&part)?;
     for (path, end) in logs(server.store())? {
         // Half a batch that was never acknowledged.
         let file = fs::OpenOptions::new().write(true).open(path)?;
@@ -225,7 +225,7 @@ pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
     if !output.contains("left out") {
         bail!("it says nothing of a torn tail: {output}");
     }
-    let findings = crew.check(&server)?;
+    let findings = clients.check(&server)?;
     if !findings.is_clean() {
         bail!("a torn tail: {}", findings.details());
     }
@@ -262,14 +262,14 @@ const HANGING: Duration = Duration::from_secs(2);
 
 /// Flushes hang while a client writes more than it may retain.
 pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
-    let mut rig = Rig::new(&setup.folder)?;
-    let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
+    let mut lossy_fs = LossyFs::new(&setup.folder)?;
+    let mut server = Server::start(setup, lossy_fs.dir.join("store"), &[])?;
     let mount = Mount::new(setup, server.address()?, "mount")?;
     let path = mount.dir.join("large");
     // The server replies to a new session only once the session is durable.
     fs::write(&path, "known")?;
     fs::File::open(&path)?.sync_all()?;
-    rig.hold(true)?;
+    lossy_fs.hold(true)?;
     let writing = thread::spawn(move || -> Result<()> {
         let file = fs::OpenOptions::new().write(true).open(path)?;
         for index in 0..PIECE_COUNT {
@@ -277,7 +277,7 @@ pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
         }
         Ok(file.sync_all()?)
     });
-    until("a flush hangs", || Ok(rig.counts()?.held_count > 0))?;
+    until("a flush hangs", || Ok(lossy_fs.counts()?.held_count > 0))?;
     // While flushes hang, the writer must hang too, sooner or later.
     thread::sleep(HANGING);
     if writing.is_finished() {
@@ -287,7 +287,7 @@ pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
     if resident_bytes > CLIENT_BYTES_MAX {
         bail!("{} MiB in memory", resident_bytes >> 20);
     }
-    rig.hold(false)?;
+    lossy_fs.hold(false)?;
     match writing.join() {
         Ok(written) => written?,
         Err(_) => bail!("the writer has died"),
@@ -311,13 +311,13 @@ fn mark(index: usize) -> u8 {
 
 /// The disk is full when the server dies.
 pub(super) fn s31(setup: &Setup, _: Length) -> Result<String> {
-    let rig = Rig::new(&setup.folder)?;
-    let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
-    let mut crew = Crew::new(setup, &mut server, 8)?;
-    crew.start(SIZE)?;
-    crew.progress()?;
-    crew.end()?;
-    let filler = fs::File::create(rig.dir.join("filler"))?;
+    let lossy_fs = LossyFs::new(&setup.folder)?;
+    let mut server = Server::start(setup, lossy_fs.dir.join("store"), &[])?;
+    let mut clients = ClientGroup::new(setup, &mut server, 8)?;
+    clients.start(SIZE)?;
+    clients.progress()?;
+    clients.end()?;
+    let filler = fs::File::create(lossy_fs.dir.join("filler"))?;
     let mut filler_bytes = 0;
     while filler.write_all_at(&[1; 64 << 10], filler_bytes).is_ok() {
         filler_bytes += 64 << 10;
@@ -338,13 +338,13 @@ pub(super) fn s31(setup: &Setup, _: Length) -> Result<String> {
         server.kill()?;
         server.restart().context("the restart on a full disk")?;
     }
-    let findings = crew.check(&server)?;
+    let findings = clients.check(&server)?;
     if !findings.is_clean() {
         bail!("{}", findings.details());
     }
     server.stop()?;
     server.check_store()?;
     drop(filler);
-    drop(rig);
+    drop(lossy_fs);
     Ok(format!("2 restarts on a full disk: {}", findings.summary()))
 }

@@ -9,9 +9,9 @@
 
 use super::Length;
 use crate::child::until;
-use crate::disk::{Rig, Tear};
+use crate::disk::{LossyFs, Tear};
+use crate::run_folder::Setup;
 use crate::server::{Mount, Server};
-use crate::stage::Setup;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use fastrand::Rng;
 use library::{OpenFor, Piece, Volume};
@@ -80,14 +80,14 @@ pub(super) fn torn(setup: &Setup, length: Length) -> Result<String> {
         check_files(&part, &server, writers, (PAGE_BYTES, &mut killed))
             .with_context(|| format!("kill {round_no}"))?;
     }
-    plant(&part, &server)?;
+    inject_tears(&part, &server)?;
     server.stop()?;
     let mut cut = Found::default();
     for sector_bytes in [512, 4096] {
         let part = setup.part(&format!("sectors-of-{sector_bytes}"))?;
         cut_power(&part, sector_bytes, &mut cut).context(format!("sectors of {sector_bytes}"))?;
     }
-    Ok(format!("{}; power cuts: {}; planted tears are found", killed.text(), cut.text()))
+    Ok(format!("{}; power cuts: {}; injected tears are found", killed.text(), cut.text()))
 }
 
 impl Found {
@@ -101,17 +101,18 @@ impl Found {
 }
 
 fn cut_power(part: &Setup, sector_bytes: usize, found: &mut Found) -> Result<()> {
-    let mut rig = Rig::new(&part.folder)?;
-    let mut server = Server::start(part, rig.dir.join("store"), &[])?;
+    let mut lossy_fs = LossyFs::new(&part.folder)?;
+    let mut server = Server::start(part, lossy_fs.dir.join("store"), &[])?;
     let mut mount = Mount::new(part, server.address()?, "mount")?;
     let writers = start_writers(&mount.dir, 0, 1)?;
     let victim = server.running()?.pid();
-    let counts = rig.cut_busy(Tear::Sectors(sector_bytes), part.seed, (CUT_BYTES_MIN, victim))?;
+    let counts =
+        lossy_fs.cut_busy(Tear::Sectors(sector_bytes), part.seed, (CUT_BYTES_MIN, victim))?;
     server.kill()?;
     mount.kill()?;
-    rig.reboot()?;
+    lossy_fs.reboot()?;
     server.restart()?;
-    let block_bytes = usize::try_from(rustix::fs::statvfs(&rig.dir)?.f_bsize)?;
+    let block_bytes = usize::try_from(rustix::fs::statvfs(&lossy_fs.dir)?.f_bsize)?;
     check_files(part, &server, writers, (sector_bytes.min(block_bytes), found))
         .with_context(|| format!("{counts:?}"))?;
     server.stop()?;
@@ -248,8 +249,8 @@ fn numbers(bytes: &[u8]) -> Vec<u64> {
 }
 
 /// The control run: a page and a record that are half old are found.
-fn plant(part: &Setup, server: &Server) -> Result<()> {
-    let mount = Mount::new(part, server.address()?, "planted")?;
+fn inject_tears(part: &Setup, server: &Server) -> Result<()> {
+    let mount = Mount::new(part, server.address()?, "injected")?;
     let [file, log] = ["file0-0", "log0"].map(|name| mount.dir.join(name));
     let begun_count = u64::MAX;
     let mut bytes = fs::read(&file)?;

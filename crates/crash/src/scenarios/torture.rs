@@ -1,10 +1,10 @@
 //! Random torture as scenarios, and its control run.
 
 use super::Length;
-use crate::crew::{Crew, Size};
-use crate::disk::{Rig, Tear};
+use crate::client_group::{ClientGroup, Size};
+use crate::disk::{LossyFs, Tear};
+use crate::run_folder::Setup;
 use crate::server::Server;
-use crate::stage::Setup;
 use crate::torture::{Hazard, Torture, run_and_report};
 use anyhow::{Result, bail};
 
@@ -42,22 +42,22 @@ fn tortured(setup: &Setup, hazard: Hazard, round_count: u64, arguments: &[&str])
 /// The same on a disk that ignores flushes and then loses its power. If nothing is found missing,
 /// the torture finds nothing at all.
 pub(super) fn lying_disk(setup: &Setup, _: Length) -> Result<String> {
-    let mut rig = Rig::new(&setup.folder)?;
-    let mut server = Server::start(setup, rig.dir.join("store"), &["--sync"])?;
-    let mut crew = Crew::new(setup, &mut server, 8)?;
+    let mut lossy_fs = LossyFs::new(&setup.folder)?;
+    let mut server = Server::start(setup, lossy_fs.dir.join("store"), &["--sync"])?;
+    let mut clients = ClientGroup::new(setup, &mut server, 8)?;
     server.stop()?;
-    rig.ignore_flushes()?;
+    lossy_fs.ignore_flushes()?;
     server.restart()?;
-    crew.start(SIZE)?;
-    crew.progress()?;
-    crew.kill_all()?;
-    rig.cut(Tear::DropAll, setup.seed)?;
+    clients.start(SIZE)?;
+    clients.progress()?;
+    clients.kill_all()?;
+    lossy_fs.cut(Tear::DropAll, setup.seed)?;
     server.kill()?;
-    rig.reboot()?;
+    lossy_fs.reboot()?;
     server.restart()?;
     // Every acknowledged operation was reported durable, whether its client lives or not.
-    crew.require_all_acknowledged();
-    let findings = crew.check(&server)?;
+    clients.require_all_acknowledged();
+    let findings = clients.check(&server)?;
     server.kill()?;
     if findings.lost.is_empty() {
         bail!("a lying disk went unnoticed: {}", findings.summary());

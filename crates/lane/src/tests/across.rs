@@ -364,7 +364,7 @@ fn a_part_that_cannot_be_recorded_is_not_acknowledged() {
 }
 
 /// Whether a rename over a file is half done after a crash at its decision.
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
     let mut server = store(seed, 4);
     server.rules = rules;
@@ -387,7 +387,7 @@ fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
     here == there
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 #[test]
 fn a_decision_before_all_prepares_is_detected() {
     let early = wire::Rules::default().without(wire::Rule::TwoPhaseOrder);

@@ -314,7 +314,7 @@ fn the_size_of_a_file_whose_writer_is_lost_is_that_of_its_bytes() {
     assert_eq!(Rig::new(Rules::default()).after_crash(), (10, 10));
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 #[test]
 fn a_missing_size_flag_is_detected() {
     let unflagged = Rules::default().without(wire::Rule::SizeFlag);

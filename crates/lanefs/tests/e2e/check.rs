@@ -1,4 +1,4 @@
-//! `lanefs check`: stores that were used and killed have no findings; what is planted is found with its path
+//! `lanefs check`: stores that were used and killed have no findings; injected damage is found with its path
 //! and mended, also by a repair that was killed before.
 
 use crate::fixture::{Fixture, Process, failure, must, program, run, texts, until};
@@ -54,12 +54,12 @@ fn check(fixture: &Fixture, store: &Path, more: &[&str]) -> (i32, Vec<(String, S
 }
 
 /// The rows of a store that nobody serves, to be changed.
-struct Planting {
+struct RowEdits {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     changed: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-impl Planting {
+impl RowEdits {
     fn path_of(&self, path: &str) -> (InodeNo, InodeNo, Vec<u8>) {
         let (mut dir, mut at, mut last) = (InodeNo::ROOT, InodeNo::ROOT, Vec::new());
         for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -98,7 +98,7 @@ impl Planting {
     }
 }
 
-fn plant(store: &Path, plant: impl FnOnce(&mut Planting)) {
+fn edit_rows(store: &Path, edit: impl FnOnce(&mut RowEdits)) {
     let mut store = store::open(store).unwrap();
     let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
@@ -112,9 +112,9 @@ fn plant(store: &Path, plant: impl FnOnce(&mut Planting)) {
             Ok(store::ScanControl::Continue)
         })
         .unwrap();
-    let mut planting = Planting { rows, changed: BTreeMap::new() };
-    plant(&mut planting);
-    cold.put_all(&planting.changed).unwrap();
+    let mut edits = RowEdits { rows, changed: BTreeMap::new() };
+    edit(&mut edits);
+    cold.put_all(&edits.changed).unwrap();
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -193,10 +193,10 @@ fn kill_9(process: &mut Process) {
 }
 
 /// One thing that is wrong, and what must be found.
-type Plant = (&'static str, &'static str, fn(&mut Planting));
+type Damage = (&'static str, &'static str, fn(&mut RowEdits));
 
 /// Everything that is wrong in rows.
-const PLANTS: [Plant; 22] = [
+const ROW_DAMAGE: [Damage; 22] = [
     ("name-without-inode", "/a/link", |rows| {
         let inode = rows.inode("/a/link");
         rows.delete(Key::inode(inode).bytes());
@@ -313,13 +313,13 @@ fn slot_value() -> Vec<u8> {
 }
 
 #[test]
-fn everything_that_is_planted_in_rows_is_found_and_mended() {
-    let Some(fixture) = Fixture::new("check_planted") else { return };
+fn injected_row_damage_is_found_and_repaired() {
+    let Some(fixture) = Fixture::new("check_row_damage") else { return };
     let store = used(&fixture);
     let copied = fixture.path("copy");
-    for (kind, path, how) in PLANTS {
+    for (kind, path, how) in ROW_DAMAGE {
         copy(&store, &copied);
-        plant(&copied, how);
+        edit_rows(&copied, how);
         let (code, found) = check(&fixture, &copied, &[]);
         assert!(
             found.iter().any(|(found, at)| found == kind && (path.is_empty() || shows(at, path))),
@@ -343,7 +343,7 @@ fn what_lost_its_name_is_in_lost_and_found_and_served() {
     let Some(fixture) = Fixture::new("check_adopts") else { return };
     let store = used(&fixture);
     let mut lost = String::new();
-    plant(&store, |rows| {
+    edit_rows(&store, |rows| {
         // The name of /a/b: what lies below comes along.
         let (key, row) = rows.entry("/a/b");
         rows.delete(&key);
@@ -399,7 +399,7 @@ fn objects_are_held_against_what_is_recorded() {
     // An inode that is gone, with its object: what is recorded of it and its file are left.
     copy(&store, &copied);
     let path = object(&copied, 100_000);
-    plant(&copied, |rows| {
+    edit_rows(&copied, |rows| {
         let (key, row) = rows.entry("/a/b/c/deep");
         rows.delete(&key);
         rows.delete(Key::listing(rows.inode("/a/b/c"), row.cookie).bytes());
@@ -422,7 +422,7 @@ fn objects_are_held_against_what_is_recorded() {
     // Nothing that a program mends.
     copy(&store, &copied);
     fs::write(copied.join("objects/notes"), b"mine").unwrap();
-    plant(&copied, |rows| {
+    edit_rows(&copied, |rows| {
         let inode = rows.inode("/a/b/c/deep");
         rows.delete(Key::target(rows.inode("/a/link")).bytes());
         let row = rows.rows.iter().find(|(key, value)| {
@@ -481,7 +481,7 @@ fn a_repair_that_is_killed_is_done_again() {
     let store = used(&fixture);
     let damaged = fixture.path("damaged");
     copy(&store, &damaged);
-    plant(&damaged, |rows| {
+    edit_rows(&damaged, |rows| {
         let (key, row) = rows.entry("/a/b");
         rows.delete(&key);
         rows.delete(Key::listing(rows.inode("/a"), row.cookie).bytes());

@@ -21,7 +21,7 @@ fn check_bait(dir: &Path, what: &str) {
 }
 
 /// A place to copy into: `to/tree` has links at names that the copy has as well.
-fn plant_links(dir: &Path) {
+fn make_links(dir: &Path) {
     fs::create_dir_all(dir.join("to/tree/sub")).unwrap();
     for (name, to) in [
         ("to/tree/file", "../../bait/file"),
@@ -57,7 +57,7 @@ fn a_copy_writes_through_no_link_that_lies_at_its_target() {
     must(fixture.lanefs(["cp", "-r", "--export", "up"]).arg(&here).arg(up.url("/from")));
     for dir in [&host, &up.dir] {
         set_bait(dir);
-        plant_links(dir);
+        make_links(dir);
     }
     let path = |dir: &Path, name: &str| dir.join(name).to_str().unwrap().to_owned();
     for options in ["-r", "-rp"] {

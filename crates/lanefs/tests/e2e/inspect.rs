@@ -53,7 +53,7 @@ fn reader(server: &Server) -> u32 {
 }
 
 /// What a copy of the store never gets past, in its folder of objects.
-fn plant_obstacle(fixture: &Fixture) -> PathBuf {
+fn make_obstacle(fixture: &Fixture) -> PathBuf {
     let name = ObjectName { shard_index: 0, inode: InodeNo(1 << 40), stripe_index: 7 };
     let path = fixture.path("store/objects").join(name.path());
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -154,7 +154,7 @@ fn only_who_administers_has_the_store_read() {
 fn a_client_that_never_reads_takes_its_place_and_no_more() {
     let Some(fixture) = Fixture::new("inspect_places") else { return };
     let (mut server, mount) = used(&fixture);
-    plant_obstacle(&fixture);
+    make_obstacle(&fixture);
     let backup = Inspect::Start(Inspection::Backup { freeze_ms_max: 1000 });
     let mut clients = [admin(&fixture, &server), admin(&fixture, &server)];
     for client in &mut clients {
@@ -189,7 +189,7 @@ fn a_backup_by_address_ends_with_its_client() {
     for signal in [Signal::INT, Signal::KILL] {
         let Some(fixture) = Fixture::new("inspect_client") else { return };
         let (server, mount) = used(&fixture);
-        let obstacle = plant_obstacle(&fixture);
+        let obstacle = make_obstacle(&fixture);
         let (mut backup, pid) = stuck_backup(&fixture, &server);
         backup.signal(signal);
         backup.end();
@@ -207,7 +207,7 @@ fn a_backup_by_address_ends_with_its_client() {
 fn a_server_or_a_process_that_is_killed_is_told_and_leaves_nothing_whole() {
     let Some(fixture) = Fixture::new("inspect_server") else { return };
     let (mut server, mount) = used(&fixture);
-    plant_obstacle(&fixture);
+    make_obstacle(&fixture);
     let (mut backup, pid) = stuck_backup(&fixture, &server);
     kill(pid);
     assert_eq!(backup.end().code(), Some(1));

@@ -7,7 +7,7 @@ use anyhow::Result;
 use std::process::Command;
 
 /// Rules of the protocol that tests remove; all rules hold unless a test removes one.
-const FEATURES: &str = "lanefs-lane/planted,lanefs-client/planted";
+const FEATURES: &str = "lanefs-lane/removable-rules,lanefs-client/removable-rules";
 
 /// Tests whose lanes use the kernel, without those of the binary.
 const INTERFACES: &str = "binary(runtime) + binary(kernel) + binary(apply) + binary(apply_killed) + \
@@ -119,7 +119,7 @@ fn nextest() -> Command {
 fn nextest_of_simulator() -> Command {
     let mut command =
         cargo(["nextest", "run", "--cargo-profile", "sim", "--package", "lanefs-sim"]);
-    command.args(["--features", "planted"]);
+    command.args(["--features", "removable-rules"]);
     command
 }
 

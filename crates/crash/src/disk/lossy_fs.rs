@@ -1,6 +1,6 @@
 //! The disk of a run: its process, a loop device on its file, ext4 on that.
 //!
-//! Invariant: dropping the rig unmounts and detaches everything in order. If the run itself is
+//! Invariant: dropping the lossy_fs unmounts and detaches everything in order. If the run itself is
 //! killed, the sweep of the next run does it.
 
 use super::image::{Counts, Lost, Tear};
@@ -24,7 +24,7 @@ const IMAGE_BYTES: usize = 384 << 20;
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A disk with a file system on it.
-pub(crate) struct Rig {
+pub(crate) struct LossyFs {
     process: Child,
     answers: BufReader<ChildStdout>,
     disk_dir: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Rig {
     mounted: bool,
 }
 
-impl Rig {
+impl LossyFs {
     /// Makes the disk, its loop device and its file system below `folder`.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         let disk_dir = folder.join("disk");
@@ -48,17 +48,18 @@ impl Rig {
         let mut process = command.spawn().context("cannot start the disk's process")?;
         let stdout = process.stdout.take().context("the disk's process has no stdout")?;
         let answers = BufReader::new(stdout);
-        let mut rig = Self { process, answers, disk_dir, loop_device: None, dir, mounted: false };
-        if rig.read_line()? != "ready" {
+        let mut lossy_fs =
+            Self { process, answers, disk_dir, loop_device: None, dir, mounted: false };
+        if lossy_fs.read_line()? != "ready" {
             bail!("the disk's process did not mount");
         }
-        rig.attach()?;
-        let device = rig.device()?.to_path_buf();
+        lossy_fs.attach()?;
+        let device = lossy_fs.device()?.to_path_buf();
         // No kernel thread initializes anything later.
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         must(Command::new("mkfs.ext4").args(["-q", "-F", "-E", options]).arg(&device))?;
-        rig.mount()?;
-        Ok(rig)
+        lossy_fs.mount()?;
+        Ok(lossy_fs)
     }
 
     /// The path of the loop device.
@@ -209,7 +210,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for LossyFs {
     fn drop(&mut self) {
         if self.take_down().is_err() {
             // A process still uses it: detach it now; the kernel unmounts it after the last close.

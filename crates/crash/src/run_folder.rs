@@ -36,13 +36,13 @@ impl Setup {
 }
 
 /// The run's folder. Dropping it removes it, unless the caller retains it.
-pub(crate) struct Stage {
+pub(crate) struct RunFolder {
     /// The folder.
     pub(crate) folder: PathBuf,
     kept: bool,
 }
 
-impl Stage {
+impl RunFolder {
     /// Removes the leftovers of dead runs in `place`, and makes a folder for this one.
     pub(crate) fn new(place: &Path) -> Result<Self> {
         fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
@@ -60,7 +60,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for RunFolder {
     fn drop(&mut self) {
         if let Err(error) = sweep(&self.folder) {
             eprintln!("left behind below {}: {error:#}", self.folder.display());

@@ -2,8 +2,8 @@
 //! journal outside the file system.
 
 use crate::child::{Process, child_command, until};
+use crate::run_folder::Setup;
 use crate::server::{Mount, Server, secret_file};
-use crate::stage::Setup;
 use crate::work::{
     self, Findings, Journal, Loss, SHARED_DIRS, SHARED_LOG, check, own_dir, read_tree,
 };
@@ -54,7 +54,7 @@ pub(crate) enum Victim {
 
 /// All clients of a run, the killed ones too.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct ClientGroup {
     setup: Setup,
     address: SocketAddr,
     client_count_max: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Crew {
     fates: BTreeMap<u64, Loss>,
 }
 
-impl Crew {
+impl ClientGroup {
     /// Prepares the tree for at most `client_count_max` clients, killed ones included.
     pub(crate) fn new(setup: &Setup, server: &mut Server, client_count_max: u64) -> Result<Self> {
         let mut volume = server.volume()?;

@@ -5,28 +5,28 @@
 //! controls cost most: a third of them runs, which one `LANEFS_TEST_ROLL` chooses; with
 //! `LANEFS_TEST_LONG=1` all do.
 
-use sim::{Planted, run};
+use sim::{Injection, run};
 use std::panic::catch_unwind;
 
 /// Runs within which a fault must be found.
 const RUN_COUNT_MAX: u64 = 30_000;
 
 /// Runs `count` seeds from `first` on until one shows a violation.
-fn find(planted: Planted, first: u64, count: u64) -> Option<String> {
+fn find(injection: Injection, first: u64, count: u64) -> Option<String> {
     (first..first + count).find_map(|seed| {
-        let violation = catch_unwind(|| run(seed, Some(planted)).violation)
+        let violation = catch_unwind(|| run(seed, Some(injection)).violation)
             .unwrap_or_else(|_| Some("it panics".to_owned()));
         let line =
-            |violation| format!("cargo xtask sim --seed {seed} {}: {violation}", planted.flag());
+            |violation| format!("cargo xtask sim --seed {seed} {}: {violation}", injection.flag());
         violation.map(line)
     })
 }
 
-fn is_found(planted: Planted, first: u64) {
-    match find(planted, first, RUN_COUNT_MAX) {
+fn is_found(injection: Injection, first: u64) {
+    match find(injection, first, RUN_COUNT_MAX) {
         Some(line) => println!("{line}"),
         None => {
-            panic!("{}: nothing was found in {RUN_COUNT_MAX} runs from {first}", planted.flag())
+            panic!("{}: nothing was found in {RUN_COUNT_MAX} runs from {first}", injection.flag())
         }
     }
 }
@@ -38,14 +38,14 @@ macro_rules! injected_faults {
 
             $(#[test]
             fn $test() {
-                is_found(Planted::$fault, 1);
+                is_found(Injection::$fault, 1);
             })*
         }
 
         #[test]
         fn every_injected_fault_has_its_test() {
-            let tested = [$(Planted::$fault,)*];
-            assert_eq!(tested, Planted::INJECTED.map(|(planted, _)| planted));
+            let tested = [$(Injection::$fault,)*];
+            assert_eq!(tested, Injection::INJECTED.map(|(injection, _)| injection));
         }
     };
 }
@@ -56,7 +56,7 @@ injected_faults! {
     lost_sync LostSync,
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "removable-rules")]
 mod rules {
     use super::*;
     use sim::Rule;
@@ -70,7 +70,7 @@ mod rules {
     fn is_found_without(rule: Rule) {
         // About one run in 20,000 shows that sizes are reported too early: start near one.
         let first = if rule == Rule::SettleDurable { 45_000 } else { 1 };
-        is_found(Planted::Rule(rule), first);
+        is_found(Injection::Rule(rule), first);
     }
 
     fn control_runs_find_nothing(rule: Rule) {
@@ -81,7 +81,7 @@ mod rules {
             Ok(roll) => roll,
             Err(error) => panic!("LANEFS_TEST_ROLL is {roll:?}: {error}"),
         });
-        let (flag, roll_part) = (Planted::Control(rule).flag(), roll % PART_COUNT);
+        let (flag, roll_part) = (Injection::Control(rule).flag(), roll % PART_COUNT);
         if !is_long && part != roll_part {
             return skip(
                 &format!("{CONTROL_COUNT} runs with {flag}"),
@@ -91,7 +91,7 @@ mod rules {
                 ),
             );
         }
-        assert_eq!(find(Planted::Control(rule), 1, CONTROL_COUNT), None);
+        assert_eq!(find(Injection::Control(rule), 1, CONTROL_COUNT), None);
     }
 
     /// Records what was skipped, for `cargo xtask ci`.

@@ -16,7 +16,7 @@ use wire::{
 };
 
 /// The export that it may mount.
-pub(crate) const EXPORT: &str = "liar";
+pub(crate) const EXPORT: &str = "evil";
 /// Its connections have numbers from here on; no other connection does.
 const CONN_FIRST: u64 = 1 << 40;
 /// Mean time between two forged frames.
@@ -32,35 +32,35 @@ struct Stolen {
     token: Vec<u8>,
 }
 
-/// A connection of the liar.
+/// A connection of the malicious client.
 #[derive(Clone, Debug)]
-struct LiarConn {
+struct MaliciousConn {
     server_lane: usize,
     hello: Vec<u8>,
     conn_epoch: u32,
     session: Option<SessionId>,
 }
 
-/// The liar's state.
+/// The malicious client's state.
 #[derive(Debug)]
-pub(crate) struct Liar {
-    /// Its own generator, so that runs without a liar draw the same numbers.
+pub(crate) struct MaliciousClient {
+    /// Its own generator, so that runs without a malicious client draw the same numbers.
     prng: Prng,
-    links: BTreeMap<ConnId, LiarConn>,
+    links: BTreeMap<ConnId, MaliciousConn>,
     conn_count: u64,
     stolen: Vec<Stolen>,
 }
 
-impl Liar {
+impl MaliciousClient {
     /// Every fourth run has one.
     pub(crate) fn of_seed(seed: u64) -> Option<Self> {
-        let liar = Self {
+        let malicious = Self {
             prng: Prng::new(!seed),
             links: BTreeMap::new(),
             conn_count: 0,
             stolen: Vec::new(),
         };
-        seed.is_multiple_of(4).then_some(liar)
+        seed.is_multiple_of(4).then_some(malicious)
     }
 
     pub(crate) const fn has(conn: ConnId) -> bool {
@@ -92,69 +92,69 @@ impl Liar {
 
 impl Simulation {
     /// Schedules the next forged frame.
-    pub(crate) fn schedule_liar(&mut self) {
-        let Some(liar) = &mut self.liar else { return };
-        let delay_ns = liar.prng.span_ns(FORGERY_NS);
-        self.schedule_at(self.now_ns + delay_ns, Due::LiarFrame);
+    pub(crate) fn schedule_malicious_frame(&mut self) {
+        let Some(malicious) = &mut self.malicious else { return };
+        let delay_ns = malicious.prng.span_ns(FORGERY_NS);
+        self.schedule_at(self.now_ns + delay_ns, Due::MaliciousFrame);
     }
 
-    pub(crate) fn liar_acts(&mut self) {
-        let Some(mut liar) = self.liar.take() else { return };
+    pub(crate) fn run_malicious_client(&mut self) {
+        let Some(mut malicious) = self.malicious.take() else { return };
         if self.faults_stopped {
-            for (conn, link) in std::mem::take(&mut liar.links) {
-                self.close_liar_conn(conn, &link);
+            for (conn, link) in std::mem::take(&mut malicious.links) {
+                self.close_malicious_conn(conn, &link);
             }
-            self.liar = Some(liar);
+            self.malicious = Some(malicious);
             return;
         }
         if self.server.up && !self.server.seats.is_empty() {
-            let conns: Vec<ConnId> = liar.links.keys().copied().collect();
-            match liar.prng.pick(&conns) {
-                Some(conn) if conns.len() >= STOLEN_COUNT_MAX || !liar.prng.one_in(4) => {
-                    self.send_forged_request(&mut liar, conn);
+            let conns: Vec<ConnId> = malicious.links.keys().copied().collect();
+            match malicious.prng.pick(&conns) {
+                Some(conn) if conns.len() >= STOLEN_COUNT_MAX || !malicious.prng.one_in(4) => {
+                    self.send_forged_request(&mut malicious, conn);
                 }
-                _ => self.send_forged_hello(&mut liar),
+                _ => self.send_forged_hello(&mut malicious),
             }
         }
-        self.liar = Some(liar);
-        self.schedule_liar();
+        self.malicious = Some(malicious);
+        self.schedule_malicious_frame();
     }
 
     /// A new connection, with the Hello of another client.
-    fn send_forged_hello(&mut self, liar: &mut Liar) {
-        let victim = self.mounts.get(liar.prng.below(self.mounts.len()));
+    fn send_forged_hello(&mut self, malicious: &mut MaliciousClient) {
+        let victim = self.mounts.get(malicious.prng.below(self.mounts.len()));
         let victim = victim.map_or(ClientUuid::NONE, |mount| mount.uuid);
         let boot_id = self.server.boot_id;
-        let low = liar.number(&[0, 1, 2]);
+        let low = malicious.number(&[0, 1, 2]);
         let hello = Hello {
             server_lane: LaneId(low_u16(low)),
             client: victim,
-            client_lane: LaneId(narrow_u16(liar.prng.below(3))),
-            conn_epoch: u32::try_from(liar.number(&[1, 2, 3]) >> 32).unwrap_or(1).max(1),
+            client_lane: LaneId(narrow_u16(malicious.prng.below(3))),
+            conn_epoch: u32::try_from(malicious.number(&[1, 2, 3]) >> 32).unwrap_or(1).max(1),
             nonce: [1; 32],
             // In a simulation a host has the same id as its client.
             host_id: victim.0,
-            host_boot_id: if liar.prng.one_in(2) { victim.0 } else { liar.prng.bytes() },
-            boot_id_last: liar.number(&[0, boot_id, boot_id.saturating_sub(1)]),
-            predecessor: if liar.prng.one_in(2) { victim } else { ClientUuid::NONE },
+            host_boot_id: if malicious.prng.one_in(2) { victim.0 } else { malicious.prng.bytes() },
+            boot_id_last: malicious.number(&[0, boot_id, boot_id.saturating_sub(1)]),
+            predecessor: if malicious.prng.one_in(2) { victim } else { ClientUuid::NONE },
             export: Bytes(EXPORT.as_bytes()),
             credential: Credential::Export,
-            purpose: if liar.prng.one_in(8) { Purpose::Administer } else { Purpose::Use },
+            purpose: if malicious.prng.one_in(8) { Purpose::Administer } else { Purpose::Use },
             key_id: self.secret.of_export(EXPORT.as_bytes(), 0).key_id(&[1; 32]),
         };
-        liar.conn_count += 1;
-        let conn = ConnId(CONN_FIRST + liar.conn_count);
-        let server_lane = liar.prng.below(self.server.seats.len());
+        malicious.conn_count += 1;
+        let conn = ConnId(CONN_FIRST + malicious.conn_count);
+        let server_lane = malicious.prng.below(self.server.seats.len());
         let (body, conn_epoch) = (hello.to_bytes(), hello.conn_epoch);
-        let link = LiarConn { server_lane, hello: body.clone(), conn_epoch, session: None };
+        let link = MaliciousConn { server_lane, hello: body.clone(), conn_epoch, session: None };
         self.send_forged_handshake(conn, &link, FrameKind::Hello, &body);
-        liar.links.insert(conn, link);
+        malicious.links.insert(conn, link);
     }
 
     fn send_forged_handshake(
         &mut self,
         conn: ConnId,
-        link: &LiarConn,
+        link: &MaliciousConn,
         kind: FrameKind,
         body: &[u8],
     ) {
@@ -164,17 +164,17 @@ impl Simulation {
         self.deliver(place, Incoming::Frame { conn, frame, bulk: None });
     }
 
-    fn close_liar_conn(&mut self, conn: ConnId, link: &LiarConn) {
+    fn close_malicious_conn(&mut self, conn: ConnId, link: &MaliciousConn) {
         let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
         self.deliver(Place::Server(link.server_lane), Incoming::Plain(event));
     }
 
-    /// The server sends a frame to the liar.
-    pub(crate) fn deliver_to_liar(&mut self, conn: ConnId, frame: &[u8]) {
+    /// The server sends a frame to the malicious client.
+    pub(crate) fn deliver_to_malicious_client(&mut self, conn: ConnId, frame: &[u8]) {
         let secret = self.secret.of_export(EXPORT.as_bytes(), 0);
-        let Some(mut liar) = self.liar.take() else { return };
+        let Some(mut malicious) = self.malicious.take() else { return };
         if let (Some(link), Ok((Header::Handshake(kind), body))) =
-            (liar.links.get_mut(&conn), Header::decode(frame))
+            (malicious.links.get_mut(&conn), Header::decode(frame))
         {
             match kind {
                 FrameKind::Challenge => {
@@ -197,28 +197,28 @@ impl Simulation {
                 _ => {}
             }
         }
-        self.liar = Some(liar);
+        self.malicious = Some(malicious);
     }
 
-    /// The server has closed a connection of the liar, or handed it over to another lane.
-    pub(crate) fn move_liar_conn(&mut self, conn: ConnId, to: Option<usize>) {
-        let Some(liar) = &mut self.liar else { return };
-        match (liar.links.get_mut(&conn), to) {
+    /// The server has closed a connection of the malicious client, or handed it over to another lane.
+    pub(crate) fn move_malicious_conn(&mut self, conn: ConnId, to: Option<usize>) {
+        let Some(malicious) = &mut self.malicious else { return };
+        match (malicious.links.get_mut(&conn), to) {
             (Some(link), Some(to)) => link.server_lane = to,
-            (_, None) => drop(liar.links.remove(&conn)),
+            (_, None) => drop(malicious.links.remove(&conn)),
             (None, Some(_)) => {}
         }
     }
 
-    /// The server crashed, and the liar's connections with it.
-    pub(crate) fn drop_liar_conns(&mut self) {
-        if let Some(liar) = &mut self.liar {
-            liar.links.clear();
+    /// The server crashed, and the malicious client's connections with it.
+    pub(crate) fn drop_malicious_conns(&mut self) {
+        if let Some(malicious) = &mut self.malicious {
+            malicious.links.clear();
         }
     }
 
     /// A forged request on an established connection.
-    fn send_forged_request(&mut self, liar: &mut Liar, conn: ConnId) {
+    fn send_forged_request(&mut self, malicious: &mut MaliciousClient, conn: ConnId) {
         const OPS: [Op; 10] = [
             Op::Resume,
             Op::Resume,
@@ -231,25 +231,25 @@ impl Simulation {
             Op::Goodbye,
             Op::Sync,
         ];
-        let Some(link) = liar.links.get(&conn).cloned() else { return };
+        let Some(link) = malicious.links.get(&conn).cloned() else { return };
         let Some(own) = link.session else { return };
-        if liar.prng.one_in(16) {
-            liar.links.remove(&conn);
-            return self.close_liar_conn(conn, &link);
+        if malicious.prng.one_in(16) {
+            malicious.links.remove(&conn);
+            return self.close_malicious_conn(conn, &link);
         }
-        let stolen = liar.stolen.get(liar.prng.below(liar.stolen.len())).cloned();
-        let op = liar.prng.pick(&OPS).unwrap_or(Op::Ping);
+        let stolen = malicious.stolen.get(malicious.prng.below(malicious.stolen.len())).cloned();
+        let op = malicious.prng.pick(&OPS).unwrap_or(Op::Ping);
         let stolen_op = stolen.as_ref().map_or(Op::Create, |stolen| stolen.reply.op);
         // A changing request is only sent as a replay, with another client's token.
         let replays = op == Op::Create;
         let op = if replays { stolen_op } else { op };
-        let session = match (&stolen, liar.prng.number() % 4) {
+        let session = match (&stolen, malicious.prng.number() % 4) {
             (Some(stolen), 0) => stolen.reply.session,
             _ => own,
         };
         let shard = match &stolen {
-            Some(stolen) if replays || liar.prng.one_in(2) => stolen.reply.shard,
-            _ => ShardId::meta(narrow_u16(liar.prng.below(3))),
+            Some(stolen) if replays || malicious.prng.one_in(2) => stolen.reply.shard,
+            _ => ShardId::meta(narrow_u16(malicious.prng.below(3))),
         };
         let once = op.row().retry == wire::Retry::Once;
         let slot_count = self.plan.slot_count;
@@ -257,44 +257,45 @@ impl Simulation {
             stolen.as_ref().map_or((1, 1), |stolen| (stolen.reply.xid.0, stolen.reply.transno.0));
         let slot = match &stolen {
             Some(stolen) if replays => stolen.reply.slot,
-            _ if once => 1 + low_u16(liar.prng.number()) % slot_count,
+            _ if once => 1 + low_u16(malicious.prng.number()) % slot_count,
             _ => 0,
         };
         let xid_forged =
-            if replays && liar.prng.one_in(2) { xid } else { liar.number(&[1, 2, xid]) };
+            if replays && malicious.prng.one_in(2) { xid } else { malicious.number(&[1, 2, xid]) };
         let replay_flag = if replays { request_flag::REPLAY } else { 0 };
-        let resent = if liar.prng.one_in(3) { request_flag::RESENT } else { 0 };
+        let resent = if malicious.prng.one_in(3) { request_flag::RESENT } else { 0 };
         let request = Request {
             shard,
             slot,
             flags: replay_flag | resent,
             session,
             xid: Xid(xid_forged.max(1)),
-            ack_xid: Xid(liar.number(&[0, 1, xid])),
-            sack: liar.prng.number(),
+            ack_xid: Xid(malicious.number(&[0, 1, xid])),
+            sack: malicious.prng.number(),
             conn_epoch: link.conn_epoch,
-            transno: Transno(if replays { liar.number(&[transno, transno + 1]) } else { 0 }),
-            op_time_ns: liar.prng.number(),
+            transno: Transno(if replays { malicious.number(&[transno, transno + 1]) } else { 0 }),
+            op_time_ns: malicious.prng.number(),
             ..Request::of(op)
         };
         let body = match (op, stolen) {
             _ if replays => {
-                let (message, token) = liar_token(&mut liar.prng, liar.stolen.as_slice());
+                let (message, token) =
+                    malicious_token(&mut malicious.prng, malicious.stolen.as_slice());
                 Replay { reply: Bytes(&message), token: Bytes(&token) }.to_bytes()
             }
             (Op::Resume, _) => {
-                let known_committed = Transno(liar.number(&[0, transno]));
+                let known_committed = Transno(malicious.number(&[0, transno]));
                 Resume { known_committed, replay_count: u32::MAX }.to_bytes()
             }
             (Op::ReplayDone, _) => ReplayDone { reopen_count: u32::MAX }.to_bytes(),
             (Op::Reopen, _) => {
-                // Of an inode that does not exist: the liar may open what its export has.
+                // Of an inode that does not exist: the malicious client may open what its export has.
                 let inode = InodeNo::new(shard.index(), u64::from(u32::MAX));
-                let (id, open_for) = (HandleId(liar.prng.number()), OpenFor::ReadWrite);
+                let (id, open_for) = (HandleId(malicious.prng.number()), OpenFor::ReadWrite);
                 let handle = Handle { id, open_for };
                 Reopen { inode, handle }.to_bytes()
             }
-            _ => liar.prng.bytes::<24>().to_vec(),
+            _ => malicious.prng.bytes::<24>().to_vec(),
         };
         let mut frame = Vec::new();
         Header::Request(request).encode(&mut frame, None, |to| to.put(&body));
@@ -303,7 +304,7 @@ impl Simulation {
 }
 
 /// Another client's token, unchanged or with a flipped bit; random bytes if there is none.
-fn liar_token(prng: &mut Prng, stolen: &[Stolen]) -> (Vec<u8>, Vec<u8>) {
+fn malicious_token(prng: &mut Prng, stolen: &[Stolen]) -> (Vec<u8>, Vec<u8>) {
     let Some(stolen) = stolen.get(prng.below(stolen.len())) else {
         return (Vec::new(), prng.bytes::<64>().to_vec());
     };

@@ -2,7 +2,7 @@
 
 use crate::number::{narrow, wide};
 use crate::operation::Operation;
-use crate::plan::{DiskBehaviour, Planted};
+use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::Simulation;
 use disk::BlockSum;
 use interface::Object;
@@ -16,7 +16,7 @@ impl Simulation {
         }
         let wrong = self.row_store.sums().into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
-            let exists = self.disk.size(object).is_some() && !self.rotten.contains_key(&object);
+            let exists = self.disk.size(object).is_some() && !self.flipped.contains_key(&object);
             let bytes = self.disk.read(object, from, narrow(u64::from(sum.covered_bytes)));
             let same = wide(bytes.len()) == u64::from(sum.covered_bytes)
                 && wire::crc32c(&bytes) == sum.crc32c;
@@ -25,33 +25,33 @@ impl Simulation {
         if let Some(wrong) = wrong {
             self.violates(format!("boot {}: {wrong}", self.server.boot_id));
         }
-        if self.plan.rots && self.plan.faults.disk == DiskBehaviour::Honest {
-            self.rot();
+        if self.plan.has_bit_rot && self.plan.faults.disk == DiskBehaviour::Honest {
+            self.flip_bit();
         }
     }
 
     /// Flips a bit in a block that has a checksum.
-    pub(crate) fn rot(&mut self) {
+    pub(crate) fn flip_bit(&mut self) {
         let sums = self.row_store.sums();
         let blocks = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
         let blocks: Vec<_> = blocks.collect();
-        // An open region has no checksum, and an object rots once.
-        let lost = self.rotten.iter().filter(|(object, block)| {
+        // An open region has no checksum, and at most one bit of an object flips.
+        let lost = self.flipped.iter().filter(|(object, block)| {
             !blocks.iter().any(|(other, known, _)| (other, known) == (*object, *block))
         });
         self.unprotected.extend(lost.map(|(object, _)| object.inode));
         let blocks: Vec<_> =
-            blocks.into_iter().filter(|(object, ..)| !self.rotten.contains_key(object)).collect();
+            blocks.into_iter().filter(|(object, ..)| !self.flipped.contains_key(object)).collect();
         self.rot_one_of(&blocks);
     }
 
     /// Whether some of an object that is read is missing from the page cache. The page cache may
     /// evict the object just now, and a bit may flip since.
     pub(crate) fn misses_cache(&mut self, object: Object) -> bool {
-        let may_rot = self.plan.rots
+        let may_flip = self.plan.has_bit_rot
             && self.plan.faults.disk == DiskBehaviour::Honest
             && !self.faults_stopped;
-        if may_rot && self.prng.one_in(3) && self.disk.evict(object) && self.prng.one_in(2) {
+        if may_flip && self.prng.one_in(3) && self.disk.evict(object) && self.prng.one_in(2) {
             self.rot_served(object);
         }
         self.disk.is_evicted(object)
@@ -78,7 +78,7 @@ impl Simulation {
             | Operation::ReadRows { .. } => false,
         });
         let has_events = self.server.seats.iter().any(|seat| !seat.state.inbox.is_empty());
-        if is_used || has_events || self.rotten.contains_key(&object) {
+        if is_used || has_events || self.flipped.contains_key(&object) {
             return;
         }
         let block_bytes = narrow(u64::from(self.plan.block_bytes));
@@ -98,9 +98,9 @@ impl Simulation {
         let Some((object, block, sum)) = self.prng.pick(blocks) else { return false };
         let at = block * u64::from(self.plan.block_bytes)
             + self.prng.number() % u64::from(sum.covered_bytes);
-        self.log_line(|| format!("the disk rots: byte {at} of {object}"));
-        self.rotten.insert(object, block);
-        self.disk.rot(object, narrow(at), &mut self.prng);
+        self.log_line(|| format!("bit rot: byte {at} of {object}"));
+        self.flipped.insert(object, block);
+        self.disk.flip_bit(object, narrow(at), &mut self.prng);
         true
     }
 
@@ -130,9 +130,9 @@ impl Simulation {
     /// Loses batches that were reported durable: a lying disk or an injected fault.
     pub(crate) fn lose_durable_batches(&mut self) {
         const BATCH_COUNT_MAX: usize = 3;
-        let planted = self.plan.planted == Some(Planted::LostBatch);
+        let injection = self.plan.injection == Some(Injection::LostBatch);
         let lies = self.plan.faults.disk == DiskBehaviour::Lying && self.prng.one_in(2);
-        let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(planted) };
+        let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(injection) };
         for _ in 0..count {
             // A batch that was applied is in the rows as well.
             let behind = (lies && self.plan.applies).then_some(&self.row_store.behind);
