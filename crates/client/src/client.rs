@@ -13,12 +13,12 @@ use crate::refused::Refused;
 use crate::report::Report;
 use crate::secrets::HeldSecrets;
 use crate::session::Session;
-use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use interface::{Action, ConnId, Event, LaneMessage, Mono, NetEvent, PeerAction, PeerEvent, Turn};
+use slab::Slab;
 use wire::{
     BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
     RefusalReason, Reopen, Rules, Secrets, SessionId, Status, Writer,
@@ -298,7 +298,7 @@ impl Client {
     /// The number of calls and closes under way.
     #[must_use]
     pub fn busy_count(&self) -> usize {
-        self.jobs.count()
+        self.jobs.len()
     }
 
     /// The number of open handles.
@@ -398,7 +398,7 @@ impl Client {
     /// that exits may cause any number of them, and no call is refused for that.
     pub(crate) fn is_full(&self) -> bool {
         let calls_max = self.config.calls_max;
-        self.jobs.count() >= calls_max
+        self.jobs.len() >= calls_max
             && self.jobs.iter().filter(|(_, job)| job.call.is_some()).count() >= calls_max
     }
 
@@ -517,7 +517,7 @@ impl Client {
 
     /// Ends a job: answers its call, and closes a handle that no caller received.
     pub(crate) fn finish(&mut self, job_id: usize, result: Result<Answer, Status>) {
-        let Some(job) = self.jobs.remove(job_id) else { return };
+        let Some(job) = self.jobs.try_remove(job_id) else { return };
         if let Plan::Reopen(handle) = job.plan {
             self.handles.set_reopening(handle, false);
             self.reopening_count -= 1;

@@ -105,7 +105,7 @@ impl Client {
 
     pub(crate) fn forget_exchange(&mut self, exchange_id: usize) {
         self.release_xid(exchange_id);
-        let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
+        let Some(exchange) = self.exchanges.try_remove(exchange_id) else { return };
         match exchange.place {
             Place::SpaceWait => self.space_waiters.retain(|id| *id != exchange_id),
             Place::Unrouted => self.unrouted.retain(|id| *id != exchange_id),

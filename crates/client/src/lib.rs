@@ -40,7 +40,6 @@ mod report;
 mod secrets;
 mod send;
 mod session;
-mod slab;
 mod sync;
 #[cfg(test)]
 mod tests;

@@ -291,7 +291,7 @@ impl Client {
 
     /// Passes a reply to its plan.
     pub(crate) fn advance(&mut self, exchange_id: usize, plan_reply: PlanReply) {
-        let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
+        let Some(exchange) = self.exchanges.try_remove(exchange_id) else { return };
         let job_id = exchange.job_id;
         if let Some(retained) = exchange.retained {
             self.retained.release(retained);

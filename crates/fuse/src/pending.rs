@@ -4,6 +4,7 @@ use crate::args::split;
 use crate::node::Node;
 use alloc::vec::Vec;
 use interface::{Bulk, KernelSlot, Mono, Process};
+use slab::Slab;
 use wire::{ClearPrivileges, HandleId};
 
 /// How an answer is handled: the reply's payload, or the next step.
@@ -109,8 +110,7 @@ pub(crate) struct PendingRequest {
 /// All pending requests; numbers are reused.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRequests {
-    places: Vec<Option<PendingRequest>>,
-    free: Vec<usize>,
+    requests: Slab<PendingRequest>,
     spare_requests: Vec<Vec<u8>>,
 }
 
@@ -125,7 +125,7 @@ impl PendingRequests {
     ) -> usize {
         let mut copy = self.spare_requests.pop().unwrap_or_default();
         copy.extend_from_slice(request);
-        let pending = PendingRequest {
+        self.requests.insert(PendingRequest {
             slot,
             unique,
             pid,
@@ -137,29 +137,22 @@ impl PendingRequests {
             bulk,
             abandoned: false,
             request: copy,
-        };
-        if let Some(index) = self.free.pop() {
-            self.places[index] = Some(pending);
-            return index;
-        }
-        self.places.push(Some(pending));
-        self.places.len() - 1
+        })
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&PendingRequest> {
-        self.places.get(index)?.as_ref()
+        self.requests.get(index)
     }
 
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut PendingRequest> {
-        self.places.get_mut(index)?.as_mut()
+        self.requests.get_mut(index)
     }
 
     /// Removes a request and returns its reply slot.
     pub(crate) fn remove(&mut self, index: usize) -> Option<KernelSlot> {
         const SPARE_COUNT_MAX: usize = 256;
         const SPARE_BYTES_MAX: usize = 4096;
-        let pending = self.places.get_mut(index)?.take()?;
-        self.free.push(index);
+        let pending = self.requests.try_remove(index)?;
         let mut request = pending.request;
         if self.spare_requests.len() < SPARE_COUNT_MAX && request.capacity() <= SPARE_BYTES_MAX {
             request.clear();
@@ -169,9 +162,8 @@ impl PendingRequests {
     }
 
     pub(crate) fn by_unique(&self, unique: u64) -> Option<usize> {
-        self.places
-            .iter()
-            .position(|place| place.as_ref().is_some_and(|pending| pending.unique == unique))
+        let found = self.requests.iter().find(|(_, pending)| pending.unique == unique);
+        found.map(|(index, _)| index)
     }
 
     /// The number of requests that wait for a lock.
@@ -181,19 +173,16 @@ impl PendingRequests {
 
     /// The requests that wait for a lock.
     pub(crate) fn lock_waits(&self) -> impl Iterator<Item = usize> {
-        let waits = |place: &Option<PendingRequest>| {
-            place.as_ref().is_some_and(|pending| pending.continuation == Continuation::LockWait)
-        };
-        self.places.iter().enumerate().filter(move |(_, it)| waits(it)).map(|(index, _)| index)
+        let waits = |pending: &PendingRequest| pending.continuation == Continuation::LockWait;
+        self.requests.iter().filter(move |(_, it)| waits(it)).map(|(index, _)| index)
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.requests.len()
     }
 
     /// All requests.
     pub(crate) fn all(&self) -> Vec<usize> {
-        let places = self.places.iter().enumerate();
-        places.filter(|(_, place)| place.is_some()).map(|(index, _)| index).collect()
+        self.requests.iter().map(|(index, _)| index).collect()
     }
 }

@@ -43,6 +43,7 @@ use landing::Landed;
 use relay::Relay;
 use rustix::net::{Shutdown, shutdown};
 use seal::Seal;
+use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -152,8 +153,7 @@ impl Conn {
 
 /// All connections of a lane.
 pub(crate) struct Conns {
-    slots: Vec<Option<Conn>>,
-    free: Vec<u32>,
+    slots: Slab<Conn>,
     serial: u64,
     live_count: usize,
     limits: Limits,
@@ -196,8 +196,7 @@ impl Conns {
             seals,
             sink,
             contents_key,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             serial: 0,
             live_count: 0,
             limits,
@@ -325,7 +324,7 @@ impl Conns {
         let starved_count = if freed { self.starved.len() } else { 0 };
         for _ in 0..starved_count {
             let Some(index) = self.starved.pop_front() else { break };
-            if let Some(conn) = self.slots[index as usize].as_mut() {
+            if let Some(conn) = self.slots.get_mut(index as usize) {
                 conn.starved = false;
                 if self.is_executor_end(index) {
                     self.deliver_waiting(index, tools);
@@ -337,7 +336,7 @@ impl Conns {
         }
         let mut touched = std::mem::take(&mut self.touched);
         for index in touched.drain(..) {
-            let Some(conn) = self.slots[index as usize].as_mut() else { continue };
+            let Some(conn) = self.slots.get_mut(index as usize) else { continue };
             conn.touched = false;
             if self.is_executor_end(index) {
                 self.report_processed(index);
@@ -379,7 +378,7 @@ impl Conns {
     }
 
     fn arm_send(&mut self, index: u32, tools: &mut Tools) {
-        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        let Some(conn) = self.slots.get_mut(index as usize) else { return };
         let sends = conn.is_open() || matches!(conn.state, State::Closing { .. });
         let more = conn.outbox.has_more() || !conn.is_open();
         if sends && conn.send_armed && conn.sends_at_once && more {
@@ -429,7 +428,7 @@ impl Conns {
     }
 
     fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
-        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        let Some(conn) = self.slots.get_mut(index as usize) else { return };
         let closing = matches!(conn.state, State::Closing { .. });
         let open = conn.is_open() && !conn.waits_for_credit();
         if conn.recv_armed || !(closing || open) {
@@ -498,7 +497,7 @@ impl Conns {
             !matches!(conn.state, State::Dead)
                 && (conn.outbox.unsent_bytes() > 0 || conn.send_armed)
         };
-        self.slots.iter().flatten().any(unsent)
+        self.slots.iter().any(|(_, conn)| unsent(conn))
     }
 
     pub(crate) const fn live_count(&self) -> usize {
@@ -549,7 +548,7 @@ impl Conns {
     }
 
     fn remove(&mut self, index: u32, tools: &mut Tools) {
-        let Some(mut conn) = self.slots[index as usize].take() else { return };
+        let Some(mut conn) = self.slots.try_remove(index as usize) else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
         if let Some(socket) = &conn.socket {
             tools.driver.forget(socket.as_raw_fd());
@@ -564,20 +563,16 @@ impl Conns {
             self.discharge(incoming.charge);
         }
         self.live_count -= 1;
-        self.free.push(index);
     }
 
     // --- slots -----------------------------------------------------------------------------------
 
     fn conn(&mut self, index: u32) -> &mut Conn {
-        let Some(conn) = self.slots[index as usize].as_mut() else {
-            panic!("connection slot {index} is empty")
-        };
-        conn
+        &mut self.slots[index as usize]
     }
 
     fn touch(&mut self, index: u32) {
-        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        let Some(conn) = self.slots.get_mut(index as usize) else { return };
         if !conn.touched {
             conn.touched = true;
             self.touched.push(index);
@@ -586,13 +581,13 @@ impl Conns {
 
     fn index_of(&self, id: ConnId) -> Option<u32> {
         let index = u32_of(crate::number::usize_of(id.0 & ((1 << INDEX_BITS) - 1)));
-        let conn = self.slots.get(index as usize)?.as_ref()?;
+        let conn = self.slots.get(index as usize)?;
         (conn.id == id).then_some(index)
     }
 
     fn open_index(&self, id: ConnId) -> Option<u32> {
         let index = self.index_of(id)?;
-        self.slots[index as usize].as_ref().filter(|conn| conn.is_open()).map(|_| index)
+        self.slots.get(index as usize).filter(|conn| conn.is_open()).map(|_| index)
     }
 }
 

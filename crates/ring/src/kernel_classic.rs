@@ -13,6 +13,7 @@ use crate::number::u32_of;
 use crate::tools::Tools;
 use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
 use rustix::io::Errno;
+use slab::Slab;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
@@ -25,7 +26,6 @@ struct Slot {
     is_init: bool,
     /// The data of a WRITE.
     buf: Option<BufId>,
-    taken: bool,
 }
 
 /// A channel to the kernel.
@@ -37,8 +37,7 @@ pub(crate) struct Classic {
     starved: bool,
     /// The buffer for the next request.
     buf: Option<BufId>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
 }
 
 /// The result of a reply.
@@ -57,8 +56,7 @@ impl Classic {
             readable: true,
             starved: false,
             buf: None,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
         }
     }
 
@@ -138,12 +136,11 @@ impl Classic {
         });
         let request = tools.arena.put(&request[..small_bytes]);
         let kept = if has_data { self.buf.take() } else { None };
-        let slot = self.add(Slot {
+        let slot = u32_of(self.slots.insert(Slot {
             unique: header.unique,
             is_init: header.opcode == OP_INIT,
             buf: kept,
-            taken: true,
-        });
+        }));
         tools.events.push(Event::Kernel(KernelEvent::Request {
             slot: Some(KernelSlot(slot)),
             request,
@@ -151,22 +148,10 @@ impl Classic {
         }));
     }
 
-    fn add(&mut self, slot: Slot) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = slot;
-            return index;
-        }
-        self.slots.push(slot);
-        u32_of(self.slots.len() - 1)
-    }
-
     /// Writes a reply.
     pub(crate) fn reply(&mut self, index: u32, answer: Answer, tools: &mut Tools) -> Replied {
-        let slot = &mut self.slots[index as usize];
-        assert!(slot.taken, "a request is answered once");
-        slot.taken = false;
-        self.free.push(index);
-        let (unique, is_init, buf) = (slot.unique, slot.is_init, slot.buf.take());
+        // A request is answered once.
+        let Slot { unique, is_init, buf } = self.slots.remove(index as usize);
         let ok = answer.status == Status::Ok;
         let payload = if ok { tools.arena.get(answer.payload) } else { &[] };
         let data = answer.bulk.filter(|_| ok).map_or(&[][..], |bulk| tools.bulk_bytes(bulk));

@@ -7,6 +7,7 @@
 use crate::number::u32_of;
 use crate::tools::Tools;
 use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent, Ticket};
+use slab::Slab;
 
 /// The place of a piece.
 #[derive(Clone, Copy, Debug)]
@@ -35,32 +36,19 @@ struct List {
 /// All list reads of a lane.
 #[derive(Default)]
 pub(crate) struct Lists {
-    slots: Vec<Option<List>>,
-    free: Vec<u32>,
+    slots: Slab<List>,
 }
 
 impl Lists {
     /// Registers a list of so many pieces and bytes.
     pub(crate) fn begin(&mut self, ticket: Ticket, left_count: usize, list_bytes: usize) -> u32 {
         let (buf, outcome, missed) = (None, Ok(()), false);
-        let list = Some(List { ticket, buf, list_bytes, left_count, outcome, missed });
-        match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize] = list;
-                index
-            }
-            None => {
-                self.slots.push(list);
-                u32_of(self.slots.len() - 1)
-            }
-        }
+        let list = List { ticket, buf, list_bytes, left_count, outcome, missed };
+        u32_of(self.slots.insert(list))
     }
 
     fn slot(&mut self, index: u32) -> &mut List {
-        let Some(list) = self.slots[index as usize].as_mut() else {
-            panic!("list {index} is over")
-        };
-        list
+        &mut self.slots[index as usize]
     }
 }
 
@@ -114,12 +102,8 @@ impl Tools {
     }
 
     fn end_list(&mut self, index: u32) {
-        let Some(List { ticket, buf, list_bytes, outcome, missed, .. }) =
-            self.lists.slots[index as usize].take()
-        else {
-            panic!("list {index} is over")
-        };
-        self.lists.free.push(index);
+        let List { ticket, buf, list_bytes, outcome, missed, .. } =
+            self.lists.slots.remove(index as usize);
         if missed && outcome.is_ok() {
             if let Some(buf) = buf {
                 self.pool.release(buf);

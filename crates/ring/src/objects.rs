@@ -12,6 +12,7 @@ use crate::path::ObjectPath;
 use crate::tools::Tools;
 use interface::{Errno, Event, Object, StoreEvent, StoreSpace, Ticket};
 use rustix::fs::{fstatfs, fstatvfs};
+use slab::Slab;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -71,8 +72,7 @@ pub(crate) struct Objects {
     /// Objects that have, or had, more than one. The core asks for an object's size before using
     /// it.
     pub(crate) segmented: HashSet<Object>,
-    slots: Vec<Option<OpenObject>>,
-    free: Vec<u32>,
+    slots: Slab<OpenObject>,
     by_object: HashMap<Object, u32>,
     /// Hand of the eviction clock.
     hand: usize,
@@ -132,8 +132,7 @@ impl Objects {
             direct,
             moving_count: 0,
             open_count_max: open_count_max.max(1),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             by_object: HashMap::new(),
             hand: 0,
             jobs: Vec::new(),
@@ -301,7 +300,7 @@ impl Objects {
         if self.by_object.len() >= self.open_count_max {
             self.forget_one(tools);
         }
-        let slot = Some(OpenObject {
+        let index = u32_of(self.slots.insert(OpenObject {
             object,
             file: FileState::Unknown,
             entry_durable: false,
@@ -310,17 +309,7 @@ impl Objects {
             alone: false,
             waiting: VecDeque::new(),
             used: true,
-        });
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize] = slot;
-                index
-            }
-            None => {
-                self.slots.push(slot);
-                u32_of(self.slots.len() - 1)
-            }
-        };
+        }));
         self.by_object.insert(object, index);
         index
     }
@@ -328,26 +317,23 @@ impl Objects {
     /// Closes an object that was not used lately. Objects with jobs stay open, even beyond the
     /// limit.
     fn forget_one(&mut self, tools: &mut Tools) {
-        for _ in 0..2 * self.slots.len() {
-            self.hand = (self.hand + 1) % self.slots.len();
-            let Some(slot) = self.slots[self.hand].as_mut() else { continue };
+        let count = self.slots.capacity();
+        for _ in 0..2 * count {
+            self.hand = (self.hand + 1) % count;
+            let Some(slot) = self.slots.get_mut(self.hand) else { continue };
             let busy = slot.running_count > 0 || !slot.waiting.is_empty();
             if busy || std::mem::take(&mut slot.used) {
                 continue;
             }
             self.by_object.remove(&slot.object);
             slot.file.count_close(tools);
-            self.slots[self.hand] = None;
-            self.free.push(u32_of(self.hand));
+            self.slots.remove(self.hand);
             return;
         }
     }
 
     pub(crate) fn slot(&mut self, index: u32) -> &mut OpenObject {
-        let Some(slot) = self.slots[index as usize].as_mut() else {
-            panic!("object slot {index} is empty")
-        };
-        slot
+        &mut self.slots[index as usize]
     }
 
     /// A read or write of an object was started.

@@ -6,6 +6,7 @@
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
 use interface::{Bulk, Errno, Event, ObjectEvent, SumRange, Ticket};
+use slab::Slab;
 use wire::{Reader, Wire as _};
 
 /// Maximum bytes of one read.
@@ -30,8 +31,7 @@ pub(crate) struct Chunk {
 /// All checksum jobs of a lane.
 #[derive(Default)]
 pub(crate) struct SumJobs {
-    slots: Vec<Option<Sums>>,
-    free: Vec<u32>,
+    slots: Slab<Sums>,
 }
 
 impl SumJobs {
@@ -40,25 +40,12 @@ impl SumJobs {
         let ranges = decoded(encoded);
         let end = |range: &SumRange| range.object_offset.saturating_add(range.range_bytes.into());
         let end = ranges.iter().map(end).max().unwrap_or(0);
-        let sums = Some(Sums { ticket, ranges, found: Vec::new(), summed_count: 0 });
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize] = sums;
-                index
-            }
-            None => {
-                self.slots.push(sums);
-                u32_of(self.slots.len() - 1)
-            }
-        };
-        (index, end)
+        let sums = Sums { ticket, ranges, found: Vec::new(), summed_count: 0 };
+        (u32_of(self.slots.insert(sums)), end)
     }
 
     fn slot(&mut self, index: u32) -> &mut Sums {
-        let Some(sums) = self.slots[index as usize].as_mut() else {
-            panic!("the sums {index} are made")
-        };
-        sums
+        &mut self.slots[index as usize]
     }
 
     pub(crate) fn ranges(&mut self, index: u32) -> &[SumRange] {
@@ -95,11 +82,7 @@ impl SumJobs {
     }
 
     fn end(&mut self, index: u32) -> Sums {
-        let Some(sums) = self.slots[index as usize].take() else {
-            panic!("the sums {index} are made")
-        };
-        self.free.push(index);
-        sums
+        self.slots.remove(index as usize)
     }
 }
 

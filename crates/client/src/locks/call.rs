@@ -33,7 +33,7 @@ impl Client {
         let waits = matches!(request, LockRequest::Set { lock, .. } if lock.wait_id > 0);
         let full = if flushes {
             None
-        } else if waits && self.jobs.count() >= self.config.calls_max / 2 {
+        } else if waits && self.jobs.len() >= self.config.calls_max / 2 {
             // Unlocks must get through.
             Some(Status::NoLocks)
         } else {

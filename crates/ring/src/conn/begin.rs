@@ -80,13 +80,11 @@ impl Conns {
 
     pub(super) fn add(&mut self, socket: Option<OwnedFd>, state: State) -> u32 {
         let accepted = matches!(state, State::Open);
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32_of(self.slots.len() - 1)
-        });
+        let slot = self.slots.vacant_entry();
+        let index = u32_of(slot.key());
         self.serial += 1;
         self.live_count += 1;
-        self.slots[index as usize] = Some(Conn {
+        slot.insert(Conn {
             id: ConnId((self.serial << INDEX_BITS) | u64::from(index)),
             socket,
             state,

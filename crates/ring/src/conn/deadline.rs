@@ -139,13 +139,13 @@ impl Conns {
     /// Bytes that all peers together have acknowledged.
     #[cfg(test)]
     pub(crate) fn acked_bytes(&self) -> u64 {
-        let sockets = self.slots.iter().flatten().filter_map(|conn| conn.socket.as_ref());
+        let sockets = self.slots.iter().filter_map(|(_, conn)| conn.socket.as_ref());
         sockets.filter_map(acked_bytes).sum()
     }
 
     /// Whether a connection exists and is not admitted yet.
     fn is_handshake(&self, id: ConnId) -> bool {
-        let conn = self.open_index(id).and_then(|index| self.slots[index as usize].as_ref());
+        let conn = self.open_index(id).and_then(|index| self.slots.get(index as usize));
         conn.is_some_and(|conn| !conn.admitted)
     }
 }

@@ -93,7 +93,7 @@ impl Conns {
                     if sealed {
                         self.conn(index).take_landed(arrived_bytes);
                         self.cut(index, tools);
-                        let conn = self.slots[index as usize].as_ref();
+                        let conn = self.slots.get(index as usize);
                         if conn.is_some_and(|conn| conn.paused || conn.starved) {
                             self.touch(index);
                             return false;
@@ -109,7 +109,7 @@ impl Conns {
                     return false;
                 }
             }
-            if !matches!(self.slots[index as usize], Some(Conn { state: State::Open, .. })) {
+            if !matches!(self.slots.get(index as usize), Some(Conn { state: State::Open, .. })) {
                 return false;
             }
             if short {
@@ -135,7 +135,7 @@ impl Conns {
     pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
         let mut left_count = self.conn_frames_max;
         // The slot may be empty: an earlier frame was a protocol error.
-        while let Some(conn) = self.slots[index as usize].as_mut() {
+        while let Some(conn) = self.slots.get_mut(index as usize) {
             let open = matches!(conn.state, State::Open);
             if !open || conn.paused || conn.starved || conn.waits_for_credit() {
                 return;
@@ -172,7 +172,7 @@ impl Conns {
             if conn.accepted && !conn.admission.writes {
                 conn.skip_bytes = bulk_bytes;
                 self.deliver(index, lengths, None, tools);
-                if self.slots[index as usize].as_ref().is_some_and(Conn::is_open) {
+                if self.slots.get(index as usize).is_some_and(Conn::is_open) {
                     self.began(index, bulk_bytes, tools);
                 }
                 continue;

@@ -247,7 +247,7 @@ impl Conns {
         let is_proxied = |conn: &Conn| {
             matches!(conn.relay, Some(Relay::Proxy { .. })) && matches!(conn.state, State::Open)
         };
-        self.slots.iter().flatten().any(is_proxied)
+        self.slots.iter().any(|(_, conn)| is_proxied(conn))
     }
 
     // --- at the executing lane -------------------------------------------------------------------
@@ -312,7 +312,7 @@ impl Conns {
 
     /// Passes waiting frames to the core, as far as there are buffers.
     pub(super) fn deliver_waiting(&mut self, index: u32, tools: &mut Tools) {
-        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        let Some(conn) = self.slots.get_mut(index as usize) else { return };
         let Some(Relay::Executor(end)) = &mut conn.relay else { return };
         while !conn.starved
             && let Some(frame) = end.waiting.pop_front()
@@ -374,7 +374,7 @@ impl Conns {
 
     /// Whether a peer lane has its socket.
     pub(super) fn is_executor_end(&self, index: u32) -> bool {
-        let conn = self.slots[index as usize].as_ref();
+        let conn = self.slots.get(index as usize);
         conn.is_some_and(|conn| matches!(conn.relay, Some(Relay::Executor(_))))
     }
 

@@ -109,7 +109,7 @@ impl Conns {
     /// A connection waits for the rest of a frame or record, if part of one was received and the
     /// connection is still open. A bulk has a deadline of its own.
     pub(super) fn awaits(&mut self, index: u32, tools: &Tools) {
-        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        let Some(conn) = self.slots.get_mut(index as usize) else { return };
         if conn.incoming.is_some() {
             return;
         }
@@ -192,14 +192,14 @@ impl Conns {
         let began_last = tools.now.mono;
         let waiting: Vec<u32> = self.starved.iter().copied().collect();
         for index in waiting {
-            let Some(conn) = self.slots[index as usize].as_mut() else { continue };
+            let Some(conn) = self.slots.get_mut(index as usize) else { continue };
             let space_bytes = u64_of(Pool::space_bytes(conn.wanted_bulk_bytes()));
             let waiting_party = conn.admission.party;
             let Some(party) = self.charged.yielding_party(waiting_party, space_bytes) else {
                 continue;
             };
             let of_party = |(_, id): &&(Mono, ConnId)| {
-                let found = self.index_of(*id).and_then(|at| self.slots[at as usize].as_ref());
+                let found = self.index_of(*id).and_then(|at| self.slots.get(at as usize));
                 let since = found.filter(|conn| conn.is_charged_to(party));
                 since
                     .and_then(|conn| conn.unfinished)

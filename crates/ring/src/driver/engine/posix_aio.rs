@@ -14,6 +14,7 @@ use super::{Engine, Offloaded, Op, Token, Wakeup, Work};
 use crate::number::{errno_from_raw, u32_of, u64_of, usize_of};
 use crate::pin::{may_run_on, usable_cores};
 use interface::Errno;
+use slab::Slab;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::io;
@@ -107,8 +108,7 @@ fn attributes() -> *const libc::pthread_attr_t {
 /// A lane's operations in glibc.
 pub(super) struct PosixAio {
     notices: Arc<Notices<Arc<Block>>>,
-    blocks: Vec<Option<Arc<Block>>>,
-    free: Vec<usize>,
+    blocks: Slab<Arc<Block>>,
     waiting: VecDeque<Work>,
     /// Completed without glibc.
     ended: Vec<(Token, Result<u32, Errno>)>,
@@ -130,8 +130,7 @@ impl PosixAio {
     pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
         Ok(Self {
             notices: Arc::new(Notices::new()?),
-            blocks: Vec::new(),
-            free: Vec::new(),
+            blocks: Slab::new(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
             spare: Vec::new(),
@@ -146,7 +145,7 @@ impl PosixAio {
     }
 
     fn under_way_count(&self) -> usize {
-        self.blocks.len() - self.free.len()
+        self.blocks.len()
     }
 
     fn start_waiting(&mut self) {
@@ -182,14 +181,11 @@ impl PosixAio {
         if self.under_way_count() == 0 {
             self.notified_at = Instant::now();
         }
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.blocks.push(None);
-            self.blocks.len() - 1
-        });
+        let slot = self.blocks.vacant_entry();
         let block = Arc::new(Block {
             control: UnsafeCell::new(control_of(work.op)),
             token: work.token,
-            index,
+            index: slot.key(),
             lane: Arc::downgrade(&self.notices),
         });
         let control = block.control.get();
@@ -213,10 +209,9 @@ impl PosixAio {
             unsafe { libc::aio_write(control) }
         };
         if given == 0 {
-            self.blocks[index] = Some(block);
+            slot.insert(block);
             return Ok(());
         }
-        self.free.push(index);
         // SAFETY: glibc refused the operation, so there will be no notification.
         drop(unsafe { Arc::from_raw(glibc_reference) });
         Err(files::last_errno())
@@ -229,7 +224,7 @@ impl PosixAio {
         taken: &mut dyn FnMut(Token, Result<u32, Errno>),
     ) -> bool {
         let index = block.index;
-        let ours = self.blocks.get(index).and_then(Option::as_ref);
+        let ours = self.blocks.get(index);
         if !ours.is_some_and(|ours| Arc::ptr_eq(ours, block)) {
             return false;
         }
@@ -243,15 +238,14 @@ impl PosixAio {
             ))),
             errno => Err(errno_from_raw(errno)),
         };
-        self.blocks[index] = None;
-        self.free.push(index);
+        self.blocks.remove(index);
         taken(block.token, result);
         true
     }
 
     /// Checks all operations in flight.
     fn poll_all(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
-        let blocks: Vec<Arc<Block>> = self.blocks.iter().flatten().cloned().collect();
+        let blocks: Vec<_> = self.blocks.iter().map(|(_, block)| Arc::clone(block)).collect();
         for block in blocks {
             self.settle(&block, taken);
         }
@@ -310,7 +304,7 @@ impl Engine for PosixAio {
         self.waiting.clear();
         self.ended.clear();
         let deadline = Instant::now() + END;
-        for block in self.blocks.iter().flatten() {
+        for (_, block) in &self.blocks {
             let control = block.control.get();
             // SAFETY: the block was given to glibc, which does not change its descriptor.
             let file = unsafe { (*control).aio_fildes };
@@ -319,7 +313,7 @@ impl Engine for PosixAio {
         }
         loop {
             self.poll_all(&mut |_, _| {});
-            let Some(block) = self.blocks.iter().flatten().next() else { return true };
+            let Some((_, block)) = self.blocks.iter().next() else { return true };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
