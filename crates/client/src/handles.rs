@@ -5,6 +5,7 @@ use crate::losses::Losses;
 use crate::report::Report;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
+use interface::Seed;
 use wire::{Handle, HandleId, InodeNo, LaneId, OpenFor, Status};
 
 const LANE_SHIFT: u32 = 48;
@@ -36,14 +37,14 @@ pub(crate) struct Handles {
     count_max: usize,
     /// The limit was reported.
     reported: bool,
-    files: HashMap<HandleId, OpenFile>,
+    files: HashMap<HandleId, OpenFile, Seed>,
     /// Lost changes, by file.
     pub(crate) losses: Losses,
 }
 
 impl Handles {
     pub(crate) fn new(lane: LaneId, count_max: usize) -> Self {
-        let (files, losses) = (HashMap::new(), Losses::default());
+        let (files, losses) = (HashMap::default(), Losses::default());
         Self { lane, count_last: 0, count_max, reported: false, files, losses }
     }
 

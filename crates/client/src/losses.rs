@@ -21,6 +21,7 @@ use crate::{Answer, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
+use interface::Seed;
 use interface::{LaneMessage, PeerAction, Turn};
 use wire::{HandleId, InodeNo, LaneId, Status};
 
@@ -40,7 +41,7 @@ struct Loss {
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     last_no: u64,
-    inodes: HashMap<InodeNo, Loss>,
+    inodes: HashMap<InodeNo, Loss, Seed>,
     /// The last loss among inodes without an entry.
     others: Option<Loss>,
 }

@@ -23,7 +23,6 @@ mod blocks;
 mod closing;
 mod decode;
 mod glimpse;
-mod hash;
 mod integrity;
 mod list;
 mod object;
@@ -38,7 +37,6 @@ mod unstable;
 mod work;
 mod written;
 
-pub use hash::{Mix, Seed};
 pub use outcome::{Answer, Damage, DataRequest, LostWrite, Outcome, Token};
 pub use recorded::Recorded;
 pub use shards::{DataConfig, Shards, SumRecording};

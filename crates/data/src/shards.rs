@@ -2,7 +2,6 @@
 
 use crate::allocate::{Allocating, Seeking};
 use crate::decode::decode;
-use crate::hash::Seed;
 use crate::list::{ReadingList, Writing, WritingList};
 use crate::object::Object;
 use crate::order::Order;
@@ -16,7 +15,7 @@ use alloc::vec::Vec;
 use disk::Change;
 use disk::rows::ObjectRow;
 use hashbrown::HashMap;
-use interface::{Action, Mono, Ticket, Turn};
+use interface::{Action, Mono, Seed, Ticket, Turn};
 use wire::{
     ClearPrivileges, ClientUuid, Contents, DecodeError, InodeNo, LaneId, Map, PrivilegedBits,
     ProtocolError, Rules, ShardId, Status, Transno,

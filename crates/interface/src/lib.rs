@@ -21,6 +21,7 @@ mod buffer;
 mod containment;
 mod event;
 mod message;
+mod seed;
 mod shares;
 mod time;
 
@@ -37,6 +38,7 @@ pub use event::{
     Ticket, Usage,
 };
 pub use message::{LaneMessage, LockRequest};
+pub use seed::Seed;
 pub use shares::{Party, Shares};
 pub use time::{Mono, Now};
 

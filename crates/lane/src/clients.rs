@@ -3,19 +3,17 @@
 
 use crate::Lane;
 use crate::config::Limits;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use data::Seed;
-use hashbrown::HashMap;
 use interface::{Mono, Turn};
 use wire::{ClientUuid, SessionId};
 
 /// The connections, sessions and deadlines of all clients.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    conn_counts: HashMap<ClientUuid, u32, Seed>,
+    conn_counts: BTreeMap<ClientUuid, u32>,
     /// The known sessions, with or without a connection.
-    sessions: HashMap<ClientUuid, Vec<SessionId>, Seed>,
+    sessions: BTreeMap<ClientUuid, Vec<SessionId>>,
     /// Clients without a connection, by the time at which they expire.
     client_deadlines: BTreeSet<(Mono, ClientUuid)>,
     /// The same clients, by the time at which their locks no longer block others.
@@ -25,10 +23,10 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) const fn new(seed: Seed) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
-            conn_counts: HashMap::with_hasher(seed),
-            sessions: HashMap::with_hasher(seed),
+            conn_counts: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             client_deadlines: BTreeSet::new(),
             lock_deadlines: BTreeSet::new(),
             locks_expired: BTreeSet::new(),

@@ -16,11 +16,10 @@ use crate::session::{Done, State};
 use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
-use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
 use hashbrown::HashMap;
 use interface::{
-    Action, Bulk, ConnId, Errno, LogLevel, LogSpace, Mono, NO_MAC, StoreAction, Ticket, Turn,
+    Action, Bulk, ConnId, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn,
 };
 use meta::EndedWait;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};

@@ -17,9 +17,8 @@ use crate::named_inodes::{Named, Wants, changes, named};
 use crate::outbox::{RequestHeader, Response};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use data::Seed;
 use hashbrown::HashMap;
-use interface::{Action, Bulk, ConnId, ContainmentQuery, Turn, Use};
+use interface::{Action, Bulk, ConnId, ContainmentQuery, Seed, Turn, Use};
 use meta::{Access, ParentLink, Rights};
 use wire::{ClientUuid, HEADER_BYTES, InodeNo, LaneId, Op, Route, Status};
 

@@ -27,11 +27,10 @@ use crate::unstable::Waiters;
 use crate::waiting::Pending;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use data::Seed;
 use hashbrown::{HashMap, HashSet};
 use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Event, LaneMessage, Mono, NetEvent, PeerAction,
-    PeerEvent, Span, StoreEvent, Turn,
+    PeerEvent, Seed, Span, StoreEvent, Turn,
 };
 use wire::{
     ClientUuid, InodeNo, LaneId, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
@@ -143,6 +142,10 @@ impl Lane {
         };
         let mut sessions = HashMap::with_hasher(seed);
         let session_count = restored.sessions.iter().map(|(_, session)| session.opened_no).max();
+        let mut clients = Clients::new();
+        for (id, session) in &restored.sessions {
+            clients.add_session(session.row.client, *id);
+        }
         sessions.extend(restored.sessions);
         let recovery = {
             let known = restored.slots.iter().filter(|(_, table)| table.recorded_in.is_some());
@@ -155,10 +158,6 @@ impl Lane {
         };
         let mut slots = HashMap::with_hasher(seed);
         slots.extend(restored.slots);
-        let mut clients = Clients::new(seed);
-        for (id, session) in &sessions {
-            clients.add_session(session.row.client, *id);
-        }
         let logs = logs(&restored.metas, &restored.datas, &restored.lsns);
         let mut lane = Self {
             nonces: NonceSource::new(config.seed),

@@ -4,8 +4,8 @@
 //! One set per batch that is not durable: the open one and the one in flight. A set is dropped with
 //! its batch, so the end of a batch costs no walk over its changes.
 
-use data::Seed;
 use hashbrown::HashMap;
+use interface::Seed;
 use meta::{AccessMode, DependencyKey, KeyAccess};
 use wire::{ClientUuid, InodeNo, SessionId, ShardId, Transno, Xid};
 

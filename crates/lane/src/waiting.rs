@@ -2,9 +2,8 @@
 //! records.
 
 use crate::outbox::RequestHeader;
-use data::Seed;
 use hashbrown::HashMap;
-use interface::{ConnId, ContentsMac};
+use interface::{ConnId, ContentsMac, Seed};
 use wire::{Op, Retry};
 
 /// A request that waits for an outcome.

@@ -5,7 +5,7 @@
 //! names: hash ─▶ slot_no       order: cookie ─▶ slot_no       slots: the entries
 //! ```
 
-use crate::hash::Seed;
+use crate::hash::HashedName;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -40,15 +40,14 @@ impl Directory {
         self.slots.len()
     }
 
-    pub(crate) fn get(&self, seed: Seed, name: &[u8]) -> Option<Target> {
-        let slot_no = self.find(seed.hash_name(name), name)?;
+    pub(crate) fn get(&self, name: HashedName<'_>) -> Option<Target> {
+        let slot_no = self.find(name)?;
         slot(&self.slots, slot_no).map(|slot| slot.target)
     }
 
     /// Sets the entry of a name. `false` if another name has its cookie.
-    pub(crate) fn put(&mut self, seed: Seed, name: &[u8], target: Target) -> bool {
-        let hash = seed.hash_name(name);
-        let known = self.find(hash, name);
+    pub(crate) fn put(&mut self, name: HashedName<'_>, target: Target) -> bool {
+        let known = self.find(name);
         // New entries come behind all others.
         let is_last = target.cookie > self.cookie_last;
         let holder = if is_last { None } else { self.order.get(&target.cookie).copied() };
@@ -62,7 +61,7 @@ impl Directory {
                 *old = target;
                 slot_no
             }
-            None => self.insert(Slot { name: name.into(), hash, target }),
+            None => self.insert(Slot { name: name.name.into(), hash: name.hash, target }),
         };
         self.order.insert(target.cookie, slot_no);
         self.cookie_last = self.cookie_last.max(target.cookie);
@@ -71,14 +70,13 @@ impl Directory {
 
     /// Removes an entry. The last slot moves into its place, so that no slot is ever empty and
     /// unneeded memory is freed gradually.
-    pub(crate) fn remove(&mut self, seed: Seed, name: &[u8]) {
-        let hash = seed.hash_name(name);
-        let Some(slot_no) = self.find(hash, name) else {
+    pub(crate) fn remove(&mut self, name: HashedName<'_>) {
+        let Some(slot_no) = self.find(name) else {
             return;
         };
         let slots = &self.slots;
         let hash_of = |slot_no: u32| slot(slots, slot_no).map_or(0, |slot| slot.hash);
-        self.names.remove(hash, slot_no, hash_of);
+        self.names.remove(name.hash, slot_no, hash_of);
         let last_no = slot_no_of(self.slots.len() - 1);
         let old = self.slots.swap_remove(slot_no as usize);
         self.order.remove(&old.target.cookie);
@@ -100,7 +98,7 @@ impl Directory {
             .map(|slot| (&*slot.name, slot.target))
     }
 
-    fn find(&self, hash: u64, name: &[u8]) -> Option<u32> {
+    fn find(&self, HashedName { hash, name }: HashedName<'_>) -> Option<u32> {
         self.names.find(hash, |slot_no| {
             slot(&self.slots, slot_no).is_some_and(|slot| slot.hash == hash && *slot.name == *name)
         })

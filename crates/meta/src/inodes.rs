@@ -3,9 +3,9 @@
 //! Numbers are assigned in order, so pages are full until inodes are removed. A page without inodes
 //! is freed.
 
-use crate::hash::Seed;
 use crate::state::Inode;
 use alloc::boxed::Box;
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use wire::InodeNo;
 
@@ -22,13 +22,13 @@ struct Page {
 /// Inodes by number.
 #[derive(Debug)]
 pub(crate) struct Inodes {
-    pages: HashMap<u64, Box<Page>, Seed>,
+    pages: HashMap<u64, Box<Page>, FixedState>,
     inode_count: usize,
 }
 
 impl Inodes {
-    pub(crate) fn new(seed: Seed) -> Self {
-        Self { pages: HashMap::with_hasher(seed), inode_count: 0 }
+    pub(crate) const fn new(key: u64) -> Self {
+        Self { pages: HashMap::with_hasher(FixedState::with_seed(key)), inode_count: 0 }
     }
 
     pub(crate) const fn count(&self) -> usize {

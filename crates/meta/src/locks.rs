@@ -106,7 +106,7 @@ impl Locks {
                     return found;
                 }
                 let Body::Directory(entries) = &state.inode(dir)?.body else { return None };
-                let target = entries.get(state.seed, name.bytes())?.inode;
+                let target = entries.get(state.name_key.hashed(name.bytes()))?.inode;
                 let entered = if needs.removes_entries {
                     self.entered(target, me)
                 } else {

@@ -13,11 +13,11 @@
 use crate::acl::Acl;
 use crate::directory::Target;
 use crate::dispatch::decoded;
-use crate::hash::Seed;
+use crate::hash::NameKey;
 use crate::locks::Locks;
 use crate::ops;
 use crate::shard::{Effect, MetaRequest, Shard};
-use crate::state::{Body, Inode, State};
+use crate::state::{Inode, State};
 use crate::txn::Txn;
 use crate::uses::{self, AccessMode, DependencyKey, KeyAccess};
 use alloc::boxed::Box;
@@ -65,7 +65,7 @@ impl Requirement {
     }
 
     /// Adds the keys that the observation depends on.
-    fn reads(&self, seed: Seed, uses: &mut Vec<KeyAccess>) {
+    fn reads(&self, names: &NameKey, uses: &mut Vec<KeyAccess>) {
         let mut reads = |key| uses.push(KeyAccess { key, mode: AccessMode::Depend });
         match self {
             Self::Inode(inode) => {
@@ -76,7 +76,7 @@ impl Requirement {
             Self::Entry(dir, name) => {
                 reads(DependencyKey::Inode(*dir));
                 reads(DependencyKey::Exists(*dir));
-                reads(DependencyKey::Name(*dir, seed.hash_name(name)));
+                reads(DependencyKey::Name(*dir, names.hashed(name).hash));
             }
             Self::Ancestor { .. } => reads(DependencyKey::Topology),
             Self::New(_) | Self::Topology => {}
@@ -329,7 +329,7 @@ impl Shard {
         let mut from = Reader::new(requirements);
         while from.left() > 0 {
             let requirement: Requirement = from.read()?;
-            requirement.reads(self.state.seed, &mut self.uses);
+            requirement.reads(&self.state.name_key, &mut self.uses);
             match self.lock_and_read_one(txn, requirement) {
                 Ok(found) => found.encode(&mut Writer::new(observed)),
                 Err(holder) => return Ok(Err(holder)),
@@ -363,10 +363,7 @@ impl Shard {
                 free(self.locks.inode(dir, me).or_else(|| self.locks.name(dir, &name, me)))?;
                 self.locks.take_name(dir, &name, txn);
                 let known = self.state.inode(dir);
-                let target = match known.map(|known| &known.body) {
-                    Some(Body::Directory(entries)) => entries.get(self.state.seed, &name),
-                    Some(Body::File | Body::Symlink(_) | Body::Special) | None => None,
-                };
+                let target = self.state.entry(dir, &name);
                 Ok(Observed::Entry { dir, name, snapshot: known.map(InodeSnapshot::of), target })
             }
             Requirement::New(shard) => Ok(Observed::New(shard, self.state.reserve_inode())),

@@ -86,9 +86,10 @@ impl<'a> Needs<'a> {
             reads(DependencyKey::Entries(inode));
         }
         for (dir, name) in self.entries.into_iter().flatten() {
-            reads(DependencyKey::Name(dir, state.seed.hash_name(name.bytes())));
+            let name = state.name_key.hashed(name.bytes());
+            reads(DependencyKey::Name(dir, name.hash));
             if let Some(Body::Directory(entries)) = state.inode(dir).map(|known| &known.body)
-                && let Some(target) = entries.get(state.seed, name.bytes())
+                && let Some(target) = entries.get(name)
             {
                 reads(DependencyKey::Inode(target.inode));
                 // A directory's times and links, and whether it is empty.

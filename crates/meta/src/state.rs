@@ -4,7 +4,7 @@
 
 use crate::directory::{Directory, Target};
 use crate::export::ExportTracking;
-use crate::hash::Seed;
+use crate::hash::NameKey;
 use crate::inodes::Inodes;
 use crate::residency::Residency;
 use alloc::boxed::Box;
@@ -51,7 +51,7 @@ impl Body {
 #[derive(Debug)]
 pub(crate) struct State {
     shard: ShardId,
-    pub(crate) seed: Seed,
+    pub(crate) name_key: NameKey,
     inodes: Inodes,
     /// Inodes without a name.
     pub(crate) orphans: BTreeSet<InodeNo>,
@@ -71,11 +71,11 @@ impl State {
     /// A shard as created with its store: the first one has the root directory.
     pub(crate) fn new(shard: ShardId, made: Creation) -> Self {
         assert!(!shard.is_data(), "names live in metadata shards");
-        let seed = Seed::new(made.at_ns ^ u64::from(shard.0));
+        let key = made.at_ns ^ u64::from(shard.0);
         let mut state = Self {
             shard,
-            seed,
-            inodes: Inodes::new(seed),
+            name_key: NameKey::new(key),
+            inodes: Inodes::new(key),
             orphans: BTreeSet::new(),
             next_count: 1,
             transno_last: Transno(0),
@@ -101,11 +101,16 @@ impl State {
         }
     }
 
+    /// An entry in memory.
+    pub(crate) fn entry(&self, dir: InodeNo, name: &[u8]) -> Option<Target> {
+        self.entries(dir)?.1.get(self.name_key.hashed(name))
+    }
+
     /// Removes an entry from memory.
     pub(crate) fn forget_entry(&mut self, dir: InodeNo, name: &[u8]) {
-        let seed = self.seed;
+        let name = self.name_key.hashed(name);
         if let Some(Inode { body: Body::Directory(entries), .. }) = self.inodes.get_mut(dir) {
-            entries.remove(seed, name);
+            entries.remove(name);
         }
     }
 
@@ -158,15 +163,11 @@ impl State {
     /// version.
     pub(crate) fn version_before(&self, change: &Change<'_>) -> Option<Transno> {
         let row = |inode: InodeNo| self.inode(inode).map(|known| known.row.version);
-        let entry = |dir: InodeNo, name: Name<'_>| match &self.inode(dir)?.body {
-            Body::Directory(entries) => entries.get(self.seed, name.bytes()),
-            Body::File | Body::Symlink(_) | Body::Special => None,
-        };
         let version = match change {
             Change::Inode { row: new } => row(new.inode),
             Change::DirAttrs { inode, .. } | Change::InodeRemoved { inode } => row(*inode),
             Change::Dirent { dir, name, .. } | Change::DirentRemoved { dir, name } => {
-                entry(*dir, *name).map(|target| target.version)
+                self.entry(*dir, name.bytes()).map(|target| target.version)
             }
             Change::Touch { .. }
             | Change::Accessed { .. }
@@ -216,8 +217,8 @@ impl State {
                 self.put_entry(*dir, *name, Target { cookie, inode, kind, version })?;
             }
             Change::DirentRemoved { dir, name } => {
-                let seed = self.seed;
-                self.directory(*dir)?.1.remove(seed, name.bytes());
+                let name = self.name_key.hashed(name.bytes());
+                self.directory(*dir)?.1.remove(name);
             }
             Change::Symlink { inode, target } => match &mut self.known(*inode)?.body {
                 Body::Symlink(old) => *old = target.0.into(),
@@ -341,12 +342,12 @@ impl State {
         name: Name<'_>,
         target: Target,
     ) -> Result<(), Fault> {
-        let seed = self.seed;
+        let name = self.name_key.hashed(name.bytes());
         let (row, directory) = self.directory(dir)?;
         let fault =
             || Fault::new("redo puts two names at one place", 0).numbers(target.cookie, dir.0);
         let behind = target.cookie.checked_add(1).ok_or_else(fault)?;
-        if !directory.put(seed, name.bytes(), target) {
+        if !directory.put(name, target) {
             return Err(fault());
         }
         row.next_cookie = row.next_cookie.max(behind);

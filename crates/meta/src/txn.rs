@@ -270,7 +270,7 @@ impl<'s> Txn<'s> {
         if let Some(multi_shard) = self.multi_shard.as_ref().filter(|_| !self.is_here(dir)) {
             return Ok(multi_shard.view.target(dir, name.bytes()));
         }
-        Ok(self.directory(dir)?.1.get(self.state.seed, name.bytes()))
+        Ok(self.directory(dir)?.1.get(self.state.name_key.hashed(name.bytes())))
     }
 
     /// Whether entries may be added to a directory.

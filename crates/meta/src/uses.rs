@@ -65,12 +65,18 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<KeyAc
             add(DependencyKey::Inode(*inode), AccessMode::Change);
         }
         Change::Dirent { dir, name, .. } => {
-            add(DependencyKey::Name(*dir, state.seed.hash_name(name.bytes())), AccessMode::Change);
+            add(
+                DependencyKey::Name(*dir, state.name_key.hashed(name.bytes()).hash),
+                AccessMode::Change,
+            );
             add(DependencyKey::Entries(*dir), AccessMode::Share);
             add(DependencyKey::Exists(*dir), AccessMode::Depend);
         }
         Change::DirentRemoved { dir, name } => {
-            add(DependencyKey::Name(*dir, state.seed.hash_name(name.bytes())), AccessMode::Change);
+            add(
+                DependencyKey::Name(*dir, state.name_key.hashed(name.bytes()).hash),
+                AccessMode::Change,
+            );
             add(DependencyKey::Entries(*dir), AccessMode::Share);
         }
         Change::Touch { .. }

@@ -98,7 +98,7 @@ impl State {
         (stamp, used): (Transno, bool),
     ) {
         let Some((_, entries)) = self.entries(dir) else { return };
-        let is_there = entries.get(self.seed, name).is_some();
+        let is_there = entries.get(self.name_key.hashed(name)).is_some();
         let name_bytes = PIECE_BYTES + name.len();
         let there_bytes = if is_there { Directory::ENTRY_BYTES + name_bytes } else { 0 };
         let bytes = UNIT_STATE_BYTES + name_bytes + there_bytes;

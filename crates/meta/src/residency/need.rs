@@ -37,17 +37,16 @@ impl State {
     fn need_entry(&mut self, dir: InodeNo, name: &[u8]) {
         self.need(Unit::Inode(dir));
         self.need(Unit::entry(dir, name));
-        let Some((_, entries)) = self.entries(dir) else { return };
-        let target = entries.get(self.seed, name);
-        if let Some(target) = target.filter(|target| target.kind != FileKind::Directory) {
+        if let Some(target) =
+            self.entry(dir, name).filter(|target| target.kind != FileKind::Directory)
+        {
             self.need(Unit::Inode(target.inode));
         }
     }
 
     /// Adds the owner of a cookie that the operation assigns to an entry.
     fn need_place(&mut self, dir: InodeNo, name: &[u8], cookie: u64) {
-        let its_own = self.entries(dir).and_then(|(_, entries)| entries.get(self.seed, name));
-        if its_own.is_none_or(|target| target.cookie != cookie) {
+        if self.entry(dir, name).is_none_or(|target| target.cookie != cookie) {
             self.need(Unit::Listing(dir, cookie.saturating_sub(1)));
         }
     }
@@ -83,7 +82,7 @@ impl State {
 
     /// Whether an entry is in memory or known to be absent, by its own unit.
     pub(super) fn is_entry_known(&self, dir: InodeNo, name: &[u8]) -> bool {
-        let here = self.entries(dir).and_then(|(_, entries)| entries.get(self.seed, name));
+        let here = self.entry(dir, name);
         let Some(residency) = &self.residency else { return true };
         here.is_some() || residency.units.contains_key(&Unit::entry(dir, name))
     }
