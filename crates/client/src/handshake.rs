@@ -314,7 +314,7 @@ impl Client {
         }
         // The handles of an unreachable file system cannot be closed. Jobs begun by closing handles
         // are refused in the next round.
-        while self.jobs.len() > 0 {
+        while !self.jobs.is_empty() {
             let jobs: Vec<_> = self.jobs.iter().map(|(id, job)| (id, job.exchange_id)).collect();
             for (job_id, exchange_id) in jobs {
                 self.forget_exchange(exchange_id);

@@ -37,6 +37,7 @@ mod error;
 mod lane;
 pub mod nonblocking;
 mod on_disk;
+mod operations;
 mod options;
 mod path;
 pub mod secret;

@@ -53,6 +53,26 @@ pub struct NewExport<'a> {
     pub replace: bool,
 }
 
+/// A definition on its way to a volume's thread.
+pub(crate) struct OwnedNewExport {
+    name: String,
+    path: PathBuf,
+    rest: NewExport<'static>,
+}
+
+impl NewExport<'_> {
+    pub(crate) fn owned(&self) -> OwnedNewExport {
+        let rest = NewExport { name: "", path: Path::new(""), ..*self };
+        OwnedNewExport { name: self.name.to_owned(), path: self.path.to_path_buf(), rest }
+    }
+}
+
+impl OwnedNewExport {
+    pub(crate) fn lent(&self) -> NewExport<'_> {
+        NewExport { name: &self.name, path: &self.path, ..self.rest }
+    }
+}
+
 /// The result of removing an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removal {

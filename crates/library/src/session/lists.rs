@@ -165,6 +165,19 @@ impl Session {
         Ok(read)
     }
 
+    pub(crate) async fn read_stride(&self, file: &File, stride: Stride) -> Result<ListRead, Error> {
+        self.read_list(file, &stride.pieces().collect::<Vec<_>>()).await
+    }
+
+    pub(crate) async fn write_stride(
+        &self,
+        file: &File,
+        stride: Stride,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        self.write_list(file, &stride.pieces().collect::<Vec<_>>(), bytes).await
+    }
+
     /// Writes the pieces of a list.
     pub(crate) async fn write_list(
         &self,

@@ -12,7 +12,7 @@ use client::Call;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
-use wire::{Attr, FileKind, InodeNo, Predicate, Status, Verdict};
+use wire::{Attr, FileKind, InodeNo, Pattern, Predicate, Status, Verdict};
 
 /// The size of one reply.
 const FOUND_BYTES_MAX: u32 = 64 * 1024;
@@ -26,6 +26,30 @@ pub struct SearchOptions<'a> {
     pub attrs: bool,
     /// Return all directories, including those that do not match.
     pub directories: bool,
+}
+
+/// Search options on their way to a volume's thread.
+pub(crate) struct OwnedSearchOptions {
+    pattern: Option<Vec<u8>>,
+    rest: SearchOptions<'static>,
+}
+
+impl SearchOptions<'_> {
+    pub(crate) fn owned(&self) -> OwnedSearchOptions {
+        let Self { predicate, attrs, directories } = *self;
+        let pattern = predicate.name.map(|pattern| pattern.bytes().to_vec());
+        let predicate = Predicate { name: None, ..predicate };
+        OwnedSearchOptions { pattern, rest: SearchOptions { predicate, attrs, directories } }
+    }
+}
+
+impl OwnedSearchOptions {
+    pub(crate) fn lent(&self) -> SearchOptions<'_> {
+        // The pattern was valid before.
+        let name = self.pattern.as_deref().and_then(|pattern| Pattern::new(pattern).ok());
+        let SearchOptions { predicate, attrs, directories } = self.rest;
+        SearchOptions { predicate: Predicate { name, ..predicate }, attrs, directories }
+    }
 }
 
 /// Whether an entry matches.
