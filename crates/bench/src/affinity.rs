@@ -97,7 +97,7 @@ impl Side {
         let mut volume = server.volume()?;
         let folder = server.folder(&mut volume)?;
         let map = volume.map().context("the server does not tell its shape")?;
-        let lane_count = usize::from(map.lane_count);
+        let lane_count = usize::from(map.first_server().lane_count);
         let (mut attr_files, mut filled) =
             (vec![Vec::new(); lane_count], vec![Vec::new(); lane_count]);
         // Directories near the root are spread over the shards, and so are the inodes in them.

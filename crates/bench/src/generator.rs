@@ -78,7 +78,7 @@ impl Generator {
         let mut ring = Ring::new(config).context("cannot set up a ring for the load")?;
         let work = work(&mut ring)?;
         let counted_lane_count =
-            handshake.map().map_or(server.counted_lane_count, |map| map.lane_count);
+            handshake.map().map_or(server.counted_lane_count, |map| map.first_server().lane_count);
         let shape = Shape { client_count, depth, work, handshake, counted_lane_count };
         let mut generator = Self::start(ring, Load::new(shape)?, options)?;
         generator.pid = server.pid();

@@ -18,10 +18,14 @@ use lane::{Config, Export, Lane, Limits, Restore};
 use ring::{LogFile, Ring};
 use rustix::process::{getegid, geteuid};
 use std::fs::File;
-use wire::{FsUuid, InodeNo, LaneId, Map, Secret};
+use wire::{FsUuid, InodeNo, LaneId, Map, Secret, ServerId, ShardCounts, Term};
 
 const CLIENT_COUNT: u32 = 64;
-const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
+const SHARDS: ShardCounts = ShardCounts { meta: 1, data: 1 };
+
+fn map() -> Map {
+    Map::single_server(1, SHARDS, Term(1))
+}
 
 /// Measures creates in one directory.
 pub(crate) fn run(home: &Home) -> Result<Row> {
@@ -55,7 +59,7 @@ pub(crate) fn generator(
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
     let secret = Secret::new(library::random()?);
-    let handshake = Handshake::Full { secret, export: String::new(), map: MAP };
+    let handshake = Handshake::Full { secret, export: String::new(), map: map() };
     let shape = Shape { client_count, depth, work, handshake, counted_lane_count: 1 };
     let wired = Wired {
         lane: new_lane(secret)?,
@@ -72,7 +76,8 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         disk::Creation { at_ns: 0, uid: geteuid().as_raw(), gid: getegid().as_raw(), mode: 0o755 };
     let config = Config {
         lane: LaneId(0),
-        map: MAP,
+        map: map(),
+        server: ServerId::FIRST,
         fs: FsUuid([1; 16]),
         secrets: secret.into(),
         boot_id: 1,
@@ -85,7 +90,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         rules: wire::Rules::default(),
         affinity: lane::Affinity::Object,
     };
-    let restored = Restore::new(MAP, made).into_lanes(1, 1).pop();
+    let restored = Restore::new(SHARDS, made).into_lanes(1, 1).pop();
     Ok(Lane::new(config, restored.context("one lane is restored")?))
 }
 

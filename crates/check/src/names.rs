@@ -294,7 +294,7 @@ impl Walk<'_> {
 
     fn check_size(&mut self, row: &InodeRow) -> Result<(), StoreError> {
         let inode = row.inode;
-        let shard = self.map.data_shard(inode, 0);
+        let shard = self.shard_counts.data_shard(inode, 0);
         let object = self.reader.get(&Key::object(shard, inode))?;
         let Some(object) = object else {
             let what = format!("{} bytes, and no object is recorded", row.size_bytes);

@@ -21,7 +21,7 @@ impl Walk<'_> {
         let files = ObjectFiles::new(self.view.objects_path());
         self.each_row(&Range::start(), |walk, row, key| {
             if let Row::Object { shard, inode, row } = row
-                && walk.map.has(*shard)
+                && walk.shard_counts.has(*shard)
             {
                 walk.check_recorded((&files, depth), (*shard, *inode), (row, key))?;
             }
@@ -94,8 +94,8 @@ impl Walk<'_> {
 
     fn check_file(&mut self, file: &ObjectFile) -> Result<(), StoreError> {
         let name = file.name;
-        let is_place =
-            self.map.data_shard(name.inode, name.stripe_index) == ShardId::data(name.shard_index);
+        let is_place = self.shard_counts.data_shard(name.inode, name.stripe_index)
+            == ShardId::data(name.shard_index);
         if is_place && self.is_file(name.inode) {
             return Ok(());
         }
@@ -121,7 +121,8 @@ impl Walk<'_> {
 
     /// Whether an inode's number was not given yet, as far as it is durable.
     fn is_ahead(&self, inode: InodeNo) -> Result<bool, StoreError> {
-        Ok(self.map.has(inode.shard()) && inode.count() >= self.next_count(inode.shard())?)
+        Ok(self.shard_counts.has(inode.shard())
+            && inode.count() >= self.next_count(inode.shard())?)
     }
 }
 

@@ -63,7 +63,7 @@ impl Walk<'_> {
     }
 
     fn has_shard(&mut self, shard: ShardId, key: &[u8]) -> bool {
-        if self.map.has(shard) {
+        if self.shard_counts.has(shard) {
             return true;
         }
         let what = format!("shard {shard:?}, key {}", crate::json::hex(key));
@@ -134,7 +134,7 @@ impl Walk<'_> {
         let missing: Vec<_> = self
             .shards
             .iter()
-            .filter(|(shard, tally)| tally.next_count.is_none() && self.map.has(**shard))
+            .filter(|(shard, tally)| tally.next_count.is_none() && self.shard_counts.has(**shard))
             .map(|(shard, tally)| (*shard, *tally))
             .collect();
         for (shard, tally) in missing {

@@ -16,7 +16,7 @@ use disk::{Change, Changes};
 use hashbrown::{HashMap, HashSet};
 use std::path::Path;
 use store::{Reader, ScanControl, StoreError, View};
-use wire::{FileKind, InodeNo, Map, ShardId};
+use wire::{FileKind, InodeNo, ShardCounts, ShardId};
 
 /// Most findings that are told one by one; all are counted.
 pub const FINDING_COUNT_MAX: usize = 100_000;
@@ -97,7 +97,7 @@ pub(crate) struct Suspect {
 pub(crate) struct Walk<'a> {
     pub(crate) view: &'a View,
     pub(crate) reader: Reader<'a>,
-    pub(crate) map: Map,
+    pub(crate) shard_counts: ShardCounts,
     pub(crate) tallies: HashMap<InodeNo, Tally>,
     pub(crate) shards: HashMap<ShardId, ShardTally>,
     /// What a change over several shards is in the middle of changing.
@@ -123,16 +123,10 @@ pub enum Depth {
 /// # Errors
 /// [`StoreError`] when the medium fails. What is wrong with the store is no error.
 pub fn check(view: &View, depth: Depth, watch: &mut dyn Watch) -> Result<Outcome, StoreError> {
-    let superblock = view.superblock();
-    let map = Map {
-        lane_count: 1,
-        meta_shard_count: superblock.meta_shard_count,
-        data_shard_count: superblock.data_shard_count,
-    };
     let mut walk = Walk {
         view,
         reader: view.reader(),
-        map,
+        shard_counts: view.superblock().shard_counts(),
         tallies: HashMap::new(),
         shards: HashMap::new(),
         in_flux: HashSet::new(),

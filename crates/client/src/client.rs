@@ -249,8 +249,8 @@ impl Client {
 
     /// The server's map, once known.
     #[must_use]
-    pub const fn map(&self) -> Option<Map> {
-        self.map
+    pub const fn map(&self) -> Option<&Map> {
+        self.map.as_ref()
     }
 
     /// The file system's uuid, once known.

@@ -199,9 +199,8 @@ impl Client {
             self.on_protocol_error(turn, link_index);
             return;
         };
-        if let Some(map) = self.map
-            && (map.meta_shard_count, map.data_shard_count)
-                != (welcome.map.meta_shard_count, welcome.map.data_shard_count)
+        if let Some(map) = &self.map
+            && map.shard_counts() != welcome.map.shard_counts()
         {
             self.refuse(turn, Refused::OtherFileSystem);
             return;
@@ -256,8 +255,10 @@ impl Client {
         self.root = Some(welcome.root);
         let new_boot = self.boot_id != 0 && self.boot_id != welcome.boot_id;
         self.boot_id = welcome.boot_id;
-        if self.map != Some(welcome.map) {
-            self.reshape(turn, welcome.map, link_index);
+        if self.map.as_ref().is_some_and(|map| map.places_all_as(&welcome.map)) {
+            self.map = Some(welcome.map.clone());
+        } else {
+            self.reshape(turn, welcome.map.clone(), link_index);
         }
         if !new_boot {
             return;

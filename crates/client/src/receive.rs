@@ -246,24 +246,23 @@ impl Client {
         if !self.links.get(link_index).is_some_and(Link::is_up) {
             return Err(ProtocolError::Kind);
         }
-        let map = self.map.ok_or(ProtocolError::Route)?;
         let note: CommitNotification<'_> = message(turn.arena.get(body))?;
         for row in note.rows.iter() {
-            if !map.has(row.shard) {
-                return Err(ProtocolError::Route);
-            }
-            self.on_committed(session_index(map, row.shard), row.committed);
+            let map = self.map.as_ref().filter(|map| map.has(row.shard));
+            let session_index = session_index(map.ok_or(ProtocolError::Route)?, row.shard);
+            self.on_committed(session_index, row.committed);
         }
         Ok(())
     }
 
     fn session_of(&self, link_index: usize, reply: &Reply) -> Result<usize, ProtocolError> {
-        let map = self.map.ok_or(ProtocolError::Route)?;
+        let map = self.map.as_ref().ok_or(ProtocolError::Route)?;
         if reply.session != self.session {
             return Err(ProtocolError::Sequence);
         }
         if reply.op.row().route == Route::Lane {
-            let shards = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
+            let shards =
+                usize::from(map.shard_counts().meta) + usize::from(map.shard_counts().data);
             return Ok(shards + link_index);
         }
         if !map.has(reply.shard) {

@@ -56,9 +56,9 @@ impl SessionRecovery {
 impl Client {
     /// The sessions with the shards of a server lane: shard and index.
     pub(crate) fn sessions_of(&self, link_index: usize) -> Vec<(ShardId, usize)> {
-        let Some(map) = self.map else { return Vec::new() };
-        let meta = (0..map.meta_shard_count).map(ShardId::meta);
-        let data = (0..map.data_shard_count).map(ShardId::data);
+        let Some(map) = &self.map else { return Vec::new() };
+        let meta = (0..map.shard_counts().meta).map(ShardId::meta);
+        let data = (0..map.shard_counts().data).map(ShardId::data);
         meta.chain(data)
             .filter(|shard| usize::from(map.lane(*shard).0) == link_index)
             .map(|shard| (shard, session_index(map, shard)))

@@ -52,12 +52,13 @@ impl Client {
 
     /// Finds a request's shard, session and lane by the map and queues it; without a map it waits.
     pub(crate) fn route(&mut self, exchange_id: usize) {
-        let Some(map) = self.map else {
+        let Some(map) = &self.map else {
             self.unrouted.push_back(exchange_id);
             return;
         };
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
-        let lanes_start = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
+        let lanes_start =
+            usize::from(map.shard_counts().meta) + usize::from(map.shard_counts().data);
         let shard = match exchange.target {
             Target::Inode(inode) => owner(map, exchange.op, inode),
             Target::MetaShard(inode) => owner(map, Op::Getattr, inode),
@@ -65,7 +66,7 @@ impl Client {
             Target::Shard(shard) => map.has(shard).then_some(shard),
             Target::Lane(lane) => {
                 exchange.shard = ShardId(0);
-                exchange.link_index = usize::from(lane.0 % map.lane_count);
+                exchange.link_index = usize::from(lane.0 % map.first_server().lane_count);
                 exchange.session_index = lanes_start + exchange.link_index;
                 self.queue(exchange_id, Place::Queued);
                 return;
@@ -290,7 +291,7 @@ impl Client {
             self.take_back(link_index);
         }
         let mut links = core::mem::take(&mut self.links);
-        self.links.resize_with(usize::from(map.lane_count), crate::link::Link::new);
+        self.links.resize_with(usize::from(map.first_server().lane_count), crate::link::Link::new);
         for (link_index, link) in links.iter_mut().enumerate() {
             link.urgent.clear();
             link.resends.clear();
@@ -306,8 +307,8 @@ impl Client {
         {
             *place = link;
         }
-        let shards = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
-        let sessions_count = shards + usize::from(map.lane_count);
+        let shards = usize::from(map.shard_counts().meta) + usize::from(map.shard_counts().data);
+        let sessions_count = shards + usize::from(map.first_server().lane_count);
         while self.sessions.len() < sessions_count {
             // Random, and far from the largest number.
             let xid_start = (self.random() >> 2) | (1 << 61);
@@ -358,12 +359,12 @@ impl Client {
 }
 
 /// The shard for a request about `inode`; `None` for inode numbers that no shard assigns.
-fn owner(map: Map, op: Op, inode: InodeNo) -> Option<ShardId> {
+fn owner(map: &Map, op: Op, inode: InodeNo) -> Option<ShardId> {
     let exists = inode.count() > 0 && map.has(inode.shard());
     map.shard(op, inode).filter(|_| exists)
 }
 
-pub(crate) fn session_index(map: Map, shard: ShardId) -> usize {
+pub(crate) fn session_index(map: &Map, shard: ShardId) -> usize {
     let index = usize::from(shard.index());
-    if shard.is_data() { usize::from(map.meta_shard_count) + index } else { index }
+    if shard.is_data() { usize::from(map.shard_counts().meta) + index } else { index }
 }

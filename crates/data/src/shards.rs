@@ -22,7 +22,7 @@ use wire::{
 };
 
 /// The configuration of the shards.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DataConfig {
     /// The placement of shards and inodes.
     pub map: Map,
@@ -118,7 +118,7 @@ impl Shards {
         let (mut orders, mut durables): (Vec<Order>, Vec<Transno>) = (Vec::new(), Vec::new());
         for shard in recorded {
             assert!(shape.map.lane(shard.shard()) == shape.lane, "a shard of this lane");
-            let index = usize::from(shard.shard().index() / shape.map.lane_count);
+            let index = shape.map.index_at_lane(shard.shard());
             if orders.len() <= index {
                 orders.resize_with(index + 1, Order::default);
                 durables.resize(index + 1, Transno(0));
@@ -317,14 +317,14 @@ impl Shards {
 
     /// Records of a shard are durable up to this transaction.
     pub fn on_durable(&mut self, shard: ShardId, transno: Transno) {
-        let index = usize::from(shard.index() / self.shape.map.lane_count);
+        let index = self.shape.map.index_at_lane(shard);
         self.durables[index] = transno;
     }
 
     /// The last transaction of a shard, recorded or not.
     #[must_use]
     pub fn transno_last(&self, shard: ShardId) -> Transno {
-        self.orders[usize::from(shard.index() / self.shape.map.lane_count)].transno_last
+        self.orders[self.shape.map.index_at_lane(shard)].transno_last
     }
 
     /// Replays a lost write. Ends in [`Outcome::Written`] and [`Outcome::Changed`], or in
@@ -372,10 +372,9 @@ impl Shards {
 
     /// The shards, in their order.
     pub fn shards(&self) -> impl Iterator<Item = ShardId> {
-        let map = self.shape.map;
-        (self.shape.lane.0..map.data_shard_count)
-            .step_by(usize::from(map.lane_count))
-            .map(ShardId::data)
+        let map = &self.shape.map;
+        let all = (0..map.shard_counts().data).map(ShardId::data);
+        all.filter(|shard| map.lane(*shard) == self.shape.lane)
     }
 
     /// Adds a change of the lane's own to a shard's log, in order.
@@ -386,11 +385,11 @@ impl Shards {
     }
 
     pub(crate) fn order(&mut self, shard: ShardId) -> &mut Order {
-        &mut self.orders[usize::from(shard.index() / self.shape.map.lane_count)]
+        &mut self.orders[self.shape.map.index_at_lane(shard)]
     }
 
     pub(crate) fn durable(&self, shard: ShardId) -> Transno {
-        self.durables[usize::from(shard.index() / self.shape.map.lane_count)]
+        self.durables[self.shape.map.index_at_lane(shard)]
     }
 
     /// The replay of a lost write failed. Its position among the records stays empty, so nothing

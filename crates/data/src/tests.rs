@@ -19,11 +19,11 @@ use interface::{
     Action, Arena, BufId, Bulk, Errno, Mono, NO_MAC, Now, ObjectAction, ObjectStat, Ticket, Turn,
 };
 use wire::{
-    ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, ProtocolError, Read, ShardId, Status,
-    Timestamp, Transno, Truncate, Wire, Write, Writer, Written,
+    ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, ProtocolError, Read, ShardCounts,
+    ShardId, Status, Term, Timestamp, Transno, Truncate, Wire, Write, Writer, Written,
 };
 
-const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 4 };
+const SHARDS: ShardCounts = ShardCounts { meta: 1, data: 4 };
 const FILE: InodeNo = InodeNo(7);
 const WALL_NS: u64 = 1_700_000_000_000_000_000;
 const TAG: u64 = 1 << 56;
@@ -51,11 +51,11 @@ impl Harness {
         for (index, (inode, change)) in recorded.iter().enumerate() {
             let mut changes = Vec::new();
             change.encode(&mut Writer::new(&mut changes));
-            let shard = &mut shards[usize::from(MAP.data_shard(*inode, 0).index())];
+            let shard = &mut shards[usize::from(SHARDS.data_shard(*inode, 0).index())];
             shard.replay(Transno(index as u64 + 1), &changes).unwrap();
         }
         let shape = DataConfig {
-            map: MAP,
+            map: Map::single_server(1, SHARDS, Term(1)),
             lane: LaneId(0),
             object_count_max,
             ticket_tag: TAG,
@@ -83,7 +83,7 @@ impl Harness {
     }
 
     fn request<'a>(&mut self, op: Op, body: &impl Wire<'a>, bulk: Option<Bulk>) -> Token {
-        self.try_ask(op, MAP.data_shard(FILE, 0), &body.to_bytes(), bulk).unwrap()
+        self.try_ask(op, SHARDS.data_shard(FILE, 0), &body.to_bytes(), bulk).unwrap()
     }
 
     fn try_ask(
@@ -300,7 +300,7 @@ fn a_write_is_written_synced_and_then_reported() {
     harness.settle();
     let sync = harness.one();
     harness.done(&sync);
-    let shard = MAP.data_shard(FILE, 0);
+    let shard = SHARDS.data_shard(FILE, 0);
     let change = written(10, 5, 77, WALL_NS);
     let answer = Answer::Written(Written { file_offset: 10, written_bytes: 5 });
     let transno = Transno((1 << 32) + 1);
@@ -673,7 +673,7 @@ fn the_recorded_size_is_applied_once_per_boot() {
     // Another object pushes the file out of the cache.
     for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
         let body = Glimpse { inode }.to_bytes();
-        harness.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
+        harness.try_ask(Op::Glimpse, SHARDS.data_shard(inode, 0), &body, None).unwrap();
         harness.stat(None);
     }
     harness.outcomes();
@@ -742,7 +742,7 @@ fn removal_comes_last_and_is_recorded() {
 fn requests_are_checked() {
     let mut harness = Harness::with_file(100);
     let max = i64::MAX.unsigned_abs();
-    let shard = MAP.data_shard(FILE, 0);
+    let shard = SHARDS.data_shard(FILE, 0);
     let bulk = harness.bulk(10);
     let beyond = Write {
         inode: FILE,
@@ -797,7 +797,7 @@ fn the_cache_is_bounded() {
     for number in 1..200 {
         let inode = InodeNo(number);
         let body = Glimpse { inode }.to_bytes();
-        harness.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
+        harness.try_ask(Op::Glimpse, SHARDS.data_shard(inode, 0), &body, None).unwrap();
         harness.stat(None);
     }
     assert!(harness.shards.objects.len() <= 20, "{} objects", harness.shards.objects.len());
@@ -808,7 +808,7 @@ fn the_cache_is_bounded() {
 #[test]
 fn replays_are_recorded_in_the_order_of_their_requests() {
     let mut harness = Harness::new(&[]);
-    let same = |inode: &InodeNo| MAP.data_shard(*inode, 0) == MAP.data_shard(FILE, 0);
+    let same = |inode: &InodeNo| SHARDS.data_shard(*inode, 0) == SHARDS.data_shard(FILE, 0);
     let other = (FILE.0 + 1..).map(InodeNo).find(same).unwrap();
     for (inode, number) in [(FILE, 5), (other, 6)] {
         let bulk = harness.bulk(3);

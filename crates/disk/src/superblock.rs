@@ -17,7 +17,7 @@
 //! ```
 
 use crate::{Fault, crc32c_without, field, u32_at};
-use wire::{FsUuid, Reader};
+use wire::{FsUuid, Reader, ShardCounts};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -58,6 +58,12 @@ impl Superblock {
     /// The default number of shards of either kind.
     pub const SHARD_COUNT: u16 = 64;
     const SHARD_COUNT_MAX: u16 = 0x7fff;
+
+    /// The numbers of shards.
+    #[must_use]
+    pub const fn shard_counts(&self) -> ShardCounts {
+        ShardCounts { meta: self.meta_shard_count, data: self.data_shard_count }
+    }
 
     /// The encoded superblock.
     #[must_use]

@@ -396,7 +396,7 @@ impl Lane {
         let waiting = waited_for || self.urgent_count > 0;
         let ending = self.stopping || !self.recovery.is_over();
         // Half of what may be removed at a time, with what waits at other lanes.
-        let removed_count = open.removed.len() * usize::from(self.config.map.lane_count);
+        let removed_count = open.removed.len() * usize::from(self.config.lane_count());
         let removing = removed_count * 2 >= self.config.limits.destroy_count_max;
         waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
     }

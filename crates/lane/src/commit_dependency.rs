@@ -305,6 +305,6 @@ impl Lane {
 
     /// The index of a metadata shard of this lane.
     pub(crate) fn meta_index(&self, shard: ShardId) -> usize {
-        usize::from(shard.index() / self.config.map.lane_count)
+        self.config.map.index_at_lane(shard)
     }
 }

@@ -6,15 +6,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 pub use disk::Share;
 use wire::Rules;
-use wire::{FsUuid, LaneId, Map, Secrets};
+use wire::{FsUuid, LaneId, Map, Secrets, ServerId};
 
 /// The configuration of a lane.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which lane it is.
     pub lane: LaneId,
-    /// The server's shape; its lane count is that of this start.
+    /// Servers and shards.
     pub map: Map,
+    /// Which of the servers it is of.
+    pub server: ServerId,
     /// Which file system.
     pub fs: FsUuid,
     /// The valid secrets at the start; [`interface::Event::Secrets`] brings later ones.
@@ -36,6 +38,15 @@ pub struct Config {
     pub limits: Limits,
     /// The rules of the protocol, which a test may disable one by one.
     pub rules: Rules,
+}
+
+impl Config {
+    /// Lanes of this server.
+    pub(crate) fn lane_count(&self) -> u16 {
+        let lane_count = self.map.lane_count(self.server);
+        assert!(lane_count.is_some(), "the map of a server has it");
+        lane_count.unwrap_or(1)
+    }
 }
 
 /// An export of the command line.

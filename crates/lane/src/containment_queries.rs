@@ -142,7 +142,7 @@ impl Lane {
     }
 
     fn send_to_all_lanes(&mut self, turn: &mut Turn<'_>, message: ContainmentMessage) {
-        for lane in (0..self.config.map.lane_count).map(LaneId) {
+        for lane in (0..self.config.lane_count()).map(LaneId) {
             if lane != self.config.lane {
                 self.send_message(turn, lane, LaneMessage::Containment(message));
             }

@@ -123,14 +123,14 @@ impl Lane {
             }
         }
         let news: Vec<LockOwner> = followed.difference(&known).copied().collect();
-        if hops_left == 0 || self.config.map.lane_count == 1 {
+        if hops_left == 0 || self.config.lane_count() == 1 {
             return;
         }
         for owners in news.chunks(MESSAGE_OWNER_COUNT_MAX) {
             let mut rows = Vec::new();
             owners.iter().for_each(|owner| Row(*owner).encode(&mut Writer::new(&mut rows)));
             let rows = List::<Row>::new(u32::try_from(owners.len()).unwrap_or(0), &rows);
-            for lane in (0..self.config.map.lane_count).map(LaneId) {
+            for lane in (0..self.config.lane_count()).map(LaneId) {
                 if lane == self.config.lane {
                     continue;
                 }

@@ -112,7 +112,7 @@ impl Lane {
             return;
         }
         self.destroys.running_count = self.destroys.running_count.saturating_sub(1);
-        let index = usize::from(shard.index() / self.config.map.lane_count);
+        let index = self.config.map.index_at_lane(shard);
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         let effect = self.metas[index].destroyed(inode, &mut changes);

@@ -62,7 +62,7 @@ impl Lane {
             }
         }
         for client in core::mem::take(&mut self.recovery.slot_reply) {
-            for lane in 0..self.config.map.lane_count {
+            for lane in 0..self.config.lane_count() {
                 if lane != self.config.lane.0 {
                     let body = turn.arena.write(|out| {
                         out.push(EVICTED_TAG);

@@ -86,7 +86,7 @@ impl Lane {
         let transno = self.metas[index].take_transno();
         let recorded = Change::Export(*change);
         self.record_note(shard, transno, &recorded);
-        for lane in 0..self.config.map.lane_count {
+        for lane in 0..self.config.lane_count() {
             if lane != self.config.lane.0 {
                 let body = turn.arena.write(|out| {
                     out.push(EXPORT_TAG);

@@ -127,14 +127,15 @@ impl Lane {
         hello: &Hello<'_>,
         handed_over: bool,
     ) -> Option<Result<Pass, ProtocolError>> {
-        let Config { affinity, map, lane: me, .. } = self.config;
-        let owner = LaneId(hello.server_lane.0 % map.lane_count);
+        let Config { affinity, lane: me, .. } = self.config;
+        let lane_count = self.config.lane_count();
+        let owner = LaneId(hello.server_lane.0 % lane_count);
         if handed_over {
             let relays = affinity != Affinity::Object;
             let passes = if relays { Ok(Pass::Proxy(owner)) } else { Err(ProtocolError::Route) };
             return (owner != me).then_some(passes);
         }
-        let front = affinity.front((hello.client, owner), map.lane_count, &mut self.nonces);
+        let front = affinity.front((hello.client, owner), lane_count, &mut self.nonces);
         if front != me {
             Some(Ok(Pass::HandOver(front)))
         } else {
@@ -277,11 +278,12 @@ impl Lane {
         send_handshake(turn, conn, FrameKind::Welcome, &welcome);
     }
 
-    const fn welcome(&self, session: SessionId, flags: u32) -> Welcome {
+    fn welcome(&self, session: SessionId, flags: u32) -> Welcome {
         Welcome {
             session,
             boot_id: self.config.boot_id,
-            map: self.config.map,
+            map: self.config.map.clone(),
+            server: self.config.server,
             lane: self.config.lane,
             slot_count: self.config.limits.slot_count,
             credits: self.config.limits.credits,

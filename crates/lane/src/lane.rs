@@ -129,7 +129,7 @@ impl Lane {
         let key = u64::from_le_bytes(number);
         let seed = Seed(key);
         let shape = data::DataConfig {
-            map: config.map,
+            map: config.map.clone(),
             lane: config.lane,
             object_count_max: config.limits.object_count_max,
             ticket_tag: DATA_TICKET,

@@ -14,12 +14,14 @@ use disk::{
     Change, Changes, ClientChange, Creation, ExportChange, Fault, Origin, Record, SessionRow, TxnId,
 };
 use interface::{Mono, Party};
-use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
+use wire::{
+    ClientUuid, LaneId, Map, Op, SessionId, ShardCounts, ShardId, Status, Term, Transno, Wire, Xid,
+};
 
 /// The state that is being restored.
 #[derive(Debug)]
 pub struct Restore {
-    map: Map,
+    shards: ShardCounts,
     metas: Vec<meta::Shard>,
     datas: Vec<Recorded>,
     lsns: BTreeMap<ShardId, u64>,
@@ -82,13 +84,13 @@ impl Restore {
     /// Highest slot number a record may name.
     const SLOT_COUNT_MAX: u16 = 64;
 
-    /// A new store without records. Of `map` only the shard counts are used.
+    /// A new store without records.
     #[must_use]
-    pub fn new(map: Map, made: Creation) -> Self {
-        let metas = (0..map.meta_shard_count).map(ShardId::meta);
-        let datas = (0..map.data_shard_count).map(ShardId::data);
+    pub fn new(shards: ShardCounts, made: Creation) -> Self {
+        let metas = (0..shards.meta).map(ShardId::meta);
+        let datas = (0..shards.data).map(ShardId::data);
         Self {
-            map,
+            shards,
             metas: metas.map(|shard| meta::Shard::new(shard, made)).collect(),
             datas: datas.map(Recorded::new).collect(),
             lsns: BTreeMap::new(),
@@ -108,7 +110,7 @@ impl Restore {
     /// Limits the memory of names to about this many bytes, in all shards together; only for state
     /// that is loaded from rows, before the first.
     pub fn bound(&mut self, bytes_max: u64) {
-        let shard_count = u64::from(self.map.meta_shard_count).max(1);
+        let shard_count = u64::from(self.shards.meta).max(1);
         self.metas.iter_mut().for_each(|meta| meta.bound(bytes_max / shard_count));
     }
 
@@ -123,7 +125,7 @@ impl Restore {
     /// [`Fault`] when it does not follow from what came before; the store cannot be used.
     pub fn feed(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         let shard = record.shard;
-        if !self.map.has(shard) {
+        if !self.shards.has(shard) {
             return Err(Fault::new("a record of a shard the store does not have", 0)
                 .numbers(0_u64, shard.0));
         }
@@ -288,7 +290,7 @@ impl Restore {
         assert!(lane_count > 0, "a server has a lane");
         let over = self.forget_evicted();
         let evicted: BTreeSet<ClientUuid> = self.evicted.keys().copied().collect();
-        let map = Map { lane_count, ..self.map };
+        let map = Map::single_server(lane_count, self.shards, Term::of_boot(boot_id));
         let mut lanes: Vec<Restored> = (0..lane_count)
             .map(|lane| Restored {
                 lane: LaneId(lane),

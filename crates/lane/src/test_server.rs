@@ -12,14 +12,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use disk::{Creation, LogHeader, LogReader};
 use fastrand::Rng;
-use flights::{File, Flight, allocate, write};
+use flights::{File, Flight, allocate, mac_of, write};
 pub(crate) use flights::{Kind, USAGE};
 use interface::{
     Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LaneMessage, LogSpace, Mono, NetAction,
     NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, ProtocolPoint, StoreAction,
     StoreEvent, Ticket, Turn,
 };
-use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, Status};
+use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, ServerId, ShardCounts, Status, Term};
 
 const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
@@ -79,6 +79,9 @@ pub(crate) struct TestServer {
     pub(crate) rng: Rng,
     pub(crate) now: Now,
     pub(crate) boot_id: u64,
+    /// The shards of the store.
+    pub(crate) shard_counts: ShardCounts,
+    /// The map of the last start.
     pub(crate) map: Map,
     pub(crate) limits: Limits,
     pub(crate) secret: Secret,
@@ -117,17 +120,7 @@ pub(crate) struct TestServer {
 }
 
 const FS: FsUuid = FsUuid([7; 16]);
-pub(crate) const SHARD_COUNTS: Map =
-    Map { lane_count: 1, meta_shard_count: 2, data_shard_count: 4 };
-
-/// Stands for the MAC of a bulk.
-fn mac_of(bytes: &[u8]) -> interface::ContentsMac {
-    let mut mac = [0_u8; 16];
-    for (index, byte) in bytes.iter().enumerate() {
-        mac[index % 16] = mac[index % 16].wrapping_mul(3).wrapping_add(*byte);
-    }
-    mac
-}
+pub(crate) const SHARD_COUNTS: ShardCounts = ShardCounts { meta: 2, data: 4 };
 
 impl TestServer {
     /// A new store, not started.
@@ -136,7 +129,8 @@ impl TestServer {
             rng: Rng::with_seed(seed),
             now: Now { mono: Mono(1_000_000_000), wall_ns: 1_700_000_000_000_000_000 },
             boot_id: 0,
-            map: SHARD_COUNTS,
+            shard_counts: SHARD_COUNTS,
+            map: Map::single_server(1, SHARD_COUNTS, Term(1)),
             limits: Limits::default(),
             secret: Secret::new([3; 32]),
             lines: Vec::new(),
@@ -173,12 +167,13 @@ impl TestServer {
     /// Starts a server on the durable state.
     pub(crate) fn start(&mut self, lane_count: u16) {
         self.boot_id += 1;
-        self.map.lane_count = lane_count;
+        let term = Term::of_boot(self.boot_id);
+        self.map = Map::single_server(lane_count, self.shard_counts, term);
         self.recovered_count = 0;
         let share = self.limits.share;
         let share_before = self.share_before.map_or(share, |before| before.min(share));
         self.share_before = Some(share_before);
-        let mut restore = self.restore_non_resident(self.map).unwrap_or_else(|| self.restore());
+        let mut restore = self.restore_non_resident().unwrap_or_else(|| self.restore());
         restore.remember_evicted(self.evicted_count_max);
         for (index, restored) in
             restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
@@ -189,7 +184,8 @@ impl TestServer {
             let export = |name: &str, root_trusted| Export { name: name.to_string(), root_trusted };
             let config = Config {
                 lane: lane_id,
-                map: self.map,
+                map: self.map.clone(),
+                server: ServerId::FIRST,
                 fs: FS,
                 secrets: self.secret.into(),
                 boot_id: self.boot_id,
@@ -217,9 +213,14 @@ impl TestServer {
         }
     }
 
+    /// The lanes of the last start.
+    pub(crate) fn lane_count(&self) -> u16 {
+        self.map.lane_count(ServerId::FIRST).unwrap()
+    }
+
     /// Redoes all logs.
     fn restore(&mut self) -> Restore {
-        let mut restore = Restore::new(self.map, MADE);
+        let mut restore = Restore::new(self.shard_counts, MADE);
         for log in &mut self.logs {
             let (_, mut reader) = LogReader::new(log).unwrap();
             while let Some(batch) = reader.next_batch().unwrap() {
@@ -547,7 +548,7 @@ impl TestServer {
             }
             Action::Recovered => {
                 self.recovered_count += 1;
-                if self.recovered_count == self.map.lane_count {
+                if self.recovered_count == self.lane_count() {
                     self.share_before = Some(self.limits.share);
                 }
             }

@@ -16,11 +16,11 @@ use std::hint::black_box;
 use std::time::Instant;
 use wire::{
     Bytes, Challenge, ClientUuid, FrameKind, FsUuid, Getattr, Header, Hello, InodeNo, LaneId, Map,
-    Op, Proof, Reply, Request, Secret, SessionId, ShardId, Status, Timestamp, Transno, Welcome,
-    Wire, Xid,
+    Op, Proof, Reply, Request, Secret, ServerId, SessionId, ShardCounts, ShardId, Status, Term,
+    Timestamp, Transno, Welcome, Wire, Xid,
 };
 
-const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
+const SHARDS: ShardCounts = ShardCounts { meta: 1, data: 1 };
 const MADE_NS: u64 = 1_600_000_000_000_000_000;
 const MADE: disk::Creation = disk::Creation { at_ns: MADE_NS, uid: 0, gid: 0, mode: 0o755 };
 const CONN: ConnId = ConnId(1);
@@ -146,7 +146,8 @@ impl Rig {
         let secret = Secret::new([3; 32]);
         let config = Config {
             lane: LaneId(0),
-            map: MAP,
+            map: Map::single_server(1, SHARDS, Term(1)),
+            server: ServerId::FIRST,
             fs: FsUuid([7; 16]),
             secrets: secret.into(),
             boot_id: 1,
@@ -158,7 +159,7 @@ impl Rig {
             rules: wire::Rules::default(),
             affinity: lane::Affinity::Object,
         };
-        let restored = Restore::new(MAP, MADE).into_lanes(1, 1).pop().unwrap();
+        let restored = Restore::new(SHARDS, MADE).into_lanes(1, 1).pop().unwrap();
         let mut rig = Self {
             lane: Lane::new(config, restored),
             arena: Arena::new(),

@@ -28,7 +28,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use store::{Pace, RootDir, RowStore, RowThreads, RunningRowThreads, Shape, Store};
 use tracing::{info, warn};
-use wire::{Map, Secret, Secrets};
+use wire::{Map, Secret, Secrets, ServerId, Term};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
@@ -192,7 +192,7 @@ fn wait_for_end(
 fn restore(
     store: &Store,
     cold: &RowStore,
-    map: Map,
+    lane_count: u16,
     meta_bytes_max: Option<u64>,
 ) -> Result<Vec<Restored>> {
     let replayed = store.redo(cold)?;
@@ -202,7 +202,8 @@ fn restore(
             replayed.torn_count
         );
     }
-    let mut restore = Restore::new(map, store.superblock().creation);
+    let superblock = store.superblock();
+    let mut restore = Restore::new(superblock.shard_counts(), superblock.creation);
     if let Some(bytes_max) = meta_bytes_max {
         restore.bound(bytes_max);
     }
@@ -217,7 +218,7 @@ fn restore(
             loading.fetched(&unit);
         }
     }
-    Ok(loading.finish()?.into_lanes(map.lane_count, store.boot_id()))
+    Ok(loading.finish()?.into_lanes(lane_count, store.boot_id()))
 }
 
 /// Restores the store's state and starts a lane on each core.
@@ -232,14 +233,11 @@ fn start(
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
     let superblock = *store.superblock();
-    let map = Map {
-        lane_count,
-        meta_shard_count: superblock.meta_shard_count,
-        data_shard_count: superblock.data_shard_count,
-    };
+    let term = Term::of_boot(store.boot_id());
+    let map = Map::single_server(lane_count, superblock.shard_counts(), term);
     let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.repairs().iter().for_each(|line| warn!("{line}"));
-    let restored = restore(store, &cold, map, args.serving.room.meta_memory)?;
+    let restored = restore(store, &cold, lane_count, args.serving.room.meta_memory)?;
     let lengths = LogLengths {
         log_bytes_max: args.serving.room.log_bytes_max / u64::from(lane_count),
         segment_bytes: args.serving.room.segment_bytes,
@@ -275,7 +273,8 @@ fn start(
         let lane = mailbox.lane();
         let config = lane::Config {
             lane,
-            map,
+            map: map.clone(),
+            server: ServerId::FIRST,
             fs: superblock.fs,
             secrets,
             boot_id: store.boot_id(),

@@ -182,7 +182,7 @@ impl ClientLane {
     }
 
     /// The server's map, once a Welcome was received.
-    pub(crate) fn map(&self) -> Option<wire::Map> {
+    pub(crate) fn map(&self) -> Option<&wire::Map> {
         self.frontend.client.map()
     }
 

@@ -196,7 +196,7 @@ impl Session {
     }
 
     pub(crate) fn map(&self) -> Option<Map> {
-        self.lane.borrow().map()
+        self.lane.borrow().map().cloned()
     }
 
     pub(crate) fn take_reports(&self) -> Vec<client::Report> {

@@ -4,7 +4,7 @@
 //! a frame is allocated only after its header was found to be within the limits.
 
 use interface::CloseReason;
-use wire::{HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Lengths, ProtocolError};
+use wire::{HEADER_BYTES, Lengths, ProtocolError};
 
 /// Receive space of a connection before its first frame.
 const SPACE_BYTES_MIN: usize = 4096;
@@ -99,16 +99,18 @@ impl Inbox {
         self.narrow = false;
     }
 
-    /// Checks the front.
-    pub(crate) fn cut(&mut self, admitted: bool) -> Result<Cut, CloseReason> {
+    /// Checks the front. Before the peer is admitted it sends no bulk, and at most `body_bytes_max`
+    /// in a body.
+    pub(crate) fn cut(&mut self, body_bytes_max: Option<u32>) -> Result<Cut, CloseReason> {
         let there = &self.bytes[self.start..self.end];
         let Some((head, _)) = there.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(Cut::More);
         };
         let lengths = Lengths::peek(head).map_err(CloseReason::ProtocolError)?;
-        let handshake_bytes_max = HEADER_BYTES + HANDSHAKE_BODY_BYTES_MAX as usize;
-        let too_long = lengths.frame_bytes > handshake_bytes_max || lengths.bulk_bytes > 0;
-        if !admitted && too_long {
+        let too_long = body_bytes_max.is_some_and(|bytes_max| {
+            lengths.frame_bytes > HEADER_BYTES + bytes_max as usize || lengths.bulk_bytes > 0
+        });
+        if too_long {
             return Err(CloseReason::ProtocolError(ProtocolError::TooLong));
         }
         if there.len() < lengths.frame_bytes {
@@ -179,7 +181,7 @@ impl Inbox {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use wire::{Bytes, FrameKind, Header, Wire};
+    use wire::{Bytes, FrameKind, HANDSHAKE_BODY_BYTES_MAX, Header, Wire};
 
     fn frame(body: &[u8], kind: FrameKind) -> Vec<u8> {
         let mut out = Vec::new();
@@ -204,10 +206,12 @@ mod tests {
         let mut inbox = Inbox::default();
         for byte in &sent[..sent.len() - 1] {
             receive(&mut inbox, &[*byte]);
-            assert_eq!(inbox.cut(false), Ok(Cut::More));
+            assert_eq!(inbox.cut(Some(HANDSHAKE_BODY_BYTES_MAX)), Ok(Cut::More));
         }
         receive(&mut inbox, &sent[sent.len() - 1..]);
-        let Ok(Cut::Frame(lengths)) = inbox.cut(false) else { panic!("a whole frame is there") };
+        let Ok(Cut::Frame(lengths)) = inbox.cut(Some(HANDSHAKE_BODY_BYTES_MAX)) else {
+            panic!("a whole frame is there")
+        };
         assert_eq!(inbox.front(lengths.frame_bytes), sent);
         inbox.consume(lengths.frame_bytes);
         assert!(inbox.is_empty());
@@ -221,7 +225,7 @@ mod tests {
         let mut cut = Vec::new();
         for chunk in sent.concat().chunks(3333) {
             receive(&mut inbox, chunk);
-            while let Cut::Frame(lengths) = inbox.cut(true).unwrap() {
+            while let Cut::Frame(lengths) = inbox.cut(None).unwrap() {
                 cut.push(inbox.front(lengths.frame_bytes).to_vec());
                 inbox.consume(lengths.frame_bytes);
             }
@@ -236,7 +240,7 @@ mod tests {
         receive(&mut inbox, &vec![0; 2 * SPACE_BYTES_MIN]);
         inbox.clear();
         receive(&mut inbox, &[sent.clone(), vec![7; 10]].concat());
-        let Ok(Cut::Frame(lengths)) = inbox.cut(true) else { panic!("a whole frame is there") };
+        let Ok(Cut::Frame(lengths)) = inbox.cut(None) else { panic!("a whole frame is there") };
         assert!(inbox.space().len() > SPACE_BYTES_MIN);
         let mut bulk = vec![0; 1000];
         assert_eq!(inbox.take_behind(lengths.frame_bytes, &mut bulk), 10);
@@ -250,7 +254,7 @@ mod tests {
     fn garbage_is_a_protocol_error_and_takes_no_memory() {
         let mut inbox = Inbox::default();
         receive(&mut inbox, &[0xff; 200]);
-        assert_eq!(inbox.cut(true), Err(CloseReason::ProtocolError(ProtocolError::Magic)));
+        assert_eq!(inbox.cut(None), Err(CloseReason::ProtocolError(ProtocolError::Magic)));
         assert_eq!(inbox.bytes.len(), SPACE_BYTES_MIN);
     }
 
@@ -261,8 +265,11 @@ mod tests {
         sent[12] = 1;
         let mut inbox = Inbox::default();
         receive(&mut inbox, &sent);
-        assert_eq!(inbox.cut(false), Err(CloseReason::ProtocolError(ProtocolError::TooLong)));
-        assert!(inbox.cut(true).is_ok());
+        assert_eq!(
+            inbox.cut(Some(HANDSHAKE_BODY_BYTES_MAX)),
+            Err(CloseReason::ProtocolError(ProtocolError::TooLong))
+        );
+        assert!(inbox.cut(None).is_ok());
     }
 
     #[test]

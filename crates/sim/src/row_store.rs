@@ -7,7 +7,7 @@ use disk::{BlockSum, BlockSums, Creation, Fault, GROUP_BLOCK_COUNT, LogReader, R
 use interface::Object;
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{Map, ShardId, Transno, Wire};
+use wire::{ShardCounts, ShardId, Transno, Wire};
 
 /// How far a shard's log was applied.
 pub(crate) type Applied = (ShardId, u64, Transno);
@@ -93,11 +93,11 @@ impl RowStore {
     /// needs.
     pub(crate) fn restore(
         &self,
-        map: Map,
+        shards: ShardCounts,
         made: Creation,
         bytes_max: Option<u64>,
     ) -> Result<Restore, Fault> {
-        let mut restore = Restore::new(map, made);
+        let mut restore = Restore::new(shards, made);
         let Some(bytes_max) = bytes_max else {
             let mut loading = Loading::new(restore);
             self.each(None, |row| loading.load(row))?;

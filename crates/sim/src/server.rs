@@ -15,7 +15,7 @@ use interface::{
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
-use wire::{LaneId, Map};
+use wire::{LaneId, Map, ServerId, ShardCounts, Term};
 
 const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 const EIO: Errno = Errno(5);
@@ -55,12 +55,10 @@ impl Simulation {
         self.server.life += 1;
         self.server.boot_id += 1;
         let boot_id = self.server.boot_id;
-        let map = Map {
-            lane_count,
-            meta_shard_count: self.plan.meta_shard_count,
-            data_shard_count: self.plan.data_shard_count,
-        };
-        let restore = match self.restore(map) {
+        let shards =
+            ShardCounts { meta: self.plan.meta_shard_count, data: self.plan.data_shard_count };
+        let map = Map::single_server(lane_count, shards, Term::of_boot(boot_id));
+        let restore = match self.restore(shards) {
             Ok(restore) => restore,
             Err(fault) => {
                 return self.violates(format!("I17: boot {boot_id} cannot start: {fault:?}"));
@@ -76,7 +74,8 @@ impl Simulation {
             seed[..8].copy_from_slice(&self.prng.number().to_le_bytes());
             let config = Config {
                 lane: LaneId(narrow_u16(lane)),
-                map,
+                map: map.clone(),
+                server: ServerId::FIRST,
                 fs: self.fs,
                 secrets: self.rotation.server_secrets,
                 redo_key: lane::RedoKey::new([7; 32]),
@@ -119,13 +118,13 @@ impl Simulation {
     }
 
     /// Applies the logs to the rows, and loads the rows into memory.
-    fn restore(&mut self, map: Map) -> Result<Restore, Fault> {
+    fn restore(&mut self, shards: ShardCounts) -> Result<Restore, Fault> {
         self.row_store.begin(MADE)?;
         for log in self.disk.logs() {
             self.row_store.redo(log)?;
         }
         self.check_sums();
-        self.row_store.restore(map, MADE, self.plan.meta_memory_bytes)
+        self.row_store.restore(shards, MADE, self.plan.meta_memory_bytes)
     }
 
     /// The applier applies the next batch.

@@ -1,8 +1,8 @@
 //! Little-endian encoding of message bodies: a reader that cannot overrun and a writer.
 
 use crate::{
-    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, ProtocolError, SessionId, ShardId, Status,
-    Transno, Xid,
+    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, MapEpoch, ProtocolError, ServerId, SessionId,
+    ShardId, Status, Term, Transno, Xid,
 };
 use alloc::vec::Vec;
 
@@ -221,6 +221,9 @@ newtypes!(
     LaneId(u16),
     HandleId(u64),
     ShardId(u16),
+    MapEpoch(u64),
+    ServerId(u16),
+    Term(u32),
     ClientUuid([u8; 16]),
     FsUuid([u8; 16])
 );

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 7
+//!      4     1 version 8
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes
@@ -35,7 +35,7 @@
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{
-    Groups, LaneId, NAME_BYTES_MAX, Op, ProtocolError, SessionId, ShardId, Status, Transno,
+    Groups, LaneId, Map, NAME_BYTES_MAX, Op, ProtocolError, SessionId, ShardId, Status, Transno,
     XATTR_VALUE_BYTES_MAX, Xid,
 };
 use alloc::vec::Vec;
@@ -51,11 +51,15 @@ const _: () = assert!(
 );
 /// Most bytes of a body before the client has proven the secret.
 pub const HANDSHAKE_BODY_BYTES_MAX: u32 = 1024;
+/// Most bytes of a Welcome, which a proven server sends: it has the map.
+pub const WELCOME_BODY_BYTES_MAX: u32 = 17 * 1024;
+const _: () =
+    assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 /// Most bulk bytes of a frame: one FUSE write or read.
 pub const BULK_BYTES_MAX: u32 = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
@@ -177,18 +181,16 @@ impl Lengths {
         let _shard: u16 = reader.read()?;
         let _slot: u16 = reader.read()?;
         let flags: u16 = reader.read()?;
-        let handshake = match kind {
+        let body_bytes_max = match kind {
             FrameKind::Request
             | FrameKind::Reply
             | FrameKind::CommitNotification
-            | FrameKind::Grant => false,
-            FrameKind::Hello
-            | FrameKind::Challenge
-            | FrameKind::Proof
-            | FrameKind::Welcome
-            | FrameKind::Refusal => true,
+            | FrameKind::Grant => BODY_BYTES_MAX,
+            FrameKind::Welcome => WELCOME_BODY_BYTES_MAX,
+            FrameKind::Hello | FrameKind::Challenge | FrameKind::Proof | FrameKind::Refusal => {
+                HANDSHAKE_BODY_BYTES_MAX
+            }
         };
-        let body_bytes_max = if handshake { HANDSHAKE_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
         let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
         let bulk_bytes_max = if bulk { BULK_BYTES_MAX } else { 0 };
         if body_bytes > body_bytes_max || bulk_bytes > bulk_bytes_max {

@@ -2,7 +2,9 @@
 //! and client check their order and contents.
 
 use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
-use crate::{ClientUuid, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, ProtocolError, SessionId};
+use crate::{
+    ClientUuid, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, ProtocolError, ServerId, SessionId,
+};
 
 /// The first frame of a connection, from the client. The connection is handed over to the lane it
 /// names before anything else is read.
@@ -173,15 +175,17 @@ pub mod welcome_flag {
 }
 
 /// The server accepts the client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// The session of this client lane.
     pub session: SessionId,
     /// The server's boot; rises by 1 with every start of the store.
     pub boot_id: u64,
-    /// The server's lanes and shards.
+    /// The servers and shards.
     pub map: Map,
-    /// The replying lane.
+    /// The server that replies.
+    pub server: ServerId,
+    /// The replying lane of it.
     pub lane: LaneId,
     /// Slots per session and shard.
     pub slot_count: u16,
@@ -201,6 +205,7 @@ impl Wire<'_> for Welcome {
         to.write(&self.session);
         to.write(&self.boot_id);
         to.write(&self.map);
+        to.write(&self.server);
         to.write(&self.lane);
         to.write(&self.slot_count);
         to.write(&self.credits);
@@ -213,6 +218,7 @@ impl Wire<'_> for Welcome {
             session: from.read()?,
             boot_id: from.read()?,
             map: from.read()?,
+            server: from.read()?,
             lane: from.read()?,
             slot_count: from.read()?,
             credits: from.read()?,
@@ -222,7 +228,8 @@ impl Wire<'_> for Welcome {
         };
         let in_range =
             welcome.slot_count >= SLOT_COUNT_MIN && welcome.credits > 0 && welcome.root.count() > 0;
-        if in_range {
+        let lane_count = welcome.map.lane_count(welcome.server);
+        if in_range && lane_count.is_some_and(|count| welcome.lane.0 < count) {
             Ok(welcome)
         } else {
             Err(DecodeError::ProtocolError(ProtocolError::Malformed))

@@ -43,6 +43,37 @@ number! {
     /// An open file, named by its client: unique within the client for the mount's life.
     HandleId(u64)
 }
+number! {
+    /// A version of the map of servers and shards; rises with each change of it.
+    MapEpoch(u64)
+}
+number! {
+    /// A server of the file system: one store with one `lanefs serve`, from 1.
+    ServerId(u16)
+}
+number! {
+    /// A term of a shard: one server has the shard, from one start of it until the next. Rises with
+    /// each, from 1.
+    Term(u32)
+}
+
+impl ServerId {
+    /// The server with which a file system begins.
+    pub const FIRST: Self = Self(1);
+}
+
+impl Term {
+    /// The term of all shards of a store without other servers: the number of its start.
+    ///
+    /// # Panics
+    /// After 2^32 starts.
+    #[must_use]
+    pub fn of_boot(boot_id: u64) -> Self {
+        let term = u32::try_from(boot_id);
+        assert!(term.is_ok(), "start {boot_id} of a store is beyond the last term");
+        Self(term.unwrap_or(u32::MAX))
+    }
+}
 
 impl InodeNo {
     /// The root directory of every file system; FUSE fixes the same number.

@@ -47,18 +47,19 @@ pub use file_lock::{
 pub use find::{Find, Found, FoundEntry, Kinds, Predicate, Verdict};
 pub use frame::{
     BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Header,
-    Lengths, Reply, Request, reply_flag, request_flag,
+    Lengths, Reply, Request, WELCOME_BODY_BYTES_MAX, reply_flag, request_flag,
 };
 pub use handshake::{
     Challenge, Credential, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome,
     welcome_flag,
 };
 pub use id::{
-    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, ProtocolError, SessionId, ShardId, Transno, Xid,
+    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, MapEpoch, ProtocolError, ServerId, SessionId,
+    ShardId, Term, Transno, Xid,
 };
 pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
-pub use map::Map;
+pub use map::{Map, Place, ServerAddress, ServerRow, ShardCounts, ShardRun};
 pub use message::*;
 pub use name::{
     Caller, Groups, NAME_BYTES_MAX, Name, SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX,

@@ -1,44 +1,354 @@
-//! Placement: shards to lanes, inodes to shards. Server and client compute the same.
+//! Placement: shards to servers and lanes, inodes to shards. Server and client compute the same.
+//!
+//! A [`Map`] is complete: each shard is in exactly one run, and each run's server has a row.
+//! [`Map::new`] checks that, and so does decoding. With one server a look-up is one division.
+//!
+//! ```text
+//! 8 epoch | 2 meta_shard_count | 2 data_shard_count
+//! 2 server_count | server_count times: 2 id | 2 lane_count | address
+//! 2 run_count | run_count times: 2 first | 2 shard_count | 2 server | 4 term
+//! address: 1 kind (0 initial, 4 IPv4, 6 IPv6) | 4 or 16 address | 2 port
+//! ```
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
-use crate::{InodeNo, LaneId, Op, ProtocolError, Route, ShardId};
+use crate::{InodeNo, LaneId, MapEpoch, Op, ProtocolError, Route, ServerId, ShardId, Term};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
 
-/// The server's lanes and shards, sent in the Welcome. The store's format fixes the shards, the
-/// server's start the lanes.
+/// The numbers of shards, which the format fixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Map {
-    /// Lanes of this server, 1 or more.
-    pub lane_count: u16,
-    /// Metadata shards, 1 or more.
-    pub meta_shard_count: u16,
-    /// Data shards, 1 or more.
-    pub data_shard_count: u16,
+pub struct ShardCounts {
+    /// Metadata shards, 1 ..= [`ShardCounts::MAX`].
+    pub meta: u16,
+    /// Data shards, 1 ..= [`ShardCounts::MAX`].
+    pub data: u16,
 }
 
-impl Map {
-    /// The lane that owns `shard`: metadata shards from lane 0 upwards, data shards likewise.
+impl ShardCounts {
+    /// Most shards of a kind.
+    pub const MAX: u16 = 0x7fff;
+
+    /// Whether there is such a shard.
     #[must_use]
-    pub const fn lane(&self, shard: ShardId) -> LaneId {
-        LaneId(shard.index() % self.lane_count)
+    pub const fn has(self, shard: ShardId) -> bool {
+        let count = if shard.is_data() { self.data } else { self.meta };
+        shard.index() < count
     }
 
-    /// Whether the store has such a shard.
-    #[must_use]
-    pub const fn has(&self, shard: ShardId) -> bool {
-        let count = if shard.is_data() { self.data_shard_count } else { self.meta_shard_count };
-        shard.index() < count
+    /// Every shard, metadata first.
+    pub fn shards(self) -> impl Iterator<Item = ShardId> {
+        (0..self.meta).map(ShardId::meta).chain((0..self.data).map(ShardId::data))
     }
 
     /// The data shard that holds stripe `stripe_index` of an inode (finalizer of MurmurHash3 over
     /// both numbers, so that adjacent numbers spread).
     #[must_use]
-    pub fn data_shard(&self, inode: InodeNo, stripe_index: u32) -> ShardId {
+    pub fn data_shard(self, inode: InodeNo, stripe_index: u32) -> ShardId {
         let mut mix = inode.0 ^ u64::from(stripe_index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mix = (mix ^ (mix >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
         mix = (mix ^ (mix >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
         mix ^= mix >> 33;
-        let index = mix % u64::from(self.data_shard_count);
+        let index = mix % u64::from(self.data);
         ShardId::data(u16::try_from(index).unwrap_or(0))
+    }
+
+    const fn is_valid(self) -> bool {
+        self.meta > 0 && self.data > 0 && self.meta <= Self::MAX && self.data <= Self::MAX
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ServerAddress {
+    /// The address that the client was started with. A file system of one server has no other.
+    Initial,
+    /// This one. It has a port, and an IPv6 address has no flow and no scope: these have a meaning
+    /// on one host only.
+    At(SocketAddr),
+}
+
+impl ServerAddress {
+    const INITIAL: u8 = 0;
+    const IPV4: u8 = 4;
+    const IPV6: u8 = 6;
+
+    const fn is_valid(self) -> bool {
+        match self {
+            Self::Initial => true,
+            Self::At(SocketAddr::V4(address)) => address.port() != 0,
+            Self::At(SocketAddr::V6(address)) => {
+                address.port() != 0 && address.flowinfo() == 0 && address.scope_id() == 0
+            }
+        }
+    }
+}
+
+impl Wire<'_> for ServerAddress {
+    fn encode(&self, to: &mut Writer<'_>) {
+        let Self::At(address) = self else { return to.write(&Self::INITIAL) };
+        match address.ip() {
+            IpAddr::V4(ip) => {
+                to.write(&Self::IPV4);
+                to.put(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                to.write(&Self::IPV6);
+                to.put(&ip.octets());
+            }
+        }
+        to.write(&address.port());
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let ip = match u8::decode(from)? {
+            Self::INITIAL => return Ok(Self::Initial),
+            Self::IPV4 => IpAddr::from(from.array::<4>()?),
+            Self::IPV6 => IpAddr::from(from.array::<16>()?),
+            _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
+        };
+        Ok(Self::At(SocketAddr::new(ip, from.read()?)))
+    }
+}
+
+/// A server of the file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerRow {
+    /// Its id.
+    pub id: ServerId,
+    /// Its lanes, 1 or more: those of its present start.
+    pub lane_count: u16,
+    /// Where it listens.
+    pub address: ServerAddress,
+}
+
+impl ServerRow {
+    /// Bytes of the shortest encoding.
+    const BYTES_MIN: usize = 5;
+}
+
+impl Wire<'_> for ServerRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.id);
+        to.write(&self.lane_count);
+        to.write(&self.address);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { id: from.read()?, lane_count: from.read()?, address: from.read()? })
+    }
+}
+
+/// Consecutive shards of one kind with the same server and term.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShardRun {
+    /// The first shard.
+    pub first: ShardId,
+    /// How many, 1 or more.
+    pub shard_count: u16,
+    /// The server that has them.
+    pub server: ServerId,
+    /// The term in which it has them, from 1.
+    pub term: Term,
+}
+
+impl ShardRun {
+    /// Bytes of an encoding.
+    const BYTES: usize = 10;
+}
+
+impl Wire<'_> for ShardRun {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.first);
+        to.write(&self.shard_count);
+        to.write(&self.server);
+        to.write(&self.term);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            first: from.read()?,
+            shard_count: from.read()?,
+            server: from.read()?,
+            term: from.read()?,
+        })
+    }
+}
+
+/// Where a shard is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The server.
+    pub server: ServerId,
+    /// The lane of that server.
+    pub lane: LaneId,
+    /// The term in which the server has it.
+    pub term: Term,
+}
+
+/// Servers, shards, and which server has which shard: one version of it. A clone shares the rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Map {
+    epoch: MapEpoch,
+    shards: ShardCounts,
+    /// By id.
+    servers: Arc<[ServerRow]>,
+    /// By their first shard; metadata shards are before data shards.
+    runs: Arc<[ShardRun]>,
+    /// If a single server has all shards in one term: what answers each look-up.
+    single: Option<Single>,
+}
+
+/// The only server of a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Single {
+    server: ServerId,
+    lane_count: u16,
+    term: Term,
+}
+
+impl Map {
+    /// Most servers.
+    pub const SERVER_COUNT_MAX: u16 = 256;
+    /// Most runs.
+    pub const RUN_COUNT_MAX: u16 = 1024;
+    /// Most bytes of an encoding.
+    pub const BYTES_MAX: usize = 8
+        + 4
+        + 4
+        + (ServerRow::BYTES_MIN + 18) * Self::SERVER_COUNT_MAX as usize
+        + ShardRun::BYTES * Self::RUN_COUNT_MAX as usize;
+
+    /// A map; `None` unless it is complete: servers by rising id, runs that have each shard once,
+    /// in order, of servers with a row.
+    #[must_use]
+    pub fn new(
+        epoch: MapEpoch,
+        shards: ShardCounts,
+        servers: Arc<[ServerRow]>,
+        runs: Arc<[ShardRun]>,
+    ) -> Option<Self> {
+        let counts_fit = servers.len() <= usize::from(Self::SERVER_COUNT_MAX)
+            && runs.len() <= usize::from(Self::RUN_COUNT_MAX);
+        let valid = epoch != MapEpoch(0)
+            && shards.is_valid()
+            && counts_fit
+            && servers_are_valid(&servers)
+            && runs_are_complete(shards, &servers, &runs);
+        if !valid {
+            return None;
+        }
+        let single = single(&servers, &runs);
+        Some(Self { epoch, shards, servers, runs, single })
+    }
+
+    /// The map of a file system with one server, whose start began `term`. It is as new as that.
+    #[must_use]
+    pub fn single_server(lane_count: u16, shards: ShardCounts, term: Term) -> Self {
+        let (server, address) = (ServerId::FIRST, ServerAddress::Initial);
+        let run = |first, shard_count| ShardRun { first, shard_count, server, term };
+        let map = Self::new(
+            MapEpoch(u64::from(term.0)),
+            shards,
+            Arc::new([ServerRow { id: server, lane_count, address }]),
+            Arc::new([run(ShardId::meta(0), shards.meta), run(ShardId::data(0), shards.data)]),
+        );
+        let Some(map) = map else { panic!("{shards:?}, {lane_count} lanes and {term:?} are none") };
+        map
+    }
+
+    /// The version: rises with each change of the map.
+    #[must_use]
+    pub const fn epoch(&self) -> MapEpoch {
+        self.epoch
+    }
+
+    /// The numbers of shards.
+    #[must_use]
+    pub const fn shard_counts(&self) -> ShardCounts {
+        self.shards
+    }
+
+    /// The servers, by id; at least one.
+    #[must_use]
+    pub fn servers(&self) -> &[ServerRow] {
+        &self.servers
+    }
+
+    /// The server with the lowest id.
+    #[must_use]
+    pub fn first_server(&self) -> &ServerRow {
+        &self.servers[0]
+    }
+
+    /// Which server has which shards, metadata first, by index.
+    #[must_use]
+    pub fn runs(&self) -> &[ShardRun] {
+        &self.runs
+    }
+
+    /// A server.
+    #[must_use]
+    pub fn server(&self, id: ServerId) -> Option<&ServerRow> {
+        let index = self.servers.binary_search_by_key(&id, |server| server.id).ok()?;
+        self.servers.get(index)
+    }
+
+    /// Lanes of a server; `None` if it has no row.
+    #[must_use]
+    pub fn lane_count(&self, id: ServerId) -> Option<u16> {
+        match self.single {
+            Some(single) if single.server == id => Some(single.lane_count),
+            Some(_) | None => self.server(id).map(|server| server.lane_count),
+        }
+    }
+
+    /// Where `shard` is. It must be a shard of the map.
+    #[inline]
+    #[must_use]
+    pub fn place(&self, shard: ShardId) -> Place {
+        let Single { server, lane_count, term } = self.holder(shard);
+        Place { server, lane: LaneId(shard.index() % lane_count), term }
+    }
+
+    /// The lane of its server that owns `shard`: metadata shards from lane 0 upwards, data shards
+    /// likewise.
+    #[inline]
+    #[must_use]
+    pub fn lane(&self, shard: ShardId) -> LaneId {
+        self.place(shard).lane
+    }
+
+    /// A position for `shard` in a table of its lane's shards of that kind: no two have the same.
+    #[inline]
+    #[must_use]
+    pub fn index_at_lane(&self, shard: ShardId) -> usize {
+        usize::from(shard.index() / self.holder(shard).lane_count)
+    }
+
+    #[inline]
+    fn holder(&self, shard: ShardId) -> Single {
+        match self.single {
+            Some(single) => single,
+            None => self.holder_of_several(shard),
+        }
+    }
+
+    fn holder_of_several(&self, shard: ShardId) -> Single {
+        let behind = self.runs.partition_point(|run| run.first <= shard);
+        // The first run begins with the first shard, so there is one.
+        let run = self.runs[behind.saturating_sub(1)];
+        let lane_count = self.server(run.server).map_or(1, |server| server.lane_count);
+        Single { server: run.server, lane_count, term: run.term }
+    }
+
+    /// Whether there is such a shard.
+    #[must_use]
+    pub const fn has(&self, shard: ShardId) -> bool {
+        self.shards.has(shard)
+    }
+
+    /// See [`ShardCounts::data_shard`].
+    #[must_use]
+    pub fn data_shard(&self, inode: InodeNo, stripe_index: u32) -> ShardId {
+        self.shards.data_shard(inode, stripe_index)
     }
 
     /// The shard that executes an op on `inode`; `None` for ops without an inode.
@@ -50,24 +360,94 @@ impl Map {
             Route::Data => Some(self.data_shard(inode, 0)),
         }
     }
+
+    /// Whether every shard is on the same lane of the same server as in `other`. Terms and the
+    /// epoch may differ.
+    #[must_use]
+    pub fn places_all_as(&self, other: &Self) -> bool {
+        let same = |one: &ShardRun, two: &ShardRun| ShardRun { term: two.term, ..*one } == *two;
+        self.servers == other.servers
+            && self.runs.len() == other.runs.len()
+            && self.runs.iter().zip(other.runs.iter()).all(|(one, two)| same(one, two))
+    }
+
+    /// Whether this map replaces `other`.
+    #[must_use]
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        self.epoch > other.epoch
+    }
+}
+
+fn servers_are_valid(servers: &[ServerRow]) -> bool {
+    let each = servers.iter().all(|server| {
+        (1..=ShardCounts::MAX).contains(&server.lane_count) && server.address.is_valid()
+    });
+    !servers.is_empty() && each && servers.is_sorted_by(|one, next| one.id < next.id)
+}
+
+fn runs_are_complete(shards: ShardCounts, servers: &[ServerRow], runs: &[ShardRun]) -> bool {
+    let is_known = |id: ServerId| servers.binary_search_by_key(&id, |server| server.id).is_ok();
+    // The shard with which the next run begins; `None` behind the last one.
+    let mut next = Some(ShardId::meta(0));
+    for run in runs {
+        let (first, count) =
+            (run.first, if run.first.is_data() { shards.data } else { shards.meta });
+        let end = u32::from(first.index()) + u32::from(run.shard_count);
+        let fits = next == Some(first) && run.shard_count > 0 && end <= u32::from(count);
+        if !fits || !is_known(run.server) || run.term == Term(0) {
+            return false;
+        }
+        next = if end < u32::from(count) {
+            Some(ShardId(first.0 + run.shard_count))
+        } else if first.is_data() {
+            None
+        } else {
+            Some(ShardId::data(0))
+        };
+    }
+    next.is_none()
+}
+
+fn single(servers: &[ServerRow], runs: &[ShardRun]) -> Option<Single> {
+    let [server] = servers else { return None };
+    let term = runs.first()?.term;
+    let same = runs.iter().all(|run| run.term == term);
+    same.then_some(Single { server: server.id, lane_count: server.lane_count, term })
+}
+
+/// Rows after their 16-bit count, at most `count_max`, each at least `bytes_min` long.
+fn decode_rows<'a, T: Wire<'a>>(
+    from: &mut Reader<'a>,
+    count_max: u16,
+    bytes_min: usize,
+) -> Result<Arc<[T]>, DecodeError> {
+    let count = u16::decode(from)?;
+    if count > count_max || from.left() < usize::from(count) * bytes_min {
+        return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
+    }
+    let rows: Result<Vec<T>, DecodeError> = (0..count).map(|_| from.read()).collect();
+    Ok(rows?.into())
+}
+
+fn encode_rows<'a, T: Wire<'a>>(to: &mut Writer<'_>, rows: &[T]) {
+    to.write(&u16::try_from(rows.len()).unwrap_or(u16::MAX));
+    rows.iter().for_each(|row| to.write(row));
 }
 
 impl Wire<'_> for Map {
     fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&self.lane_count);
-        to.write(&self.meta_shard_count);
-        to.write(&self.data_shard_count);
+        to.write(&self.epoch);
+        to.write(&self.shards.meta);
+        to.write(&self.shards.data);
+        encode_rows(to, &self.servers);
+        encode_rows(to, &self.runs);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let map = Self {
-            lane_count: from.read()?,
-            meta_shard_count: from.read()?,
-            data_shard_count: from.read()?,
-        };
-        let counts = [map.lane_count, map.meta_shard_count, map.data_shard_count];
-        if counts.contains(&0) || counts.iter().any(|count| *count > 0x7fff) {
-            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
-        }
-        Ok(map)
+        let epoch = from.read()?;
+        let shards = ShardCounts { meta: from.read()?, data: from.read()? };
+        let servers = decode_rows(from, Self::SERVER_COUNT_MAX, ServerRow::BYTES_MIN)?;
+        let runs = decode_rows(from, Self::RUN_COUNT_MAX, ShardRun::BYTES)?;
+        Self::new(epoch, shards, servers, runs)
+            .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))
     }
 }

@@ -425,7 +425,8 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let welcome = Welcome {
         session: SessionId(0x8b1e_c69e_f01c_66a1),
         boot_id: 7,
-        map: Map { lane_count: 2, meta_shard_count: 64, data_shard_count: 64 },
+        map: Map::single_server(2, ShardCounts { meta: 64, data: 64 }, Term(9)),
+        server: ServerId::FIRST,
         lane: LaneId(1),
         slot_count: 16,
         credits: 80,
@@ -715,7 +716,7 @@ fn the_later_of_write_and_set_says_when_contents_changed() {
 
 #[test]
 fn shards_spread_over_lanes_and_numbers_are_unique() {
-    let map = Map { lane_count: 3, meta_shard_count: 64, data_shard_count: 64 };
+    let map = Map::single_server(3, ShardCounts { meta: 64, data: 64 }, Term(1));
     let mut per_shard = [0_u32; 64];
     for count in 1..=64_000 {
         let shard = map.data_shard(InodeNo::new(0, count), 0);

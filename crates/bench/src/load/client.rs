@@ -21,10 +21,10 @@ pub(crate) enum Handshake {
 
 impl Handshake {
     /// The server's shape, where it has one.
-    pub(crate) const fn map(&self) -> Option<Map> {
+    pub(crate) const fn map(&self) -> Option<&Map> {
         match self {
             Self::None | Self::Ping => None,
-            Self::Full { map, .. } => Some(*map),
+            Self::Full { map, .. } => Some(map),
         }
     }
 }

@@ -175,14 +175,14 @@ impl Work {
         }
     }
 
-    fn shard(&self, client_index: usize, map: Option<Map>) -> ShardId {
+    fn shard(&self, client_index: usize, map: Option<&Map>) -> ShardId {
         let op = self.of(client_index).op();
         let shard = map.and_then(|map| map.shard(op, self.inode(client_index)));
         shard.unwrap_or(ShardId::meta(0))
     }
 
     /// The lane that owns the client's inode.
-    pub(crate) fn server_lane(&self, client_index: u32, map: Option<Map>) -> LaneId {
+    pub(crate) fn server_lane(&self, client_index: u32, map: Option<&Map>) -> LaneId {
         let shard = self.shard(client_index as usize, map);
         map.map_or(LaneId(0), |map| map.lane(shard))
     }
@@ -192,7 +192,7 @@ impl Work {
         &self,
         turn: &mut Turn<'_>,
         (client, place): (&mut Client, u16),
-        (client_index, map): (usize, Option<Map>),
+        (client_index, map): (usize, Option<&Map>),
     ) {
         if let Self::Mixed { .. } = self {
             return self.of(client_index).ask(turn, (client, place), (client_index, map));

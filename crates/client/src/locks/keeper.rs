@@ -135,7 +135,7 @@ impl Client {
     }
 
     fn is_lock_reachable(&self, key: LockKey) -> bool {
-        let lane = self.map.map(|map| map.lane(key.inode.shard()));
+        let lane = self.map.as_ref().map(|map| map.lane(key.inode.shard()));
         let link = lane.and_then(|lane| self.links.get(usize::from(lane.0)));
         link.is_some_and(crate::link::Link::is_up)
     }

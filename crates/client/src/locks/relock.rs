@@ -94,7 +94,7 @@ impl Client {
 
     /// Whether a file's shard belongs to a server lane.
     pub(crate) fn is_at(&self, inode: InodeNo, link_index: usize) -> bool {
-        let lane = self.map.map(|map| map.lane(inode.shard()));
+        let lane = self.map.as_ref().map(|map| map.lane(inode.shard()));
         lane.is_some_and(|LaneId(lane)| usize::from(lane) == link_index)
     }
 }

@@ -178,7 +178,7 @@ fn requests_that_wait_for_replay_space_survive_restarts() {
     harness.restart();
     let request = harness.take();
     harness.durable(&request, 5, &entry());
-    harness.shape.map.lane_count = 2;
+    harness.shape.set_lane_count(2);
     harness.restart();
     let request = harness.take();
     harness.durable(&request, 6, &entry());

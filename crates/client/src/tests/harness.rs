@@ -12,7 +12,8 @@ use interface::{
 use wire::{
     Challenge, Channel, ClientUuid, CommitNotification, CommitRow, FrameKind, FsUuid, Header,
     Hello, LaneId, List, Map, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret,
-    Secrets, SessionId, ShardId, Status, Transno, Welcome, Wire, Writer,
+    Secrets, ServerId, SessionId, ShardCounts, ShardId, Status, Term, Transno, Welcome, Wire,
+    Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -51,6 +52,14 @@ pub(super) struct Shape {
     pub(super) connect_error: CloseReason,
     /// The channel as the client sees it, and as the server sees it.
     pub(super) channels: (Channel, Channel),
+}
+
+impl Shape {
+    /// The server starts with this many lanes.
+    pub(super) fn set_lane_count(&mut self, lane_count: u16) {
+        let term = self.map.place(ShardId::meta(0)).term;
+        self.map = Map::single_server(lane_count, self.map.shard_counts(), term);
+    }
 }
 
 /// An input for the next turn; frames and bulk have bytes of their own.
@@ -111,7 +120,7 @@ pub(super) fn config() -> Config {
 
 impl Harness {
     pub(super) fn new(lane_count: u16) -> Self {
-        let map = Map { lane_count, meta_shard_count: 8, data_shard_count: 8 };
+        let map = Map::single_server(lane_count, ShardCounts { meta: 8, data: 8 }, Term(1));
         Self {
             client: Client::new(config()),
             shape: Shape {
@@ -398,7 +407,7 @@ impl Harness {
         match head {
             Header::Handshake(FrameKind::Hello) => {
                 let hello = Hello::decode_all(body).unwrap();
-                let lane = LaneId(hello.server_lane.0 % self.shape.map.lane_count);
+                let lane = LaneId(hello.server_lane.0 % self.shape.map.first_server().lane_count);
                 self.hellos.push((hello.server_lane, hello.conn_epoch));
                 self.uuids.push(hello.client);
                 self.last_hello = Some((hello.client, hello.predecessor));
@@ -425,7 +434,8 @@ impl Harness {
                 let welcome = Welcome {
                     session: SESSION,
                     boot_id: self.shape.boot_id,
-                    map: self.shape.map,
+                    map: self.shape.map.clone(),
+                    server: ServerId::FIRST,
                     lane,
                     slot_count: self.shape.slot_count,
                     credits: self.shape.credits,

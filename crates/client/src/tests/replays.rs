@@ -6,8 +6,8 @@ use crate::{Answer, Call, Write};
 use alloc::vec;
 use alloc::vec::Vec;
 use wire::{
-    Bytes, Entry, Getattr, InodeNo, LaneId, Map, Op, Replay, Reply, Resume, SetTime, Setattr,
-    Status, Transno, Wire, Written, request_flag,
+    Bytes, Entry, Getattr, InodeNo, LaneId, Op, Replay, Reply, Resume, SetTime, Setattr, Status,
+    Transno, Wire, Written, request_flag,
 };
 
 pub(super) fn chmod(inode: InodeNo) -> Call<'static> {
@@ -313,7 +313,7 @@ fn each_shard_recovers_by_itself_also_on_other_lanes() {
         harness.token(&request, transno, &entry());
     }
     harness.answers();
-    harness.shape.map = Map { lane_count: 2, ..harness.shape.map };
+    harness.shape.set_lane_count(2);
     harness.restart();
     let mut resumes = [harness.take(), harness.take()];
     resumes.sort_by_key(|request| request.head.shard);

@@ -156,7 +156,7 @@ impl Model {
     /// Makes changes durable and sends a commit notification on this connection.
     fn note(&mut self, conn: ConnId) {
         let Some(lane) = self.harness.lane_of(conn) else { return };
-        let map = self.harness.shape.map;
+        let map = self.harness.shape.map.clone();
         let mut rows = Vec::new();
         for (shard_id, shard) in &mut self.shards {
             let highest = shard.executed.keys().next_back().copied().unwrap_or(0);
@@ -188,7 +188,7 @@ impl Model {
             self.harness.client.sessions.iter().map(|session| session.replay.bytes()).sum();
         assert_eq!(bytes, self.harness.client.replay_bytes());
         for (shard_id, shard) in &self.shards {
-            let index = crate::send::session_index(self.harness.shape.map, *shard_id);
+            let index = crate::send::session_index(&self.harness.shape.map, *shard_id);
             let held = self.harness.client.sessions[index].replay.transnos();
             let owed: Vec<_> = shard.owed.keys().map(|transno| Transno(*transno)).collect();
             assert_eq!(held, owed, "{shard_id}");

@@ -74,7 +74,7 @@ fn allocations_are_recorded_with_the_size_behind_them() {
         let wanted = allocated(range, allocation, size_bytes);
         assert_eq!((*token, change), (asked, &wanted));
         let body = change.to_bytes();
-        let mut recorded = Recorded::new(MAP.data_shard(FILE, 0));
+        let mut recorded = Recorded::new(SHARDS.data_shard(FILE, 0));
         recorded.replay(Transno(1), &body).unwrap();
         let row = recorded.objects().next().unwrap().1;
         assert_eq!((row.size_bytes, row.write_time_ns), (size_bytes, WALL_NS));
@@ -193,7 +193,7 @@ fn a_seek_reports_the_unstable_change_it_shows() {
         panic!("a write")
     };
     let request = Seek { inode: FILE, file_offset: 0, hole: false }.to_bytes();
-    let (token, shard) = (Token(99), MAP.data_shard(FILE, 0));
+    let (token, shard) = (Token(99), SHARDS.data_shard(FILE, 0));
     let client = ClientUuid([2; 16]);
     let request = DataRequest { token, op: Op::Seek, shard, body: &request, bulk: None, client };
     harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();

@@ -32,7 +32,7 @@ impl Harness {
     fn ask_list_of(&mut self, client: ClientUuid, all: &[(u64, u32)]) -> Token {
         let body = ReadList { inode: FILE, pieces: pieces(all), accesses: false }.to_bytes();
         self.token_count += 1;
-        let (token, shard) = (Token(self.token_count), MAP.data_shard(FILE, 0));
+        let (token, shard) = (Token(self.token_count), SHARDS.data_shard(FILE, 0));
         let request =
             DataRequest { token, op: Op::ReadList, shard, body: &body, bulk: None, client };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
@@ -95,7 +95,7 @@ fn a_list_is_one_change_when_its_last_piece_is_written() {
     }
     harness.done(&writes[1]);
     let change = Change::Contents(list(&all, WALL_NS));
-    let (shard, transno) = (MAP.data_shard(FILE, 0), Transno((1 << 32) + 1));
+    let (shard, transno) = (SHARDS.data_shard(FILE, 0), Transno((1 << 32) + 1));
     let answer = Answer::Written(Written { file_offset: 50, written_bytes: 21 });
     let told = harness.all_outcomes();
     let wanted = Outcome::Written {
@@ -312,7 +312,7 @@ fn a_list_read_is_cut_at_the_file_size() {
 #[test]
 fn an_invalid_list_is_refused_and_its_buffer_released() {
     let mut harness = Harness::with_file(100);
-    let shard = MAP.data_shard(FILE, 0);
+    let shard = SHARDS.data_shard(FILE, 0);
     let body = |all: &[(u64, u32)]| {
         WriteList { inode: FILE, pieces: pieces(all), clears: ClearPrivileges::Nothing }.to_bytes()
     };

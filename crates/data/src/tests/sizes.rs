@@ -15,7 +15,7 @@ impl Harness {
         self.write(file_offset, bytes);
         let write = self.one();
         self.done(&write);
-        self.shards.transno_last(MAP.data_shard(FILE, 0))
+        self.shards.transno_last(SHARDS.data_shard(FILE, 0))
     }
 
     /// The only outcome of a glimpse: the transaction it waits for, and the size.
@@ -24,7 +24,7 @@ impl Harness {
         let [Outcome::Sized { token, shard, until, contents }] = outcomes[..] else {
             panic!("{outcomes:?}")
         };
-        assert_eq!((token, shard), (of, MAP.data_shard(FILE, 0)));
+        assert_eq!((token, shard), (of, SHARDS.data_shard(FILE, 0)));
         (until, contents.size_bytes)
     }
 }
@@ -99,7 +99,7 @@ fn an_object_made_in_this_boot_keeps_its_size_when_the_cache_forgets_it() {
 #[test]
 fn a_durable_size_waits_for_the_last_write_in_it() {
     let mut harness = Harness::with_file(100);
-    let shard = MAP.data_shard(FILE, 0);
+    let shard = SHARDS.data_shard(FILE, 0);
     let token = harness.durable_glimpse();
     assert_eq!(harness.size_reply(token), (Transno(0), 100), "nothing to wait for");
     let first = harness.write_early(100, 50);

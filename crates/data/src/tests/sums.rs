@@ -209,7 +209,7 @@ fn touched_blocks_get_checksums_when_the_object_is_quiet() {
     assert_eq!(harness.log_intents(), 1);
     harness.finish();
     harness.settle();
-    let shard = MAP.data_shard(FILE, 0);
+    let shard = SHARDS.data_shard(FILE, 0);
     let last = harness.shards.transno_last(shard);
     harness.shards.on_durable(shard, last);
     assert!(harness.take().is_empty(), "it was written a moment ago");
@@ -231,7 +231,7 @@ fn covered_bytes_are_verified_before_a_block_gets_another_checksum() {
         harness.write(BLOCK + 110, 10);
         harness.stat(Some(BLOCK + 100));
         harness.finish();
-        let shard = MAP.data_shard(FILE, 0);
+        let shard = SHARDS.data_shard(FILE, 0);
         let last = harness.shards.transno_last(shard);
         harness.shards.on_durable(shard, last);
         harness.settle();
@@ -258,7 +258,7 @@ fn a_block_written_during_summing_gets_no_checksum_from_it() {
     harness.stat(Some(BLOCK + 100));
     assert_eq!(harness.log_intents(), 1);
     harness.finish();
-    let shard = MAP.data_shard(FILE, 0);
+    let shard = SHARDS.data_shard(FILE, 0);
     let last = harness.shards.transno_last(shard);
     harness.shards.on_durable(shard, last);
     harness.settle();

@@ -25,7 +25,7 @@ impl Harness {
     fn forget(&mut self) {
         for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
             let body = Glimpse { inode }.to_bytes();
-            self.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
+            self.try_ask(Op::Glimpse, SHARDS.data_shard(inode, 0), &body, None).unwrap();
             self.stat(None);
         }
         self.outcomes();
@@ -66,7 +66,7 @@ fn an_object_evicted_from_the_cache_keeps_its_time() {
     assert_eq!(harness.reported_time(10), then(THEN_NS));
     harness.write(0, 10);
     harness.finish();
-    harness.shards.on_durable(MAP.data_shard(FILE, 0), Transno(u64::MAX));
+    harness.shards.on_durable(SHARDS.data_shard(FILE, 0), Transno(u64::MAX));
     harness.forget();
     harness.now.wall_ns += 1000;
     assert_eq!(harness.reported_time(10), then(WALL_NS));

@@ -12,7 +12,8 @@ use interface::{
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneId, Map, Op, PLAIN,
-    Proven, Reply, Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
+    Proven, Reply, Request, Secret, ServerId, SessionId, ShardCounts, Status, Term, Transno,
+    Welcome, Wire, Writer,
 };
 
 const SESSION: SessionId = SessionId(77);
@@ -140,7 +141,7 @@ impl Harness {
             stopped_count: 0,
             goodbye_count: 0,
             now_ms: 1_000,
-            map: Map { lane_count: 1, meta_shard_count: 8, data_shard_count: 8 },
+            map: Map::single_server(1, ShardCounts { meta: 8, data: 8 }, Term(1)),
             conn_last: 0,
             conns: Vec::new(),
             inputs: VecDeque::new(),
@@ -370,7 +371,8 @@ impl Harness {
                 let welcome = Welcome {
                     session: SESSION,
                     boot_id: 1,
-                    map: self.map,
+                    map: self.map.clone(),
+                    server: ServerId::FIRST,
                     lane: LaneId(0),
                     slot_count: 64,
                     credits: 64,

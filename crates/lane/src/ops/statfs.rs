@@ -43,14 +43,14 @@ impl Lane {
                 let available_bytes = if is_full { 0 } else { space.available_bytes };
                 // A file with contents is also a file under the store.
                 let file_count = space.available_file_count.unwrap_or(u64::MAX);
-                let map = &self.config.map;
+                let meta_shard_count = self.config.map.shard_counts().meta;
                 let space = Space {
                     total_bytes: space.total_bytes,
                     free_bytes: space.free_bytes,
                     available_bytes,
                     inode_count: self.inode_count(),
                     inode_free_count: (available_bytes / INODE_BYTES).min(file_count),
-                    lane_count: map.lane_count.min(map.meta_shard_count),
+                    lane_count: self.config.lane_count().min(meta_shard_count),
                 };
                 space.encode(&mut Writer::new(&mut body));
                 Status::Ok

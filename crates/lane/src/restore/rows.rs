@@ -172,7 +172,7 @@ impl Loading {
     }
 
     fn check(&self, shard: ShardId) -> Result<(), Fault> {
-        if self.restore.map.has(shard) {
+        if self.restore.shards.has(shard) {
             return Ok(());
         }
         Err(Fault::new("a row of a shard the store does not have", 0).numbers(0_u64, shard.0))

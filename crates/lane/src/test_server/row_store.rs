@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use disk::LogReader;
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use interface::{Event, StoreEvent};
-use wire::{Map, ShardId, Wire};
+use wire::{ShardId, Wire};
 
 /// The rows, and the memory limit of names.
 pub(super) struct RowStore {
@@ -77,7 +77,7 @@ impl TestServer {
     }
 
     /// Restores from the rows, after applying all logs.
-    pub(super) fn restore_non_resident(&mut self, map: Map) -> Option<Restore> {
+    pub(super) fn restore_non_resident(&mut self) -> Option<Restore> {
         let row_store = self.row_store.as_mut()?;
         for log in &mut self.logs {
             row_store.apply(log, usize::MAX);
@@ -86,7 +86,7 @@ impl TestServer {
             let valid_bytes = reader.valid_bytes() as usize;
             log.truncate(valid_bytes);
         }
-        let mut restore = Restore::new(map, MADE);
+        let mut restore = Restore::new(self.shard_counts, MADE);
         restore.bound(row_store.bytes_max);
         let mut loading = Loading::new(restore);
         let in_range = |range: Range| {

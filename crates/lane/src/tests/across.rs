@@ -13,12 +13,12 @@ use fastrand::Rng;
 use interface::{Errno, ProtocolPoint};
 use model::{Act, Model};
 use mount::Mount;
-use wire::{FileKind, InodeNo, Map, RenameHow, Status};
+use wire::{FileKind, InodeNo, RenameHow, ShardCounts, Status};
 
 /// A store that spreads directories and replies only when changes are durable.
 fn store(seed: u64, meta_shard_count: u16) -> TestServer {
     let mut server = TestServer::new(seed);
-    server.map = Map { lane_count: 1, meta_shard_count, data_shard_count: 3 };
+    server.shard_counts = ShardCounts { meta: meta_shard_count, data: 3 };
     server.limits.sync = true;
     server
 }

@@ -28,7 +28,7 @@ fn connect(server: &mut TestServer, conn_epoch: u32) -> Vec<Peer> {
         conn_epoch,
         ..HelloFields::new(1)
     };
-    let lanes = (0..server.map.lane_count).map(LaneId);
+    let lanes = (0..server.lane_count()).map(LaneId);
     lanes.map(|lane| Peer::new(server, &who(lane))).collect()
 }
 
@@ -116,7 +116,7 @@ impl Rig {
 
     /// The server dies, and the client brings everything back that may be lost.
     fn die_and_recover(&mut self) {
-        let lane_count = self.server.map.lane_count;
+        let lane_count = self.server.lane_count();
         self.server.crash();
         self.server.start(lane_count);
         self.server.run();
@@ -154,7 +154,7 @@ impl Rig {
     }
 
     fn inode_count(&self) -> u64 {
-        (0..usize::from(self.server.map.lane_count))
+        (0..usize::from(self.server.lane_count()))
             .map(|lane| self.server.lane(lane).inode_count())
             .sum()
     }

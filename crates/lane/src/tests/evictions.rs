@@ -6,7 +6,7 @@ use wire::{LaneId, Refusal, RefusalReason};
 
 /// The server's answer to a client with state since a boot, or without state.
 fn comes(server: &mut TestServer, client: u8, boot_id_last: u64) -> Result<(), RefusalReason> {
-    let mut all = (0..server.map.lane_count).map(|lane| {
+    let mut all = (0..server.lane_count()).map(|lane| {
         let (server_lane, conn_epoch) = (LaneId(lane), 5);
         let who = HelloFields { server_lane, conn_epoch, boot_id_last, ..HelloFields::new(client) };
         let (conn, welcome) = send_handshake(server, &who);

@@ -15,7 +15,7 @@ struct Client {
 
 impl Client {
     fn new(server: &mut TestServer, who: &HelloFields) -> Self {
-        let lanes = (0..server.map.lane_count).map(LaneId);
+        let lanes = (0..server.lane_count()).map(LaneId);
         let peers =
             lanes.map(|server_lane| Peer::new(server, &HelloFields { server_lane, ..who.clone() }));
         Self { peers: peers.collect() }

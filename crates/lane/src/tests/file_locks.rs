@@ -38,7 +38,7 @@ impl Client {
     }
 
     fn of(server: &mut TestServer, who: HelloFields) -> Self {
-        let lanes = 0..server.map.lane_count;
+        let lanes = 0..server.lane_count();
         let peers = lanes.map(|lane| {
             let mut peer =
                 Peer::new(server, &HelloFields { server_lane: LaneId(lane), ..who.clone() });

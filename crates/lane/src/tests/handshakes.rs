@@ -28,7 +28,7 @@ fn a_connection_is_handed_to_the_lane_that_its_hello_names() {
         let welcome = welcome.unwrap();
         assert_eq!(welcome.lane, LaneId(lane % 3));
         assert_eq!(server.lane_of(conn), usize::from(lane % 3));
-        assert_eq!((welcome.map, welcome.boot_id), (server.map, 1));
+        assert_eq!((welcome.map, welcome.boot_id), (server.map.clone(), 1));
         assert_eq!(welcome.slot_count, 16);
         assert_eq!(welcome.flags, welcome_flag::ROOT_TRUSTED, "no client can hold a handle");
     }

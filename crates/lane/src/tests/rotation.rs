@@ -22,7 +22,7 @@ fn started(seed: u64, lane_count: u16) -> TestServer {
 }
 
 fn renew(server: &mut TestServer, secrets: Secrets) {
-    for lane in 0..usize::from(server.map.lane_count) {
+    for lane in 0..usize::from(server.lane_count()) {
         server.event(lane, Event::Secrets(Some(secrets)));
     }
     server.run();

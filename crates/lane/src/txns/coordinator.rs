@@ -70,7 +70,7 @@ impl Lane {
     pub(super) fn advance(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Looking;
-        let index = usize::from(txn.coordinator.index() / self.config.map.lane_count);
+        let index = self.config.map.index_at_lane(txn.coordinator);
         let ask = meta::MetaRequest {
             op: running.op,
             body: &running.body,

@@ -12,7 +12,7 @@ impl Lane {
     /// The shard of the next directory, if it lies near the root.
     pub(crate) fn next_place(&mut self) -> Option<DirectoryPlacement> {
         let depth_max = self.config.limits.spread_depth;
-        let shard_count = self.config.map.meta_shard_count;
+        let shard_count = self.config.map.shard_counts().meta;
         if depth_max == 0 || shard_count == 1 {
             return None;
         }

@@ -31,7 +31,7 @@ fn numbers_of_what_lies_outside_are_worth_nothing() {
     let client = ClientUuid([7; 16]);
     let mut lanes = [0, 1].map(|lane| Raw::new(address, &secret, ("a", lane), client));
     assert_eq!(lanes[0].root, InodeNo(fs::metadata(all.dir.join("a")).unwrap().ino()));
-    let map = lanes[0].map;
+    let map = lanes[0].map.clone();
     let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
     let mut ask = |op: Op, inode: InodeNo, first: &dyn Fn(&mut Raw, ShardId) -> Status| {
         let data = op.row().route == Route::Data;

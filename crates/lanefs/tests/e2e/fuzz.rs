@@ -135,7 +135,7 @@ fn request(raw: &mut Raw, known: &Knowledge, prng: &mut Prng) -> Vec<u8> {
         }
     };
     let data = prng.one_in(8) != (op.row().route == Route::Data);
-    let count = if data { known.map.data_shard_count } else { known.map.meta_shard_count };
+    let count = if data { known.map.shard_counts().data } else { known.map.shard_counts().meta };
     let index = prng.throw() as u16 % count.max(1);
     let shard = if data { ShardId::data(index) } else { ShardId::meta(index) };
     let mut asked = raw.request(op, shard);
@@ -189,7 +189,7 @@ fn session(
         return fumble(address, &said, prng);
     }
     let Ok(mut raw) = Raw::of(address, secret, &said) else { return };
-    known.map = raw.map;
+    known.map = raw.map.clone();
     raw.stream.set_nonblocking(true).unwrap();
     for _ in 0..1 + prng.below(60) {
         let frame = request(&mut raw, known, prng);
@@ -298,7 +298,8 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
                 let address = up.address.as_str();
                 scope.spawn(move || {
                     let mut prng = Prng(seed * ATTACKER_COUNT + attacker);
-                    let map = Map { lane_count: 2, meta_shard_count: 1, data_shard_count: 1 };
+                    let shards = ShardCounts { meta: 1, data: 1 };
+                    let map = Map::single_server(2, shards, Term(1));
                     let mut known = Knowledge { inodes: inodes.clone(), map };
                     // What they take shall be the server's time, not the cores of others.
                     setpriority_process(Some(gettid()), 19).unwrap();

@@ -34,7 +34,7 @@ impl Bound {
 
     /// The lane that an op on an inode goes to, and the shard.
     fn at(&mut self, op: Op, inode: InodeNo) -> (&mut Raw, ShardId) {
-        let map = self.lanes[0].map;
+        let map = self.lanes[0].map.clone();
         let data = op.row().route == Route::Data;
         let shard = if data { map.data_shard(inode, 0) } else { inode.shard() };
         (&mut self.lanes[usize::from(map.lane(shard).0)], shard)

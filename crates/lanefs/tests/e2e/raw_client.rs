@@ -124,7 +124,7 @@ impl Raw {
         let hello = &Hello { key_id: secret.key_id(&hello.nonce), ..*hello };
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
+        let map = Map::single_server(1, ShardCounts { meta: 1, data: 1 }, Term(1));
         let (session, root, conn_epoch) = (SessionId(0), InodeNo::ROOT, hello.conn_epoch);
         let (credits, xid) = (0, 100);
         let mut raw = Self { stream, session, map, root, credits, conn_epoch, xid };

@@ -59,6 +59,6 @@ impl Session {
 
     /// The number of the server's lanes.
     pub(crate) fn server_lane_count(&self) -> u16 {
-        self.map().map_or(1, |map| map.lane_count)
+        self.map().map_or(1, |map| map.first_server().lane_count)
     }
 }

@@ -12,7 +12,9 @@ use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
 use interface::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};
-use wire::{FrameKind, Header, Lengths, ProtocolError};
+use wire::{
+    FrameKind, HANDSHAKE_BODY_BYTES_MAX, Header, Lengths, ProtocolError, WELCOME_BODY_BYTES_MAX,
+};
 
 /// Minimum rest of a bulk that is worth receive calls of the lane's own.
 pub(super) const OWN_BYTES_MIN: usize = 64 * 1024;
@@ -148,7 +150,7 @@ impl Conns {
             }
             let cut = match conn.incoming {
                 Some(_) => Ok(Cut::More),
-                None => conn.inbox.cut(conn.admitted),
+                None => conn.inbox.cut(conn.body_bytes_max()),
             };
             let lengths = match cut {
                 Ok(Cut::Frame(lengths)) => lengths,
@@ -255,6 +257,16 @@ impl Conns {
 }
 
 impl Conn {
+    /// Most bytes of a body that the peer may send now, if fewer than ever. Only a server sends a
+    /// Welcome.
+    pub(super) const fn body_bytes_max(&self) -> Option<u32> {
+        match (self.admitted, self.accepted) {
+            (true, _) => None,
+            (false, true) => Some(HANDSHAKE_BODY_BYTES_MAX),
+            (false, false) => Some(WELCOME_BODY_BYTES_MAX),
+        }
+    }
+
     /// The checksum that a bulk must match, if it came with one: under TLS it does not.
     fn sum_of(&self, lengths: &Lengths) -> Option<u32> {
         lengths.bulk_crc32c.filter(|_| self.seal.is_none())

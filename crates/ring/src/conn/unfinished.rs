@@ -232,7 +232,7 @@ impl Conn {
 
     /// Bytes of the bulk that waits for a buffer.
     fn wanted_bulk_bytes(&mut self) -> usize {
-        match self.inbox.cut(self.admitted) {
+        match self.inbox.cut(self.body_bytes_max()) {
             Ok(crate::framing::Cut::Frame(lengths)) => lengths.bulk_bytes as usize,
             Ok(crate::framing::Cut::More) | Err(_) => 0,
         }

@@ -21,7 +21,7 @@ pub(super) fn check(server: &mut TestServer, mount: &mut Mount) {
 
 /// Nothing is locked, prepared, decided or waiting.
 fn check_idle(server: &TestServer) {
-    for index in 0..usize::from(server.map.lane_count) {
+    for index in 0..usize::from(server.lane_count()) {
         let lane = server.lane(index);
         assert!(lane.metas.iter().all(meta::Shard::is_unlocked), "no lock is left");
         assert!(lane.txns.is_at_rest(), "no change is left: {:?}", lane.txns);
@@ -61,7 +61,7 @@ fn check_tree(server: &mut TestServer, mount: &mut Mount) {
             assert_eq!(attr.nlink, count, "links of {inode}");
         }
     }
-    let lanes = 0..usize::from(server.map.lane_count);
+    let lanes = 0..usize::from(server.lane_count());
     let known: u64 = lanes.map(|index| server.lane(index).inode_count()).sum();
     assert_eq!(known, inode_count, "no inode is left over");
 }

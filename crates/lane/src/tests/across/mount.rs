@@ -41,16 +41,16 @@ impl Mount {
     pub(super) fn connect(&mut self, server: &mut TestServer) {
         self.peers.clear();
         self.conn_epoch += 1;
-        for lane in 0..server.map.lane_count {
+        for lane in 0..server.lane_count() {
             let conn_epoch = self.conn_epoch;
             let who =
                 HelloFields { server_lane: LaneId(lane), conn_epoch, ..HelloFields::new(self.who) };
             let mut peer = Peer::new(server, &who);
             peer.xid = 1 << 50;
             // Everything was durable before it was answered, so there is nothing to replay.
-            let map = server.map;
-            let metas = (0..map.meta_shard_count).map(ShardId::meta);
-            let shards = metas.chain((0..map.data_shard_count).map(ShardId::data));
+            let map = server.map.clone();
+            let metas = (0..map.shard_counts().meta).map(ShardId::meta);
+            let shards = metas.chain((0..map.shard_counts().data).map(ShardId::data));
             for shard in shards.filter(|shard| map.lane(*shard) == LaneId(lane)) {
                 let head = peer.head(Op::ReplayDone, shard, 0);
                 peer.send(server, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
@@ -64,7 +64,7 @@ impl Mount {
 
     /// Nothing is to be replayed: all was durable before it was answered.
     fn come_back(&mut self, server: &mut TestServer) {
-        for shard in (0..server.map.meta_shard_count).map(ShardId::meta) {
+        for shard in (0..server.map.shard_counts().meta).map(ShardId::meta) {
             let lane = usize::from(server.map.lane(shard).0);
             let head = self.peers[lane].head(Op::ReplayDone, shard, 0);
             self.peers[lane].send(

@@ -5,13 +5,13 @@ use super::mount::{self, Mount};
 use super::{ask, furnished, step};
 use crate::Share;
 use crate::test_server::TestServer;
-use wire::{InodeNo, Map, RenameHow, Status};
+use wire::{InodeNo, RenameHow, ShardCounts, Status};
 
 /// Two mounts with durable sessions at both shards, and names in directories of different shards.
 /// Log appends are slow.
 fn slow(share: Share, lane_count: u16) -> (TestServer, [Mount; 2], (InodeNo, InodeNo)) {
     let mut server = TestServer::new(7);
-    server.map = Map { lane_count: 1, meta_shard_count: 4, data_shard_count: 3 };
+    server.shard_counts = ShardCounts { meta: 4, data: 3 };
     server.limits.share = share;
     server.start(lane_count);
     let mut mounts = [Mount::new(&mut server, 1), Mount::new(&mut server, 2)];
