@@ -1,32 +1,37 @@
-//! What a server, a mount or `up` has to say of its work, on stderr: with time and level, or as the journal
-//! takes it.
+//! What a server, a mount or `up` has to say of its work, on stderr: for people, as the journal takes it, or as JSON.
 //!
 //! ```text
 //! 2026-11-23T12:51:02.123Z  WARN the server is away; operations wait for it      a terminal, a file, a pipe
 //! <4>the server is away; operations wait for it                                  the journal, and `up`
+//! {"timestamp":"2026-11-23T12:51:02.123Z","level":"WARN","target":"lanefs::lane",
+//!  "message":"the server is away; operations wait for it","lane":0}              one line, `--log-format json`
 //! ```
-//! Commands that end by themselves have no log: their complaints are plain lines. Invariant: nobody who logs waits
-//! for whoever reads it ([`sink`]).
+//! Commands that end by themselves have no log: their complaints are plain lines. Invariant: who logs never waits
+//! for who reads it ([`sink`]).
 
+mod line;
+mod repeats;
 mod sink;
 
+use crate::args::LogArg;
 use crate::out;
 use clap::ValueEnum;
 use interface::LogLevel as LineLevel;
+use line::{Form, Line};
 use rustix::fs::fstat;
 use sink::Sink;
-use std::fmt;
 use std::str::FromStr as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Level, Subscriber, error, info, warn};
+use tracing::{error, info, warn};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::registry::{LookupSpan, Registry};
+use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
+
+/// The target of what lanes have to say.
+const LANE: &str = "lanefs::lane";
 
 /// What is logged: this and all above.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,17 +71,27 @@ impl LogLevel {
     }
 }
 
-/// How a line begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Style {
-    /// With time and level.
-    Timed,
-    /// With the number of its level, as syslog has them.
-    Priority,
+/// The form of lines.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogFormat {
+    /// Lines for people, or as the journal takes them
+    Text,
+    /// An object a line, with what the line is about
+    Json,
+}
+
+impl LogFormat {
+    /// As it is written on a command line.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
 }
 
 struct Log {
-    style: Style,
+    form: Form,
     filter: reload::Handle<Targets, Registry>,
     sink: Sink,
     /// The last error goes to a file that has other lines, with their times.
@@ -85,21 +100,20 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Begins the log of this process: what `level` says, else the variable RUST_LOG, else `info` and above. `of_up`: a
+/// Begins the log of this process: what the level says, else the variable RUST_LOG, else `info` and above. `of_up`: a
 /// child of `up`, which gives its lines their time.
-pub(crate) fn begin(level: Option<LogLevel>, of_up: bool) {
-    let (targets, fault) = targets(level);
-    let style = if of_up || is_journal() { Style::Priority } else { Style::Timed };
+pub(crate) fn begin(arg: LogArg, of_up: bool) {
+    let (targets, fault) = targets(arg.log_level);
+    let form = match arg.log_format {
+        LogFormat::Json => Form::Json,
+        LogFormat::Text if of_up || is_journal() => Form::Priority,
+        LogFormat::Text => Form::Timed,
+    };
     let (filter, handle) = reload::Layer::new(targets);
-    let sink = Sink::new();
-    let to_sink = sink.clone();
-    let lines = tracing_subscriber::fmt::layer()
-        .with_ansi(false)
-        .event_format(style)
-        .with_writer(move || to_sink.clone());
-    let subscriber = tracing_subscriber::registry().with(filter).with(lines);
+    let sink = Sink::new(form);
+    let subscriber = tracing_subscriber::registry().with(filter).with(sink.clone());
     let in_background = AtomicBool::new(false);
-    let begun = LOG.set(Log { style, filter: handle, sink, in_background }).is_ok();
+    let begun = LOG.set(Log { form, filter: handle, sink, in_background }).is_ok();
     // There is one log for a process, and this is its begin.
     let set = begun && tracing::subscriber::set_global_default(subscriber).is_ok();
     debug_assert!(set, "a log is begun once");
@@ -158,13 +172,13 @@ pub(crate) fn to_background() {
     }
 }
 
-/// What a lane has to say.
-pub(crate) fn say(level: LineLevel, line: &str) {
-    match level {
-        LineLevel::Info => info!("{line}"),
-        LineLevel::Warning => warn!("{line}"),
-        LineLevel::Alarm => error!("ALARM: {line}"),
-    }
+/// What this lane has to say, by level.
+pub(crate) fn of_lane(lane: u16) -> Box<dyn FnMut(LineLevel, &str)> {
+    Box::new(move |level, line| match level {
+        LineLevel::Info => info!(target: LANE, lane, "{line}"),
+        LineLevel::Warning => warn!(target: LANE, lane, "{line}"),
+        LineLevel::Alarm => error!(target: LANE, lane, alarm = true, "ALARM: {line}"),
+    })
 }
 
 /// A complaint of code that commands without a log also run: there it is a plain line.
@@ -175,11 +189,11 @@ pub(crate) fn report(line: &str) {
 /// The error that the process ends with.
 pub(crate) fn complain_at_end(line: &str) {
     let Some(log) = LOG.get() else { return out::print_error_line(line) };
-    match log.style {
-        Style::Priority => error!("{line}"),
-        Style::Timed if log.in_background.load(Ordering::Relaxed) => error!("{line}"),
+    match log.form {
+        Form::Priority | Form::Json => error!("{line}"),
+        Form::Timed if log.in_background.load(Ordering::Relaxed) => error!("{line}"),
         // Whoever waits for the command reads it.
-        Style::Timed => {
+        Form::Timed => {
             log.sink.flush();
             out::print_error_line(line);
         }
@@ -193,56 +207,23 @@ pub(crate) fn flush() {
     }
 }
 
-/// Says again what a child of `up` has said.
-pub(crate) fn say_again(who: &str, line: &str) {
-    let (level, text) = parse(line);
-    match level {
-        Level::ERROR => error!("{who}: {text}"),
-        Level::WARN => warn!("{who}: {text}"),
-        Level::INFO => info!("{who}: {text}"),
-        Level::DEBUG => tracing::debug!("{who}: {text}"),
-        Level::TRACE => tracing::trace!("{who}: {text}"),
+/// Writes again what a child of `up` has written: it has chosen by level already. Returns the message.
+pub(crate) fn say_again(process: &str, written: &str) -> String {
+    let line = Line::of_child(process, written);
+    let message = line.message.clone();
+    if let Some(log) = LOG.get() {
+        log.sink.put(line);
     }
-}
-
-/// Level and text of a line in [`Style::Priority`]. What did not come through a log is an error: a panic, say.
-pub(crate) fn parse(line: &str) -> (Level, &str) {
-    let Some((number, text)) = line.strip_prefix('<').and_then(|rest| rest.split_once('>')) else {
-        return (Level::ERROR, line);
-    };
-    let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG];
-    let level = levels.into_iter().find(|level| priority(*level) == number);
-    level.map_or((Level::ERROR, line), |level| (level, text))
+    message
 }
 
 /// The number that syslog has for a level; it has none below debug.
-const fn priority(level: Level) -> &'static str {
+fn priority(level: &str) -> &'static str {
     match level {
-        Level::ERROR => "3",
-        Level::WARN => "4",
-        Level::INFO => "6",
-        Level::DEBUG | Level::TRACE => "7",
-    }
-}
-
-impl<S, N> FormatEvent<S, N> for Style
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut to: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let level = *event.metadata().level();
-        match self {
-            Self::Timed => write!(to, "{:.3} {level:>5} ", jiff::Timestamp::now())?,
-            Self::Priority => write!(to, "<{}>", priority(level))?,
-        }
-        context.field_format().format_fields(to.by_ref(), event)?;
-        writeln!(to)
+        "ERROR" => "3",
+        "WARN" => "4",
+        "INFO" => "6",
+        _ => "7",
     }
 }
 
@@ -251,17 +232,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_child_says_keeps_its_level() {
-        assert_eq!(parse("<4>the server is away"), (Level::WARN, "the server is away"));
-        assert_eq!(parse("<3>ALARM: gone"), (Level::ERROR, "ALARM: gone"));
-        assert_eq!(parse("thread 'main' panicked"), (Level::ERROR, "thread 'main' panicked"));
-        assert_eq!(parse("<9>text"), (Level::ERROR, "<9>text"));
-    }
-
-    #[test]
     fn every_level_is_named_as_it_is_written() {
         for level in LogLevel::value_variants() {
             assert_eq!(LogLevel::from_str(level.text(), false), Ok(*level));
+        }
+        for format in LogFormat::value_variants() {
+            assert_eq!(LogFormat::from_str(format.text(), false), Ok(*format));
         }
     }
 }

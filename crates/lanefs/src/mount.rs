@@ -80,7 +80,7 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
         check_dir(&dir)?;
         return background::launch(&options.log_file(&dir));
     }
-    log::begin(args.log.log_level, args.parent_pid.is_some());
+    log::begin(args.log, args.parent_pid.is_some());
     let (sender, events) = lanes::listen(args.parent_pid, Some(reload(&options)?))?;
     let plan = prepare(args, dir, options)?;
     let device = mount(&plan)?;
@@ -288,7 +288,7 @@ fn start(plan: &Plan, device: OwnedFd, sender: &Sender<ProcessEvent>) -> Result<
         let secret_file = plan.secret_file.clone();
         lanes::start(format!("lane {lane}"), core, sender.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
-            ring_config.say = Box::new(log::say);
+            ring_config.say = log::of_lane(lane.0);
             ring_config.mailbox = Some(mailbox);
             ring_config.driver = DriverChoice::Only(driver);
             ring_config.spin_us = spin_us;

@@ -34,7 +34,7 @@ use wire::{Map, Secret, Secrets, ServerId, Term};
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
     // What is made here has the mode it asks for, and nobody else writes it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    log::begin(args.log.log_level, args.parent_pid.is_some());
+    log::begin(args.log, args.parent_pid.is_some());
     let trigger = ReloadTrigger::new()?;
     let (sender, events) = lanes::listen(args.parent_pid, Some(reload(args, trigger.clone())?))?;
     let driver = driver::choose(args.driver.driver)?;
@@ -301,7 +301,7 @@ fn start(
         let seals = seals.clone();
         lanes::start(format!("lane {lane}"), core, sender.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
-            ring_config.say = Box::new(log::say);
+            ring_config.say = log::of_lane(lane.0);
             ring_config.mailbox = Some(mailbox);
             ring_config.driver = DriverChoice::Only(driver);
             ring_config.engine = io.io_engine.engine();

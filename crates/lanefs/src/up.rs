@@ -88,7 +88,7 @@ pub(crate) fn run(args: &args::Up) -> Result<()> {
             return background::launch(&background::beside(&store, ".log"));
         }
     }
-    log::begin(args.log.log_level, false);
+    log::begin(args.log, false);
     let plan = prepare(args)?;
     supervisor::run(&plan)
 }

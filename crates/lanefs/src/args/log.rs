@@ -1,6 +1,6 @@
 //! What is logged, on the command line of whatever works for long.
 
-use crate::log::LogLevel;
+use crate::log::{LogFormat, LogLevel};
 use clap::Args;
 
 /// The same as an argument.
@@ -9,11 +9,15 @@ pub(crate) struct LogArg {
     /// What is logged on stderr [default: what RUST_LOG says, else info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) log_level: Option<LogLevel>,
+    /// The form of its lines
+    #[arg(long, value_name = "FORM", value_enum, default_value = "text")]
+    pub(crate) log_format: LogFormat,
 }
 
 impl LogArg {
     /// The same as arguments.
     pub(crate) fn texts(self) -> impl Iterator<Item = String> {
-        self.log_level.map(|level| format!("--log-level={}", level.text())).into_iter()
+        let level = self.log_level.map(|level| format!("--log-level={}", level.text()));
+        level.into_iter().chain([format!("--log-format={}", self.log_format.text())])
     }
 }

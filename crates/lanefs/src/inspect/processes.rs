@@ -165,7 +165,7 @@ impl Processes {
         self.count += 1;
         match (self.spawn)(inspection).and_then(|child| self.keep(child, (number, key))) {
             Ok(pid) => {
-                info!("process {pid} reads the store for a client: {what}");
+                info!(pid, "process {pid} reads the store for a client: {what}");
                 Ok(())
             }
             Err(error) => {
@@ -228,9 +228,12 @@ impl Processes {
         match status {
             Ok(status) if status.success() || key.is_none() => {}
             Ok(status) => {
-                warn!("process {pid}, which read the store for a client, ended early: {status}");
+                warn!(
+                    pid,
+                    "process {pid}, which read the store for a client, ended early: {status}"
+                );
             }
-            Err(error) => warn!("cannot learn how process {pid} ended: {error}"),
+            Err(error) => warn!(pid, "cannot learn how process {pid} ended: {error}"),
         }
     }
 

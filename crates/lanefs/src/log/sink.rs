@@ -1,17 +1,23 @@
 //! Where lines of the log go: a queue with a thread behind it that writes them to stderr.
 //!
 //! ```text
-//! lane ── try_send ──▶ 4096 lines ──▶ thread ──▶ stderr
+//! lane ── try_send ──▶ 4096 lines ──▶ thread: limit repeated lines ──▶ stderr
 //!              └ full: dropped and counted; the thread says how many
 //! ```
 //! Invariant: whoever logs never waits, least of all for a pipe that nobody reads.
 
+use super::line::{Form, Line};
+use super::repeats::Repeats;
 use crate::out;
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::time::{Duration, Instant};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
 
 /// Lines that wait at most.
 const LINE_COUNT_MAX: usize = 4096;
@@ -24,7 +30,7 @@ const FLUSH_STEP: Duration = Duration::from_millis(10);
 pub(super) type WriteFn = Box<dyn Fn(&[u8]) + Send>;
 
 enum Order {
-    Line(Vec<u8>),
+    Line(Line),
     /// Say so when all before it is written.
     Flush(std::sync::mpsc::Sender<()>),
     /// Write with this from here on.
@@ -40,11 +46,12 @@ pub(super) struct Sink {
 
 impl Sink {
     /// With its thread; where that cannot be had, all lines are dropped.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(form: Form) -> Self {
         let (sink, orders) = Self::queue(LINE_COUNT_MAX);
         let dropped_count = Arc::clone(&sink.dropped_count);
         let thread = std::thread::Builder::new().name("log".to_owned());
-        let spawned = thread.spawn(move || write_all(&orders, &dropped_count, Box::new(to_stderr)));
+        let spawned =
+            thread.spawn(move || write_all(&orders, &dropped_count, form, Box::new(to_stderr)));
         if let Err(error) = spawned {
             out::print_error_line(&format!("cannot start the thread of the log: {error}"));
         }
@@ -59,6 +66,12 @@ impl Sink {
     pub(super) fn write_through(&self, write: WriteFn) {
         // It fails when the thread has ended or nobody reads: then nothing is written either way.
         let _unheard = self.orders.try_send(Order::Through(write));
+    }
+
+    pub(super) fn put(&self, line: Line) {
+        if self.orders.try_send(Order::Line(line)).is_err() {
+            self.dropped_count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Waits until what was logged is written, but not for ever.
@@ -79,32 +92,41 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.orders.try_send(Order::Line(line.to_vec())).is_err() {
-            self.dropped_count.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl<S: Subscriber> Layer<S> for Sink {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        self.put(Line::of(event));
     }
 }
 
-fn write_all(orders: &Receiver<Order>, dropped_count: &AtomicU64, mut write: WriteFn) {
-    for order in orders {
+fn write_all(orders: &Receiver<Order>, dropped_count: &AtomicU64, form: Form, mut write: WriteFn) {
+    let mut repeats = Repeats::default();
+    loop {
+        let order = match repeats.due_at() {
+            Some(at) => orders.recv_timeout(at.saturating_duration_since(Instant::now())),
+            None => orders.recv().map_err(RecvTimeoutError::from),
+        };
+        let now = Instant::now();
+        // The last lines are to be complete.
+        let ends = matches!(order, Ok(Order::Flush(_)) | Err(RecvTimeoutError::Disconnected));
+        let mut lines = if ends { repeats.end() } else { repeats.pass(now) };
+        let (mut flushed, mut is_over) = (None, false);
         match order {
-            Order::Line(line) => write(&line),
-            // Whoever waited may have given up.
-            Order::Flush(tell) => drop(tell.send(())),
-            Order::Through(through) => write = through,
+            Ok(Order::Line(line)) => lines.extend(repeats.admits(&line, now).then_some(line)),
+            Ok(Order::Through(through)) => write = through,
+            Ok(Order::Flush(tell)) => flushed = Some(tell),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => is_over = true,
         }
         let count = dropped_count.swap(0, Ordering::Relaxed);
         if count > 0 {
-            write(
-                format!("{count} lines of this log were dropped: they came too fast\n").as_bytes(),
-            );
+            let message = format!("{count} lines of this log were dropped: they came too fast");
+            lines.push(Line::new(Level::WARN, "lanefs::log", message));
+        }
+        lines.iter().for_each(|line| write(line.written_as(form).as_bytes()));
+        // The waiting thread may have given up.
+        let _unread = flushed.map(|tell| tell.send(()));
+        if is_over {
+            return;
         }
     }
 }
@@ -117,27 +139,63 @@ fn to_stderr(line: &[u8]) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::repeats::EQUAL_COUNT_MAX;
     use super::*;
     use std::sync::Mutex;
+    use tracing_subscriber::layer::SubscriberExt as _;
 
-    #[test]
-    fn a_full_queue_drops_and_counts_and_never_waits() {
-        let (mut sink, orders) = Sink::queue(2);
-        for number in 0..5 {
-            sink.write_all(format!("{number}\n").as_bytes()).unwrap();
-        }
+    fn line(message: &str) -> Line {
+        Line::new(Level::INFO, "lanefs", message.to_owned())
+    }
+
+    /// The lines that a queue comes to.
+    fn written(sink: Sink, orders: &Receiver<Order>) -> Vec<String> {
         let dropped_count = Arc::clone(&sink.dropped_count);
         drop(sink);
         let written = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&written);
         let write = Box::new(move |line: &[u8]| to.lock().unwrap().extend_from_slice(line));
-        write_all(&orders, &dropped_count, write);
+        write_all(orders, &dropped_count, Form::Priority, write);
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
-        let mut lines = text.lines();
-        assert_eq!(lines.next(), Some("0"));
-        assert!(lines.next().unwrap().starts_with("3 lines of this log were dropped"), "{text}");
-        assert_eq!(lines.next(), Some("1"));
-        assert_eq!(lines.next(), None);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_and_never_waits() {
+        let (sink, orders) = Sink::queue(2);
+        for number in 0..5 {
+            sink.put(line(&number.to_string()));
+        }
+        let dropped = "<4>3 lines of this log were dropped: they came too fast";
+        assert_eq!(written(sink, &orders), ["<6>0", dropped, "<6>1"]);
+    }
+
+    #[test]
+    fn an_event_is_a_line_with_its_fields() {
+        let (sink, orders) = Sink::queue(2);
+        let subscriber = tracing_subscriber::registry().with(sink.clone());
+        tracing::subscriber::with_default(subscriber, || {
+            super::super::of_lane(3)(interface::LogLevel::Alarm, "lost");
+        });
+        let Ok(Order::Line(line)) = orders.try_recv() else { panic!("a line") };
+        let written: serde_json::Value =
+            serde_json::from_str(&line.written_as(Form::Json)).unwrap();
+        let expected = serde_json::json!({
+            "timestamp": written["timestamp"], "level": "ERROR", "target": "lanefs::lane",
+            "message": "ALARM: lost", "lane": 3, "alarm": true
+        });
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn what_repeated_lines_come_to_is_written_at_the_end() {
+        let (sink, orders) = Sink::queue(100);
+        for _ in 0..EQUAL_COUNT_MAX + 5 {
+            sink.put(line("again"));
+        }
+        let lines = written(sink, &orders);
+        assert_eq!(lines.len() as u64, EQUAL_COUNT_MAX + 1);
+        assert_eq!(lines.last().unwrap(), "<4>5 more lines were not written: again");
     }
 
     #[test]

@@ -323,8 +323,7 @@ impl Supervisor<'_> {
     }
 
     fn on_complaint(&mut self, role: Role, line: &str) {
-        log::say_again(role.text(), line);
-        log::parse(line).1.clone_into(&mut self.post(role).last_words);
+        self.post(role).last_words = log::say_again(role.text(), line);
     }
 
     fn on_ended(&mut self, role: Role, status: ExitStatus) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, Process, failure, must, program, run, until, wrap};
 use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -158,6 +158,9 @@ fn a_log_has_times_and_levels_and_the_level_is_chosen() {
         (&[], Some("warn"), false),
         (&["--log-level", "info"], Some("error"), true),
         (&[], Some("lanefs=loud"), true),
+        (&[], Some("warn,lanefs::secret=info"), true),
+        (&[], Some("info,lanefs::secret=warn"), false),
+        (&["--log-level", "info"], Some("off"), true),
     ] {
         let mut server = started(more, variable);
         server.signal(Signal::HUP);
@@ -198,11 +201,43 @@ fn the_journal_gets_priorities_and_no_times() {
     assert!(other.end().success() && !other.said().contains("<6>"), "{}", other.said());
 }
 
-/// A panic-free child whose stderr nobody reads goes on serving: what it logs is dropped.
+#[test]
+fn json_has_what_a_line_is_about() {
+    let Some(fixture) = Fixture::new("log_json") else { return };
+    let parsed = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let command = serve(&fixture, &["--log-format", "json"]);
+    let mut server = Process::start(&mut wrap(program("setsid"), command));
+    server.line_with("listening on ");
+    server.signal(Signal::HUP);
+    let line = parsed(&server.line_with("read the secret again"));
+    assert_eq!(line["level"], "INFO");
+    assert_eq!(line["target"], "lanefs::secret::watched");
+    assert!(line["message"].as_str().unwrap().starts_with("read the secret again"), "{line}");
+    let line = format!("{} INFO", line["timestamp"].as_str().unwrap());
+    assert!(is_timed(&line, "INFO"), "{line}");
+    server.signal(Signal::TERM);
+    assert!(server.end().success(), "{}", server.said());
+    // `up` passes on what its children wrote, and says whose it is.
+    let mut up = fixture.up(&["--log-format", "json"]);
+    let server = i32::try_from(up.child("serve")).unwrap();
+    let server = rustix::process::Pid::from_raw(server).unwrap();
+    rustix::process::kill_process(server, Signal::HUP).unwrap();
+    let line = parsed(&up.process.line_with("read the secret again"));
+    assert_eq!((&line["process"], &line["level"]), (&"server".into(), &"INFO".into()));
+    rustix::process::kill_process(server, Signal::KILL).unwrap();
+    let line = parsed(&up.process.line_with("starting it again"));
+    assert_eq!((&line["process"], &line["level"]), (&serde_json::Value::Null, &"WARN".into()));
+}
+
+/// A server whose stderr nobody reads goes on serving: its log lines are dropped.
 #[test]
 fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let Some(fixture) = Fixture::new("log_unread") else { return };
-    let (unread, writer) = std::io::pipe().unwrap();
+    let (unread, mut writer) = std::io::pipe().unwrap();
+    // The first line waits, because equal ones are not all written.
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
     let mut command = wrap(program("setsid"), serve(&fixture, &["--lanes", "1"]));
     command.stdout(Stdio::piped()).stderr(Stdio::from(OwnedFd::from(writer)));
     let mut server = command.spawn().unwrap();
@@ -212,7 +247,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     stdout.read_line(&mut first).unwrap();
     let address = first.trim_start_matches("listening on ").split(',').next().unwrap().to_owned();
     let pid = rustix::process::Pid::from_child(&server);
-    // More than a pipe and the queue hold: a line for each signal that is not merged with the last.
+    // More than the queue holds: a line for each signal that is not merged with the last.
     for _ in 0..20_000 {
         rustix::process::kill_process(pid, Signal::HUP).unwrap();
     }
