@@ -280,7 +280,7 @@ impl Load {
     fn ask_stats(&mut self, turn: &mut Turn<'_>) {
         for client in self.clients.iter_mut().filter(|client| client.counts) {
             self.stats_wanted += 1;
-            work::ask_stats(turn, client);
+            work::ask_stats(turn, client, self.shape.handshake.map());
         }
     }
 

@@ -17,8 +17,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId, NetAction, Span, Turn};
 use wire::{
-    Header, LaneId, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed, ShardId,
-    Status, Transno, Wire, Writer, Xid, request_flag,
+    Header, LaneId, Map, MapEpoch, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed,
+    ShardId, Status, Transno, Wire, Writer, Xid, request_flag,
 };
 
 /// Stands for the exchange of recovery's own requests.
@@ -183,7 +183,7 @@ impl Client {
             sack: acks.sack,
             conn_epoch: link.conn_epoch,
             transno,
-            op_time_ns: turn.now.wall_ns,
+            map_epoch: self.map.as_ref().map_or(MapEpoch(0), Map::epoch),
             ..Request::of(op)
         });
         link.outstanding += 1;
@@ -206,8 +206,8 @@ impl Client {
         let Some(transno) = session.recovery.replayed(reply.xid) else { return Ok(false) };
         self.give_credit(link_index, reply);
         let status = reply.status;
-        if matches!(status, Status::WrongLane | Status::RetryLater) {
-            // These are no valid replies to a replay.
+        if matches!(status, Status::WrongLane | Status::RetryLater | Status::StaleMap) {
+            // These are no valid replies to a replay: the connection's Welcome had the map.
             return Err(ProtocolError::Sequence);
         }
         if status != Status::Ok {

@@ -15,7 +15,8 @@ use crate::session::Session;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
-    Header, InodeNo, LaneId, Map, Op, Request, Retry, ShardId, Status, Transno, request_flag,
+    Header, InodeNo, LaneId, Map, MapEpoch, Op, Request, Retry, ShardId, Status, Transno,
+    request_flag,
 };
 
 impl Client {
@@ -197,6 +198,7 @@ impl Client {
         let acks = session.acks();
         let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
         link.goodbye_sent |= leaves.is_some();
+        let map_epoch = self.map.as_ref().map_or(MapEpoch(0), Map::epoch);
         let head = Header::Request(Request {
             op: exchange.op,
             lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),
@@ -211,7 +213,7 @@ impl Client {
             deadline_ms: 0,
             transno: Transno(0),
             trace_id: 0,
-            op_time_ns: turn.now.wall_ns,
+            map_epoch,
         });
         let bulk = exchange.bulk;
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));

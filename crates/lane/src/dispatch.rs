@@ -3,7 +3,7 @@
 use crate::Lane;
 use crate::commit::{ChangeRecord, DeferredReply, SlotId};
 use crate::commit_dependency::{CommitDependency, PendingBatch, Reason};
-use crate::config::Share;
+use crate::config::{Config, Share};
 use crate::conn::{Conn, Open};
 use crate::containment::Checked;
 use crate::file_locks::is_lock;
@@ -13,11 +13,12 @@ use crate::shares::bulk_was_discarded;
 use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use data::Token;
 use interface::{Action, Bulk, ConnId, Span, Turn, mac_of};
 use wire::{
     Changes, DuringRecovery, Executor, HEADER_BYTES, Header, Op, ProtocolError, Request, Retry,
-    Route, Status, Timestamp, reply_flag, request_flag,
+    Route, Status, Timestamp, Wire, reply_flag, request_flag,
 };
 
 /// A request with its connection, frame and bulk.
@@ -81,17 +82,17 @@ impl Lane {
         let received =
             ReceivedRequest { conn, open: *open, request: &request, frame, bulk, denied: None };
         let row = request.op.row();
-        if row.route == Route::Lane && self.recovery.is_over() {
-            return self.execute_own(turn, &received).map(|()| false);
-        }
-        if row.route != Route::Lane && self.config.map.lane(request.shard) != self.config.lane {
-            let response = Response::plain(Status::WrongLane, &[]);
+        if let Some((status, body)) = self.check_route(&request) {
+            let response = Response::plain(status, &body);
             if row.is_answered_at_once() {
                 self.send_reply(turn, conn, &RequestHeader::from(&request), &response);
             } else {
                 self.send(turn, conn, &RequestHeader::from(&request), &response);
             }
             return Ok(false);
+        }
+        if row.route == Route::Lane && self.recovery.is_over() {
+            return self.execute_own(turn, &received).map(|()| false);
         }
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &received);
@@ -140,6 +141,26 @@ impl Lane {
                 self.once(turn, &received)
             }
         }
+    }
+
+    /// Why a request does not belong here, and the body of the answer: its client has another map,
+    /// or another server or lane has the shard.
+    fn check_route(&self, request: &Request) -> Option<(Status, Vec<u8>)> {
+        let Config { map, server, lane, .. } = &self.config;
+        match request.map_epoch.cmp(&map.epoch()) {
+            Ordering::Less => return Some((Status::StaleMap, map.to_bytes())),
+            // This server will have that map soon.
+            Ordering::Greater => return Some((Status::RetryLater, Vec::new())),
+            Ordering::Equal => {}
+        }
+        if request.op.row().route == Route::Lane {
+            return None;
+        }
+        let place = map.place(request.shard);
+        if place.server != *server {
+            return Some((Status::StaleMap, map.to_bytes()));
+        }
+        (place.lane != *lane).then_some((Status::WrongLane, Vec::new()))
     }
 
     /// Answers a request that was executed, at once.

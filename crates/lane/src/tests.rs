@@ -14,6 +14,7 @@ mod gates;
 mod handshakes;
 mod inspect;
 mod lists;
+mod map_epochs;
 mod merge;
 mod non_resident;
 mod peer;

@@ -16,8 +16,8 @@ use std::hint::black_box;
 use std::time::Instant;
 use wire::{
     Bytes, Challenge, ClientUuid, FrameKind, FsUuid, Getattr, Header, Hello, InodeNo, LaneId, Map,
-    Op, Proof, Reply, Request, Secret, ServerId, SessionId, ShardCounts, ShardId, Status, Term,
-    Timestamp, Transno, Welcome, Wire, Xid,
+    MapEpoch, Op, Proof, Reply, Request, Secret, ServerId, SessionId, ShardCounts, ShardId, Status,
+    Term, Timestamp, Transno, Welcome, Wire, Xid,
 };
 
 const SHARDS: ShardCounts = ShardCounts { meta: 1, data: 1 };
@@ -87,7 +87,7 @@ fn request(session: SessionId, xid: u64) -> Header {
         deadline_ms: 0,
         transno: Transno(0),
         trace_id: 0,
-        op_time_ns: MADE_NS,
+        map_epoch: MapEpoch(1),
     })
 }
 

@@ -11,8 +11,9 @@ use interface::{CloseReason, ConnId, Event, NetEvent};
 use std::collections::BTreeMap;
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Header, Hello, InodeNo,
-    LaneId, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay, ReplayDone, Reply, Request,
-    Resume, SessionId, ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
+    LaneId, MapEpoch, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay, ReplayDone,
+    Reply, Request, Resume, SessionId, ShardId, Transno, Welcome, Wire, Xid, reply_flag,
+    request_flag,
 };
 
 /// The export that it may mount.
@@ -264,6 +265,10 @@ impl Simulation {
             if replays && malicious.prng.one_in(2) { xid } else { malicious.number(&[1, 2, xid]) };
         let replay_flag = if replays { request_flag::REPLAY } else { 0 };
         let resent = if malicious.prng.one_in(3) { request_flag::RESENT } else { 0 };
+        let map_epoch = match malicious.prng.number() % 16 {
+            0 => MapEpoch(malicious.prng.number()),
+            _ => MapEpoch(self.server.boot_id),
+        };
         let request = Request {
             shard,
             slot,
@@ -274,7 +279,7 @@ impl Simulation {
             sack: malicious.prng.number(),
             conn_epoch: link.conn_epoch,
             transno: Transno(if replays { malicious.number(&[transno, transno + 1]) } else { 0 }),
-            op_time_ns: malicious.prng.number(),
+            map_epoch,
             ..Request::of(op)
         };
         let body = match (op, stolen) {

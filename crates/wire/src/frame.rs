@@ -23,7 +23,7 @@
 //!     68     4                  deadline_ms (0: none)        retry_after_ms
 //!     72     8                  transno (replay only)        boot_id
 //!     80     8                  trace_id                     trace_id
-//!     88     8                  op_time_ns since 1970        op_time_ns used
+//!     88     8                  map_epoch                    op_time_ns since 1970
 //! ```
 //! Frames of other kinds use the same header with all fields from `op` on zero, except the lengths
 //! and checksums. Field meanings: docs/protocol.md §4.
@@ -35,8 +35,8 @@
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{
-    Groups, LaneId, Map, NAME_BYTES_MAX, Op, ProtocolError, SessionId, ShardId, Status, Transno,
-    XATTR_VALUE_BYTES_MAX, Xid,
+    Groups, LaneId, Map, MapEpoch, NAME_BYTES_MAX, Op, ProtocolError, SessionId, ShardId, Status,
+    Transno, XATTR_VALUE_BYTES_MAX, Xid,
 };
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -237,8 +237,8 @@ pub struct Request {
     pub transno: Transno,
     /// For following one request through logs; 0 when not wanted.
     pub trace_id: u64,
-    /// The client's clock, nanoseconds since 1970.
-    pub op_time_ns: u64,
+    /// The version of the map by which the client chose server and lane.
+    pub map_epoch: MapEpoch,
 }
 
 /// The header of a reply.
@@ -262,7 +262,8 @@ pub struct Reply {
     pub transno: Transno,
     /// Highest durable transaction of this session at this shard.
     pub committed: Transno,
-    /// The outcome; bodies other than the op's reply message come only with [`Status::Ok`].
+    /// The outcome. The body is the op's reply message with [`Status::Ok`], the [`Map`] with
+    /// [`Status::StaleMap`], and else empty.
     pub status: Status,
     /// Requests the client may have outstanding.
     pub credits: u16,
@@ -365,7 +366,7 @@ impl Header {
             deadline_ms: from.read()?,
             transno: from.read()?,
             trace_id: from.read()?,
-            op_time_ns: from.read()?,
+            map_epoch: from.read()?,
         }))
     }
 
@@ -508,7 +509,7 @@ impl Request {
             deadline_ms: 0,
             transno: Transno(0),
             trace_id: 0,
-            op_time_ns: 0,
+            map_epoch: MapEpoch(0),
         }
     }
 
@@ -525,7 +526,7 @@ impl Request {
         to.write(&self.deadline_ms);
         to.write(&self.transno);
         to.write(&self.trace_id);
-        to.write(&self.op_time_ns);
+        to.write(&self.map_epoch);
     }
 }
 

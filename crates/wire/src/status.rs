@@ -122,4 +122,8 @@ statuses! {
     /// The file grants privileges that this change of its contents must clear first
     /// ([`crate::ClearPrivileges`]). Nothing was done; clear them and resend under a new xid.
     NeedClearPrivileges = 1004, "set-id bits or capabilities must be taken away first";
+    /// The client's map is older than the server's, which is the reply's body ([`crate::Map`]), or
+    /// another server has the shard. The request was not looked at; route it anew by that map, and
+    /// keep its xid: wherever it was executed, the slot says so.
+    StaleMap = 1005, "old map of servers";
 }

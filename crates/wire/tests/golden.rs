@@ -377,7 +377,7 @@ fn request_head() -> Request {
         deadline_ms: 30_000,
         transno: Transno(0),
         trace_id: 42,
-        op_time_ns: 1_700_000_000_000_000_001,
+        map_epoch: MapEpoch(9),
     }
 }
 

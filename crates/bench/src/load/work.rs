@@ -4,8 +4,8 @@ use super::client::Client;
 use interface::{Bulk, NetAction, Turn};
 use std::fmt::Write as _;
 use wire::{
-    Caller, Create, Getattr, Groups, Header, InodeNo, LaneId, Map, Name, Op, Piece, Read, ReadList,
-    Request, Retry, SetTime, Setattr, ShardId, Wire, Write, WriteList, Xid,
+    Caller, Create, Getattr, Groups, Header, InodeNo, LaneId, Map, MapEpoch, Name, Op, Piece, Read,
+    ReadList, Request, Retry, SetTime, Setattr, ShardId, Wire, Write, WriteList, Xid,
 };
 
 /// A changing operation needs a slot, and a session has so many.
@@ -198,7 +198,7 @@ impl Work {
             return self.of(client_index).ask(turn, (client, place), (client_index, map));
         }
         let shard = self.shard(client_index, map);
-        let head = request(client, self.op(), (place, shard));
+        let head = request(client, self.op(), (place, shard), map);
         let number = client.asked_count;
         let inode = self.inode(client_index);
         let frame = turn.arena.write(|out| match self {
@@ -312,13 +312,18 @@ fn encode_write(
 }
 
 /// Requests a lane's counters.
-pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client) {
-    let head = request(client, Op::Stats, (0, ShardId::meta(0)));
+pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client, map: Option<&Map>) {
+    let head = request(client, Op::Stats, (0, ShardId::meta(0)), map);
     let frame = turn.arena.write(|out| head.encode(out, None, |_| {}));
     turn.act(NetAction::Send { conn: client.conn, frame, bulk: None });
 }
 
-fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Header {
+fn request(
+    client: &mut Client,
+    op: Op,
+    (place, shard): (u16, ShardId),
+    map: Option<&Map>,
+) -> Header {
     client.asked_count += 1;
     let slot = if op.row().retry == Retry::Once { place + 1 } else { 0 };
     // If it has one request at a time, the one before was answered: its own changes are no reason
@@ -333,6 +338,7 @@ fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Heade
         xid: Xid(client.asked_count),
         conn_epoch: 1,
         trace_id: u64::from(place),
+        map_epoch: map.map_or(MapEpoch(0), Map::epoch),
         ..Request::of(op)
     })
 }

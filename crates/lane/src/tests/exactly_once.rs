@@ -230,7 +230,7 @@ impl Run {
             deadline_ms: 0,
             transno: wire::Transno(0),
             trace_id: 0,
-            op_time_ns: 0,
+            map_epoch: self.server.map.epoch(),
         };
         client.owed.insert(slot, OutstandingRequest { head, body, bulk, doing, sent: None });
     }
@@ -281,7 +281,9 @@ impl Run {
                 owed.head.conn_epoch = who.conn_epoch;
                 owed.head.flags = if owed.sent.is_some() { request_flag::RESENT } else { 0 };
                 owed.sent = Some(conn);
-                let frame = request(&owed.head, &owed.body, owed.bulk.as_deref());
+                let map_epoch = self.server.map.epoch();
+                let head = Request { map_epoch, ..owed.head };
+                let frame = request(&head, &owed.body, owed.bulk.as_deref());
                 self.server.send(conn, frame, owed.bulk.clone());
             }
         }
@@ -311,6 +313,7 @@ impl Run {
                 shard,
                 conn_epoch,
                 xid: Xid(client.xid),
+                map_epoch: self.server.map.epoch(),
                 ..Request::of(Op::Resume)
             };
             let body = wire::Resume { known_committed, replay_count }.to_bytes();
@@ -335,6 +338,7 @@ impl Run {
                 conn_epoch: who.conn_epoch,
                 flags: request_flag::REPLAY,
                 transno: wire::Transno(*transno),
+                map_epoch: self.server.map.epoch(),
                 ..kept.head
             };
             let frame = request(&head, &kept.replay, kept.bulk.as_deref());
@@ -344,7 +348,9 @@ impl Run {
         let session = got.head.session;
         let xid = Xid(client.xid);
         let conn_epoch = who.conn_epoch;
-        let head = Request { session, shard, conn_epoch, xid, ..Request::of(Op::ReplayDone) };
+        let map_epoch = self.server.map.epoch();
+        let done = Request::of(Op::ReplayDone);
+        let head = Request { session, shard, conn_epoch, xid, map_epoch, ..done };
         let done = wire::ReplayDone { reopen_count: 0 }.to_bytes();
         self.server.send(conn, request(&head, &done, None), None);
     }
@@ -700,7 +706,8 @@ fn a_resend_of_a_running_request_moves_its_reply_to_the_new_connection() {
     server.run_turns_only(0);
     server.take(conn);
     assert!(server.is_closed(peer.conn), "replaced");
-    let head = Request { conn_epoch: 2, flags: request_flag::RESENT, ..head };
+    let (flags, map_epoch) = (request_flag::RESENT, server.map.epoch());
+    let head = Request { conn_epoch: 2, flags, map_epoch, ..head };
     for _ in 0..2 {
         server.send(conn, request(&head, &create("a").to_bytes(), None), None);
         server.run_turns_only(0);

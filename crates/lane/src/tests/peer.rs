@@ -4,9 +4,9 @@ use crate::test_server::{ReceivedRequest, TestServer};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
-    Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Header, Hello, InodeNo, LaneId, Name,
-    Op, PLAIN, Proof, Proven, Refusal, Reply, Request, Secret, SessionId, ShardId, Status, Transno,
-    Welcome, Wire, Xid,
+    Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Header, Hello, InodeNo, LaneId,
+    MapEpoch, Name, Op, PLAIN, Proof, Proven, Refusal, Reply, Request, Secret, SessionId, ShardId,
+    Status, Transno, Welcome, Wire, Xid,
 };
 
 pub(crate) const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
@@ -152,11 +152,24 @@ impl Peer {
             deadline_ms: 0,
             transno: Transno(0),
             trace_id: 5,
-            op_time_ns: 0,
+            map_epoch: MapEpoch(0),
         }
     }
 
+    /// Sends a request as a client with the server's map.
     pub(crate) fn send(
+        &self,
+        server: &mut TestServer,
+        head: &Request,
+        body: &[u8],
+        bulk: Option<&[u8]>,
+    ) {
+        let head = Request { map_epoch: server.map.epoch(), ..*head };
+        self.send_routed(server, &head, body, bulk);
+    }
+
+    /// Sends a request under the map epoch that it names.
+    pub(crate) fn send_routed(
         &self,
         server: &mut TestServer,
         head: &Request,

@@ -174,6 +174,7 @@ impl Raw {
             xid: Xid(self.xid),
             ack_xid: Xid(self.xid - 1),
             conn_epoch: self.conn_epoch,
+            map_epoch: self.map.epoch(),
             ..Request::of(op)
         }
     }

@@ -111,7 +111,7 @@ impl Mount {
             deadline_ms: 0,
             transno: Transno(0),
             trace_id: 5,
-            op_time_ns: 0,
+            map_epoch: server.map.epoch(),
         };
         peer.send(server, &head, &asked.body, None);
     }
