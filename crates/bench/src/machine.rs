@@ -1,9 +1,9 @@
 //! The machine of a measurement: one line of text, or one object of JSON.
 
 use crate::cores::Cores;
+use procfs::{CpuInfo, Current as _};
 use rustix::fs::statfs;
 use rustix::system::uname;
-use std::fs;
 use std::path::Path;
 
 /// The properties that matter.
@@ -27,15 +27,14 @@ impl Machine {
     /// This machine, with stores in `dir`.
     #[must_use]
     pub(crate) fn here(dir: &Path, cores: &Cores) -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
-        let name = name.and_then(|rest| rest.split_once(':')).map_or("unknown", |(_, name)| name);
+        let processors = CpuInfo::current().ok();
+        let name = processors.as_ref().and_then(|processors| processors.model_name(0));
         let build =
             if cfg!(debug_assertions) { "debug build: not for measuring" } else { "release" };
         let shared = if cores.server.contains(&cores.generator) { ", SHARED" } else { "" };
         let listed: Vec<String> = cores.server.iter().map(u16::to_string).collect();
         Self {
-            processor: name.trim().to_owned(),
+            processor: name.unwrap_or("unknown").to_owned(),
             core_count: ring::core_count().max(cores.server.len() + 1),
             kernel: uname().release().to_string_lossy().into_owned(),
             store_file_system: file_system(dir),

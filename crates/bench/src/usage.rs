@@ -1,8 +1,9 @@
 //! The resources that a server's process used: the difference of two readings.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use procfs::FromRead as _;
+use procfs::process::{Process, Status};
 use rustix::time::{ClockId, clock_gettime};
-use std::fs;
 use wire::Stats;
 
 /// Totals since the process started; [`Usage::since`] makes an interval of two.
@@ -97,16 +98,13 @@ impl Usage {
     /// When there is no such process.
     pub(crate) fn of_process(pid: u32) -> Result<Self> {
         let (mut usage, mut threads) = (Self::default(), ThreadUsage::default());
-        let tasks = format!("/proc/{pid}/task");
-        for task in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
-            let task = task?.path();
+        let process = Process::new(i32::try_from(pid)?)?;
+        for task in process.tasks()?.flatten() {
             // A thread may end between the listing and the reading.
-            let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-            let status = fs::read_to_string(task.join("status")).unwrap_or_default();
-            let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
-            usage.cpu_ns += first_number(&schedstat);
+            let (Ok(status), Ok(times)) = (task.status(), task.schedstat()) else { continue };
+            usage.cpu_ns += times.sum_exec_runtime;
             usage.switch_count += switches(&status);
-            threads.add(name.trim_end(), first_number(&schedstat));
+            threads.add(&status.name, times.sum_exec_runtime);
         }
         usage.threads = Some(threads);
         Ok(usage)
@@ -117,12 +115,11 @@ impl Usage {
     /// # Errors
     /// When `/proc` is not there.
     pub(crate) fn of_thread() -> Result<Self> {
-        let status = "/proc/thread-self/status";
-        let text = fs::read_to_string(status).with_context(|| format!("cannot read {status}"))?;
+        let status = Status::from_file("/proc/thread-self/status")?;
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let (secs, nanos) = (u64::try_from(time.tv_sec)?, u64::try_from(time.tv_nsec)?);
         let cpu_ns = secs * 1_000_000_000 + nanos;
-        Ok(Self { cpu_ns, switch_count: switches(&text), lanes: None, threads: None })
+        Ok(Self { cpu_ns, switch_count: switches(&status), lanes: None, threads: None })
     }
 
     /// The sum of two threads or processes.
@@ -216,25 +213,15 @@ impl LaneUsage {
     }
 }
 
-fn first_number(text: &str) -> u64 {
-    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
-}
-
-fn switches(status: &str) -> u64 {
-    let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
-    lines.map(|(_, count)| first_number(count)).sum()
+fn switches(status: &Status) -> u64 {
+    let Status { voluntary_ctxt_switches, nonvoluntary_ctxt_switches, .. } = status;
+    voluntary_ctxt_switches.unwrap_or(0) + nonvoluntary_ctxt_switches.unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn both_kinds_of_switches_are_counted() {
-        let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
-        assert_eq!(switches(status), 42);
-    }
 
     #[test]
     fn a_process_that_works_uses_cpu_time() {

@@ -71,8 +71,12 @@ fn mapping(inside: usize) -> io::Result<(usize, usize)> {
             (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
         (start..end).contains(&inside).then_some((start, end))
     };
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    maps.lines().find_map(range).ok_or_else(|| io::ErrorKind::NotFound.into())
+    // Names of files need not be UTF-8.
+    let maps = fs::read("/proc/self/maps")?;
+    String::from_utf8_lossy(&maps)
+        .lines()
+        .find_map(range)
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use bind_lmdb::{FILE, Table};
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -24,7 +26,9 @@ fn a_file_that_is_truncated_under_a_reader_is_named() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return read_truncated(Path::new(&folder));
     }
-    let folder = tempfile::tempdir().unwrap();
+    // The list of mappings has the name as it is.
+    let name = OsStr::from_bytes(b"not \xff utf8");
+    let folder = tempfile::Builder::new().prefix(name).tempdir().unwrap();
     let keys: Vec<[u8; 9]> = (0..5000_u64)
         .map(|number| {
             let mut key = [1; 9];

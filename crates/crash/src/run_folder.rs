@@ -132,7 +132,6 @@ fn sweep(folder: &Path) -> Result<()> {
 
 /// The mounts below a folder, in the order they were mounted.
 fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
-    let dirs = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let dirs = ring::mount_table(None)?.into_iter().map(|mounted| mounted.point);
     Ok(dirs.filter(|dir| dir.starts_with(folder)).collect())
 }

@@ -177,11 +177,8 @@ impl Server {
 }
 
 fn resident_bytes(process: &Process) -> Result<u64> {
-    let path = format!("/proc/{}/status", process.pid().as_raw_nonzero());
-    let status = fs::read_to_string(path)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
-    Ok(kib.parse::<u64>()? << 10)
+    let status = procfs::process::Process::new(process.pid().as_raw_pid())?.status()?;
+    Ok(status.vmrss.context("no VmRSS")? << 10)
 }
 
 /// The secret file that the server and the clients of a run share.

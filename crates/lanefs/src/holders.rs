@@ -71,7 +71,7 @@ fn link_below(link: &Path, point: &Path) -> Option<PathBuf> {
 /// `start-end perms offset device inode   path`.
 fn map_below(line: &[u8], point: &Path) -> Option<PathBuf> {
     let slash = line.iter().position(|byte| *byte == b'/')?;
-    let path = crate::mounts::unescape(&line[slash..]);
+    let path = ring::unescape(&line[slash..]);
     let path = PathBuf::from(OsStr::from_bytes(&path));
     path.starts_with(point).then_some(path)
 }

@@ -34,7 +34,7 @@ impl Default for MountOptions {
 }
 
 /// The file system's type.
-const FS_TYPE: &str = "fuse.lanefs";
+pub(crate) const FS_TYPE: &str = "fuse.lanefs";
 
 /// Mounts on `dir` and returns the device, non-blocking.
 ///

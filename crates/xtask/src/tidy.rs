@@ -50,7 +50,7 @@ const EDGES: [(&str, &[&str]); 19] = [
             "bench",
         ],
     ),
-    ("crash", &["wire", "disk", "library"]),
+    ("crash", &["wire", "disk", "library", "ring"]),
     ("xtask", &["ring"]),
 ];
 

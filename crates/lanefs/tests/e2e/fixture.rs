@@ -507,9 +507,12 @@ fn ring_unmount(dir: &Path) -> bool {
 
 /// Whether something is mounted exactly there. Never asks the mount itself.
 pub(crate) fn is_mounted(dir: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let wanted = dir.to_str().unwrap();
-    table.lines().any(|line| line.split(' ').nth(4) == Some(wanted))
+    mounted(dir).is_some()
+}
+
+/// The topmost mount exactly there.
+pub(crate) fn mounted(dir: &Path) -> Option<ring::Mounted> {
+    ring::mount_table(None).unwrap().into_iter().rfind(|mounted| mounted.point == dir)
 }
 
 /// A running `lanefs up`.
@@ -603,25 +606,28 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 
 /// The state letter of a process.
 pub(crate) fn state_of(pid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+    Some(proc_of(pid).ok()?.stat().ok()?.state)
 }
 
 /// The child of a process that runs this command of the binary.
 pub(crate) fn child_of(parent: u32, command: &str) -> Option<u32> {
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let ppid = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let second = line.split(|byte| *byte == 0).nth(1).unwrap_or_default();
-        if ppid == Some(parent.to_string().as_str()) && second == command.as_bytes() {
-            return Some(pid);
-        }
-    }
-    None
+    let parent = i32::try_from(parent).unwrap();
+    let mut processes = procfs::process::all_processes().unwrap().flatten();
+    let found = processes.find(|process| {
+        process.stat().is_ok_and(|stat| stat.ppid == parent)
+            && process.cmdline().is_ok_and(|line| line.get(1).is_some_and(|word| word == command))
+    });
+    found.map(|process| process.pid().unsigned_abs())
+}
+
+/// What `/proc` has of a process.
+pub(crate) fn proc_of(pid: u32) -> procfs::ProcResult<procfs::process::Process> {
+    procfs::process::Process::new(i32::try_from(pid).unwrap())
+}
+
+/// Bytes of memory that a process has now.
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
+    proc_of(pid).unwrap().statm().unwrap().resident * procfs::page_size()
 }
 
 /// A command by name.

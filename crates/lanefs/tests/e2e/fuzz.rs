@@ -6,7 +6,7 @@
 
 #![allow(clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::fixture::{Fixture, must, program};
+use crate::fixture::{Fixture, must, program, resident_bytes};
 use crate::hostile::Tmpfs;
 use crate::raw_client::{Raw, greet, hello};
 use rustix::process::setpriority_process;
@@ -237,12 +237,6 @@ fn put(stream: &mut TcpStream, mut bytes: &[u8]) -> bool {
 fn take(stream: &mut TcpStream) {
     let mut room = [0; 16 * 1024];
     while matches!(stream.read(&mut room), Ok(1..)) {}
-}
-
-/// Bytes of memory that a process has now.
-fn resident_bytes(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
-    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
 /// How long attackers rest from now on, if they do.

@@ -1,7 +1,7 @@
 //! Many, loud and deaf: what others notice of ten thousand idle clients, of strangers that come in
 //! floods, and of clients that do not read what they asked for.
 
-use crate::fixture::{Fixture, Up, must, texts};
+use crate::fixture::{Fixture, Up, must, resident_bytes, texts};
 use crate::idle::secret;
 use crate::raw_client::{Raw, greet, hello};
 use std::fs;
@@ -15,12 +15,6 @@ use wire::{
 /// A client that is nobody else.
 fn stranger(up: &Up, secret: &Secret, lane: u16) -> Raw {
     Raw::new(&up.address, secret, ("up", lane), ClientUuid(library::random().unwrap()))
-}
-
-/// Bytes of memory that a process has now.
-fn resident_bytes(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
-    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
 /// Something that everybody must be able to do meanwhile.

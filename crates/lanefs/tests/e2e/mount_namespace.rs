@@ -2,7 +2,6 @@
 //! `/etc/fstab`, programs) is changed for nobody else, and what is mounted there ends with it.
 
 use crate::fixture::{Fixture, Place, Process, must, program, wrap};
-use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -41,11 +40,9 @@ impl Private {
 
     /// The options of what is mounted exactly there, of the mount and of the file system.
     pub(crate) fn mounted(&self, dir: &Path) -> Option<String> {
-        let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.holder.pid())).unwrap();
-        let wanted = dir.to_str().unwrap();
-        let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some(wanted))?;
-        let fields: Vec<&str> = line.split(' ').collect();
-        Some(format!("{},{}", fields[5], fields[fields.len() - 1]))
+        let table = ring::mount_table(Some(self.holder.pid())).unwrap();
+        let found = table.into_iter().rfind(|mounted| mounted.point == dir);
+        found.map(|mounted| mounted.options)
     }
 
     /// A shell script run there, as root; `$1` is `dir`.

@@ -1,6 +1,6 @@
 //! `-o` of `lanefs mount`: each option does what it says, and what is not known is refused.
 
-use crate::fixture::{Fixture, Mount, failure, must, program, run, until};
+use crate::fixture::{Fixture, Mount, failure, mounted, must, program, run, until};
 use crate::mount_namespace::{Private, User, done, prepare_for_user, users_dir};
 use rustix::io::Errno;
 use std::fs;
@@ -9,12 +9,7 @@ use std::path::Path;
 
 /// The options that mountinfo shows, of the mount and of the file system.
 fn shown(dir: &Path) -> Vec<String> {
-    let wanted = dir.to_str().unwrap();
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some(wanted)).unwrap();
-    let fields: Vec<&str> = line.split(' ').collect();
-    let both = [fields[5], fields[fields.len() - 1]].join(",");
-    both.split(',').map(str::to_owned).collect()
+    mounted(dir).unwrap().options.split(',').map(str::to_owned).collect()
 }
 
 fn shows(mount: &Mount, option: &str) -> bool {

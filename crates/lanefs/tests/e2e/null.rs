@@ -4,13 +4,12 @@ use crate::fixture::{Fixture, Process, child_of, must, no_fuse_over_io_uring, un
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
+use std::path::PathBuf;
 
 /// What is mounted below the fixture.
-fn mounts_of(fixture: &Fixture) -> Vec<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let folder = fixture.path("").to_str().unwrap().to_owned();
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    points.filter(|point| point.starts_with(&folder)).map(ToOwned::to_owned).collect()
+fn mounts_of(fixture: &Fixture) -> Vec<PathBuf> {
+    let points = ring::mount_table(None).unwrap().into_iter().map(|mounted| mounted.point);
+    points.filter(|point| point.starts_with(fixture.path(""))).collect()
 }
 
 /// A run that would take minutes, with all its mounts mounted.

@@ -1,6 +1,6 @@
 //! Being a service: what systemd is told, SIGHUP, the log, and configuration files.
 
-use crate::fixture::{Fixture, Process, failure, must, program, run, until, wrap};
+use crate::fixture::{Fixture, Process, failure, must, proc_of, program, run, until, wrap};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -67,9 +67,8 @@ fn systemd_is_told_when_a_server_serves_reloads_and_ends() {
 
 /// Whether a process catches SIGTERM.
 fn catches_term(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
-    u64::from_str_radix(caught, 16).unwrap() & (1 << (Signal::TERM.as_raw() - 1)) != 0
+    let caught = proc_of(pid).unwrap().status().unwrap().sigcgt;
+    caught & (1 << (Signal::TERM.as_raw() - 1)) != 0
 }
 
 #[test]

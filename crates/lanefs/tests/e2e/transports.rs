@@ -1,6 +1,6 @@
 //! Both ways of carrying the kernel's requests do the same.
 
-use crate::fixture::{Fixture, must, no_fuse_over_io_uring, program, skip};
+use crate::fixture::{Fixture, mounted, must, no_fuse_over_io_uring, program, skip};
 use std::fs;
 
 fn works_over(test: &str, how: &str, shown: &str) {
@@ -10,9 +10,7 @@ fn works_over(test: &str, how: &str, shown: &str) {
         return skip(test, why);
     }
     let up = fixture.up(&["--fuse", how]);
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let line = table.lines().find(|line| line.contains(up.dir.to_str().unwrap())).unwrap();
-    assert!(line.contains("fuse.lanefs"), "{line}");
+    assert!(mounted(&up.dir).unwrap().is_lanefs());
     let original = fixture.make_dir("original");
     for number in 0..100 {
         let text = format!("{number}").repeat(number * 1000);

@@ -7,6 +7,7 @@ mod model;
 mod sockets;
 
 use super::*;
+use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -51,14 +52,10 @@ fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Ri
 /// Whether a thread of this process with that name lives. A thread that ended and was joined is
 /// listed for a moment longer, with `PF_EXITING` in `flags`, field 9 of `proc_pid_stat(5)`.
 fn lives(name: &str) -> bool {
-    const PF_EXITING: u64 = 0x4;
-    std::fs::read_dir("/proc/self/task").unwrap().any(|task| {
-        // Threads of other tests come and go.
-        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
-        let Some((head, fields)) = stat.rsplit_once(')') else { return false };
-        let flags: u64 = fields.split_whitespace().nth(6).unwrap().parse().unwrap();
-        head.ends_with(&format!("({name}")) && flags & PF_EXITING == 0
-    })
+    const PF_EXITING: u32 = 0x4;
+    // Threads of other tests come and go.
+    let mut tasks = Process::myself().unwrap().tasks().unwrap().flatten();
+    tasks.any(|task| task.stat().is_ok_and(|it| it.comm == name && it.flags & PF_EXITING == 0))
 }
 
 #[test]

@@ -395,7 +395,7 @@ fn engine_threads_run_on_their_cores_and_the_lane_on_its_own() {
         assert_eq!(ring::usable_cores().unwrap(), cores, "the lane is back where it was");
         if engine == IoEngine::Pool {
             let name = format!("objects-{}", rustix::thread::gettid().as_raw_nonzero());
-            assert_eq!(cores_of(&name), [core.to_string()]);
+            assert_eq!(cores_of(&name), [[(core.into(), core.into())]]);
         }
     }
 }

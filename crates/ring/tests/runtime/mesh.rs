@@ -7,6 +7,7 @@ use interface::{
     Action, Core, Event, KernelAction, KernelEvent, LaneMessage, LogLevel, Mono, NetAction,
     NetEvent, Now, PeerAction, PeerEvent, Turn,
 };
+use procfs::process::Process;
 use ring::{Config, Mesh, Ring};
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -282,11 +283,7 @@ fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
         });
         ring.turn(&mut core).unwrap();
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
-    let expected: Vec<u8> = line
-        .split_ascii_whitespace()
-        .flat_map(|gid| gid.parse::<u32>().unwrap().to_le_bytes())
-        .collect();
+    let groups = Process::myself().unwrap().status().unwrap().groups;
+    let expected: Vec<u8> = groups.into_iter().flat_map(u32::to_le_bytes).collect();
     assert_eq!(found, [Some(expected), None, Some(vec![])], "other ids yield no groups");
 }

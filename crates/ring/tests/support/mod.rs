@@ -4,6 +4,7 @@
 use interface::{
     Action, Core, Event, NetAction, NetEvent, Object, ObjectAction, ObjectEvent, Ticket, Turn,
 };
+use procfs::process::Process;
 use ring::{Config, Counters, DriverChoice, Mailbox, Mesh, Ring, Stopper};
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -333,16 +334,11 @@ pub fn is_tmpfs(file: &File) -> bool {
     u64::try_from(kind).unwrap() == TMPFS_MAGIC
 }
 
-/// Cores of this process's threads with that name.
-pub fn cores_of(name: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for task in fs::read_dir("/proc/self/task").unwrap() {
-        // Threads of other tests come and go.
-        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        if field("Name:").map(str::trim) == Some(name) {
-            found.push(field("Cpus_allowed_list:").unwrap().trim().to_owned());
-        }
-    }
-    found
+/// Cores of this process's threads with that name, as ranges.
+pub fn cores_of(name: &str) -> Vec<Vec<(u32, u32)>> {
+    // Threads of other tests come and go.
+    let tasks = Process::myself().unwrap().tasks().unwrap().flatten();
+    let statuses = tasks.filter_map(|task| task.status().ok());
+    let found = statuses.filter(|status| status.name == name);
+    found.map(|status| status.cpus_allowed_list.unwrap()).collect()
 }
