@@ -8,6 +8,14 @@ use crate::work::{CallRecord, CallSpec, Tag, name_bytes, text_of, xattr_name};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Transno};
 
+/// A read that is explained only if acknowledged changes of the file are lost.
+#[derive(Clone, Debug)]
+pub(crate) struct LossyRead {
+    pub(crate) client: usize,
+    pub(crate) inode: InodeNo,
+    pub(crate) line: String,
+}
+
 /// What an audit has read so far.
 #[derive(Default, Debug)]
 pub(crate) struct Audit {
@@ -127,6 +135,7 @@ impl Simulation {
         self.judge_order()?;
         let tree = self.executed()?;
         self.judge_names(&tree)?;
+        self.judge_lossy_reads(&tree)?;
         for (inode, attr) in &self.audit.attrs {
             let node = tree.nodes.get(inode);
             let node = node.ok_or_else(|| format!("I15: no call made inode {inode}"))?;
@@ -203,6 +212,19 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// A file without a name is removed when the client that has it open is evicted. The client
+    /// may read it before all its lanes have learned of the eviction.
+    fn judge_lossy_reads(&self, tree: &Tree) -> Verdict {
+        let is_explained = |read: &&LossyRead| {
+            let has_name = tree.nodes.get(&read.inode).is_some_and(|node| node.nlink > 0);
+            self.mounts[read.client].evicted_ns.is_some() && !has_name
+        };
+        match self.lossy_reads.iter().find(|read| !is_explained(read)) {
+            Some(read) => Err(read.line.clone()),
+            None => Ok(()),
+        }
     }
 
     fn judge_names(&self, tree: &Tree) -> Verdict {

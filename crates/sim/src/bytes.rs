@@ -79,6 +79,16 @@ pub(crate) struct Found<'a> {
     pub(crate) at_end: bool,
 }
 
+/// Explains all parts of what a read returned.
+pub(crate) fn explain_all(changes: &[TimedChange], found: &[Found<'_>]) -> Result<(), String> {
+    found.iter().try_for_each(|found| explain(changes, found))
+}
+
+/// The same changes, none of which must have happened.
+pub(crate) fn uncertain(changes: &[TimedChange]) -> Vec<TimedChange> {
+    changes.iter().map(|change| TimedChange { certain: false, ..*change }).collect()
+}
+
 /// Explains the bytes that a read returned by the changes, or describes what cannot be explained.
 pub(crate) fn explain(changes: &[TimedChange], found: &Found<'_>) -> Result<(), String> {
     let mut last = None;
@@ -212,6 +222,14 @@ mod tests {
         explain(&changes, &whole(&[1, 1])).unwrap();
         explain(&changes, &whole(&[1, 1, 1])).unwrap_err();
         explain(&changes, &whole(&[1, 1, 0])).unwrap_err();
+    }
+
+    #[test]
+    fn an_empty_file_is_explained_only_if_all_its_writes_may_be_lost() {
+        let changes = [write(0, 1, 0, true)];
+        explain_all(&changes, &[whole(&[])]).unwrap_err();
+        explain_all(&uncertain(&changes), &[whole(&[])]).unwrap();
+        explain_all(&uncertain(&changes), &[whole(&[2])]).unwrap_err();
     }
 
     #[test]

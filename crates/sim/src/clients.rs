@@ -1,6 +1,7 @@
 //! Client processes: their lanes' turns, the calls they make and the replies they get.
 
-use crate::bytes::{FileChange, Found, TimedChange, explain};
+use crate::audit::LossyRead;
+use crate::bytes::{FileChange, Found, TimedChange, explain_all, uncertain};
 use crate::lane_state::LaneState;
 use crate::net::{End, SentFrame};
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
@@ -356,33 +357,41 @@ impl Simulation {
         let at_end = wide(reply_bytes.bytes.len()) < u64::from(read_bytes);
         // A read that begins behind the end does not show where the file ends.
         let at_end = at_end && (!reply_bytes.bytes.is_empty() || file_offset == 0);
-        let found = Found { from: file_offset, bytes: &reply_bytes.bytes, at_end };
-        if let Err(line) = explain(&changes, &found)
-            && !self.lying_disk.is_any()
-            && !self.unprotected.contains(&inode)
-        {
-            self.violates(format!("read of inode {inode}: {line}"));
-        }
+        let found = [Found { from: file_offset, bytes: &reply_bytes.bytes, at_end }];
+        self.explain_read((call.client, inode), &changes, &found);
     }
 
     /// Checks that writes explain the bytes of every piece of a list, and the file's size.
     fn check_list(&mut self, inode: InodeNo, call: &CallRecord, reply_bytes: &ReplyBytes) {
         let changes: Vec<TimedChange> = self.changes_of(inode, call.began_ns);
         let mut rest = &reply_bytes.bytes[..];
-        let mut explained =
-            explain(&changes, &Found { from: reply_bytes.size_bytes, bytes: &[], at_end: true });
+        let mut found = vec![Found { from: reply_bytes.size_bytes, bytes: &[], at_end: true }];
         for piece in call.spec.pieces().iter() {
             let got_bytes = narrow(u64::from(piece.within(reply_bytes.size_bytes)));
             let (bytes, behind) = rest.split_at(got_bytes.min(rest.len()));
             rest = behind;
-            let found = Found { from: piece.file_offset, bytes, at_end: false };
-            explained = explained.and_then(|()| explain(&changes, &found));
+            found.push(Found { from: piece.file_offset, bytes, at_end: false });
         }
-        if let Err(line) = explained
-            && !self.lying_disk.is_any()
-            && !self.unprotected.contains(&inode)
-        {
-            self.violates(format!("list of inode {inode}: {line}"));
+        self.explain_read((call.client, inode), &changes, &found);
+    }
+
+    /// Checks that the changes of a file explain what a client found in it. If only lost changes
+    /// do, the audit decides: the file may have been removed when the client was evicted.
+    fn explain_read(
+        &mut self,
+        (client, inode): (usize, InodeNo),
+        changes: &[TimedChange],
+        found: &[Found<'_>],
+    ) {
+        if self.lying_disk.is_any() || self.unprotected.contains(&inode) {
+            return;
+        }
+        let Err(line) = explain_all(changes, found) else { return };
+        let line = format!("read of inode {inode}: {line}");
+        if explain_all(&uncertain(changes), found).is_ok() {
+            self.lossy_reads.push(LossyRead { client, inode, line });
+        } else {
+            self.violates(line);
         }
     }
 

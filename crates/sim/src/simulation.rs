@@ -3,7 +3,7 @@
 //! Time is a number. An action that takes time schedules an event, and the event with the earliest
 //! time is performed next. One thread, one seed, no clock.
 
-use crate::audit::Audit;
+use crate::audit::{Audit, LossyRead};
 use crate::bytes::TimedChange;
 use crate::clients::Mount;
 use crate::disk::Disk;
@@ -84,6 +84,7 @@ pub(crate) struct Simulation {
     /// Every call; its tag is its index plus one.
     pub(crate) calls: Vec<CallRecord>,
     pub(crate) file_changes: BTreeMap<InodeNo, Vec<(u32, TimedChange)>>,
+    pub(crate) lossy_reads: Vec<LossyRead>,
     pub(crate) write_count: u64,
     /// Inodes that replies named, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
@@ -145,6 +146,7 @@ impl Simulation {
             tap: Tap::new(plan.sync),
             calls: Vec::new(),
             file_changes: BTreeMap::new(),
+            lossy_reads: Vec::new(),
             write_count: 0,
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             faults_stopped: false,
