@@ -12,7 +12,7 @@ use store::{ObjectName, Reader, ScanControl, StoreError, View};
 use wire::{InodeNo, ShardId, Wire};
 
 /// The version of what a dump's lines mean.
-pub const DUMP_VERSION: u32 = 2;
+pub const DUMP_VERSION: u32 = 3;
 
 /// Why there is no dump.
 #[derive(Debug)]

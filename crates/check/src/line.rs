@@ -11,7 +11,8 @@ use disk::{BLOCK_BYTES, GROUP_BLOCK_COUNT, InodeRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::{
-    Bytes, Export, FileKind, InodeNo, Name, ShardId, Squash, SquashedIds, Timestamp, Transno, Wire,
+    Bytes, Export, FileKind, InodeNo, Name, ShardId, Squash, SquashedIds, Term, Timestamp, Transno,
+    Wire,
 };
 
 /// Groups of blocks lie before this one: places in files are below 2^63.
@@ -82,6 +83,7 @@ pub(crate) enum Line {
     Shard {
         shard: u16,
         lsn: u64,
+        term: u32,
         transno: u64,
         next_count: u64,
         inode_count: u64,
@@ -229,8 +231,9 @@ impl Line {
             }
             Row::Orphan { inode } => Self::Nameless { inode: inode.0 },
             Row::Shard { shard, row } => {
-                let ShardRow { lsn, transno, next_count, inode_count } = row;
-                Self::Shard { shard: shard.0, lsn, transno: transno.0, next_count, inode_count }
+                let ShardRow { lsn, term, transno, next_count, inode_count } = row;
+                let (term, transno) = (term.0, transno.0);
+                Self::Shard { shard: shard.0, lsn, term, transno, next_count, inode_count }
             }
             Row::Export(export) => Self::of_export(&export),
             Row::Session { .. }
@@ -393,10 +396,12 @@ impl Line {
             Self::Nameless { inode } => put(Key::orphan(InodeNo(*inode)), Vec::new()),
             // With what is found of their contents.
             Self::Object { .. } | Self::Sums { .. } => {}
-            Self::Shard { shard, lsn, transno, next_count, inode_count } => {
+            Self::Shard { shard, lsn, term: _, transno, next_count, inode_count } => {
                 let transno = Transno(*transno);
                 let (next_count, inode_count) = (*next_count, *inode_count);
-                let row = ShardRow { lsn: *lsn, transno, next_count, inode_count };
+                // The starts of a restored store, and so its terms, are counted anew.
+                let term = Term(0);
+                let row = ShardRow { lsn: *lsn, term, transno, next_count, inode_count };
                 put(Key::shard(ShardId(*shard)), row.to_bytes());
             }
             Self::Export { .. } => self.put_export(&mut put)?,

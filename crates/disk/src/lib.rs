@@ -8,7 +8,7 @@
 //! store:    superblock | log files per (boot, lane) | rows | objects
 //! log file: LogHeader | batch | trailer | batch | trailer | ... | zeros (reserved beforehand)
 //! batch:    BatchHeader | record | record | ... | zeros up to a multiple of 8 bytes
-//! record:   shard, lsn, transno | pre-versions | origin and reply record | changes
+//! record:   shard, lsn, transno, term | pre-versions | origin and reply record | changes
 //! ```
 //! A start applies the logs' records that the rows lack, boot by boot, each log from front to back.
 #![no_std]
@@ -36,7 +36,7 @@ pub use fault::Fault;
 pub use inode::InodeRow;
 pub use log::{LOG_HEADER_BYTES, LogHeader};
 pub use reader::{LogReader, Records, SealedBatch};
-pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
+pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow, ShardPosition};
 pub use share::Share;
 pub use sums::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT, REGION_BLOCK_COUNT};
 pub use superblock::{Creation, SUPERBLOCK_BYTES, Superblock};

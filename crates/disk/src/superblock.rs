@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSSB"
-//!      8     4 format version 6
+//!      8     4 format version 7
 //!     12     4 crc32c over all 4096 bytes, this field as 0
 //!     16    16 fs, the file system's uuid
 //!     32     2 meta_shard_count
@@ -54,7 +54,7 @@ pub struct Creation {
 
 impl Superblock {
     /// The format this build reads and writes.
-    pub const FORMAT_VERSION: u32 = 6;
+    pub const FORMAT_VERSION: u32 = 7;
     /// The default number of shards of either kind.
     pub const SHARD_COUNT: u16 = 64;
     const SHARD_COUNT_MAX: u16 = 0x7fff;

@@ -13,7 +13,7 @@ use crate::{
 use alloc::vec::Vec;
 use wire::{
     Bytes, ClientUuid, Contents, FileKind, InodeNo, LaneId, List, Name, Op, SessionId, ShardId,
-    Status, Timestamp, Transno, Xid,
+    Status, Term, Timestamp, Transno, Xid,
 };
 
 /// A seeded PRNG: the same seed gives the same run.
@@ -169,6 +169,7 @@ pub(crate) fn session_record(lsn: u64, changes: &[u8]) -> Record<'_> {
     Record {
         shard: ShardId::meta(5),
         lsn,
+        term: Term(1),
         transno: Transno((1 << 32) + lsn),
         pre_versions,
         origin: Origin::Session {

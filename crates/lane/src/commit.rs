@@ -16,13 +16,13 @@ use crate::session::{Done, State};
 use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
-use disk::{Batch, Change, Origin, PreVersions, Record};
+use disk::{Batch, Change, Origin, PreVersions, Record, ShardPosition};
 use hashbrown::HashMap;
 use interface::{
     Action, Bulk, ConnId, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn,
 };
 use meta::EndedWait;
-use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
+use wire::{InodeNo, Op, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid};
 
 /// Names a slot. A deferred reply of a slot is stored in the slot itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +93,8 @@ impl BatchDependents {
 pub(crate) struct ShardLog {
     /// Number of its last record.
     pub(crate) lsn: u64,
+    /// The term in which it goes on.
+    pub(crate) term: Term,
     /// The highest transaction recorded, in sealed batches, and in durable batches.
     pub(crate) pushed: Transno,
     sealed: Transno,
@@ -119,13 +121,16 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    /// `shards`: each shard's last log sequence number and its highest transaction number, which
-    /// earlier boots may have assigned.
-    pub(crate) fn new(seed: Seed, shards: impl Iterator<Item = (ShardId, u64, Transno)>) -> Self {
+    /// `shards`: each shard's last log sequence number with the term of this start, and its highest
+    /// transaction number, which earlier boots may have assigned.
+    pub(crate) fn new(
+        seed: Seed,
+        shards: impl Iterator<Item = (ShardId, ShardPosition, Transno)>,
+    ) -> Self {
         let mut by_shard = HashMap::with_hasher(seed);
-        by_shard.extend(shards.map(|(shard, lsn, transno)| {
+        by_shard.extend(shards.map(|(shard, ShardPosition { lsn, term }, transno)| {
             let (pushed, sealed, durable) = (transno, transno, transno);
-            (shard, ShardLog { lsn, pushed, sealed, durable, batch_no: 0 })
+            (shard, ShardLog { lsn, term, pushed, sealed, durable, batch_no: 0 })
         }));
         Self {
             batch: Batch::new(),
@@ -207,14 +212,14 @@ impl Commit {
         self.shards.get(&shard).copied().unwrap_or_default()
     }
 
-    /// Appends a transaction to the open batch; returns its log sequence number.
+    /// Appends a transaction to the open batch; returns its position in the shard's log.
     pub(crate) fn push(
         &mut self,
         (shard, transno): (ShardId, Transno),
         pre_versions: PreVersions,
         origin: Origin<'_>,
         changes: &[u8],
-    ) -> u64 {
+    ) -> ShardPosition {
         let open_no = self.open_no();
         let log = self.shards.entry(shard).or_default();
         log.lsn += 1;
@@ -223,9 +228,9 @@ impl Commit {
             log.batch_no = open_no;
             self.open.shards.push(shard);
         }
-        let lsn = log.lsn;
-        self.batch.push(&Record { shard, lsn, transno, pre_versions, origin, changes });
-        lsn
+        let (lsn, term) = (log.lsn, log.term);
+        self.batch.push(&Record { shard, lsn, term, transno, pre_versions, origin, changes });
+        ShardPosition { lsn, term }
     }
 
     /// Closes the open batch.
@@ -307,14 +312,15 @@ impl Lane {
         let (status, reply) = (done.status, done.body.as_slice());
         let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
         let transno = done.transno;
-        let lsn = self.commit.push((shard, transno), pre_versions, origin, changes);
+        let ShardPosition { lsn, term } =
+            self.commit.push((shard, transno), pre_versions, origin, changes);
         self.token.clear();
         if signed {
             assert!(opened.is_none(), "a session is durable before its first redo token");
             let reply_none = &[];
             let origin =
                 Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };
-            let record = Record { shard, lsn, transno, pre_versions, origin, changes };
+            let record = Record { shard, lsn, term, transno, pre_versions, origin, changes };
             let signed = (reply, NO_MAC);
             self.seal.token(&mut self.token, signed, |out| record.encode(out));
         }

@@ -27,13 +27,14 @@ use crate::unstable::Waiters;
 use crate::waiting::Pending;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use disk::ShardPosition;
 use hashbrown::{HashMap, HashSet};
 use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Event, LaneMessage, Mono, NetEvent, PeerAction,
     PeerEvent, Seed, Span, StoreEvent, Turn,
 };
 use wire::{
-    ClientUuid, InodeNo, LaneId, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
+    ClientUuid, InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
 };
 
 /// The bits of a ticket that name its owner.
@@ -122,6 +123,7 @@ impl Lane {
     /// A lane with its restored state.
     #[must_use]
     pub fn new(config: Config, restored: Restored) -> Self {
+        let logs = logs(&restored, &config.map);
         assert!(restored.lane == config.lane, "each lane gets its own");
         assert!(config.limits.slot_count >= SLOT_COUNT_MIN, "a session has slots");
         let mut number = [0; 8];
@@ -158,7 +160,6 @@ impl Lane {
         };
         let mut slots = HashMap::with_hasher(seed);
         slots.extend(restored.slots);
-        let logs = logs(&restored.metas, &restored.datas, &restored.lsns);
         let mut lane = Self {
             nonces: NonceSource::new(config.seed),
             conns: HashMap::with_hasher(seed),
@@ -388,17 +389,20 @@ impl Lane {
     }
 }
 
-/// The end of each shard's log: its last sequence number, and a transaction number that no earlier
-/// boot has exceeded.
-fn logs(
-    metas: &[meta::Shard],
-    datas: &[data::Recorded],
-    lsns: &[(ShardId, u64)],
-) -> Vec<(ShardId, u64, Transno)> {
-    let metas = metas.iter().map(|shard| (shard.id(), shard.transno_last()));
-    let datas = datas.iter().map(|shard| (shard.shard(), shard.boot_transno()));
-    let lsn = |shard| lsns.iter().find(|(at, _)| *at == shard).map_or(0, |(_, lsn)| *lsn);
-    metas.chain(datas).map(|(shard, transno)| (shard, lsn(shard), transno)).collect()
+/// Where each shard's log goes on: its last sequence number with the term of this start, and a
+/// transaction number that no earlier boot has exceeded.
+fn logs(restored: &Restored, map: &Map) -> Vec<(ShardId, ShardPosition, Transno)> {
+    let metas = restored.metas.iter().map(|shard| (shard.id(), shard.transno_last()));
+    let datas = restored.datas.iter().map(|shard| (shard.shard(), shard.boot_transno()));
+    let lsn = |shard| {
+        let found = restored.positions.iter().find(|(at, _)| *at == shard);
+        found.map_or(0, |(_, position)| position.lsn)
+    };
+    let begin = |(shard, transno)| {
+        let term = map.place(shard).term;
+        (shard, ShardPosition { lsn: lsn(shard), term }, transno)
+    };
+    metas.chain(datas).map(begin).collect()
 }
 
 impl Core for Lane {

@@ -11,7 +11,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
 use disk::{
-    Change, Changes, ClientChange, Creation, ExportChange, Fault, Origin, Record, SessionRow, TxnId,
+    Change, Changes, ClientChange, Creation, ExportChange, Fault, Origin, Record, SessionRow,
+    ShardPosition, TxnId,
 };
 use interface::{Mono, Party};
 use wire::{
@@ -24,7 +25,7 @@ pub struct Restore {
     shards: ShardCounts,
     metas: Vec<meta::Shard>,
     datas: Vec<Recorded>,
-    lsns: BTreeMap<ShardId, u64>,
+    positions: BTreeMap<ShardId, ShardPosition>,
     sessions: BTreeMap<SessionId, Session>,
     slots: BTreeMap<(ShardId, SessionId), SlotTable>,
     evicted: BTreeMap<ClientUuid, u64>,
@@ -46,7 +47,8 @@ pub struct Restored {
     pub(crate) lane: LaneId,
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) datas: Vec<Recorded>,
-    pub(crate) lsns: Vec<(ShardId, u64)>,
+    /// The ends of the shards' logs.
+    pub(crate) positions: Vec<(ShardId, ShardPosition)>,
     pub(crate) sessions: Vec<(SessionId, Session)>,
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
     /// Sessions of evicted clients.
@@ -93,7 +95,7 @@ impl Restore {
             shards,
             metas: metas.map(|shard| meta::Shard::new(shard, made)).collect(),
             datas: datas.map(Recorded::new).collect(),
-            lsns: BTreeMap::new(),
+            positions: BTreeMap::new(),
             sessions: BTreeMap::new(),
             slots: BTreeMap::new(),
             evicted: BTreeMap::new(),
@@ -129,16 +131,11 @@ impl Restore {
             return Err(Fault::new("a record of a shard the store does not have", 0)
                 .numbers(0_u64, shard.0));
         }
-        let lsn = self.lsns.entry(shard).or_default();
-        if record.lsn <= *lsn {
+        let position = self.positions.entry(shard).or_default();
+        if !position.is_next(record)? {
             return Ok(()); // What it did is there already.
         }
-        if record.lsn != *lsn + 1 {
-            return Err(
-                Fault::new("a record out of its shard's order", 0).numbers(*lsn + 1, record.lsn)
-            );
-        }
-        *lsn = record.lsn;
+        *position = record.position();
         let index = usize::from(shard.index());
         if shard.is_data() {
             self.datas[index].replay(record.transno, record.changes)?;
@@ -296,7 +293,7 @@ impl Restore {
                 lane: LaneId(lane),
                 metas: Vec::new(),
                 datas: Vec::new(),
-                lsns: Vec::new(),
+                positions: Vec::new(),
                 sessions: Vec::new(),
                 slots: Vec::new(),
                 evicted_sessions: Vec::new(),
@@ -327,8 +324,9 @@ impl Restore {
             shard.start_boot(boot_id);
             lanes[place(shard.shard())].datas.push(shard);
         }
-        for (shard, lsn) in self.lsns {
-            lanes[place(shard)].lsns.push((shard, lsn));
+        for (shard, position) in self.positions {
+            assert!(position.term < map.place(shard).term, "each start begins a later term");
+            lanes[place(shard)].positions.push((shard, position));
         }
         for ((shard, id), table) in self.slots {
             let lane = &mut lanes[place(shard)];

@@ -124,7 +124,8 @@ impl Lane {
         let (status, reply, opened) = (Status::Ok, &[][..], None);
         let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
         let (shard, transno, pre_versions) = (written.shard, written.transno, PreVersions::new());
-        let record = Record { shard, lsn: 0, transno, pre_versions, origin, changes: &changes };
+        let (lsn, term) = (0, self.commit.shard(shard).term);
+        let record = Record { shard, lsn, term, transno, pre_versions, origin, changes: &changes };
         let signed = (&done.body[..], waiting.contents);
         self.seal.token(&mut self.token, signed, |out| record.encode(out));
         self.changes = changes;

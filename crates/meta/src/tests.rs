@@ -29,8 +29,8 @@ use disk::{Origin, PreVersions, Record};
 use several::{Other, about};
 use wire::{
     Attr, Bytes, Caller, ClientUuid, Create, Created, Entry, Getattr, Groups, Handle, HandleId,
-    InodeNo, Lookup, Mkdir, Name, Op, Open, OpenFor, SetTime, Setattr, ShardId, Status, Timestamp,
-    Transno, Unlink, Wire,
+    InodeNo, Lookup, Mkdir, Name, Op, Open, OpenFor, SetTime, Setattr, ShardId, Status, Term,
+    Timestamp, Transno, Unlink, Wire,
 };
 
 /// A seeded PRNG: the same seed gives the same run.
@@ -303,6 +303,7 @@ fn check_rows(redone: &Shard, log: &[(Transno, Vec<u8>)]) {
         let record = Record {
             shard,
             lsn: u64::try_from(index).unwrap() + 1,
+            term: Term(1),
             transno: *transno,
             pre_versions: PreVersions::new(),
             origin: Origin::Internal,

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicU32, Ordering};
-use wire::{LaneId, ShardId, Transno};
+use wire::{LaneId, ShardId, Term, Transno};
 
 /// A folder of its own per test, removed at the end.
 struct Folder(PathBuf);
@@ -43,6 +43,7 @@ fn batch(boot_id: u64, batch_no: u64, lsns: &[u64]) -> Vec<u8> {
         batch.push(&Record {
             shard: ShardId::meta(0),
             lsn: *lsn,
+            term: Term::of_boot(boot_id),
             transno: Transno(*lsn),
             pre_versions: PreVersions::new(),
             origin: Origin::Internal,
@@ -165,10 +166,10 @@ fn an_unknown_version_names_both() {
     drop(open_new(&folder));
     let file = folder.store().join(SUPERBLOCK);
     let mut bytes = fs::read(&file).unwrap();
-    bytes[8..12].copy_from_slice(&7_u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&6_u32.to_le_bytes());
     fs::write(&file, &bytes[..1000]).unwrap();
     let refused = open(&folder.store()).unwrap_err().to_string();
-    assert!(refused.contains("version 7"), "{refused}");
+    assert!(refused.contains("version 6"), "{refused}");
     let known = format!("version {}", Superblock::FORMAT_VERSION);
     assert!(refused.contains(&known), "{refused}");
 }
@@ -295,7 +296,9 @@ fn two_lanes(folder: &Folder) -> [PathBuf; 2] {
         let mut batch = Batch::new();
         let (transno, pre_versions) = (Transno(lsn), PreVersions::new());
         let (shard, origin, changes) = (ShardId::meta(lane), Origin::Internal, &[][..]);
-        batch.push(&Record { shard, lsn, transno, pre_versions, origin, changes });
+        // The same records in each start.
+        let term = Term(1);
+        batch.push(&Record { shard, lsn, term, transno, pre_versions, origin, changes });
         batch.seal(boot_id, batch_no, &mut bytes);
         let place = &mut places[usize::from(lane)];
         let start_offset = place.offset;

@@ -37,13 +37,8 @@ pub fn apply(
     shard: &mut ShardRow,
     rows: &mut impl Rows,
 ) -> Result<bool, Fault> {
-    if record.lsn <= shard.lsn {
+    if !shard.position().is_next(record)? {
         return Ok(false);
-    }
-    if record.lsn != shard.lsn + 1 {
-        return Err(
-            Fault::new("a record out of its shard's order", 0).numbers(shard.lsn + 1, record.lsn)
-        );
     }
     let mut applying = Applying { record, shard, rows, value: Vec::new(), dir: None };
     for change in Changes::new(record.changes) {
@@ -51,8 +46,7 @@ pub fn apply(
     }
     applying.put_dir();
     applying.remember()?;
-    shard.lsn = record.lsn;
-    shard.transno = shard.transno.max(record.transno);
+    shard.advance(record);
     Ok(true)
 }
 
@@ -76,8 +70,7 @@ pub fn apply_partially(
     }
     applying.put_dir();
     left_out_count += u64::from(applying.remember().is_err());
-    shard.lsn = record.lsn;
-    shard.transno = shard.transno.max(record.transno);
+    shard.advance(record);
     Ok(left_out_count)
 }
 

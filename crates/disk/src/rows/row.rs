@@ -2,13 +2,13 @@
 
 use super::key::{part, table};
 use crate::{
-    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPosition, REPLY_BYTES_MAX, SessionRow,
-    Share, TxnId,
+    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPosition, REPLY_BYTES_MAX, Record,
+    SessionRow, ShardPosition, Share, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{
     Attr, Bytes, ClientUuid, DecodeError, Export, FileKind, FsUuid, InodeNo, LaneId, List, Name,
-    Op, ProtocolError, Reader, SessionId, ShardId, Status, Transno, Wire, Writer, Xid,
+    Op, ProtocolError, Reader, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and the bases of its next numbers.
@@ -16,12 +16,28 @@ use wire::{
 pub struct ShardRow {
     /// The LSN of the last applied record.
     pub lsn: u64,
+    /// The term of that record, 0 without one.
+    pub term: Term,
     /// The highest applied transaction.
     pub transno: Transno,
     /// A metadata shard's: higher than the count of every inode that ever existed.
     pub next_count: u64,
     /// A metadata shard's: number of inodes.
     pub inode_count: u64,
+}
+
+impl ShardRow {
+    /// How far the log was applied.
+    #[must_use]
+    pub const fn position(&self) -> ShardPosition {
+        ShardPosition { lsn: self.lsn, term: self.term }
+    }
+
+    /// A record was applied: it is the last one.
+    pub(crate) fn advance(&mut self, record: &Record<'_>) {
+        (self.lsn, self.term) = (record.lsn, record.term);
+        self.transno = self.transno.max(record.transno);
+    }
 }
 
 /// A directory entry.
@@ -365,6 +381,7 @@ impl Wire<'_> for ObjectRow {
 impl Wire<'_> for ShardRow {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.lsn);
+        to.write(&self.term);
         to.write(&self.transno);
         to.write(&self.next_count);
         to.write(&self.inode_count);
@@ -373,6 +390,7 @@ impl Wire<'_> for ShardRow {
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             lsn: from.read()?,
+            term: from.read()?,
             transno: from.read()?,
             next_count: from.read()?,
             inode_count: from.read()?,

@@ -8,7 +8,7 @@ use crate::{
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
-use wire::{FsUuid, LaneId, ShardId, Transno, Wire};
+use wire::{FsUuid, LaneId, ShardId, Term, Transno, Wire};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -40,7 +40,7 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..60]),
-        "4c414e4546535342060000002e2be5bbf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e45465353420700000059b71d39f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000ff030000"
     );
     assert!(bytes[60..].iter().all(|byte| *byte == 0));
@@ -52,10 +52,10 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 9;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (6, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (7, 9, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 6, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 7, found 9)"
     );
 }
 
@@ -86,7 +86,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(&bytes),
-        "4c414e4546534c47060000004a256aa4f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c4707000000b2f8203af5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000004000000000100000000000000"
     );
     assert_eq!(LogHeader::decode(&bytes), Ok(log_head()));
@@ -206,7 +206,7 @@ fn record_bytes() {
     record.encode(&mut bytes);
     assert_eq!(
         hex(&bytes),
-        "8600000005010500090000000000000009000000010000000203000000000000000400000000\
+        "8a0000000601050009000000000000000900000001000000010000000203000000000000000400000000\
          0000008877665544332211020063000000000000000a000000050000007265706c7901c1c1c1\
          c1c1c1c1c1c1c1c1c1c1c1c1c10100a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0b0b0b0b0b0b0b0\
          b0b0b0b0b0b0b0b0b0070000006368616e676573"
@@ -217,6 +217,7 @@ fn record_bytes() {
     let internal = Record {
         shard: ShardId::data(3),
         lsn: 1,
+        term: Term(0x0102_0304),
         transno: Transno(2),
         pre_versions: PreVersions::new(),
         origin: Origin::Internal,
@@ -224,7 +225,11 @@ fn record_bytes() {
     };
     bytes.clear();
     internal.encode(&mut bytes);
-    assert_eq!(hex(&bytes), "1e0000000500038001000000000000000200000000000000000100000063");
+    assert_eq!(
+        hex(&bytes),
+        "220000000600038001000000000000000200000000000000040302010001000000\
+         63"
+    );
     assert_eq!(Record::decode(&bytes), Ok((internal, &[][..])));
 }
 
@@ -234,7 +239,7 @@ fn a_damaged_record_names_its_fault() {
     session_record(9, b"").encode(&mut bytes);
     bytes[4] = 1;
     let fault = Record::decode(&bytes).unwrap_err();
-    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(5_u64, 1_u64));
+    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(6_u64, 1_u64));
 }
 
 #[test]

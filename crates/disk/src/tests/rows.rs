@@ -9,7 +9,7 @@ use crate::{
 };
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
+use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Term, Transno, Wire, Xid};
 
 const SHARD: ShardId = ShardId::data(3);
 
@@ -29,7 +29,8 @@ impl Table {
         let changes: Vec<u8> = changes.iter().flat_map(|change| change.to_bytes()).collect();
         let (lsn, changes) = (self.shard.lsn + 1, changes.as_slice());
         let (transno, origin, pre_versions) = (Transno(lsn), Origin::Internal, PreVersions::new());
-        self.apply(&Record { shard, lsn, transno, pre_versions, origin, changes })
+        let term = Term(1);
+        self.apply(&Record { shard, lsn, term, transno, pre_versions, origin, changes })
     }
 
     fn all(&self) -> Vec<Row<'_>> {
@@ -48,7 +49,7 @@ fn a_record_is_applied_once_and_none_may_be_missing() {
     table.shard.lsn = 0;
     assert_eq!(table.change(SHARD, &[size(7)]), Ok(true));
     let old = table.rows.clone();
-    table.shard.lsn = 5;
+    (table.shard.lsn, table.shard.term) = (5, Term(1));
     for lsn in [1, 5] {
         assert_eq!(table.apply(&Record { shard: SHARD, ..session_record(lsn, &[99]) }), Ok(false));
     }
@@ -259,4 +260,20 @@ fn an_invalid_row_is_a_fault() {
     assert!(table.change(SHARD, &[write]).is_err());
     let unnamed = Change::Xattr { inode: InodeNo(2), name: Bytes(&[b'x'; 256]), value: Bytes(b"") };
     assert!(table.change(ShardId::meta(0), &[unnamed]).is_err());
+}
+
+#[test]
+fn a_term_that_falls_and_another_record_in_the_same_place_are_damage() {
+    let record = |lsn, term| Record { term: Term(term), ..session_record(lsn, &[]) };
+    let mut table = Table::default();
+    (table.shard.lsn, table.shard.term) = (5, Term(3));
+    let falls = table.apply(&record(6, 2)).unwrap_err();
+    assert_eq!(falls.what, "a record of an earlier term behind a later one");
+    assert_eq!((falls.expected, falls.found), (3, 2));
+    let other = table.apply(&record(5, 4)).unwrap_err();
+    assert_eq!(other.what, "two records in one place");
+    assert!(table.rows.is_empty(), "nothing was applied");
+    assert_eq!(table.apply(&record(6, 3)), Ok(true), "the same term goes on");
+    assert_eq!(table.apply(&record(7, 9)), Ok(true), "terms may be left out");
+    assert_eq!(table.shard.position(), record(7, 9).position());
 }

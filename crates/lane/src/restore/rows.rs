@@ -59,7 +59,7 @@ impl Loading {
                 } else {
                     self.restore.metas[index].load(row)?;
                 }
-                self.restore.lsns.insert(shard, numbers.lsn);
+                self.restore.positions.insert(shard, numbers.position());
                 Ok(())
             }
             Row::Object { shard, inode, row: object } => {
@@ -163,11 +163,11 @@ impl Loading {
         origin: Origin<'_>,
         changes: &[u8],
     ) -> Result<(), Fault> {
-        let known = self.restore.lsns.get(&shard).copied();
-        let lsn = known.unwrap_or(0) + 1;
+        let known = self.restore.positions.get(&shard).copied().unwrap_or_default();
+        let (lsn, term) = (known.lsn + 1, known.term);
         let pre_versions = PreVersions::new();
-        self.restore.feed(&Record { shard, lsn, transno, pre_versions, origin, changes })?;
-        self.restore.lsns.insert(shard, known.unwrap_or(0));
+        self.restore.feed(&Record { shard, lsn, term, transno, pre_versions, origin, changes })?;
+        self.restore.positions.insert(shard, known);
         Ok(())
     }
 

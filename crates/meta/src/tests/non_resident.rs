@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use disk::{Origin, PreVersions, Record};
-use wire::{InodeNo, ShardId, Transno, Wire};
+use wire::{InodeNo, ShardId, Term, Transno, Wire};
 
 type KeyValue = (Vec<u8>, Vec<u8>);
 
@@ -52,9 +52,9 @@ impl RowStore {
         let row = &mut self.shards[usize::from(id.index())];
         let done = usize::try_from(row.lsn).unwrap();
         for (transno, changes) in log.iter().skip(done).take(count) {
-            let (lsn, origin) = (row.lsn + 1, Origin::Internal);
+            let (lsn, term, origin) = (row.lsn + 1, Term(1), Origin::Internal);
             let (pre_versions, transno) = (PreVersions::new(), *transno);
-            let record = Record { shard: id, lsn, transno, pre_versions, origin, changes };
+            let record = Record { shard: id, lsn, term, transno, pre_versions, origin, changes };
             assert_eq!(rows::apply(&record, row, &mut self.rows), Ok(true));
         }
         Rows::put(&mut self.rows, Key::shard(id).bytes(), &row.to_bytes());

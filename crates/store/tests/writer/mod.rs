@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::{Pace, RowStore, RowThreads, Store};
-use wire::{Bytes, FileKind, InodeNo, LaneId, Name, ShardId, Timestamp, Transno, Wire};
+use wire::{Bytes, FileKind, InodeNo, LaneId, Name, ShardId, Term, Timestamp, Transno, Wire};
 
 pub(crate) const SHARD: ShardId = ShardId::meta(0);
 pub(crate) const BATCH_RECORD_COUNT: u64 = 20;
@@ -55,7 +55,8 @@ pub(crate) fn changes(lsn: u64) -> Vec<u8> {
 pub(crate) fn with_record<T>(lsn: u64, take: impl FnOnce(&Record<'_>) -> T) -> T {
     let changes = changes(lsn);
     let (transno, origin, pre_versions) = (Transno(lsn), Origin::Internal, PreVersions::new());
-    take(&Record { shard: SHARD, lsn, transno, pre_versions, origin, changes: &changes })
+    let term = Term(1);
+    take(&Record { shard: SHARD, lsn, term, transno, pre_versions, origin, changes: &changes })
 }
 
 /// The expected rows after so many records.
