@@ -22,7 +22,9 @@ use hdrhistogram::Histogram;
 use interface::{
     Action, CloseReason, ConnId, Core, Event, Mono, NetAction, NetEvent, Span, Ticket, Turn,
 };
-use wire::{Channel, FrameKind, Header, LaneId, Lengths, Reply, Stats, Status, Wire as _};
+use wire::{
+    Channel, FrameKind, Header, LaneId, Lengths, Reply, ServerAddress, Stats, Status, Wire as _,
+};
 
 /// Handshakes at a time: a server refuses too many unauthenticated connections at once.
 const HANDSHAKE_COUNT_MAX: usize = 32;
@@ -164,7 +166,10 @@ impl Load {
 
     fn connect_next(&mut self, turn: &mut Turn<'_>) {
         if self.connect_count < self.clients.len() {
-            turn.act(NetAction::Connect { ticket: Ticket(self.connect_count as u64) });
+            turn.act(NetAction::Connect {
+                ticket: Ticket(self.connect_count as u64),
+                address: ServerAddress::Initial,
+            });
             self.connect_count += 1;
         }
     }

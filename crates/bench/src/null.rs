@@ -13,8 +13,8 @@ use interface::{
 };
 use std::collections::{HashMap, VecDeque};
 use wire::{
-    FrameKind, Getattr, HEADER_BYTES, Header, InodeNo, Op, Read, Reply, Request, SessionId, Status,
-    Wire, Write, Xid,
+    FrameKind, Getattr, HEADER_BYTES, Header, InodeNo, Op, Read, Reply, Request, ServerAddress,
+    SessionId, Status, Wire, Write, Xid,
 };
 
 const OP_LOOKUP: u32 = 1;
@@ -357,7 +357,10 @@ impl Core for NullFs {
             }
             Event::Tick => {
                 if self.before == Before::Echo && self.echo.is_none() {
-                    turn.act(NetAction::Connect { ticket: Ticket(0) });
+                    turn.act(NetAction::Connect {
+                        ticket: Ticket(0),
+                        address: ServerAddress::Initial,
+                    });
                 }
             }
             Event::Net(NetEvent::Connected { conn, .. }) => {

@@ -120,7 +120,7 @@ impl Wired {
                     let frame = turn.arena.get(frame).to_vec();
                     self.to_lane.push(Delivery::Frame { conn, frame });
                 }
-                Action::Net(NetAction::Connect { ticket }) => {
+                Action::Net(NetAction::Connect { ticket, .. }) => {
                     self.to_load.push(Delivery::Connected { ticket })
                 }
                 Action::Net(NetAction::Admit { .. }) => {}

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use interface::{CloseReason, ConnId, Errno, Mono, NetAction, Ticket, Turn};
 use wire::{
     Bytes, Challenge, FrameKind, FsUuid, Header, Hello, LaneId, Nonce, PLAIN, Proof, Proven,
-    Refusal, RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
+    Refusal, RefusalReason, Rule, Secret, ServerAddress, Welcome, Wire, welcome_flag,
 };
 
 /// The time limit of a handshake.
@@ -26,7 +26,7 @@ impl Client {
         let ticket = Ticket(self.ticket_last);
         link.conn_epoch = self.conn_epoch;
         link.state = LinkState::Connecting { ticket };
-        turn.act(NetAction::Connect { ticket });
+        turn.act(NetAction::Connect { ticket, address: ServerAddress::Initial });
     }
 
     pub(crate) fn on_connected(&mut self, turn: &mut Turn<'_>, ticket: Ticket, conn: ConnId) {

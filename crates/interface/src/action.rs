@@ -1,7 +1,7 @@
 //! Actions: what a state machine asks its runtime to do.
 
 use crate::{BufId, Bulk, ConnId, KernelSlot, LaneMessage, Mono, Object, Party, Span, Ticket};
-use wire::{Allocation, Inspect, LaneId, Status};
+use wire::{Allocation, Inspect, LaneId, ServerAddress, Status};
 
 /// The process that a request of the kernel is from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,11 +113,13 @@ pub enum Action {
 /// Actions on connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetAction {
-    /// Client: connect to the server. Answered by [`crate::NetEvent::Connected`] or
+    /// Client: connect to a server. Answered by [`crate::NetEvent::Connected`] or
     /// [`crate::NetEvent::ConnectFailed`].
     Connect {
         /// Returned with the outcome.
         ticket: Ticket,
+        /// Where the server listens.
+        address: ServerAddress,
     },
     /// The peer is authenticated: accept frames with bulk and long bodies from here on. A client
     /// does it after the Welcome. A second `Admit` replaces the first.

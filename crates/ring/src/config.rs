@@ -212,7 +212,7 @@ pub struct Config {
     pub mailbox: Option<Mailbox>,
     /// Bound and listening socket for accepting connections.
     pub listener: Option<OwnedFd>,
-    /// Where [`interface::NetAction::Connect`] connects to.
+    /// What [`wire::ServerAddress::Initial`] stands for. Without, the ring connects nowhere.
     pub server: Option<SocketAddr>,
     /// Which connections are under TLS, accepted and outgoing.
     pub sealing: Sealing,

@@ -63,6 +63,8 @@ const BROKEN_PIPE: Errno = Errno(32);
 enum State {
     Connecting {
         ticket: Ticket,
+        /// TLS protects it once it is connected.
+        sealed: bool,
     },
     /// Connected; the TLS handshake is in progress.
     Sealing {

@@ -18,7 +18,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use support::{Dir, Lane, noise, read_frame, start};
-use wire::{Header, InodeNo, LaneId, Lengths, Op, Request, Status};
+use wire::{Header, InodeNo, LaneId, Lengths, Op, Request, ServerAddress, Status};
 
 /// Of rings whose test does not choose.
 const DRIVER: DriverKind = DriverKind::Epoll;
@@ -127,7 +127,9 @@ impl Core for Forward {
                 turn.act(KernelAction::Reply { slot, status: Status::Ok, payload, bulk: None });
             }
             (Event::Net(NetEvent::Connected { conn, .. }), _) => self.conn = Some(conn),
-            (Event::Tick, None) => turn.act(NetAction::Connect { ticket: Ticket(0) }),
+            (Event::Tick, None) => {
+                turn.act(NetAction::Connect { ticket: Ticket(0), address: ServerAddress::Initial })
+            }
             (event, _) => self.null.apply(turn, event),
         }
     }

@@ -190,7 +190,7 @@ impl Simulation {
         let place = Place::Client(client, lane);
         let seat = &mut self.mounts[client].seats[lane];
         match action {
-            Action::Net(NetAction::Connect { ticket }) => {
+            Action::Net(NetAction::Connect { ticket, .. }) => {
                 let (mean_ns, life) = (self.plan.speeds.request_ns, self.life(place));
                 self.schedule_in(mean_ns, Due::Connect { client, lane, life, ticket });
             }

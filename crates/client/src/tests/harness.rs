@@ -344,7 +344,7 @@ impl Harness {
 
     fn perform(&mut self, arena: &Arena, action: Action) {
         match action {
-            Action::Net(NetAction::Connect { ticket }) => {
+            Action::Net(NetAction::Connect { ticket, .. }) => {
                 let event = if self.shape.listening {
                     self.conn_last += 1;
                     let conn = ConnId(self.conn_last);

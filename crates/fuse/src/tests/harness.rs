@@ -287,7 +287,7 @@ impl Harness {
 
     fn perform(&mut self, arena: &Arena, action: Action) {
         match action {
-            Action::Net(NetAction::Connect { ticket }) => {
+            Action::Net(NetAction::Connect { ticket, .. }) => {
                 self.conn_last += 1;
                 let conn = ConnId(self.conn_last);
                 let event = if self.listening {

@@ -11,12 +11,13 @@ use crate::tools::Tools;
 use interface::{CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
+use wire::ServerAddress;
 
 impl Conns {
     /// The core asks for a connection.
-    pub(crate) fn connect(&mut self, ticket: Ticket, tools: &mut Tools) {
-        let opened = self.open_socket();
-        let (socket, address) = match opened {
+    pub(crate) fn connect(&mut self, ticket: Ticket, to: ServerAddress, tools: &mut Tools) {
+        let opened = self.open_socket(to);
+        let (socket, address, sealed) = match opened {
             Ok(opened) => opened,
             Err(errno) => {
                 let reason = CloseReason::Failed(errno);
@@ -25,7 +26,7 @@ impl Conns {
             }
         };
         tools.counters.syscall_count += 2; // It was made, and its delay is set.
-        let index = self.add(Some(socket), State::Connecting { ticket });
+        let index = self.add(Some(socket), State::Connecting { ticket, sealed });
         let conn = self.conn(index);
         let address = conn.address.insert(Box::new(address));
         let (at, address_bytes) = address.raw();
@@ -35,27 +36,33 @@ impl Conns {
         unsafe { tools.driver.queue(Token::new(Kind::Connect, index), op) };
     }
 
-    fn open_socket(&self) -> Result<(OwnedFd, Address), Errno> {
-        let Some(server) = self.server else { return Err(Errno(107)) };
+    /// A socket for a connection to a server, the address, and whether TLS is to protect it.
+    fn open_socket(&mut self, to: ServerAddress) -> Result<(OwnedFd, Address, bool), Errno> {
+        let Some(initial) = self.server else { return Err(Errno(107)) };
+        let server = match to {
+            ServerAddress::Initial => initial,
+            ServerAddress::At(address) => address,
+        };
         if self.is_full() {
             return Err(Errno(24));
         }
+        let sealed = self.seals.prepare_for(server.ip())?;
         let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
         let socket = socket.map_err(errno_of)?;
         tune_before_connect(&socket, server.ip());
-        Ok((socket, Address::new(server)))
+        Ok((socket, Address::new(server), sealed))
     }
 
     pub(crate) fn on_connect(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.connect_armed = false;
-        let State::Connecting { ticket } = conn.state else {
+        let State::Connecting { ticket, sealed } = conn.state else {
             self.remove_if_quiet(index, tools);
             return;
         };
-        if result.is_ok() && self.seals.client.is_some() {
+        if result.is_ok() && sealed {
             return self.begin_sealing(index, ticket, tools);
         }
         let conn = self.conn(index);

@@ -13,7 +13,7 @@ use interface::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetE
 use rustix::net::{getpeername, getsockname};
 use seal::{Content, Fault, Flaw, HandshakeProgress, Seal, SetupError};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wire::{
@@ -33,7 +33,7 @@ pub(crate) struct Seals {
     sealing: Sealing,
     /// For accepted connections.
     server: Option<ServerSeals>,
-    /// For outgoing connections, if they are under TLS.
+    /// For outgoing connections, once one is under TLS.
     pub(super) client: Option<ClientSeals>,
 }
 
@@ -41,7 +41,9 @@ impl Seals {
     pub(crate) fn of(config: &Config) -> io::Result<Self> {
         let sealing = config.sealing;
         let accepts = config.listener.is_some() && sealing != Sealing::Nothing;
-        let has_server = config.server.is_some_and(|server| sealing.takes(server.ip()));
+        let configured = config.client_seals.is_some();
+        let has_server =
+            config.server.is_some_and(|server| configured || sealing.takes(server.ip()));
         let server = accepts.then(|| server_seals(config)).transpose();
         let client = has_server.then(|| client_seals(config)).transpose();
         Ok(Self {
@@ -49,6 +51,17 @@ impl Seals {
             server: server.map_err(io::Error::other)?,
             client: client.map_err(io::Error::other)?,
         })
+    }
+
+    /// Makes a configuration for connections to a server, if TLS protects them; false: it does
+    /// not.
+    pub(super) fn prepare_for(&mut self, server: IpAddr) -> Result<bool, Errno> {
+        let sealed = self.sealing.takes(server);
+        if sealed && self.client.is_none() {
+            let client = seal::Client::with_any_key().map_err(|_| Errno::SEAL)?;
+            self.client = Some(Arc::new(move || client.clone()));
+        }
+        Ok(sealed)
     }
 
     /// The TLS state of an accepted connection; `None` if it stays in plain text.

@@ -47,7 +47,7 @@ impl Parts {
     fn act_net(&mut self, action: NetAction) {
         let tools = &mut self.tools;
         match action {
-            NetAction::Connect { ticket } => self.conns.connect(ticket, tools),
+            NetAction::Connect { ticket, address } => self.conns.connect(ticket, address, tools),
             NetAction::Admit { conn, writes, party } => {
                 self.conns.admit(conn, Admission { writes, party });
             }

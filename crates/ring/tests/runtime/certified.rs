@@ -9,7 +9,7 @@ use ring::{ClientSeals, Ring, Sealing, ServerSeals};
 use seal::{Certificates, Pem};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use wire::LaneId;
+use wire::{LaneId, ServerAddress};
 
 struct Ca {
     pem: String,
@@ -70,7 +70,9 @@ fn the_core_gets_a_certificates_identity_before_the_first_frame() {
         config.server_seals = Some(seals);
     });
     let (mut ring, mut recorder) = client(address, ca.client(&ca));
-    ring.with(|turn| turn.act(NetAction::Connect { ticket: Ticket(1) }));
+    ring.with(|turn| {
+        turn.act(NetAction::Connect { ticket: Ticket(1), address: ServerAddress::Initial })
+    });
     turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 2);
     let Event::Net(NetEvent::Sealed { conn, channel, holder: None }) = recorder.events[0] else {
         panic!("{recorder:?}")
@@ -106,8 +108,11 @@ fn both_ends_report_a_rejected_certificate() {
         });
         let by = if ours { &ca } else { &other };
         let (mut ring, mut recorder) = client(address, by.client(&ca));
-        let event =
-            ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(2) }));
+        let event = ask(
+            &mut ring,
+            &mut recorder,
+            Action::Net(NetAction::Connect { ticket: Ticket(2), address: ServerAddress::Initial }),
+        );
         let reason = CloseReason::Certificate(bad(!ours));
         if ours {
             assert_eq!(event, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(2), reason }));
@@ -145,8 +150,11 @@ fn a_client_with_only_a_secret_is_refused_for_lack_of_a_certificate() {
     });
     let any = seal::Client::with_any_key().unwrap();
     let (mut ring, mut recorder) = client(address, Arc::new(move || any.clone()));
-    let event =
-        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(3) }));
+    let event = ask(
+        &mut ring,
+        &mut recorder,
+        Action::Net(NetAction::Connect { ticket: Ticket(3), address: ServerAddress::Initial }),
+    );
     let bad = BadCertificate { ours: true, flaw: CertificateFlaw::Missing };
     let reason = CloseReason::Certificate(bad);
     assert_eq!(event, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(3), reason }));

@@ -8,7 +8,9 @@ use ring::{Ring, Sealing};
 use seal::{Content, Seal};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use wire::{FrameKind, Header, LaneId, ProtocolError, Refusal, RefusalReason, Wire as _};
+use wire::{
+    FrameKind, Header, LaneId, ProtocolError, Refusal, RefusalReason, ServerAddress, Wire as _,
+};
 
 fn client(server: SocketAddr, sealing: Sealing) -> (Ring, Recorder) {
     let mut config = ring_config(LaneId(0));
@@ -48,7 +50,9 @@ fn exchange(ring: &mut Ring, recorder: &mut Recorder, sent: &[u8], bulk: &[u8]) 
 fn frames_come_back_with_bulk_of_every_size_under_tls() {
     let (server, address, _) = echo_server(|config| config.sealing = Sealing::All);
     let (mut ring, mut recorder) = client(address, Sealing::All);
-    ring.with(|turn| turn.act(NetAction::Connect { ticket: Ticket(1) }));
+    ring.with(|turn| {
+        turn.act(NetAction::Connect { ticket: Ticket(1), address: ServerAddress::Initial })
+    });
     turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 2);
     let Event::Net(NetEvent::Sealed { conn, channel, holder: None }) = recorder.events[0] else {
         panic!("{recorder:?}")
@@ -182,7 +186,8 @@ fn a_client_reports_a_server_without_tls() {
     config.sealing = Sealing::All;
     config.limits.handshake_ms_max = 20;
     let (mut ring, mut recorder) = (Ring::new(config).unwrap(), Recorder::default());
-    let connect = Action::Net(NetAction::Connect { ticket: Ticket(2) });
+    let connect =
+        Action::Net(NetAction::Connect { ticket: Ticket(2), address: ServerAddress::Initial });
     let timed_out = Event::Net(NetEvent::ConnectFailed {
         ticket: Ticket(2),
         reason: CloseReason::Failed(Errno(110)),
@@ -205,7 +210,8 @@ fn a_client_reports_a_broken_or_closed_handshake() {
                 assert_eq!(stream.read(&mut received).unwrap_or(0), 0);
             }
         });
-        let connect = Action::Net(NetAction::Connect { ticket: Ticket(3) });
+        let connect =
+            Action::Net(NetAction::Connect { ticket: Ticket(3), address: ServerAddress::Initial });
         let failed = Event::Net(NetEvent::ConnectFailed {
             ticket: Ticket(3),
             reason: CloseReason::Failed(errno),
@@ -237,8 +243,11 @@ fn a_client_that_mixes_up_tls_and_plain_text_gets_only_a_refusal() {
     }
     let (server, address, _) = echo_server(|config| config.sealing = Sealing::Nothing);
     let (mut ring, mut recorder) = client(address, Sealing::All);
-    let event =
-        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(4) }));
+    let event = ask(
+        &mut ring,
+        &mut recorder,
+        Action::Net(NetAction::Connect { ticket: Ticket(4), address: ServerAddress::Initial }),
+    );
     assert_eq!(
         event,
         Event::Net(NetEvent::ConnectFailed {

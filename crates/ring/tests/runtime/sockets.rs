@@ -13,7 +13,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 use std::time::Instant;
-use wire::{LaneId, ProtocolError};
+use wire::{LaneId, ProtocolError, ServerAddress};
 
 /// A connection with a small receive buffer.
 fn narrow(address: std::net::SocketAddr) -> TcpStream {
@@ -468,8 +468,11 @@ fn a_frame_queued_behind_an_unsubmitted_send_is_sent_without_waiting() {
     config.server = Some(listener.local_addr().unwrap());
     let mut ring = Ring::new(config).unwrap();
     let mut recorder = Recorder::default();
-    let event =
-        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
+    let event = ask(
+        &mut ring,
+        &mut recorder,
+        Action::Net(NetAction::Connect { ticket: Ticket(5), address: ServerAddress::Initial }),
+    );
     let Event::Net(NetEvent::Connected { conn, .. }) = event else { panic!("{event:?}") };
     ring.with(|turn| turn.act(NetAction::admit(conn)));
     let (mut peer, _) = listener.accept().unwrap();
@@ -513,8 +516,11 @@ fn connecting_works_and_a_refusal_is_reported() {
     config.server = Some(address);
     let mut ring = Ring::new(config).unwrap();
     let mut recorder = Recorder::default();
-    let event =
-        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(5) }));
+    let event = ask(
+        &mut ring,
+        &mut recorder,
+        Action::Net(NetAction::Connect { ticket: Ticket(5), address: ServerAddress::Initial }),
+    );
     let Event::Net(NetEvent::Connected { ticket: Ticket(5), conn }) = event else {
         panic!("{event:?}")
     };
@@ -546,8 +552,11 @@ fn connecting_works_and_a_refusal_is_reported() {
     let mut config = ring_config(LaneId(0));
     config.server = Some(address);
     let (mut ring, mut recorder) = (Ring::new(config).unwrap(), Recorder::default());
-    let event =
-        ask(&mut ring, &mut recorder, Action::Net(NetAction::Connect { ticket: Ticket(6) }));
+    let event = ask(
+        &mut ring,
+        &mut recorder,
+        Action::Net(NetAction::Connect { ticket: Ticket(6), address: ServerAddress::Initial }),
+    );
     assert_eq!(
         event,
         Event::Net(NetEvent::ConnectFailed {
@@ -671,4 +680,25 @@ fn a_ring_dropped_with_operations_in_flight_leaves_nothing_behind() {
         drop(ring);
         assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "the socket is closed");
     }
+}
+
+/// A ring that was started with one server's address reaches another server by its own.
+#[test]
+fn a_connection_leads_to_the_address_that_the_core_names() {
+    let (_bound, initial) = bound();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = ring_config(LaneId(0));
+    config.server = Some(initial);
+    let (mut ring, mut recorder) = (Ring::new(config).unwrap(), Recorder::default());
+    let address = ServerAddress::At(other.local_addr().unwrap());
+    let connect = NetAction::Connect { ticket: Ticket(7), address };
+    let event = ask(&mut ring, &mut recorder, Action::Net(connect));
+    let Event::Net(NetEvent::Connected { ticket: Ticket(7), conn }) = event else {
+        panic!("{event:?}")
+    };
+    let (mut peer, _) = other.accept().unwrap();
+    ring.with(|turn| turn.act(NetAction::admit(conn)));
+    peer.write_all(&frame(2, b"")).unwrap();
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 2);
+    assert_eq!(recorder.frames, [frame(2, b"")]);
 }
