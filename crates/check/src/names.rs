@@ -117,6 +117,9 @@ impl Walk<'_> {
         entries.next_cookie = entries.next_cookie.max(row.cookie.saturating_add(1));
         self.check_listed(&place, name, row)?;
         let Some(tally) = self.tallies.get_mut(&row.inode) else {
+            // A `mkdir` under way has counted the directory that its prepared part will make.
+            let is_under_way = self.in_flux.contains(&row.inode);
+            entries.subdir_count += u32::from(is_under_way && row.kind == FileKind::Directory);
             let what = format!("there is no inode {}", number(row.inode));
             self.find_at(Kind::NameWithoutInode, at, (what, Mend::DropName(place)));
             return Ok(());
