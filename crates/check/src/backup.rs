@@ -295,18 +295,18 @@ pub(crate) fn end_folder(
     Ok(Finished { line_count, damages })
 }
 
-/// Removes copies of objects that are gone.
+/// Removes copies of objects that no longer exist.
 pub(crate) fn remove_others(folder: &Path, seen: &HashSet<ObjectName>) -> Result<(), BackupError> {
     let copies = folder.join(OBJECTS);
-    let mut gone = Vec::new();
+    let mut stale = Vec::new();
     let feed = |file: store::ObjectFile| {
         if !seen.contains(&file.name) {
-            gone.push(copies.join(file.name.path()));
+            stale.push(copies.join(file.name.path()));
         }
         Ok(())
     };
     ObjectFiles::new(copies.clone()).each(feed, |_| {})?;
-    gone.iter().try_for_each(|path| remove_copy(path))
+    stale.iter().try_for_each(|path| remove_copy(path))
 }
 
 /// Removes the copy of an object, and what there is of one.

@@ -75,7 +75,7 @@ pub enum Kind {
     ShardCounts,
     /// An object of an inode that does not exist.
     ObjectWithoutInode,
-    /// What is recorded of an object that is gone, as is its inode.
+    /// Rows of an object that does not exist, and neither does its inode.
     ObjectRowLeft,
     /// An object of an inode whose creation is not durable.
     ObjectAhead,

@@ -60,7 +60,7 @@ pub enum Frame<'a> {
     /// The object was sent.
     Whole,
     /// The object was removed meanwhile.
-    Gone,
+    Removed,
     /// This round has seen an object that the disk does not give.
     Unread(ObjectName),
     /// The next bytes of a backup's metadata.
@@ -122,7 +122,7 @@ impl<'a> Frame<'a> {
             Self::File(_) => 10,
             Self::Data { .. } => 11,
             Self::Whole => 12,
-            Self::Gone => 13,
+            Self::Removed => 13,
             Self::Metadata(_) => 14,
             Self::End { .. } => 15,
             Self::Unread(_) => 16,
@@ -142,7 +142,7 @@ impl<'a> Frame<'a> {
             Self::Output(bytes) | Self::Metadata(bytes) => to.extend_from_slice(bytes),
             Self::Line(text) | Self::Pass(text) => to.extend_from_slice(cut(text).as_bytes()),
             Self::Looked(count) => to.extend_from_slice(&count.to_le_bytes()),
-            Self::Hold | Self::Release | Self::Round | Self::Whole | Self::Gone => {}
+            Self::Hold | Self::Release | Self::Round | Self::Whole | Self::Removed => {}
             Self::Same(name) | Self::Unread(name) => put_name(name, to),
             Self::Object(ObjectHead { name, mtime_secs, mtime_nanos }) => {
                 put_name(name, to);
@@ -212,7 +212,7 @@ impl<'a> Frame<'a> {
             }
             11 => Self::Data { file_offset: from.u64()?, bytes: from.rest() },
             12 => Self::Whole,
-            13 => Self::Gone,
+            13 => Self::Removed,
             14 => Self::Metadata(from.rest()),
             15 => Self::End { code: u8::from_le_bytes(from.take()?), line: text(from.rest())? },
             16 => Self::Unread(from.name()?),

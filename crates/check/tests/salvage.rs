@@ -25,9 +25,9 @@ impl Watch for Quiet {
     fn looked(&mut self, _: u64) {}
 }
 
-struct Dice(u64);
+struct Prng(u64);
 
-impl Dice {
+impl Prng {
     fn below(&mut self, bound: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -203,19 +203,19 @@ fn a_store_with_a_flipped_bit_in_its_rows_is_repaired() {
     drop(view);
     let (bytes, before) = (fs::read(file_of(&good)).unwrap(), rows_of(&good));
     let bad = folder.path().join("bad");
-    let mut dice = Dice(3);
+    let mut prng = Prng(3);
     let (mut whole_count, mut partly_count) = (0, 0);
     for step in 0..60 {
         copy(&good, &bad);
         let page_count = bytes.len() / PAGE_BYTES;
         let at = match step % 4 {
-            0 => dice.below(bytes.len()),
-            1 => dice.below(page_count) * PAGE_BYTES + dice.below(24),
-            2 => dice.below(2) * PAGE_BYTES + dice.below(160),
-            _ => dice.below(page_count) * PAGE_BYTES + PAGE_BYTES - 1 - dice.below(300),
+            0 => prng.below(bytes.len()),
+            1 => prng.below(page_count) * PAGE_BYTES + prng.below(24),
+            2 => prng.below(2) * PAGE_BYTES + prng.below(160),
+            _ => prng.below(page_count) * PAGE_BYTES + PAGE_BYTES - 1 - prng.below(300),
         };
         let mut flipped = bytes.clone();
-        flipped[at] ^= 1 << dice.below(8);
+        flipped[at] ^= 1 << prng.below(8);
         match repaired(&bad, &flipped, &before, &format!("byte {at}")) {
             0 => whole_count += 1,
             _ => partly_count += 1,
@@ -230,17 +230,17 @@ fn a_store_with_overwritten_pages_or_a_cut_in_its_rows_is_repaired() {
     let good = made(folder.path());
     let (bytes, before) = (fs::read(file_of(&good)).unwrap(), rows_of(&good));
     let bad = folder.path().join("bad");
-    let mut dice = Dice(4);
+    let mut prng = Prng(4);
     let page_count = bytes.len() / PAGE_BYTES;
     for step in 0..24 {
         copy(&good, &bad);
         let mut changed = bytes.clone();
         let case = if step % 2 == 0 {
-            let first = if step == 0 { 0 } else { dice.below(page_count - 2) };
+            let first = if step == 0 { 0 } else { prng.below(page_count - 2) };
             changed[first * PAGE_BYTES..(first + 2) * PAGE_BYTES].fill(0xA5);
             format!("pages from {first}")
         } else {
-            changed.truncate(bytes.len() / 2 + dice.below(bytes.len() / 2));
+            changed.truncate(bytes.len() / 2 + prng.below(bytes.len() / 2));
             format!("{} bytes", changed.len())
         };
         repaired(&bad, &changed, &before, &case);

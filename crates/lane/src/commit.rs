@@ -49,7 +49,7 @@ pub(crate) struct BatchDependents {
     pub(crate) response: Vec<DeferredReply>,
     /// Inodes to destroy.
     pub(crate) orphans: Vec<InodeNo>,
-    /// Inodes whose objects are gone.
+    /// Inodes whose objects are removed.
     pub(crate) removed: Vec<InodeNo>,
     /// Objects that accept no change until their new size is durably recorded.
     pub(crate) fences: Vec<InodeNo>,

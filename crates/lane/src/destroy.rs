@@ -99,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// An object is gone, and so are all records that would make it again.
+    /// An object is removed, and no record is left that would create it again.
     pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let to = self.config.map.lane(inode.shard());
         self.send_message(turn, to, LaneMessage::ObjectDestroyed { inode });

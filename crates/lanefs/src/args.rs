@@ -286,9 +286,9 @@ pub(crate) struct Promises {
 /// How much log may wait.
 pub(crate) const LOG_BYTES: std::ops::RangeInclusive<u64> = 1 << 24..=1 << 40;
 
-/// How much the server keeps where.
+/// Space for the log, and memory for names.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct Space {
     /// How much of the log may wait until it is applied to the rows, from 16MiB to 1TiB; changes that
     /// would make it more wait until it is less
     #[arg(long = "log-max", value_name = "SIZE", default_value = "1GiB", value_parser = size_in(LOG_BYTES))]
@@ -326,7 +326,7 @@ pub(crate) struct Serving {
     #[command(flatten)]
     pub(crate) promises: Promises,
     #[command(flatten)]
-    pub(crate) room: Room,
+    pub(crate) space: Space,
     #[command(flatten)]
     pub(crate) io: Io,
     #[command(flatten)]
@@ -337,10 +337,10 @@ impl Serving {
     /// The same as arguments.
     pub(crate) fn texts(&self) -> Vec<String> {
         // Without `..`: what is added is handed on.
-        let Self { exports, checksum_reads, spread_depth, affinity, promises, room, io, root_dir } =
+        let Self { exports, checksum_reads, spread_depth, affinity, promises, space, io, root_dir } =
             self;
         let Promises { share, sync, recovery_soft, recovery_hard } = promises;
-        let Room { log_bytes_max, segment_bytes, collect, meta_memory } = room;
+        let Space { log_bytes_max, segment_bytes, collect, meta_memory } = space;
         let mut texts: Vec<String> =
             exports.iter().map(|export| format!("--export={export}")).collect();
         texts.push(format!("--spread-depth={spread_depth}"));

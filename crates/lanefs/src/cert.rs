@@ -46,7 +46,7 @@ fn ca(args: &args::CertCa) -> Result<()> {
     out::print_bytes(
         format!(
             "{cert}  the CA's certificate, valid until {until}: every server and client needs it\n\
-             {key}  its key: whoever has it makes certificates for anything; leave it here\n\
+             {key}  its key, which can sign any certificate: keep it on this machine\n\
              next: lanefs cert server {dir} NAME_OR_IP...\n"
         )
         .as_bytes(),
@@ -247,8 +247,8 @@ fn check_file_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let line = format!(
-        "\"{name}\" cannot be a certificate's name: letters, digits, dots, dashes and underscores, a \
-         letter or digit first"
+        "\"{name}\" cannot be a certificate's name: a-z, A-Z, 0-9, '.', '-' and '_', the first \
+         of a-z, A-Z or 0-9"
     );
     Err(Exit::usage(line).into())
 }

@@ -214,7 +214,7 @@ fn parse(text: &str, command: &Command) -> Result<Vec<Pair>, Fault> {
     Ok(pairs)
 }
 
-/// The option of that name: the long one, or the letter of one that has no other.
+/// The option of that name: the long one, or the short one if there is no long one.
 fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| {
         let short = || arg.get_short().map(String::from);

@@ -1,5 +1,4 @@
-//! `lanefs export`: what can be mounted, defined and taken away at a running server by whoever has the
-//! store's secret.
+//! `lanefs export`: defines and removes the exports of a running server. It needs the store's secret.
 
 use crate::args::{self, ExportCommand, Squash};
 use crate::exit::{Code, Exit};
@@ -79,7 +78,7 @@ fn why_not(error: Error, name: &str) -> anyhow::Error {
         Some(Status::Busy) => anyhow::anyhow!(
             "the server was started with --export {name}; what the store shall say needs another name"
         ),
-        Some(Status::NoSpace) => anyhow::anyhow!("there is no room for more exports"),
+        Some(Status::NoSpace) => anyhow::anyhow!("no space for more exports"),
         Some(Status::NotFound) => anyhow::anyhow!(
             "{error}; an export is a directory of the file system: --create makes it, or `lanefs mkdir -p`"
         ),
@@ -177,8 +176,8 @@ fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let line = format!(
-        "\"{name}\" cannot be an export's name: letters, digits, dots, dashes and underscores, at most \
-         64, a letter or digit first"
+        "\"{name}\" cannot be an export's name: at most 64 of a-z, A-Z, 0-9, '.', '-' \
+         and '_', the first of a-z, A-Z or 0-9"
     );
     Err(Exit::usage(line).into())
 }
@@ -209,7 +208,7 @@ pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
     Ok((Volume::connect(&options)?, secret))
 }
 
-/// Whoever has the secret may do everything anyway. What `--create` makes has mode 0755.
+/// A client with the store's secret may act as root. The directory of `--create` has mode 0755.
 fn root() -> Identity {
     let mut root = Identity::new(0, 0, &[]);
     root.umask = 0o022;

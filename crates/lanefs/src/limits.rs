@@ -27,7 +27,7 @@ fn log_bytes_usual() -> u64 {
     let Command::Serve(serve) = Cli::parse_from(["lanefs", "serve", "--store", "s"]).command else {
         panic!("not serve");
     };
-    serve.serving.room.log_bytes_max
+    serve.serving.space.log_bytes_max
 }
 
 /// The section "Limits".

@@ -38,7 +38,7 @@ const LANE: &str = "lanefs::lane";
 pub(crate) enum LogLevel {
     /// What ends the work, or may have lost something
     Error,
-    /// What somebody should look at
+    /// What needs attention
     Warn,
     /// What happens
     Info,
@@ -192,7 +192,7 @@ pub(crate) fn complain_at_end(line: &str) {
     match log.form {
         Form::Priority | Form::Json => error!("{line}"),
         Form::Timed if log.in_background.load(Ordering::Relaxed) => error!("{line}"),
-        // Whoever waits for the command reads it.
+        // The caller of the command reads it.
         Form::Timed => {
             log.sink.flush();
             out::print_error_line(line);
@@ -200,7 +200,7 @@ pub(crate) fn complain_at_end(line: &str) {
     }
 }
 
-/// Waits until all lines are written, as long as somebody reads them.
+/// Waits until all lines are written, as long as stderr is read.
 pub(crate) fn flush() {
     if let Some(log) = LOG.get() {
         log.sink.flush();

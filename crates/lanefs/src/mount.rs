@@ -14,7 +14,7 @@ use crate::args::{self, Pin};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, ProcessEvent, count_text};
 use crate::login::Login;
-use crate::mounts::{Served, TakenAway};
+use crate::mounts::{Served, Unmounted};
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::{address, background, driver, fuse_device, log, mounts, notify, out, secret, umount};
@@ -134,7 +134,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     let volume = Volume::connect(&connect_options)?;
     if rustix::process::geteuid().is_root() && !volume.is_root_trusted() {
         let export = crate::export::or_default(&options.export);
-        // Not on stdout: whoever reads that waits for `mounted`.
+        // Not on stdout: a reader of stdout waits for the line `mounted`.
         info!(
             "root is nobody on the export {export}: it may do what others may; it is root on the default \
              export where the server runs (over loopback, with the store's secret), and on an export of \
@@ -259,7 +259,7 @@ fn start(plan: &Plan, device: OwnedFd, sender: &Sender<ProcessEvent>) -> Result<
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
     let client = plan.client;
     let over_io_uring = plan.transport == ring::Transport::Uring;
-    // Whoever waits for a lock keeps a place of a queue; some must be left for those who unlock.
+    // A lock request that waits occupies a place of a queue; some places are reserved for unlocks.
     let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
     let lock_wait_count_max = if over_io_uring { places } else { usize::MAX };
     for ((mailbox, channel), core) in mailboxes.into_iter().zip(channels).zip(&plan.cores) {
@@ -306,7 +306,7 @@ fn start(plan: &Plan, device: OwnedFd, sender: &Sender<ProcessEvent>) -> Result<
     Ok(stoppers)
 }
 
-/// Unmounts, lazily if somebody holds on, and waits for the lanes.
+/// Unmounts, lazily if the mount is busy, and waits for the lanes.
 fn end(
     mount: &Served,
     stoppers: &[Stopper],
@@ -314,7 +314,7 @@ fn end(
     events: &Receiver<ProcessEvent>,
 ) -> Result<()> {
     let dir = mount.dir();
-    if mount.is_there()? && mounts::take_away(dir)? == TakenAway::Busy {
+    if mount.is_there()? && mounts::unmount(dir)? == Unmounted::Busy {
         umount::complain_of_holders("", dir);
         warn!("detached; its users will see it disconnected");
         mounts::detach(dir)?;

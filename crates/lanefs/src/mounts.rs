@@ -32,8 +32,8 @@ pub(crate) fn at(point: &Path) -> Result<Option<Mounted>> {
     Ok(table.into_iter().rfind(|mounted| mounted.point == point))
 }
 
-/// A mount that this process serves. Somebody may have unmounted it, and may have mounted another
-/// one at its place.
+/// A mount that this process serves. It may have been unmounted, and another one may be mounted in
+/// its place.
 #[derive(Debug)]
 pub(crate) struct Served {
     dir: PathBuf,
@@ -79,25 +79,25 @@ impl Served {
     }
 }
 
-/// Outcome of [`take_away`].
+/// Outcome of [`unmount`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TakenAway {
+pub(crate) enum Unmounted {
     /// Nothing is mounted there any more.
-    Gone,
-    /// Somebody uses it.
+    Done,
+    /// A process uses it.
     Busy,
 }
 
 /// Unmounts what is at `point`.
-pub(crate) fn take_away(point: &Path) -> Result<TakenAway> {
+pub(crate) fn unmount(point: &Path) -> Result<Unmounted> {
     match ring::unmount(point, false) {
-        Ok(()) => Ok(TakenAway::Gone),
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(TakenAway::Busy),
+        Ok(()) => Ok(Unmounted::Done),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(Unmounted::Busy),
         Err(error) => Err(error).with_context(|| format!("cannot unmount {}", point.display())),
     }
 }
 
-/// Takes `point` out of the tree at once; who uses it keeps it until it lets go.
+/// Detaches `point` from the tree at once. Processes that use it keep it until they close it.
 pub(crate) fn detach(point: &Path) -> Result<()> {
     ring::unmount(point, true).with_context(|| format!("cannot detach {}", point.display()))
 }

@@ -19,7 +19,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
 /// Writes a line for people to stdout; a reader that went away does not matter.
 pub(crate) fn print_line(line: &str) {
     let mut stdout = io::stdout().lock();
-    // Whoever closed our stdout does not want to know, and the work goes on.
+    // A closed stdout is no error: the work continues.
     let _unread = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 

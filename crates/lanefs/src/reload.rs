@@ -60,8 +60,8 @@ impl Reload {
 /// Names whose values are others, in the order of the files.
 fn changed(before: &[Pair], now: &[Pair]) -> Vec<String> {
     let new = now.iter().filter(|pair| !before.iter().any(|it| it.says_the_same(pair)));
-    let gone = before.iter().filter(|pair| !now.iter().any(|it| it.name == pair.name));
-    new.chain(gone).map(|pair| pair.name.clone()).collect()
+    let removed = before.iter().filter(|pair| !now.iter().any(|it| it.name == pair.name));
+    new.chain(removed).map(|pair| pair.name.clone()).collect()
 }
 
 fn set_level(pairs: &[Pair]) {

@@ -208,7 +208,7 @@ fn read(path: &Path) -> Option<Entry> {
             // Replaced by its process, which holds the lock of the new one.
             return read(path);
         }
-        // Whoever may not remove it leaves it to its owner.
+        // Without the right to remove it, it stays for its owner.
         let _stays = std::fs::remove_file(path);
         return None;
     }

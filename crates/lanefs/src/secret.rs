@@ -54,7 +54,7 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Writes a new secret beside `path` and links it there: whoever comes second finds the first's.
+/// Writes a new secret beside `path` and links it there. The second of two processes uses the first one's.
 fn make(path: &Path) -> Result<()> {
     let folder = folder_of(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     out::print_line(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
     notify::ready(&format!("serving {} on {address}, {lanes}", path.display()));
     wait_for_end((&events, false), &stoppers)?;
-    // Whoever reads it while nobody serves finds nobody there.
+    // A client that reads a stale address gets no connection.
     let _stays = std::fs::remove_file(address_file);
     row_threads.stop();
     Ok(())
@@ -237,13 +237,13 @@ fn start(
     let map = Map::single_server(lane_count, superblock.shard_counts(), term);
     let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.repairs().iter().for_each(|line| warn!("{line}"));
-    let restored = restore(store, &cold, lane_count, args.serving.room.meta_memory)?;
+    let restored = restore(store, &cold, lane_count, args.serving.space.meta_memory)?;
     let lengths = LogLengths {
-        log_bytes_max: args.serving.room.log_bytes_max / u64::from(lane_count),
-        segment_bytes: args.serving.room.segment_bytes,
+        log_bytes_max: args.serving.space.log_bytes_max / u64::from(lane_count),
+        segment_bytes: args.serving.space.segment_bytes,
     };
-    let collect = args.serving.room.collect;
-    let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);
+    let collect = args.serving.space.collect;
+    let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.space.segment_bytes / 4);
     let logs = store.new_logs(&cold, lane_count, reserve_bytes)?;
     let mut row_threads = RowThreads::new(cold.clone(), Pace { lengths, collect }, lane_count);
     // The weakest counts until a recovery is completed.
@@ -398,9 +398,7 @@ fn exports(named: &[String]) -> Result<Vec<Export>> {
         if !wire::is_export_name(name.as_bytes())
             || exports.iter().any(|export| export.name == name)
         {
-            let line = format!(
-                "--export {text}: a name of its own; letters, digits, dots, dashes and underscores"
-            );
+            let line = format!("--export {text}: a unique name of a-z, A-Z, 0-9, '.', '-' and '_'");
             return Err(Exit::usage(line).into());
         }
         exports.push(Export { name: name.to_owned(), root_trusted });

@@ -65,7 +65,7 @@ fn family_of<'a>(all: &'a [Found], target: &str) -> Vec<&'a Entry> {
     all.iter().map(|found| &found.entry).filter(|entry| belongs(entry)).collect()
 }
 
-/// A directory or an address, as somebody wrote it.
+/// A directory or an address, as the command line has it.
 pub(crate) struct Wanted {
     dir: Option<String>,
     addresses: Vec<String>,

@@ -1,7 +1,7 @@
 //! `lanefs umount DIR`: takes a mount away, or says who keeps it.
 
 use crate::exit::{Code, Exit};
-use crate::mounts::{self, TakenAway};
+use crate::mounts::{self, Unmounted};
 use crate::{args, holders, log};
 use anyhow::{Result, bail};
 use std::path::Path;
@@ -15,10 +15,10 @@ pub(crate) fn run(args: &args::Umount) -> Result<()> {
     if !mounted.is_lanefs() {
         bail!("{}: not a lanefs mount but {}", point.display(), mounted.fs_type);
     }
-    match mounts::take_away(&point)? {
-        TakenAway::Gone => Ok(()),
-        TakenAway::Busy if args.lazy => mounts::detach(&point),
-        TakenAway::Busy => {
+    match mounts::unmount(&point)? {
+        Unmounted::Done => Ok(()),
+        Unmounted::Busy if args.lazy => mounts::detach(&point),
+        Unmounted::Busy => {
             complain_of_holders("lanefs umount: ", &point);
             Err(Exit::said(Code::Failed).into())
         }

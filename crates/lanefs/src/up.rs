@@ -213,8 +213,8 @@ fn prepare_dir(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A FUSE mount whose process is gone answers ENOTCONN, at the latest when the kernel has taken the
-/// process's rings apart; one that lives but does not answer is not waited for.
+/// A FUSE mount whose process has ended answers ENOTCONN, at the latest when the kernel has released the
+/// process's rings. A living process that does not answer is not waited for.
 fn is_dead(dir: &Path) -> bool {
     let dir = dir.to_path_buf();
     let (tell, told) = std::sync::mpsc::channel();

@@ -361,7 +361,7 @@ pub struct Counters {
     pub protocol_error_count: u64,
     /// Connections refused at the connection limit.
     pub refused_count: u64,
-    /// Connections closed before admission to make room for others.
+    /// Connections closed before admission to admit others.
     pub shed_count: u64,
     /// Requests from the kernel.
     pub kernel_request_count: u64,

@@ -12,8 +12,8 @@ pub const EXPORT_PATH_BYTES_MAX: usize = 4095;
 /// The export used when none is named.
 pub const EXPORT_DEFAULT: &str = "default";
 
-/// Whether this is a valid export name: letters, digits, `.`, `_` and `-`, beginning with a letter
-/// or digit, so that it fits into an address and a list of options.
+/// Whether this is a valid export name: a-z, A-Z, 0-9, `.`, `_` and `-`, the first of a-z,
+/// A-Z or 0-9, so that it fits into an address and a list of options.
 #[must_use]
 pub fn is_export_name(name: &[u8]) -> bool {
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);

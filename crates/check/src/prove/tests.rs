@@ -164,10 +164,10 @@ fn damaged_files_are_named_by_the_entries_of_the_dump() {
     ] {
         scene.entry(dir, name, (inode, FileKind::File));
     }
-    let [_, cut, gone, unreadable, _] = [changed, short, missing, unread, lost]
+    let [_, cut, removed, unreadable, _] = [changed, short, missing, unread, lost]
         .map(|inode| scene.file(inode, 100_000, sum(&[2; 30])));
     File::options().write(true).open(cut).unwrap().set_len(10).unwrap();
-    fs::remove_file(gone).unwrap();
+    fs::remove_file(removed).unwrap();
     fs::remove_file(unreadable).unwrap();
     let (_, proven, damages) = scene.prove(&[unread]);
     let changed = "1 of 1 blocks do not have their checksums, the first at byte 0";

@@ -67,7 +67,7 @@ impl Folder {
             Frame::File(head) => return self.file(*head),
             Frame::Data { file_offset, bytes } => return self.data(*file_offset, bytes),
             Frame::Whole => return self.whole(),
-            Frame::Gone => {
+            Frame::Removed => {
                 let coming = self.coming.take().ok_or(BackupError::Stream)?;
                 self.seen.remove(&coming.head.name);
                 self.discard(coming.head.name)?;

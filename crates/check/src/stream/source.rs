@@ -82,7 +82,7 @@ impl Source {
                 Ok(Some(sent_bytes))
             }
             Err(Failed::Read(_)) if !path.exists() => {
-                send(&Frame::Gone).map_err(to_client)?;
+                send(&Frame::Removed).map_err(to_client)?;
                 Ok(None)
             }
             Err(Failed::Read(error)) if is_of_medium(&error) => self.leave_out(name, send),

@@ -34,7 +34,7 @@ fn all() -> Vec<(&'static str, Frame<'static>)> {
         ("further", Frame::File(FileHead { segment_no: Some(3), file_bytes: 1 << 41 })),
         ("data", Frame::Data { file_offset: 1 << 40, bytes: b"bytes" }),
         ("whole", Frame::Whole),
-        ("gone", Frame::Gone),
+        ("removed", Frame::Removed),
         ("metadata", Frame::Metadata(b"{}")),
         ("end", Frame::End { code: 8, line: "why" }),
         ("unread", Frame::Unread(NAME)),
@@ -252,7 +252,7 @@ fn a_stream_out_of_order_is_refused() {
     let data = |file_offset| Frame::Data { file_offset, bytes: b"bytes" };
     for (no, frames) in [
         vec![Frame::Whole],
-        vec![Frame::Gone],
+        vec![Frame::Removed],
         vec![Frame::File(FIRST)],
         vec![data(0)],
         vec![Frame::Hold],

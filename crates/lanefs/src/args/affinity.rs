@@ -2,14 +2,14 @@
 
 use clap::ValueEnum;
 
-/// What the socket of a connection follows.
+/// What decides the lane of a connection's socket.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Affinity {
-    /// What is asked for: requests arrive on the core that executes them
+    /// The object of a request: each request arrives at the lane that executes it
     Object,
-    /// Who asks: all of a client's requests arrive on one core, and are passed on from there
+    /// The client: all of its requests arrive at one lane, which forwards those of other lanes
     Client,
-    /// Dice: for measuring what passing on costs
+    /// A random lane: for measuring what forwarding costs
     Random,
 }
 

@@ -62,10 +62,10 @@ pub(crate) struct Dump {
   lanefs backup host:7117 /backup/monday     of the store of a server: all contents travel
   lanefs restore /backup/monday /srv/new
 
-All is copied while clients go on, then what changed meanwhile is copied again while their changes wait.
-What is in the copy is the state of that one moment. One that was interrupted is gone on with by the
-same command; by the address of a server it begins anew. The copy is compared with the store's
-checksums; damaged files are named and marked in it.
+The store is copied while clients work. Then their changes wait, and what changed meanwhile is copied again:
+the backup is the state of that one moment. The same command continues an interrupted backup of a directory;
+by the address of a server it begins anew. The copy is compared with the store's checksums; damaged files are
+named and marked in it.
 
 {EXIT_CODES}
   8  the backup is whole, and contents of files are damaged"))]

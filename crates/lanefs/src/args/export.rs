@@ -83,7 +83,7 @@ pub(crate) enum Squash {
     None,
     /// Root's
     Root,
-    /// Everybody's: whoever comes acts as one user
+    /// Every user's: all users act as one user
     All,
 }
 
@@ -102,7 +102,7 @@ impl Squash {
 pub(crate) struct ExportAdd {
     #[command(flatten)]
     pub(crate) server: Server,
-    /// Its name: letters, digits, dots, dashes and underscores, at most 64
+    /// Its name: at most 64 of a-z, A-Z, 0-9, '.', '-' and '_'
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The directory, as a path of the file system

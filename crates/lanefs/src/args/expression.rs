@@ -191,7 +191,7 @@ fn one_or(mut parts: Vec<Expression>, of: fn(Vec<Expression>) -> Expression) -> 
     }
 }
 
-/// A dash and more than a letter; ours have two dashes, or a letter.
+/// A dash and more than one character; lanefs's own options have two dashes or one character.
 fn is_word_of_find(word: &OsStr) -> bool {
     let bytes = word.as_encoded_bytes();
     let long = bytes.len() > 2 && bytes[0] == b'-' && bytes[1].is_ascii_alphabetic();
@@ -264,9 +264,10 @@ impl Reader {
 }
 
 fn kinds(text: &str) -> Result<Vec<FindKind>, String> {
-    let wrong =
-        |_| format!("-type {text}: letters of f, d, l, p, s, c and b with commas between them");
-    text.split(',').map(|letter| FindKind::from_str(letter, false).map_err(wrong)).collect()
+    let wrong = |_| {
+        format!("-type {text}: one of f, d, l, p, s, c and b, or several with commas between them")
+    };
+    text.split(',').map(|kind| FindKind::from_str(kind, false).map_err(wrong)).collect()
 }
 
 #[cfg(test)]
@@ -326,7 +327,7 @@ mod tests {
             ("u -name a , -name b", "there is no , here"),
             ("u -delete", "there is no -delete here"),
             ("u -name", "-name needs a value"),
-            ("u -type x", "-type x: letters of"),
+            ("u -type x", "-type x: one of"),
             ("u -size 1X", "is no size of find(1)"),
             ("u -mtime x", "is no number of find(1)"),
             ("u !", "! stands before no test"),

@@ -249,7 +249,7 @@ pub(crate) struct Ln {
 #[command(after_help = help("\
   lanefs chmod 640 lanefs://host/a/file
   lanefs chmod -R u+rw,go-w lanefs://host/a
-  lanefs chmod -R a+rX lanefs://host/a       x only where it is a directory or somebody has it
+  lanefs chmod -R a+rX lanefs://host/a       x only for directories and executables
   lanefs chmod -- -w lanefs://host/a/file    what begins with a minus stands behind --"))]
 pub(crate) struct Chmod {
     /// Octal (755), or symbolic: [ugoa][+-=][rwxXst], u, g or o to copy from, several with commas

@@ -34,7 +34,7 @@ pub(crate) enum FindKind {
   lanefs find lanefs://host/src -name .git -prune -o '(' -name '*.c' -o -name '*.h' ')' -print
 
 Words of find(1), which mean what they mean there:
-  -name PATTERN, -type LETTER,..., -size [+-]N[cwbkMG], -mtime [+-]N, -mmin [+-]N,
+  -name PATTERN, -type KIND,..., -size [+-]N[cwbkMG], -mtime [+-]N, -mmin [+-]N,
   -newer FILE|URL, -newermt TIME, -empty; ! and -not, -a, -o and parentheses; -prune,
   -print, -print0; -maxdepth N, -mindepth N
 

@@ -6,10 +6,10 @@ use ring::Sealing;
 /// The default follows from the address, which both ends see alike.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct SealArg {
-    /// All connections are under TLS [default: those to an address that is not loopback]
+    /// All connections are under TLS [default: those to addresses that are not loopback]
     #[arg(long, conflicts_with = "plain")]
     pub(crate) seal: bool,
-    /// All connections are in plain text: whoever is in between can read and change what they carry
+    /// No connection is under TLS: the network between can read and change what is sent
     #[arg(long)]
     pub(crate) plain: bool,
 }

@@ -52,7 +52,7 @@ pub(super) fn create(path: &Path, text: &str, secrecy: Secrecy) -> Result<()> {
     made.with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// Puts a certificate in the place of one that is there: whoever looks finds the old or the new one.
+/// Puts a certificate in the place of an existing one. A reader finds the old or the new one, whole.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let replaced = AtomicFile::beside(path, Secrecy::Public.mode()).and_then(|mut draft| {
         draft.write(text)?;

@@ -1,8 +1,7 @@
-//! What `lanefs find` asks of a file: as much of it as possible is held against entries by the server, the rest
-//! here.
+//! The conditions of `lanefs find`. The server evaluates as many of them as it can, the client the rest.
 //!
-//! Invariant: what is printed and where is gone down does not depend on what the server was asked: its part
-//! ([`super::parts`]) must hold wherever something is printed or a directory is not gone into.
+//! Invariant: the paths that are printed and the directories that are entered do not depend on the server's part.
+//! That part ([`super::parts`]) holds wherever a path is printed or a directory is pruned.
 
 use super::bounds::{self, Age, Size};
 use super::parts::{Part, Together as _, reached, without_known};
@@ -32,7 +31,7 @@ pub(super) struct Conditions<'a> {
 pub(super) struct Outcome {
     /// How often its path is printed.
     pub(super) print_count: usize,
-    /// It is not gone into.
+    /// The directory is not entered.
     pub(super) is_pruned: bool,
 }
 

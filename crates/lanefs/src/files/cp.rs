@@ -208,9 +208,9 @@ impl Copy<'_> {
             for name in &piece {
                 let from = side::below(source, name);
                 let found = side::look(&mut self.session, &from, false);
-                let gone = format!("cannot stat '{}'", from.text());
+                let failed = format!("cannot stat '{}'", from.text());
                 // A name that vanished meanwhile is no failure of ours.
-                let Some(Some(meta)) = self.session.note(&gone, found)? else { continue };
+                let Some(Some(meta)) = self.session.note(&failed, found)? else { continue };
                 self.one(&from, &target.join(name), &meta)?;
             }
         }
@@ -224,7 +224,7 @@ impl Copy<'_> {
         target.make_link(&mut self.session, &points_to)
     }
 
-    /// A fifo, socket or device is made anew; whoever wants what can be read from it says so to `cat`.
+    /// Creates a fifo, socket or device of the same kind. Nothing is read from it; `cat` does that.
     fn special(&mut self, target: &Target, meta: &Meta) -> Result<()> {
         if !self.args.recursive {
             bail!("a {}, which -r would make anew", kind_text(meta.kind));

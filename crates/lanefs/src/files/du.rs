@@ -61,7 +61,7 @@ impl Sums<'_> {
             return Ok(Sum::default());
         }
         let own = Sum { allocated_bytes: attr.allocated_bytes, size_bytes: attr.size_bytes };
-        // What a directory's size counts is no bytes that somebody could read.
+        // A directory's size is not a number of readable bytes.
         let mut sum = if directory { Sum { size_bytes: 0, ..own } } else { own };
         if directory {
             sum.add(self.below(url, depth)?);

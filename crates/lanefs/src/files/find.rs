@@ -132,7 +132,7 @@ impl Finder<'_> {
         Ok(true)
     }
 
-    /// What fits the server's part, so many levels down; whether it is not to be gone into.
+    /// An entry at this depth that the server's part holds for. Returns whether the directory is pruned.
     fn found(&mut self, entry: &Entry<'_>, depth: usize) -> Result<bool> {
         if usize::try_from(self.args.mindepth).is_ok_and(|min| depth < min) {
             return Ok(false);

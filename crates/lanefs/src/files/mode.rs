@@ -20,7 +20,7 @@ struct Change {
     bits: u32,
     /// Bits of set-id that a directory may get or lose: those that were named.
     mentioned: u32,
-    /// `X`: x for everybody, if it is a directory or somebody has it.
+    /// `X`: x for all classes, if it is a directory or any class has it.
     search: bool,
     /// `u`, `g` or `o`: what this class has.
     copy_shift: Option<u32>,
@@ -100,11 +100,11 @@ impl Change {
         Self { op, affected: 0, bits: 0, mentioned: 0, search: false, copy_shift: None }
     }
 
-    /// Reads letters; what is behind them.
+    /// Reads permission symbols; returns the rest.
     fn read_bits<'t>(&mut self, text: &'t [u8]) -> &'t [u8] {
         let mut rest = text;
-        while let [letter, behind @ ..] = rest {
-            match letter {
+        while let [symbol, behind @ ..] = rest {
+            match symbol {
                 b'r' => self.bits |= 0o444,
                 b'w' => self.bits |= 0o222,
                 b'x' => self.bits |= 0o111,

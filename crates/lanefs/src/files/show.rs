@@ -20,13 +20,13 @@ pub(crate) fn mode_text(kind: FileKind, mode: u32) -> String {
         FileKind::BlockDevice => 'b',
     });
     let classes = [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')];
-    for (shift, special, letter) in classes {
+    for (shift, special, symbol) in classes {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
         text.push(match (bits & 1 != 0, mode & special != 0) {
-            (true, true) => letter,
-            (false, true) => letter.to_ascii_uppercase(),
+            (true, true) => symbol,
+            (false, true) => symbol.to_ascii_uppercase(),
             (true, false) => 'x',
             (false, false) => '-',
         });
@@ -53,7 +53,7 @@ pub(crate) fn device_parts(rdev: u32) -> (u32, u32) {
     (rustix::fs::major(rdev), rustix::fs::minor(rdev))
 }
 
-/// A size in powers of 1024 with one letter, rounded up, as `df -h` has it.
+/// A size in powers of 1024 with one symbol, rounded up, as `df -h` has it.
 pub(crate) fn human(bytes: u64) -> String {
     let units = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit_bytes = 1_u64;

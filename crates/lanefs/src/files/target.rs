@@ -1,5 +1,5 @@
-//! The side of a copy that is written: below the directory that people named no symbolic link is
-//! followed, whoever put it there and when.
+//! The target of a copy. Below the directory that the command line names, no symbolic link is followed,
+//! also if another process makes one meanwhile.
 //!
 //! ```text
 //! ground: DEST, or what DEST lies in     below: names that the copy gives or finds
@@ -250,7 +250,7 @@ impl Target {
 }
 
 fn preserve_local(file: &OwnedFd, meta: &Meta) -> Result<()> {
-    // As `cp -p`: whoever may not give files away keeps what he copied.
+    // As `cp -p`: a caller who may not change the owner keeps the copy.
     let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
     match rustix::fs::chownat(file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
         Ok(()) | Err(Errno::PERM) => {}

@@ -128,15 +128,15 @@ impl Write for Frames {
 
 impl Watch for Frames {
     fn pass(&mut self, name: &'static str) {
-        // A client that is gone is noticed when there is something for it.
-        let _gone = self.tell_looked().and_then(|()| self.send(&Frame::Pass(name)));
+        // A lost client is noticed when there is output for it.
+        let _lost = self.tell_looked().and_then(|()| self.send(&Frame::Pass(name)));
     }
 
     fn looked(&mut self, count: u64) {
         self.looked_count += count;
         if self.written_at.elapsed() >= PROGRESS_PAUSE {
             // As above.
-            let _gone = self.tell_looked().and_then(|()| self.flush());
+            let _lost = self.tell_looked().and_then(|()| self.flush());
         }
     }
 }

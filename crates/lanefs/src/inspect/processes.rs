@@ -1,7 +1,7 @@
-//! The server's end: a thread that starts a process for each inspection and passes its output on.
+//! The server's end: a thread that starts a process for each inspection and forwards its output.
 //!
-//! Invariants: a pipe is read only when its client asks, so no more than a reply's bytes of it are in memory; a
-//! process whose connection is gone is killed; nothing here is waited for by a lane.
+//! Invariants: a pipe is read only when its client asks, so memory holds at most one reply's bytes of it. A
+//! process whose connection has closed is killed. No lane waits for this thread.
 
 use crate::args::{Inspect as Args, InspectWhat};
 use anyhow::{Context as _, Result};
@@ -237,7 +237,7 @@ impl Processes {
         }
     }
 
-    /// A connection is gone.
+    /// A connection has closed.
     fn end(&mut self, key: Key) {
         let of_key = self.running.values_mut().filter(|running| running.key == Some(key));
         of_key.for_each(Running::kill);

@@ -29,7 +29,7 @@ pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()>
         | Frame::File(_)
         | Frame::Data { .. }
         | Frame::Whole
-        | Frame::Gone
+        | Frame::Removed
         | Frame::Unread(_)
         | Frame::Metadata(_)
         | Frame::End { .. } => Err(Malformed.into()),
@@ -130,7 +130,7 @@ impl<'a> Client<'a> {
             | Frame::File(_)
             | Frame::Data { .. }
             | Frame::Whole
-            | Frame::Gone
+            | Frame::Removed
             | Frame::Unread(_)
             | Frame::Metadata(_)
             | Frame::End { .. } => {

@@ -1,4 +1,4 @@
-//! Limits lines that differ in their times only, so that a log has room for others.
+//! Limits lines that differ in their times only, so that they do not crowd out others.
 //!
 //! Invariant: of each line that is not written, a later line tells how often it came.
 

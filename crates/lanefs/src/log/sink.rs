@@ -4,7 +4,7 @@
 //! lane ── try_send ──▶ 4096 lines ──▶ thread: limit repeated lines ──▶ stderr
 //!              └ full: dropped and counted; the thread says how many
 //! ```
-//! Invariant: whoever logs never waits, least of all for a pipe that nobody reads.
+//! Invariant: logging never blocks, also if nothing reads the pipe.
 
 use super::line::{Form, Line};
 use super::repeats::Repeats;

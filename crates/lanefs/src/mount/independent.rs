@@ -81,7 +81,7 @@ const IMPOSSIBLE_BEGIN: [&str; 4] = ["context=", "fscontext=", "defcontext=", "r
 pub(super) enum Independent {
     /// The kernel's: what it sets and clears.
     Flag(MountFlags, MountFlags),
-    /// Somebody else's.
+    /// An option for other programs, not for the kernel.
     ForOthers,
     /// It cannot be had; why.
     Impossible(&'static str),

@@ -183,8 +183,8 @@ fn program_text() -> String {
     if same { "lanefs".to_owned() } else { me.display().to_string() }
 }
 
-/// Asks the server once a second what it did, on a thread of its own, for as long as somebody
-/// listens.
+/// Reads the server's counters once a second, on a thread of its own, until the receiver is
+/// dropped.
 pub(crate) fn watch_rates(
     address: &str,
     secret_file: &Path,
@@ -221,7 +221,7 @@ fn watch(options: &ConnectOptions, events: &Sender<ChildEvent>) {
     }
 }
 
-/// Returns whether somebody still listens.
+/// Returns whether the receiver still exists.
 fn watch_volume(volume: &mut Volume, events: &Sender<ChildEvent>) -> bool {
     let mut before: Option<(Instant, Stats)> = None;
     let mut asked_count = 0;

@@ -29,7 +29,7 @@ const FAILURE_COUNT_MAX: u32 = 6;
 const SETTLED: Duration = Duration::from_secs(5);
 /// First pause; doubled with each short life.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause: whoever was ready once is never given up.
+/// Longest pause: a child that was ready once is restarted for ever.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long the mount may take to end when asked: longer than its own patience, so that it says
 /// itself what was not made durable.

@@ -1,5 +1,5 @@
-//! Sockets that follow what is asked for, who asks, or prng: what a client sees is the same, also when
-//! the server is killed. All of these tests run with another affinity where LANEFS_AFFINITY says so.
+//! `--affinity object`, `client` and `random`: clients see the same, also when the server is killed.
+//! All end-to-end tests run with another affinity if LANEFS_AFFINITY is set.
 
 use crate::fixture::{Fixture, Mount, PATIENCE, failure, kill, must, run};
 use crate::idle::secret;
@@ -73,20 +73,20 @@ fn assert_in_library(volume: &mut Volume, round: usize) {
     }
 }
 
-/// Letters between the server's lanes while all directories are looked at again and again.
-fn letters_of_looking(volume: &mut Volume, looks: usize) -> u64 {
-    let letters = |volume: &mut Volume| -> u64 {
+/// Messages between the server's lanes during `looks` lookups of the directories.
+fn messages_during_lookups(volume: &mut Volume, looks: usize) -> u64 {
+    let messages = |volume: &mut Volume| -> u64 {
         volume.stats().unwrap().iter().map(|lane| lane.message_out_count).sum()
     };
-    let before = letters(volume);
+    let before = messages(volume);
     for look in 0..looks {
         volume.lstat(Path::new(&format!("/dir{}", look % DIR_COUNT))).unwrap();
     }
-    letters(volume) - before
+    messages(volume) - before
 }
 
 #[test]
-fn whatever_sockets_follow_two_clients_work_and_a_killed_server_forgets_nothing() {
+fn with_any_affinity_two_clients_work_and_a_killed_server_loses_nothing() {
     for mode in MODES {
         let Some(fixture) = Fixture::new("affinity") else { return };
         let more = ["--lanes", "2", "--affinity", mode];
@@ -102,12 +102,12 @@ fn whatever_sockets_follow_two_clients_work_and_a_killed_server_forgets_nothing(
             assert_in_mount(&mounts[1 - round].dir, round);
             assert_in_library(&mut library, round);
         }
-        let letters = letters_of_looking(&mut library, 400);
+        let messages = messages_during_lookups(&mut library, 400);
         match mode {
-            // Whatever lanes tell each other by themselves.
-            "object" => assert!(letters < 200, "{letters} letters for 400 looks"),
-            // One of the two lanes is asked through the other: a question and an answer each time.
-            "client" => assert!(letters > 200, "{letters} letters for 400 looks"),
+            // Only the lanes' own messages.
+            "object" => assert!(messages < 200, "{messages} messages for 400 looks"),
+            // Requests for one of the two lanes are forwarded: two messages each.
+            "client" => assert!(messages > 200, "{messages} messages for 400 looks"),
             _ => {}
         }
         // Who takes no turns by himself would keep recovery waiting.
@@ -148,7 +148,7 @@ fn whatever_sockets_follow_two_clients_work_and_a_killed_server_forgets_nothing(
 }
 
 #[test]
-fn the_affinity_changes_with_the_server_and_clients_do_not_care() {
+fn a_restart_with_another_affinity_is_not_seen_by_clients() {
     let Some(fixture) = Fixture::new("affinity_changes") else { return };
     let mut server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
     let address = server.address.clone();
@@ -164,7 +164,7 @@ fn the_affinity_changes_with_the_server_and_clients_do_not_care() {
 }
 
 #[test]
-fn up_takes_it_and_what_is_none_is_refused() {
+fn up_accepts_an_affinity_and_refuses_an_unknown_one() {
     let Some(fixture) = Fixture::new("affinity_up") else { return };
     let up = fixture.up(&["--lanes", "2", "--affinity", "client"]);
     work(&up.dir, 0);

@@ -289,22 +289,22 @@ fn a_block_that_is_damaged_in_the_store_is_named_and_never_restored_in_silence()
 }
 
 #[test]
-fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored() {
+fn objects_of_a_backup_that_are_changed_cut_or_removed_are_named_and_not_restored() {
     let Some(fixture) = Fixture::new("backup_rotten") else { return };
-    let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("gone", 300_004)];
+    let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("removed", 300_004)];
     store_of(&fixture, &sizes);
     let dir = fixture.path("backup");
     backup(&fixture, fixture.path("store").to_str().unwrap(), &dir);
-    let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&dir.join("objects"), size));
+    let [_, flipped, cut, removed] = sizes.map(|(_, size)| object_of(&dir.join("objects"), size));
     flip(&flipped, 70_000);
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
-    fs::remove_file(&gone).unwrap();
+    fs::remove_file(&removed).unwrap();
     let (code, said) = restore(&fixture, &dir, &[]);
     assert_eq!(code, 1, "{said}");
     for (kind, name, object) in [
         ("contents-changed", "flipped", &flipped),
         ("object-short", "cut", &cut),
-        ("object-missing", "gone", &gone),
+        ("object-missing", "removed", &removed),
     ] {
         let line = format!("damage: {kind}: /{name}, {}: ", object.display());
         assert!(said.contains(&line), "{line}: {said}");
@@ -345,19 +345,19 @@ fn both_backups(fixture: &Fixture, address: &str) -> String {
 fn damage_in_a_store_is_named_and_marked_by_address_as_by_directory() {
     let Some(fixture) = Fixture::new("backup_both") else { return };
     let sizes =
-        [("whole", 300_001), ("dir/flipped", 300_002), ("dir/cut", 300_003), ("gone", 300_004)];
+        [("whole", 300_001), ("dir/flipped", 300_002), ("dir/cut", 300_003), ("removed", 300_004)];
     store_of(&fixture, &sizes);
     let objects = fixture.path("store/objects");
-    let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&objects, size));
+    let [_, flipped, cut, removed] = sizes.map(|(_, size)| object_of(&objects, size));
     flip(&flipped, 70_000);
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
-    fs::remove_file(&gone).unwrap();
+    fs::remove_file(&removed).unwrap();
     let server = fixture.serve("127.0.0.1:0");
     let said = both_backups(&fixture, &server.address);
     for line in [
         "damage: contents-changed: /dir/flipped, objects/",
         "damage: object-short: /dir/cut, objects/",
-        "damage: object-missing: /gone, objects/",
+        "damage: object-missing: /removed, objects/",
         "3 files are damaged and marked",
     ] {
         assert!(said.contains(line), "{line}: {said}");

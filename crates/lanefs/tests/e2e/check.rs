@@ -396,7 +396,7 @@ fn objects_are_held_against_what_is_recorded() {
     assert_eq!(check(&fixture, &copied, &["--skip-contents"]), (0, Vec::new()));
     assert_eq!(check(&fixture, &copied, &["--repair"]), (8, deep("contents-changed")));
 
-    // An inode that is gone, with its object: what is recorded of it and its file are left.
+    // An inode and its object are removed: their rows and the file are left.
     copy(&store, &copied);
     let path = object(&copied, 100_000);
     edit_rows(&copied, |rows| {

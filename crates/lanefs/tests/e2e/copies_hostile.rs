@@ -1,4 +1,4 @@
-//! Copies into directories where somebody has put symbolic links: nothing is written where they lead.
+//! Copies into directories with symbolic links: nothing is written through the links.
 
 use crate::fixture::{Fixture, failure, must, texts};
 use std::fs;

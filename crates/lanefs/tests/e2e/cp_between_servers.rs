@@ -41,10 +41,11 @@ fn a_tree_goes_from_server_to_server_unchanged() {
     let (code, stderr) = failure(&omitted);
     assert_eq!((code, stderr.contains("-r not given")), (1, true), "{stderr}");
     two.stop();
-    // With one of them gone nothing hangs, and it is said which.
+    // With one server stopped the command ends and names that server.
     let url = "lanefs://127.0.0.1:1/x";
-    let gone = fixture.run(["cp", "--export", "up", "--connect-timeout", "1s", "-r", &from, url]);
-    let (code, stderr) = failure(&gone);
+    let unreachable =
+        fixture.run(["cp", "--export", "up", "--connect-timeout", "1s", "-r", &from, url]);
+    let (code, stderr) = failure(&unreachable);
     assert_eq!((code, stderr.contains("127.0.0.1:1")), (3, true), "{stderr}");
     one.stop();
 }

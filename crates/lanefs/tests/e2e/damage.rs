@@ -90,9 +90,9 @@ fn flip_on_disk(path: &Path, places: &[u64]) -> bool {
     let Ok(file) = File::options().read(true).write(true).custom_flags(direct).open(path) else {
         return false;
     };
-    let mut room = vec![0; 2 * PAGE];
-    let start = room.as_ptr().align_offset(PAGE);
-    let page = &mut room[start..start + PAGE];
+    let mut buffer = vec![0; 2 * PAGE];
+    let start = buffer.as_ptr().align_offset(PAGE);
+    let page = &mut buffer[start..start + PAGE];
     for place in places {
         let offset = place - place % PAGE as u64;
         file.read_exact_at(page, offset).unwrap();
@@ -108,11 +108,11 @@ fn damage_count(volume: &mut Volume) -> u64 {
 }
 
 #[test]
-fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
+fn changed_cut_and_removed_contents_give_eio_and_all_else_can_be_read() {
     let Some(fixture) = Fixture::new("damage") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &SHORT);
     let mut volume = connect(&fixture, &server.address);
-    let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("gone", 300_004)];
+    let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("removed", 300_004)];
     for (name, size) in sizes {
         make(&mut volume, &format!("/{name}"), &bytes_of(size));
     }
@@ -120,11 +120,11 @@ fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
     stop(server);
 
     let objects = fixture.path("store/objects");
-    let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&objects, size));
+    let [_, flipped, cut, removed] = sizes.map(|(_, size)| object_of(&objects, size));
     let file = File::options().write(true).open(&flipped).unwrap();
     file.write_all_at(&[bytes_of(300_002)[70_000] ^ 4], 70_000).unwrap();
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
-    fs::remove_file(&gone).unwrap();
+    fs::remove_file(&removed).unwrap();
 
     let mut server = fixture.serve_with("127.0.0.1:0", &SHORT);
     let mut volume = connect(&fixture, &server.address);
@@ -151,7 +151,7 @@ fn what_is_changed_cut_or_gone_gives_eio_and_all_else_can_be_read() {
         }
     }
     assert!(damage_count(&mut volume) >= 9, "{}", damage_count(&mut volume));
-    for (object, path) in [(&flipped, "/flipped"), (&cut, "/cut"), (&gone, "/gone")] {
+    for (object, path) in [(&flipped, "/flipped"), (&cut, "/cut"), (&removed, "/removed")] {
         let name = object.strip_prefix(fixture.path("store")).unwrap().to_str().unwrap();
         let line = damage_line(&mut server, name);
         assert!(line.contains(&format!("contents are damaged: {path}, inode ")), "{line}");

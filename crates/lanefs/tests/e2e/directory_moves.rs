@@ -67,8 +67,8 @@ fn a_directory_moved_elsewhere_is_found_under_load() {
                 let open = open.transpose()?;
                 fs::rename(here.join(from).join("d"), here.join(to).join("d"))?;
                 seen(to)?;
-                let gone = fs::metadata(there.join(from).join("d")).map_err(|error| error.kind());
-                assert_eq!(gone.err(), Some(ErrorKind::NotFound));
+                let moved = fs::metadata(there.join(from).join("d")).map_err(|error| error.kind());
+                assert_eq!(moved.err(), Some(ErrorKind::NotFound));
                 if let Some(open) = open {
                     assert_eq!(open.metadata()?.ino(), number);
                     let file = rustix::fs::statat(&open, "file", AtFlags::empty())?;

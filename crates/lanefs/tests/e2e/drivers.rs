@@ -80,7 +80,7 @@ fn where_io_uring_is_forbidden_everything_works_and_who_insists_is_told() {
         assert_eq!(listed, "file\n", "the tools choose by themselves");
         let said = up.stop();
         let why = "driver epoll: io_uring is forbidden";
-        assert_eq!(said.matches(why).count(), 1, "once, by whoever was started\n{said}");
+        assert_eq!(said.matches(why).count(), 1, "once, by the process that was started\n{said}");
         assert!(said.contains("over /dev/fuse, driver epoll"), "{said}");
         let store = fixture.path("store");
         let store = store.to_str().unwrap();
@@ -103,7 +103,7 @@ fn a_store_goes_from_driver_to_driver_also_after_a_kill() {
     if let Ok(found) = DriverChoice::Only(DriverKind::IoUring).find() {
         drivers.push(found.kind.text());
     }
-    // Whoever has mounted waits for the next server, whichever it is.
+    // A mount waits for the next server, on either driver.
     let mut server = fixture.serve_with("127.0.0.1:0", &["--driver", "epoll"]);
     let address = server.address.clone();
     let mount = fixture.mount(&address, "mnt", &["--export", "up", "--driver", "epoll"]);

@@ -69,10 +69,10 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     must(fixture.lanefs(["check"]).arg(fixture.path("store")));
     // The same, checksums too, but for who the store is and which sessions there were.
     let kept = |lines: &str| {
-        let gone =
+        let left_out =
             ["dump", "session", "slot", "store", "recovered", "end", "evicted", "evicted_last"];
         let is_kept = |line: &&str| {
-            !gone.iter().any(|gone| line.starts_with(&format!("{{\"type\":\"{gone}\"")))
+            !left_out.iter().any(|kind| line.starts_with(&format!("{{\"type\":\"{kind}\"")))
         };
         lines.lines().filter(is_kept).map(str::to_owned).collect::<Vec<_>>()
     };

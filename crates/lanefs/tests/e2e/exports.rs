@@ -1,5 +1,5 @@
-//! Exports: a directory of the file system under a name, only read, as somebody else; defined, changed
-//! and taken away while they are mounted.
+//! Exports: a directory under a name, read-only or with squashed users. They are defined, changed and
+//! removed while they are mounted.
 
 use crate::fixture::{Fixture, Server, failure, mounted, must, program, run, texts, until};
 use rustix::io::Errno;

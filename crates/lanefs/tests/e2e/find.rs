@@ -330,7 +330,7 @@ fn find_asks_for_the_permissions_of_every_directory() {
         fs::write(dir.join("below/file"), "x").unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
     }
-    // Root is nobody on an export that somebody has defined.
+    // Root is nobody on an export that was defined without --squash none.
     let default = fixture.run(["export", "add", &up.address, "default", "/"]);
     assert!(default.status.success(), "{:?}", texts(&default));
     let found = fixture.run(["find", &up.url("/"), "--name", "file"]);

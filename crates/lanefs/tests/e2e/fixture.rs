@@ -604,7 +604,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     state_of(pid).is_some_and(|state| state != 'Z')
 }
 
-/// The state letter of a process.
+/// The state of a process, as in `/proc/PID/stat`.
 pub(crate) fn state_of(pid: u32) -> Option<char> {
     Some(proc_of(pid).ok()?.stat().ok()?.state)
 }

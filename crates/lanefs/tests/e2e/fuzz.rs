@@ -1,5 +1,5 @@
-//! Sessions that say anything, in any order and of any shape, by whoever has the secret of an export: the
-//! server lives, its memory stays bounded, and a mount beside them reads what it has written.
+//! Sessions of clients that know the secret of an export and send random frames: the server lives, its
+//! memory stays bounded, and a mount beside them reads what it has written.
 //!
 //! Without more it is a few hundred sessions; with `LANEFS_FUZZ_SECONDS` it goes on for so long
 //! (`cargo xtask hostile`). `LANEFS_FUZZ_SEED` repeats what was said, though not how it fell together.
@@ -170,7 +170,7 @@ fn request(raw: &mut Raw, known: &Knowledge, prng: &mut Prng) -> Vec<u8> {
     frame
 }
 
-/// Whoever has the secret says this and that, and goes.
+/// A session of random requests, by a client that knows the secret.
 fn session(
     address: &str,
     (secret, export): (&Secret, &str),
@@ -235,8 +235,8 @@ fn put(stream: &mut TcpStream, mut bytes: &[u8]) -> bool {
 
 /// Takes in what has come, unseen.
 fn take(stream: &mut TcpStream) {
-    let mut room = [0; 16 * 1024];
-    while matches!(stream.read(&mut room), Ok(1..)) {}
+    let mut buffer = [0; 16 * 1024];
+    while matches!(stream.read(&mut buffer), Ok(1..)) {}
 }
 
 /// How long attackers rest from now on, if they do.

@@ -155,7 +155,7 @@ fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
     let made = ["mkdir", with[0], with[1], &url("/srv/no")];
     let (code, said) = failure(&run(&mut here(&fixture, 0, &made)));
     assert!(code == 1 && said.contains("root is nobody on the export default"), "{said}");
-    // What somebody has defined counts here as well.
+    // A defined export counts over loopback as well.
     root(&["export", "add", &server.address, "default", "/"]);
     let (code, said) = failure(&run(&mut here(&fixture, 0, &["mkdir", &url("/srv/no")])));
     let why = "permission denied: /srv belongs to 0:0 and has mode 0755; root is nobody on the export default";

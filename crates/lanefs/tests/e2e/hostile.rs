@@ -93,7 +93,7 @@ fn a_full_disk_is_enospc_and_removing_helps() {
     assert!(whole_count > 10, "{whole_count} MiB fitted");
     assert_eq!(fs::read_to_string(up.dir.join("small")).unwrap(), "kept");
     fs::remove_file(up.dir.join("large")).unwrap();
-    crate::fixture::until("there is room again", || {
+    crate::fixture::until("there is space again", || {
         fs::write(up.dir.join("after"), vec![1; 1 << 20]).is_ok()
     });
     up.stop();

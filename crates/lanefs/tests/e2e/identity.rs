@@ -1,5 +1,5 @@
-//! Who comes under another's uuid, names his host or his place, or has kept what he was told: with another
-//! credential, or for another export, he is somebody else, and what has ended stays ended.
+//! Clients that use the uuid, the host, the place or a retained token of another client: with another
+//! credential or export they are another party, and an ended session stays ended.
 
 use crate::fixture::{Fixture, Up, must};
 use crate::idle::secret;
@@ -111,7 +111,7 @@ fn what_was_said_before_a_goodbye_is_not_said_again() {
     let all = secret(&fixture);
     let mut raw = Raw::of(&up.address, &all, &of_store(1)).unwrap();
     create(&mut raw, "first");
-    // Recoveries wait for somebody else.
+    // Recoveries wait for another client.
     let sleeper = |conn_epoch| Hello { client: ClientUuid([9; 16]), ..of_store(conn_epoch) };
     create(&mut Raw::of(&up.address, &all, &sleeper(1)).unwrap(), "sleeper");
     // One that was answered before it was durable; there is one soon.

@@ -84,7 +84,7 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     let Some(fixture) = Fixture::new("hops") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
     let mut volume = connect(&fixture, &server.address);
-    // One connection to each lane; the second one is handed over, which is a letter.
+    // One connection to each lane; the second one is handed over by a message.
     assert_eq!(volume.stats().unwrap().len(), 2);
     let began = Instant::now();
     let before = volume.stats().unwrap();
@@ -111,7 +111,7 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     let syscall_count_max = turn_calls * turn_count + 2;
     assert!(syscall_count <= syscall_count_max, "{syscall_count} calls in {turn_count} turns");
     assert!(after[0].cpu_ns > before[0].cpu_ns);
-    assert!(after[0].voluntary_switch_count > 0, "it slept until somebody came");
+    assert!(after[0].voluntary_switch_count > 0, "it slept until a request came");
     let root = volume.stat(Path::new("/")).unwrap();
     assert_eq!(root.inode, InodeNo::ROOT);
 }

@@ -235,7 +235,7 @@ fn a_mount_is_taken_away_under_programs_that_wait() {
     assert_eq!(fs::read_dir(&mount.dir).unwrap().count(), 0, "the directory below is bare");
 }
 
-/// The same where the server is gone for good.
+/// The same with a server that never comes back.
 #[test]
 fn a_mount_of_a_dead_server_is_taken_away_under_programs_that_wait() {
     let Some(fixture) = Fixture::new("death_server") else { return };

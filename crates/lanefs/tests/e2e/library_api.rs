@@ -197,9 +197,9 @@ fn calls_fail_as_documented() {
     assert_eq!(refused.status(), Some(S::TooLarge), "{refused}");
     root.close(open).unwrap();
     root.unlink(path("/large")).unwrap();
-    let gone = root.stat(path("/dir/sub")).unwrap().inode;
+    let removed = root.stat(path("/dir/sub")).unwrap().inode;
     root.rmdir(path("/dir/sub")).unwrap();
-    let refused = root.set_attr(gone, path("/dir/sub"), &chmod).unwrap_err();
+    let refused = root.set_attr(removed, path("/dir/sub"), &chmod).unwrap_err();
     assert_eq!(refused.status(), Some(S::Stale), "{refused}");
     root.leave().unwrap();
     other.leave().unwrap();

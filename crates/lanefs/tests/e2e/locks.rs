@@ -325,9 +325,9 @@ fn the_locks_of_a_mount_that_is_killed_go_to_others() {
     let Some((_stage, up, mut second)) = two_mounts("locks_gone") else { return };
     let (mut one, mut other) = (Locker::new(&second.dir, "f"), Locker::new(&up.dir, "f"));
     let mut third = Locker::new(&up.dir, "g");
-    let mut gone = Locker::new(&second.dir, "g");
+    let mut lost = Locker::new(&second.dir, "g");
     assert_eq!(one.ask("lockf w 0 0"), "ok");
-    assert_eq!(gone.ask("flock ex"), "ok");
+    assert_eq!(lost.ask("flock ex"), "ok");
     other.blocks("lockf w 0 0");
     let began = Instant::now();
     second.process.signal(Signal::KILL);
@@ -336,7 +336,7 @@ fn the_locks_of_a_mount_that_is_killed_go_to_others() {
     assert_eq!(third.ask("flock ex"), "ok", "nobody waited for it when it was left");
     // After 5 s, and not after a minute, when all of the client is given up: `lane` tests that by its clock.
     println!("others had the locks after {:?}", began.elapsed());
-    drop((one, gone, other, third));
+    drop((one, lost, other, third));
     drop(second);
     up.stop();
 }

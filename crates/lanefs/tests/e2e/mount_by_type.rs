@@ -276,7 +276,7 @@ fn a_mount_in_the_background_lets_go_of_the_terminal_and_the_folder() {
     let place = place(&fixture, "");
     let dir = fixture.make_dir("m");
     let options = with_secret(&fixture, "lanes=1");
-    // Whoever reads its output sees the end of it.
+    // A reader of its output sees end of file.
     let script =
         format!("cd \"$1/..\"; mount -t lanefs -o {options} {}/up m; echo back", up.address);
     let mut process = Process::start(&mut place.shell(&script, &dir));

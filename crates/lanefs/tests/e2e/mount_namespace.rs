@@ -19,7 +19,7 @@ impl Private {
     /// `/dev/fuse` is open to all in it, as udev makes it.
     pub(crate) fn new(fixture: &Fixture, setup: &str) -> Self {
         let folder = fixture.make_dir("private");
-        // A copy of somebody else's mount would keep it alive, and a test that failed leaves its own.
+        // A copy of another test's mount would keep that alive, and a failed test leaves its own.
         // One whose directory is removed meanwhile goes by itself.
         let clear = "grep ' fuse.lanefs ' /proc/self/mounts | while read -r _ point _; do
             umount -i -c -l \"$point\" || ! grep -qF \" $point \" /proc/self/mounts; done";
@@ -103,7 +103,7 @@ pub(crate) fn prepare_for_user(fixture: &Fixture) {
     users_dir(fixture, "mnt.lanefs");
 }
 
-/// The secret that `up` made, for a mount of somebody else.
+/// The secret that `up` made, for a mount of another user.
 pub(crate) fn secret_file(fixture: &Fixture) -> PathBuf {
     fixture.path("config").join("lanefs").join("secret")
 }

@@ -107,7 +107,7 @@ fn a_file_without_a_name_gets_one_or_goes() {
     assert_eq!(link(&file, &dir.join("again")), Err(Errno::NOENT), "it had a name");
     drop(file);
     drop(hidden);
-    until("what was closed is gone", || inode_count(&up.dir) == before);
+    until("the closed file is removed", || inode_count(&up.dir) == before);
     let other = up.dir.join("other");
     fs::create_dir(&other).unwrap();
     let file = nameless(&dir, OFlags::empty());
@@ -218,7 +218,7 @@ fn a_removed_directory_is_what_it_was_while_it_is_open() {
     up.kill_server();
     assert_eq!(rustix::fs::fstat(&held).unwrap().st_nlink, 0, "after a crash");
     drop(held);
-    until("the directory is gone", || inode_count(&up.dir) == count - 1);
+    until("the directory is removed", || inode_count(&up.dir) == count - 1);
     other.stop();
     up.stop();
 }

@@ -76,7 +76,7 @@ fn without_escapes(line: &str) -> String {
     let mut chars = line.chars();
     while let Some(next) = chars.next() {
         if next == '\u{1b}' {
-            // ESC [ and numbers, ended by a letter.
+            // ESC [ and numbers, ended by an alphabetic character.
             let _moved = chars.find(char::is_ascii_alphabetic);
         } else {
             shown.push(next);

@@ -97,7 +97,7 @@ fn chmod_and_chown_go_through_trees_and_leave_what_links_point_to() {
     assert_eq!(mode_of(&up.dir.join("outside")), 0o644, "it goes on after a failure");
     assert_eq!(failure(&with(&["chmod", "u+q", &up.url("/outside")])).0, 2);
     assert_eq!(failure(&with(&["chown", "no one", &up.url("/outside")])).0, 2);
-    // Root is nobody on an export that somebody has defined, and gives nothing away.
+    // Root is nobody on an export that was defined without --squash none, and may not chown.
     assert!(fixture.run(["export", "add", &up.address, "default", "/"]).status.success());
     let refused = fixture.run(["chown", "1", &up.url("/tree/below/file")]);
     let (code, stderr) = failure(&refused);

@@ -10,7 +10,7 @@ const USER: u32 = 12_345;
 const GROUP: u32 = 12_346;
 const TEAM: u32 = 12_347;
 
-/// A shell as somebody else, with the supplementary groups given.
+/// A shell as another user, with these supplementary groups.
 fn shell_as(uid: u32, gid: u32, groups: &[u32], script: &str, dir: &Path) -> Command {
     let mut command = program("setpriv");
     command.args([format!("--reuid={uid}"), format!("--regid={gid}")]);
@@ -94,7 +94,7 @@ fn a_sticky_folder_keeps_files_from_others() {
     up.stop();
 }
 
-/// What somebody may do by one of very many groups.
+/// Access by one of very many groups.
 const BY_GROUP: &str = r#"
 import errno, os, subprocess, sys
 top, count = sys.argv[1], int(sys.argv[2])
@@ -163,7 +163,7 @@ fn one_of_very_many_groups_counts() {
         let differs = here.lines().zip(there.lines()).find(|(local, mount)| local != mount);
         assert_eq!(differs, None, "{count} groups: on ext4, on the mount");
     }
-    // The longest value, from somebody with the most groups.
+    // The longest value, from a caller with the most groups.
     const LONGEST: &str = "import os, sys
 os.chdir(sys.argv[1])
 os.setgroups(list(range(100_000, 165_535)) + [3_000_000])

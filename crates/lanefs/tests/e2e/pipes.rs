@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 const MIB: usize = 1 << 20;
 
-/// Bytes that no two places have in common, with a hole in the middle where there is room for one.
+/// Bytes that no two places have in common, with a hole in the middle if they are long enough.
 fn contents(size_bytes: usize) -> Vec<u8> {
     let numbers = (0_u64..).flat_map(u64::to_le_bytes);
     let mut bytes: Vec<u8> = numbers.skip(8).take(size_bytes).collect();

@@ -60,11 +60,11 @@ impl Cluster {
         process
     }
 
-    /// Kills it with -9 and waits until its children are gone, too.
+    /// Kills it with -9 and waits until its children have ended, too.
     fn kill(&self, mut postgres: Process) {
         kill(postgres.pid());
         postgres.end();
-        until("its children are gone", || !self.has_processes());
+        until("its children have ended", || !self.has_processes());
     }
 
     /// Whether a process stands in the data directory, as those of PostgreSQL do.
@@ -152,7 +152,7 @@ fn postgres_survives_kills_of_itself_of_the_server_and_of_the_mount() {
     assert!(cluster.history_count() >= 600 + acked);
     cluster.check();
 
-    // The mount: its open files are gone, a new mount has everything.
+    // The mount: its open files are lost, a new mount has everything.
     let before = cluster.history_count();
     let load = cluster.bench(100_000).spawn_heard();
     until("the load runs", || cluster.history_count() > before + 100);

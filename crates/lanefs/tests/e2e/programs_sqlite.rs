@@ -131,7 +131,7 @@ fn sqlite_recovers_when_the_mount_was_killed() {
         kill(up.child("mount"));
         up.process.line_with("mount running again");
         for writer in &mut writers {
-            // One may still wait for a lock in a file of the mount that is gone.
+            // One may still wait for a lock in a file of the ended mount.
             writer.child.kill().unwrap();
             writer.child.wait().unwrap();
         }

@@ -286,7 +286,7 @@ fn tree(path: &Path, numbers: &mut BTreeMap<u64, usize>, text: &mut String) -> R
     Ok(())
 }
 
-/// Something to do, as somebody.
+/// An operation, as a user.
 enum Ask {
     Act(Act, u32),
     Tree,
@@ -339,7 +339,7 @@ impl Player {
     }
 }
 
-/// Makes this thread, and no other, somebody else who can become root again.
+/// Gives this thread, and no other, the ids of another user; it can become root again.
 fn be(uid: u32) {
     let root = Uid::ROOT;
     rustix::thread::set_thread_res_uid(root, root, root).unwrap();

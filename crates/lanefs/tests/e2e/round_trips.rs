@@ -1,5 +1,5 @@
-//! How many exchanges with the server an operation through the mount takes, counted by the server:
-//! an exchange more is a change that somebody has to notice.
+//! Round trips to the server of each operation through the mount, counted by the server. A test fails
+//! if an operation takes one more.
 
 use crate::fixture::{Fixture, until};
 use crate::idle::connect;

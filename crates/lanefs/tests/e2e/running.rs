@@ -18,7 +18,7 @@ fn up_detached(fixture: &Fixture, dir: &Path) -> Command {
 /// The number behind `process ` in what a command has said.
 fn pid_in(said: &str) -> u32 {
     let behind = said.split_once("process ").unwrap_or_else(|| panic!("{said}")).1;
-    let digits = behind.split(|letter: char| !letter.is_ascii_digit()).next().unwrap();
+    let digits = behind.split(|character: char| !character.is_ascii_digit()).next().unwrap();
     digits.parse().unwrap_or_else(|_| panic!("{said}"))
 }
 

@@ -108,7 +108,7 @@ fn what_cannot_be_read_is_told_and_a_repair_goes_on_with_the_rest() {
         fs::write(rows(&store), &bad).unwrap();
         let damaged = store::damaged_rows(&store).unwrap()?;
         let [lost] = damaged.lost.as_slice() else { return None };
-        // Both neighbours are names, or their places, in one directory that is not the root.
+        // The rows before and after are names of one directory that is not the root.
         let place = |key: &Option<Vec<u8>>| key.as_deref()?.first_chunk::<9>().copied();
         let [table, dir @ ..] =
             place(&lost.from).filter(|from| place(&lost.until) == Some(*from))?;

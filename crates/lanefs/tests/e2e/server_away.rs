@@ -55,7 +55,7 @@ fn a_mount_ends_while_its_server_is_away() {
     mount.stop();
 }
 
-/// Whoever wants to wait says so; the end of a scope does not wait as long as a connection may take.
+/// A drop does not wait as long as a connection may take; `close` does.
 #[test]
 fn a_volume_is_dropped_soon_while_its_server_is_away() {
     let Some(fixture) = Fixture::new("away_drop") else { return };
@@ -82,7 +82,7 @@ fn a_volume_is_dropped_soon_while_its_server_is_away() {
 fn an_open_file_without_a_name_survives_a_restart_of_the_server() {
     let Some(fixture) = Fixture::new("away_unlinked") else { return };
     let mut up = fixture.up(&[]);
-    let path = up.dir.join("gone");
+    let path = up.dir.join("nameless");
     fs::write(&path, "still here").unwrap();
     let mut file = fs::File::open(&path).unwrap();
     fs::remove_file(&path).unwrap();

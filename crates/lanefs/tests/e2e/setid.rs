@@ -77,7 +77,7 @@ fn the_other_mount_sees_and_does_the_same() {
 }
 
 /// Opens a file in one directory, lets root give it bits or capabilities in the other (the same one,
-/// seen by another mount), and has somebody change its contents through what is open.
+/// seen by another mount), and has another user change its contents through the open file.
 const GIVEN_LATER: &str = r#"
 import ctypes, errno, mmap, os, struct, sys
 opened, given = sys.argv[1:]

@@ -12,7 +12,7 @@ use std::path::Path;
 const KINDS: [FileType; 4] =
     [FileType::Fifo, FileType::Socket, FileType::CharacterDevice, FileType::BlockDevice];
 
-/// One of each kind, named by its letter.
+/// One of each kind, named by its symbol in `ls -l`.
 fn furnish(dir: &Path) {
     for (kind, name) in KINDS.into_iter().zip(["p", "s", "c", "b"]) {
         let device = if name == "c" { makedev(0xfff, 0xf_ffff) } else { makedev(7, 300) };

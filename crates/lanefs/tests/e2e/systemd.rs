@@ -125,8 +125,10 @@ fn systemd_is_told_of_up_and_of_mounts() {
 /// Whether a line begins with a time of UTC and a level.
 fn is_timed(line: &str, level: &str) -> bool {
     let Some((time, rest)) = line.split_once(' ') else { return false };
-    let shape: String =
-        time.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+    let shape: String = time
+        .chars()
+        .map(|character| if character.is_ascii_digit() { '0' } else { character })
+        .collect();
     shape == "0000-00-00T00:00:00.000Z" && rest.trim_start().starts_with(level)
 }
 

@@ -24,11 +24,11 @@ def step(what, act, *names):
     if not isinstance(result, (str, type(None))): result = None
     said = []
     for name in names:
-        if not os.path.lexists(name): said.append(name + ':gone'); continue
+        if not os.path.lexists(name): said.append(name + ':missing'); continue
         after, old = stamp(name), before[name]
         if old is None: said.append(name + ':new'); continue
-        changed = ''.join(letter for letter, a, b in zip('amc', after, old) if a != b)
-        later = ''.join(letter for letter, a, b in zip('amc', after, old) if a > b)
+        changed = ''.join(field for field, a, b in zip('amc', after, old) if a != b)
+        later = ''.join(field for field, a, b in zip('amc', after, old) if a > b)
         said.append(name + ':' + changed + ('' if later == changed else '(later ' + later + ')'))
     print(what, ' '.join(said), result or '')
 def put(name, data, flags=os.O_WRONLY | os.O_CREAT):

@@ -170,8 +170,8 @@ fn attributes_are_the_same_at_both() {
             assert_eq!(&found[..found_bytes], value.as_bytes());
             assert_ne!(stat(by_name).ctime_nsec(), ctime, "an attribute changes the ctime");
             rustix::fs::fremovexattr(&open, "user.a").unwrap();
-            let gone = rustix::fs::getxattr(&path, "user.a", &mut found);
-            assert_eq!(gone.unwrap_err(), Errno::NODATA);
+            let removed = rustix::fs::getxattr(&path, "user.a", &mut found);
+            assert_eq!(removed.unwrap_err(), Errno::NODATA);
         }
     });
 }
@@ -203,7 +203,7 @@ fn contents_are_the_same_at_both() {
             let mut bytes = [1; 10];
             assert_eq!(mine.read_at(&mut bytes, 0).unwrap(), 8);
             assert_eq!(&bytes, b"hello\0\0\0\x01\x01");
-            // Neighbours in one page, unaligned, from both sides in turn.
+            // Adjacent unaligned ranges of one page, from both mounts in turn.
             for at in 0..200 {
                 let (file, byte) = if at % 2 == 0 { (&mine, b'a') } else { (&yours, b'b') };
                 file.write_all_at(&[byte; 7], at * 7).unwrap();
@@ -327,7 +327,7 @@ fn an_open_directory_and_a_working_directory_see_changes() {
             rustix::fs::openat(open.as_fd(), "made", made, mode).unwrap();
             assert_eq!(names(&here.join("e")), ["b", "c", "made", "new"]);
             must(program("rm").arg("-r").arg(here.join("e")));
-            // It is gone: nothing is in it and nothing can come into it.
+            // It is removed: it is empty, and nothing can be created in it.
             assert_eq!(at("c").unwrap_err(), Errno::NOENT);
             let late = rustix::fs::openat(open.as_fd(), "late", made, mode);
             assert_eq!(late.unwrap_err(), Errno::NOENT);

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, must, program};
 use std::path::Path;
 
-/// Calls with their results, a line each; `as_user` does the rest of a child process as somebody else.
+/// Calls with their results, a line each; `as_user` runs the rest of a child process as another user.
 const CALLS: &str = r#"
 import ctypes, errno, os, socket, stat, sys
 os.chdir(sys.argv[1])
@@ -93,7 +93,7 @@ for flags in os.O_RDONLY, os.O_WRONLY, os.O_PATH:
     fd = os.open(b'f', flags)
     said('fd', flags, put(fd, b'user.fd', how='fsetxattr'), get(fd, b'user.fd', how='fgetxattr'), names(fd, how='flistxattr'), drop(fd, b'user.fd', how='fremovexattr'))
 os.unlink(b'f')
-said('gone', put(b'f', b'user.k'), get(b'f', b'user.k'), names(b'f'), drop(b'f', b'user.k'), put(b'f/x', b'user.k'))
+said('removed', put(b'f', b'user.k'), get(b'f', b'user.k'), names(b'f'), drop(b'f', b'user.k'), put(b'f/x', b'user.k'))
 fresh(b'f')
 fd = os.open(b'f', os.O_RDWR); os.unlink(b'f')
 said('unlinked', put(fd, b'user.fd', how='fsetxattr'), get(fd, b'user.fd', how='fgetxattr'), names(fd, how='flistxattr'))

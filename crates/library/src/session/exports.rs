@@ -41,7 +41,7 @@ impl Export {
 /// A definition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewExport<'a> {
-    /// Its name: letters, digits, `.`, `_` and `-`, at most 64, the first a letter or digit.
+    /// Its name: at most 64 of a-z, A-Z, 0-9, `.`, `_` and `-`, the first of a-z, A-Z or 0-9.
     pub name: &'a str,
     /// The directory.
     pub path: &'a Path,

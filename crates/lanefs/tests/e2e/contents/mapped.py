@@ -23,7 +23,7 @@ os.pwrite(here, b"direct", 100)
 assert shared[100:106] == b"direct", "a mapping sees a write on the same mount"
 os.pwrite(there, b"remote", 200)
 assert os.fstat(here).st_size == 8192
-assert shared[200:206] == b"remote", "a mapping sees what other mounts wrote, once somebody looks"
+assert shared[200:206] == b"remote", "a mapping sees another mount's write at the next access"
 os.pwrite(there, b"second", 0)
 os.fstat(here)
 assert sent(here) == b"second", "so does sendfile"

@@ -15,12 +15,12 @@ GETFLAGS, SETFLAGS, GETVERSION, GETXATTR = 0x80086601, 0x40086602, 0x80087601, 0
 
 
 def ioctl(number):
-    room = array.array("i", [0] * 64)
+    value = array.array("i", [0] * 64)
     try:
-        fcntl.ioctl(fd, number, room, True)
+        fcntl.ioctl(fd, number, value, True)
     except OSError as error:
         return errno.errorcode[error.errno]
-    return room[0]
+    return value[0]
 
 
 for number in (GETFLAGS, SETFLAGS, GETVERSION, GETXATTR, 0x5401):
