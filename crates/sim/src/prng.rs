@@ -2,6 +2,8 @@
 //! follow from the seed alone, so that a seed repeats its run.
 
 use crate::number::{narrow, wide};
+use interface::Seed;
+use std::hash::{BuildHasher, Hasher as _};
 
 /// The generator of a run: `fastrand`'s, with the distributions that the simulator needs.
 #[derive(Clone, Debug)]
@@ -55,38 +57,22 @@ impl Prng {
 }
 
 /// A running hash over every event of a run: two runs of one seed must end with the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RunHash(u64);
+pub(crate) struct RunHash(<Seed as BuildHasher>::Hasher);
 
 impl RunHash {
-    pub(crate) const fn new() -> Self {
-        Self(0x6C61_6E65_6673_2173)
+    pub(crate) fn new() -> Self {
+        Self(Seed(0).build_hasher())
     }
 
-    pub(crate) const fn add(&mut self, number: u64) {
-        self.0 = mix(self.0.rotate_left(5) ^ number);
+    pub(crate) fn add(&mut self, number: u64) {
+        self.0.write_u64(number);
     }
 
     pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
-        let mut sum = wide(bytes.len());
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            sum =
-                (sum.rotate_left(7) ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        }
-        self.add(sum);
+        self.0.write(bytes);
     }
 
-    pub(crate) const fn sum(self) -> u64 {
-        self.0
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.finish()
     }
-}
-
-/// The finalizer of `SplitMix64`.
-const fn mix(number: u64) -> u64 {
-    let mut mixed = number;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }

@@ -29,12 +29,9 @@ impl Pieces {
     }
 
     /// The offset of a random piece, another one for each number of each client.
-    pub(crate) const fn anywhere(&self, client_index: u64, number: u64) -> u64 {
-        // SplitMix64, so that loads of the same region read the same offsets.
-        let mut mixed = (client_index << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.offset(mixed ^ mixed >> 31)
+    pub(crate) fn anywhere(&self, client_index: u64, number: u64) -> u64 {
+        // Loads of the same region read the same offsets.
+        self.offset(fastrand::Rng::with_seed(client_index << 40 ^ number).u64(..))
     }
 }
 

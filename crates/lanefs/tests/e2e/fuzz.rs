@@ -29,19 +29,15 @@ const RESTING_SECONDS: u64 = 3;
 /// Of the server, however much it was told: its buffers, its tables and what attackers may hold.
 const RESIDENT_BYTES_MAX: u64 = 1 << 30;
 
-/// SplitMix64.
-struct Prng(u64);
+struct Prng(fastrand::Rng);
 
 impl Prng {
     fn throw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.u64(..)
     }
 
     fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.throw() % count.max(1) as u64).unwrap()
+        self.0.usize(..count.max(1))
     }
 
     fn one_in(&mut self, count: u64) -> bool {
@@ -291,7 +287,7 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
                 let (secrets, inodes, session_count) = (&secrets, &inodes, &session_count);
                 let address = up.address.as_str();
                 scope.spawn(move || {
-                    let mut prng = Prng(seed * ATTACKER_COUNT + attacker);
+                    let mut prng = Prng(fastrand::Rng::with_seed(seed * ATTACKER_COUNT + attacker));
                     let shards = ShardCounts { meta: 1, data: 1 };
                     let map = Map::single_server(2, shards, Term(1));
                     let mut known = Knowledge { inodes: inodes.clone(), map };

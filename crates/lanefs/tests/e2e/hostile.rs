@@ -16,13 +16,7 @@ fn garbage_on_the_port_disturbs_nobody() {
     }
     let mut copy = program("cp");
     let mut copy = copy.arg("-r").arg(&original).arg(up.dir.join("copy")).spawn().unwrap();
-    let mut seed = 1_u64;
-    let mut prng = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
+    let mut prng = fastrand::Rng::with_seed(1);
     let mut closed_count = 0;
     for round in 0..200 {
         let mut stream = TcpStream::connect(&up.address).unwrap();
@@ -32,8 +26,8 @@ fn garbage_on_the_port_disturbs_nobody() {
             // The right beginning, nonsense behind it.
             bytes.extend(b"LNFS\x01\x01\0\0");
         }
-        let random_count = usize::try_from(prng() % 3000).unwrap() + 96;
-        bytes.extend((0..random_count).map(|_| u8::try_from(prng() & 0xff).unwrap()));
+        let random_count = prng.usize(96..3096);
+        bytes.extend((0..random_count).map(|_| prng.u8(..)));
         // The server may close before it has read everything.
         let written = stream.write_all(&bytes);
         let mut answer = Vec::new();

@@ -4,6 +4,7 @@
 
 use crate::fixture::{Fixture, PATIENCE, kill};
 use crate::idle::secret;
+use fastrand::Rng;
 use library::{ConnectOptions, Error, File, OpenFor, Piece, SetAttr, Status, Stride, Volume};
 use std::path::Path;
 
@@ -15,12 +16,6 @@ fn connect(fixture: &Fixture, address: &str) -> Volume {
         ..ConnectOptions::new(address.parse().unwrap(), secret(fixture))
     };
     Volume::connect(&options).unwrap()
-}
-
-/// A number out of a seed, and the next seed.
-fn prng(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 33
 }
 
 fn piece(file_offset: u64, piece_bytes: u32) -> Piece {
@@ -75,20 +70,18 @@ impl Model {
 }
 
 /// So many pieces that share no byte, in any order, and bytes for them.
-fn some_pieces(seed: &mut u64, count: u64, most_bytes: u64) -> (Vec<Piece>, Vec<u8>) {
-    let mut at = prng(seed) % 5000;
+fn some_pieces(rng: &mut Rng, count: u64, most_bytes: u64) -> (Vec<Piece>, Vec<u8>) {
+    let mut at = rng.u64(..5000);
     let mut pieces = Vec::new();
     for _ in 0..count {
-        at += [0, 0, 1, 4096, 70_000][prng(seed) as usize % 5];
-        let piece_bytes = 1 + u32::try_from(prng(seed) % most_bytes).unwrap();
+        at += [0, 0, 1, 4096, 70_000][rng.usize(..5)];
+        let piece_bytes = u32::try_from(rng.u64(1..=most_bytes)).unwrap();
         pieces.push(piece(at, piece_bytes));
         at += u64::from(piece_bytes);
     }
-    for index in (1..pieces.len()).rev() {
-        pieces.swap(index, prng(seed) as usize % (index + 1));
-    }
+    rng.shuffle(&mut pieces);
     let all: usize = pieces.iter().map(|piece| piece.piece_bytes as usize).sum();
-    (pieces, (0..all).map(|_| 1 + (prng(seed) % 255) as u8).collect())
+    (pieces, (0..all).map(|_| rng.u8(1..)).collect())
 }
 
 #[test]
@@ -96,22 +89,21 @@ fn lists_read_and_write_what_a_model_says() {
     let Some(fixture) = Fixture::new("lists_model") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let mut model = Model::new(connect(&fixture, &server.address), "/f");
-    let mut seed = 5;
+    let mut rng = Rng::with_seed(5);
     for round in 0..60 {
         let count = [1, 3, 40, 256, 700][round % 5];
         let most_bytes = if round % 7 == 0 { 60_000 } else { 900 };
         let (pieces, bytes) =
-            some_pieces(&mut seed, count.min(100_000_000 / most_bytes), most_bytes);
+            some_pieces(&mut rng, count.min(100_000_000 / most_bytes), most_bytes);
         model.write(&pieces, &bytes);
         model.check(&pieces);
         // Anywhere: over each other, over holes, over the end.
         let size = model.bytes.len() as u64;
-        let anywhere: Vec<Piece> = (0..count)
-            .map(|_| piece(prng(&mut seed) % (size + 9000), (prng(&mut seed) % 5000) as u32))
-            .collect();
+        let anywhere: Vec<Piece> =
+            (0..count).map(|_| piece(rng.u64(..size + 9000), rng.u32(..5000))).collect();
         model.check(&anywhere);
         if round % 9 == 4 {
-            model.truncate(prng(&mut seed) as usize % (model.bytes.len() + 1));
+            model.truncate(rng.usize(..=model.bytes.len()));
         }
         if round % 20 == 19 {
             model.check(&[piece(0, 3 << 20), piece(size / 2, 5 << 20)]);
@@ -226,10 +218,10 @@ fn lists_outlive_kills_of_the_server() {
     let mut server = fixture.serve("127.0.0.1:0");
     let address = server.address.clone();
     let mut model = Model::new(connect(&fixture, &address), "/f");
-    let mut seed = 11;
+    let mut rng = Rng::with_seed(11);
     for round in 0..6 {
         for _ in 0..8 {
-            let (pieces, bytes) = some_pieces(&mut seed, 30, 700);
+            let (pieces, bytes) = some_pieces(&mut rng, 30, 700);
             model.write(&pieces, &bytes);
         }
         if round == 4 {

@@ -17,20 +17,16 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Numbers that follow from a seed (xorshift64*).
-pub(crate) struct Prng(u64);
+/// Numbers that follow from a seed.
+pub(crate) struct Prng(fastrand::Rng);
 
 impl Prng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(number).unwrap() % limit
+        self.0.usize(..limit)
     }
 
     fn chance(&mut self, percent: usize) -> bool {
