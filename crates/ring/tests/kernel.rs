@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use support::{Dir, Lane, noise, read_frame, start};
+use support::{Lane, noise, read_frame, start, tempdir};
 use wire::{Header, InodeNo, LaneId, Lengths, Op, Request, ServerAddress, Status};
 
 /// Of rings whose test does not choose.
@@ -72,11 +72,6 @@ impl Drop for Mounted<'_> {
 
 /// A driver and a transport.
 type Way = (DriverKind, Transport);
-
-/// A directory for this test and this combination.
-fn dir(name: &str, (driver, transport): Way) -> Dir {
-    Dir::new(&format!("{name}-{}-{transport:?}", driver.text()))
-}
 
 /// Mounts with a lane per core.
 fn mount_null(dir: &Path, store: &Path, (driver, transport): Way, before: Before) -> Vec<Lane> {
@@ -138,12 +133,12 @@ impl Core for Forward {
 
 /// Data of a WRITE that was answered early arrive unchanged, though the kernel wants to reuse their
 /// memory.
-fn forward(way @ (driver, transport): Way) {
-    let dir = dir("forward", way);
+fn forward((driver, transport): Way) {
+    let dir = tempdir();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
-    let device = mount(&dir.0, &options).unwrap();
+    let device = mount(dir.path(), &options).unwrap();
     let mut channels = KernelChannel::share(device, transport, &[0], 1).unwrap();
     let channel = channels.pop().unwrap();
     let lane = start(support::only_mailbox(), move |config| {
@@ -153,9 +148,9 @@ fn forward(way @ (driver, transport): Way) {
         let null = NullFs::new(Before::Nothing, transport == Transport::Uring, None);
         Forward { null, conn: None }
     });
-    let mounted = Mounted(&dir.0);
+    let mounted = Mounted(dir.path());
     let (mut peer, _) = listener.accept().unwrap();
-    let path = dir.0.join(FILE_NAME);
+    let path = dir.path().join(FILE_NAME);
     let writing = std::thread::spawn(move || {
         let file = OpenOptions::new().write(true).open(path).unwrap();
         for round in 0..20 {
@@ -176,17 +171,17 @@ fn forward(way @ (driver, transport): Way) {
         assert!(bytes == noise(round, 1 << 20), "write {round} arrived as it was");
     }
     writing.join().unwrap();
-    unmount(&dir.0, false).unwrap();
+    unmount(dir.path(), false).unwrap();
     std::mem::forget(mounted);
     lane.thread.join().unwrap();
 }
 
 /// Reads of a retained length return the retained bytes, also over loopback.
-fn keep(way @ (driver, transport): Way, before: Before) {
+fn keep((driver, transport): Way, before: Before) {
     const LENGTHS: [usize; 2] = [4096, 1 << 20];
-    let dir = dir("keep", way);
+    let dir = tempdir();
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
-    let device = mount(&dir.0, &options).unwrap();
+    let device = mount(dir.path(), &options).unwrap();
     let channel = KernelChannel::share(device, transport, &[0], 1).unwrap().pop().unwrap();
     let lane = std::thread::spawn(move || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -202,8 +197,8 @@ fn keep(way @ (driver, transport): Way, before: Before) {
         while ring.turn(&mut null).unwrap() {}
         ring.counters()
     });
-    let mounted = Mounted(&dir.0);
-    let file = File::open(dir.0.join(FILE_NAME)).unwrap();
+    let mounted = Mounted(dir.path());
+    let file = File::open(dir.path().join(FILE_NAME)).unwrap();
     for length in LENGTHS {
         // Aligned to a page, or the kernel would split it for spanning more than 256 pages.
         let mut space = vec![0_u8; length + 4096];
@@ -216,7 +211,7 @@ fn keep(way @ (driver, transport): Way, before: Before) {
         );
     }
     drop(file);
-    unmount(&dir.0, false).unwrap();
+    unmount(dir.path(), false).unwrap();
     std::mem::forget(mounted);
     let received = lane.join().unwrap().in_bytes;
     let bulk_bytes: usize = LENGTHS.iter().sum();
@@ -224,19 +219,19 @@ fn keep(way @ (driver, transport): Way, before: Before) {
 }
 
 fn exercise(way: Way, before: Before) {
-    let (dir, store) = (dir("mount", way), dir("mount-store", way));
-    let lanes = mount_null(&dir.0, &store.0, way, before);
-    let mounted = Mounted(&dir.0);
+    let (dir, store) = (tempdir(), tempdir());
+    let lanes = mount_null(dir.path(), store.path(), way, before);
+    let mounted = Mounted(dir.path());
 
-    let root = fs::metadata(&dir.0).unwrap();
+    let root = fs::metadata(dir.path()).unwrap();
     assert!(root.is_dir());
-    let path = dir.0.join(FILE_NAME);
+    let path = dir.path().join(FILE_NAME);
     assert_eq!(fs::metadata(&path).unwrap().len(), FILE_BYTES);
-    let missing = fs::metadata(dir.0.join("missing")).unwrap_err();
+    let missing = fs::metadata(dir.path().join("missing")).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    let long = dir.0.join("n".repeat(255));
+    let long = dir.path().join("n".repeat(255));
     assert_eq!(fs::metadata(long).unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     for (offset, count) in [(0, 1 << 20), (5, 1), (100, 4097), (1_000_000, 300_000), (7, 65_536)] {
@@ -245,7 +240,7 @@ fn exercise(way: Way, before: Before) {
         let mut back = vec![0; count];
         file.read_exact_at(&mut back, offset).unwrap();
         assert!(back == bytes, "{count} bytes at {offset} came back");
-        let stored = File::open(store.0.join("00/00/0000000000000002.0")).unwrap();
+        let stored = File::open(store.path().join("00/00/0000000000000002.0")).unwrap();
         stored.read_exact_at(&mut back, offset).unwrap();
         assert!(back == bytes, "{count} bytes at {offset} were stored");
     }
@@ -262,12 +257,12 @@ fn exercise(way: Way, before: Before) {
     askers.into_iter().for_each(|asker| asker.join().unwrap());
 
     // Unmounted from outside: the lanes notice it and end.
-    unmount(&dir.0, false).unwrap();
+    unmount(dir.path(), false).unwrap();
     std::mem::forget(mounted);
     let requests: u64 =
         lanes.into_iter().map(|lane| lane.thread.join().unwrap().kernel_request_count).sum();
     assert!(requests > 1600, "{requests} requests were served, {way:?} after {before:?}");
-    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -321,10 +316,10 @@ fn over_io_uring_a_null_file_system_works_and_ends_when_unmounted() {
 
 #[test]
 fn io_uring_queues_are_refused_on_epoll() {
-    let dir = Dir::new("refused");
+    let dir = tempdir();
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
-    let device = mount(&dir.0, &options).unwrap();
-    let _mounted = Mounted(&dir.0);
+    let device = mount(dir.path(), &options).unwrap();
+    let _mounted = Mounted(dir.path());
     let channels = KernelChannel::share(device, Transport::Uring, &[0], 1).unwrap();
     let mut config = support::ring_config(LaneId(0));
     config.kernel = channels.into_iter().next();

@@ -6,30 +6,19 @@ use disk::{Batch, LogPosition, Origin, PreVersions, Record};
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
 use wire::{LaneId, ShardId, Term, Transno};
 
 /// A folder of its own per test, removed at the end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("lanefs-store-{}-{count}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn store(&self) -> PathBuf {
-        self.0.join("store")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
+        self.0.path().join("store")
     }
 }
 
@@ -343,7 +332,7 @@ fn a_missing_log_is_named() {
     let folder = Folder::new();
     for lane in [0, 1] {
         let logs = two_lanes(&folder);
-        let aside = folder.0.join("aside");
+        let aside = folder.0.path().join("aside");
         fs::rename(&logs[lane], &aside).unwrap();
         let refused = start(&folder).unwrap_err();
         assert!(matches!(refused.fault(), StoreFault::LogMissing { .. }), "{refused}");
@@ -527,7 +516,7 @@ fn a_link_in_a_store_is_refused() {
     let folder = Folder::new();
     drop(open_new(&folder));
     for name in ["boot", "redo-key", "lock", "superblock", "log", "objects", "rows/data.mdb"] {
-        let (path, aside) = (folder.store().join(name), folder.0.join("aside"));
+        let (path, aside) = (folder.store().join(name), folder.0.path().join("aside"));
         let there = path.exists();
         if there {
             fs::rename(&path, &aside).unwrap();
@@ -565,7 +554,7 @@ fn a_store_of_another_user_is_refused() {
     }
     drop(open_new(&folder));
     // Nor is one created in a directory of another user.
-    let theirs = folder.0.join("theirs");
+    let theirs = folder.0.path().join("theirs");
     fs::create_dir(&theirs).unwrap();
     std::os::unix::fs::chown(&theirs, Some(4711), None).unwrap();
     let line = open_or_create(&theirs, &Shape::default()).unwrap_err().to_string();

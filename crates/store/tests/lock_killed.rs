@@ -17,7 +17,8 @@ fn a_killed_server_frees_the_store() {
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
-    let path = std::env::temp_dir().join(format!("lanefs-store-kill-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
     store::create(&path, &store::Shape::default()).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "a_killed_server_frees_the_store"])
@@ -33,5 +34,4 @@ fn a_killed_server_frees_the_store() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(store::open(&path).unwrap().boot_id(), 2);
-    std::fs::remove_dir_all(&path).unwrap();
 }

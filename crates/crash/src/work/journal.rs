@@ -175,9 +175,8 @@ mod tests {
 
     #[test]
     fn a_journal_is_read_back_and_a_torn_line_is_ignored() {
-        let folder = std::env::temp_dir().join(format!("lanefs-journal-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("journal");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
         let mut journal = JournalWriter::new(&path).unwrap();
         let mut state = State::new(Kind::Dir, 0o755);
         state.names.insert("s0/x".to_owned());
@@ -189,7 +188,6 @@ mod tests {
         journal.begin("sync", &[]).unwrap();
         journal.file.write_all(b"R 3 o").unwrap();
         let journal = Journal::read(&path).unwrap();
-        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(journal.entries.len(), 3);
         assert_eq!(journal.entries[0].touches, touches);
         let outcomes: Vec<_> = journal.entries.into_iter().map(|entry| entry.outcome).collect();

@@ -1,7 +1,7 @@
 //! Our constants against the system's `linux/fuse.h`, printed by a small C program.
 
+use super::std::fs;
 use super::std::process::Command;
-use super::std::{env, fs, process};
 use crate::abi::{
     FOPEN_DIRECT_IO, LK_FLOCK, MAJOR, OPEN_KILL_SET_ID, Opcode, WRITE_CACHE, WRITE_KILL_SET_ID,
     init_flag, lock_type, open_flag, setattr_flag, size,
@@ -249,15 +249,13 @@ fn our_constants_are_the_headers() {
 
 /// Compiles and runs a C program; returns its output.
 fn run_c(source: &str) -> String {
-    let folder = env::temp_dir().join(format!("lanefs-fuse-header-{}", process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let (source_path, program) = (folder.join("ask.c"), folder.join("ask"));
+    let folder = tempfile::tempdir().unwrap();
+    let (source_path, program) = (folder.path().join("ask.c"), folder.path().join("ask"));
     fs::write(&source_path, source).unwrap();
     let compiled = Command::new("cc").arg("-o").arg(&program).arg(&source_path).output();
     let compiled = compiled.unwrap_or_else(|error| panic!("cc: {error}; {NEEDED}"));
     let complaint = String::from_utf8_lossy(&compiled.stderr).into_owned();
     assert!(compiled.status.success(), "{complaint}\n{NEEDED}");
     let printed = Command::new(&program).output().unwrap().stdout;
-    fs::remove_dir_all(&folder).unwrap();
     String::from_utf8(printed).unwrap()
 }

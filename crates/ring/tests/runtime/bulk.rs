@@ -1,8 +1,8 @@
 //! Large bulk: replies sent from the page cache, requests received in few calls.
 
 use super::support::{
-    Dir, GIVE_UP_AFTER, echo_server, frame, hello, is_tmpfs, noise, only_mailbox, read_frame,
-    ring_config,
+    GIVE_UP_AFTER, echo_server, frame, hello, is_tmpfs, noise, only_mailbox, read_frame,
+    ring_config, tempdir, tempdir_in_memory,
 };
 use interface::{
     Action, CloseReason, ConnId, Core, Errno, Event, NetAction, NetEvent, Object, ObjectAction,
@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tempfile::TempDir;
 use wire::{
     HEADER_BYTES, Header, InodeNo, LaneId, Lengths, Op, Reply, Request, SessionId, ShardId, Status,
     Transno, Wire, Writer, Xid, reply_flag,
@@ -147,7 +148,7 @@ impl Core for ObjectServer {
 
 /// An object server on a thread, and the directory of its objects.
 struct Server {
-    dir: Dir,
+    dir: TempDir,
     address: SocketAddr,
     ended: Receiver<Event>,
     stopper: Stopper,
@@ -156,18 +157,15 @@ struct Server {
 }
 
 impl Server {
-    fn start(
-        name: &str,
-        tune: impl FnOnce(&mut Config, &mut ObjectServer) + Send + 'static,
-    ) -> Self {
-        Self::start_in(Dir::in_memory(&format!("bulk-{name}")), tune)
+    fn start(tune: impl FnOnce(&mut Config, &mut ObjectServer) + Send + 'static) -> Self {
+        Self::start_in(tempdir_in_memory(), tune)
     }
 
     fn start_in(
-        dir: Dir,
+        dir: TempDir,
         tune: impl FnOnce(&mut Config, &mut ObjectServer) + Send + 'static,
     ) -> Self {
-        let store = File::open(&dir.0).unwrap();
+        let store = File::open(dir.path()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mailbox = only_mailbox();
@@ -195,7 +193,7 @@ impl Server {
     }
 
     fn path(&self, inode: u64) -> PathBuf {
-        self.dir.0.join(format!("03/00/{inode:016x}.1"))
+        self.dir.path().join(format!("03/00/{inode:016x}.1"))
     }
 
     /// Makes an object, in the page cache.
@@ -295,7 +293,7 @@ fn ask(stream: &mut TcpStream, request: &[u8]) -> ReceivedReply {
 
 #[test]
 fn reads_of_every_size_and_offset_return_the_files_bytes() {
-    let server = Server::start("sizes", |_, _| {});
+    let server = Server::start(|_, _| {});
     let bytes = noise(1, 2 * MIB + 100_000);
     server.put(1, &bytes);
     let mut stream = client(&server);
@@ -363,7 +361,7 @@ impl Drop for Pages {
 #[test]
 fn holes_read_as_zeros_from_the_page_cache_and_from_disk() {
     // Not on tmpfs: its holes are never in the page cache.
-    let server = Server::start_in(Dir::new("bulk-sparse"), |_, _| {});
+    let server = Server::start_in(tempdir(), |_, _| {});
     server.put(1, &[]);
     let file = File::options().read(true).write(true).open(server.path(1)).unwrap();
     file.set_len(4 * MIB as u64).unwrap();
@@ -405,7 +403,7 @@ fn evict(file: &File, pages: &Pages) -> bool {
 
 #[test]
 fn a_read_outside_the_page_cache_goes_to_memory_and_has_a_checksum() {
-    let server = Server::start_in(Dir::new("bulk-cold"), |_, _| {});
+    let server = Server::start_in(tempdir(), |_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut stream = client(&server);
@@ -428,7 +426,7 @@ fn a_read_outside_the_page_cache_goes_to_memory_and_has_a_checksum() {
 
 #[test]
 fn with_checksum_reads_every_bulk_has_a_checksum() {
-    let server = Server::start("checksums", |config, _| config.checksum_reads = true);
+    let server = Server::start(|config, _| config.checksum_reads = true);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut stream = client(&server);
@@ -443,7 +441,7 @@ fn with_checksum_reads_every_bulk_has_a_checksum() {
 
 #[test]
 fn large_and_small_replies_keep_their_order() {
-    let server = Server::start("order", |_, _| {});
+    let server = Server::start(|_, _| {});
     let bytes = noise(1, 3 * MIB);
     server.put(1, &bytes);
     let mut stream = client(&server);
@@ -483,7 +481,7 @@ fn expect_much(stream: &mut TcpStream, bytes: &[u8]) {
 
 #[test]
 fn a_client_that_reads_in_small_pieces_gets_every_byte() {
-    let server = Server::start("slow", |_, _| {});
+    let server = Server::start(|_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut stream = small_buffer_client(&server);
@@ -504,7 +502,7 @@ fn a_client_that_reads_in_small_pieces_gets_every_byte() {
 
 #[test]
 fn a_client_that_does_not_read_delays_no_other() {
-    let server = Server::start("greedy", |_, _| {});
+    let server = Server::start(|_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut greedy = small_buffer_client(&server);
@@ -519,7 +517,7 @@ fn a_client_that_does_not_read_delays_no_other() {
 
 #[test]
 fn a_client_with_too_many_unread_bytes_is_closed() {
-    let server = Server::start("owed", |config, _| config.limits.conn_out_bytes_max = 8 * MIB);
+    let server = Server::start(|config, _| config.limits.conn_out_bytes_max = 8 * MIB);
     server.put(1, &noise(1, MIB));
     let mut stream = small_buffer_client(&server);
     let requests: Vec<u8> = (0..64).flat_map(|xid| read_request(xid, 1, 0, MIB)).collect();
@@ -534,7 +532,7 @@ fn a_client_with_too_many_unread_bytes_is_closed() {
 
 #[test]
 fn a_truncation_does_not_change_earlier_replies() {
-    let server = Server::start("truncate", |_, _| {});
+    let server = Server::start(|_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut slow = small_buffer_client(&server);
@@ -558,7 +556,7 @@ fn a_truncation_does_not_change_earlier_replies() {
 
 #[test]
 fn an_external_truncation_ends_only_the_connection_with_a_pending_reply() {
-    let server = Server::start("cut", |_, _| {});
+    let server = Server::start(|_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     server.put(2, &bytes);
@@ -583,7 +581,7 @@ fn an_external_truncation_ends_only_the_connection_with_a_pending_reply() {
 
 #[test]
 fn a_removed_object_is_sent_completely_and_then_closed() {
-    let server = Server::start("removed", |_, _| {});
+    let server = Server::start(|_, _| {});
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut slow = small_buffer_client(&server);
@@ -603,7 +601,7 @@ fn a_removed_object_is_sent_completely_and_then_closed() {
 
 #[test]
 fn connections_that_break_in_a_reply_leave_no_buffers_or_descriptors() {
-    let server = Server::start("broken", |config, _| config.limits.open_object_count_max = 1);
+    let server = Server::start(|config, _| config.limits.open_object_count_max = 1);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     server.put(2, &bytes);
@@ -623,7 +621,7 @@ fn connections_that_break_in_a_reply_leave_no_buffers_or_descriptors() {
 
 #[test]
 fn replies_from_files_queued_before_a_close_arrive() {
-    let server = Server::start("close", |_, library| library.closes = true);
+    let server = Server::start(|_, library| library.closes = true);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut stream = small_buffer_client(&server);
@@ -636,7 +634,7 @@ fn replies_from_files_queued_before_a_close_arrive() {
 
 #[test]
 fn stopping_sends_queued_replies_from_files() {
-    let server = Server::start("stop", |_, library| library.stops = true);
+    let server = Server::start(|_, library| library.stops = true);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut stream = small_buffer_client(&server);
@@ -647,7 +645,7 @@ fn stopping_sends_queued_replies_from_files() {
 
 #[test]
 fn reads_wait_at_the_buffer_limit() {
-    let server = Server::start("space", |config, _| config.limits.buffer_bytes_max = 4 * MIB);
+    let server = Server::start(|config, _| config.limits.buffer_bytes_max = 4 * MIB);
     let bytes = noise(1, MIB);
     server.put(1, &bytes);
     let mut stream = small_buffer_client(&server);

@@ -1,13 +1,15 @@
 //! Every engine, through and past the page cache, on real files.
 
 use super::support::{
-    Dir, Recorder, ask, cores_of, is_tmpfs, noise, ring_config, takes_direct, turns, write,
+    Recorder, ask, cores_of, is_tmpfs, noise, ring_config, takes_direct, tempdir,
+    tempdir_in_memory, turns, write,
 };
 use interface::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, SumRange, Ticket};
 use ring::{FaultPoint, IoEngine, Ring};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
 use wire::{InodeNo, LaneId, Piece, Pieces, Wire as _};
 
 const PAGE: usize = 4096;
@@ -22,7 +24,7 @@ struct Way {
 /// A ring with objects, and its events.
 struct Fixture {
     way: Way,
-    dir: Dir,
+    dir: TempDir,
     ring: Ring,
     recorder: Recorder,
     faults: Arc<Mutex<Vec<(FaultPoint, Errno)>>>,
@@ -30,26 +32,26 @@ struct Fixture {
 
 /// Runs a test with each engine of this driver, through the page cache, and past it where the file
 /// system supports that.
-fn on_each(name: &str, run: impl Fn(&mut Fixture)) {
+fn on_each(run: impl Fn(&mut Fixture)) {
     let directs: &[bool] = if takes_direct() { &[false, true] } else { &[false] };
     for engine in IoEngine::ALL {
         for direct in directs.iter().copied().filter(|_| engine.check(super::DRIVER).is_ok()) {
             let way = Way { engine, direct };
             eprintln!("{way:?}");
-            run(&mut Fixture::new(way, &format!("{name}-{}-{direct}", engine.text())));
+            run(&mut Fixture::new(way));
         }
     }
 }
 
 impl Fixture {
-    fn new(way: Way, name: &str) -> Self {
-        Self::new_in(way, Dir::new(name))
+    fn new(way: Way) -> Self {
+        Self::new_in(way, tempdir())
     }
 
-    fn new_in(way: Way, dir: Dir) -> Self {
+    fn new_in(way: Way, dir: TempDir) -> Self {
         let mut config = ring_config(LaneId(0));
         (config.engine, config.direct) = (way.engine, way.direct);
-        config.store = Some(File::open(&dir.0).unwrap().into());
+        config.store = Some(File::open(dir.path()).unwrap().into());
         let faults: Arc<Mutex<Vec<(FaultPoint, Errno)>>> = Arc::default();
         let found = Arc::clone(&faults);
         config.fault = Some(Arc::new(move |point| {
@@ -105,7 +107,7 @@ impl Fixture {
 
     fn path(&self, object: Object) -> PathBuf {
         let inode = object.inode.0;
-        self.dir.0.join(format!("03/{:02x}/{inode:016x}.1", inode >> 14))
+        self.dir.path().join(format!("03/{:02x}/{inode:016x}.1", inode >> 14))
     }
 
     /// Writes an object and evicts it from the page cache.
@@ -171,7 +173,7 @@ fn done(result: Result<(), Errno>) -> Event {
 
 #[test]
 fn reads_and_writes_of_every_size_and_offset_are_short_only_at_the_end() {
-    on_each("engine-sizes", |fixture| {
+    on_each(|fixture| {
         let object = object(1);
         let mut model = Vec::new();
         for (index, count) in
@@ -205,7 +207,7 @@ fn reads_and_writes_of_every_size_and_offset_are_short_only_at_the_end() {
 
 #[test]
 fn buffered_and_direct_transfers_of_a_file_are_consistent() {
-    on_each("engine-mixed", |fixture| {
+    on_each(|fixture| {
         let object = object(2);
         let mut model = vec![0; 64 * PAGE];
         let mut rng = fastrand::Rng::with_seed(7);
@@ -234,7 +236,7 @@ fn buffered_and_direct_transfers_of_a_file_are_consistent() {
                 assert!(found == there, "{:?}: {count} at {offset}", fixture.way);
                 assert!(behind.iter().all(|byte| *byte == 0), "{:?}", fixture.way);
             }
-            let seen = fixture.dir.0.join("03/00/0000000000000002.1");
+            let seen = fixture.dir.path().join("03/00/0000000000000002.1");
             let seen = fs::read(seen).unwrap_or_default();
             assert!(seen == model[..seen.len()], "{:?}: others see it too", fixture.way);
         }
@@ -243,7 +245,7 @@ fn buffered_and_direct_transfers_of_a_file_are_consistent() {
 
 #[test]
 fn with_every_engine_an_io_error_is_reported_and_a_retry_works() {
-    on_each("engine-faults", |fixture| {
+    on_each(|fixture| {
         let object = object(3);
         let bytes = noise(3, PAGE);
         let fail = |fixture: &Fixture, point, errno| {
@@ -272,7 +274,7 @@ fn with_every_engine_an_io_error_is_reported_and_a_retry_works() {
 #[test]
 fn reads_of_one_file_are_concurrent() {
     const COUNT: usize = 64;
-    on_each("engine-queue", |fixture| {
+    on_each(|fixture| {
         let bytes = noise(5, COUNT * PAGE);
         for inode in 1..=4 {
             assert_eq!(fixture.write(object(inode), 0, &bytes), done(Ok(())));
@@ -337,7 +339,7 @@ fn reads_of_one_file_are_concurrent() {
 #[test]
 fn a_dropped_ring_waits_for_operations_of_its_engine() {
     for round in 0..3 {
-        on_each("engine-end", |fixture| {
+        on_each(|fixture| {
             let object = object(6);
             let old = vec![1; 64 * PAGE];
             assert_eq!(fixture.write(object, 0, &old), done(Ok(())));
@@ -361,11 +363,11 @@ fn a_dropped_ring_waits_for_operations_of_its_engine() {
                 fixture.ring.with(|turn| turn.act(Action::WakeAt { at: turn.now.mono }));
                 fixture.ring.turn(&mut fixture.recorder).unwrap();
             }
-            let other = Fixture::new(fixture.way, "engine-end-other");
+            let other = Fixture::new(fixture.way);
             drop(std::mem::replace(&mut fixture.ring, other.ring));
             let found = fixture.contents(object);
             assert!(found.chunks(PAGE).all(|page| page == [1; PAGE] || page == [2; PAGE]));
-            fs::remove_file(fixture.dir.0.join("03/00/0000000000000006.1")).unwrap();
+            fs::remove_file(fixture.dir.path().join("03/00/0000000000000006.1")).unwrap();
         });
     }
 }
@@ -378,10 +380,10 @@ fn engine_threads_run_on_their_cores_and_the_lane_on_its_own() {
         if engine.check(super::DRIVER).is_err() {
             continue;
         }
-        let dir = Dir::new(&format!("engine-cores-{}", engine.text()));
+        let dir = tempdir();
         let mut config = ring_config(LaneId(0));
         (config.engine, config.worker_cores) = (engine, vec![core]);
-        config.store = Some(File::open(&dir.0).unwrap().into());
+        config.store = Some(File::open(dir.path()).unwrap().into());
         let (mut ring, mut recorder) = (Ring::new(config).unwrap(), Recorder::default());
         let bulk = ring.bulk_of(&noise(1, PAGE)).unwrap();
         let action = Action::Object(ObjectAction::Write {
@@ -445,7 +447,7 @@ impl Fixture {
 
 #[test]
 fn checksums_match_the_written_and_the_stored_bytes() {
-    on_each("sums", |fixture| {
+    on_each(|fixture| {
         const BLOCK: usize = 65_536;
         let bytes = noise(9, 20 * BLOCK + 77);
         let first = fixture.write_summed(object(1), 0, &bytes[..BLOCK + 100]);
@@ -478,7 +480,7 @@ fn buffered_ways() -> impl Iterator<Item = Way> {
 #[test]
 fn a_cached_only_read_returns_bytes_in_the_page_cache() {
     for way in buffered_ways() {
-        let dir = Dir::in_memory(&format!("cached-{}", way.engine.text()));
+        let dir = tempdir_in_memory();
         let mut fixture = Fixture::new_in(way, dir);
         let bytes = noise(4, 300_000);
         assert_eq!(fixture.write(object(1), 0, &bytes), done(Ok(())));
@@ -511,7 +513,7 @@ fn a_cached_only_read_of_evicted_bytes_fails_and_checksums_report_the_disk() {
         return;
     }
     for way in buffered_ways() {
-        let mut fixture = Fixture::new(way, &format!("evicted-{}", way.engine.text()));
+        let mut fixture = Fixture::new(way);
         let bytes = noise(4, 300_000);
         // An object each: a read that misses makes the kernel start reading.
         for (inode, count) in [(1, 4096), (2, 200_000)] {

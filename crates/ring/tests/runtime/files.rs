@@ -1,6 +1,6 @@
 //! The log and the objects, on real files.
 
-use super::support::{Dir, Recorder, ask, cores_of, noise, ring_config, turns};
+use super::support::{Recorder, ask, cores_of, noise, ring_config, tempdir, turns};
 use interface::{
     Action, Bulk, Errno, Event, LogSpace, Object, ObjectAction, ObjectEvent, ObjectStat,
     StoreAction, StoreEvent, Ticket,
@@ -97,8 +97,8 @@ fn stat(ring: &mut Ring, recorder: &mut Recorder, object: Object) -> Option<Obje
 
 #[test]
 fn batches_are_contiguous_and_the_reserve_shrinks_and_grows() {
-    let dir = Dir::new("log");
-    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    let dir = tempdir();
+    let (mut ring, mut recorder) = open(dir.path(), 0, &Faults::default());
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
         recorder.events,
@@ -131,7 +131,7 @@ fn batches_are_contiguous_and_the_reserve_shrinks_and_grows() {
         }
     }
     turns(&mut ring, &mut recorder, |recorder| grown(recorder).is_some());
-    let written = fs::read(dir.0.join("log")).unwrap();
+    let written = fs::read(dir.path().join("log")).unwrap();
     let expected = batches.concat();
     assert_eq!(written[..expected.len()], expected);
     assert!(written[expected.len()..].iter().all(|byte| *byte == 0));
@@ -140,14 +140,14 @@ fn batches_are_contiguous_and_the_reserve_shrinks_and_grows() {
 
 #[test]
 fn a_log_continues_at_the_given_offset() {
-    let dir = Dir::new("log-restart");
+    let dir = tempdir();
     {
-        let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+        let (mut ring, mut recorder) = open(dir.path(), 0, &Faults::default());
         append(&mut ring, &mut recorder, b"first").unwrap();
     }
-    let (mut ring, mut recorder) = open(&dir.0, 5, &Faults::default());
+    let (mut ring, mut recorder) = open(dir.path(), 5, &Faults::default());
     append(&mut ring, &mut recorder, b"second").unwrap();
-    let written = fs::read(dir.0.join("log")).unwrap();
+    let written = fs::read(dir.path().join("log")).unwrap();
     // The kernel may be slow to reserve the space behind.
     let behind = written.strip_prefix(b"firstsecond").unwrap();
     assert!(behind.iter().all(|byte| *byte == 0));
@@ -155,11 +155,11 @@ fn a_log_continues_at_the_given_offset() {
 
 #[test]
 fn a_full_disk_reduces_log_space_and_a_failed_write_breaks_the_log() {
-    let dir = Dir::new("log-faults");
+    let dir = tempdir();
     let faults = Faults::default();
     // Smaller and smaller reservations are requested, down to the minimum.
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
-    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    let (mut ring, mut recorder) = open(dir.path(), 0, &faults);
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
         recorder.events,
@@ -173,26 +173,26 @@ fn a_full_disk_reduces_log_space_and_a_failed_write_breaks_the_log() {
     faults.lock().unwrap().push((FaultPoint::LogWrite, Errno(5)));
     assert_eq!(append(&mut ring, &mut recorder, b"y"), Err(Errno(5)));
     assert_eq!(append(&mut ring, &mut recorder, b"z"), Err(Errno(5)), "it stays broken");
-    assert_eq!(fs::read(dir.0.join("log")).unwrap(), b"x");
+    assert_eq!(fs::read(dir.path().join("log")).unwrap(), b"x");
 }
 
 #[test]
 fn a_frozen_batch_is_reported_durable_without_being_written() {
-    let dir = Dir::new("log-frozen");
+    let dir = tempdir();
     let faults = Faults::default();
-    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    let (mut ring, mut recorder) = open(dir.path(), 0, &faults);
     faults.lock().unwrap().push((FaultPoint::LogFreeze, Errno(5)));
     append(&mut ring, &mut recorder, b"lost").unwrap();
     append(&mut ring, &mut recorder, b"kept").unwrap();
-    assert_eq!(fs::read(dir.0.join("log")).unwrap()[..8], *b"\0\0\0\0kept");
+    assert_eq!(fs::read(dir.path().join("log")).unwrap()[..8], *b"\0\0\0\0kept");
 }
 
 #[test]
 fn freed_disk_space_is_found_without_an_append() {
-    let dir = Dir::new("log-full");
+    let dir = tempdir();
     let faults = Faults::default();
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
-    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    let (mut ring, mut recorder) = open(dir.path(), 0, &faults);
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(
         recorder.events,
@@ -206,15 +206,15 @@ fn freed_disk_space_is_found_without_an_append() {
 
 #[test]
 fn an_object_is_written_read_truncated_synced_and_removed() {
-    let dir = Dir::new("object");
-    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    let dir = tempdir();
+    let (mut ring, mut recorder) = open(dir.path(), 0, &Faults::default());
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     let object = object(0xb_c123);
-    let path = dir.0.join("03/2f/00000000000bc123.1");
+    let path = dir.path().join("03/2f/00000000000bc123.1");
 
     assert_eq!(read(&mut ring, &mut recorder, (object, 0), 100), None);
     assert_eq!(stat(&mut ring, &mut recorder, object), None);
-    assert!(!dir.0.join("03").exists(), "looking makes nothing");
+    assert!(!dir.path().join("03").exists(), "looking makes nothing");
 
     let bytes = noise(1, 1 << 20);
     assert_eq!(write(&mut ring, &mut recorder, (object, 5000), &bytes), done(Ok(())));
@@ -290,8 +290,8 @@ fn allocations(
 
 #[test]
 fn operations_of_one_turn_run_in_order() {
-    let dir = Dir::new("order");
-    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    let dir = tempdir();
+    let (mut ring, mut recorder) = open(dir.path(), 0, &Faults::default());
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     let object = object(1);
     let bulk = ring.bulk_of(&noise(1, 1000)).unwrap();
@@ -308,14 +308,14 @@ fn operations_of_one_turn_run_in_order() {
     });
     turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 8);
     assert_eq!(recorder.events[1..], [done(Ok(())); 7]);
-    let path = dir.0.join("03/00/0000000000000001.1");
+    let path = dir.path().join("03/00/0000000000000001.1");
     assert_eq!(fs::read(path).unwrap(), [0; 77]);
 }
 
 #[test]
 fn more_objects_than_may_be_open_work() {
-    let dir = Dir::new("many");
-    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    let dir = tempdir();
+    let (mut ring, mut recorder) = open(dir.path(), 0, &Faults::default());
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     for inode in 1..40 {
         let bytes = noise(inode, 5000);
@@ -345,9 +345,9 @@ fn more_objects_than_may_be_open_work() {
 
 #[test]
 fn an_io_error_is_reported_and_a_retry_works() {
-    let dir = Dir::new("object-faults");
+    let dir = tempdir();
     let faults = Faults::default();
-    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    let (mut ring, mut recorder) = open(dir.path(), 0, &faults);
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     let object = object(2);
     let fail = |point, errno| faults.lock().unwrap().push((point, Errno(errno)));
@@ -431,8 +431,8 @@ fn count_removals(ring: &mut Ring, syncs: &Mutex<u32>, dir: &Path) -> u32 {
 
 #[test]
 fn the_first_sync_makes_an_objects_path_durable_and_the_next_only_its_bytes() {
-    let dir = Dir::new("sync");
-    let (mut ring, syncs) = counting_syncs(&dir.0, false);
+    let dir = tempdir();
+    let (mut ring, syncs) = counting_syncs(dir.path(), false);
     let mut sync = |inode| count_sync(&mut ring, &syncs, inode);
     // The file; then its directory, the shard's and the store, each opened and synced.
     assert_eq!(sync(1), 7);
@@ -441,23 +441,23 @@ fn the_first_sync_makes_an_objects_path_durable_and_the_next_only_its_bytes() {
     assert_eq!(sync(2), 3);
     assert_eq!(sync(0x4000), 7);
     // Each removal opens and syncs the directory.
-    assert_eq!(count_removals(&mut ring, &syncs, &dir.0), 80);
+    assert_eq!(count_removals(&mut ring, &syncs, dir.path()), 80);
 }
 
 #[test]
 fn where_names_follow_files_one_sync_is_enough_for_a_file_and_for_many_removals() {
-    let dir = Dir::new("sync-names");
-    let (mut ring, syncs) = counting_syncs(&dir.0, true);
+    let dir = tempdir();
+    let (mut ring, syncs) = counting_syncs(dir.path(), true);
     assert_eq!(count_sync(&mut ring, &syncs, 1), 1);
-    let sync_count = count_removals(&mut ring, &syncs, &dir.0);
+    let sync_count = count_removals(&mut ring, &syncs, dir.path());
     assert!((2..80).contains(&sync_count), "{sync_count} syncs and opens for 40 removals");
 }
 
 #[test]
 fn a_sync_that_fails_fails_all_removals_that_waited_for_it() {
-    let dir = Dir::new("sync-names-fault");
+    let dir = tempdir();
     let faults = Faults::default();
-    let (mut ring, mut recorder) = open(&dir.0, 0, &faults);
+    let (mut ring, mut recorder) = open(dir.path(), 0, &faults);
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     // The leader's sync fails at either of its two steps: no removal is reported as durable, and a
     // second try works.
@@ -484,9 +484,9 @@ fn a_sync_that_fails_fails_all_removals_that_waited_for_it() {
 
 #[test]
 fn reads_wait_for_buffers() {
-    let dir = Dir::new("starved");
+    let dir = tempdir();
     let mut config = ring_config(LaneId(0));
-    config.store = Some(File::open(&dir.0).unwrap().into());
+    config.store = Some(File::open(dir.path()).unwrap().into());
     config.checksum_reads = true;
     config.limits.buffer_bytes_max = 2 << 20;
     let mut ring = Ring::new(config).unwrap();
@@ -520,8 +520,8 @@ fn reads_wait_for_buffers() {
 
 #[test]
 fn the_file_systems_space_is_reported() {
-    let dir = Dir::new("space");
-    let (mut ring, mut recorder) = open(&dir.0, 0, &Faults::default());
+    let dir = tempdir();
+    let (mut ring, mut recorder) = open(dir.path(), 0, &Faults::default());
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     let event =
         ask(&mut ring, &mut recorder, Action::Store(StoreAction::Space { ticket: Ticket(9) }));
@@ -536,9 +536,9 @@ fn the_file_systems_space_is_reported() {
 #[test]
 fn worker_threads_run_on_their_cores() {
     let core = ring::usable_cores().unwrap()[0];
-    let dir = Dir::new("workers");
+    let dir = tempdir();
     let mut config = ring_config(LaneId(0));
-    let file = File::create(dir.0.join("log")).unwrap().into();
+    let file = File::create(dir.path().join("log")).unwrap().into();
     config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES, feed: None });
     config.worker_cores = vec![core];
     let (mut ring, mut recorder) = (Ring::new(config).unwrap(), Recorder::default());

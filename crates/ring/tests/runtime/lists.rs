@@ -1,12 +1,13 @@
 //! List reads of an object, on a real file: missing bytes are zeros, a failure is reported once,
 //! and buffers are released.
 
-use super::support::{Dir, Recorder, noise, ring_config, turns};
+use super::support::{Recorder, noise, ring_config, tempdir, turns};
 use interface::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, Ticket};
 use ring::{FaultPoint, Ring};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
 use wire::{InodeNo, LaneId, Piece, Pieces, Wire as _};
 
 const OBJECT: Object = Object { shard_index: 3, stripe_index: 0, inode: InodeNo(7) };
@@ -80,17 +81,17 @@ impl Fixture {
 }
 
 /// A store with the object in it.
-fn store(dir: &Dir, bytes: &[u8]) {
-    fs::create_dir_all(dir.0.join("03/00")).unwrap();
-    fs::write(dir.0.join("03/00/0000000000000007.0"), bytes).unwrap();
+fn store(dir: &TempDir, bytes: &[u8]) {
+    fs::create_dir_all(dir.path().join("03/00")).unwrap();
+    fs::write(dir.path().join("03/00/0000000000000007.0"), bytes).unwrap();
 }
 
 #[test]
 fn a_list_has_all_pieces_in_their_order() {
-    let dir = Dir::new("list");
+    let dir = tempdir();
     let model = noise(1, 100_000);
     store(&dir, &model);
-    let mut fixture = Fixture::open(&dir.0, 8 << 20);
+    let mut fixture = Fixture::open(dir.path(), 8 << 20);
     // Reused buffers hold bytes of other lists.
     for round in 0..20_u64 {
         let pieces: Vec<(u64, u32)> = (0..256)
@@ -111,19 +112,19 @@ fn a_list_has_all_pieces_in_their_order() {
 
 #[test]
 fn an_absent_object_reads_as_zeros() {
-    let dir = Dir::new("list-none");
-    let mut fixture = Fixture::open(&dir.0, 8 << 20);
+    let dir = tempdir();
+    let mut fixture = Fixture::open(dir.path(), 8 << 20);
     fixture.begin(1, &[(0, 10), (5000, 20)]);
     assert_eq!(fixture.bytes(1), [0; 30]);
-    assert!(!dir.0.join("03").exists(), "nothing is made by reading");
+    assert!(!dir.path().join("03").exists(), "nothing is made by reading");
     fixture.assert_freed();
 }
 
 #[test]
 fn a_piece_that_fails_fails_its_list_once() {
-    let dir = Dir::new("list-fails");
+    let dir = tempdir();
     store(&dir, &noise(2, 10_000));
-    let mut fixture = Fixture::open(&dir.0, 8 << 20);
+    let mut fixture = Fixture::open(dir.path(), 8 << 20);
     for failing in 0..4 {
         *fixture.fails.lock().unwrap() = (0..4).rev().map(|index| index == failing).collect();
         fixture.begin(failing, &[(0, 10), (100, 10), (200, 10), (300, 10)]);
@@ -137,10 +138,10 @@ fn a_piece_that_fails_fails_its_list_once() {
 /// With one buffer at a time, lists wait for each other, and all complete.
 #[test]
 fn lists_wait_for_buffers() {
-    let dir = Dir::new("list-space");
+    let dir = tempdir();
     let model = noise(3, BULK_BYTES_MAX);
     store(&dir, &model);
-    let mut fixture = Fixture::open(&dir.0, BULK_BYTES_MAX);
+    let mut fixture = Fixture::open(dir.path(), BULK_BYTES_MAX);
     let half = u32::try_from(BULK_BYTES_MAX / 2).unwrap();
     for ticket in 0..5 {
         fixture.begin(ticket, &[(u64::from(half), half), (0, half)]);

@@ -1,8 +1,8 @@
 //! Relayed connections: one lane has the socket, another executes the requests.
 
 use super::support::{
-    Closure, Dir, GIVE_UP_AFTER, Lane, NEVER_MS, Recorder, echo, frame, hello, noise, read_frame,
-    ring_config, start,
+    Closure, GIVE_UP_AFTER, Lane, NEVER_MS, Recorder, echo, frame, hello, noise, read_frame,
+    ring_config, start, tempdir_in_memory,
 };
 use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Errno, Event, LaneMessage, NetAction, NetEvent,
@@ -639,12 +639,12 @@ fn broken_relayed_connections_leave_nothing_behind() {
 #[test]
 fn bulk_in_a_file_crosses_lanes_as_bytes() {
     const READ_BYTES: usize = 1 << 20;
-    let dir = Dir::in_memory("relayed");
+    let dir = tempdir_in_memory();
     let object = Object { shard_index: 3, stripe_index: 1, inode: wire::InodeNo(9) };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut rings = Rings::new(2, |lane| {
-        let store = (lane == 1).then(|| std::fs::File::open(&dir.0).unwrap().into());
+        let store = (lane == 1).then(|| std::fs::File::open(dir.path()).unwrap().into());
         Config { store, ..listening(lane, &listener) }
     });
     let (mut stream, conn) = rings.relay(address, 1);

@@ -1,6 +1,6 @@
 //! Objects of several segments, compared with bytes in memory.
 
-use super::support::{Dir, Recorder, ask, noise, ring_config, turns, write};
+use super::support::{Recorder, ask, noise, ring_config, tempdir, turns, write};
 use interface::{
     Action, Errno, Event, Object, ObjectAction, ObjectEvent, ObjectStat, SumRange, Ticket,
 };
@@ -216,8 +216,8 @@ fn step(fixture: &mut Fixture, model: &mut Vec<u8>, seed: u64) {
 
 #[test]
 fn objects_of_several_segments_match_bytes_in_memory() {
-    let dir = Dir::new("segments");
-    let mut fixture = Fixture::open(&dir.0);
+    let dir = tempdir();
+    let mut fixture = Fixture::open(dir.path());
     let mut model = Vec::new();
     assert_eq!(fixture.stat(), None);
     for seed in 0..1500 {
@@ -225,7 +225,7 @@ fn objects_of_several_segments_match_bytes_in_memory() {
             // A new ring has no state of the object.
             fixture.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
             drop(fixture);
-            fixture = Fixture::open(&dir.0);
+            fixture = Fixture::open(dir.path());
         }
         step(&mut fixture, &mut model, seed);
         let size = fixture.size();
@@ -249,10 +249,10 @@ fn objects_of_several_segments_match_bytes_in_memory() {
 
 #[test]
 fn a_large_object_is_removed_with_all_its_files() {
-    let dir = Dir::new("segments-removed");
-    let folder = dir.0.join("03/00");
+    let dir = tempdir();
+    let folder = dir.path().join("03/00");
     for restart in [false, true] {
-        let mut fixture = Fixture::open(&dir.0);
+        let mut fixture = Fixture::open(dir.path());
         fixture.write(0, b"first");
         let end = i64::MAX.unsigned_abs();
         fixture.write(end - 1, b"z");
@@ -263,7 +263,7 @@ fn a_large_object_is_removed_with_all_its_files() {
         fixture.done(Action::Object(ObjectAction::Sync { ticket: TICKET, object: OBJECT }));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
         if restart {
-            fixture = Fixture::open(&dir.0);
+            fixture = Fixture::open(dir.path());
         }
         fixture.done(Action::Object(ObjectAction::Remove { ticket: TICKET, object: OBJECT }));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
@@ -274,10 +274,10 @@ fn a_large_object_is_removed_with_all_its_files() {
 /// Segments that a crash leaves beside a shorter first file do not belong to the object.
 #[test]
 fn leftover_segments_beside_a_short_object_are_never_read() {
-    let dir = Dir::new("segments-left");
-    let mut fixture = Fixture::open(&dir.0);
+    let dir = tempdir();
+    let mut fixture = Fixture::open(dir.path());
     fixture.write(0, b"short");
-    let left = dir.0.join("03/00/0000000000000007.0.d");
+    let left = dir.path().join("03/00/0000000000000007.0.d");
     fs::create_dir(&left).unwrap();
     fs::write(left.join("2"), "old").unwrap();
     assert_eq!(fixture.size(), 5);
@@ -289,8 +289,8 @@ fn leftover_segments_beside_a_short_object_are_never_read() {
 
 #[test]
 fn checksums_span_segments() {
-    let dir = Dir::new("segment-sums");
-    let mut fixture = Fixture::open(&dir.0);
+    let dir = tempdir();
+    let mut fixture = Fixture::open(dir.path());
     let bytes = noise(3, 20_000);
     fixture.write(0, &bytes);
     let known_count = fixture.recorder.events.len();

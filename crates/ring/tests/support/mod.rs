@@ -7,13 +7,14 @@ use interface::{
 use procfs::process::Process;
 use ring::{Config, Counters, DriverChoice, Mailbox, Mesh, Ring, Stopper};
 use std::fmt::Debug;
-use std::fs::{self, File};
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use wire::{
     FrameKind, Getattr, HEADER_BYTES, Header, InodeNo, LaneId, Lengths, Op, Request, SessionId,
     Wire, Xid,
@@ -292,39 +293,16 @@ pub fn taken_but(stream: &TcpStream, left_bytes: usize) {
     }
 }
 
-/// A directory of the test's own, removed when dropped.
-pub struct Dir(pub PathBuf);
-
-impl Dir {
-    pub fn new(name: &str) -> Self {
-        Self::new_in(std::env::temp_dir(), name)
-    }
-
-    /// A directory on tmpfs, where there is one: then only the test determines what is in the page
-    /// cache.
-    pub fn in_memory(name: &str) -> Self {
-        let place = PathBuf::from("/dev/shm");
-        let is_there = File::open(&place).is_ok_and(|place| is_tmpfs(&place));
-        Self::new_in(if is_there { place } else { std::env::temp_dir() }, name)
-    }
-
-    fn new_in(place: PathBuf, name: &str) -> Self {
-        let path = place.join(format!(
-            "lanefs-ring-{name}-{}-{}-{}",
-            super::DRIVER.text(),
-            super::ENGINE.text(),
-            std::process::id()
-        ));
-        fs::remove_dir_all(&path).ok();
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
+/// A directory of the test's own.
+pub fn tempdir() -> TempDir {
+    tempfile::tempdir().unwrap()
 }
 
-impl Drop for Dir {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
-    }
+/// One on tmpfs, where there is one: then only the test determines what is in the page cache.
+pub fn tempdir_in_memory() -> TempDir {
+    let place = Path::new("/dev/shm");
+    let is_there = File::open(place).is_ok_and(|place| is_tmpfs(&place));
+    if is_there { TempDir::new_in(place).unwrap() } else { tempdir() }
 }
 
 /// Whether the file is on tmpfs.

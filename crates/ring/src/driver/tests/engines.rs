@@ -1,9 +1,10 @@
 //! Every engine beside every driver: the same results, wakeups and shutdown.
 
-use super::files::{Dir, token, write};
+use super::files::{token, write};
 use super::*;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
+use tempfile::{TempDir, tempdir};
 
 fn read(file: &File, space: &mut [u8], offset: u64) -> Op {
     let (file, at) = (file.as_raw_fd(), space.as_mut_ptr());
@@ -11,15 +12,15 @@ fn read(file: &File, space: &mut [u8], offset: u64) -> Op {
     Op::Read { file, at, read_bytes, offset, direct: false, cached: false }
 }
 
-fn new_file(folder: &Dir) -> File {
+fn new_file(folder: &TempDir) -> File {
     let mut options = File::options();
-    options.read(true).write(true).create_new(true).open(folder.0.join("file")).unwrap()
+    options.read(true).write(true).create_new(true).open(folder.path().join("file")).unwrap()
 }
 
 #[test]
 fn written_bytes_are_read_up_to_the_end_with_the_kernels_errors() {
     on_every_engine("what_is_written_is_read", |rig| {
-        let folder = Dir::new(&format!("engine-{}", rig.engine.text()), rig.kind());
+        let folder = tempdir().unwrap();
         let file = new_file(&folder);
         let bytes: Vec<u8> = (0..9000_u32).map(|index| index.to_le_bytes()[0]).collect();
         assert_eq!(rig.ask(JOB, write(&file, &bytes, 100, false)), Ok(9000));
@@ -27,9 +28,9 @@ fn written_bytes_are_read_up_to_the_end_with_the_kernels_errors() {
         assert_eq!(rig.ask(JOB, read(&file, &mut back, 0)), Ok(9100), "a short one");
         assert!(back[100..9100] == bytes);
         assert_eq!(rig.ask(JOB, read(&file, &mut back, 9100)), Ok(0), "the end");
-        let reads_only = File::open(folder.0.join("file")).unwrap();
+        let reads_only = File::open(folder.path().join("file")).unwrap();
         assert_eq!(rig.ask(JOB, write(&reads_only, &bytes, 0, false)), Err(Errno(9)));
-        let folder_file = File::open(&folder.0).unwrap();
+        let folder_file = File::open(folder.path()).unwrap();
         assert_eq!(rig.ask(JOB, read(&folder_file, &mut back, 0)), Err(Errno(21)));
     });
 }
@@ -38,7 +39,7 @@ fn written_bytes_are_read_up_to_the_end_with_the_kernels_errors() {
 fn many_operations_on_one_file_complete_once_each() {
     const COUNT: usize = 700;
     on_every_engine("every_one_of_many", |rig| {
-        let folder = Dir::new(&format!("engine-many-{}", rig.engine.text()), rig.kind());
+        let folder = tempdir().unwrap();
         let file = new_file(&folder);
         let bytes: Vec<Vec<u8>> = (0..COUNT).map(|index| index.to_le_bytes().to_vec()).collect();
         for (index, bytes) in bytes.iter().enumerate() {
@@ -53,7 +54,7 @@ fn many_operations_on_one_file_complete_once_each() {
             .collect();
         answered.sort_unstable();
         assert!(answered.iter().copied().eq(0..u32::try_from(COUNT).unwrap()));
-        assert!(fs::read(folder.0.join("file")).unwrap() == bytes.concat());
+        assert!(fs::read(folder.path().join("file")).unwrap() == bytes.concat());
         let Offloaded { offloaded_count, thread_count } = rig.driver.offloaded();
         match rig.engine {
             IoEngine::Inline => assert_eq!((offloaded_count, thread_count), (0, 0)),
@@ -70,7 +71,7 @@ fn many_operations_on_one_file_complete_once_each() {
 #[test]
 fn an_engine_wakes_a_lane_that_sleeps() {
     on_every_engine("an_engine_wakes", |rig| {
-        let folder = Dir::new(&format!("engine-wake-{}", rig.engine.text()), rig.kind());
+        let folder = tempdir().unwrap();
         let file = new_file(&folder);
         let mut back = [0];
         for index in 0..200_u64 {
@@ -84,7 +85,7 @@ fn an_engine_wakes_a_lane_that_sleeps() {
 #[test]
 fn a_lane_sleeps_while_an_engine_has_no_completions() {
     on_every_engine("a_lane_sleeps", |rig| {
-        let folder = Dir::new(&format!("engine-sleep-{}", rig.engine.text()), rig.kind());
+        let folder = tempdir().unwrap();
         let file = new_file(&folder);
         assert_eq!(rig.ask(JOB, write(&file, b"x", 0, false)), Ok(1));
         // A pending wakeup may be read first.
@@ -97,7 +98,7 @@ fn a_lane_sleeps_while_an_engine_has_no_completions() {
 #[test]
 fn quiescing_waits_for_operations_of_an_engine() {
     on_every_engine("the_end_waits", |rig| {
-        let folder = Dir::new(&format!("engine-end-{}", rig.engine.text()), rig.kind());
+        let folder = tempdir().unwrap();
         let file = new_file(&folder);
         // It outlives the driver, whatever the result.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
@@ -107,7 +108,7 @@ fn quiescing_waits_for_operations_of_an_engine() {
         rig.enter(Wait::No);
         rig.driver.cancel(token(0), file.as_raw_fd());
         assert!(rig.driver.quiesce());
-        let before = fs::read(folder.0.join("file")).unwrap();
+        let before = fs::read(folder.path().join("file")).unwrap();
         assert!(before.iter().all(|byte| [0, 3].contains(byte)));
         // Nothing writes any more.
         file.set_len(0).unwrap();

@@ -3,26 +3,7 @@
 use super::*;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
-
-/// A directory of the test's own, removed when dropped.
-pub(super) struct Dir(pub(super) PathBuf);
-
-impl Dir {
-    pub(super) fn new(name: &str, kind: DriverKind) -> Self {
-        let name = format!("lanefs-driver-{name}-{}-{}", kind.text(), std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::remove_dir_all(&path).ok();
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
-    }
-}
+use tempfile::tempdir;
 
 pub(super) fn token(index: usize) -> Token {
     Token::new(Kind::Job, u32::try_from(index).unwrap())
@@ -41,8 +22,8 @@ pub(super) fn write(file: &File, bytes: &[u8], offset: u64, durable: bool) -> Op
 #[test]
 fn a_file_is_created_written_read_truncated_and_removed() {
     on_both("a_file_is_made", |rig| {
-        let folder = Dir::new("life", rig.kind());
-        let dir = File::open(&folder.0).unwrap();
+        let folder = tempdir().unwrap();
+        let dir = File::open(folder.path()).unwrap();
         let dir_fd = dir.as_raw_fd();
         let path = c"sub/file".as_ptr();
         let flags = libc::O_RDWR | libc::O_CREAT;
@@ -92,8 +73,8 @@ fn a_file_is_created_written_read_truncated_and_removed() {
 fn more_operations_than_threads_complete_once_each() {
     const COUNT: usize = 300;
     on_both("more_is_under_way", |rig| {
-        let folder = Dir::new("many", rig.kind());
-        let file = File::create_new(folder.0.join("file")).unwrap();
+        let folder = tempdir().unwrap();
+        let file = File::create_new(folder.path().join("file")).unwrap();
         let bytes: Vec<Vec<u8>> = (0..COUNT).map(|index| index.to_le_bytes().to_vec()).collect();
         for (index, bytes) in bytes.iter().enumerate() {
             rig.queue(token(index), write(&file, bytes, index as u64 * 8, index % 3 == 0));
@@ -107,15 +88,15 @@ fn more_operations_than_threads_complete_once_each() {
             .collect();
         answered.sort_unstable();
         assert!(answered.iter().copied().eq(0..u32::try_from(COUNT).unwrap()));
-        assert!(fs::read(folder.0.join("file")).unwrap() == bytes.concat());
+        assert!(fs::read(folder.path().join("file")).unwrap() == bytes.concat());
     });
 }
 
 #[test]
 fn an_operation_on_a_thread_is_waited_for_instead_of_cancelled() {
     on_both("what_a_thread_does", |rig| {
-        let folder = Dir::new("end", rig.kind());
-        let file = File::create_new(folder.0.join("file")).unwrap();
+        let folder = tempdir().unwrap();
+        let file = File::create_new(folder.path().join("file")).unwrap();
         // It outlives the driver, whatever the result.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
         rig.queue(token(0), write(&file, bytes, 0, true));
@@ -137,8 +118,8 @@ fn an_operation_on_a_thread_is_waited_for_instead_of_cancelled() {
 #[test]
 fn a_thread_wakes_a_lane_that_sleeps() {
     on_both("a_thread_wakes", |rig| {
-        let folder = Dir::new("wake", rig.kind());
-        let file = File::create_new(folder.0.join("file")).unwrap();
+        let folder = tempdir().unwrap();
+        let file = File::create_new(folder.path().join("file")).unwrap();
         for index in 0..200 {
             // Without another wakeup, an endless wait hangs the test.
             assert_eq!(rig.ask(token(index), write(&file, b"x", 0, true)), Ok(1));
