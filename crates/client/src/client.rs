@@ -17,7 +17,7 @@ use crate::{Answer, Call, CallId};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{Action, ConnId, Event, LaneMessage, Mono, NetEvent, PeerAction, PeerEvent, Turn};
+use interface::{Action, ConnId, Event, Mono, MountMessage, NetEvent, PeerAction, PeerEvent, Turn};
 use slab::Slab;
 use wire::{
     BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
@@ -134,7 +134,7 @@ pub struct Client {
     pub(crate) retained: RetainedBufs,
     pub(crate) peer_lanes: PeerLanes,
     /// Messages to single peer lanes, sent at the end of the turn.
-    pub(crate) peer_messages: Vec<(LaneId, LaneMessage)>,
+    pub(crate) peer_messages: Vec<(LaneId, MountMessage)>,
     /// A change was lost since the last `SyncAll`.
     pub(crate) loss_unreported: bool,
     pub(crate) reports: Vec<Report>,
@@ -316,7 +316,7 @@ impl Client {
             }
             Event::Secrets(found) => self.on_secrets(turn, found),
             // For servers and mounts only.
-            Event::Peer(PeerEvent::Encoded { .. })
+            Event::Peer(PeerEvent::Received { .. })
             | Event::Store(_)
             | Event::Object(_)
             | Event::Kernel(_)
@@ -440,7 +440,7 @@ impl Client {
     pub fn release(&mut self, turn: &mut Turn<'_>, handle: HandleId) {
         let lane = handle_lane(handle);
         if lane != self.config.lane {
-            turn.act(PeerAction::Message { to: lane, message: LaneMessage::Release { handle } });
+            turn.act(PeerAction::Message { to: lane, message: MountMessage::Release { handle } });
             return;
         }
         self.close_without_caller(handle);

@@ -21,8 +21,7 @@ use crate::{Answer, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use interface::Seed;
-use interface::{LaneMessage, PeerAction, Turn};
+use interface::{MountMessage, PeerAction, Seed, Turn};
 use wire::{HandleId, InodeNo, LaneId, Status};
 
 /// The most inodes with an entry of their own; beyond, any inode may be among the lost.
@@ -90,7 +89,7 @@ pub(crate) struct PeerLanes {
     /// The evictions of each.
     evicted_counts: Vec<u64>,
     /// Messages to all of them, sent at the end of the turn.
-    broadcasts: Vec<LaneMessage>,
+    broadcasts: Vec<MountMessage>,
 }
 
 impl PeerLanes {
@@ -105,7 +104,7 @@ impl Client {
         self.loss_unreported = true;
         for inode in [Some(entry.inode), entry.made].into_iter().flatten() {
             self.handles.losses.add(inode);
-            self.peer_lanes.broadcasts.push(LaneMessage::Lost { inode });
+            self.peer_lanes.broadcasts.push(MountMessage::Lost { inode });
         }
     }
 
@@ -113,14 +112,14 @@ impl Client {
     pub(crate) fn lose_inode(&mut self, inode: InodeNo) {
         self.loss_unreported = true;
         self.handles.losses.add(inode);
-        self.peer_lanes.broadcasts.push(LaneMessage::Lost { inode });
+        self.peer_lanes.broadcasts.push(MountMessage::Lost { inode });
     }
 
     /// Announces that this lane continues under a new uuid.
     pub(crate) fn announce_eviction(&mut self) {
         self.peer_lanes
             .broadcasts
-            .push(LaneMessage::Evicted { count: self.counters.evicted_count });
+            .push(MountMessage::Evicted { count: self.counters.evicted_count });
     }
 
     /// Whether all peer lanes have processed as many evictions as this lane: then no answer under
@@ -152,12 +151,12 @@ impl Client {
         &mut self,
         turn: &mut Turn<'_>,
         from: LaneId,
-        message: LaneMessage,
+        message: MountMessage,
     ) {
         match message {
-            LaneMessage::Release { handle } => self.release(turn, handle),
-            LaneMessage::Lost { inode } => self.handles.losses.add(inode),
-            LaneMessage::Evicted { count } => {
+            MountMessage::Release { handle } => self.release(turn, handle),
+            MountMessage::Lost { inode } => self.handles.losses.add(inode),
+            MountMessage::Evicted { count } => {
                 if let Some(known) = self.peer_lanes.evicted_counts.get_mut(usize::from(from.0)) {
                     *known = count;
                 }
@@ -165,41 +164,33 @@ impl Client {
                     self.on_evicted(turn, true);
                 }
             }
-            LaneMessage::QueryLoss { handle, job } => {
+            MountMessage::QueryLoss { handle, job } => {
                 let lost = self.handles.report_loss(handle);
                 turn.act(PeerAction::Message {
                     to: from,
-                    message: LaneMessage::LossReply { job, lost },
+                    message: MountMessage::LossReply { job, lost },
                 });
             }
-            LaneMessage::LossReply { job, lost } => {
+            MountMessage::LossReply { job, lost } => {
                 let job_id = usize::try_from(job).unwrap_or(usize::MAX);
                 self.end_sync(job_id, lost);
             }
-            LaneMessage::Lock { job, request: ask } => {
+            MountMessage::Lock { job, request: ask } => {
                 self.on_lock_request(turn, Waiter { lane: from, job }, ask)
             }
-            LaneMessage::LockDone { job, result } => self.on_lock_done(job, result),
-            LaneMessage::LockInterrupt { job } => {
+            MountMessage::LockDone { job, result } => self.on_lock_done(job, result),
+            MountMessage::LockInterrupt { job } => {
                 self.on_lock_interrupt(turn, Waiter { lane: from, job });
             }
-            LaneMessage::LockRelease { inode, handle } => self.on_lock_release(inode, handle),
-            LaneMessage::LocksPresent { inode, present: some } => {
+            MountMessage::LockRelease { inode, handle } => self.on_lock_release(inode, handle),
+            MountMessage::LocksPresent { inode, present: some } => {
                 self.on_locks_at(from, inode, some)
             }
-            LaneMessage::LocksPresentSeen { inode } => self.on_locks_seen(inode),
-            // For the server, and for the mount.
-            LaneMessage::DestroyObject { .. }
-            | LaneMessage::ObjectDestroyed { .. }
-            | LaneMessage::Accessed { .. }
-            | LaneMessage::QueryContents { .. }
-            | LaneMessage::DurableContents { .. }
-            | LaneMessage::Changed { .. }
-            | LaneMessage::PrivilegedBits { .. }
-            | LaneMessage::Containment(_)
-            | LaneMessage::Interrupt { .. }
-            | LaneMessage::Unmounted
-            | LaneMessage::Moved { .. } => {}
+            MountMessage::LocksPresentSeen { inode } => self.on_locks_seen(inode),
+            // For the mount.
+            MountMessage::Interrupt { .. }
+            | MountMessage::Unmounted
+            | MountMessage::Moved { .. } => {}
         }
     }
 
@@ -228,7 +219,7 @@ impl Client {
 
     fn ask_peer_lane(&mut self, job_id: usize, handle: HandleId) {
         let job = u64::try_from(job_id).unwrap_or(u64::MAX);
-        self.peer_messages.push((handle_lane(handle), LaneMessage::QueryLoss { handle, job }));
+        self.peer_messages.push((handle_lane(handle), MountMessage::QueryLoss { handle, job }));
     }
 
     fn end_sync(&mut self, job_id: usize, lost: bool) {

@@ -12,7 +12,7 @@ use crate::out::{
 };
 use crate::pending::{Continuation, Progress};
 use client::{Answer, Call, CallId, Resize};
-use interface::{Action, LaneMessage, Span, Turn};
+use interface::{Action, MountMessage, Span, Turn};
 use wire::{Caller, ClearPrivileges, Groups, InodeNo, Listing, Renamed, Status, Wire};
 
 /// Not checked: the open handle is the permission.
@@ -212,7 +212,7 @@ impl MountLane {
         let exchanged = exchanged.map(|inode| (self.moves.directory(to, inode), from));
         for (node, parent) in [moved, exchanged].into_iter().flatten() {
             self.moves.put(node, parent);
-            self.send_to_peer_lanes(turn, LaneMessage::Moved { node: node.0, parent: parent.0 });
+            self.send_to_peer_lanes(turn, MountMessage::Moved { node: node.0, parent: parent.0 });
         }
     }
 

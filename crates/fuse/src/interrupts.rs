@@ -12,7 +12,7 @@ use crate::lane::{MountLane, call_id};
 use crate::pending::Wait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Action, KernelAction, LaneMessage, Mono, Ticket, Turn};
+use interface::{Action, KernelAction, Mono, MountMessage, Ticket, Turn};
 
 /// The time from a signal to the first check of its process.
 const FIRST_CHECK_MS: u64 = 20;
@@ -66,7 +66,7 @@ impl MountLane {
         let Some(pending_id) = self.pendings.by_unique(unique) else {
             self.interrupts.remember(unique);
             if forward {
-                self.send_to_peer_lanes(turn, LaneMessage::Interrupt { unique });
+                self.send_to_peer_lanes(turn, MountMessage::Interrupt { unique });
             }
             return;
         };

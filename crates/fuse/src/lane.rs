@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
 use interface::{
-    Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LaneMessage, LogLevel, Mono,
+    Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LogLevel, Mono, MountMessage,
     PeerAction, PeerEvent, Span, Ticket, Turn,
 };
 use wire::{ClearPrivileges, Groups, LaneId, Status};
@@ -112,30 +112,22 @@ impl MountLane {
         &self.client
     }
 
-    fn on_peer_message(&mut self, turn: &mut Turn<'_>, event: Event, message: LaneMessage) {
+    fn on_peer_message(&mut self, turn: &mut Turn<'_>, event: Event, message: MountMessage) {
         match message {
-            LaneMessage::Interrupt { unique } => self.on_interrupt(turn, unique, false),
-            LaneMessage::Unmounted => self.on_unmounted(turn, false),
-            LaneMessage::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
-            LaneMessage::Release { .. }
-            | LaneMessage::Lost { .. }
-            | LaneMessage::Evicted { .. }
-            | LaneMessage::QueryLoss { .. }
-            | LaneMessage::LossReply { .. }
-            | LaneMessage::Lock { .. }
-            | LaneMessage::LockDone { .. }
-            | LaneMessage::LockInterrupt { .. }
-            | LaneMessage::LockRelease { .. }
-            | LaneMessage::LocksPresent { .. }
-            | LaneMessage::LocksPresentSeen { .. } => self.client.apply(turn, event),
-            LaneMessage::DestroyObject { .. }
-            | LaneMessage::ObjectDestroyed { .. }
-            | LaneMessage::Accessed { .. }
-            | LaneMessage::QueryContents { .. }
-            | LaneMessage::DurableContents { .. }
-            | LaneMessage::Changed { .. }
-            | LaneMessage::PrivilegedBits { .. }
-            | LaneMessage::Containment(_) => {}
+            MountMessage::Interrupt { unique } => self.on_interrupt(turn, unique, false),
+            MountMessage::Unmounted => self.on_unmounted(turn, false),
+            MountMessage::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
+            MountMessage::Release { .. }
+            | MountMessage::Lost { .. }
+            | MountMessage::Evicted { .. }
+            | MountMessage::QueryLoss { .. }
+            | MountMessage::LossReply { .. }
+            | MountMessage::Lock { .. }
+            | MountMessage::LockDone { .. }
+            | MountMessage::LockInterrupt { .. }
+            | MountMessage::LockRelease { .. }
+            | MountMessage::LocksPresent { .. }
+            | MountMessage::LocksPresentSeen { .. } => self.client.apply(turn, event),
         }
     }
 
@@ -302,7 +294,7 @@ impl MountLane {
         self.begin(turn, pending_id);
     }
 
-    pub(crate) fn send_to_peer_lanes(&self, turn: &mut Turn<'_>, message: LaneMessage) {
+    pub(crate) fn send_to_peer_lanes(&self, turn: &mut Turn<'_>, message: MountMessage) {
         for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
                 turn.act(PeerAction::Message { to: lane, message });
@@ -313,7 +305,7 @@ impl MountLane {
     /// The mount was removed: no process reads replies any more.
     fn on_unmounted(&mut self, turn: &mut Turn<'_>, forward: bool) {
         if forward && !self.unmounted {
-            self.send_to_peer_lanes(turn, LaneMessage::Unmounted);
+            self.send_to_peer_lanes(turn, MountMessage::Unmounted);
         }
         self.unmounted = true;
         for pending_id in self.pendings.all() {
@@ -446,7 +438,7 @@ impl Core for MountLane {
             | Event::Store(_)
             | Event::Object(_)
             | Event::Usage { .. }
-            | Event::Peer(PeerEvent::Encoded { .. })
+            | Event::Peer(PeerEvent::Received { .. })
             | Event::Secrets(_)
             | Event::Tick => self.client.apply(turn, event),
         }

@@ -1,6 +1,6 @@
 //! Actions: what a state machine asks its runtime to do.
 
-use crate::{BufId, Bulk, ConnId, KernelSlot, LaneMessage, Mono, Object, Party, Span, Ticket};
+use crate::{BufId, Bulk, ConnId, KernelSlot, Mono, MountMessage, Object, Party, Span, Ticket};
 use wire::{Allocation, Inspect, LaneId, ServerAddress, Status};
 
 /// The process that a request of the kernel is from.
@@ -173,19 +173,18 @@ pub enum NetAction {
 /// Messages to peer lanes of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerAction {
-    /// Send a message to a peer lane.
+    /// Mount, client: send a message to a peer lane.
     Message {
         /// The receiver.
         to: LaneId,
         /// What.
-        message: LaneMessage,
+        message: MountMessage,
     },
-    /// Send a peer lane (or this one) an encoded message, where [`PeerAction::Message`] is too
-    /// small.
-    Encoded {
+    /// Server: send bytes to a peer lane. They may get lost, arrive twice or in another order.
+    Send {
         /// The receiver.
         to: LaneId,
-        /// The encoded message, at most [`crate::LANE_MESSAGE_BYTES_MAX`].
+        /// The bytes, at most [`crate::PEER_MESSAGE_BYTES_MAX`].
         body: Span,
     },
 }

@@ -1,6 +1,6 @@
 //! Events: what a runtime reports to its state machine.
 
-use crate::{Bulk, LaneMessage, Span};
+use crate::{Bulk, MountMessage, Span};
 use wire::{
     Channel, DecodeError, LaneId, ProtocolError, Reader, Secrets, ShardId, Status, Transno, Wire,
     Writer,
@@ -269,18 +269,18 @@ pub enum NetEvent {
 /// Messages from peer lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerEvent {
-    /// A message of a peer lane.
+    /// Mount, client: a message of a peer lane.
     Message {
         /// The sender.
         from: LaneId,
         /// The message.
-        message: LaneMessage,
+        message: MountMessage,
     },
-    /// An encoded message of a peer lane; in one order with its [`PeerEvent::Message`]s.
-    Encoded {
+    /// Server: bytes of a peer lane's [`crate::PeerAction::Send`].
+    Received {
         /// The sender.
         from: LaneId,
-        /// The encoded message.
+        /// The bytes.
         body: Span,
     },
 }

@@ -18,7 +18,6 @@ extern crate alloc;
 mod action;
 mod arena;
 mod buffer;
-mod containment;
 mod event;
 mod message;
 mod seed;
@@ -31,13 +30,12 @@ pub use action::{
 };
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
-pub use containment::{ContainmentMessage, ContainmentQuery, Use};
 pub use event::{
     BadCertificate, CertificateFlaw, CloseReason, ConnId, Errno, Event, KernelEvent, KernelSlot,
     LogSpace, NetEvent, ObjectEvent, ObjectStat, PeerEvent, StoreEvent, StoreSpace, SumRange,
     Ticket, Usage,
 };
-pub use message::{LaneMessage, LockRequest};
+pub use message::{LockRequest, MountMessage};
 pub use seed::Seed;
 pub use shares::{Party, Shares};
 pub use time::{Mono, Now};
@@ -70,8 +68,8 @@ pub trait Core {
     fn settle(&mut self, turn: &mut Turn<'_>);
 }
 
-/// Longest encoded message between lanes, in bytes.
-pub const LANE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Longest message between lanes of a server, in bytes.
+pub const PEER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// State machines assign buffer ids from here on ([`Action::Retain`]), runtimes those below.
 pub const CORE_BUF_ID_MIN: u32 = 1 << 31;
 

@@ -1,7 +1,6 @@
-//! Messages between lanes of one process.
+//! Messages between the lanes of one mount or client.
 
-use crate::ContainmentMessage;
-use wire::{Contents, HandleId, InodeNo, PrivilegedBits, SetLock, Status};
+use wire::{HandleId, InodeNo, SetLock, Status};
 
 /// A client lane's request to the peer lane that manages a file's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,58 +21,9 @@ pub enum LockRequest {
     },
 }
 
-/// A message between peer lanes: delivered once, in order per pair of lanes.
+/// A message between the lanes of one mount or client: delivered once, in order per pair of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LaneMessage {
-    /// Server: this inode is deleted; destroy its object at the receiver's data shard.
-    DestroyObject {
-        /// The file.
-        inode: InodeNo,
-    },
-    /// Server: the object is durably destroyed.
-    ObjectDestroyed {
-        /// The file.
-        inode: InodeNo,
-    },
-    /// Server: a file of the receiver's metadata shard was read.
-    Accessed {
-        /// The file.
-        inode: InodeNo,
-        /// When its contents changed last, in nanoseconds since 1970 (0: never).
-        write_time_ns: u64,
-    },
-    /// Server: this file's attributes changed: report the next read with [`LaneMessage::Accessed`].
-    Changed {
-        /// The file.
-        inode: InodeNo,
-    },
-    /// Server: this file's last writer closed it. Reply with its size and times when they are
-    /// durable.
-    QueryContents {
-        /// The file.
-        inode: InodeNo,
-        /// The query's number, repeated in the reply.
-        number: u64,
-    },
-    /// Server: the reply to [`LaneMessage::QueryContents`].
-    DurableContents {
-        /// The file.
-        inode: InodeNo,
-        /// The query's number.
-        number: u64,
-        /// Its durable size and times; `None` if the data shard cannot make them durable.
-        contents: Option<Contents>,
-    },
-    /// Server: these privileged bits are set on a file that is open for writing. The data shard
-    /// refuses writes that would have to clear them.
-    PrivilegedBits {
-        /// The file.
-        inode: InodeNo,
-        /// The bits; empty ends it.
-        privileged_bits: PrivilegedBits,
-    },
-    /// Server: about export containment.
-    Containment(ContainmentMessage),
+pub enum MountMessage {
     /// Mount: the kernel interrupts its request `unique`; the lane that has it acts on it.
     Interrupt {
         /// The kernel's number of the request.
@@ -118,7 +68,7 @@ pub enum LaneMessage {
         /// The request.
         request: LockRequest,
     },
-    /// Client: the outcome of [`LaneMessage::Lock`].
+    /// Client: the outcome of [`MountMessage::Lock`].
     LockDone {
         /// The requester's own number.
         job: u64,
@@ -145,12 +95,12 @@ pub enum LaneMessage {
         /// Whether locks may exist.
         present: bool,
     },
-    /// Client: acknowledges [`LaneMessage::LocksPresent`].
+    /// Client: acknowledges [`MountMessage::LocksPresent`].
     LocksPresentSeen {
         /// The file.
         inode: InodeNo,
     },
-    /// Client: the reply to [`LaneMessage::QueryLoss`].
+    /// Client: the reply to [`MountMessage::QueryLoss`].
     LossReply {
         /// The requester's own number.
         job: u64,

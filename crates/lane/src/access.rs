@@ -11,7 +11,8 @@
 //! last space.
 
 use crate::Lane;
-use interface::{LaneMessage, Turn};
+use crate::peers::message::{Bits, PeerBody};
+use interface::Turn;
 use meta::Access;
 use wire::{InodeNo, PrivilegedBits, Timestamp};
 
@@ -31,7 +32,8 @@ impl Lane {
 
     /// A file's attributes changed: its data shard reports the next read.
     pub(crate) fn send_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        self.send_message(turn, self.data_lane(inode), LaneMessage::Changed { inode });
+        let to = self.data_shard(inode);
+        self.send_to_shard(turn, to, &PeerBody::Changed { inode });
     }
 
     /// Sends the privileged bits of a file that is open for writing to its data shard before the
@@ -42,17 +44,13 @@ impl Lane {
         inode: InodeNo,
         privileged_bits: PrivilegedBits,
     ) {
-        self.send_message(
-            turn,
-            self.data_lane(inode),
-            LaneMessage::PrivilegedBits { inode, privileged_bits },
-        );
+        let (to, bits) = (self.data_shard(inode), Bits(privileged_bits));
+        self.send_to_shard(turn, to, &PeerBody::PrivilegedBits { inode, bits });
     }
 
     /// A data shard of this lane reports a read.
     pub(crate) fn on_accessed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, write_time_ns: u64) {
-        let to = self.config.map.lane(inode.shard());
-        self.send_message(turn, to, LaneMessage::Accessed { inode, write_time_ns });
+        self.send_to_shard(turn, inode.shard(), &PeerBody::Accessed { inode, write_time_ns });
     }
 
     /// Records that an inode of this lane was read.

@@ -15,10 +15,11 @@ use crate::conn::{Conn, Open};
 use crate::dispatch::ReceivedRequest;
 use crate::named_inodes::{Named, Wants, changes, named};
 use crate::outbox::{RequestHeader, Response};
+use crate::peers::containment::{ContainmentQuery, Use};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use interface::{Action, Bulk, ConnId, ContainmentQuery, Seed, Turn, Use};
+use interface::{Action, Bulk, ConnId, Seed, Turn};
 use meta::{Access, ParentLink, Rights};
 use wire::{ClientUuid, HEADER_BYTES, InodeNo, LaneId, Op, Route, Status};
 

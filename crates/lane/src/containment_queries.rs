@@ -3,19 +3,18 @@
 //! announces that before it replies to the request that caused it.
 
 use crate::Lane;
+use crate::peers::containment::{ContainmentMessage, ContainmentQuery as Question};
+use crate::peers::message::PeerBody;
+use crate::peers::shard_of_lane;
 use core::ops::Range;
-use interface::{ContainmentMessage, ContainmentQuery as Question, LaneMessage, Turn};
-use wire::{ClientUuid, InodeNo, LaneId, Squash};
+use interface::Turn;
+use wire::{ClientUuid, InodeNo, LaneId, ShardId, Squash};
 
 impl Lane {
     pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
         if self.containment.queried_below.insert((top, dir)) {
-            let (by, to) = (self.config.lane, self.config.map.lane(dir.shard()));
-            self.send_message(
-                turn,
-                to,
-                LaneMessage::Containment(ContainmentMessage::Ask(Question::Below { by, top, dir })),
-            );
+            let query = Question::Below { by: self.config.lane, top, dir };
+            self.send_containment(turn, dir.shard(), ContainmentMessage::Ask { query });
         }
     }
 
@@ -27,11 +26,14 @@ impl Lane {
         squash: Squash,
     ) {
         if self.containment.queried_uses.insert((inode, client)) {
-            let (by, to) = (self.config.lane, self.config.map.lane(inode.shard()));
-            let number = self.containment.number;
-            let ask = Question::Use { by, inode, client, top, squash, number };
-            self.send_message(turn, to, LaneMessage::Containment(ContainmentMessage::Ask(ask)));
+            let (by, number) = (self.config.lane, self.containment.number);
+            let query = Question::Use { by, inode, client, top, squash, number };
+            self.send_containment(turn, inode.shard(), ContainmentMessage::Ask { query });
         }
+    }
+
+    fn send_containment(&mut self, turn: &mut Turn<'_>, to: ShardId, message: ContainmentMessage) {
+        self.send_to_shard(turn, to, &PeerBody::Containment { message });
     }
 
     pub(crate) fn on_containment_message(
@@ -40,7 +42,7 @@ impl Lane {
         message: ContainmentMessage,
     ) {
         match message {
-            ContainmentMessage::Ask(question) => {
+            ContainmentMessage::Ask { query: question } => {
                 self.containment.questions.push(question);
                 self.answer_questions(turn);
             }
@@ -81,7 +83,7 @@ impl Lane {
         let questions = core::mem::take(&mut self.containment.questions);
         for question in questions {
             match self.answer_to(turn, question) {
-                Some((to, answer)) => self.send_message(turn, to, LaneMessage::Containment(answer)),
+                Some((to, answer)) => self.send_containment(turn, shard_of_lane(to), answer),
                 None => self.containment.questions.push(question),
             }
         }
@@ -115,12 +117,7 @@ impl Lane {
         if let Some((inode, dir)) = found
             && self.config.map.has(inode.shard())
         {
-            let to = self.config.map.lane(inode.shard());
-            self.send_message(
-                turn,
-                to,
-                LaneMessage::Containment(ContainmentMessage::Found { inode, dir }),
-            );
+            self.send_containment(turn, inode.shard(), ContainmentMessage::Found { inode, dir });
         }
     }
 
@@ -131,20 +128,14 @@ impl Lane {
         }
         for index in indices {
             for inode in self.metas[index].touched() {
-                self.send_to_all_lanes(turn, ContainmentMessage::Changed { inode });
+                let message = ContainmentMessage::Changed { inode };
+                self.send_to_peer_lanes(turn, &PeerBody::Containment { message });
             }
             if self.metas[index].has_moved() {
                 let id = self.containment.next_move();
                 self.containment.apply_move(id);
-                self.send_to_all_lanes(turn, ContainmentMessage::Moved { id });
-            }
-        }
-    }
-
-    fn send_to_all_lanes(&mut self, turn: &mut Turn<'_>, message: ContainmentMessage) {
-        for lane in (0..self.config.lane_count()).map(LaneId) {
-            if lane != self.config.lane {
-                self.send_message(turn, lane, LaneMessage::Containment(message));
+                let message = ContainmentMessage::Moved { id };
+                self.send_to_peer_lanes(turn, &PeerBody::Containment { message });
             }
         }
     }

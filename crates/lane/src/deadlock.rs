@@ -10,26 +10,20 @@
 //! lane of the wait ─ Follow (owners) ─▶ all ─ Follow (owners found there) ─▶ all …
 //!        ▲───────────────── Cycle ────────┘
 //! ```
-//! The first byte distinguishes these messages from others: 0x30, 0x31.
 
 use crate::Lane;
+use crate::peers::message::PeerBody;
+use crate::peers::shard_of_lane;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use interface::{PeerAction, Turn};
+use interface::Turn;
 use meta::LockOwner;
 use wire::{ClientUuid, DecodeError, InodeNo, LaneId, List, Reader, Wire, Writer};
 
-const FOLLOW_TAG: u8 = 0x30;
-const CYCLE_TAG: u8 = 0x31;
 /// Most hops of a search between lanes: cycles that cross lanes more often are not found.
 const HOP_COUNT_MAX: u8 = 32;
 /// Owners in a message; more take several messages.
 const MESSAGE_OWNER_COUNT_MAX: usize = 256;
-
-/// Whether a message is about deadlocks.
-pub(crate) const fn is_ours(first: u8) -> bool {
-    matches!(first, FOLLOW_TAG | CYCLE_TAG)
-}
 
 /// A search: the wait that it started from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,10 +62,10 @@ impl Wire<'_> for Search {
 }
 
 /// A [`LockOwner`] in a message.
-#[derive(Clone, Copy)]
-struct Row(LockOwner);
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner(pub(crate) LockOwner);
 
-impl Wire<'_> for Row {
+impl Wire<'_> for Owner {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.0.client);
         to.write(&self.0.owner);
@@ -128,21 +122,11 @@ impl Lane {
         }
         for owners in news.chunks(MESSAGE_OWNER_COUNT_MAX) {
             let mut rows = Vec::new();
-            owners.iter().for_each(|owner| Row(*owner).encode(&mut Writer::new(&mut rows)));
-            let rows = List::<Row>::new(u32::try_from(owners.len()).unwrap_or(0), &rows);
-            for lane in (0..self.config.lane_count()).map(LaneId) {
-                if lane == self.config.lane {
-                    continue;
-                }
-                let body = turn.arena.write(|out| {
-                    let mut to = Writer::new(out);
-                    to.write(&FOLLOW_TAG);
-                    to.write(search);
-                    to.write(&(hops_left - 1));
-                    to.write(&rows);
-                });
-                turn.act(PeerAction::Encoded { to: lane, body });
-            }
+            owners.iter().for_each(|owner| Owner(*owner).encode(&mut Writer::new(&mut rows)));
+            let rows = List::<Owner>::new(u32::try_from(owners.len()).unwrap_or(0), &rows);
+            let hops_left = hops_left - 1;
+            let body = PeerBody::FollowWaits { search: *search, hops_left, owners: rows };
+            self.send_to_peer_lanes(turn, &body);
         }
     }
 
@@ -156,15 +140,11 @@ impl Lane {
         if search.lane == self.config.lane {
             return self.break_cycle(turn, *search);
         }
-        let body = turn.arena.write(|out| {
-            let mut to = Writer::new(out);
-            to.write(&CYCLE_TAG);
-            to.write(search);
-        });
-        turn.act(PeerAction::Encoded { to: search.lane, body });
+        let body = PeerBody::CycleFound { search: *search };
+        self.send_to_shard(turn, shard_of_lane(search.lane), &body);
     }
 
-    fn break_cycle(&mut self, turn: &mut Turn<'_>, search: Search) {
+    pub(crate) fn break_cycle(&mut self, turn: &mut Turn<'_>, search: Search) {
         if !search.is_certain {
             return self.look_for_deadlock(turn, Search { is_certain: true, ..search });
         }
@@ -175,19 +155,15 @@ impl Lane {
         self.send_grants(turn, shard, denied.into_iter().collect());
     }
 
-    /// A deadlock message of a peer lane.
-    pub(crate) fn on_deadlock_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
-        // Lanes of one process encode alike, so this does not fail.
-        let mut from = Reader::new(message);
-        let (Ok(tag), Ok(search)) = (u8::decode(&mut from), Search::decode(&mut from)) else {
-            return;
-        };
-        if tag == CYCLE_TAG {
-            return self.break_cycle(turn, search);
-        }
-        if let (Ok(hops_left), Ok(rows)) = (u8::decode(&mut from), List::<Row>::decode(&mut from)) {
-            let owners: BTreeSet<LockOwner> = rows.iter().map(|row| row.0).collect();
-            self.follow(turn, &search, hops_left, (owners.clone(), owners));
-        }
+    /// A peer lane has found these owners.
+    pub(crate) fn on_follow_waits(
+        &mut self,
+        turn: &mut Turn<'_>,
+        search: &Search,
+        hops_left: u8,
+        owners: List<'_, Owner>,
+    ) {
+        let owners: BTreeSet<LockOwner> = owners.iter().map(|row| row.0).collect();
+        self.follow(turn, search, hops_left, (owners.clone(), owners));
     }
 }

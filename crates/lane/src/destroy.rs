@@ -8,10 +8,11 @@
 //! when no client can bring a write back any more that would make the object again.
 
 use crate::Lane;
+use crate::peers::message::PeerBody;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
-use interface::{LaneMessage, LogLevel, Mono, Turn};
+use interface::{LogLevel, Mono, Turn};
 use wire::{InodeNo, Status};
 
 /// The destructions of a lane.
@@ -58,7 +59,8 @@ impl Lane {
                 }
             }
             self.destroys.running_count += 1;
-            self.send_message(turn, self.data_lane(inode), LaneMessage::DestroyObject { inode });
+            let to = self.data_shard(inode);
+            self.send_to_shard(turn, to, &PeerBody::DestroyObject { inode });
         }
     }
 
@@ -101,8 +103,7 @@ impl Lane {
 
     /// An object is removed, and no record is left that would create it again.
     pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        let to = self.config.map.lane(inode.shard());
-        self.send_message(turn, to, LaneMessage::ObjectDestroyed { inode });
+        self.send_to_shard(turn, inode.shard(), &PeerBody::ObjectDestroyed { inode });
     }
 
     /// The object of an orphan of this lane was removed: removes the inode.

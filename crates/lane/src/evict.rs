@@ -6,14 +6,12 @@
 //! before may be one of them and is refused.
 
 use crate::Lane;
+use crate::peers::message::PeerBody;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use interface::{LogLevel, PeerAction, Turn};
-use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Wire as _, Writer};
-
-/// The first byte of a message that announces an eviction; the uuid follows.
-const EVICTED_TAG: u8 = 1;
+use interface::{LogLevel, Turn};
+use wire::{ClientUuid, SessionId, ShardId};
 
 impl Lane {
     /// Evicts a client: its connections, sessions and handles end. Durable at once, or with the end
@@ -62,27 +60,14 @@ impl Lane {
             }
         }
         for client in core::mem::take(&mut self.recovery.slot_reply) {
-            for lane in 0..self.config.lane_count() {
-                if lane != self.config.lane.0 {
-                    let body = turn.arena.write(|out| {
-                        out.push(EVICTED_TAG);
-                        client.encode(&mut Writer::new(out));
-                    });
-                    turn.act(PeerAction::Encoded { to: LaneId(lane), body });
-                }
-            }
+            self.send_to_peer_lanes(turn, &PeerBody::Evicted { client });
         }
     }
 
     /// An eviction announced by a peer lane.
-    pub(crate) fn on_eviction_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
-        let Some((tag, rest)) = message.split_first() else { return };
-        if *tag == EVICTED_TAG
-            && let Ok(client) = ClientUuid::decode(&mut Reader::new(rest))
-        {
-            self.evict(turn, client, false);
-            self.execute_replays(turn);
-        }
+    pub(crate) fn on_eviction_message(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+        self.evict(turn, client, false);
+        self.execute_replays(turn);
     }
 
     /// At a start: records that the sessions of evicted clients are removed, and which evictions

@@ -8,18 +8,15 @@ use crate::conn::Conn;
 use crate::dispatch::ReceivedRequest;
 use crate::export::{Binding, EXPORTS_BYTES_MAX};
 use crate::limits::Limit;
+use crate::peers::message::{ExportDefinition, PeerBody};
 use crate::session::Basis;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, ExportChange};
-use interface::{ConnId, Party, PeerAction, Turn};
+use interface::{ConnId, Party, Turn};
 use wire::{
-    ClientUuid, EXPORT_DEFAULT, LaneId, SetExport, ShardId, Squash, Status, Wire, Writer,
-    is_export_name,
+    ClientUuid, EXPORT_DEFAULT, SetExport, ShardId, Squash, Status, Wire as _, is_export_name,
 };
-
-/// The first byte of a message with a change of an export; the change follows.
-pub(crate) const EXPORT_TAG: u8 = 0x38;
 
 impl Lane {
     /// The change to record; `None`: a resent request that is done already.
@@ -84,28 +81,13 @@ impl Lane {
         let shard = ShardId::meta(0);
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();
-        let recorded = Change::Export(*change);
-        self.record_note(shard, transno, &recorded);
-        for lane in 0..self.config.lane_count() {
-            if lane != self.config.lane.0 {
-                let body = turn.arena.write(|out| {
-                    out.push(EXPORT_TAG);
-                    recorded.encode(&mut Writer::new(out));
-                });
-                turn.act(PeerAction::Encoded { to: LaneId(lane), body });
-            }
-        }
+        self.record_note(shard, transno, &Change::Export(*change));
+        self.send_to_peer_lanes(turn, &PeerBody::Export { change: ExportDefinition(*change) });
         self.take_export(turn, change);
     }
 
-    /// A change from the lane that records exports.
-    pub(crate) fn on_export_message(&mut self, turn: &mut Turn<'_>, message: &[u8]) {
-        if let Ok(Change::Export(change)) = Change::decode_all(message) {
-            self.take_export(turn, &change);
-        }
-    }
-
-    fn take_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
+    /// Applies a change of an export, of this lane or of the lane that records exports.
+    pub(crate) fn take_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
         match change {
             ExportChange::Put(export) => self.exports.put(export),
             ExportChange::Removed { name } => self.exports.remove(name.0),

@@ -16,6 +16,7 @@ use crate::limits::{Limit, LimitLog};
 use crate::merge::Queues;
 use crate::non_resident::NonResident;
 use crate::notifications::Notifications;
+use crate::peers::Peers;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
@@ -30,8 +31,8 @@ use alloc::vec::Vec;
 use disk::ShardPosition;
 use hashbrown::{HashMap, HashSet};
 use interface::{
-    Action, Bulk, CloseReason, ConnId, Core, Event, LaneMessage, Mono, NetEvent, PeerAction,
-    PeerEvent, Seed, Span, StoreEvent, Turn,
+    Action, Bulk, CloseReason, ConnId, Core, Event, Mono, NetEvent, PeerEvent, Seed, Span,
+    StoreEvent, Turn,
 };
 use wire::{
     ClientUuid, InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
@@ -91,6 +92,7 @@ pub struct Lane {
     /// When the last wait for a lock began, as [`Lane::wait_begins_ns`] defines it.
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
+    pub(crate) peers: Peers,
     pub(crate) non_resident: NonResident,
     pub(crate) paths: Paths,
     /// Which secrets of the store are valid.
@@ -187,6 +189,7 @@ impl Lane {
             urgent_count: 0,
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
+            peers: Peers::default(),
             non_resident: NonResident::default(),
             paths: Paths::default(),
             keys: Keys::new(&config.secrets),
@@ -300,54 +303,14 @@ impl Lane {
         }
     }
 
+    /// The shard that has the contents of a file.
+    pub(crate) fn data_shard(&self, inode: InodeNo) -> ShardId {
+        self.config.map.data_shard(inode, 0)
+    }
+
     /// The lane that has the contents of a file.
     pub(crate) fn data_lane(&self, inode: InodeNo) -> LaneId {
-        self.config.map.lane(self.config.map.data_shard(inode, 0))
-    }
-
-    /// Sends a message to a lane; one to this lane is applied at once.
-    pub(crate) fn send_message(&mut self, turn: &mut Turn<'_>, to: LaneId, message: LaneMessage) {
-        if to == self.config.lane {
-            self.on_message(turn, message);
-        } else {
-            turn.act(PeerAction::Message { to, message });
-        }
-    }
-
-    fn on_message(&mut self, turn: &mut Turn<'_>, message: LaneMessage) {
-        match message {
-            LaneMessage::DestroyObject { inode } => self.on_destroy_message(turn, inode),
-            LaneMessage::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
-            LaneMessage::Accessed { inode, write_time_ns } => {
-                self.record_access(turn, inode, write_time_ns);
-            }
-            LaneMessage::Changed { inode } => self.data.forget_access(inode),
-            LaneMessage::QueryContents { inode, number } => {
-                self.query_durable_size(turn, Sizing { inode, number })
-            }
-            LaneMessage::DurableContents { inode, number, contents } => {
-                self.record_size(Sizing { inode, number }, contents);
-            }
-            LaneMessage::PrivilegedBits { inode, privileged_bits } => {
-                self.data.set_privileged_bits(inode, privileged_bits)
-            }
-            LaneMessage::Containment(message) => self.on_containment_message(turn, message),
-            // A mount's messages.
-            LaneMessage::Interrupt { .. }
-            | LaneMessage::Release { .. }
-            | LaneMessage::Unmounted
-            | LaneMessage::Moved { .. }
-            | LaneMessage::Lost { .. }
-            | LaneMessage::Evicted { .. }
-            | LaneMessage::QueryLoss { .. }
-            | LaneMessage::LossReply { .. }
-            | LaneMessage::Lock { .. }
-            | LaneMessage::LockDone { .. }
-            | LaneMessage::LockInterrupt { .. }
-            | LaneMessage::LockRelease { .. }
-            | LaneMessage::LocksPresent { .. }
-            | LaneMessage::LocksPresentSeen { .. } => {}
-        }
+        self.config.map.lane(self.data_shard(inode))
     }
 
     /// Sets the timer to the earliest deadline, unless it is set to an earlier time: a satisfied
@@ -409,8 +372,7 @@ impl Core for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Net(event) => self.on_net(turn, event),
-            Event::Peer(PeerEvent::Message { message, .. }) => self.on_message(turn, message),
-            Event::Peer(PeerEvent::Encoded { body, .. }) => self.on_encoded_message(turn, body),
+            Event::Peer(PeerEvent::Received { from, body }) => self.on_received(turn, from, body),
             Event::Store(event) => self.on_store(turn, event),
             Event::Object(event) => {
                 self.data.on_object(turn, event);
@@ -421,7 +383,7 @@ impl Core for Lane {
             Event::Tick => {}
             Event::Stop => self.stopping = true,
             // Events of clients and mounts.
-            Event::Secrets(None) | Event::Kernel(_) => {}
+            Event::Peer(PeerEvent::Message { .. }) | Event::Secrets(None) | Event::Kernel(_) => {}
         }
     }
 

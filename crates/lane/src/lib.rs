@@ -57,6 +57,7 @@ mod non_resident;
 mod notifications;
 mod ops;
 mod outbox;
+mod peers;
 mod recovery;
 mod reopens;
 mod replay;

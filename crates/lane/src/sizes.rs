@@ -12,9 +12,10 @@
 //! again.
 
 use crate::Lane;
+use crate::peers::message::PeerBody;
 use crate::unstable::Waiter;
 use data::Token;
-use interface::{LaneMessage, Turn};
+use interface::Turn;
 use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
 
 /// A metadata shard's query for a file's size.
@@ -41,11 +42,8 @@ impl Lane {
     /// The last writer of an inode of this lane has closed it.
     pub(crate) fn on_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let Sizing { inode, number } = sizing;
-        self.send_message(
-            turn,
-            self.data_lane(inode),
-            LaneMessage::QueryContents { inode, number },
-        );
+        let to = self.data_shard(inode);
+        self.send_to_shard(turn, to, &PeerBody::QueryContents { inode, number });
     }
 
     /// A metadata shard queries a file's size at a data shard of this lane.
@@ -89,8 +87,8 @@ impl Lane {
         contents: Option<Contents>,
     ) {
         let Sizing { inode, number } = sizing;
-        let to = self.config.map.lane(inode.shard());
-        self.send_message(turn, to, LaneMessage::DurableContents { inode, number, contents });
+        let body = PeerBody::DurableContents { inode, number, contents };
+        self.send_to_shard(turn, inode.shard(), &body);
     }
 
     /// Records the size of an inode of this lane.

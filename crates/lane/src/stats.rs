@@ -65,6 +65,7 @@ impl Lane {
                 under_way_one_max: usage.object_in_flight_one_max.into(),
                 damage_count: self.stats.damage_count,
             },
+            peers: self.peers.counts(),
         }
     }
 

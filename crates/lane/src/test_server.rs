@@ -15,15 +15,16 @@ use fastrand::Rng;
 use flights::{File, Flight, allocate, mac_of, write};
 pub(crate) use flights::{Kind, USAGE};
 use interface::{
-    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LaneMessage, LogSpace, Mono, NetAction,
-    NetEvent, Now, Object, ObjectEvent, PeerAction, PeerEvent, ProtocolPoint, StoreAction,
-    StoreEvent, Ticket, Turn,
+    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LogSpace, Mono, NetAction, NetEvent,
+    Now, Object, ObjectEvent, PeerAction, PeerEvent, ProtocolPoint, StoreAction, StoreEvent,
+    Ticket, Turn,
 };
 use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, ServerId, ShardCounts, Status, Term};
 
 const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
 mod clock;
+mod delivery;
 mod flights;
 mod proxies;
 mod row_store;
@@ -458,7 +459,7 @@ impl TestServer {
                     })
                 }
                 PendingEvent::Encoded { from, body } => {
-                    Event::Peer(PeerEvent::Encoded { from, body: arena.put(&body) })
+                    Event::Peer(PeerEvent::Received { from, body: arena.put(&body) })
                 }
                 PendingEvent::Rows { ticket, rows } => {
                     Event::Store(StoreEvent::Rows { ticket, result: Ok(arena.put(&rows)) })
@@ -536,11 +537,9 @@ impl TestServer {
                     .pending_events
                     .push(PendingEvent::HandedOver { conn, hello });
             }
-            Action::Peer(PeerAction::Message { to, message }) => {
-                self.send_message(index, to, message)
-            }
-            Action::Peer(PeerAction::Encoded { to, body }) => {
-                assert!(body.bytes_count() <= interface::LANE_MESSAGE_BYTES_MAX);
+            Action::Peer(PeerAction::Send { to, body }) => {
+                assert_ne!(usize::from(to.0), index, "a lane sends no message to itself");
+                assert!(body.bytes_count() <= interface::PEER_MESSAGE_BYTES_MAX);
                 let (from, body) = (LaneId(index as u16), host.arena.get(body).to_vec());
                 self.hosts[usize::from(to.0)]
                     .pending_events
@@ -572,14 +571,6 @@ impl TestServer {
             }
             other => self.launch(index, other),
         }
-    }
-
-    fn send_message(&mut self, index: usize, to: LaneId, message: LaneMessage) {
-        assert_ne!(usize::from(to.0), index, "a lane sends no message to itself");
-        let from = LaneId(index as u16);
-        self.hosts[usize::from(to.0)]
-            .pending_events
-            .push(PendingEvent::Plain(Event::Peer(PeerEvent::Message { from, message })));
     }
 }
 

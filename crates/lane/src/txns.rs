@@ -24,11 +24,12 @@ pub(crate) use suspended::SuspendedRequest;
 
 use crate::Lane;
 use crate::commit::SlotId;
+use crate::peers::message::PeerBody;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::TxnId;
-use interface::{Mono, PeerAction, Span, Turn};
-use message::{TxnMessage, TxnMessageKind};
+use interface::{Mono, Turn};
+pub(crate) use message::{TxnMessage, TxnMessageKind};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
 /// This lane's cross-shard transactions.
@@ -198,42 +199,29 @@ impl Lane {
         let to = match message.kind {
             TxnMessageKind::Look { .. }
             | TxnMessageKind::Prepare { .. }
-            | TxnMessageKind::Commit
-            | TxnMessageKind::Abort
-            | TxnMessageKind::InDoubt => message.shard,
+            | TxnMessageKind::Commit {}
+            | TxnMessageKind::Abort {}
+            | TxnMessageKind::InDoubt {} => message.shard,
             TxnMessageKind::Seen { .. }
             | TxnMessageKind::Prepared { .. }
             | TxnMessageKind::Done { .. } => message.txn.coordinator,
         };
-        let to = self.config.map.lane(to);
-        if to == self.config.lane {
-            self.txns.own_messages.push_back(message.to_bytes());
-            return;
-        }
-        let body = turn.arena.write(|out| message.encode(&mut wire::Writer::new(out)));
-        turn.act(PeerAction::Encoded { to, body });
+        self.send_to_shard(turn, to, &PeerBody::Txn { message: *message });
     }
 
-    /// An encoded message of a peer lane.
-    pub(crate) fn on_encoded_message(&mut self, turn: &mut Turn<'_>, body: Span) {
-        let body = turn.arena.get(body).to_vec();
-        let is_ours = |ours: fn(u8) -> bool| body.first().is_some_and(|first| ours(*first));
-        if is_ours(crate::deadlock::is_ours) {
-            return self.on_deadlock_message(turn, &body);
-        }
-        if !is_ours(message::is_ours) {
-            if body.first() == Some(&crate::export_ops::EXPORT_TAG) {
-                return self.on_export_message(turn, &body[1..]);
-            }
-            return self.on_eviction_message(turn, &body);
-        }
-        self.read(turn, &body);
+    /// A message from this lane to itself: applied by [`Lane::work`].
+    pub(crate) fn queue_for_self(&mut self, message: &TxnMessage<'_>) {
+        self.txns.own_messages.push_back(message.to_bytes());
+    }
+
+    /// A message of a peer lane.
+    pub(crate) fn on_txn_message(&mut self, turn: &mut Turn<'_>, message: &TxnMessage<'_>) {
+        self.take_step(turn, message);
         self.work(turn);
     }
 
-    fn read(&mut self, turn: &mut Turn<'_>, body: &[u8]) {
-        // Lanes of one process encode alike, so this does not fail.
-        let Ok(TxnMessage { txn, shard, kind }) = TxnMessage::decode_all(body) else { return };
+    fn take_step(&mut self, turn: &mut Turn<'_>, message: &TxnMessage<'_>) {
+        let TxnMessage { txn, shard, kind } = *message;
         match kind {
             TxnMessageKind::Look { frees, wants } => {
                 self.on_look(turn, (shard, txn), frees, wants.0)
@@ -244,13 +232,13 @@ impl Lane {
             }
             TxnMessageKind::Prepare { part } => self.on_prepare(turn, (shard, txn), part.0),
             TxnMessageKind::Prepared { status } => self.on_prepared(turn, (shard, txn), status),
-            TxnMessageKind::Commit => self.on_commit(turn, (shard, txn)),
+            TxnMessageKind::Commit {} => self.on_commit(turn, (shard, txn)),
             TxnMessageKind::Done { inode_count } => {
                 self.txns.inode_counts.insert(shard, inode_count);
                 self.on_done(turn, (shard, txn));
             }
-            TxnMessageKind::Abort => self.on_abort((shard, txn)),
-            TxnMessageKind::InDoubt => self.on_in_doubt(turn, (shard, txn)),
+            TxnMessageKind::Abort {} => self.on_abort((shard, txn)),
+            TxnMessageKind::InDoubt {} => self.on_in_doubt(turn, (shard, txn)),
         }
     }
 
@@ -261,7 +249,9 @@ impl Lane {
         }
         loop {
             if let Some(body) = self.txns.own_messages.pop_front() {
-                self.read(turn, &body);
+                #[expect(clippy::expect_used, reason = "this lane has encoded it")]
+                let message = TxnMessage::decode_all(&body).expect("it decodes");
+                self.take_step(turn, &message);
             } else if let Some((inode, write_time_ns)) = self.txns.accessed_due.pop() {
                 self.record_access(turn, inode, write_time_ns);
             } else if let Some(suspended) = self.txns.due.pop_front() {
@@ -311,7 +301,7 @@ impl Lane {
                 .flat_map(|(txn, shards)| shards.iter().map(|shard| (*shard, *txn)))
                 .collect();
             for (shard, txn) in all {
-                self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::Commit });
+                self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::Commit {} });
             }
         }
         while let Some((at, txn)) = self.txns.pauses.first().copied() {

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::mailbox::{Mailbox, Mesh, QueuedMessage};
-use interface::LaneMessage;
+use interface::MountMessage;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -174,8 +174,10 @@ impl End {
             Link::Mailbox(mailbox) => {
                 let other = 1 - usize::from(mailbox.lane().0);
                 for item in items {
-                    mailbox
-                        .send(other, QueuedMessage::Core(LaneMessage::Interrupt { unique: *item }));
+                    mailbox.send(
+                        other,
+                        QueuedMessage::Mount(MountMessage::Interrupt { unique: *item }),
+                    );
                 }
                 assert!(!mailbox.is_waiting(), "{ITEM_COUNT_MAX} items are under way");
                 mailbox.wake_readers();
@@ -201,11 +203,11 @@ impl End {
                 }
                 Link::Mailbox(mailbox) => {
                     mailbox.read(ITEM_COUNT_MAX, |_, message| match message {
-                        QueuedMessage::Core(LaneMessage::Interrupt { unique }) => {
+                        QueuedMessage::Mount(MountMessage::Interrupt { unique }) => {
                             items.push(unique)
                         }
-                        QueuedMessage::Core(_)
-                        | QueuedMessage::Encoded(_)
+                        QueuedMessage::Mount(_)
+                        | QueuedMessage::Peer(_)
                         | QueuedMessage::Socket { .. }
                         | QueuedMessage::Relayed(_)
                         | QueuedMessage::RegisterKernelQueues => {}

@@ -6,7 +6,7 @@
 //! flag and checks once more, the writer writes and checks the flag, both in one total order.
 
 use crate::conn::{ToExecutor, ToProxy};
-use interface::{ConnId, LaneMessage};
+use interface::{ConnId, MountMessage};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use seal::Seal;
@@ -29,10 +29,10 @@ const fn queue_count(lane_count: usize) -> usize {
 
 /// A message from lane to lane.
 pub(crate) enum QueuedMessage {
-    /// Between cores.
-    Core(LaneMessage),
-    /// Between cores, encoded: longer than a fixed-size message.
-    Encoded(Box<[u8]>),
+    /// Between the lanes of a mount.
+    Mount(MountMessage),
+    /// Between the lanes of a server.
+    Peer(Box<[u8]>),
     /// A connection that is handed over: its socket, its TLS state, and the only frame read from
     /// it.
     Socket { socket: OwnedFd, seal: Option<Box<Seal>>, hello: Box<[u8]> },

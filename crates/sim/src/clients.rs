@@ -233,7 +233,7 @@ impl Simulation {
             }
             Action::Net(NetAction::Admit { .. }) | Action::Point(_) => {}
             Action::Net(NetAction::HandOver { .. } | NetAction::Proxy { .. })
-            | Action::Peer(PeerAction::Encoded { .. })
+            | Action::Peer(PeerAction::Send { .. })
             | Action::Store(_)
             | Action::Recovered
             | Action::Object(_)

@@ -102,7 +102,7 @@ impl LaneState {
                     Event::Net(NetEvent::Frame { conn, frame: self.arena.put(&frame), bulk })
                 }
                 Incoming::Message { from, body } => {
-                    Event::Peer(PeerEvent::Encoded { from, body: self.arena.put(&body) })
+                    Event::Peer(PeerEvent::Received { from, body: self.arena.put(&body) })
                 }
                 Incoming::Rows { ticket, result } => {
                     let result = result.map(|rows| self.arena.put(&rows));

@@ -11,7 +11,7 @@ use crate::simulation::{Due, Place, Simulation};
 use disk::{Creation, Fault};
 use interface::{
     Action, Bulk, Core, Errno, Event, LogSpace, NetAction, ObjectEvent, ObjectStat, PeerAction,
-    PeerEvent, ProtocolPoint, StoreEvent, StoreSpace, Turn, Usage,
+    ProtocolPoint, StoreEvent, StoreSpace, Turn, Usage,
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
@@ -197,12 +197,7 @@ impl Simulation {
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         match action {
             Action::Net(action) => self.on_server_net_action(lane, action),
-            Action::Peer(PeerAction::Message { to, message }) => {
-                let from = LaneId(narrow_u16(lane));
-                let event = Event::Peer(PeerEvent::Message { from, message });
-                self.deliver(Place::Server(usize::from(to.0)), Incoming::Plain(event));
-            }
-            Action::Peer(PeerAction::Encoded { to, body }) => {
+            Action::Peer(PeerAction::Send { to, body }) => {
                 let body = seat.state.arena.get(body).to_vec();
                 let from = LaneId(narrow_u16(lane));
                 let to = Place::Server(usize::from(to.0));
@@ -242,7 +237,7 @@ impl Simulation {
             Action::Stopped => seat.state.stopped = true,
             Action::Recovered => self.on_recovered(lane),
             Action::Point(point) => self.on_point(lane, point),
-            Action::ReadSecrets | Action::Kernel(_) => {
+            Action::ReadSecrets | Action::Kernel(_) | Action::Peer(PeerAction::Message { .. }) => {
                 self.violates(format!("a server must not ask for this: {action:?}"));
             }
         }

@@ -73,5 +73,5 @@ pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;
 pub use rules::{Rule, Rules};
 pub use secrets::{KeyId, Secrets};
-pub use stats::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats};
+pub use stats::{ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts, Stats};
 pub use status::Status;

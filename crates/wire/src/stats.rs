@@ -55,6 +55,18 @@ message! {
         recovery: RecoveryCounts,
         /// Reads and writes of files' contents.
         objects: ObjectCounts,
+        /// Messages to and from peer lanes.
+        peers: PeerCounts,
+    }
+}
+message! {
+    /// Messages between the lanes of the server (docs/protocol.md §12.2).
+    #[derive(Default)]
+    PeerCounts {
+        /// Messages sent.
+        sent_count: u64,
+        /// Messages refused because they, or an earlier one of their sender, did not decode: a bug.
+        refused_count: u64,
     }
 }
 message! {

@@ -336,6 +336,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 under_way_one_max: 41,
                 damage_count: 42,
             },
+            peers: PeerCounts { sent_count: 43, refused_count: 44 },
         }
         .to_bytes()
     });

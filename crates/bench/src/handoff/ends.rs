@@ -1,7 +1,7 @@
 //! The ends that threads hold, beside those of `ring::handoff`.
 
 use anyhow::{Context as _, Result, bail};
-use interface::{Action, Core, Event, LaneMessage, PeerAction, PeerEvent, Turn};
+use interface::{Action, Core, Event, MountMessage, PeerAction, PeerEvent, Turn};
 use ring::{Config, DriverChoice, DriverKind, Mailbox, Ring};
 use std::mem;
 use std::sync::{self, Arc, Mutex, PoisonError};
@@ -86,7 +86,7 @@ struct Inbox(Vec<u64>);
 impl Core for Inbox {
     fn apply(&mut self, _turn: &mut Turn<'_>, event: Event) {
         if let Event::Peer(PeerEvent::Message {
-            message: LaneMessage::Interrupt { unique }, ..
+            message: MountMessage::Interrupt { unique }, ..
         }) = event
         {
             self.0.push(unique);
@@ -123,7 +123,7 @@ impl Side for Lane {
             for item in items {
                 turn.act(PeerAction::Message {
                     to,
-                    message: LaneMessage::Interrupt { unique: *item },
+                    message: MountMessage::Interrupt { unique: *item },
                 });
             }
         });

@@ -83,6 +83,7 @@ impl Echo {
             reply_gating: wire::ReplyGatingCounts::default(),
             recovery: wire::RecoveryCounts::default(),
             objects: wire::ObjectCounts::default(),
+            peers: wire::PeerCounts::default(),
         };
         for conn in self.asking.drain(..) {
             let head = Header::Reply(frames::reply_head(Op::Stats));

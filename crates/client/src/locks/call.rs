@@ -4,7 +4,7 @@ use super::Waiter;
 use crate::client::Client;
 use crate::plan::Plan;
 use crate::{Answer, Call, CallId};
-use interface::{LaneMessage, LockRequest, Turn};
+use interface::{LockRequest, MountMessage, Turn};
 use wire::{HandleId, InodeNo, LaneId, SetLock, Status};
 
 impl Client {
@@ -48,7 +48,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_request(turn, Waiter { lane: keeper, job }, request);
         } else {
-            self.peer_messages.push((keeper, LaneMessage::Lock { job, request }));
+            self.peer_messages.push((keeper, MountMessage::Lock { job, request }));
         }
         true
     }
@@ -59,7 +59,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_release(inode, handle);
         } else if self.locks.close_watchers.contains(&inode) {
-            self.peer_messages.push((keeper, LaneMessage::LockRelease { inode, handle }));
+            self.peer_messages.push((keeper, MountMessage::LockRelease { inode, handle }));
         }
     }
 
@@ -70,7 +70,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_interrupt(turn, Waiter { lane: keeper, job });
         } else {
-            self.peer_messages.push((keeper, LaneMessage::LockInterrupt { job }));
+            self.peer_messages.push((keeper, MountMessage::LockInterrupt { job }));
         }
     }
 
@@ -87,7 +87,7 @@ impl Client {
     pub(crate) fn on_locks_at(&mut self, from: LaneId, inode: InodeNo, some: bool) {
         if some {
             self.locks.close_watchers.insert(inode);
-            self.peer_messages.push((from, LaneMessage::LocksPresentSeen { inode }));
+            self.peer_messages.push((from, MountMessage::LocksPresentSeen { inode }));
         } else {
             self.locks.close_watchers.remove(&inode);
         }

@@ -4,7 +4,7 @@ use super::{Entry, GRACE_MS, LockAction, LockKey, Requester, Task, WATCHED_COUNT
 use crate::client::Client;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use interface::{LaneMessage, LockRequest, Turn};
+use interface::{LockRequest, MountMessage, Turn};
 use wire::{ByteRange, Grant, HandleId, InodeNo, LaneId, LockKind, SetLock, Status};
 
 impl Client {
@@ -147,7 +147,7 @@ impl Client {
         if lane == self.config.lane {
             self.on_lock_done(job, result);
         } else {
-            self.peer_messages.push((lane, LaneMessage::LockDone { job, result }));
+            self.peer_messages.push((lane, MountMessage::LockDone { job, result }));
         }
     }
 
@@ -192,7 +192,8 @@ impl Client {
     fn announce_watch(&mut self, inode: InodeNo, some: bool) {
         for lane in (0..self.config.lane_count).map(LaneId) {
             if lane != self.config.lane {
-                self.peer_messages.push((lane, LaneMessage::LocksPresent { inode, present: some }));
+                self.peer_messages
+                    .push((lane, MountMessage::LocksPresent { inode, present: some }));
             }
         }
     }

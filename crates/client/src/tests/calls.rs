@@ -4,7 +4,7 @@ use super::harness::Harness;
 use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Create, Open, Resize};
 use alloc::vec::Vec;
-use interface::{Event, LaneMessage, PeerEvent};
+use interface::{Event, MountMessage, PeerEvent};
 use wire::{
     Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpse, Glimpsed, Groups, HandleId,
     LaneId, Name, Op, OpenFor, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
@@ -157,12 +157,12 @@ fn a_peer_lanes_handle_is_closed_by_the_peer_lane() {
     let foreign = HandleId((9 << 48) | 1);
     harness.call(1, Call::Close(foreign));
     assert_eq!(harness.outcome(), Ok(Answer::Done));
-    assert_eq!(harness.peer_messages, [(LaneId(9), LaneMessage::Release { handle: foreign })]);
+    assert_eq!(harness.peer_messages, [(LaneId(9), MountMessage::Release { handle: foreign })]);
     assert!(harness.requests.is_empty());
     let handle = open(&mut harness, false);
     harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        message: LaneMessage::Release { handle },
+        message: MountMessage::Release { handle },
     }));
     let close = harness.take();
     assert_eq!(close.head.op, Op::Close);

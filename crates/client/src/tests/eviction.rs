@@ -6,7 +6,7 @@ use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Client, Create, Open, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{Event, LaneMessage, PeerEvent};
+use interface::{Event, MountMessage, PeerEvent};
 use wire::{
     ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, OpenFor, RefusalReason, Status,
     Transno, Wire, request_flag,
@@ -117,7 +117,7 @@ fn every_holder_is_told_once_of_a_peer_lanes_loss() {
     let early = [opened(&mut harness, 1), opened(&mut harness, 2)];
     let lost = Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        message: LaneMessage::Lost { inode: FILE },
+        message: MountMessage::Lost { inode: FILE },
     });
     harness.event(lost);
     for handle in early {
@@ -129,9 +129,9 @@ fn every_holder_is_told_once_of_a_peer_lanes_loss() {
     // A peer lane syncs a handle that was opened here.
     harness.event(lost);
     for expected in [true, false] {
-        let message = LaneMessage::QueryLoss { handle: late, job: 77 };
+        let message = MountMessage::QueryLoss { handle: late, job: 77 };
         harness.event(Event::Peer(PeerEvent::Message { from: LaneId(2), message }));
-        let answer = LaneMessage::LossReply { job: 77, lost: expected };
+        let answer = MountMessage::LossReply { job: 77, lost: expected };
         assert_eq!(harness.peer_messages.pop(), Some((LaneId(2), answer)));
     }
     assert_eq!(
@@ -149,19 +149,20 @@ fn the_lane_that_opened_a_file_decides_whether_its_holder_was_told() {
     assert_eq!(harness.peer_messages, [], "without a loss no lane is request");
     harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(2),
-        message: LaneMessage::Lost { inode: FILE },
+        message: MountMessage::Lost { inode: FILE },
     }));
     for (id, lost) in [(2, true), (3, false)] {
         harness.call(id, through(foreign));
         let request = [harness.take(), harness.take()];
         request.iter().for_each(|request| harness.answer(request, &[]));
         assert!(harness.answers().is_empty(), "the other lane knows");
-        let Some((LaneId(1), LaneMessage::QueryLoss { handle, job })) = harness.peer_messages.pop()
+        let Some((LaneId(1), MountMessage::QueryLoss { handle, job })) =
+            harness.peer_messages.pop()
         else {
             panic!()
         };
         assert_eq!(handle, foreign);
-        let message = LaneMessage::LossReply { job, lost };
+        let message = MountMessage::LossReply { job, lost };
         harness.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
         assert_eq!(harness.outcome(), if lost { Err(Status::Io) } else { Ok(Answer::Done) });
     }
@@ -178,14 +179,14 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
     assert_evicted(&mut harness);
     harness.shape.refuse = None;
     for lane in (0..3).map(LaneId) {
-        let to: Vec<LaneMessage> = harness
+        let to: Vec<MountMessage> = harness
             .peer_messages
             .iter()
             .filter(|(to, _)| *to == lane)
             .map(|(_, message)| *message)
             .collect();
-        let lost = LaneMessage::Lost { inode: FILE };
-        assert_eq!(to, [lost, lost, LaneMessage::Evicted { count: 1 }]);
+        let lost = MountMessage::Lost { inode: FILE };
+        assert_eq!(to, [lost, lost, MountMessage::Evicted { count: 1 }]);
     }
     harness.call(4, SYNC);
     harness.wait_ms(10_000);
@@ -196,7 +197,7 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
         assert_eq!(harness.wake_at, None, "only its message causes a wakeup");
         harness.event(Event::Peer(PeerEvent::Message {
             from: lane,
-            message: LaneMessage::Evicted { count: 1 },
+            message: MountMessage::Evicted { count: 1 },
         }));
     }
     harness.wait_ms(10_000);
@@ -207,15 +208,15 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
     changed(&mut peer_lane, 1, 5);
     peer_lane.event(Event::Peer(PeerEvent::Message {
         from: LaneId(0),
-        message: LaneMessage::Evicted { count: 1 },
+        message: MountMessage::Evicted { count: 1 },
     }));
     assert_eq!(peer_lane.client.counters().lost_count, 1);
     peer_lane.event(Event::Peer(PeerEvent::Message {
         from: LaneId(0),
-        message: LaneMessage::Evicted { count: 2 },
+        message: MountMessage::Evicted { count: 2 },
     }));
     assert_eq!(peer_lane.client.take_reports().len(), 1, "a lane without losses has no report");
-    assert!(peer_lane.peer_messages.contains(&(LaneId(1), LaneMessage::Lost { inode: FILE })));
+    assert!(peer_lane.peer_messages.contains(&(LaneId(1), MountMessage::Lost { inode: FILE })));
 }
 
 /// A created file is lost together with its name.
@@ -235,7 +236,7 @@ fn the_holder_of_a_lost_new_file_is_told() {
     harness.shape.flags = wire::welcome_flag::HANDLES_UNKNOWN;
     harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(0),
-        message: LaneMessage::Evicted { count: 1 },
+        message: MountMessage::Evicted { count: 1 },
     }));
     harness.wait_ms(1_000);
     let reopen = harness.take();
@@ -316,7 +317,7 @@ fn a_close_after_a_refusal_does_not_wait() {
     harness.call(2, chmod(FILE));
     harness.wait_ms(1_000);
     assert_eq!(harness.client.refusal(), Some(Refused::WrongSecret));
-    let message = interface::LaneMessage::Release { handle };
+    let message = interface::MountMessage::Release { handle };
     harness.event(interface::Event::Peer(interface::PeerEvent::Message {
         from: wire::LaneId(1),
         message,

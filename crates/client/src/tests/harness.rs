@@ -6,7 +6,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
 use interface::{
-    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, LaneMessage, Mono, NO_MAC,
+    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, MountMessage, NO_MAC,
     NetAction, NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
 };
 use wire::{
@@ -82,7 +82,7 @@ pub(super) struct Harness {
     pub(super) released: Vec<BufId>,
     /// Copies that the client retains, with their originals.
     pub(super) retained: BTreeMap<u32, Bulk>,
-    pub(super) peer_messages: Vec<(LaneId, LaneMessage)>,
+    pub(super) peer_messages: Vec<(LaneId, MountMessage)>,
     /// Peer lanes confirm every eviction at once.
     pub(super) peer_lanes_follow: bool,
     /// The contents of the secret file; `None`: it cannot be read.
@@ -369,14 +369,14 @@ impl Harness {
             }
             Action::Peer(PeerAction::Message { to, message }) => {
                 self.peer_messages.push((to, message));
-                if let LaneMessage::LocksPresent { inode, present: true } = message {
-                    let message = LaneMessage::LocksPresentSeen { inode };
+                if let MountMessage::LocksPresent { inode, present: true } = message {
+                    let message = MountMessage::LocksPresentSeen { inode };
                     self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message {
                         from: to,
                         message,
                     })));
                 }
-                if self.peer_lanes_follow && matches!(message, LaneMessage::Evicted { .. }) {
+                if self.peer_lanes_follow && matches!(message, MountMessage::Evicted { .. }) {
                     self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message {
                         from: to,
                         message,

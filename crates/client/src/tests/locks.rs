@@ -3,7 +3,7 @@
 use super::harness::{Harness, ReceivedRequest};
 use crate::{Answer, Call, Report, SetLock};
 use alloc::vec::Vec;
-use interface::{Event, LaneMessage, LockRequest, PeerEvent};
+use interface::{Event, LockRequest, MountMessage, PeerEvent};
 use wire::{
     ByteRange, CancelLock, Grant, HandleId, Header, InodeNo, LaneId, LockCancelled, LockKind,
     LockSet, LockType, Op, Relock, Reply, Status, Wire, reply_flag,
@@ -139,7 +139,7 @@ fn a_lock_lost_to_another_client_is_reported_and_fails_the_next_fsync() {
     let inode = file(&harness);
     assert_eq!(harness.client.take_reports(), [Report::LockLost { inode }]);
     assert!(
-        harness.peer_messages.iter().any(|(_, message)| *message == LaneMessage::Lost { inode })
+        harness.peer_messages.iter().any(|(_, message)| *message == MountMessage::Lost { inode })
     );
     let sync = crate::Sync { inode, contents: false, handle: None };
     harness.call(2, Call::Sync(sync));
@@ -330,13 +330,15 @@ fn a_peer_lane_sends_its_lock_call_to_the_keeper() {
     let SetLock { inode, kind, owner, lock, range, pid, handle, .. } =
         set(&harness, 9, WRITE, (0, 9));
     let lock = wire::SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 };
-    let message = LaneMessage::Lock { job, request: LockRequest::Set { lock, handle } };
+    let message = MountMessage::Lock { job, request: LockRequest::Set { lock, handle } };
     harness.event(Event::Peer(PeerEvent::Message { from, message }));
     let request = harness.take();
     reply(&mut harness, &request, true);
-    assert!(harness.peer_messages.contains(&(from, LaneMessage::LockDone { job, result: Ok(()) })));
+    assert!(
+        harness.peer_messages.contains(&(from, MountMessage::LockDone { job, result: Ok(()) }))
+    );
     for peer_lane in [0, 1, 2] {
-        let announced = (LaneId(peer_lane), LaneMessage::LocksPresent { inode, present: true });
+        let announced = (LaneId(peer_lane), MountMessage::LocksPresent { inode, present: true });
         assert_eq!(
             harness.peer_messages.iter().filter(|message| **message == announced).count(),
             1,
@@ -344,7 +346,7 @@ fn a_peer_lane_sends_its_lock_call_to_the_keeper() {
         );
     }
     harness.peer_messages.clear();
-    let message = LaneMessage::LockRelease { inode, handle };
+    let message = MountMessage::LockRelease { inode, handle };
     harness.event(Event::Peer(PeerEvent::Message { from: LaneId(2), message }));
     let request = harness.take();
     assert_eq!(wire::SetLock::decode_all(&request.body).unwrap().lock, None);
@@ -356,14 +358,14 @@ fn a_peer_lane_sends_its_lock_call_to_the_keeper() {
     let set = SetLock { inode, wait: true, ..set(&harness, 9, WRITE, (0, 9)) };
     harness.call(9, Call::SetLock(set));
     let (to, message) = harness.peer_messages.remove(0);
-    let LaneMessage::Lock { job, .. } = message else { panic!("{message:?}") };
+    let MountMessage::Lock { job, .. } = message else { panic!("{message:?}") };
     assert_eq!(to, LaneId(0));
     harness.interrupt(9);
-    assert_eq!(harness.peer_messages, [(to, LaneMessage::LockInterrupt { job })]);
+    assert_eq!(harness.peer_messages, [(to, MountMessage::LockInterrupt { job })]);
     let result = Err(Status::Interrupted);
     harness.event(Event::Peer(PeerEvent::Message {
         from: to,
-        message: LaneMessage::LockDone { job, result },
+        message: MountMessage::LockDone { job, result },
     }));
     assert_eq!(harness.outcome(), Err(Status::Interrupted));
 }

@@ -5,7 +5,7 @@ use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{BufId, Bulk, Event, KernelSlot, LaneMessage, NO_MAC, PeerEvent};
+use interface::{BufId, Bulk, Event, KernelSlot, MountMessage, NO_MAC, PeerEvent};
 use wire::{
     Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
     LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, Renamed, SetTime,
@@ -366,7 +366,7 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_los
     let handle = HandleId(2 << 48 | 9);
     harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        message: LaneMessage::Lost { inode: FILE },
+        message: MountMessage::Lost { inode: FILE },
     }));
     for lost in [true, false] {
         harness.kernel_request(Opcode::Fsync, 4, FILE, &u64s(&[handle.0, 0]));
@@ -375,7 +375,7 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_los
             harness.answer(&received, &[]);
         }
         assert!(harness.replies.is_empty());
-        let Some((LaneId(2), LaneMessage::QueryLoss { handle: of, job })) =
+        let Some((LaneId(2), MountMessage::QueryLoss { handle: of, job })) =
             harness.peer_messages.pop()
         else {
             panic!()
@@ -383,7 +383,7 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_los
         assert_eq!(of, handle);
         harness.event(Event::Peer(PeerEvent::Message {
             from: LaneId(2),
-            message: LaneMessage::LossReply { job, lost },
+            message: MountMessage::LossReply { job, lost },
         }));
         let expected = if lost { (4, Status::Io) } else { (4, Status::Ok) };
         let reply = harness.reply();

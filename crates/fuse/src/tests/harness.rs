@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use client::Client;
 use interface::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Core, Errno, Event, KernelAction, KernelEvent,
-    KernelSlot, LaneMessage, LogLevel, Mono, NetAction, NetEvent, Now, PeerAction, PeerEvent,
+    KernelSlot, LogLevel, Mono, MountMessage, NetAction, NetEvent, Now, PeerAction, PeerEvent,
     Process, Ticket, Turn,
 };
 use wire::{
@@ -49,7 +49,7 @@ pub(super) struct Harness {
     pub(super) requests: VecDeque<ReceivedRequest>,
     pub(super) replies: Vec<KernelReply>,
     pub(super) released: Vec<BufId>,
-    pub(super) peer_messages: Vec<(LaneId, LaneMessage)>,
+    pub(super) peer_messages: Vec<(LaneId, MountMessage)>,
     pub(super) group_lookups: Vec<(Ticket, Process)>,
     /// The processes whose signals were requested.
     pub(super) signals_requested: Vec<u32>,
@@ -333,14 +333,14 @@ impl Harness {
     }
 
     /// Peer lanes that keep locks grant everything, and confirm all messages.
-    fn answer_peer_message(&mut self, from: LaneId, message: LaneMessage) {
+    fn answer_peer_message(&mut self, from: LaneId, message: MountMessage) {
         let answer = match message {
-            LaneMessage::Lock { job, .. } => LaneMessage::LockDone { job, result: Ok(()) },
-            LaneMessage::LocksPresent { inode, present: true } => {
-                LaneMessage::LocksPresentSeen { inode }
+            MountMessage::Lock { job, .. } => MountMessage::LockDone { job, result: Ok(()) },
+            MountMessage::LocksPresent { inode, present: true } => {
+                MountMessage::LocksPresentSeen { inode }
             }
-            LaneMessage::QueryLoss { job, .. } if self.peer_lanes_answer => {
-                LaneMessage::LossReply { job, lost: false }
+            MountMessage::QueryLoss { job, .. } if self.peer_lanes_answer => {
+                MountMessage::LossReply { job, lost: false }
             }
             _ => return,
         };

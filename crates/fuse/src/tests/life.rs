@@ -5,7 +5,7 @@ use super::std::collections::BTreeMap;
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, init_flag};
 use alloc::vec::Vec;
-use interface::{Event, KernelEvent, LaneMessage, LogLevel, Mono, PeerEvent, Process};
+use interface::{Event, KernelEvent, LogLevel, Mono, MountMessage, PeerEvent, Process};
 use wire::{
     Attr, Bytes, Contents, Created, Entry, FileKind, Glimpsed, Groups, InodeNo, LaneId, List,
     Listing, Lookup, Op, Space, Status, Target, Value, Wire, Written, attr_flag,
@@ -199,20 +199,20 @@ fn over_io_uring_a_long_wait_is_checked_without_an_interrupt() {
 fn an_interrupt_of_a_peer_lanes_request_is_forwarded() {
     let mut harness = Harness::new();
     interrupt(&mut harness, 8);
-    let message = LaneMessage::Interrupt { unique: 8 };
+    let message = MountMessage::Interrupt { unique: 8 };
     assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
     harness.peer_messages.clear();
     harness.listening = false;
     harness.kernel_request(Opcode::Unlink, 10, DIRECTORY, b"a\0");
     harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        message: LaneMessage::Interrupt { unique: 10 },
+        message: MountMessage::Interrupt { unique: 10 },
     }));
     harness.wait_ms(20);
     assert_eq!(harness.status(), Status::Interrupted);
     harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        message: LaneMessage::Interrupt { unique: 12 },
+        message: MountMessage::Interrupt { unique: 12 },
     }));
     assert!(harness.peer_messages.is_empty(), "a peer message is not forwarded again");
 }
@@ -246,7 +246,7 @@ fn a_peer_lanes_handle_is_released_by_the_peer_lane() {
     let handle = wire::HandleId((2 << 48) | 9);
     harness.kernel_request(Opcode::Release, 7, FILE, &u64s(&[handle.0, 0, 0]));
     assert_eq!(harness.reply().status, Status::Ok);
-    assert_eq!(harness.peer_messages, [(LaneId(2), LaneMessage::Release { handle })]);
+    assert_eq!(harness.peer_messages, [(LaneId(2), MountMessage::Release { handle })]);
 }
 
 #[test]
@@ -353,14 +353,14 @@ fn after_an_unmount_all_lanes_stop_without_replies() {
     harness.event(Event::Kernel(KernelEvent::Unmounted));
     assert_eq!(
         harness.peer_messages,
-        [(LaneId(1), LaneMessage::Unmounted), (LaneId(2), LaneMessage::Unmounted)]
+        [(LaneId(1), MountMessage::Unmounted), (LaneId(2), MountMessage::Unmounted)]
     );
     assert_eq!(harness.stopped_count, 1);
     assert!(harness.replies.is_empty());
     let mut peer_lane = Harness::new();
     peer_lane.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
-        message: LaneMessage::Unmounted,
+        message: MountMessage::Unmounted,
     }));
     assert_eq!(peer_lane.stopped_count, 1);
     assert!(peer_lane.peer_messages.is_empty());

@@ -4,7 +4,7 @@ use super::FILE;
 use super::harness::{Harness, u32s, u64s};
 use crate::abi::Opcode;
 use alloc::vec::Vec;
-use interface::{Event, LaneMessage, LockRequest, PeerEvent};
+use interface::{Event, LockRequest, MountMessage, PeerEvent};
 use wire::{
     ByteRange, Grant, HandleId, InodeNo, LaneId, LockFound, LockKind, LockRow, LockSet, LockType,
     Op, SetLock, Status, Wire,
@@ -155,17 +155,17 @@ fn a_close_sends_messages_only_for_locked_files() {
     let keeper = harness.lane.client().keeper_of(other);
     harness.event(Event::Peer(PeerEvent::Message {
         from: keeper,
-        message: LaneMessage::LocksPresent { inode: other, present: true },
+        message: MountMessage::LocksPresent { inode: other, present: true },
     }));
-    assert_eq!(harness.peer_messages, [(keeper, LaneMessage::LocksPresentSeen { inode: other })]);
+    assert_eq!(harness.peer_messages, [(keeper, MountMessage::LocksPresentSeen { inode: other })]);
     harness.kernel_request(Opcode::Flush, 12, other, &u64s(&[5, 0, 9]));
     let (to, message) = harness.peer_messages[1];
-    let LaneMessage::Lock { job, request: ask } = message else { panic!("{message:?}") };
+    let MountMessage::Lock { job, request: ask } = message else { panic!("{message:?}") };
     assert_eq!((to, ask), (keeper, LockRequest::Flush { inode: other, owner: 9 }));
     harness.reply();
     harness.event(Event::Peer(PeerEvent::Message {
         from: keeper,
-        message: LaneMessage::LockDone { job, result: Ok(()) },
+        message: MountMessage::LockDone { job, result: Ok(()) },
     }));
     assert!(harness.replies.is_empty(), "once");
 }
@@ -195,14 +195,14 @@ fn the_last_close_releases_the_locks_taken_through_the_handle() {
     let keeper = harness.lane.client().keeper_of(other);
     harness.event(Event::Peer(PeerEvent::Message {
         from: keeper,
-        message: LaneMessage::LocksPresent { inode: other, present: true },
+        message: MountMessage::LocksPresent { inode: other, present: true },
     }));
     harness.peer_messages.clear();
     harness.kernel_request(Opcode::Release, 11, other, &u64s(&[5, 0, 0]));
     let handle = HandleId(5);
     assert_eq!(
         harness.peer_messages,
-        [(keeper, LaneMessage::LockRelease { inode: other, handle })]
+        [(keeper, MountMessage::LockRelease { inode: other, handle })]
     );
 }
 

@@ -5,7 +5,7 @@ use super::harness::{Harness, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec::Vec;
-use interface::{Event, LaneMessage, PeerEvent};
+use interface::{Event, MountMessage, PeerEvent};
 use wire::{
     Dirent, Entry, FileKind, InodeNo, LaneId, List, Listing, Lookup, Mkdir, Name, Op, Rename,
     Renamed, Status, Wire,
@@ -122,7 +122,7 @@ fn a_renamed_directory_retains_its_node_at_all_lanes() {
     assert!(harness.peer_messages.is_empty(), "files have one node everywhere");
 
     rename(&mut harness, 1, to, Renamed { moved: Some(MOVED), exchanged: None });
-    let message = LaneMessage::Moved { node, parent: to };
+    let message = MountMessage::Moved { node, parent: to };
     assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
     assert_eq!(lookup(&mut harness, to, MOVED), node);
     let mut peer_lane = Harness::new();

@@ -2,8 +2,9 @@
 
 use super::peer::{HelloFields, Peer, ROOT, ReceivedReply};
 use crate::Share;
+use crate::peers::message::PeerBody;
 use crate::test_server::{Kind, TestServer};
-use interface::{Errno, Event, LaneMessage, PeerEvent};
+use interface::Errno;
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
@@ -329,8 +330,7 @@ fn a_lane_in_recovery_sends_no_size() {
     server.start(1);
     server.run();
     assert!(!server.lane(0).recovery.is_over(), "the writer is waited for");
-    let message = LaneMessage::QueryContents { inode, number: 1 };
-    server.event(0, Event::Peer(PeerEvent::Message { from: LaneId(0), message }));
+    server.apply_message(0, &PeerBody::QueryContents { inode, number: 1 });
     server.run();
     assert!(server.lane(0).sizing.is_empty(), "nothing was looked up");
     assert_eq!(server.lane(0).recovery.sizings.len(), 1);

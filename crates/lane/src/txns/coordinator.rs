@@ -261,7 +261,7 @@ impl Lane {
             self.end_across(turn, txn, Status::ReadOnly, &[]);
         }
         for (shard, txn) in in_doubt {
-            self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::InDoubt });
+            self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::InDoubt {} });
         }
         let looked = self.txns.parts.iter().filter(|(_, part)| part.found.is_some());
         let looked: Vec<(ShardId, TxnId)> = looked.map(|(key, _)| *key).collect();
@@ -279,11 +279,11 @@ impl Lane {
         running.files.iter().for_each(|inode| self.send_changed(turn, *inode));
         let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
         for shard in &others {
-            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Commit });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Commit {} });
         }
         // A participant without a part has only locked.
         for shard in running.touched.difference(&others) {
-            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort {} });
         }
         if !others.is_empty() {
             self.txns.decided.insert(txn, others);
@@ -336,7 +336,7 @@ impl Lane {
 
     fn give_back(&mut self, turn: &mut Turn<'_>, txn: TxnId, running: &Running) {
         for shard in &running.touched {
-            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort });
+            self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Abort {} });
         }
     }
 

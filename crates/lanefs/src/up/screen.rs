@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::info;
-use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts};
+use wire::{ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts};
 
 /// What the server did within a second.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -291,6 +291,15 @@ fn sum(lanes: &[Stats]) -> Stats {
         reply_gating: gates(lanes),
         recovery: recovery(lanes),
         objects: objects(lanes),
+        peers: peers(lanes),
+    }
+}
+
+fn peers(lanes: &[Stats]) -> PeerCounts {
+    let sum = |field: fn(&PeerCounts) -> u64| lanes.iter().map(|lane| field(&lane.peers)).sum();
+    PeerCounts {
+        sent_count: sum(|peers| peers.sent_count),
+        refused_count: sum(|peers| peers.refused_count),
     }
 }
 

@@ -34,12 +34,12 @@ impl Parts {
         mailbox.read(count_max, |from, message| {
             spin.worked = true;
             match message {
-                QueuedMessage::Core(message) => {
+                QueuedMessage::Mount(message) => {
                     tools.events.push(Event::Peer(PeerEvent::Message { from, message }))
                 }
-                QueuedMessage::Encoded(encoded) => {
+                QueuedMessage::Peer(encoded) => {
                     let body = tools.arena.put(&encoded);
-                    tools.events.push(Event::Peer(PeerEvent::Encoded { from, body }));
+                    tools.events.push(Event::Peer(PeerEvent::Received { from, body }));
                 }
                 QueuedMessage::Socket { socket, seal, hello } => {
                     conns.adopt((socket, seal), &hello, tools);

@@ -66,9 +66,9 @@ impl Parts {
 
     fn act_peer(&mut self, action: PeerAction) {
         let (to, message) = match action {
-            PeerAction::Message { to, message } => (to, QueuedMessage::Core(message)),
-            PeerAction::Encoded { to, body } => {
-                (to, QueuedMessage::Encoded(self.tools.arena.get(body).into()))
+            PeerAction::Message { to, message } => (to, QueuedMessage::Mount(message)),
+            PeerAction::Send { to, body } => {
+                (to, QueuedMessage::Peer(self.tools.arena.get(body).into()))
             }
         };
         self.mailbox.send(usize::from(to.0), message);

@@ -5,7 +5,7 @@ use super::support::{
     start, turns,
 };
 use interface::{
-    Action, Event, LaneMessage, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage,
+    Action, Event, MountMessage, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage,
 };
 use ring::{Config, Counters, DriverKind, Mesh, Ring};
 use rustix::time::{ClockId, clock_gettime};
@@ -228,7 +228,7 @@ fn busy_polling_finds_a_message_before_the_sleep() {
     // The first turn does not wait.
     reader.turn(&mut recorder).unwrap();
     for unique in 1..=20 {
-        let message = LaneMessage::Interrupt { unique };
+        let message = MountMessage::Interrupt { unique };
         writer.with(|turn| {
             turn.act(PeerAction::Message { to: LaneId(1), message });
             turn.act(Action::WakeAt { at: turn.now.mono });
@@ -254,7 +254,7 @@ fn messages_between_busy_polling_lanes_arrive_and_are_counted() {
         Closure(move |turn: &mut Turn<'_>, event| {
             if let Event::Peer(PeerEvent::Message { from, message }) = event {
                 turn.act(PeerAction::Message { to: from, message });
-                if message == LaneMessage::Unmounted {
+                if message == MountMessage::Unmounted {
                     turn.act(Action::Stopped);
                 }
             }
@@ -264,16 +264,16 @@ fn messages_between_busy_polling_lanes_arrive_and_are_counted() {
         config.spin_us = 1000;
         let mut unique = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
-            Event::Peer(PeerEvent::Message { message: LaneMessage::Unmounted, .. }) => {
+            Event::Peer(PeerEvent::Message { message: MountMessage::Unmounted, .. }) => {
                 turn.act(Action::Stopped)
             }
             Event::Tick | Event::Peer(PeerEvent::Message { .. }) => {
                 unique += 1;
                 let is_last = unique == MESSAGE_COUNT;
                 let message = if is_last {
-                    LaneMessage::Unmounted
+                    MountMessage::Unmounted
                 } else {
-                    LaneMessage::Interrupt { unique }
+                    MountMessage::Interrupt { unique }
                 };
                 turn.act(PeerAction::Message { to: LaneId(1), message });
             }
@@ -365,7 +365,7 @@ fn a_lane_that_polled_in_vain_sleeps_until_its_timer() {
 #[test]
 fn a_message_to_the_own_lane_is_not_counted() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
-    let message = LaneMessage::Interrupt { unique: 1 };
+    let message = MountMessage::Interrupt { unique: 1 };
     ask(
         &mut ring,
         &mut Recorder::default(),

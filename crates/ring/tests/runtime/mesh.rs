@@ -4,7 +4,7 @@ use super::support::{
     Closure, Recorder, ask, frame, hello, only_mailbox, ring_config, start, turns,
 };
 use interface::{
-    Action, Core, Event, KernelAction, KernelEvent, LaneMessage, LogLevel, Mono, NetAction,
+    Action, Core, Event, KernelAction, KernelEvent, LogLevel, Mono, MountMessage, NetAction,
     NetEvent, Now, PeerAction, PeerEvent, Turn,
 };
 use procfs::process::Process;
@@ -30,7 +30,7 @@ impl Flooder {
         let burst_count = 1 + self.sent_count % 3000;
         for _ in 0..burst_count.min(MESSAGE_COUNT - self.sent_count) {
             for to in (0..LANE_COUNT).filter(|to| *to != self.lane) {
-                let message = LaneMessage::Interrupt { unique: self.sent_count };
+                let message = MountMessage::Interrupt { unique: self.sent_count };
                 turn.act(PeerAction::Message { to: LaneId(to), message });
             }
             self.sent_count += 1;
@@ -44,7 +44,7 @@ impl Core for Flooder {
             Event::Tick => self.send(turn),
             Event::Peer(PeerEvent::Message {
                 from,
-                message: LaneMessage::Interrupt { unique },
+                message: MountMessage::Interrupt { unique },
             }) => {
                 let received = &mut self.received[usize::from(from.0)];
                 assert_eq!(unique, *received, "in order, once");
@@ -93,8 +93,8 @@ fn messages_go_back_and_forth_between_sleeping_lanes() {
     let mut mailboxes = Mesh::mailboxes(2).unwrap();
     let pong = start(mailboxes.pop().unwrap(), |_| {
         Closure(|turn: &mut Turn<'_>, event| match event {
-            Event::Peer(PeerEvent::Message { from, message: LaneMessage::Unmounted }) => {
-                turn.act(PeerAction::Message { to: from, message: LaneMessage::Unmounted });
+            Event::Peer(PeerEvent::Message { from, message: MountMessage::Unmounted }) => {
+                turn.act(PeerAction::Message { to: from, message: MountMessage::Unmounted });
                 turn.act(Action::Stopped);
             }
             Event::Peer(PeerEvent::Message { from, message }) => {
@@ -111,20 +111,20 @@ fn messages_go_back_and_forth_between_sleeping_lanes() {
                 Event::Tick if next == 0 => {
                     turn.act(PeerAction::Message {
                         to,
-                        message: LaneMessage::Interrupt { unique: 0 },
+                        message: MountMessage::Interrupt { unique: 0 },
                     });
                 }
                 Event::Peer(PeerEvent::Message {
-                    message: LaneMessage::Interrupt { unique },
+                    message: MountMessage::Interrupt { unique },
                     ..
                 }) => {
                     assert_eq!(unique, next);
                     next += 1;
-                    let again = LaneMessage::Interrupt { unique: next };
-                    let message = if next == 2000 { LaneMessage::Unmounted } else { again };
+                    let again = MountMessage::Interrupt { unique: next };
+                    let message = if next == 2000 { MountMessage::Unmounted } else { again };
                     turn.act(PeerAction::Message { to, message });
                 }
-                Event::Peer(PeerEvent::Message { message: LaneMessage::Unmounted, .. }) => {
+                Event::Peer(PeerEvent::Message { message: MountMessage::Unmounted, .. }) => {
                     turn.act(Action::Stopped)
                 }
                 _ => {}
@@ -154,7 +154,7 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
     executor.with(|turn| turn.act(NetAction::admit(conn)));
     for unique in 1..=50 {
         peer_lane.with(|turn| {
-            let message = LaneMessage::Interrupt { unique };
+            let message = MountMessage::Interrupt { unique };
             turn.act(PeerAction::Message { to: LaneId(1), message });
             turn.act(Action::WakeAt { at: turn.now.mono });
         });
@@ -164,7 +164,7 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
         turns(&mut executor, &mut recorder, |recorder| recorder.events.len() >= 2);
         let expected = Event::Peer(PeerEvent::Message {
             from: LaneId(0),
-            message: LaneMessage::Interrupt { unique },
+            message: MountMessage::Interrupt { unique },
         });
         assert_eq!(recorder.events[0], expected);
         assert!(
@@ -179,7 +179,7 @@ fn a_peer_lanes_message_comes_before_a_request_that_follows_it() {
 fn a_message_to_the_own_lane_arrives() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mut recorder = Recorder::default();
-    let message = LaneMessage::Interrupt { unique: 9 };
+    let message = MountMessage::Interrupt { unique: 9 };
     let event =
         ask(&mut ring, &mut recorder, Action::Peer(PeerAction::Message { to: LaneId(0), message }));
     assert_eq!(event, Event::Peer(PeerEvent::Message { from: LaneId(0), message }));

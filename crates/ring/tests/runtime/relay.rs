@@ -5,7 +5,7 @@ use super::support::{
     ring_config, start, tempdir_in_memory,
 };
 use interface::{
-    Action, Bulk, CloseReason, ConnId, Core, Errno, Event, LaneMessage, NetAction, NetEvent,
+    Action, Bulk, CloseReason, ConnId, Core, Errno, Event, MountMessage, NetAction, NetEvent,
     Object, ObjectAction, ObjectEvent, PeerAction, PeerEvent, Ticket, Turn,
 };
 use ring::{Config, Counters, Mesh, Ring};
@@ -521,7 +521,7 @@ fn a_peer_lanes_message_comes_before_a_relayed_request_that_follows_it() {
         let mut rings = Rings::new(3, |lane| listening(lane, &listener));
         let (mut stream, _) = rings.relay(address, executor as u16);
         for unique in 1..=50 {
-            let message = LaneMessage::Interrupt { unique };
+            let message = MountMessage::Interrupt { unique };
             rings.act(
                 peer_lane,
                 Action::Peer(PeerAction::Message { to: LaneId(executor as u16), message }),

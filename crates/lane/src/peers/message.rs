@@ -1,0 +1,123 @@
+//! The message from one lane of a server to another (docs/protocol.md §12.2): one envelope, one
+//! enum of bodies, one encoding.
+
+use super::containment::ContainmentMessage;
+use super::tagged::tagged;
+use crate::deadlock::{Owner, Search};
+use crate::txns::TxnMessage;
+use disk::{Change, ExportChange};
+use wire::{
+    ClientUuid, Contents, DecodeError, InodeNo, List, PrivilegedBits, ProtocolError, Reader,
+    ShardId, Term, Wire, Writer,
+};
+
+/// A message between two lanes of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PeerMessage<'a> {
+    /// The sender: the first metadata shard that the map would give to its lane.
+    pub(crate) from: ShardId,
+    /// The sender's term.
+    pub(crate) from_term: Term,
+    /// The receiver. A message to a whole lane names the shard that its `from` would.
+    pub(crate) to: ShardId,
+    pub(crate) body: PeerBody<'a>,
+}
+
+impl<'a> Wire<'a> for PeerMessage<'a> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.from);
+        to.write(&self.from_term);
+        to.write(&self.to);
+        to.write(&self.body);
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            from: from.read()?,
+            from_term: from.read()?,
+            to: from.read()?,
+            body: from.read()?,
+        })
+    }
+}
+
+tagged! {
+    /// What a message says.
+    PeerBody<'a> {
+        /// A step of a cross-shard transaction.
+        1 Txn {
+            message: TxnMessage<'a>,
+        }
+        /// An inode is deleted: destroy its object at the receiver's data shard.
+        2 DestroyObject { inode: InodeNo }
+        /// The object is durably destroyed.
+        3 ObjectDestroyed { inode: InodeNo }
+        /// A file of the receiver's metadata shard was read.
+        4 Accessed {
+            inode: InodeNo,
+            /// When its contents changed last, in nanoseconds since 1970 (0: never).
+            write_time_ns: u64,
+        }
+        /// A file's attributes changed: report the next read.
+        5 Changed { inode: InodeNo }
+        /// A file's last writer closed it: reply with its size and times when they are durable.
+        6 QueryContents {
+            inode: InodeNo,
+            /// The query's number, repeated in the reply.
+            number: u64,
+        }
+        /// The reply to a `QueryContents`.
+        7 DurableContents {
+            inode: InodeNo,
+            number: u64,
+            /// `None` if the data shard cannot make them durable.
+            contents: Option<Contents>,
+        }
+        /// Privileged bits of a file that is open for writing: the data shard refuses writes that
+        /// would have to clear them. Empty ones end it.
+        8 PrivilegedBits { inode: InodeNo, bits: Bits }
+        /// About export containment.
+        9 Containment { message: ContainmentMessage }
+        /// An export was defined, changed or removed.
+        10 Export { change: ExportDefinition<'a> }
+        /// A client was evicted.
+        11 Evicted { client: ClientUuid }
+        /// A search for deadlocks: follow the waits of these owners.
+        12 FollowWaits {
+            search: Search,
+            hops_left: u8,
+            owners: List<'a, Owner>,
+        }
+        /// A search for deadlocks has returned to the wait that it started from.
+        13 CycleFound { search: Search }
+    }
+}
+
+/// Privileged bits as they are encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bits(pub(crate) PrivilegedBits);
+
+impl Wire<'_> for Bits {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.0.set_id);
+        to.write(&self.0.capability);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(PrivilegedBits { set_id: from.read()?, capability: from.read()? }))
+    }
+}
+
+/// A change of an export, encoded as in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ExportDefinition<'a>(pub(crate) ExportChange<'a>);
+
+impl<'a> Wire<'a> for ExportDefinition<'a> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&Change::Export(self.0));
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        match Change::decode(from)? {
+            Change::Export(change) => Ok(Self(change)),
+            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
+        }
+    }
+}

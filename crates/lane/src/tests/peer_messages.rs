@@ -1,0 +1,150 @@
+//! The messages between lanes: their bytes, and what does not decode.
+
+use crate::deadlock::{Owner, Search};
+use crate::peers::containment::{ContainmentMessage, ContainmentQuery, Use};
+use crate::peers::message::{Bits, ExportDefinition, PeerBody, PeerMessage};
+use crate::test_server::TestServer;
+use crate::txns::{TxnMessage, TxnMessageKind};
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+use disk::{ExportChange, TxnId};
+use meta::LockOwner;
+use std::collections::BTreeMap;
+use wire::{
+    Bytes, ClientUuid, Contents, InodeNo, LaneId, List, PrivilegedBits, ShardId, Squash, Status,
+    Term, Timestamp, Wire, Writer,
+};
+
+const FILE: InodeNo = InodeNo(0x0003_0000_0000_0102);
+const DIR: InodeNo = InodeNo(0x0001_0000_0000_0007);
+const CLIENT: ClientUuid = ClientUuid([0xc1; 16]);
+
+fn message(body: PeerBody<'_>) -> PeerMessage<'_> {
+    PeerMessage { from: ShardId::meta(1), from_term: Term(9), to: ShardId::data(2), body }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+/// Every body, with its name.
+fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
+    let owner = Owner(LockOwner { client: CLIENT, owner: 5 });
+    let search = Search {
+        lane: LaneId(1),
+        inode: FILE,
+        owner: owner.0,
+        wait_id: 6,
+        since_ns: 7,
+        is_certain: true,
+    };
+    let mut owners = Vec::new();
+    owner.encode(&mut Writer::new(&mut owners));
+    let write_time = Some(Timestamp { secs: 5, nanos: 6 });
+    let contents = Contents { size_bytes: 4097, allocated_bytes: 8192, write_time };
+    let bits = Bits(PrivilegedBits { set_id: true, capability: false });
+    let export = ExportChange::Removed { name: Bytes(b"guests") };
+    with("DestroyObject", PeerBody::DestroyObject { inode: FILE });
+    with("ObjectDestroyed", PeerBody::ObjectDestroyed { inode: FILE });
+    with("Accessed", PeerBody::Accessed { inode: FILE, write_time_ns: 8 });
+    with("Changed", PeerBody::Changed { inode: FILE });
+    with("QueryContents", PeerBody::QueryContents { inode: FILE, number: 3 });
+    let found = PeerBody::DurableContents { inode: FILE, number: 3, contents: Some(contents) };
+    with("DurableContents", found);
+    with(
+        "DurableContents none",
+        PeerBody::DurableContents { inode: FILE, number: 3, contents: None },
+    );
+    with("PrivilegedBits", PeerBody::PrivilegedBits { inode: FILE, bits });
+    with("Export", PeerBody::Export { change: ExportDefinition(export) });
+    with("Evicted", PeerBody::Evicted { client: CLIENT });
+    let owners = List::new(1, &owners);
+    with("FollowWaits", PeerBody::FollowWaits { search, hops_left: 2, owners });
+    with("CycleFound", PeerBody::CycleFound { search });
+    each_of_txn(with);
+    each_of_containment(with);
+}
+
+fn each_of_txn(with: &mut impl FnMut(&str, PeerBody<'_>)) {
+    let kinds = [
+        ("Look", TxnMessageKind::Look { frees: true, wants: Bytes(&[1, 2]) }),
+        ("Seen", TxnMessageKind::Seen { status: Status::Ok, found: Bytes(&[3]), inode_count: 4 }),
+        ("Prepare", TxnMessageKind::Prepare { part: Bytes(&[5]) }),
+        ("Prepared", TxnMessageKind::Prepared { status: Status::ReadOnly }),
+        ("Commit", TxnMessageKind::Commit {}),
+        ("Done", TxnMessageKind::Done { inode_count: 6 }),
+        ("Abort", TxnMessageKind::Abort {}),
+        ("InDoubt", TxnMessageKind::InDoubt {}),
+    ];
+    let txn = TxnId { coordinator: ShardId::meta(1), number: 0x9_0000_0002 };
+    for (name, kind) in kinds {
+        let message = TxnMessage { txn, shard: ShardId::meta(3), kind };
+        with(name, PeerBody::Txn { message });
+    }
+}
+
+fn each_of_containment(with: &mut impl FnMut(&str, PeerBody<'_>)) {
+    let by = LaneId(1);
+    let granted = Use { known: true, read: true, write: false, execute: true };
+    let squash = Squash::ROOT;
+    let of_use =
+        ContainmentQuery::Use { by, inode: FILE, client: CLIENT, top: DIR, squash, number: 2 };
+    let below = ContainmentQuery::Below { by, top: DIR, dir: FILE };
+    let may_use =
+        ContainmentMessage::MayUse { inode: FILE, client: CLIENT, granted, number: 2, moves: 3 };
+    let all = [
+        ("AskBelow", ContainmentMessage::Ask { query: below }),
+        ("AskUse", ContainmentMessage::Ask { query: of_use }),
+        ("Below", ContainmentMessage::Below { top: DIR, dir: FILE, below: true, moves: 3 }),
+        ("MayUse", may_use),
+        ("ContainmentChanged", ContainmentMessage::Changed { inode: FILE }),
+        ("Moved", ContainmentMessage::Moved { id: 4 }),
+        ("Found", ContainmentMessage::Found { inode: FILE, dir: DIR }),
+    ];
+    for (name, message) in all {
+        with(name, PeerBody::Containment { message });
+    }
+}
+
+/// `peer_messages.txt` holds a name and the bytes of each message. A line that differs means that
+/// lanes of two versions do not understand each other. `LANEFS_GOLDEN_WRITE=1` writes the file.
+#[test]
+fn each_message_keeps_its_bytes() {
+    let mut found = BTreeMap::new();
+    each(&mut |name, body| {
+        let message = message(body);
+        let bytes = message.to_bytes();
+        assert_eq!(PeerMessage::decode_all(&bytes), Ok(message), "{name}");
+        for count in 0..bytes.len() {
+            assert!(PeerMessage::decode_all(&bytes[..count]).is_err(), "{name}, cut to {count}");
+        }
+        found.insert(name.to_string(), hex(&bytes));
+    });
+    let text =
+        found.iter().fold(String::new(), |text, (name, hex)| text + name + ": " + hex + "\n");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/peer_messages.txt");
+    if std::env::var_os("LANEFS_GOLDEN_WRITE").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), text);
+}
+
+#[test]
+fn a_message_that_does_not_decode_is_reported_and_ends_the_channel() {
+    let mut server = TestServer::started(1, 2);
+    server.run();
+    let evicted = message(PeerBody::Evicted { client: CLIENT }).to_bytes();
+    server.receive(0, LaneId(1), vec![0xff; 20]);
+    server.receive(0, LaneId(1), evicted);
+    server.run();
+    let reported: Vec<_> = server.lines.iter().filter(|line| line.contains("bug: ")).collect();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("lane 1") && reported[0].contains("Malformed"), "{reported:?}");
+    assert_eq!(server.counters(0).peers.refused_count, 2);
+    assert!(server.lane(0).evicted.is_empty(), "what follows is not applied");
+}
