@@ -10,14 +10,14 @@ use crate::sums::Sums;
 use alloc::collections::BTreeMap;
 use disk::rows::ObjectRow;
 use disk::{BlockSums, Change, Changes, ContentsChange, Fault, GROUP_BLOCK_COUNT};
-use wire::{InodeNo, ShardId, Transno};
+use wire::{InodeNo, ShardId, Term, Transno};
 
 /// One data shard's recorded state.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     shard: ShardId,
     transno_last: Transno,
-    boot_id: u64,
+    term: Term,
     objects: BTreeMap<InodeNo, ObjectRow>,
     sums: BTreeMap<InodeNo, Sums>,
 }
@@ -29,7 +29,7 @@ impl Recorded {
         Self {
             shard,
             transno_last: Transno(0),
-            boot_id: 0,
+            term: Term(0),
             objects: BTreeMap::new(),
             sums: BTreeMap::new(),
         }
@@ -102,18 +102,17 @@ impl Recorded {
         self.shard
     }
 
-    /// Begins boot `boot_id`, higher at every start: numbers without a trace in the log may have
-    /// been assigned as well.
-    pub const fn start_boot(&mut self, boot_id: u64) {
-        self.boot_id = boot_id;
+    /// Begins a term, later than every earlier one: numbers without a trace in the log may have been
+    /// assigned as well.
+    pub const fn start_term(&mut self, term: Term) {
+        self.term = term;
     }
 
-    /// The first number of a new boot minus one: numbers assigned by an earlier boot but lost are
+    /// The first number of the term minus one: numbers assigned in an earlier term but lost are
     /// never reused (docs/protocol.md §3).
     #[must_use]
-    pub const fn boot_transno(&self) -> Transno {
-        let epoch = (self.transno_last.0 >> 32) + 1;
-        Transno(if epoch > self.boot_id { epoch } else { self.boot_id } << 32)
+    pub const fn start_transno(&self) -> Transno {
+        Transno::at_start(self.transno_last, self.term)
     }
 
     /// The state of every object.

@@ -123,8 +123,8 @@ impl Shards {
                 orders.resize_with(index + 1, Order::default);
                 durables.resize(index + 1, Transno(0));
             }
-            orders[index].transno_last = shard.boot_transno();
-            durables[index] = shard.boot_transno();
+            orders[index].transno_last = shard.start_transno();
+            durables[index] = shard.start_transno();
             for (inode, row, known) in shard.objects() {
                 let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = row;
                 logged.insert(inode, LoggedState { size_bytes: Some(size_bytes), write_time_ns });

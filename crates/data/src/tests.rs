@@ -785,10 +785,14 @@ fn metadata_changes_are_refused_at_a_data_shard() {
 }
 
 #[test]
-fn numbers_of_an_earlier_boot_are_never_used_again() {
+fn numbers_of_an_earlier_term_are_never_used_again() {
     let mut shard = Recorded::new(ShardId::data(0));
     shard.replay(Transno((3 << 32) + 17), &[]).unwrap();
-    assert_eq!(shard.boot_transno(), Transno(4 << 32));
+    assert_eq!(shard.start_transno(), Transno(4 << 32));
+    shard.start_term(Term(2));
+    assert_eq!(shard.start_transno(), Transno(4 << 32), "a term below the numbers");
+    shard.start_term(Term(9));
+    assert_eq!(shard.start_transno(), Transno(9 << 32), "a term above them");
 }
 
 #[test]

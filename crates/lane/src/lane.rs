@@ -356,7 +356,7 @@ impl Lane {
 /// transaction number that no earlier boot has exceeded.
 fn logs(restored: &Restored, map: &Map) -> Vec<(ShardId, ShardPosition, Transno)> {
     let metas = restored.metas.iter().map(|shard| (shard.id(), shard.transno_last()));
-    let datas = restored.datas.iter().map(|shard| (shard.shard(), shard.boot_transno()));
+    let datas = restored.datas.iter().map(|shard| (shard.shard(), shard.start_transno()));
     let lsn = |shard| {
         let found = restored.positions.iter().find(|(at, _)| *at == shard);
         found.map_or(0, |(_, position)| position.lsn)

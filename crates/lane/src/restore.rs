@@ -309,7 +309,7 @@ impl Restore {
             .collect();
         let place = |shard: ShardId| usize::from(map.lane(shard).0);
         let mut metas = self.metas;
-        metas.iter_mut().for_each(|shard| shard.start_boot(boot_id));
+        metas.iter_mut().for_each(|shard| shard.start_term(map.place(shard.id()).term));
         let (resolved, decided) = self.in_doubt.resolve(&mut metas);
         for resolved in resolved {
             lanes[place(resolved.shard)].resolved.push(resolved);
@@ -321,7 +321,7 @@ impl Restore {
             lanes[place(shard.id())].metas.push(shard);
         }
         for mut shard in self.datas {
-            shard.start_boot(boot_id);
+            shard.start_term(map.place(shard.shard()).term);
             lanes[place(shard.shard())].datas.push(shard);
         }
         for (shard, position) in self.positions {

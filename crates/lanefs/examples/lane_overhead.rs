@@ -40,7 +40,7 @@ struct Rig {
 fn main() {
     let mut rig = Rig::new();
     let mut shard = Shard::new(ShardId::meta(0), MADE);
-    shard.start_boot(1);
+    shard.start_term(Term(1));
     shard.end_grace();
     println!("getattr, ns a request: median (least ..= most) of {REPETITION_COUNT} repetitions");
     for per_turn in [1, 16] {

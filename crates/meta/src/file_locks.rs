@@ -14,7 +14,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use wire::{
     ClientUuid, GetLock, InodeNo, LockKind, LockRow, LockSet, LockType, Ranges, Relock, SessionId,
-    SetLock, Status,
+    SetLock, Status, Term,
 };
 
 /// The owner of a lock: a client and its number for the owner.
@@ -116,9 +116,9 @@ impl FileLocks {
     /// Most waits of one client at one shard; beyond: ENOLCK.
     pub const WAIT_COUNT_MAX: usize = 8_192;
 
-    /// Begins a boot: drops all locks; places of earlier boots precede new ones.
-    pub(crate) fn start_boot(&mut self, boot_id: u64) {
-        *self = Self { place_last: boot_id << 32, ..Self::default() };
+    /// Begins a term: drops all locks; places of earlier terms precede new ones.
+    pub(crate) fn start_term(&mut self, term: Term) {
+        *self = Self { place_last: u64::from(term.0) << 32, ..Self::default() };
     }
 
     /// Locks, unlocks or begins to wait. A request with the `wait_id` of a present wait replaces

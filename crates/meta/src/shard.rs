@@ -8,7 +8,7 @@ use crate::uses::KeyAccess;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Creation, Fault, PreVersions, TxnId};
 use wire::{
-    ClientUuid, Contents, InodeNo, Op, PrivilegedBits, Rule, Rules, ShardId, Squash, Status,
+    ClientUuid, Contents, InodeNo, Op, PrivilegedBits, Rule, Rules, ShardId, Squash, Status, Term,
     Timestamp, Transno, Wire, Writer,
 };
 
@@ -198,13 +198,13 @@ impl Shard {
         Ok(())
     }
 
-    /// Begins boot `boot_id` (1 or more, higher at every start of the store), after all records
-    /// were redone: skips numbers that an earlier boot may have assigned and lost. The clients'
-    /// handles are unknown until [`Shard::end_grace`].
-    pub fn start_boot(&mut self, boot_id: u64) {
-        self.state.start_boot(boot_id);
+    /// Begins a term, later than every earlier one of the shard, after all records were redone:
+    /// skips numbers that an earlier term may have assigned and lost. The clients' handles are
+    /// unknown until [`Shard::end_grace`].
+    pub fn start_term(&mut self, term: Term) {
+        self.state.start_term(term);
         self.handles.forget();
-        self.file_locks.start_boot(boot_id);
+        self.file_locks.start_term(term);
     }
 
     /// Ends the grace period for reopening handles: from now on an unknown handle does not exist.

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::{Row, ShardRow};
 use disk::{Change, Changes, Creation, Fault, InodeRow, TxnChange};
-use wire::{FileKind, InodeNo, Name, ShardId, Transno};
+use wire::{FileKind, InodeNo, Name, ShardId, Term, Transno};
 
 /// An inode with its parts.
 #[derive(Debug)]
@@ -64,7 +64,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    const EPOCH_SHIFT: u32 = 32;
     const COUNT_EPOCH_SHIFT: u32 = 20;
     const COUNT_MAX: u64 = (1 << 48) - 1;
 
@@ -144,18 +143,18 @@ impl State {
         Transno(self.transno_last.0 + 1)
     }
 
-    /// Skips every number that an earlier boot may have assigned and lost: clients may have seen
-    /// them. A transno's upper half is at least the boot that assigned it, so the distance to this
-    /// boot bounds the number of boots without a trace; each of them began two epochs of inode
-    /// counts behind the one before. A boot with a trace need not have left an inode: so no boot
+    /// Skips every number that an earlier term may have assigned and lost: clients may have seen
+    /// them. A transno's upper half is at least the term that assigned it, so the distance to this
+    /// term bounds the number of terms without a trace; each of them began two epochs of inode
+    /// counts behind the one before. A term with a trace need not have left an inode: so no term
     /// begins below its own two epochs.
-    pub(crate) fn start_boot(&mut self, boot_id: u64) {
-        let epoch_last = self.transno_last.0 >> Self::EPOCH_SHIFT;
-        let epoch = (epoch_last + 1).max(boot_id);
+    pub(crate) fn start_term(&mut self, term: Term) {
+        let epoch_last = self.transno_last.upper();
+        self.transno_last = Transno::at_start(self.transno_last, term);
+        let epoch = self.transno_last.upper();
         let behind_last =
             (self.next_count >> Self::COUNT_EPOCH_SHIFT) + (epoch - epoch_last).saturating_mul(2);
         let count_epoch = behind_last.max(epoch.saturating_mul(2));
-        self.transno_last = Transno(epoch << Self::EPOCH_SHIFT);
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
     }
 

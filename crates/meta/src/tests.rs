@@ -275,7 +275,7 @@ impl Harness {
     pub(crate) fn restart(&mut self) {
         self.boot_id += 1;
         self.shard = self.redone();
-        self.shard.start_boot(self.boot_id);
+        self.shard.start_term(Term::of_boot(self.boot_id));
     }
 }
 

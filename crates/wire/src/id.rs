@@ -75,6 +75,26 @@ impl Term {
     }
 }
 
+impl Transno {
+    const TERM_SHIFT: u32 = 32;
+
+    /// The number behind which a shard's numbers go on in `term`: above every number that an earlier
+    /// term may have assigned and lost. `last` is the highest recorded one (docs/protocol.md,
+    /// R3.10).
+    #[must_use]
+    pub const fn at_start(last: Self, term: Term) -> Self {
+        let (behind_last, of_term) = ((last.0 >> Self::TERM_SHIFT) + 1, term.0 as u64);
+        let upper = if behind_last > of_term { behind_last } else { of_term };
+        Self(upper << Self::TERM_SHIFT)
+    }
+
+    /// The upper half: at least the term that assigned the number.
+    #[must_use]
+    pub const fn upper(self) -> u64 {
+        self.0 >> Self::TERM_SHIFT
+    }
+}
+
 impl InodeNo {
     /// The root directory of every file system; FUSE fixes the same number.
     pub const ROOT: Self = Self(1);

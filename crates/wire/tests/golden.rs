@@ -737,3 +737,14 @@ fn shards_spread_over_lanes_and_numbers_are_unique() {
         assert_eq!(Status::from_number(status.number()), Some(status));
     }
 }
+
+#[test]
+fn a_start_goes_on_above_its_term_and_above_all_earlier_numbers() {
+    let start = |last, term| Transno::at_start(Transno(last), Term(term)).0;
+    assert_eq!(start(0, 1), 1 << 32);
+    assert_eq!(start(17, 1), 1 << 32);
+    assert_eq!(start((3 << 32) + 17, 2), 4 << 32);
+    assert_eq!(start((3 << 32) + 17, 4), 4 << 32);
+    assert_eq!(start((3 << 32) + 17, 90), 90 << 32);
+    assert_eq!(start(0, u32::MAX), u64::from(u32::MAX) << 32);
+}

@@ -4,7 +4,7 @@
 use super::peer::{HelloFields, Peer, ROOT, create, name};
 use crate::test_server::TestServer;
 use wire::{
-    Entry, InodeNo, Lookup, Map, MapEpoch, Op, Request, ShardId, Status, Wire, request_flag,
+    Entry, InodeNo, Lookup, Map, MapEpoch, Op, Request, ShardId, Status, Term, Wire, request_flag,
 };
 
 /// A server in its third start, so that there is an older epoch.
@@ -75,6 +75,17 @@ fn a_later_epoch_has_to_ask_again_and_leaves_the_slot_as_it_was() {
     let made = peer.replies(&mut server).remove(0);
     assert_eq!(made.head.status, Status::Ok);
     assert_eq!(made.head.flags & wire::reply_flag::FROM_SLOT, 0);
+}
+
+#[test]
+fn numbers_of_changes_begin_with_the_term_of_their_shard() {
+    let mut server = started_again(34);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
+    let made = peer.ask(&mut server, Op::Create, 1, &create("a"));
+    assert_eq!(made.head.status, Status::Ok);
+    let term = server.map.place(made.head.shard).term;
+    assert_eq!(term, Term::of_boot(server.boot_id));
+    assert_eq!(made.head.transno.upper(), u64::from(term.0));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::{
     ByteRange, ClientUuid, GetLock, InodeNo, LOCK_END_MAX, LockKind, LockType, Relock, SessionId,
-    SetLock, Status,
+    SetLock, Status, Term,
 };
 
 const FILE: InodeNo = InodeNo(9);
@@ -105,7 +105,7 @@ fn waiters_are_granted_in_order_and_as_many_as_possible() {
 #[test]
 fn the_same_wait_again_is_one_wait_and_keeps_its_place() {
     let mut rig = Rig::new();
-    rig.locks.start_boot(1);
+    rig.locks.start_term(Term(1));
     assert_eq!(rig.set(1, request(1, WRITE, ByteRange::ALL)), Ok(true));
     let mut places = Vec::new();
     for client in [2, 3, 2] {
@@ -117,7 +117,7 @@ fn the_same_wait_again_is_one_wait_and_keeps_its_place() {
     }
     assert_eq!((places[0], places.len()), (places[2], 3));
     // The next boot, in the other order.
-    rig.locks.start_boot(2);
+    rig.locks.start_term(Term(2));
     let relock = Relock {
         inode: FILE,
         kind: LockKind::Posix,

@@ -5,7 +5,7 @@ use crate::{Effect, Shard};
 use alloc::vec::Vec;
 use wire::{
     Bytes, Close, Contents, Handle, HandleId, InodeNo, Op, Open, OpenFor, PrivilegedBits, Reopen,
-    Rmdir, SetTime, Setattr, ShardId, Status, Timestamp, Transno, attr_flag,
+    Rmdir, SetTime, Setattr, ShardId, Status, Term, Timestamp, Transno, attr_flag,
 };
 
 fn contents(size_bytes: u64, write_secs: i64) -> Contents {
@@ -278,7 +278,7 @@ fn lost_numbers_are_never_reused() {
     for boot_id in 1..20 {
         // Nothing of the earlier boots became durable but the first file.
         let mut shard = harness.redone();
-        shard.start_boot(boot_id);
+        shard.start_term(Term(boot_id));
         for _ in 0..3 {
             let mut lost = Harness::new();
             core::mem::swap(&mut lost.shard, &mut shard);
@@ -290,8 +290,13 @@ fn lost_numbers_are_never_reused() {
         }
     }
     let mut fresh = Shard::new(ShardId::meta(0), super::MADE);
-    fresh.start_boot(5);
+    fresh.start_term(Term(5));
     assert_eq!(fresh.transno_last(), Transno(5 << 32));
+    // The number of a term whose own start left no trace, then a later term.
+    fresh.start_term(Term(3));
+    assert_eq!(fresh.transno_last(), Transno(6 << 32), "numbers go on above the earlier ones");
+    fresh.start_term(Term(9));
+    assert_eq!(fresh.transno_last(), Transno(9 << 32));
 }
 
 #[test]
