@@ -2,18 +2,23 @@
 //! made durable, and then all that depends on it proceeds.
 //!
 //! ```text
-//! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, removals, fences
-//!     ▲ later requests                                    └ Err ─▶ fenced: acknowledges no more
+//! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ flushed ─▶ safe: replies, orphans,
+//!     ▲ later requests                                    │                  removals, fences
+//!                                                         └ Err ─▶ fenced: acknowledges no more
 //! ```
+//! Batches are numbered. A batch is safe when every required member has acknowledged it
+//! ([`Acknowledgements`]); what depends on it proceeds then, in the order of the batches.
 //! A batch without dependents gathers a little longer (`Limits::log_ms`): a flush costs more
 //! processor time than the changes of one caller.
 
 use crate::Lane;
-use crate::commit_dependency::{CommitDependency, PendingBatch};
+use crate::acknowledgements::{Acknowledgements, Acknowledger, BatchNo};
+use crate::commit_dependency::CommitDependency;
 use crate::last_writer::LastWriters;
 use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State};
 use crate::txns::Awaited;
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Batch, Change, Origin, PreVersions, Record, ShardPosition};
@@ -42,8 +47,8 @@ pub(crate) struct DeferredReply {
     pub(crate) bulk: Option<Bulk>,
 }
 
-/// What depends on the durability of one batch.
-#[derive(Debug)]
+/// What depends on one batch.
+#[derive(Default, Debug)]
 pub(crate) struct BatchDependents {
     pub(crate) slot_id: Vec<SlotId>,
     pub(crate) response: Vec<DeferredReply>,
@@ -53,12 +58,10 @@ pub(crate) struct BatchDependents {
     pub(crate) removed: Vec<InodeNo>,
     /// Objects that accept no change until their new size is durably recorded.
     pub(crate) fences: Vec<InodeNo>,
-    /// The last-writer records of the batch's changes.
-    pub(crate) last_writers: LastWriters,
     /// Replays recorded in it.
     pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
-    /// Shards with a record in it.
-    shards: Vec<ShardId>,
+    /// Shards with a record in it, each with its last transaction up to here once it is sealed.
+    shards: Vec<(ShardId, Transno)>,
     /// Steps of cross-shard transactions.
     pub(crate) awaited: Vec<Awaited>,
     /// Ended waits for file locks, whose Grants leave then.
@@ -66,21 +69,6 @@ pub(crate) struct BatchDependents {
 }
 
 impl BatchDependents {
-    const fn new(seed: Seed) -> Self {
-        Self {
-            slot_id: Vec::new(),
-            response: Vec::new(),
-            orphans: Vec::new(),
-            removed: Vec::new(),
-            fences: Vec::new(),
-            last_writers: LastWriters::new(seed),
-            replays: Vec::new(),
-            shards: Vec::new(),
-            awaited: Vec::new(),
-            woken: Vec::new(),
-        }
-    }
-
     /// Whether no reply, transaction or lock wait depends on the batch.
     fn is_idle(&self) -> bool {
         let unanswered = !self.slot_id.is_empty() || !self.response.is_empty();
@@ -95,12 +83,11 @@ pub(crate) struct ShardLog {
     pub(crate) lsn: u64,
     /// The term in which it goes on.
     pub(crate) term: Term,
-    /// The highest transaction recorded, in sealed batches, and in durable batches.
+    /// The highest transaction recorded, and in safe batches.
     pub(crate) pushed: Transno,
-    sealed: Transno,
     pub(crate) durable: Transno,
     /// The batch of its last record.
-    batch_no: u64,
+    batch_no: BatchNo,
 }
 
 /// The log.
@@ -108,46 +95,54 @@ pub(crate) struct ShardLog {
 pub(crate) struct Commit {
     pub(crate) batch: Batch,
     /// The batch that was sealed last; the open one has the next number.
-    batch_no: u64,
+    sealed_no: BatchNo,
     /// When the open batch was first found not to be empty.
     open_since: Option<Mono>,
     /// Bytes of the batch in flight, 0 when there is none.
     in_flight_bytes: u64,
-    pub(crate) open: BatchDependents,
-    pub(crate) in_flight: BatchDependents,
+    acknowledgements: Acknowledgements,
+    pub(crate) last_writers: LastWriters,
+    /// The dependents of the batches whose dependents have not been released, with consecutive
+    /// numbers. The last are those of the open batch.
+    dependents: VecDeque<BatchDependents>,
+    /// Used ones, which retain their memory.
+    spare: Vec<BatchDependents>,
     space: LogSpace,
     shards: HashMap<ShardId, ShardLog, Seed>,
-    seed: Seed,
 }
 
 impl Commit {
     /// `shards`: each shard's last log sequence number with the term of this start, and its highest
-    /// transaction number, which earlier boots may have assigned.
+    /// transaction number, which earlier boots may have assigned. `required`: whose
+    /// acknowledgements make a batch safe.
     pub(crate) fn new(
         seed: Seed,
+        required: &[Acknowledger],
         shards: impl Iterator<Item = (ShardId, ShardPosition, Transno)>,
     ) -> Self {
         let mut by_shard = HashMap::with_hasher(seed);
         by_shard.extend(shards.map(|(shard, ShardPosition { lsn, term }, transno)| {
-            let (pushed, sealed, durable) = (transno, transno, transno);
-            (shard, ShardLog { lsn, term, pushed, sealed, durable, batch_no: 0 })
+            let (pushed, durable) = (transno, transno);
+            (shard, ShardLog { lsn, term, pushed, durable, batch_no: BatchNo(0) })
         }));
         Self {
             batch: Batch::new(),
-            batch_no: 0,
+            sealed_no: BatchNo(0),
             open_since: None,
             in_flight_bytes: 0,
-            open: BatchDependents::new(seed),
-            in_flight: BatchDependents::new(seed),
+            acknowledgements: Acknowledgements::new(required),
+            last_writers: LastWriters::new(seed),
+            dependents: VecDeque::from([BatchDependents::default()]),
+            spare: Vec::new(),
             // Until the runtime reports the space, only a failed append shows a full log.
             space: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
             shards: by_shard,
-            seed,
         }
     }
 
+    /// Whether everything recorded is safe.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight_bytes == 0 && self.batch.is_empty()
+        self.last_unsafe().is_none()
     }
 
     pub(crate) const fn is_in_flight(&self) -> bool {
@@ -169,43 +164,43 @@ impl Commit {
         self.space.space_bytes.saturating_sub(self.in_flight_bytes).saturating_sub(open_bytes)
     }
 
-    /// The number of the open batch.
-    pub(crate) const fn open_no(&self) -> u64 {
-        self.batch_no + 1
+    /// The open batch.
+    pub(crate) const fn open_no(&self) -> BatchNo {
+        self.sealed_no.next()
     }
 
-    /// Which pending batch this number is; `None` if it is durable.
-    pub(crate) const fn until(&self, batch_no: u64) -> Option<PendingBatch> {
-        if batch_no > self.batch_no {
-            Some(PendingBatch::Open)
-        } else if batch_no == self.batch_no && self.is_in_flight() {
-            Some(PendingBatch::InFlight)
-        } else {
-            None
-        }
+    /// The last safe batch.
+    pub(crate) const fn safe(&self) -> BatchNo {
+        self.acknowledgements.safe()
     }
 
-    /// The batch with the last record of a shard, if that is not durable.
-    pub(crate) fn until_shard(&self, shard: ShardId) -> Option<PendingBatch> {
-        self.shards.get(&shard).and_then(|log| self.until(log.batch_no))
+    pub(crate) fn is_safe(&self, batch_no: BatchNo) -> bool {
+        batch_no <= self.safe()
     }
 
-    /// The last batch with anything in it, if that is not durable.
-    pub(crate) fn until_all(&self) -> Option<PendingBatch> {
-        if !self.batch.is_empty() {
-            Some(PendingBatch::Open)
-        } else if self.is_in_flight() {
-            Some(PendingBatch::InFlight)
-        } else {
-            None
-        }
+    /// The batch with the last record of a shard, if that is not safe.
+    pub(crate) fn last_unsafe_of(&self, shard: ShardId) -> Option<BatchNo> {
+        let log = self.shards.get(&shard)?;
+        (!self.is_safe(log.batch_no)).then_some(log.batch_no)
     }
 
-    pub(crate) const fn dependents(&mut self, until: PendingBatch) -> &mut BatchDependents {
-        match until {
-            PendingBatch::InFlight => &mut self.in_flight,
-            PendingBatch::Open => &mut self.open,
-        }
+    /// The last batch with any record, if that is not safe.
+    pub(crate) fn last_unsafe(&self) -> Option<BatchNo> {
+        let last_no = if self.batch.is_empty() { self.sealed_no } else { self.open_no() };
+        (!self.is_safe(last_no)).then_some(last_no)
+    }
+
+    /// The dependents of a batch that is not safe.
+    pub(crate) fn dependents(&mut self, batch_no: BatchNo) -> &mut BatchDependents {
+        assert!(!self.is_safe(batch_no), "nothing waits for what is safe");
+        let behind = usize::try_from(self.open_no().0 - batch_no.0).unwrap_or(usize::MAX);
+        let index = self.dependents.len() - 1 - behind;
+        &mut self.dependents[index]
+    }
+
+    /// The dependents of the open batch.
+    pub(crate) fn open(&mut self) -> &mut BatchDependents {
+        self.dependents(self.open_no())
     }
 
     pub(crate) fn shard(&self, shard: ShardId) -> ShardLog {
@@ -224,57 +219,87 @@ impl Commit {
         let log = self.shards.entry(shard).or_default();
         log.lsn += 1;
         log.pushed = log.pushed.max(transno);
-        if log.batch_no != open_no {
-            log.batch_no = open_no;
-            self.open.shards.push(shard);
-        }
         let (lsn, term) = (log.lsn, log.term);
+        if core::mem::replace(&mut log.batch_no, open_no) != open_no {
+            self.open().shards.push((shard, transno));
+        }
         self.batch.push(&Record { shard, lsn, term, transno, pre_versions, origin, changes });
         ShardPosition { lsn, term }
     }
 
-    /// Closes the open batch.
-    fn seal(&mut self) {
-        self.open_since = None;
-        self.batch_no += 1;
-        self.in_flight_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        core::mem::swap(&mut self.open, &mut self.in_flight);
-        for shard in &self.in_flight.shards {
-            if let Some(log) = self.shards.get_mut(shard) {
-                log.sealed = log.pushed;
-            }
+    /// Closes the open batch. Returns its number.
+    fn seal(&mut self) -> BatchNo {
+        let Self { shards: logs, dependents, .. } = self;
+        for (shard, last) in dependents.back_mut().into_iter().flat_map(|open| &mut open.shards) {
+            *last = logs.get(shard).map_or(*last, |log| log.pushed);
         }
+        self.open_since = None;
+        self.in_flight_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
+        self.sealed_no = self.open_no();
+        self.last_writers.on_sealed(self.safe());
+        let open = self.spare.pop().unwrap_or_default();
+        self.dependents.push_back(open);
+        self.sealed_no
     }
 
-    /// The log has failed: no batch becomes durable any more. Returns the dependents of both
-    /// batches. The last-writer records stay: strict readers must not see changes that may be lost.
-    fn fail(&mut self) -> [BatchDependents; 2] {
+    /// The log has failed: no further batch becomes safe. Returns the dependents of all. The
+    /// last-writer records stay: strict readers must not see changes that may be lost.
+    fn fail(&mut self) -> Vec<BatchDependents> {
         self.in_flight_bytes = 0;
         self.open_since = None;
         self.batch = Batch::new();
-        let seed = self.seed;
-        [&mut self.in_flight, &mut self.open].map(|dependents| {
-            let last_writers =
-                core::mem::replace(&mut dependents.last_writers, LastWriters::new(seed));
-            core::mem::replace(
-                dependents,
-                BatchDependents { last_writers, ..BatchDependents::new(seed) },
-            )
-        })
+        self.dependents.iter_mut().map(core::mem::take).collect()
     }
 
-    /// The batch in flight is durable. Returns its dependents.
-    fn complete(&mut self) -> BatchDependents {
+    /// The batch in flight is flushed.
+    fn on_flushed(&mut self) {
         self.in_flight_bytes = 0;
-        let mut dependents =
-            core::mem::replace(&mut self.in_flight, BatchDependents::new(self.seed));
-        for shard in &dependents.shards {
-            if let Some(log) = self.shards.get_mut(shard) {
-                log.durable = log.sealed;
+        self.acknowledge(Acknowledger::LOCAL_FLUSH, self.sealed_no);
+    }
+
+    /// A member has acknowledged all batches up to this one.
+    pub(crate) fn acknowledge(&mut self, by: Acknowledger, up_to: BatchNo) {
+        let safe_before = self.safe();
+        self.acknowledgements.acknowledge(by, up_to);
+        let safe = self.safe();
+        if safe == safe_before {
+            return;
+        }
+        let Self { dependents, shards: logs, .. } = self;
+        let count = usize::try_from(safe.0 - safe_before.0).unwrap_or(usize::MAX);
+        for (shard, last) in dependents.iter().take(count).flat_map(|safe| &safe.shards) {
+            if let Some(log) = logs.get_mut(shard) {
+                log.durable = *last;
             }
         }
-        dependents.last_writers.clear();
-        dependents
+        self.last_writers.on_safe(safe);
+    }
+
+    /// Requires a further member, which has acknowledged everything sealed so far.
+    #[cfg(test)]
+    pub(crate) fn require(&mut self, member: Acknowledger) {
+        self.acknowledgements.require(member, self.sealed_no);
+    }
+
+    /// The last sealed batch.
+    #[cfg(test)]
+    pub(crate) const fn sealed_no(&self) -> BatchNo {
+        self.sealed_no
+    }
+
+    /// Whether a safe batch has dependents that were not released.
+    pub(crate) fn has_safe(&self) -> bool {
+        self.is_safe(self.first_no())
+    }
+
+    /// The first batch whose dependents were not released.
+    fn first_no(&self) -> BatchNo {
+        BatchNo(self.open_no().0 + 1 - u64::try_from(self.dependents.len()).unwrap_or(0))
+    }
+
+    /// The dependents of the next safe batch that have not been released.
+    fn next_safe(&mut self) -> Option<BatchDependents> {
+        if self.has_safe() { self.dependents.pop_front() } else { None }
     }
 }
 
@@ -348,7 +373,7 @@ impl Lane {
         if let Change::Contents(change) = change
             && change.fences()
         {
-            self.commit.open.fences.push(change.inode());
+            self.commit.open().fences.push(change.inode());
         }
     }
 
@@ -381,8 +406,8 @@ impl Lane {
             return;
         }
         let commit = &mut self.commit;
-        commit.seal();
-        let (boot_id, batch_no) = (self.config.boot_id, commit.batch_no);
+        let BatchNo(batch_no) = commit.seal();
+        let boot_id = self.config.boot_id;
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
         let ticket = Ticket(crate::lane::LOG_TICKET | batch_no);
         turn.act(StoreAction::LogAppend { ticket, batch: sealed });
@@ -395,14 +420,14 @@ impl Lane {
     }
 
     /// Whether the open batch has dependents, or has gathered enough.
-    fn is_append_wanted(&self) -> bool {
+    fn is_append_wanted(&mut self) -> bool {
         const GATHERED_BYTES_MAX: usize = 256 * 1024;
-        let open = &self.commit.open;
+        let open = self.commit.open();
         let waited_for = !open.is_idle() || !open.fences.is_empty() || !open.replays.is_empty();
-        let waiting = waited_for || self.urgent_count > 0;
-        let ending = self.stopping || !self.recovery.is_over();
         // Half of what may be removed at a time, with what waits at other lanes.
         let removed_count = open.removed.len() * usize::from(self.config.lane_count());
+        let waiting = waited_for || self.urgent_count > 0;
+        let ending = self.stopping || !self.recovery.is_over();
         let removing = removed_count * 2 >= self.config.limits.destroy_count_max;
         waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
     }
@@ -422,14 +447,27 @@ impl Lane {
             }
         }
         self.stats.batch_count += 1;
-        let mut dependents = self.commit.complete();
+        self.commit.on_flushed();
+        self.release_safe(turn);
+    }
+
+    /// Releases what depends on safe batches.
+    pub(crate) fn release_safe(&mut self, turn: &mut Turn<'_>) {
+        while let Some(dependents) = self.commit.next_safe() {
+            self.release_batch(turn, dependents);
+        }
+        self.work(turn);
+        self.on_outcomes(turn);
+    }
+
+    fn release_batch(&mut self, turn: &mut Turn<'_>, mut dependents: BatchDependents) {
         self.release(turn, &dependents.slot_id);
         dependents.slot_id.clear();
         self.release_replies(turn, &mut dependents.response);
         for woken in dependents.woken.drain(..) {
             self.send_grant(turn, woken);
         }
-        for shard in dependents.shards.drain(..).filter(|shard| shard.is_data()) {
+        for (shard, _) in dependents.shards.drain(..).filter(|(shard, _)| shard.is_data()) {
             self.release_shard(turn, shard);
         }
         for (shard, session, transno) in dependents.replays.drain(..) {
@@ -444,13 +482,10 @@ impl Lane {
         for inode in dependents.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
-        let mut awaited = core::mem::take(&mut dependents.awaited);
-        self.commit.in_flight = dependents; // Retains its memory.
-        for step in awaited.drain(..) {
+        for step in dependents.awaited.drain(..) {
             self.on_awaited(turn, step);
         }
-        self.work(turn);
-        self.on_outcomes(turn);
+        self.commit.spare.push(dependents);
     }
 
     /// Fences the lane after a failure of the log or an object: it changes nothing more, deferred
@@ -515,7 +550,7 @@ impl Lane {
         let (State::Deferred(target, ..) | State::Running(target)) = slot.state else { return };
         let done = Done { status: Status::Io, transno: Transno(0), body: Vec::new() };
         slot.state = State::Done(done.clone());
-        slot.batch_no = 0;
+        slot.batch_no = BatchNo(0);
         let request = (slot.xid, slot.op);
         let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
         self.answer_slot(turn, slot_id, request, &slot_reply);

@@ -1,28 +1,19 @@
 //! Reply gating (docs/protocol.md §6): the batch that a reply depends on.
 //!
 //! A request is executed at once. Its reply leaves when every change that it depends on is durable,
-//! except changes that its own client would replay. At most two batches are not durable, so a
-//! dependency is one of them. As in docs/protocol.md §3, a change counts as received
-//! when its client's requests to this lane acknowledge it: some replies wait without need, but none
-//! leaves too early.
+//! except changes that its own client would replay. A dependency is the number of a batch that is
+//! not safe. As in docs/protocol.md §3, a change counts as received when its client's requests to
+//! this lane acknowledge it: some replies wait without need, but none leaves too early.
 
 use crate::Lane;
+use crate::acknowledgements::BatchNo;
 use crate::commit::SlotId;
 use crate::config::Share;
 use crate::dispatch::ReceivedRequest;
-use crate::last_writer::{LastWriter, LastWriters};
+use crate::last_writer::{DirWriters, LastWriter};
 use crate::session::State;
 use meta::{AccessMode, DependencyKey, KeyAccess};
 use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wire, request_flag};
-
-/// A batch that is not durable.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum PendingBatch {
-    /// The one in flight.
-    InFlight,
-    /// The one that gathers records.
-    Open,
-}
 
 /// Why a reply waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,13 +31,11 @@ pub(crate) enum Reason {
 /// The batch that a reply waits for, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CommitDependency {
-    pub(crate) until: PendingBatch,
+    pub(crate) until: BatchNo,
     pub(crate) reason: Reason,
 }
 
 impl CommitDependency {
-    pub(crate) const ITSELF: Self = Self { until: PendingBatch::Open, reason: Reason::Itself };
-
     /// The later of two; of equals the first.
     pub(crate) fn later(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
@@ -77,7 +66,7 @@ impl Lane {
         // Replays leave no last-writer records: a change behind them waits until they are durable.
         let early = !self.recovery.is_over();
         if changed && (synced || long || flags || early) {
-            return Some(CommitDependency::ITSELF);
+            return Some(self.dependency_on_itself());
         }
         let shard = self.meta_index(request.shard);
         let client = (received.open.client, request.shard);
@@ -128,12 +117,15 @@ impl Lane {
     pub(crate) fn dependency_of_session(&self, slot_id: &SlotId) -> Option<CommitDependency> {
         let table = self.slots.get(&(slot_id.shard, slot_id.session));
         match table.and_then(|table| table.recorded_in) {
-            None => Some(CommitDependency::ITSELF),
-            Some(batch_no) => {
-                let until = self.commit.until(batch_no)?;
-                Some(CommitDependency { until, reason: Reason::Itself })
-            }
+            None => Some(self.dependency_on_itself()),
+            Some(until) if self.commit.is_safe(until) => None,
+            Some(until) => Some(CommitDependency { until, reason: Reason::Itself }),
         }
+    }
+
+    /// The dependency of a change on its own record, which is in the open batch.
+    pub(crate) const fn dependency_on_itself(&self) -> CommitDependency {
+        CommitDependency { until: self.commit.open_no(), reason: Reason::Itself }
     }
 
     fn dependency_of(
@@ -154,20 +146,16 @@ impl Lane {
                 key,
                 AccessMode::Change | AccessMode::Depend | AccessMode::Whole | AccessMode::Durable,
             ) => {
-                let newest = |last_writers: &LastWriters| last_writers.last(key).copied();
-                let (last_writer, until) = match newest(&self.commit.open.last_writers) {
-                    Some(last_writer) => (last_writer, PendingBatch::Open),
-                    None => (newest(&self.commit.in_flight.last_writers)?, PendingBatch::InFlight),
-                };
+                let last_writer = self.commit.last_writers.last(key, self.commit.safe())?;
                 let reason = match used.mode {
                     AccessMode::Durable => Reason::Itself,
                     AccessMode::Change
                     | AccessMode::Depend
                     | AccessMode::Whole
                     | AccessMode::Make
-                    | AccessMode::Share => self.waits(&last_writer, client)?,
+                    | AccessMode::Share => self.waits(last_writer, client)?,
                 };
-                Some(CommitDependency { until, reason })
+                Some(CommitDependency { until: last_writer.batch_no, reason })
             }
         }
     }
@@ -192,25 +180,33 @@ impl Lane {
         dir: InodeNo,
         (client, shard): (ClientUuid, ShardId),
     ) -> Option<CommitDependency> {
-        let rules = self.config.rules;
-        let dependency_in = |last_writers: &LastWriters, until: PendingBatch| {
-            let dir_writers = last_writers.dir_writers(dir)?;
-            let other = dir_writers.other.filter(|_| rules.hold(Rule::EntriesSecond));
-            let foreign = [Some(dir_writers.last), other]
-                .into_iter()
-                .flatten()
-                .find(|last_writer| last_writer.client != client);
-            let waits = match (self.config.limits.share, foreign) {
-                (Share::Off, _) => self.waits_for_all(&dir_writers.last, (client, shard)),
-                (Share::Write | Share::Strict, Some(_)) => Some(Reason::Foreign),
-                (Share::Write | Share::Strict, None) => {
-                    self.waits_for_all(&dir_writers.last, (client, shard))
-                }
-            };
-            waits.map(|reason| CommitDependency { until, reason })
+        let mut found = self.commit.last_writers.dir_writers(dir, self.commit.safe());
+        found.find_map(|dir_writers| self.dependency_of_entries(&dir_writers, (client, shard)))
+    }
+
+    /// The same for the changes of one generation of batches.
+    fn dependency_of_entries(
+        &self,
+        DirWriters { last, other }: &DirWriters,
+        (client, shard): (ClientUuid, ShardId),
+    ) -> Option<CommitDependency> {
+        let other = other.as_ref().filter(|_| self.config.rules.hold(Rule::EntriesSecond));
+        let is_foreign = |last_writer: &&LastWriter| last_writer.client != client;
+        let foreign = [Some(last), other].into_iter().flatten().find(is_foreign);
+        let of_foreign = match self.config.limits.share {
+            Share::Off => None,
+            Share::Write | Share::Strict => foreign.map(|foreign| CommitDependency {
+                until: foreign.batch_no,
+                reason: Reason::Foreign,
+            }),
         };
-        let open = dependency_in(&self.commit.open.last_writers, PendingBatch::Open);
-        open.or_else(|| dependency_in(&self.commit.in_flight.last_writers, PendingBatch::InFlight))
+        // That of another client's change may be an earlier batch than that of an own one.
+        if of_foreign.is_some_and(|dependency| dependency.until == last.batch_no) {
+            return of_foreign;
+        }
+        let reason = self.waits_for_all(last, (client, shard));
+        let of_all = reason.map(|reason| CommitDependency { until: last.batch_no, reason });
+        CommitDependency::later(of_foreign, of_all)
     }
 
     /// Whether a reply waits for the changes in a directory up to the last: the client's own, or
@@ -271,6 +267,7 @@ impl Lane {
             slot: request.slot,
             xid: request.xid,
             transno,
+            batch_no: self.commit.open_no(),
         };
         self.record_last_writers(last_writer, request.op);
     }
@@ -286,7 +283,7 @@ impl Lane {
             if (rules.hold(Rule::Tombstones) || !removes || !is_name)
                 && (rules.hold(Rule::ExistMarks) || !matches!(used.key, DependencyKey::Exists(_)))
             {
-                commit.open.last_writers.insert(used, last_writer);
+                commit.last_writers.insert(used, last_writer);
             }
         }
     }

@@ -34,12 +34,9 @@ impl Lane {
         if self.fenced {
             return;
         }
-        if !self.commit.batch.is_empty() {
-            self.commit.open.orphans.push(inode);
-        } else if self.commit.is_in_flight() {
-            self.commit.in_flight.orphans.push(inode);
-        } else {
-            self.destroys.queue.push_back(inode);
+        match self.commit.last_unsafe() {
+            Some(until) => self.commit.dependents(until).orphans.push(inode),
+            None => self.destroys.queue.push_back(inode),
         }
     }
 
@@ -94,7 +91,7 @@ impl Lane {
             return;
         }
         // Behind a fence never: the next start destroys it again.
-        match self.commit.until_all() {
+        match self.commit.last_unsafe() {
             _ if self.fenced => {}
             Some(until) => self.commit.dependents(until).removed.push(inode),
             None => self.tell_removed(turn, inode),

@@ -1,8 +1,9 @@
 //! A request of an authenticated connection: checked, routed, judged against its slot, executed.
 
 use crate::Lane;
+use crate::acknowledgements::BatchNo;
 use crate::commit::{ChangeRecord, DeferredReply, SlotId};
-use crate::commit_dependency::{CommitDependency, PendingBatch, Reason};
+use crate::commit_dependency::{CommitDependency, Reason};
 use crate::config::{Config, Share};
 use crate::conn::{Conn, Open};
 use crate::containment::Checked;
@@ -441,9 +442,10 @@ impl Lane {
             slot.state = State::Deferred(target, done, Vec::new());
             return self.await_write(*slot_id, transno);
         }
-        if let Some(until) = self.commit.until(slot.batch_no) {
+        if !self.commit.is_safe(slot.batch_no) {
+            let (until, reason) = (slot.batch_no, Reason::Itself);
             slot.state = State::Deferred(target, done, Vec::new());
-            return self.hold(*slot_id, CommitDependency { until, reason: Reason::Itself });
+            return self.hold(*slot_id, CommitDependency { until, reason });
         }
         let flags = reply_flag::FROM_SLOT;
         let slot_reply = SlotReply { target, done: &done, flags, token: &[] };
@@ -487,7 +489,7 @@ impl Lane {
         let slot = self.slots.entry((shard, session)).or_default().slot(number);
         slot.xid = request.xid;
         slot.op = request.op;
-        slot.batch_no = 0;
+        slot.batch_no = BatchNo(0);
         let transno = wire::Transno(0);
         let done = Done { status, transno, body: body.clone() };
         if let Some(dependency) = dependency {
@@ -516,7 +518,8 @@ impl Lane {
         let done = Done { status, transno, body: self.reply.clone() };
         let changes = core::mem::take(&mut self.changes);
         let slot_id = SlotId { shard, session, slot: number };
-        let signed = dependency.is_none_or(|dependency| dependency.until == PendingBatch::InFlight);
+        let open_no = self.commit.open_no();
+        let signed = dependency.is_none_or(|dependency| dependency.until < open_no);
         let change_record =
             ChangeRecord { slot_id, xid, op, done: &done, pre_versions, changes: &changes, signed };
         self.record_change(&change_record);

@@ -111,7 +111,7 @@ impl Lane {
         for woken in woken {
             let table = self.slots.get(&(shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
-            match recorded_in.and_then(|batch_no| self.commit.until(batch_no)) {
+            match recorded_in.filter(|batch_no| !self.commit.is_safe(*batch_no)) {
                 Some(until) if !self.fenced => self.commit.dependents(until).woken.push(woken),
                 Some(_) | None => self.send_grant(turn, woken),
             }

@@ -1,5 +1,6 @@
 //! `Lane`: the state of one server lane, and the dispatch of its events.
 
+use crate::acknowledgements::Acknowledger;
 use crate::clients::Clients;
 use crate::commit::Commit;
 use crate::config::Config;
@@ -177,7 +178,7 @@ impl Lane {
             evicted_last: restored.evicted_last,
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
-            commit: Commit::new(seed, logs.into_iter()),
+            commit: Commit::new(seed, &[Acknowledger::LOCAL_FLUSH], logs.into_iter()),
             seal: Seal::new(&config.redo_key, config.fs),
             notifications: Notifications::default(),
             destroys: Destroys::default(),
@@ -389,6 +390,9 @@ impl Core for Lane {
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
+        if self.commit.has_safe() {
+            self.release_safe(turn);
+        }
         self.settle_txns(turn);
         self.settle_containment(turn);
         self.settle_freeze(turn);

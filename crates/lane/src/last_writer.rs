@@ -1,9 +1,11 @@
-//! Last-writer records: the last change of each key (name, inode, directory), as long as it is not
-//! durable (docs/protocol.md §6).
+//! Last-writer records: the last change of each key (name, inode, directory), as long as its batch
+//! is not safe (docs/protocol.md §6).
 //!
-//! One set per batch that is not durable: the open one and the one in flight. A set is dropped with
-//! its batch, so the end of a batch costs no walk over its changes.
+//! Records carry their batch. They lie in two generations of maps, and a generation is dropped when
+//! all its batches are safe: so the end of a batch costs no walk over its changes, and a lookup two
+//! probes. All records of the young generation are of later batches than those of the old one.
 
+use crate::acknowledgements::BatchNo;
 use hashbrown::HashMap;
 use interface::Seed;
 use meta::{AccessMode, DependencyKey, KeyAccess};
@@ -18,6 +20,8 @@ pub(crate) struct LastWriter {
     pub(crate) slot: u16,
     pub(crate) xid: Xid,
     pub(crate) transno: Transno,
+    /// The batch with its record.
+    pub(crate) batch_no: BatchNo,
 }
 
 /// The changes of a directory's entries, which do not depend on each other: the last, and the last
@@ -28,52 +32,102 @@ pub(crate) struct DirWriters {
     pub(crate) other: Option<LastWriter>,
 }
 
-/// The last-writer records of one batch.
+/// The last-writer records of some batches that follow each other.
 #[derive(Debug)]
-pub(crate) struct LastWriters {
+struct Generation {
     keys: HashMap<DependencyKey, LastWriter, Seed>,
     entries: HashMap<InodeNo, DirWriters, Seed>,
+    /// The last batch with a record here.
+    last_no: BatchNo,
+}
+
+impl Generation {
+    const fn new(seed: Seed) -> Self {
+        Self {
+            keys: HashMap::with_hasher(seed),
+            entries: HashMap::with_hasher(seed),
+            last_no: BatchNo(0),
+        }
+    }
+
+    /// Drops all records if they are safe. Retains the memory. Returns whether none is left.
+    fn drop_safe(&mut self, safe: BatchNo) -> bool {
+        let is_safe = self.last_no <= safe;
+        if is_safe {
+            self.keys.clear();
+            self.entries.clear();
+        }
+        is_safe
+    }
+}
+
+/// The last-writer records of all batches that are not safe.
+#[derive(Debug)]
+pub(crate) struct LastWriters {
+    young: Generation,
+    old: Generation,
 }
 
 impl LastWriters {
     pub(crate) const fn new(seed: Seed) -> Self {
-        Self { keys: HashMap::with_hasher(seed), entries: HashMap::with_hasher(seed) }
+        Self { young: Generation::new(seed), old: Generation::new(seed) }
     }
 
     /// Records a change.
     pub(crate) fn insert(&mut self, used: &KeyAccess, last_writer: LastWriter) {
+        let Generation { keys, entries, last_no } = &mut self.young;
         match (used.mode, used.key) {
-            (AccessMode::Depend | AccessMode::Whole | AccessMode::Durable, _) => {}
+            (AccessMode::Depend | AccessMode::Whole | AccessMode::Durable, _) => return,
             (
                 AccessMode::Change | AccessMode::Make | AccessMode::Share,
                 DependencyKey::Entries(dir),
             ) => {
-                let dir_writers = self
-                    .entries
-                    .entry(dir)
-                    .or_insert(DirWriters { last: last_writer, other: None });
+                let dir_writers =
+                    entries.entry(dir).or_insert(DirWriters { last: last_writer, other: None });
                 if dir_writers.last.client != last_writer.client {
                     dir_writers.other = Some(dir_writers.last);
                 }
                 dir_writers.last = last_writer;
             }
             (AccessMode::Change | AccessMode::Make | AccessMode::Share, key) => {
-                self.keys.insert(key, last_writer);
+                keys.insert(key, last_writer);
             }
+        }
+        *last_no = last_writer.batch_no;
+    }
+
+    /// The last change of a key, unless it is safe.
+    pub(crate) fn last(&self, key: DependencyKey, safe: BatchNo) -> Option<&LastWriter> {
+        let last = self.young.keys.get(&key).or_else(|| self.old.keys.get(&key))?;
+        (last.batch_no > safe).then_some(last)
+    }
+
+    /// The changes of a directory's entries, the latest first, without those that are safe.
+    pub(crate) fn dir_writers(
+        &self,
+        dir: InodeNo,
+        safe: BatchNo,
+    ) -> impl Iterator<Item = DirWriters> {
+        let found = [self.young.entries.get(&dir), self.old.entries.get(&dir)];
+        found.into_iter().flatten().filter(move |found| found.last.batch_no > safe).map(
+            move |found| DirWriters {
+                last: found.last,
+                other: found.other.filter(|other| other.batch_no > safe),
+            },
+        )
+    }
+
+    /// The batch of the latest records was sealed: later ones begin a generation, if the old one is
+    /// safe.
+    pub(crate) fn on_sealed(&mut self, safe: BatchNo) {
+        if self.old.drop_safe(safe) {
+            core::mem::swap(&mut self.young, &mut self.old);
         }
     }
 
-    pub(crate) fn last(&self, key: DependencyKey) -> Option<&LastWriter> {
-        self.keys.get(&key)
-    }
-
-    pub(crate) fn dir_writers(&self, dir: InodeNo) -> Option<&DirWriters> {
-        self.entries.get(&dir)
-    }
-
-    /// The batch is durable. Retains its memory.
-    pub(crate) fn clear(&mut self) {
-        self.keys.clear();
-        self.entries.clear();
+    /// More batches are safe.
+    pub(crate) fn on_safe(&mut self, safe: BatchNo) {
+        self.old.drop_safe(safe);
+        self.young.drop_safe(safe);
     }
 }

@@ -24,6 +24,7 @@ extern crate alloc;
 extern crate std;
 
 mod access;
+mod acknowledgements;
 mod affinity;
 mod certificate;
 mod clients;

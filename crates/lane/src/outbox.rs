@@ -140,7 +140,7 @@ impl Lane {
             let durable = if slot_id.shard.is_data() {
                 done.transno <= self.commit.shard(slot_id.shard).durable
             } else {
-                self.commit.until(slot.batch_no).is_none()
+                self.commit.is_safe(slot.batch_no)
             };
             assert!(durable || !token.is_empty(), "what may be lost is given to the client");
             let token = if durable { &[][..] } else { &token };

@@ -5,6 +5,7 @@ mod rows;
 
 pub use rows::Loading;
 
+use crate::acknowledgements::BatchNo;
 use crate::session::{Basis, Done, Session, SlotTable, State};
 use crate::txns::{InDoubt, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -227,7 +228,7 @@ impl Restore {
             left_at: Mono(0),
         });
         known.row = row;
-        self.slots.entry((shard, session)).or_default().recorded_in = Some(0);
+        self.slots.entry((shard, session)).or_default().recorded_in = Some(BatchNo(0));
     }
 
     /// The last reply of a slot, unless a later one is known.

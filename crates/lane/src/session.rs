@@ -6,6 +6,7 @@
 //!            └────────────────────┘ └─▶ Running, under a higher xid
 //! ```
 
+use crate::acknowledgements::BatchNo;
 use crate::keys::KeyNo;
 use alloc::vec::Vec;
 use disk::SessionRow;
@@ -85,7 +86,7 @@ pub(crate) struct Slot {
     pub(crate) op: Op,
     pub(crate) state: State,
     /// The batch with its record, 0 without.
-    pub(crate) batch_no: u64,
+    pub(crate) batch_no: BatchNo,
 }
 
 /// What to do with a request.
@@ -107,7 +108,7 @@ pub(crate) enum Verdict {
 pub(crate) struct SlotTable {
     slots: Vec<Slot>,
     /// The batch with the record that names this session; 0: of an earlier boot.
-    pub(crate) recorded_in: Option<u64>,
+    pub(crate) recorded_in: Option<BatchNo>,
     /// Highest transaction of the session known to be durable during recovery.
     pub(crate) committed: Transno,
     /// Highest transaction replayed in this boot.
@@ -128,7 +129,7 @@ impl SlotTable {
     /// Whether the log knew the session when this boot began: only then it can have changes to
     /// replay.
     pub(crate) fn is_from_earlier_boot(&self) -> bool {
-        self.recorded_in == Some(0)
+        self.recorded_in == Some(BatchNo(0))
     }
 
     /// Slot `number`, from 1; made if it was never used.
@@ -136,7 +137,7 @@ impl SlotTable {
         assert!(number > 0, "slots count from 1");
         let index = usize::from(number) - 1;
         if self.slots.len() <= index {
-            let free = Slot { xid: Xid(0), op: Op::Ping, state: State::Free, batch_no: 0 };
+            let free = Slot { xid: Xid(0), op: Op::Ping, state: State::Free, batch_no: BatchNo(0) };
             self.slots.resize(index + 1, free);
         }
         &mut self.slots[index]

@@ -279,7 +279,7 @@ impl Lane {
             // The outcomes that a start resolved may not be recorded yet.
             return self.fail_awaited(turn, awaited);
         }
-        match self.commit.until_all() {
+        match self.commit.last_unsafe() {
             Some(until) => self.commit.dependents(until).awaited.push(awaited),
             None => self.on_awaited(turn, awaited),
         }

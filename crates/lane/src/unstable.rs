@@ -99,7 +99,7 @@ impl Lane {
         let session = waiting.header.session;
         let table = self.slots.get(&(shard, session));
         let known = table.and_then(|table| table.recorded_in);
-        let known = known.is_some_and(|batch_no| self.commit.until(batch_no).is_none());
+        let known = known.is_some_and(|batch_no| self.commit.is_safe(batch_no));
         let fences = matches!(written.change, Change::Contents(ref change) if change.fences());
         if fences || waiting.synced || self.config.limits.sync || !known {
             return Some((transno, Reason::Itself));

@@ -20,7 +20,7 @@ pub(crate) fn execute(
         lane.drop_handles(turn, client);
     }
     lane.on_outcomes(turn);
-    match lane.commit.until_all() {
+    match lane.commit.last_unsafe() {
         Some(until) if records => {
             let dependency = CommitDependency { until, reason: Reason::Itself };
             lane.defer_reply(received, (Status::Ok, Vec::new()), dependency);

@@ -24,7 +24,7 @@ pub(crate) fn execute(
         Ok(None) => Status::Ok,
         Err(status) => status,
     };
-    match lane.commit.until_shard(ShardId::meta(0)) {
+    match lane.commit.last_unsafe_of(ShardId::meta(0)) {
         Some(until) if status == Status::Ok => {
             let dependency = CommitDependency { until, reason: Reason::Itself };
             lane.defer_reply(received, (status, Vec::new()), dependency);

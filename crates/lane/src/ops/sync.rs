@@ -23,7 +23,7 @@ pub(crate) fn execute(
         lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     } else if shard.is_data() {
         sync_data(lane, turn, received);
-    } else if let Some(until) = lane.commit.until_shard(shard) {
+    } else if let Some(until) = lane.commit.last_unsafe_of(shard) {
         let dependency = CommitDependency { until, reason: Reason::Itself };
         lane.defer_reply(received, (Status::Ok, Vec::new()), dependency);
     } else {

@@ -1,10 +1,16 @@
-//! The proxy lanes and the TLS state of the test server's connections.
+//! The lanes, proxy lanes and the TLS state of the test server's connections.
 
 use super::{PendingEvent, TestServer};
+use crate::Lane;
 use interface::ConnId;
 use wire::{Bytes, CertificateIdentity, Channel, Wire as _};
 
 impl TestServer {
+    /// A lane whose state a test changes.
+    pub(crate) fn lane_mut(&mut self, index: usize) -> &mut Lane {
+        &mut self.hosts[index].lane
+    }
+
     /// The lane with a peer's socket: the proxy lane, if there is one.
     pub(crate) fn proxy_of(&self, conn: ConnId) -> usize {
         self.peers[&conn].proxy

@@ -2,6 +2,7 @@
 
 use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, create, name, noted};
 use crate::Share;
+use crate::acknowledgements::Acknowledger;
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
@@ -412,4 +413,30 @@ fn a_write_depends_on_the_size_flag_that_another_open_set() {
     assert!(rig.ask(0, (Op::Open, 2), &open(2)).is_none(), "the flag may be lost with its client");
     rig.server.run();
     assert_eq!(rig.peers[0].replies(&mut rig.server).len(), 2);
+}
+
+/// A batch is safe when all required members have acknowledged it, not when the local flush has.
+#[test]
+fn a_reply_waits_for_the_slowest_member_and_independent_ones_do_not() {
+    let mut rig = Rig::new(Share::Write);
+    let slow = Acknowledger(1);
+    rig.server.lane_mut(0).commit.require(slow);
+    rig.mkdir(0, 1, "d");
+    let body = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
+    assert!(rig.ask(1, (Op::Rmdir, 1), &body).is_none(), "it depends on the mkdir");
+    rig.server.run();
+    assert!(rig.peers[1].replies(&mut rig.server).is_empty(), "flushed, but not acknowledged");
+    let before = rig.held();
+    let got = rig.ask(2, (Op::Create, 1), &create("independent")).expect("answered at once");
+    assert_eq!((got.head.flags, rig.held()), (reply_flag::TOKEN, before));
+    let commit = &mut rig.server.lane_mut(0).commit;
+    let (sealed_no, safe_no) = (commit.sealed_no(), commit.safe());
+    assert!(safe_no < sealed_no, "the slow member delays it");
+    commit.acknowledge(slow, sealed_no);
+    assert!(commit.safe() > safe_no);
+    rig.server.event(0, interface::Event::Tick);
+    rig.server.run_turns_only(0);
+    let got = rig.peers[1].replies(&mut rig.server).pop().expect("released");
+    assert_eq!(got.head.status, Status::Ok);
+    assert!(got.head.flags & reply_flag::GATED != 0);
 }

@@ -4,8 +4,8 @@
 use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Running, Step};
 use crate::Lane;
+use crate::acknowledgements::BatchNo;
 use crate::commit::{ChangeRecord, SlotId};
-use crate::commit_dependency::CommitDependency;
 use crate::config::Share;
 use crate::dispatch::ReceivedRequest;
 use crate::last_writer::LastWriter;
@@ -221,11 +221,13 @@ impl Lane {
             signed,
         };
         self.record_change(&change_record);
-        self.hold(slot_id, CommitDependency::ITSELF);
+        self.hold(slot_id, self.dependency_on_itself());
         self.changes = changes;
         let SlotId { shard, session, slot } = slot_id;
-        self.record_last_writers(LastWriter { client, session, shard, slot, xid, transno }, op);
-        self.commit.open.awaited.push(Awaited::Decided(txn));
+        let batch_no = self.commit.open_no();
+        let last_writer = LastWriter { client, session, shard, slot, xid, transno, batch_no };
+        self.record_last_writers(last_writer, op);
+        self.commit.open().awaited.push(Awaited::Decided(txn));
         let slot = self.slots.entry((shard, session)).or_default().slot(slot);
         assert!(slot.xid == xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
@@ -315,7 +317,7 @@ impl Lane {
         let table = self.slots.entry((slot_id.shard, slot_id.session)).or_default();
         let slot = table.slot(slot_id.slot);
         if let State::Running(target) = slot.state {
-            slot.batch_no = 0;
+            slot.batch_no = BatchNo(0);
             slot.state = State::Deferred(target, done, Vec::new());
         }
         self.hold(slot_id, dependency);
