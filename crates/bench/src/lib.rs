@@ -43,7 +43,7 @@ pub use fuse_null::{NULL_COMMAND, NULL_READ_BYTES, NULL_READY};
 pub use limit::run_limit;
 pub use machine::Machine;
 pub use plan::{Dirs, Interrupt, Options, Remote};
-pub use report::{fill_in, table, write_json};
+pub use report::{fill_in, report_table, table, write_json};
 pub use row::Row;
 pub use seeds::run_seeds;
 pub use server::LIMIT_COMMAND;

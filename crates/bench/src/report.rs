@@ -52,11 +52,63 @@ const COLUMNS: [Column; 39] = [
     ("spread", 2, |row| row.spread),
 ];
 
+/// Columns of a table in a report, with the row's name and its note.
+const REPORT_COLUMN_COUNT_MAX: usize = 8;
+
+/// The columns of reports, the most important first. `clients` and `depth` tell rows apart.
+const REPORT_ORDER: [&str; 17] = [
+    "clients",
+    "depth",
+    "to limit",
+    "ops/s",
+    "MB/s",
+    "commit max",
+    "in the way",
+    "behind",
+    "under way",
+    "CPU s/GB",
+    "CPU µs/op",
+    "touched",
+    "p99",
+    "p50",
+    "held",
+    "mean µs",
+    "spread",
+];
+
 /// Rows as a table in Markdown, without the columns that no row uses.
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
-    let used: Vec<&Column> =
-        COLUMNS.iter().filter(|(.., of)| rows.iter().any(|row| of(row).is_some())).collect();
+    table_of(rows, &used(rows))
+}
+
+/// Rows as a table of a report: the most important columns. Their other numbers are in the raw rows.
+#[must_use]
+pub fn report_table(rows: &[Row]) -> String {
+    let noted = usize::from(rows.iter().any(|row| row.note.is_some()));
+    let mut columns = used(rows);
+    // A column with one number tells no rows apart.
+    let varies = |of: fn(&Row) -> Option<f64>| {
+        let mut numbers = rows.iter().filter_map(of);
+        let first = numbers.next();
+        numbers.any(|number| Some(number) != first)
+    };
+    columns.retain(|(.., of)| varies(*of));
+    let mut by_order: Vec<(usize, &str)> = columns
+        .iter()
+        .filter_map(|(title, ..)| Some((REPORT_ORDER.iter().position(|at| at == title)?, *title)))
+        .collect();
+    by_order.sort_unstable();
+    by_order.truncate(REPORT_COLUMN_COUNT_MAX - 1 - noted);
+    columns.retain(|(title, ..)| by_order.iter().any(|(_, chosen)| chosen == title));
+    table_of(rows, &columns)
+}
+
+fn used(rows: &[Row]) -> Vec<&'static Column> {
+    COLUMNS.iter().filter(|(.., of)| rows.iter().any(|row| of(row).is_some())).collect()
+}
+
+fn table_of(rows: &[Row], used: &[&Column]) -> String {
     let noted = rows.iter().any(|row| row.note.is_some());
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
@@ -163,6 +215,37 @@ mod tests {
         assert!(text.contains("ops/s") && text.contains("to limit"), "{text}");
         assert!(text.contains("1234568") && text.contains("1.15"), "{text}");
         assert!(!text.contains("MB/s"), "{text}");
+    }
+
+    #[test]
+    fn a_table_of_a_report_has_eight_columns_at_most() {
+        let row = |clients| Row {
+            clients: Some(clients),
+            depth: Some(1),
+            ops_per_s: Some(f64::from(clients)),
+            p50_us: Some(f64::from(clients) + 1.0),
+            p99_us: Some(f64::from(clients) + 2.0),
+            mean_us: Some(f64::from(clients) + 3.0),
+            cpu_us_per_op: Some(f64::from(clients) + 4.0),
+            touched_replies: Some(0.0),
+            ratio_to_limit: Some(f64::from(clients) + 5.0),
+            spread: Some(f64::from(clients) + 6.0),
+            note: Some("a note".to_owned()),
+            ..Row::new("create", "own")
+        };
+        let text = report_table(&[row(1), row(64)]);
+        let header: Vec<&str> = text.lines().next().unwrap().split('|').map(str::trim).collect();
+        let expected =
+            ["", "row", "clients", "ops/s", "p50", "p99", "CPU µs/op", "to limit", "note", ""];
+        assert_eq!(header, expected);
+    }
+
+    #[test]
+    fn the_measurements_have_eight_columns_at_most() {
+        let document = include_str!("../../../docs/measurements.md");
+        for line in document.lines().filter(|line| line.starts_with('|')) {
+            assert!(line.matches('|').count() <= REPORT_COLUMN_COUNT_MAX + 1, "{line}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::args::{self, BenchDirs, BenchName};
 use crate::{address, driver, out, secret, signals};
 use anyhow::{Context as _, Result, ensure};
 use bench::{Bench, Dirs, Interrupt, Options, Remote};
+use std::fs::File;
 use std::path::Path;
 
 /// Runs the command.
@@ -18,6 +19,7 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
         return run_seeds(args, &options);
     }
     let report = args.report.as_deref().map(Report::open).transpose()?;
+    let mut raw = args.rows.as_deref().map(create).transpose()?;
     let mut tables = Vec::new();
     for bench in benches(&args.names, &options) {
         let (machine, rows) = bench.run(&options)?;
@@ -29,19 +31,26 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
             out::print_bytes(&lines)?;
             continue;
         }
-        let table = bench::table(&rows);
+        if let Some(raw) = &mut raw {
+            bench::write_json(&rows, raw)?;
+        }
         if report.is_some() {
-            tables.push((bench.name().to_owned(), table));
+            tables.push((bench.name().to_owned(), bench::report_table(&rows)));
             tables.retain(|(name, _)| name != MACHINE);
             tables.push((MACHINE.to_owned(), machine));
         } else {
-            out::print_bytes(format!("{}\n{machine}\n\n{table}\n\n", bench.title()).as_bytes())?;
+            let (title, table) = (bench.title(), bench::table(&rows));
+            out::print_bytes(format!("{title}\n{machine}\n\n{table}\n\n").as_bytes())?;
         }
     }
     match report {
         Some(report) => out::print_bytes(report.fill_in(&tables)?.as_bytes()),
         None => Ok(()),
     }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Measures for a report of its own.

@@ -1,10 +1,12 @@
 //! `cargo xtask tidy`: this repository's rules that no compiler checks.
 //!
-//! The rules on manifests and documents are here, those on source text in [`source`]. Invariant:
+//! The rules on manifests and documents are here, those on source text in [`source`], those on words
+//! in [`words`]. Invariant:
 //! one run finds all violations, each with its file.
 
 mod manifest;
 mod source;
+mod words;
 
 use crate::run::{cargo, find, root, run};
 use anyhow::{Context as _, Result, bail};
@@ -82,6 +84,7 @@ pub(crate) fn check(skipped: &mut Vec<String>) -> Result<()> {
     }
     check_architecture(&root, &crates, &mut faults)?;
     check_decisions(&root, &mut faults)?;
+    words::check(&root, &mut faults)?;
     check_licences(&root, skipped, &mut faults)?;
     if !faults.is_empty() {
         bail!("{} rules broken:\n  {}", faults.len(), faults.join("\n  "));

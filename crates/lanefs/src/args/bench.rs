@@ -20,9 +20,13 @@ pub(crate) struct Bench {
     /// One JSON object per row and line instead of tables
     #[arg(long)]
     pub(crate) json: bool,
-    /// Fill the tables into this text, where it has {{NAME}} and {{machine}}, and print it
+    /// Print this text with tables of at most eight columns in the place of {{NAME}}, and the machine's
+    /// description in that of {{machine}}
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "json")]
     pub(crate) report: Option<PathBuf>,
+    /// With --report: also write all rows with all their numbers to this file, a JSON object a line
+    #[arg(long, value_name = "FILE", requires = "report")]
+    pub(crate) rows: Option<PathBuf>,
     /// seeds: the folder of its report, made if it is not there
     #[arg(long, value_name = "DIR", default_value = "lanefs-seeds")]
     pub(crate) out: PathBuf,
