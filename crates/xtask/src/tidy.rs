@@ -1,8 +1,7 @@
 //! `cargo xtask tidy`: this repository's rules that no compiler checks.
 //!
 //! The rules on manifests and documents are here, those on source text in [`source`], those on words
-//! in [`words`]. Invariant:
-//! one run finds all violations, each with its file.
+//! in [`words`]. Invariant: one run finds all violations, each with its file.
 
 mod manifest;
 mod source;

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// The words, in lower case.
-const WORDS: &str = "letter letters knock knocks knocked dice somebody whoever sister sisters greeting greetings appetite gone neighbour neighbours door doors room rooms";
+const WORDS: &str = "letter letters knock knocks knocked dice somebody whoever sister \
+     sisters greeting greetings appetite gone neighbour neighbours door doors room rooms";
 
 /// Lines with one of them in all tracked files, this one included.
 const LINE_COUNT_MAX: usize = 20;
