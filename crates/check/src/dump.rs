@@ -1,6 +1,5 @@
 //! All metadata of a store as lines of JSON.
 
-use crate::json::hex;
 use crate::line::Line;
 use crate::lines::LineWriter;
 use crate::sums::Group;
@@ -37,7 +36,7 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
     let mut lines = LineWriter::new(to);
     lines.put(&Line::Dump {
         version: DUMP_VERSION,
-        fs: hex(&superblock.fs.0),
+        fs: hex::encode(&superblock.fs.0),
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
         made_at_ns: superblock.creation.at_ns,
@@ -54,7 +53,7 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
                 put_object(&mut lines, (shard, inode, &row), &reader)
             }
             Ok(row) => Line::of_row(&row).map_or(Ok(()), |line| Ok(lines.put(&line)?)),
-            Err(_) => Err(DumpError::Row(format!("the row with key {}", hex(key)))),
+            Err(_) => Err(DumpError::Row(format!("the row with key {}", hex::encode(key)))),
         };
         failed = put.err();
         Ok(if failed.is_none() { ScanControl::Continue } else { ScanControl::Stop })

@@ -6,30 +6,16 @@
 pub fn text_and_hex(bytes: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (text.to_owned(), None),
-        Err(_) => (String::from_utf8_lossy(bytes).into_owned(), Some(hex(bytes))),
+        Err(_) => (String::from_utf8_lossy(bytes).into_owned(), Some(hex::encode(bytes))),
     }
 }
 
 /// The bytes of what [`text_and_hex`] made; `None` if the hexadecimal is none.
-pub(crate) fn bytes_of(text: &str, hex: Option<&str>) -> Option<Vec<u8>> {
-    match hex {
-        Some(hex) => from_hex(hex),
+pub(crate) fn bytes_of(text: &str, digits: Option<&str>) -> Option<Vec<u8>> {
+    match digits {
+        Some(digits) => hex::decode(digits).ok(),
         None => Some(text.as_bytes().to_vec()),
     }
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Hexadecimal as bytes.
-pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).ok();
-    (0..text.len()).step_by(2).map(byte).collect()
 }
 
 #[cfg(test)]
@@ -40,10 +26,10 @@ mod tests {
     #[test]
     fn all_bytes_come_back() {
         for bytes in [b"plain".as_slice(), "\u{e4}".as_bytes(), b"a\xff\x00b", b""] {
-            let (text, hex) = text_and_hex(bytes);
-            assert_eq!(bytes_of(&text, hex.as_deref()).unwrap(), bytes);
+            let (text, digits) = text_and_hex(bytes);
+            assert_eq!(bytes_of(&text, digits.as_deref()).unwrap(), bytes);
         }
-        assert_eq!(from_hex("0g"), None);
-        assert_eq!(from_hex("abc"), None);
+        assert_eq!(bytes_of("", Some("0g")), None);
+        assert_eq!(bytes_of("", Some("abc")), None);
     }
 }

@@ -3,7 +3,7 @@
 //! `docs/formats.md` describes them. Numbers of inodes and transactions are JSON numbers below 2^64, times
 //! are pairs of seconds since 1970 and nanoseconds, modes are octal text.
 
-use crate::json::{bytes_of, from_hex, hex, text_and_hex};
+use crate::json::{bytes_of, text_and_hex};
 use crate::mend::Place;
 use crate::sums::Group;
 use disk::rows::{DirentRow, Key, ObjectRow, Row, ShardRow};
@@ -218,7 +218,7 @@ impl Line {
             }
             Row::Xattr { inode, name, value } => {
                 let (name, name_hex) = text_and_hex(name);
-                Self::Xattr { inode: inode.0, name, name_hex, value_hex: hex(value) }
+                Self::Xattr { inode: inode.0, name, name_hex, value_hex: hex::encode(value) }
             }
             Row::Dirent { dir, name, row } => {
                 let (name, name_hex) = text_and_hex(name.bytes());
@@ -302,7 +302,7 @@ impl Line {
             Row::Session { shard, session, row, away } => Self::Session {
                 shard: shard.0,
                 session: session.0,
-                client: hex(&row.client.0),
+                client: hex::encode(&row.client.0),
                 client_lane: row.client_lane.0,
                 away,
             },
@@ -314,11 +314,13 @@ impl Line {
                 op: row.op.number(),
                 status: row.status.number(),
                 transno: row.transno.0,
-                reply_hex: hex(row.reply),
+                reply_hex: hex::encode(row.reply),
             },
-            Row::Evicted { client, boot_id } => Self::Evicted { client: hex(&client.0), boot_id },
+            Row::Evicted { client, boot_id } => {
+                Self::Evicted { client: hex::encode(&client.0), boot_id }
+            }
             Row::EvictedLast { boot_id } => Self::EvictedLast { boot_id },
-            Row::VbrFailed { client } => Self::VbrFailed { client: hex(&client.0) },
+            Row::VbrFailed { client } => Self::VbrFailed { client: hex::encode(&client.0) },
             Row::Recovered { shard, transno } => {
                 Self::Recovered { shard: shard.0, transno: transno.0 }
             }
@@ -328,7 +330,7 @@ impl Line {
                 coordinator: txn.coordinator.0,
                 number: txn.number,
                 transno: transno.0,
-                part_hex: hex(part),
+                part_hex: hex::encode(part),
             },
             Row::Decided { txn, shards } => Self::Decided {
                 coordinator: txn.coordinator.0,
@@ -381,7 +383,7 @@ impl Line {
             }
             Self::Xattr { inode, name, name_hex, value_hex } => {
                 let name = bytes_of(name, name_hex.as_deref())?;
-                put(Key::xattr(InodeNo(*inode), &name)?, from_hex(value_hex)?);
+                put(Key::xattr(InodeNo(*inode), &name)?, hex::decode(value_hex).ok()?);
             }
             Self::Entry { dir, name, name_hex, inode, kind, cookie, version } => {
                 let name = bytes_of(name, name_hex.as_deref())?;

@@ -7,7 +7,6 @@
 
 use crate::edits::{Edits, Rows};
 use crate::finding::Finding;
-use crate::json::hex;
 use crate::mend::Mend;
 use crate::salvaged::{rows_findings, rows_lost};
 use crate::walk::{Depth, Outcome, Watch, check};
@@ -185,9 +184,9 @@ impl Report {
             put(&mut lines, &Line::Move { from, to });
         }
         for (key, after) in &edits.rows {
-            let before_hex = edits.before(key)?.as_deref().map(hex);
-            let after_hex = after.as_deref().map(hex);
-            put(&mut lines, &Line::Row { key_hex: hex(key), before_hex, after_hex });
+            let before_hex = edits.before(key)?.as_deref().map(hex::encode);
+            let after_hex = after.as_deref().map(hex::encode);
+            put(&mut lines, &Line::Row { key_hex: hex::encode(key), before_hex, after_hex });
         }
         self.append(&lines).map_err(|error| StoreError::io("write", &self.place, error))
     }

@@ -66,7 +66,7 @@ impl Walk<'_> {
         if self.shard_counts.has(shard) {
             return true;
         }
-        let what = format!("shard {shard:?}, key {}", crate::json::hex(key));
+        let what = format!("shard {shard:?}, key {}", hex::encode(key));
         let mend = Mend::DropRow(key.to_vec());
         self.suspect(Kind::UnknownShard, (None, None), Some(Path::new("rows")), (what, mend));
         false

@@ -1,7 +1,6 @@
 //! What a damaged file of rows comes to, as findings: what can be read, and what is lost.
 
 use crate::finding::{Finding, Kind};
-use crate::json::hex;
 use crate::names::number;
 use disk::rows::{Range, table_name};
 use std::path::Path;
@@ -108,8 +107,8 @@ fn key_text(key: &[u8]) -> String {
     let table = key.first().copied().unwrap_or(0);
     match inode_of(key) {
         Some(inode) => {
-            format!("{} of inode {} (key {})", table_name(table), number(inode), hex(key))
+            format!("{} of inode {} (key {})", table_name(table), number(inode), hex::encode(key))
         }
-        None => format!("{} (key {})", table_name(table), hex(key)),
+        None => format!("{} (key {})", table_name(table), hex::encode(key)),
     }
 }

@@ -3,7 +3,6 @@
 //! Invariant: what is read as a group has no more blocks than one, and no checksum of more bytes than a block has.
 
 use crate::finding::{Finding, Kind, Severity};
-use crate::json::{from_hex, hex};
 use crate::paths::Names;
 use crate::walk::FINDING_COUNT_MAX;
 use disk::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT};
@@ -75,12 +74,12 @@ impl Group {
     /// The checksums in hexadecimal, as a row has them, without their number.
     pub(crate) fn text(&self) -> String {
         const COUNT_BYTES: usize = 2;
-        self.sums.to_bytes().get(COUNT_BYTES..).map(hex).unwrap_or_default()
+        self.sums.to_bytes().get(COUNT_BYTES..).map(hex::encode).unwrap_or_default()
     }
 
     /// Of what [`Self::text`] made; `None` if it is none.
     pub(crate) fn of_text(group: u64, text: &str, damaged_blocks: &[u64]) -> Option<Self> {
-        let bytes = from_hex(text)?;
+        let bytes = hex::decode(text).ok()?;
         let (sums, rest) = bytes.as_chunks::<SUM_BYTES>();
         let sums: Vec<BlockSum> =
             sums.iter().map(|sum| BlockSum::decode_all(sum).ok()).collect::<Option<_>>()?;

@@ -204,7 +204,7 @@ impl Walk<'_> {
 
     /// A row that does not decode.
     pub(crate) fn find_row(&mut self, key: &[u8], value: &[u8]) {
-        let what = format!("key {}, {} bytes", crate::json::hex(key), value.len());
+        let what = format!("key {}, {} bytes", hex::encode(key), value.len());
         self.suspect(
             Kind::RowDamage,
             (None, None),

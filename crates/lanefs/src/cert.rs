@@ -174,7 +174,7 @@ fn ca_params(key: &KeyPair) -> CertificateParams {
 
 fn ca_name(key: &KeyPair) -> String {
     let id = CertificateParams::default().key_identifier(key);
-    format!("lanefs CA {}", crate::serve::hex(&id[..4]))
+    format!("lanefs CA {}", hex::encode(&id[..4]))
 }
 
 fn called(name: &str) -> DistinguishedName {

@@ -140,16 +140,11 @@ fn open(path: &Path, args: &args::Serve) -> Result<Store> {
     };
     let before = || format!("{} was the store of file system {only}", path.display());
     let store = store::open(path).with_context(before)?;
-    let found = hex(&store.superblock().fs.0);
+    let found = hex::encode(store.superblock().fs.0);
     if found != *only {
         bail!("{} and is now that of {found}", before());
     }
     Ok(store)
-}
-
-/// Bytes as text.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The socket handed in by `up`, which outlives us, or our own.

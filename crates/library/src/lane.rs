@@ -345,11 +345,9 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
 #[must_use]
 pub fn hex_file(path: &str) -> [u8; 16] {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let digits = text.chars().filter_map(|digit| digit.to_digit(16));
-    let digits: Vec<u8> = digits.filter_map(|digit| u8::try_from(digit).ok()).take(32).collect();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(32).collect();
     let mut bytes = [0; 16];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = pair.iter().fold(0, |value, digit| value << 4 | digit);
-    }
+    // A shorter file is none.
+    hex::decode_to_slice(digits, &mut bytes).ok();
     bytes
 }

@@ -236,18 +236,8 @@ pub fn of_text(text: &str) -> Option<Secret> {
 }
 
 fn from_hex(text: &str) -> Option<[u8; SECRET_BYTES]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * SECRET_BYTES {
-        return None;
-    }
     let mut bytes = [0; SECRET_BYTES];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let mut value = 0;
-        for digit in pair {
-            value = value * 16 + char::from(*digit).to_digit(16)?;
-        }
-        *byte = u8::try_from(value).ok()?;
-    }
+    hex::decode_to_slice(text, &mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -153,13 +153,7 @@ impl Secret {
     /// The file format: hexadecimal.
     #[must_use]
     pub fn to_hex(&self) -> alloc::string::String {
-        use fmt::Write as _;
-        let mut text = alloc::string::String::new();
-        for byte in self.bytes {
-            // Writing to a string cannot fail.
-            let _infallible = write!(text, "{byte:02x}");
-        }
-        text
+        hex::encode(self.bytes)
     }
 
     fn mac(&self, label: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {

@@ -6,19 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, clippy::panic)]
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use wire::*;
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
-}
 
 const ATTR: Attr = Attr {
     inode: InodeNo(0x0003_0000_0000_0102),
@@ -486,18 +474,19 @@ fn every_frame_and_message_keeps_its_bytes() {
     found.append(&mut frames());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
     if std::env::var_os("LANEFS_GOLDEN_WRITE").is_some() {
-        let lines: String = found.iter().map(|(k, v)| format!("{k}: {}\n", hex(v))).collect();
+        let lines: String =
+            found.iter().map(|(k, v)| format!("{k}: {}\n", hex::encode(v))).collect();
         std::fs::write(path, lines).unwrap();
     }
     let text = std::fs::read_to_string(path).unwrap();
     let golden: BTreeMap<&str, Vec<u8>> = text
         .lines()
         .map(|line| line.split_once(": ").unwrap())
-        .map(|(name, bytes)| (name, unhex(bytes)))
+        .map(|(name, bytes)| (name, hex::decode(bytes).unwrap()))
         .collect();
     for (name, bytes) in &found {
         let kept = golden.get(name.as_str()).unwrap_or_else(|| panic!("no golden bytes: {name}"));
-        assert_eq!(hex(bytes), hex(kept), "the encoding of {name} changed");
+        assert_eq!(hex::encode(bytes), hex::encode(kept), "the encoding of {name} changed");
     }
     assert_eq!(golden.len(), found.len(), "golden.txt has lines for things that do not exist");
 }

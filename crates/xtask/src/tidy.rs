@@ -59,8 +59,8 @@ const EDGES: [(&str, &[&str]); 19] = [
 const TEST_ONLY: [(&str, &str); 1] = [("fuser", "crash")];
 
 /// The external dependencies of core crates.
-const CORE_DEPENDENCIES: [&str; 7] =
-    ["hashbrown", "foldhash", "crc", "crc-fast", "hmac", "sha2", "slab"];
+const CORE_DEPENDENCIES: [&str; 8] =
+    ["hashbrown", "foldhash", "hex", "crc", "crc-fast", "hmac", "sha2", "slab"];
 
 /// Runs the chore alone.
 pub(crate) fn run_alone() -> Result<()> {

@@ -54,7 +54,7 @@ fn frames_are_as_they_were() {
     let mut found = String::new();
     for (name, frame) in all() {
         let bytes = bytes_of(&frame);
-        found.push_str(&format!("{name} {}\n", crate::json::hex(&bytes)));
+        found.push_str(&format!("{name} {}\n", hex::encode(&bytes)));
         assert_eq!(Frame::decode(&bytes), Ok(Some((frame, bytes.len()))));
         for length in 0..bytes.len() {
             assert_eq!(Frame::decode(&bytes[..length]), Ok(None), "{name} is not all there");
@@ -205,7 +205,7 @@ fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
     for frame in round.iter().chain(&[Frame::Unread(other), Frame::Unread(NAME)]) {
         folder.take(frame).unwrap();
     }
-    let sums_hex = crate::json::hex(&[1, 0, 0, 0, 1, 0, 0, 0]);
+    let sums_hex = hex::encode(&[1, 0, 0, 0, 1, 0, 0, 0]);
     let object = |name: ObjectName| {
         let ObjectName { shard_index, inode, stripe_index: _ } = name;
         let shard = wire::ShardId::data(shard_index).0;

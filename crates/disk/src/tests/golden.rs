@@ -7,15 +7,8 @@ use crate::{
 };
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt::Write;
+use hex::encode as hex;
 use wire::{FsUuid, LaneId, ShardId, Term, Transno, Wire};
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
-}
 
 fn superblock() -> Superblock {
     let fs = FsUuid([0xF5; 16]);

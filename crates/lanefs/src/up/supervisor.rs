@@ -11,7 +11,6 @@ use super::child::{self, Child, ChildEvent, Role};
 use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Kind, Running};
-use crate::serve::hex;
 use crate::{background, driver, log, mounts, notify, signals};
 use anyhow::Result;
 use rustix::process::Signal;
@@ -236,7 +235,7 @@ impl Supervisor<'_> {
             return Ok(());
         }
         self.announced = true;
-        self.fs = Some(hex(&store::identity(&self.plan.store)?.0));
+        self.fs = Some(hex::encode(store::identity(&self.plan.store)?.0));
         self.screen.fact("address", &self.plan.address.to_string());
         self.screen.fact("store", &self.plan.store.display().to_string());
         let lanes = line.rsplit_once(", ").map_or(line, |(_, lanes)| lanes);

@@ -20,13 +20,6 @@ fn rows(fixture: &Fixture, arguments: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect()
-}
-
 #[test]
 fn json_says_what_stat_says() {
     let Some(fixture) = Fixture::new("json") else { return };
@@ -42,7 +35,7 @@ fn json_says_what_stat_says() {
         assert_eq!(found.len(), 3 + skipped, "{command}");
         for row in &found {
             let path = match row.get("path_hex") {
-                Some(hex) => unhex(hex.as_str().unwrap()),
+                Some(hex) => hex::decode(hex.as_str().unwrap()).unwrap(),
                 None => row["path"].as_str().unwrap().as_bytes().to_vec(),
             };
             let below = path.strip_prefix(up.url("/").as_bytes()).unwrap();
@@ -61,7 +54,7 @@ fn json_says_what_stat_says() {
     let link = &rows(&fixture, &["stat", &up.url("/dir/link")])[0];
     assert_eq!((&link["type"], &link["name"]), (&"symlink".into(), &"link".into()));
     assert_eq!(link["target"], "not \u{fffd} utf8");
-    assert_eq!(unhex(link["target_hex"].as_str().unwrap()), odd.as_bytes());
+    assert_eq!(hex::decode(link["target_hex"].as_str().unwrap()).unwrap(), odd.as_bytes());
     let names = |all: &[&str]| {
         let found = rows(&fixture, &[&["ls"], all, &[&up.url("/")]].concat());
         found.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
