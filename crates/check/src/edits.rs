@@ -126,7 +126,7 @@ impl<'v> Edits<'v> {
         Ok(())
     }
 
-    /// PrivilegedBits an inode a name in `/lost+found`.
+    /// Gives an inode a name in `/lost+found`.
     fn adopt(&mut self, inode: InodeNo) -> Result<(), StoreError> {
         let dir = self.lost_and_found()?;
         let text = format!("#{}", number(inode));

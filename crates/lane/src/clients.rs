@@ -80,8 +80,8 @@ impl Clients {
         *conn_count -= 1;
         if *conn_count == 0 {
             self.conn_counts.remove(&client);
-            self.client_deadlines.insert((now.after_ms(limits.client_gone_ms), client));
-            self.lock_deadlines.insert((now.after_ms(limits.lock_gone_ms), client));
+            self.client_deadlines.insert((now.after_ms(limits.client_absent_ms), client));
+            self.lock_deadlines.insert((now.after_ms(limits.lock_absent_ms), client));
         }
     }
 

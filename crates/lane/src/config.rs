@@ -76,10 +76,10 @@ pub struct Limits {
     /// Requests outstanding per connection.
     pub credits: u16,
     /// A client without a connection for this long has lost its open files, in milliseconds.
-    pub client_gone_ms: u64,
+    pub client_absent_ms: u64,
     /// A client without a connection for this long loses the file locks that others want, in
     /// milliseconds.
-    pub lock_gone_ms: u64,
+    pub lock_absent_ms: u64,
     /// Which replies wait for the changes that they depend on.
     pub share: Share,
     /// Every reply waits until its own change is durable.
@@ -130,8 +130,8 @@ impl Default for Limits {
             handle_count_max: 4_000_000,
             slot_count: 16,
             credits: 64 + 16,
-            client_gone_ms: 60_000,
-            lock_gone_ms: 5_000,
+            client_absent_ms: 60_000,
+            lock_absent_ms: 5_000,
             share: Share::Write,
             sync: false,
             recovery_soft_ms: 10_000,

@@ -5,8 +5,8 @@
 //! not depend on it, so a client that reconnects with another valid secret resumes its session.
 //! When a secret is retired, the connections proven with it, or with an export's secret derived
 //! from it, are closed at once. Clients that do not reconnect lose their locks and handles as any
-//! client without a connection does ([`crate::Limits::lock_gone_ms`],
-//! [`crate::Limits::client_gone_ms`]). They are not evicted: a library client that was idle for
+//! client without a connection does ([`crate::Limits::lock_absent_ms`],
+//! [`crate::Limits::client_absent_ms`]). They are not evicted: a library client that was idle for
 //! that long may reconnect with a valid secret and still has replies to get.
 
 use crate::Lane;
@@ -111,7 +111,7 @@ impl Lane {
         let mut sessions = sessions.filter_map(|id| self.sessions.get(id)).peekable();
         let is_known = sessions.peek().is_some();
         if is_known && sessions.all(|session| self.keys.is_retired(session.basis.key_no)) {
-            let seconds = self.config.limits.client_gone_ms / 1000;
+            let seconds = self.config.limits.client_absent_ms / 1000;
             let line = format!(
                 "a client did not come back with a valid secret in {seconds} s: its session has \
                  ended, \

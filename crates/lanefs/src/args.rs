@@ -75,10 +75,10 @@ fn units_and_codes() -> String {
     format!("{UNITS}\n\n{EXIT_CODES}")
 }
 
-/// lanefs: files of many machines in one place, without a kernel module.
+/// lanefs: a parallel file system in user space, without a kernel module.
 ///
-/// Start with `lanefs up ./mnt`: it makes a store beside ./mnt, serves it, mounts it on ./mnt and
-/// stays until Ctrl-C. Files put into ./mnt are kept in ./mnt.lanefs.
+/// Start with `lanefs up ./mnt`: it makes the store ./mnt.lanefs, serves it and mounts it on ./mnt,
+/// until Ctrl-C. The store has the files of ./mnt.
 #[derive(Parser, Debug)]
 #[command(name = "lanefs", version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -100,9 +100,9 @@ pub(crate) enum Command {
     /// Unmount DIR
     #[command(after_help = EXIT_CODES)]
     Umount(Umount),
-    /// End what `up`, `serve` or `mount` keeps running
+    /// Stop a running `up`, `serve` or `mount`
     Down(Down),
-    /// Name the servers and mounts of this machine
+    /// List the running servers and mounts of this machine
     Status(Status),
     /// List directories of a server, without a mount
     Ls(Ls),
@@ -110,11 +110,11 @@ pub(crate) enum Command {
     Cat(Cat),
     /// Copy files to, from, within or between servers, without a mount
     Cp(Cp),
-    /// Show all that is known about a file of a server
+    /// Show all attributes of a file of a server
     Stat(Stat),
-    /// Show directories of a server with all that is in them as a tree
+    /// Show directories of a server as a tree
     Tree(Tree),
-    /// Find files of a server by name, kind, size and age; the server looks, only what fits travels
+    /// Find files of a server by name, kind, size and age; the server searches, only matches travel
     Find(Find),
     /// Show how much space directories of a server take
     Du(Du),
@@ -130,17 +130,17 @@ pub(crate) enum Command {
     Chmod(Chmod),
     /// Change owner and group of files of a server
     Chown(Chown),
-    /// Wait until all that a server has answered, to anybody, is on disk
+    /// Wait until all changes that a server has acknowledged to any client are on disk
     Sync(Sync),
     /// Show how much space a server's file system has
     Df(Df),
-    /// Say what clients may mount: a directory, only reading, as whom
+    /// Define what clients may mount: a directory, read-only or not, as which users
     Export(Export),
-    /// Change the secret: a new one beside the old one, then the new one alone
+    /// Change the secret in two steps: both are valid, then the new one alone
     Secret(Secret),
     /// Make certificates for a server and its clients, to be used instead of the secret
     Cert(Cert),
-    /// Look for what is wrong in a store, and mend it
+    /// Check a store, and repair it
     Check(Check),
     /// Copy a store while a server has it open
     Backup(Backup),
@@ -148,10 +148,10 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Make a store of a backup, or of what `dump` printed
     Restore(Restore),
-    /// Read a store beside its server, for a client of that.
+    /// Read a store on its server's machine, for a client of the server.
     #[command(hide = true)]
     Inspect(Inspect),
-    /// Measure lanefs, each number beside its limit
+    /// Measure lanefs against its limits
     #[command(after_help = units_and_codes())]
     Bench(Bench),
     /// Print a script that completes lanefs's command line in a shell
@@ -166,7 +166,7 @@ pub(crate) enum Command {
     BenchNull(BenchNull),
 }
 
-/// How requests of the kernel are carried.
+/// How the kernel's requests reach the mount.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Transport {
     /// io_uring queues where the kernel allows them, else /dev/fuse
@@ -191,11 +191,10 @@ impl Transport {
 /// What programs may do through a mount.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Powers {
-    /// Programs on the mount run with the rights that their set-id bits and capabilities give; only
-    /// root may ask for it
+    /// Set-id bits and capabilities of programs on the mount have effect; for root only
     #[arg(long)]
     pub(crate) suid: bool,
-    /// Device files on the mount can be opened; only root may ask for it
+    /// Device files on the mount can be opened; for root only
     #[arg(long)]
     pub(crate) dev: bool,
 }
@@ -216,13 +215,13 @@ pub(crate) struct SecretFile {
     pub(crate) secret_file: Option<PathBuf>,
 }
 
-/// Longest that a lane looks out.
+/// Longest busy polling of a lane.
 pub(crate) const SPIN_MAX: Duration = Duration::from_millis(1);
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Spin {
-    /// How long a lane looks out for more work before it sleeps, as 50us, up to 1ms: shorter answers
-    /// for processor time
+    /// How long a lane polls for work before it sleeps, as 50us, at most 1ms: lower latency for more
+    /// processor time
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time_in(Duration::ZERO..=SPIN_MAX))]
     pub(crate) spin: Duration,
 }
@@ -239,15 +238,15 @@ pub(crate) fn spin_us(spin: Duration) -> u32 {
     u32::try_from(spin.min(SPIN_MAX).as_micros()).unwrap_or(0)
 }
 
-/// Which answers wait for the disk.
+/// Which replies wait for the disk.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Share {
-    /// Only those that their own client could not bring back; a client that stays away after a
-    /// crash may take with it what others built on its last changes
+    /// Only those that their own client could not replay. If a client does not return after a crash,
+    /// changes of others that depend on its last changes may be lost
     Off,
-    /// Those that build on another client's last changes
+    /// Those that depend on another client's uncommitted changes
     Write,
-    /// Also those that show another client's last changes
+    /// Also those that show another client's uncommitted changes
     Strict,
 }
 
@@ -266,41 +265,40 @@ impl Share {
     }
 }
 
-/// What a server promises of what is not on disk yet.
+/// What a server promises of changes that are not on disk yet.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Promises {
-    /// Which answers wait until what they build on is on disk
+    /// Which replies wait until the changes that they depend on are on disk
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Share::Write)]
     pub(crate) share: Share,
-    /// Every change is on disk before it is answered
+    /// Every change is on disk before its reply
     #[arg(long)]
     pub(crate) sync: bool,
-    /// After a restart, how long known clients have for coming back, longer while they replay
+    /// How long a restarted server waits for known clients that are silent
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub(crate) recovery_soft: Duration,
-    /// The same, whatever happens
+    /// How long a restarted server waits for known clients that replay
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub(crate) recovery_hard: Duration,
 }
 
-/// How much log may wait.
+/// Bounds of the log that is not applied yet.
 pub(crate) const LOG_BYTES: std::ops::RangeInclusive<u64> = 1 << 24..=1 << 40;
 
 /// Space for the log, and memory for names.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Space {
-    /// How much of the log may wait until it is applied to the rows, from 16MiB to 1TiB; changes that
-    /// would make it more wait until it is less
+    /// Most log that is not applied to the rows yet, from 16MiB to 1TiB; changes beyond it wait
     #[arg(long = "log-max", value_name = "SIZE", default_value = "1GiB", value_parser = size_in(LOG_BYTES))]
     pub(crate) log_bytes_max: u64,
-    /// How long a log file gets before the next one is begun.
+    /// Size at which the next log file begins.
     #[arg(long = "segment", hide = true, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub(crate) segment_bytes: u64,
     /// How long records gather before they are applied to the rows.
     #[arg(long, hide = true, value_name = "TIME", default_value = "1s", value_parser = time)]
     pub(crate) collect: Duration,
-    /// How much memory names may take, about; the rest is read when it is needed. Any size works, 0
-    /// too. Without it all names are in memory
+    /// Memory for names, approximately; other names are read when they are needed. Any size works,
+    /// also 0 [default: all names are in memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) meta_memory: Option<u64>,
 }
@@ -308,19 +306,19 @@ pub(crate) struct Space {
 /// How a store is served, by `serve` and by `up`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serving {
-    /// A further name under which all of the file system can be mounted, as long as the server runs;
-    /// with =no-root-squash its clients' root acts as root. `lanefs export` defines those that stay
+    /// An export of the whole file system, for as long as the server runs; with =no-root-squash its
+    /// clients' root acts as root. `lanefs export` defines permanent ones
     #[arg(long = "export", value_name = "NAME[=no-root-squash]")]
     pub(crate) exports: Vec<String>,
-    /// Give every reply's bytes a CRC-32C, which costs a copy; without, large reads leave straight
-    /// from the page cache, and only TCP's own checksum protects them on their way
+    /// Send a CRC-32C with the contents of every reply, at the cost of a copy. Without it large reads
+    /// leave by sendfile, protected by TCP's checksum only
     #[arg(long)]
     pub(crate) checksum_reads: bool,
-    /// New directories down to this depth are spread over the metadata shards, deeper ones stay
-    /// with their parent; 0 spreads none
+    /// Spread new directories down to this depth over the metadata shards; deeper ones are on their
+    /// parent's shard; 0 spreads none
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) spread_depth: u8,
-    /// Which lane keeps a connection's socket
+    /// Which lane has a connection's socket
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Affinity::Object, env = "LANEFS_AFFINITY")]
     pub(crate) affinity: Affinity,
     #[command(flatten)]
@@ -336,7 +334,7 @@ pub(crate) struct Serving {
 impl Serving {
     /// The same as arguments.
     pub(crate) fn texts(&self) -> Vec<String> {
-        // Without `..`: what is added is handed on.
+        // Without `..`: a new field cannot be forgotten.
         let Self { exports, checksum_reads, spread_depth, affinity, promises, space, io, root_dir } =
             self;
         let Promises { share, sync, recovery_soft, recovery_hard } = promises;
@@ -364,7 +362,7 @@ impl Serving {
 pub(crate) struct Up {
     /// Where to mount; made if missing, must be empty
     pub(crate) dir: PathBuf,
-    /// Where the data lies; made at the first start [default: DIR.lanefs, beside DIR]
+    /// The directory of the data; made at the first start [default: DIR.lanefs, beside DIR]
     #[arg(long, value_name = "PATH")]
     pub(crate) store: Option<PathBuf>,
     /// Address to serve on [default: 127.0.0.1:7117, or the next free port]
@@ -381,10 +379,10 @@ pub(crate) struct Up {
     pub(crate) mount_driver: MountDriverArg,
     #[command(flatten)]
     pub(crate) pin: PinArg,
-    /// Go to the background once everything runs; a log file is kept beside the store
+    /// Go to the background when everything runs; the log file is beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
-    /// How requests of the kernel are carried
+    /// How the kernel's requests reach the mount
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
     #[command(flatten)]
@@ -406,7 +404,7 @@ pub(crate) struct Up {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
-    /// Where the data lies; made if there is none
+    /// The directory of the data; made if it does not exist
     #[arg(long, value_name = "PATH")]
     pub(crate) store: PathBuf,
     /// Address to serve on
@@ -432,18 +430,18 @@ pub(crate) struct Serve {
     pub(crate) serving: Serving,
     #[command(flatten)]
     pub(crate) log: LogArg,
-    /// Reads options from this file, under the same names; the command line wins [default:
+    /// Read options from this file, under the same names; the command line wins [default:
     /// /etc/lanefs/serve.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Lets something go wrong, for tests of crashes.
+    /// Inject a fault, for crash tests.
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
     #[arg(value_parser = crate::faults::Planned::parse)]
     pub(crate) faults: Vec<crate::faults::Planned>,
-    /// Serve the store of this file system and no other, and make none.
+    /// Serve only the store of this file system, and make none.
     #[arg(long, hide = true, value_name = "HEX")]
     pub(crate) only: Option<String>,
-    /// The listening socket is handed in as standard input.
+    /// Standard input is the listening socket.
     #[arg(long, hide = true)]
     pub(crate) listen_on_stdin: bool,
     /// End when this parent process ends.
@@ -453,7 +451,7 @@ pub(crate) struct Serve {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
-    /// The server: HOST or HOST:PORT, and /EXPORT behind it for an export
+    /// The server: HOST or HOST:PORT, followed by /EXPORT for an export
     #[arg(value_name = "ADDRESS")]
     pub(crate) source: String,
     /// Where to mount; an existing, empty directory
@@ -474,7 +472,7 @@ pub(crate) struct Mount {
     pub(crate) seal: SealArg,
     #[command(flatten)]
     pub(crate) certificates: CertArg,
-    /// How requests of the kernel are carried
+    /// How the kernel's requests reach the mount
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
     #[command(flatten)]
@@ -490,7 +488,7 @@ pub(crate) struct Mount {
     pub(crate) pin: PinArg,
     #[command(flatten)]
     pub(crate) log: LogArg,
-    /// Reads options from this file, under the same names; the command line wins [default:
+    /// Read options from this file, under the same names; the command line wins [default:
     /// /etc/lanefs/mount.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -500,7 +498,7 @@ pub(crate) struct Mount {
     /// This is the process in the background: say READY, then write to this file.
     #[arg(long, hide = true, value_name = "LOG")]
     pub(crate) in_background: Option<PathBuf>,
-    /// Be called this at the server, instead of something random.
+    /// The client's uuid at the server [default: random].
     #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid, env = "LANEFS_MOUNT_CLIENT")]
     pub(crate) client: Option<wire::ClientUuid>,
     /// Take the place of this mount, whose process has ended.
@@ -515,7 +513,7 @@ pub(crate) struct Mount {
 pub(crate) struct Umount {
     /// What to unmount
     pub(crate) dir: PathBuf,
-    /// If it is in use, take it out of the tree anyway; its users keep it until they let go
+    /// Detach a mount that is in use; processes keep it until they close their files
     #[arg(short, long)]
     pub(crate) lazy: bool,
 }
@@ -538,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn up_hands_on_how_it_serves() {
+    fn up_passes_the_options_of_serving_on() {
         let settings = [
             "--export=a",
             "--export=b=no-root-squash",

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_during_the_start_is_told_when_all_lanes_are_ready() {
+    fn a_signal_during_the_start_is_reported_when_all_lanes_are_ready() {
         assert!(!wait(vec![ProcessEvent::Ready, ProcessEvent::Ready]).unwrap());
         assert!(
             wait(vec![ProcessEvent::Signal, ProcessEvent::Ready, ProcessEvent::Ready]).unwrap()

@@ -40,7 +40,7 @@ fn limits() -> Vec<Row> {
     let access_list = vec![of(meta::ACL_ENTRY_COUNT_MAX), of(meta::ACL_BYTES_MAX)];
     let frame = vec![of(wire::BODY_BYTES_MAX), of(wire::HANDSHAKE_BODY_BYTES_MAX)];
     let log = vec![log_bytes_usual(), *LOG_BYTES.start(), *LOG_BYTES.end()];
-    let away = vec![ms(lane.client_gone_ms), ms(lane.lock_gone_ms)];
+    let away = vec![ms(lane.client_absent_ms), ms(lane.lock_absent_ms)];
     vec![
         ("name of an entry", vec![of(wire::NAME_BYTES_MAX)]),
         ("target of a symbolic link", vec![of(wire::SYMLINK_BYTES_MAX)]),
@@ -81,7 +81,7 @@ fn shares() -> Vec<Row> {
     let ring = ring::Limits::default();
     let begun = vec![ms(ring.frame_ms_max), ring::Limits::RATE_BYTES_MIN];
     let chain = vec![of(seal::CHAIN_COUNT_MAX), of(seal::CHAIN_BYTES_MAX)];
-    let retired = vec![ms(lane.lock_gone_ms), ms(lane.client_gone_ms)];
+    let retired = vec![ms(lane.lock_absent_ms), ms(lane.client_absent_ms)];
     vec![
         ("requests outstanding on a connection", vec![of(lane.credits)]),
         ("bytes that a client has asked for", vec![of(ring.conn_out_bytes_pause)]),

@@ -14,7 +14,7 @@ use wire::{FileKind, Name, Timestamp, Transno, Wire as _};
 const OTHER_BLOCK: u64 = 200;
 
 /// A store's rows, and copies of objects that they are about.
-struct Scene {
+struct Fixture {
     folder: tempfile::TempDir,
     rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
@@ -28,7 +28,7 @@ fn name_of(inode: InodeNo) -> ObjectName {
     ObjectName { shard_index: 0, inode, stripe_index: 0 }
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self { folder, rows: BTreeMap::new() }
@@ -101,13 +101,13 @@ fn told(damages: &Damages) -> Vec<(Kind, Vec<String>, String)> {
 
 #[test]
 fn blocks_without_a_checksum_get_one_and_holes_do_not() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     // One block that the rows know, one that they do not, and one far behind a hole, cut at the end.
-    let path = scene.file(InodeNo(7), OTHER_BLOCK * BLOCK + 10, sum(&[1; 30]));
+    let path = fixture.file(InodeNo(7), OTHER_BLOCK * BLOCK + 10, sum(&[1; 30]));
     let file = File::options().write(true).open(path).unwrap();
     file.write_all_at(&[2; 20], OTHER_BLOCK * BLOCK).unwrap();
     let group = |group, sums| Group { group, sums, damaged_blocks: Vec::new() };
-    let (plain, proven, damages) = scene.prove(&[]);
+    let (plain, proven, damages) = fixture.prove(&[]);
     assert_eq!(groups_of(&plain), [group(0, BlockSums(vec![sum(&[1; 30])]))]);
     let first = BlockSums(vec![sum(&[1; 30]), sum(&[1; 65_536])]);
     let mut last = BlockSums::default();
@@ -120,7 +120,7 @@ fn blocks_without_a_checksum_get_one_and_holes_do_not() {
     assert_eq!(others(&plain), others(&proven), "all other lines stay");
 
     file.write_all_at(&[9], 29).unwrap();
-    let (_, proven, damages) = scene.prove(&[]);
+    let (_, proven, damages) = fixture.prove(&[]);
     let found = &groups_of(&proven)[0];
     assert_eq!((found.damaged_blocks.as_slice(), damages.count()), (&[0][..], 1));
     assert_eq!(found.sums, first, "what was recorded stays");
@@ -128,15 +128,15 @@ fn blocks_without_a_checksum_get_one_and_holes_do_not() {
 
 #[test]
 fn a_group_that_the_copy_lacks_is_damaged_and_those_around_it_stay_in_their_order() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let inode = InodeNo(7);
-    let path = scene.file(inode, OTHER_BLOCK * BLOCK, BlockSum::NONE);
+    let path = fixture.file(inode, OTHER_BLOCK * BLOCK, BlockSum::NONE);
     let recorded = BlockSums(vec![sum(&[3; 65_536])]);
-    scene.put(Key::sums(ShardId::data(0), inode, 2), recorded.to_bytes());
+    fixture.put(Key::sums(ShardId::data(0), inode, 2), recorded.to_bytes());
     let file = File::options().write(true).open(path).unwrap();
     file.write_all_at(&[2; 5], 100 * BLOCK).unwrap();
     file.write_all_at(&[2; 5], (OTHER_BLOCK - 1) * BLOCK).unwrap();
-    let (_, proven, damages) = scene.prove(&[]);
+    let (_, proven, damages) = fixture.prove(&[]);
     let groups = groups_of(&proven);
     let numbers: Vec<u64> = groups.iter().map(|group| group.group).collect();
     assert_eq!(numbers, [0, 1, 2, 3]);
@@ -146,14 +146,14 @@ fn a_group_that_the_copy_lacks_is_damaged_and_those_around_it_stay_in_their_orde
 
 #[test]
 fn damaged_files_are_named_by_the_entries_of_the_dump() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let [dir, inner, changed, short, missing, unread, lost] =
         [2, 3, 10, 11, 12, 13, 14].map(InodeNo);
     for dir in [dir, inner] {
-        scene.inode(dir, FileKind::Directory);
+        fixture.inode(dir, FileKind::Directory);
     }
-    scene.entry(InodeNo::ROOT, "dir", (dir, FileKind::Directory));
-    scene.entry(dir, "inner", (inner, FileKind::Directory));
+    fixture.entry(InodeNo::ROOT, "dir", (dir, FileKind::Directory));
+    fixture.entry(dir, "inner", (inner, FileKind::Directory));
     for (dir, name, inode) in [
         (InodeNo::ROOT, "again", changed),
         (inner, "changed", changed),
@@ -162,14 +162,14 @@ fn damaged_files_are_named_by_the_entries_of_the_dump() {
         (dir, "unread", unread),
         (InodeNo(99), "lost", lost),
     ] {
-        scene.entry(dir, name, (inode, FileKind::File));
+        fixture.entry(dir, name, (inode, FileKind::File));
     }
     let [_, cut, removed, unreadable, _] = [changed, short, missing, unread, lost]
-        .map(|inode| scene.file(inode, 100_000, sum(&[2; 30])));
+        .map(|inode| fixture.file(inode, 100_000, sum(&[2; 30])));
     File::options().write(true).open(cut).unwrap().set_len(10).unwrap();
     fs::remove_file(removed).unwrap();
     fs::remove_file(unreadable).unwrap();
-    let (_, proven, damages) = scene.prove(&[unread]);
+    let (_, proven, damages) = fixture.prove(&[unread]);
     let changed = "1 of 1 blocks do not have their checksums, the first at byte 0";
     let lack = "100000 bytes are recorded, and ";
     let expected = [

@@ -89,8 +89,8 @@ fn random_bytes_are_decoded_without_harm() {
         state ^= state << 17;
         state
     };
-    let scene = tempfile::tempdir().unwrap();
-    let mut folder = Folder::begin(&scene.path().join("backup")).unwrap();
+    let fixture = tempfile::tempdir().unwrap();
+    let mut folder = Folder::begin(&fixture.path().join("backup")).unwrap();
     for _ in 0..3000 {
         let mut bytes = bytes_of(&all()[usize::try_from(next() % 17).unwrap()].1);
         for _ in 0..next() % 3 {
@@ -103,7 +103,7 @@ fn random_bytes_are_decoded_without_harm() {
             drop(folder.take(&frame));
         }
     }
-    let inside = fs::read_dir(scene.path()).unwrap().count();
+    let inside = fs::read_dir(fixture.path()).unwrap().count();
     assert_eq!(inside, 1, "nothing is written beside the folder");
 }
 
@@ -152,9 +152,9 @@ fn send(source: &mut Source, folder: &mut Folder) -> crate::Round {
 }
 
 #[test]
-fn objects_come_as_they_are_and_what_is_gone_goes() {
-    let scene = tempfile::tempdir().unwrap();
-    let (from, to) = (scene.path().join("objects"), scene.path().join("backup"));
+fn objects_are_received_as_they_are_and_removed_ones_are_removed() {
+    let fixture = tempfile::tempdir().unwrap();
+    let (from, to) = (fixture.path().join("objects"), fixture.path().join("backup"));
     let other = objects(&from);
     let (mut source, mut folder) = (Source::new(from.clone()), Folder::begin(&to).unwrap());
     let round = send(&mut source, &mut folder);
@@ -193,8 +193,8 @@ fn objects_come_as_they_are_and_what_is_gone_goes() {
 
 #[test]
 fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
-    let scene = tempfile::tempdir().unwrap();
-    let (from, to) = (scene.path().join("objects"), scene.path().join("backup"));
+    let fixture = tempfile::tempdir().unwrap();
+    let (from, to) = (fixture.path().join("objects"), fixture.path().join("backup"));
     let other = objects(&from);
     let (mut source, mut folder) = (Source::new(from), Folder::begin(&to).unwrap());
     send(&mut source, &mut folder);
@@ -230,14 +230,14 @@ fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
 
 #[test]
 fn a_folder_whose_metadata_were_cut_is_not_whole() {
-    let scene = tempfile::tempdir().unwrap();
+    let fixture = tempfile::tempdir().unwrap();
     let dump = dump_of(&[Line::Nameless { inode: 7 }, Line::Nameless { inode: 8 }]);
     let first = dump.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     for (no, dump) in [&dump[..0], &dump[..first], &dump[first..], &dump[..dump.len() - 5]]
         .into_iter()
         .enumerate()
     {
-        let to = scene.path().join(format!("{no}"));
+        let to = fixture.path().join(format!("{no}"));
         let mut folder = Folder::begin(&to).unwrap();
         folder.take(&Frame::Round).unwrap();
         folder.take(&Frame::Metadata(dump)).unwrap();
@@ -248,7 +248,7 @@ fn a_folder_whose_metadata_were_cut_is_not_whole() {
 
 #[test]
 fn a_stream_out_of_order_is_refused() {
-    let scene = tempfile::tempdir().unwrap();
+    let fixture = tempfile::tempdir().unwrap();
     let data = |file_offset| Frame::Data { file_offset, bytes: b"bytes" };
     for (no, frames) in [
         vec![Frame::Whole],
@@ -267,7 +267,7 @@ fn a_stream_out_of_order_is_refused() {
     .into_iter()
     .enumerate()
     {
-        let mut folder = Folder::begin(&scene.path().join(format!("{no}"))).unwrap();
+        let mut folder = Folder::begin(&fixture.path().join(format!("{no}"))).unwrap();
         let (last, before) = frames.split_last().unwrap();
         before.iter().for_each(|frame| folder.take(frame).unwrap());
         assert!(matches!(folder.take(last), Err(BackupError::Stream)), "{last:?}");
@@ -276,8 +276,8 @@ fn a_stream_out_of_order_is_refused() {
 
 #[test]
 fn a_folder_whose_object_has_not_wholly_come_is_not_whole() {
-    let scene = tempfile::tempdir().unwrap();
-    let to = scene.path().join("backup");
+    let fixture = tempfile::tempdir().unwrap();
+    let to = fixture.path().join("backup");
     let mut folder = Folder::begin(&to).unwrap();
     for frame in [Frame::Round, Frame::Object(OBJECT), Frame::File(FIRST)] {
         folder.take(&frame).unwrap();

@@ -162,7 +162,7 @@ impl Rig {
 
 /// The server dies after each step of a removal, and the client brings back what it wrote last.
 #[test]
-fn no_crash_leaves_an_object_whose_inode_is_gone() {
+fn no_crash_leaves_an_object_without_its_inode() {
     let (mut gone_count, mut kept_count) = (0, 0);
     for lane_count in 1..=2 {
         for seed in 0..5 {

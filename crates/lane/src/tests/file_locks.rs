@@ -206,7 +206,7 @@ fn the_expired_locks_of_a_client_are_granted_to_waiters() {
             server.cut(peer.conn);
         }
         server.run();
-        server.pass_ms(server.limits.lock_gone_ms - 100);
+        server.pass_ms(server.limits.lock_absent_ms - 100);
         assert_eq!(other.set(&mut server, ask(file(1), 3, WRITE)), Err(Status::Again));
         server.pass_ms(200);
         server.run();
@@ -221,7 +221,7 @@ fn the_expired_locks_of_a_client_are_granted_to_waiters() {
         let status = if kept { Status::Again } else { Status::Ok };
         assert_eq!(one.relock(&mut server, file(0), 1), status);
         assert_eq!(one.relock(&mut server, file(1), 1), Status::Again);
-        server.pass_ms(server.limits.client_gone_ms);
+        server.pass_ms(server.limits.client_absent_ms);
         server.run();
     }
 }

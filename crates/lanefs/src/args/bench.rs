@@ -151,7 +151,7 @@ pub(crate) struct BenchLimit {
 pub(crate) struct BenchNull {
     /// Where to mount; none: be a lane that only echoes.
     pub(crate) dir: Option<PathBuf>,
-    /// How requests of the kernel are carried.
+    /// How the kernel's requests reach the mount.
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
     /// What is done before an answer.

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_what_is() {
+    fn an_unknown_word_is_refused_with_the_known_ones() {
         for (line, says) in [
             ("u -perm 644", "there is no -perm here; of find(1)'s words there are -name PATTERN"),
             ("u -name a , -name b", "there is no , here"),

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_are_called_otherwise_now_are_told_their_names() {
+    fn an_old_name_of_an_option_is_refused_with_the_new_one() {
         for (words, says) in [
             (
                 "serve --store s --recovery-soft-ms 5",

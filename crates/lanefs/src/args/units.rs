@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_told_them() {
+    fn a_value_out_of_bounds_is_refused_with_the_bounds() {
         let line = size_in(1 << 20..=1 << 30)("4K").unwrap_err();
         assert_eq!(line, "4K is not from 1MiB to 1GiB");
         let line = time_in(Duration::ZERO..=Duration::from_millis(1))("2ms").unwrap_err();

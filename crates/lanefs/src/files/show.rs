@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn root_has_a_name_and_nobody_knows_everyone() {
+    fn uid_0_has_a_name_and_an_unknown_uid_is_a_number() {
         assert_eq!(Names::users().of(0), "root");
         assert_eq!(Names::users().of(4_000_000_000), "4000000000");
     }

@@ -161,7 +161,7 @@ impl Target {
         }
     }
 
-    /// PrivilegedBits it the owner (if that is allowed), mode and times of `meta`.
+    /// Sets the owner (if that is allowed), mode and times of `meta`.
     pub(crate) fn preserve(&self, session: &mut Session, meta: &Meta) -> Result<()> {
         match &*self.ground {
             Ground::Local(_, dir) => {

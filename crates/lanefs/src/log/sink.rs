@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_nobody_takes_ends() {
+    fn a_flush_without_a_reader_ends() {
         let (sink, _unread) = Sink::queue(1);
         sink.write_through(Box::new(|_| {}));
         sink.flush();

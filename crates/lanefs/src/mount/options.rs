@@ -43,7 +43,7 @@ pub(crate) struct Options {
     pub(crate) secret_file: Option<PathBuf>,
     /// Lanes, if that was said.
     pub(crate) lanes: Option<u16>,
-    /// How requests of the kernel are carried.
+    /// How the kernel's requests reach the mount.
     pub(crate) fuse: Transport,
     pub(crate) driver: Driver,
     pub(crate) pin: Pin,

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use std::io;
 use std::path::Path;
 
-/// PrivilegedBits the mount at `dir` the flags that were named; it keeps the others.
+/// Sets the named flags of the mount at `dir`; the others stay.
 pub(super) fn run(dir: &Path, options: &Options) -> Result<()> {
     let shown = dir.display();
     let failed = |line| Exit::new(Code::Failed, line);

@@ -130,7 +130,7 @@ fn a_backup_of_what_rests_is_the_same_tree() {
 }
 
 #[test]
-fn an_interrupted_backup_is_recognised_and_gone_on_with() {
+fn an_interrupted_backup_is_recognised_and_continued() {
     let Some(fixture) = Fixture::new("backup_interrupted") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);

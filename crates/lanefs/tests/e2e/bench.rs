@@ -215,7 +215,7 @@ fn secret_in(path: &Path) -> String {
 }
 
 #[test]
-fn bench_says_what_is_wrong_with_its_arguments() {
+fn bench_refuses_wrong_arguments_with_a_reason() {
     let Some(fixture) = Fixture::new("bench_arguments") else { return };
     let secret = secret_in(&fixture.path("secret"));
     let bench = &|arguments: &[&str]| {
@@ -297,7 +297,7 @@ fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
 }
 
 #[test]
-fn bench_of_affinity_has_every_side_and_counts_who_crosses() {
+fn bench_of_affinity_has_every_mode_and_counts_crossings() {
     let Some(fixture) = Fixture::new("bench_affinity") else { return };
     let found = rows(&fixture, &["affinity", "--lanes", "2", "--clients", "1,16"]);
     // Lanes, kinds of work, clients, sides.

@@ -25,7 +25,7 @@ fn not_yet(params: &mut CertificateParams) {
 fn same(_: &mut CertificateParams) {}
 
 #[test]
-fn a_client_without_a_good_certificate_is_refused_and_both_are_told() {
+fn a_client_without_a_valid_certificate_is_refused_and_both_ends_report_it() {
     let Some(fixture) = Fixture::new("certificates_clients") else { return };
     let authority = Authority::new(&fixture, "certs");
     let other = Authority::new(&fixture, "other");
@@ -75,7 +75,7 @@ fn a_client_without_a_good_certificate_is_refused_and_both_are_told() {
 }
 
 #[test]
-fn a_server_without_a_good_certificate_is_refused_and_both_are_told() {
+fn a_server_without_a_valid_certificate_is_refused_and_both_ends_report_it() {
     let Some(fixture) = Fixture::new("certificates_servers") else { return };
     let authority = Authority::new(&fixture, "certs");
     authority.make(&fixture, &["client"], &["alice"]);

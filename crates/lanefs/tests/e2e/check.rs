@@ -137,7 +137,7 @@ fn a_store_that_was_used_has_no_findings() {
 }
 
 #[test]
-fn a_served_store_is_not_repaired_and_its_address_is_told() {
+fn a_served_store_is_not_repaired_and_its_address_is_named() {
     let Some(fixture) = Fixture::new("check_served") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let output = run(fixture.lanefs(["check", "--repair"]).arg(fixture.path("store")));
@@ -339,7 +339,7 @@ fn shows(told: &str, path: &str) -> bool {
 }
 
 #[test]
-fn what_lost_its_name_is_in_lost_and_found_and_served() {
+fn inodes_that_lost_their_name_are_served_in_lost_and_found() {
     let Some(fixture) = Fixture::new("check_adopts") else { return };
     let store = used(&fixture);
     let mut lost = String::new();
@@ -446,7 +446,7 @@ fn objects_are_held_against_what_is_recorded() {
 }
 
 #[test]
-fn damage_in_a_log_is_told_and_not_repaired() {
+fn damage_in_a_log_is_reported_and_not_repaired() {
     let Some(fixture) = Fixture::new("check_log") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);

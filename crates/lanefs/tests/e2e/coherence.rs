@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 
 #[test]
-fn what_one_mount_does_the_other_sees() {
+fn changes_of_one_mount_are_seen_at_the_other() {
     let Some(fixture) = Fixture::new("coherence") else { return };
     let up = fixture.up(&[]);
     let second = fixture.mount(&up.address, "second", &["--export", "up"]);

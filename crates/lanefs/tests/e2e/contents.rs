@@ -182,7 +182,7 @@ fn mappings_and_direct_io_are_coherent() {
 }
 
 #[test]
-fn what_is_not_done_says_so() {
+fn unsupported_calls_report_it() {
     let Some(fixture) = Fixture::new("refused") else { return };
     let up = fixture.up(&[]);
     assert_eq!(must(python("refused.py").arg(up.dir.join("f")).arg(up.dir.join("g"))), "same\n");
@@ -224,7 +224,7 @@ fn no_append_is_lost() {
 
 /// A program on a mount runs, and nobody writes it meanwhile.
 #[test]
-fn programs_run_and_are_busy() {
+fn running_programs_are_busy() {
     let Some(fixture) = Fixture::new("exec") else { return };
     let up = fixture.up(&[]);
     let path = up.dir.join("cat");

@@ -149,7 +149,7 @@ os.chdir('/')
 
 /// Both directories of an exchange keep who stands in them.
 #[test]
-fn directories_that_are_exchanged_keep_who_stands_in_them() {
+fn processes_stay_in_directories_that_are_exchanged() {
     let Some(fixture) = Fixture::new("moves_exchange") else { return };
     let up = fixture.up(&[]);
     let at = |path: &str| up.dir.join(path);

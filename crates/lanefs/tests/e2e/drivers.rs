@@ -38,7 +38,7 @@ fn server_mount_and_up_say_which_driver_they_are_on() {
 }
 
 #[test]
-fn the_mount_of_up_follows_its_server_s_driver_unless_told_otherwise() {
+fn the_mount_of_up_has_its_server_s_driver_by_default() {
     let Some(fixture) = Fixture::new("up_drivers") else { return };
     let mut command = fixture.lanefs(["up", "mnt", "--listen", "127.0.0.1:0", "--driver", "epoll"]);
     command.env_remove("LANEFS_MOUNT_DRIVER").current_dir(fixture.path(""));
@@ -54,7 +54,7 @@ fn the_mount_of_up_follows_its_server_s_driver_unless_told_otherwise() {
 
 /// `cargo xtask ci --long` runs all of this a second time so.
 #[test]
-fn where_a_run_is_said_to_be_without_io_uring_it_is() {
+fn a_run_without_io_uring_has_none() {
     let found = DriverChoice::Auto.find().unwrap();
     if std::env::var_os(FORBIDDEN).is_none() {
         // It may be missing on this machine as well, but then nobody promised anything.
@@ -70,7 +70,7 @@ fn where_a_run_is_said_to_be_without_io_uring_it_is() {
 }
 
 #[test]
-fn where_io_uring_is_forbidden_everything_works_and_who_insists_is_told() {
+fn without_io_uring_everything_works_and_asking_for_it_fails() {
     let Some(fixture) = Fixture::new("forbidden") else { return };
     without_io_uring(|| {
         let up = fixture.up(&["--driver", "auto", "--mount-driver", "auto"]);

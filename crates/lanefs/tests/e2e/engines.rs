@@ -87,7 +87,7 @@ fn check(volume: &mut Volume, round: usize) {
 }
 
 #[test]
-fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
+fn with_any_io_engine_a_kill_loses_nothing_acknowledged() {
     let Some(fixture) = Fixture::new("engines_kill") else { return };
     let ways = ways(&fixture, "engines_kill");
     for (round, (engine, direct)) in ways.iter().enumerate() {

@@ -102,7 +102,7 @@ fn an_export_shows_its_directory_and_what_lies_below_also_after_a_kill() {
 }
 
 #[test]
-fn what_leaves_the_directory_is_gone_but_for_what_is_open() {
+fn files_moved_out_of_the_directory_are_stale_unless_open() {
     let Some(fixture) = Fixture::new("export_leaves") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "3"]);
     let all = fixture.mount(&server.address, "all", &["--export", "up"]);
@@ -141,7 +141,7 @@ fn what_leaves_the_directory_is_gone_but_for_what_is_open() {
 }
 
 #[test]
-fn a_read_only_export_is_that_for_whoever_comes() {
+fn a_read_only_export_refuses_changes_of_every_user() {
     let Some(fixture) = Fixture::new("export_read_only") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
     let all = fixture.mount(&server.address, "all", &["--export", "up"]);
@@ -188,7 +188,7 @@ fn as_user(uid: &str) -> std::process::Command {
 }
 
 #[test]
-fn root_or_everybody_acts_as_somebody_else_for_the_server() {
+fn squashed_users_act_as_the_anonymous_user_at_the_server() {
     let Some(fixture) = Fixture::new("export_squash") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
     let all = fixture.mount(&server.address, "all", &["--export", "up"]);
@@ -232,7 +232,7 @@ fn root_or_everybody_acts_as_somebody_else_for_the_server() {
 }
 
 #[test]
-fn an_export_that_is_taken_away_is_gone_from_the_next_request_on() {
+fn a_removed_export_is_stale_from_the_next_request_on() {
     let Some(fixture) = Fixture::new("export_removed") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
     let all = fixture.mount(&server.address, "all", &["--export", "up"]);

@@ -12,7 +12,7 @@ fn greeted(address: &str, (export, by): (&str, &Secret)) -> Refused {
 }
 
 #[test]
-fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
+fn without_a_secret_existing_and_missing_exports_look_the_same() {
     let Some(fixture) = Fixture::new("exports_unseen") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let all = fixture.mount(&server.address, "all", &["--export", "up"]);

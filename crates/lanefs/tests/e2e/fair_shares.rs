@@ -46,7 +46,7 @@ fn work(dir: &Path) {
 /// Three hundred connections, each a few bytes short of a MiB, of holders of a secret that may only read
 /// and then of one that may write.
 #[test]
-fn half_sent_writes_of_others_hold_nobody_up() {
+fn half_sent_writes_of_a_client_do_not_block_others() {
     use std::io::Write as _;
     let Some(fixture) = Fixture::new("half_sent") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);

@@ -164,7 +164,7 @@ fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
 }
 
 #[test]
-fn root_of_another_host_is_nobody_and_is_told_so() {
+fn root_of_another_host_is_squashed_and_the_error_says_so() {
     let Some(fixture) = Fixture::new("first_far") else { return };
     let networks = Networks::new();
     let mut serve = fixture.lanefs(["serve", "--listen", "0.0.0.0:7117", "--store"]);

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 #[test]
-fn garbage_on_the_port_disturbs_nobody() {
+fn garbage_on_the_port_disturbs_no_client() {
     let Some(fixture) = Fixture::new("garbage") else { return };
     let up = fixture.up(&[]);
     let original = fixture.make_dir("original");

@@ -83,7 +83,7 @@ fn under_anothers_uuid_nothing_of_his_is_had_and_he_stays() {
 }
 
 #[test]
-fn what_another_says_of_a_host_evicts_nobody() {
+fn a_claim_about_another_host_evicts_no_client() {
     let Some(fixture) = Fixture::new("identity_host") else { return };
     let mut up = fixture.up(&["--lanes", "1"]);
     let (all, guests) = (secret(&fixture), guests(&fixture, &up, &[]));

@@ -120,7 +120,7 @@ fn a_store_is_the_same_by_its_servers_address_and_by_its_directory() {
 }
 
 #[test]
-fn only_who_administers_has_the_store_read() {
+fn only_administrators_may_inspect_a_store() {
     let Some(fixture) = Fixture::new("inspect_rights") else { return };
     let (server, mount) = used(&fixture);
     must(&mut fixture.lanefs(["export", "add", &server.address, "part", "/dist"]));
@@ -204,7 +204,7 @@ fn a_backup_by_address_ends_with_its_client() {
 }
 
 #[test]
-fn a_server_or_a_process_that_is_killed_is_told_and_leaves_nothing_whole() {
+fn a_killed_server_or_process_is_reported_and_leaves_no_finished_backup() {
     let Some(fixture) = Fixture::new("inspect_server") else { return };
     let (mut server, mount) = used(&fixture);
     make_obstacle(&fixture);
@@ -226,7 +226,7 @@ fn a_server_or_a_process_that_is_killed_is_told_and_leaves_nothing_whole() {
 }
 
 #[test]
-fn what_is_neither_a_directory_nor_an_address_is_told() {
+fn a_word_that_is_neither_directory_nor_address_is_refused() {
     let Some(fixture) = Fixture::new("inspect_targets") else { return };
     for command in
         [&["check", "80"][..], &["dump", "80"], &["backup", "80", "x"], &["status", "80"]]

@@ -86,7 +86,7 @@ fn a_mount_goes_to_the_background_as_well() {
 }
 
 #[test]
-fn in_the_background_a_failure_is_told() {
+fn a_failure_in_the_background_is_reported() {
     let Some(fixture) = Fixture::new("background_failure") else { return };
     let dir = fixture.make_dir("mnt");
     fs::write(dir.join("in the way"), "").unwrap();

@@ -32,7 +32,7 @@ impl Locker {
         Self { process, orders, pid }
     }
 
-    /// PrivilegedBits an order and does not wait for its end.
+    /// Sends a command and does not wait for its end.
     fn tell(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
     }
@@ -49,7 +49,7 @@ impl Locker {
         self.answer(order)
     }
 
-    /// PrivilegedBits an order that waits for a lock, and sees it wait.
+    /// Sends a command that waits for a lock, and checks that it waits.
     #[track_caller]
     fn blocks(&mut self, order: &str) {
         self.tell(order);
@@ -130,7 +130,7 @@ fn locks_exclude_over_two_mounts_and_within_one() {
 }
 
 #[test]
-fn who_is_in_the_way_is_told() {
+fn the_holder_of_a_conflicting_lock_is_named() {
     let Some((_stage, up, second)) = two_mounts("locks_get") else { return };
     let (mut one, mut peer_lane) = (Locker::new(&up.dir, "f"), Locker::new(&up.dir, "f"));
     let mut other = Locker::new(&second.dir, "f");
@@ -147,7 +147,7 @@ fn who_is_in_the_way_is_told() {
 }
 
 #[test]
-fn who_waits_is_woken() {
+fn a_waiter_is_woken() {
     let Some((_stage, up, second)) = two_mounts("locks_wake") else { return };
     for (take, give) in
         [("flock ex", "flock un"), ("lockf w 5 5", "lockf u 0 0"), ("ofd w 5 5", "ofd u 0 0")]
@@ -343,7 +343,7 @@ fn the_locks_of_a_mount_that_is_killed_go_to_others() {
 
 /// Its successor does not find them either: a database's journal would be taken for one in use.
 #[test]
-fn the_locks_of_a_mount_that_is_killed_are_gone_when_it_runs_again() {
+fn the_locks_of_a_killed_mount_are_released_when_it_runs_again() {
     let Some(fixture) = Fixture::new("locks_again") else { return };
     let mut up = fixture.up(&["--lanes", "2"]);
     for round in 0..3 {

@@ -59,7 +59,7 @@ fn ten_thousand_idle_clients_are_held() {
 }
 
 #[test]
-fn strangers_in_floods_keep_nobody_out() {
+fn floods_of_unproven_connections_do_not_block_clients() {
     let Some(fixture) = Fixture::new("flood") else { return };
     let up = fixture.up(&[]);
     let over = AtomicBool::new(false);
@@ -108,7 +108,7 @@ fn strangers_in_floods_keep_nobody_out() {
 
 /// Eight clients ask for all they may and read nothing: with checksums, so that it is in memory.
 #[test]
-fn who_reads_nothing_keeps_nobody_waiting() {
+fn a_client_that_reads_nothing_does_not_block_others() {
     let Some(fixture) = Fixture::new("deaf") else { return };
     let mut up = fixture.up(&["--checksum-reads", "--lanes", "1"]);
     let secret = secret(&fixture);

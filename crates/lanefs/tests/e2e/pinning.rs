@@ -16,7 +16,7 @@ fn cores_of_lanes(pid: u32) -> Vec<Cores> {
 }
 
 #[test]
-fn lanes_stay_on_their_cores_unless_told_otherwise() {
+fn lanes_stay_on_their_cores_by_default() {
     let Some(fixture) = Fixture::new("pinning") else { return };
     let own = proc_of(std::process::id()).unwrap().status().unwrap().cpus_allowed_list.unwrap();
     let core_count = ring::core_count();

@@ -97,7 +97,7 @@ fn served_count(fixture: &Fixture, name: &str) -> usize {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_a_repair_goes_on_with_the_rest() {
+fn unreadable_rows_are_reported_and_a_repair_continues_with_the_rest() {
     let Some(fixture) = Fixture::new("salvage") else { return };
     let store = served_twice(&fixture, Signal::TERM);
     let good = fs::read(rows(&store)).unwrap();

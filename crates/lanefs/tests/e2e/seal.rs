@@ -233,7 +233,7 @@ fn a_man_in_the_middle_gets_nothing() {
 }
 
 #[test]
-fn where_both_ends_disagree_both_are_told_and_nothing_goes_on() {
+fn if_the_ends_disagree_about_tls_both_report_it_and_nothing_is_sent() {
     let Some(fixture) = Fixture::new("seal_disagree") else { return };
     for (server_says, client_says, told) in [
         (&["--seal"][..], &["--plain"][..], "TLS only"),

@@ -110,7 +110,7 @@ fn sigterm_under_load_is_quiet_and_loses_nothing() {
 
 /// A terminal and a service manager may both send theirs.
 #[test]
-fn a_second_signal_at_the_end_kills_nobody() {
+fn a_second_signal_during_the_shutdown_kills_no_process() {
     let Some(fixture) = Fixture::new("second_signal") else { return };
     let mut up = fixture.up(&[]);
     let dir = up.dir.join("sub");

@@ -107,7 +107,7 @@ fn a_fifo_and_a_socket_join_two_programs() {
 }
 
 #[test]
-fn devices_are_root_s_to_make_and_nobody_s_to_open() {
+fn only_root_makes_devices_and_no_one_opens_them() {
     let Some(fixture) = Fixture::new("devices") else { return };
     let up = fixture.up(&[]);
     let null = up.dir.join("null");

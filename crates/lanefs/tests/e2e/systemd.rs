@@ -47,7 +47,7 @@ fn serve(fixture: &Fixture, more: &[&str]) -> Command {
 }
 
 #[test]
-fn systemd_is_told_when_a_server_serves_reloads_and_ends() {
+fn systemd_is_notified_when_a_server_serves_reloads_and_ends() {
     let Some(fixture) = Fixture::new("notify_serve") else { return };
     let systemd = Systemd::new(&fixture, "socket");
     let mut server = systemd.starts(serve(&fixture, &[]));
@@ -85,7 +85,7 @@ fn a_server_that_is_stopped_while_it_starts_ends_well() {
 }
 
 #[test]
-fn systemd_is_told_of_up_and_of_mounts() {
+fn systemd_is_notified_by_up_and_by_mounts() {
     let Some(fixture) = Fixture::new("notify_up") else { return };
     let systemd = Systemd::new(&fixture, "socket");
     let dir = fixture.path("mnt");
@@ -232,7 +232,7 @@ fn json_has_what_a_line_is_about() {
 
 /// A server whose stderr nobody reads goes on serving: its log lines are dropped.
 #[test]
-fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+fn a_log_without_a_reader_does_not_block() {
     let Some(fixture) = Fixture::new("log_unread") else { return };
     let (unread, mut writer) = std::io::pipe().unwrap();
     // The first line waits, because equal ones are not all written.

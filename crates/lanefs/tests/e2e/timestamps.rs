@@ -121,7 +121,7 @@ fn each_call_updates_its_times() {
 }
 
 #[test]
-fn who_may_set_which_time() {
+fn times_are_set_by_those_with_the_right() {
     let Some(fixture) = Fixture::new("times-who") else { return };
     let up = fixture.up(&[]);
     same(

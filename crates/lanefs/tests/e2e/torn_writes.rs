@@ -14,7 +14,7 @@ const WRITE_BYTES: usize = (1 << 20) - PAGE_BYTES;
 const RECORD_BYTES: usize = 100_000;
 
 #[test]
-fn what_server_and_mount_lose_together_mixes_no_page_and_tears_no_append() {
+fn a_kill_of_server_and_mount_mixes_no_page_and_tears_no_append() {
     let Some(fixture) = Fixture::new("torn") else { return };
     // Nobody comes back, so nobody is waited for.
     let more = ["--recovery-soft", "1ms"];

@@ -191,7 +191,7 @@ fn what_keeps_an_ordinary_user_from_mounting_is_said_with_its_remedy() {
 }
 
 #[test]
-fn a_mount_point_of_somebody_else_is_refused_in_fusermount3_s_words() {
+fn a_mount_point_of_another_user_is_refused_with_the_text_of_fusermount3() {
     let Some(fixture) = Fixture::new("user_point") else { return };
     prepare_for_user(&fixture);
     let place = Private::new(&fixture, "");

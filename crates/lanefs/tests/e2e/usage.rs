@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, failure};
 
 #[test]
-fn what_is_no_address_is_a_bad_argument_everywhere() {
+fn a_wrong_address_is_refused_by_every_command() {
     let Some(fixture) = Fixture::new("usage_address") else { return };
     let (store, dir) = (fixture.path("store"), fixture.make_dir("dir"));
     let (store, dir) = (store.to_str().unwrap(), dir.to_str().unwrap());
@@ -47,7 +47,7 @@ fn an_address_of_version_6_is_served_and_reached_in_all_spellings() {
 }
 
 #[test]
-fn names_of_options_that_had_a_unit_are_told_the_new_ones() {
+fn old_option_names_with_a_unit_are_refused_with_the_new_ones() {
     let Some(fixture) = Fixture::new("usage_renamed") else { return };
     let (store, dir) = (fixture.path("store"), fixture.make_dir("dir"));
     let (store, dir) = (store.to_str().unwrap(), dir.to_str().unwrap());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use wire::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection, LaneId, Status, Wire as _};
 
 /// The thread under test, and its replies with their connections.
-struct Scene {
+struct Fixture {
     asks: Sender<Input>,
     answers: Receiver<(ConnId, Status, Box<[u8]>)>,
     /// Of each process, in the order of their starts: a pipe that is at its end when it has ended.
@@ -20,7 +20,7 @@ struct Scene {
 }
 
 /// Runs a shell for a check, `cat` for a dump, and for a backup nothing that exists.
-fn scene(shell: &'static str, idle_max: Duration) -> Scene {
+fn fixture(shell: &'static str, idle_max: Duration) -> Fixture {
     let (started, alive) = channel();
     let start = move |name: &str| -> io::Result<Child> {
         let (reader, writer) = io::pipe()?;
@@ -45,12 +45,12 @@ fn scene(shell: &'static str, idle_max: Duration) -> Scene {
     let processes =
         Processes { spawn, reply_to, idle_max, inputs, sender, running: BTreeMap::new(), count: 0 };
     std::thread::spawn(move || processes.run());
-    Scene { asks, answers, alive }
+    Fixture { asks, answers, alive }
 }
 
 const CHECK: Inspect = Inspect::Start(Inspection::Check { json: false, skip_contents: false });
 
-impl Scene {
+impl Fixture {
     fn say(&self, conn: u64, ask: Option<Inspect>) {
         let (lane, conn) = (LaneId(3), ConnId(conn));
         self.asks.send(Input::Ask(InspectRequest { lane, conn, inspect: ask })).unwrap();
@@ -87,11 +87,11 @@ fn read(stream_offset: u64) -> Inspect {
 #[test]
 fn output_comes_to_its_end_in_pieces_that_fit() {
     const BYTES: usize = 1_000_000;
-    let scene = scene("head -c 1000000 /dev/zero; echo x", IDLE_MAX);
-    assert_eq!(scene.ask(1, CHECK), (Status::Ok, false, Vec::new()));
+    let fixture = fixture("head -c 1000000 /dev/zero; echo x", IDLE_MAX);
+    assert_eq!(fixture.ask(1, CHECK), (Status::Ok, false, Vec::new()));
     let mut all = Vec::new();
     loop {
-        let (status, end, bytes) = scene.ask(1, read(u64::try_from(all.len()).unwrap()));
+        let (status, end, bytes) = fixture.ask(1, read(u64::try_from(all.len()).unwrap()));
         assert_eq!(status, Status::Ok);
         assert!(bytes.len() <= INSPECTED_BYTES_MAX);
         assert_eq!(bytes.is_empty(), end);
@@ -101,78 +101,78 @@ fn output_comes_to_its_end_in_pieces_that_fit() {
         all.extend(bytes);
     }
     assert_eq!((all.len(), &all[BYTES..]), (BYTES + 2, &b"x\n"[..]));
-    assert_eq!(scene.status(1, read(0)), Status::NotFound, "it is over");
+    assert_eq!(fixture.status(1, read(0)), Status::NotFound, "it is over");
 }
 
 #[test]
 fn output_that_is_not_next_is_refused() {
-    let scene = scene("echo output", IDLE_MAX);
-    assert_eq!(scene.status(1, read(0)), Status::NotFound);
-    assert_eq!(scene.status(1, Inspect::Held), Status::NotFound);
-    assert_eq!(scene.status(1, CHECK), Status::Ok);
-    assert_eq!(scene.status(1, CHECK), Status::Invalid, "it has one");
-    assert_eq!(scene.status(2, read(0)), Status::NotFound, "it is another's");
-    assert_eq!(scene.status(1, read(1)), Status::Invalid);
-    assert_eq!(scene.ask(1, read(0)), (Status::Ok, false, b"output\n".to_vec()));
-    assert_eq!(scene.status(1, read(0)), Status::Invalid, "that was sent");
-    assert_eq!(scene.ask(1, read(7)), (Status::Ok, true, Vec::new()));
+    let fixture = fixture("echo output", IDLE_MAX);
+    assert_eq!(fixture.status(1, read(0)), Status::NotFound);
+    assert_eq!(fixture.status(1, Inspect::Held), Status::NotFound);
+    assert_eq!(fixture.status(1, CHECK), Status::Ok);
+    assert_eq!(fixture.status(1, CHECK), Status::Invalid, "it has one");
+    assert_eq!(fixture.status(2, read(0)), Status::NotFound, "it is another's");
+    assert_eq!(fixture.status(1, read(1)), Status::Invalid);
+    assert_eq!(fixture.ask(1, read(0)), (Status::Ok, false, b"output\n".to_vec()));
+    assert_eq!(fixture.status(1, read(0)), Status::Invalid, "that was sent");
+    assert_eq!(fixture.ask(1, read(7)), (Status::Ok, true, Vec::new()));
 }
 
 #[test]
-fn a_process_hears_that_changes_wait_and_nobody_waits_for_one_that_does_not_listen() {
-    let scene = scene("head -c 1 | od -An -tu1; exec sleep 1000", IDLE_MAX);
-    assert_eq!(scene.status(1, CHECK), Status::Ok);
-    assert_eq!(scene.status(1, Inspect::Held), Status::Ok);
-    let (_, _, bytes) = scene.ask(1, read(0));
+fn a_process_is_notified_that_changes_wait_and_one_that_does_not_read_blocks_nothing() {
+    let fixture = fixture("head -c 1 | od -An -tu1; exec sleep 1000", IDLE_MAX);
+    assert_eq!(fixture.status(1, CHECK), Status::Ok);
+    assert_eq!(fixture.status(1, Inspect::Held), Status::Ok);
+    let (_, _, bytes) = fixture.ask(1, read(0));
     assert_eq!(bytes, b"   1\n");
-    let said = (0..1 << 20).map(|_| scene.status(1, Inspect::Held));
+    let said = (0..1 << 20).map(|_| fixture.status(1, Inspect::Held));
     assert!(said.into_iter().any(|status| status == Status::Invalid), "the pipe is full");
-    scene.say(1, None);
-    scene.wait_for_end();
+    fixture.say(1, None);
+    fixture.wait_for_end();
 }
 
 #[test]
 fn more_than_so_many_at_a_time_are_refused_until_one_has_ended() {
-    let scene = scene("exec sleep 1000", IDLE_MAX);
+    let fixture = fixture("exec sleep 1000", IDLE_MAX);
     for conn in 0..COUNT_MAX {
-        assert_eq!(scene.status(u64::try_from(conn).unwrap(), CHECK), Status::Ok);
+        assert_eq!(fixture.status(u64::try_from(conn).unwrap(), CHECK), Status::Ok);
     }
-    assert_eq!(scene.status(9, CHECK), Status::Busy);
-    scene.say(0, None);
+    assert_eq!(fixture.status(9, CHECK), Status::Busy);
+    fixture.say(0, None);
     // It is waited for before its place is free.
-    while scene.status(9, CHECK) == Status::Busy {
+    while fixture.status(9, CHECK) == Status::Busy {
         std::thread::yield_now();
     }
-    scene.say(1, None);
-    scene.say(9, None);
-    (0..=COUNT_MAX).for_each(|_| scene.wait_for_end());
+    fixture.say(1, None);
+    fixture.say(9, None);
+    (0..=COUNT_MAX).for_each(|_| fixture.wait_for_end());
 }
 
 #[test]
 fn a_process_ends_with_its_connection_whether_its_output_is_wanted_or_not() {
-    let scene = scene("exec yes", IDLE_MAX);
-    assert_eq!(scene.status(1, CHECK), Status::Ok);
-    assert_eq!(scene.status(2, Inspect::Start(Inspection::Dump)), Status::Ok);
-    scene.say(2, Some(read(0)));
-    scene.say(1, None);
-    scene.say(2, None);
-    scene.wait_for_end();
-    scene.wait_for_end();
+    let fixture = fixture("exec yes", IDLE_MAX);
+    assert_eq!(fixture.status(1, CHECK), Status::Ok);
+    assert_eq!(fixture.status(2, Inspect::Start(Inspection::Dump)), Status::Ok);
+    fixture.say(2, Some(read(0)));
+    fixture.say(1, None);
+    fixture.say(2, None);
+    fixture.wait_for_end();
+    fixture.wait_for_end();
 }
 
 #[test]
 fn a_client_that_never_asks_loses_its_process() {
-    let scene = scene("exec yes", Duration::ZERO);
-    assert_eq!(scene.status(1, CHECK), Status::Ok);
-    scene.wait_for_end();
+    let fixture = fixture("exec yes", Duration::ZERO);
+    assert_eq!(fixture.status(1, CHECK), Status::Ok);
+    fixture.wait_for_end();
 }
 
 #[test]
 fn a_process_that_cannot_be_started_is_an_error_and_takes_no_place() {
-    let scene = scene("true", IDLE_MAX);
+    let fixture = fixture("true", IDLE_MAX);
     let backup = Inspect::Start(Inspection::Backup { freeze_ms_max: 1 });
     for _ in 0..2 * COUNT_MAX {
-        assert_eq!(scene.status(1, backup), Status::Io);
+        assert_eq!(fixture.status(1, backup), Status::Io);
     }
-    assert_eq!(scene.status(1, CHECK), Status::Ok);
+    assert_eq!(fixture.status(1, CHECK), Status::Ok);
 }
