@@ -67,21 +67,21 @@ impl View {
     pub fn open_served(path: &Path) -> Result<Self, StoreError> {
         // The server removes log files when their records are in the rows, perhaps between both
         // reads.
-        const LOOK_COUNT: usize = 20;
+        const LOOK_COUNT: u32 = 20;
         if !path.join(SUPERBLOCK).exists() {
             return Err(StoreError::new(path, StoreFault::NoStore));
         }
         let boot_id = boot::last(path)?;
-        let mut view = Self::of_snapshot(path)?;
-        for _ in 0..LOOK_COUNT {
+        let mut look_count = 0;
+        loop {
+            let mut view = Self::of_snapshot(path)?;
             view.redo(false)?;
-            if view.fault.is_none() {
-                break;
+            look_count += 1;
+            if view.fault.is_none() || look_count >= LOOK_COUNT {
+                view.boot_id = boot_id;
+                return Ok(view);
             }
-            view = Self::of_snapshot(path)?;
         }
-        view.boot_id = boot_id;
-        Ok(view)
     }
 
     /// Whether the store is still open in the same boot. A later server may have overwritten rows
@@ -116,9 +116,19 @@ impl View {
         let logs = Logs { path: &self.path, fs: self.superblock.fs, boot_id_end: u64::MAX };
         let mut gathering = Gathering::over(&self.snapshot, &file);
         let checked = if whole { logs.check(&required) } else { Ok(()) };
-        let read = |record: &disk::Record<'_>| gathering.apply(record).map(drop);
+        // A server that has removed a file since the snapshot was taken leaves a gap.
+        let mut gap = None;
+        let read = |record: &disk::Record<'_>| {
+            let rows = gathering.shard(record.shard)?.lsn;
+            if record.lsn > rows + 1 {
+                let (log, what) = (record.lsn, "record");
+                gap.get_or_insert(StoreFault::RolledBack { rows, log, what });
+            }
+            gathering.apply(record).map(drop)
+        };
         let replayed = checked.and_then(|()| logs.replay(required.first_boot_id(), read));
-        self.fault = replayed.err();
+        let gap = gap.map(|fault| StoreError::new(&file, fault));
+        self.fault = replayed.err().or(gap);
         self.overlay = gathering.into_rows();
         Ok(())
     }

@@ -9,7 +9,7 @@ use ring::feed::LogLengths;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::{Pace, RowStore, StoreFault};
+use store::{Pace, RowStore, StoreFault, View};
 use wire::{InodeNo, LaneId};
 use writer::{LENGTHS, Writer, expected, found, live, live_as, new_store, with_record, write};
 
@@ -107,6 +107,44 @@ fn rows_of_an_older_copy_are_refused() {
     assert!(refused.to_string().contains("rows/data.mdb went back"), "{refused}");
 }
 
+/// Removes all log files, and leaves one of this boot with one record.
+fn leave_one_log(path: &Path, boot_id: u64, lsn: u64) {
+    let mut batch = Batch::new();
+    with_record(lsn, |record| batch.push(record));
+    let head = disk::LogHeader {
+        fs: store::open(path).unwrap().superblock().fs,
+        boot_id,
+        lane: LaneId(0),
+        lane_count: 1,
+        segment_no: 4,
+        file_bytes: 64,
+        is_first: false,
+    };
+    let mut bytes = head.encode().to_vec();
+    batch.seal(boot_id, 15, &mut bytes);
+    for file in log_files(path) {
+        fs::remove_file(file).unwrap();
+    }
+    fs::write(path.join(format!("log/{boot_id:016x}-0000-00000004.log")), bytes).unwrap();
+}
+
+/// As if the server had removed a file between the two reads.
+#[test]
+fn a_view_whose_log_does_not_follow_its_rows_has_a_fault() {
+    for (lsn, follows) in [(201, true), (202, false)] {
+        let (_folder, path) = new_store();
+        live(&path, 200, |_| ());
+        let mut store = store::open(&path).unwrap();
+        drop(store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap());
+        let boot_id = store.boot_id();
+        drop(store);
+        leave_one_log(&path, boot_id, lsn);
+        let view = View::open_served(&path).unwrap();
+        let fault = view.fault().map(|fault| fault.fault());
+        assert_eq!(fault.is_none(), follows, "{lsn}: {fault:?}");
+    }
+}
+
 #[test]
 fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     let (folder, path) = new_store();
@@ -119,23 +157,7 @@ fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     let rows = folder.path().join("rows");
     fs::create_dir(&rows).unwrap();
     fs::copy(path.join("rows/data.mdb"), rows.join("data.mdb")).unwrap();
-    let mut batch = Batch::new();
-    with_record(300, |record| batch.push(record));
-    let head = disk::LogHeader {
-        fs: store::open(&path).unwrap().superblock().fs,
-        boot_id,
-        lane: LaneId(0),
-        lane_count: 1,
-        segment_no: 4,
-        file_bytes: 64,
-        is_first: false,
-    };
-    let mut bytes = head.encode().to_vec();
-    batch.seal(boot_id, 15, &mut bytes);
-    for file in log_files(&path) {
-        fs::remove_file(file).unwrap();
-    }
-    fs::write(path.join(format!("log/{boot_id:016x}-0000-00000004.log")), bytes).unwrap();
+    leave_one_log(&path, boot_id, 300);
     let mut store = store::open(&path).unwrap();
     let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let refused = store.redo(&row_store).unwrap_err();
