@@ -135,6 +135,15 @@ impl Wire<'_> for Timestamp {
     }
 }
 
+impl<const N: usize> Fixed<N> {
+    /// Adds a point in time.
+    #[inline]
+    pub fn put_time(&mut self, time: Timestamp) {
+        self.put(time.secs.to_le_bytes());
+        self.put(time.nanos.to_le_bytes());
+    }
+}
+
 /// The times of an inode that a write changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {

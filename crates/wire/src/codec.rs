@@ -133,13 +133,6 @@ impl<const N: usize> Fixed<N> {
         self.put_bytes += M;
     }
 
-    /// Adds a point in time.
-    #[inline]
-    pub fn put_time(&mut self, time: crate::Timestamp) {
-        self.put(time.secs.to_le_bytes());
-        self.put(time.nanos.to_le_bytes());
-    }
-
     /// Appends all fields.
     #[inline]
     pub fn append(&self, to: &mut Writer<'_>) {

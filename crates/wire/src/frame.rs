@@ -35,8 +35,8 @@
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{
-    Groups, LaneId, Map, MapEpoch, NAME_BYTES_MAX, Op, ProtocolError, SessionId, ShardId, Status,
-    Transno, XATTR_VALUE_BYTES_MAX, Xid,
+    BULK_BYTES_MAX, Groups, LaneId, Map, MapEpoch, NAME_BYTES_MAX, Op, ProtocolError, SessionId,
+    ShardId, Status, Transno, XATTR_VALUE_BYTES_MAX, Xid,
 };
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -55,9 +55,6 @@ pub const HANDSHAKE_BODY_BYTES_MAX: u32 = 1024;
 pub const WELCOME_BODY_BYTES_MAX: u32 = 17 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
-/// Most bulk bytes of a frame: one FUSE write or read.
-pub const BULK_BYTES_MAX: u32 = 1 << 20;
-
 const MAGIC: [u8; 4] = *b"LNFS";
 const VERSION: u8 = 8;
 const HEADER_CRC_OFFSET: usize = 16;

@@ -3,7 +3,8 @@
 
 use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
 use crate::{
-    ClientUuid, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, ProtocolError, ServerId, SessionId,
+    ClientUuid, Credential, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, ProtocolError, ServerId,
+    SessionId,
 };
 
 /// The first frame of a connection, from the client. The connection is handed over to the lane it
@@ -40,19 +41,6 @@ pub struct Hello<'a> {
     pub key_id: KeyId,
 }
 
-/// The credential that a client proves.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(u8)]
-pub enum Credential {
-    /// The store's secret: grants every export, and administration.
-    #[default]
-    Store = 0,
-    /// The secret of one export ([`crate::Secret::of_export`]).
-    Export = 1,
-    /// A certificate, which the client has shown on the connection ([`crate::Secret::of_channel`]).
-    Certificate = 2,
-}
-
 /// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u8)]
@@ -62,20 +50,6 @@ pub enum Purpose {
     Use = 0,
     /// Administration of the store, as root of the whole file system; no export is named.
     Administer = 1,
-}
-
-impl Wire<'_> for Credential {
-    fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&(*self as u8));
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match u8::decode(from)? {
-            0 => Ok(Self::Store),
-            1 => Ok(Self::Export),
-            2 => Ok(Self::Certificate),
-            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
-        }
-    }
 }
 
 impl Wire<'_> for Purpose {

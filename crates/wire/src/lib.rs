@@ -14,6 +14,7 @@ mod certificate_identity;
 mod checksum;
 mod codec;
 mod contents;
+mod credential;
 mod export;
 mod file_lock;
 mod find;
@@ -39,6 +40,7 @@ pub use certificate_identity::{CertificateIdentity, GRANTS_EXPORT, GRANTS_STORE}
 pub use checksum::{Crc32c, crc32c, crc32c_combined};
 pub use codec::{Bytes, DecodeError, Fixed, List, Reader, Wire, Writer};
 pub use contents::*;
+pub use credential::{Credential, KeyId};
 pub use export::*;
 pub use file_lock::{
     ByteRange, CancelLock, GetLock, Grant, LOCK_END_MAX, LockCancelled, LockFound, LockKind,
@@ -46,12 +48,11 @@ pub use file_lock::{
 };
 pub use find::{Find, Found, FoundEntry, Kinds, Predicate, Verdict};
 pub use frame::{
-    BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Header,
-    Lengths, Reply, Request, WELCOME_BODY_BYTES_MAX, reply_flag, request_flag,
+    BODY_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Header, Lengths, Reply,
+    Request, WELCOME_BODY_BYTES_MAX, reply_flag, request_flag,
 };
 pub use handshake::{
-    Challenge, Credential, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome,
-    welcome_flag,
+    Challenge, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome, welcome_flag,
 };
 pub use id::{
     ClientUuid, FsUuid, HandleId, InodeNo, LaneId, MapEpoch, ProtocolError, ServerId, SessionId,
@@ -66,12 +67,13 @@ pub use name::{
     XATTR_VALUE_BYTES_MAX,
 };
 pub use op::{
-    Changes, ContentsAccess, DuringRecovery, Executor, Op, OpRow, ReplyBody, Retry, Route, SpaceUse,
+    BULK_BYTES_MAX, Changes, ContentsAccess, DuringRecovery, Executor, Op, OpRow, ReplyBody, Retry,
+    Route, SpaceUse,
 };
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;
 pub use rules::{Rule, Rules};
-pub use secrets::{KeyId, Secrets};
+pub use secrets::Secrets;
 pub use stats::{ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts, Stats};
 pub use status::Status;

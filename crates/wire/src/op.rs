@@ -344,7 +344,9 @@ macro_rules! inodes {
     };
 }
 
-use crate::BULK_BYTES_MAX as BULK;
+/// Most bulk bytes of a frame: one FUSE write or read.
+pub const BULK_BYTES_MAX: u32 = 1 << 20;
+const BULK: u32 = BULK_BYTES_MAX;
 
 operations! { $
 metadata_operations: Metadata {

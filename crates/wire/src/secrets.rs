@@ -1,21 +1,6 @@
 //! The valid secrets: one, or two during a rotation.
 
 use crate::Secret;
-use crate::codec::{DecodeError, Reader, Wire, Writer};
-
-/// Which of the valid secrets a client holds ([`Secret::key_id`]). One number, so that comparing
-/// takes constant time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeyId(pub u64);
-
-impl Wire<'_> for KeyId {
-    fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&self.0);
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self(from.read()?))
-    }
-}
 
 /// The valid secrets of one credential.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +34,7 @@ impl From<Secret> for Secrets {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::{KeyId, Wire as _};
 
     #[test]
     fn a_key_id_identifies_one_of_two_secrets() {
