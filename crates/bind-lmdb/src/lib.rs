@@ -27,8 +27,6 @@ type Rows = Database<Bytes, Bytes>;
 pub const FILE: &str = "data.mdb";
 /// The name of LMDB's file with the table of readers.
 pub const LOCK_FILE: &str = "lock.mdb";
-/// The first key: the number of writes. It tells the two meta pages apart.
-const WRITE_NO_KEY: [u8; 1] = [0];
 /// The size limit for the first rows of a table.
 const CREATED_BYTES_MAX: usize = 1 << 20;
 /// The most snapshots at a time.
@@ -121,7 +119,7 @@ impl Table {
     /// When signal handlers cannot be set, or the table has no row yet.
     pub fn guard(&self) -> io::Result<()> {
         let txn = self.env.read_txn().map_err(error_of)?;
-        let row = self.rows.get(&txn, &WRITE_NO_KEY).map_err(error_of)?;
+        let row = self.rows.get(&txn, &pages::WRITE_NO_KEY).map_err(error_of)?;
         let row = row.ok_or(io::ErrorKind::NotFound)?;
         guard::guard(&self.env.path().join(FILE), row.as_ptr())
     }
@@ -149,12 +147,12 @@ impl Table {
             self.rows.delete(&mut txn, key).map_err(error_of)?;
         }
         let mut sealed = Vec::new();
-        let write_no = match self.rows.get(&txn, &WRITE_NO_KEY).map_err(error_of)? {
-            Some(sealed) => pages::number(seal::open(&WRITE_NO_KEY, sealed)?) + 1,
+        let write_no = match self.rows.get(&txn, &pages::WRITE_NO_KEY).map_err(error_of)? {
+            Some(sealed) => pages::number(seal::open(&pages::WRITE_NO_KEY, sealed)?) + 1,
             None => 1,
         };
-        let value = seal::seal(&WRITE_NO_KEY, &write_no.to_le_bytes(), &mut sealed);
-        self.rows.put(&mut txn, &WRITE_NO_KEY, value).map_err(error_of)?;
+        let value = seal::seal(&pages::WRITE_NO_KEY, &write_no.to_le_bytes(), &mut sealed);
+        self.rows.put(&mut txn, &pages::WRITE_NO_KEY, value).map_err(error_of)?;
         // One cursor for all rows: consecutive keys are near each other.
         let mut cursor = self.rows.iter_mut(&mut txn).map_err(error_of)?;
         for (key, value) in rows {
@@ -204,7 +202,8 @@ impl Snapshot<'_> {
         from: &[u8],
         until: &[u8],
     ) -> io::Result<impl Iterator<Item = io::Result<(&'s [u8], &'s [u8])>> + use<'s>> {
-        let first = (from <= &WRITE_NO_KEY).then_some(Bound::Excluded(&WRITE_NO_KEY[..]));
+        let first =
+            (from <= &pages::WRITE_NO_KEY).then_some(Bound::Excluded(&pages::WRITE_NO_KEY[..]));
         let bounds = (first.unwrap_or(Bound::Included(from)), Bound::Excluded(until));
         let rows = self.rows.range(&self.txn, &bounds).map_err(error_of)?;
         Ok(rows.map(|row| {

@@ -41,6 +41,9 @@ const NO_PAGE: u64 = u64::MAX;
 const META_COUNT: u64 = 2;
 const DEPTH_MAX: u16 = 32;
 
+/// The first key: the number of writes. It tells the two meta pages apart.
+pub(crate) const WRITE_NO_KEY: [u8; 1] = [0];
+
 type Page = [u8; PAGE_BYTES];
 
 /// Counts of a file's newest state.
@@ -241,7 +244,7 @@ impl Walk<'_> {
             let nodes = nodes.ok_or_else(fault)?;
             if depth == 1 {
                 let first =
-                    nodes.first().filter(|node| node.key == crate::WRITE_NO_KEY && node.flags == 0);
+                    nodes.first().filter(|node| node.key == WRITE_NO_KEY && node.flags == 0);
                 let first = first.ok_or_else(fault)?;
                 return Ok(number(seal::open(first.key, first.rest)?));
             }

@@ -1,27 +1,8 @@
 //! What is wrong with a certificate, as `rustls` reports it and as TLS alerts express it (RFC 8446,
 //! section 6.2).
 
-use crate::Fault;
+use crate::fault::{Fault, Flaw};
 use rustls::{AlertDescription, CertificateError, Error};
-
-/// What is wrong with a certificate.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Flaw {
-    /// It has expired; an alert may also mean that it is not yet valid.
-    Expired,
-    /// It is not yet valid.
-    NotYetValid,
-    /// It does not lead to a trusted root.
-    OtherIssuer,
-    /// It is for other names; an alert may also mean that it is damaged.
-    OtherName,
-    /// Its key usage is for the other end of a connection.
-    OtherUse,
-    /// The peer sent none.
-    Missing,
-    /// It cannot be parsed or verified.
-    Unfit,
-}
 
 impl Flaw {
     fn of(error: &CertificateError) -> Self {

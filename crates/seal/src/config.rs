@@ -7,7 +7,7 @@
 use crate::certificates::Certificates;
 use crate::client_hello::Acceptable;
 use crate::client_verifier::ClientVerifier;
-use crate::{Fault, Flaw};
+use crate::fault::{Fault, Flaw, SetupError};
 use crypto::rand::SystemRandom;
 use crypto::signature::Ed25519KeyPair;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -26,32 +26,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme, version::TLS13,
 };
-use std::fmt;
 use std::sync::Arc;
-
-/// Why a TLS configuration could not be made, as text.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SetupError(String);
-
-impl fmt::Display for SetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SetupError {}
-
-impl SetupError {
-    pub(crate) const fn new(line: String) -> Self {
-        Self(line)
-    }
-}
-
-impl From<Error> for SetupError {
-    fn from(error: Error) -> Self {
-        Self(format!("TLS cannot be set up: {error}"))
-    }
-}
 
 /// A server's TLS configuration, for clients that have a secret, a certificate, or either; cheap to
 /// clone.
@@ -80,12 +55,12 @@ impl Server {
     /// When the system provides no random numbers.
     pub fn with_new_key() -> Result<Self, SetupError> {
         let made = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
-        let made = made.map_err(|_| SetupError("no random numbers for a key".to_owned()))?;
+        let made = made.map_err(|_| SetupError::new("no random numbers for a key".to_owned()))?;
         let provider = provider();
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.as_ref().to_vec()));
         let key = provider.key_provider.load_private_key(der)?;
         let Some(public) = key.public_key().map(|public| public.as_ref().to_vec()) else {
-            return Err(SetupError("a new key has no public half".to_owned()));
+            return Err(SetupError::new("a new key has no public half".to_owned()));
         };
         let shown = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
         let builder = ServerConfig::builder_with_provider(Arc::new(provider));
@@ -105,7 +80,7 @@ impl Server {
         let clients = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
         // Strangers need not learn the roots, and the list could be long.
         let clients = clients.clear_root_hint_subjects().build();
-        let clients = clients.map_err(|error| SetupError(error.to_string()))?;
+        let clients = clients.map_err(|error| SetupError::new(error.to_string()))?;
         let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(&[&TLS13])?;
         let builder = builder.with_client_cert_verifier(Arc::new(ClientVerifier(clients)));
@@ -158,7 +133,7 @@ impl Client {
         let builder = builder.with_protocol_versions(&[&TLS13])?.dangerous();
         let builder = builder.with_custom_certificate_verifier(Arc::new(AnyKey { algorithms }));
         let name = ServerName::try_from("lanefs");
-        let name = name.map_err(|error| SetupError(error.to_string()))?;
+        let name = name.map_err(|error| SetupError::new(error.to_string()))?;
         Ok(Self { certified: false, ..Self::of(builder.with_no_client_auth(), name) })
     }
 
@@ -173,11 +148,12 @@ impl Client {
         server: &str,
     ) -> Result<Self, SetupError> {
         let name = ServerName::try_from(server.to_owned());
-        let name = name.map_err(|_| SetupError(format!("\"{server}\" is no name or address")))?;
+        let name =
+            name.map_err(|_| SetupError::new(format!("\"{server}\" is no name or address")))?;
         let provider = Arc::new(provider());
         let roots = Arc::clone(&certificates.roots);
         let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
-        let servers = servers.build().map_err(|error| SetupError(error.to_string()))?;
+        let servers = servers.build().map_err(|error| SetupError::new(error.to_string()))?;
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(&[&TLS13])?.with_webpki_verifier(servers);
         let (chain, key) = (certificates.chain.clone(), certificates.key.clone_key());

@@ -5,11 +5,11 @@
 
 use crate::certificate_flaw::fault_of;
 use crate::certificates::{CHAIN_BYTES_MAX, Peer};
-use crate::channel_binding::Exporter;
+use crate::channel_binding::{ChannelBinding, Exporter};
 use crate::config::{Client, Server};
+use crate::fault::{Fault, Flaw};
 use crate::inbox::Inbox;
 use crate::record::{Keys, Update};
-use crate::{Established, Fault, Flaw};
 use rustls::Error;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
@@ -37,6 +37,15 @@ pub(crate) struct Handshake {
     passed_bytes: usize,
     /// This end presents a certificate.
     certified: bool,
+}
+
+/// The result of a completed handshake.
+pub(crate) struct Established {
+    pub(crate) keys: Keys,
+    pub(crate) channel: ChannelBinding,
+    pub(crate) peer: Option<Peer>,
+    /// The peer may not have verified our certificate yet.
+    pub(crate) certified: bool,
 }
 
 /// What `rustls` needs next.

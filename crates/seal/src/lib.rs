@@ -20,36 +20,24 @@ mod channel_binding;
 mod client_hello;
 mod client_verifier;
 mod config;
+mod fault;
 mod handshake;
 mod inbox;
 mod record;
 #[cfg(test)]
 mod tests;
 
-pub use certificate_flaw::Flaw;
 pub use certificates::{
     CHAIN_BYTES_MAX, CHAIN_COUNT_MAX, Certificates, Peer, Pem, PemPart, certificate_der, key_der,
 };
 pub use channel_binding::ChannelBinding;
-pub use config::{Client, Server, SetupError};
-pub use record::{RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES};
+pub use config::{Client, Server};
+pub use fault::{Fault, Flaw, SetupError};
+pub use record::{Content, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES};
 
-use handshake::Handshake;
+use handshake::{Established, Handshake};
 use inbox::Inbox;
 use record::Keys;
-
-/// Why a connection cannot continue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// The received bytes are not TLS; [`Seal::unopened`] returns them.
-    Foreign,
-    /// The peer's certificate is not good.
-    Certificate(Flaw),
-    /// The peer rejected our certificate.
-    OwnCertificate(Flaw),
-    /// A record or message that violates the protocol.
-    Broken,
-}
 
 /// Progress of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,26 +46,6 @@ pub enum HandshakeProgress {
     NeedsMore,
     /// Complete, with the connection's channel binding.
     Open(ChannelBinding),
-}
-
-/// The content of a record.
-#[derive(Debug)]
-pub enum Content<'a> {
-    /// Plaintext, up to [`RECORD_BYTES_MAX`].
-    Bytes(&'a [u8]),
-    /// The peer has closed its sending direction.
-    End,
-    /// Nothing for the user of this crate.
-    Nothing,
-}
-
-/// The result of a completed handshake.
-struct Established {
-    keys: Keys,
-    channel: ChannelBinding,
-    peer: Option<Peer>,
-    /// The peer may not have verified our certificate yet.
-    certified: bool,
 }
 
 enum Phase {

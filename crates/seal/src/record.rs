@@ -7,7 +7,7 @@
 //! Invariants: a nonce is used once, because it is the record number of its key; a key is replaced
 //! long before it has encrypted as much as its cipher allows.
 
-use crate::{Content, Fault, Flaw};
+use crate::fault::{Fault, Flaw};
 use crypto::aead::{
     AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
@@ -23,6 +23,17 @@ pub(crate) const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 /// Bytes that a record has beyond its plaintext.
 pub const RECORD_OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
+
+/// The content of a record.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// Plaintext, up to [`RECORD_BYTES_MAX`].
+    Bytes(&'a [u8]),
+    /// The peer has closed its sending direction.
+    End,
+    /// Nothing for the user of this crate.
+    Nothing,
+}
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;

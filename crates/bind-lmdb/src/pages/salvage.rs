@@ -8,10 +8,9 @@
 
 use super::{
     BIG, BRANCH, Bounds, Checked, DEPTH_MAX, HEAD_BYTES, Kind, LEAF, META_COUNT, Meta, NO_PAGE,
-    NODE_HEAD_BYTES, Node, OVERFLOW, PAGE_BYTES, Page, Walk, check, in_order, meta, nodes, number,
-    read, read_into, u16_at, u32_at, u64_at,
+    NODE_HEAD_BYTES, Node, OVERFLOW, PAGE_BYTES, Page, WRITE_NO_KEY, Walk, check, in_order, meta,
+    nodes, number, read, read_into, u16_at, u32_at, u64_at,
 };
-use crate::WRITE_NO_KEY;
 use crate::damage::Damage;
 use crate::seal;
 use std::collections::{BTreeSet, HashMap};

@@ -182,7 +182,7 @@ fn places(file: &File) -> BTreeMap<Vec<u8>, Vec<u64>> {
     let (_, meta) = metas(file).unwrap();
     let mut found = BTreeMap::new();
     add(file, (meta.rows.root, meta.rows.depth), &mut found);
-    found.remove(&crate::WRITE_NO_KEY[..]);
+    found.remove(&super::WRITE_NO_KEY[..]);
     found
 }
 
