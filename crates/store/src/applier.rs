@@ -11,7 +11,8 @@
 //! ```
 
 use crate::gathered::Gathered;
-use crate::logs::{self, LogName, RESERVED_BYTES_MIN};
+use crate::log_name::LogName;
+use crate::new_logs::{Creation, RESERVED_BYTES_MIN, make};
 use crate::reserve;
 use crate::rows::{Gathering, RowStore};
 use crate::tail::{Tail, TailError};
@@ -315,7 +316,7 @@ impl Work {
         };
         let start_bytes = u64::try_from(disk::LOG_HEADER_BYTES).unwrap_or(u64::MAX);
         let wanted_bytes = lane.feed.file_bytes().saturating_sub(start_bytes);
-        let made = logs::make(&self.path, &head, wanted_bytes.max(RESERVED_BYTES_MIN))?;
+        let made = make(&self.path, &head, wanted_bytes.max(RESERVED_BYTES_MIN))?;
         let segment_no = head.segment_no;
         let name = LogName { boot_id: head.boot_id, lane: head.lane, segment_no };
         if made.reserved_bytes == 0 {
@@ -331,7 +332,7 @@ impl Work {
             crate::files::remove(&name.path(&self.path))?;
             return Ok(None);
         }
-        let logs::Creation { file, start_offset, reserved_bytes } = made;
+        let Creation { file, start_offset, reserved_bytes } = made;
         Ok(Some(Segment { file: OwnedFd::from(file), segment_no, start_offset, reserved_bytes }))
     }
 }

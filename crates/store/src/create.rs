@@ -2,10 +2,11 @@
 //! directory is an unfinished creation, which starts over.
 
 use crate::boot::{self, BOOT};
+use crate::layout::{LOG, OBJECTS, ROWS, SUPERBLOCK};
 use crate::lock::{LOCK, Lock};
 use crate::redo_key::{self, REDO_KEY};
 use crate::rows;
-use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files, owner};
+use crate::{StoreError, StoreFault, files, owner};
 use disk::rows::{Key, StoreRow};
 use disk::{Creation, Superblock};
 use std::fs::DirBuilder;

@@ -1,7 +1,7 @@
 //! `StoreError`: what is wrong with a store directory, for the person who starts the server: the
 //! problem, the path, the reason, and the remedy.
 
-use crate::{LOG, ROWS};
+use crate::layout::{LOG, ROWS};
 use disk::{Fault, LogPosition};
 use std::fmt;
 use std::io;

@@ -26,8 +26,11 @@ mod create;
 mod error;
 mod files;
 mod gathered;
+mod layout;
 mod lock;
+mod log_name;
 mod logs;
+mod new_logs;
 mod objects;
 mod owner;
 mod rebuild;
@@ -37,6 +40,7 @@ mod reserve;
 mod row_threads;
 mod rows;
 mod salvage;
+mod superblock;
 mod tail;
 mod view;
 
@@ -44,6 +48,7 @@ pub use applier::Alarm;
 pub use contents::{Compared, DamagedBlock};
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};
+pub use layout::{OBJECTS, QUARANTINE};
 pub use logs::Replayed;
 pub use objects::{ObjectContents, ObjectFile, ObjectFiles, ObjectName};
 pub use required_logs::RequiredLogs;
@@ -54,20 +59,11 @@ pub use salvage::{DamagedRows, LostRows, SalvageStep, damaged_rows};
 pub use view::{Reader, ScanControl, View};
 
 use disk::Superblock;
+use layout::{LOG, ROWS, SUPERBLOCK};
 use lock::Lock;
 use std::path::{Path, PathBuf};
+use superblock::read_superblock;
 use wire::FsUuid;
-
-/// The superblock's file.
-const SUPERBLOCK: &str = "superblock";
-/// The folder of the logs.
-const LOG: &str = "log";
-/// The folder of the rows.
-const ROWS: &str = "rows";
-/// The folder of the objects, in a store and in its backup.
-pub const OBJECTS: &str = "objects";
-/// The folder of files that a repair has moved away.
-pub const QUARANTINE: &str = "quarantine";
 
 /// An open store. No process can open it a second time while this exists.
 #[derive(Debug)]
@@ -137,23 +133,6 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
         repairs.push(boot::repaired(path));
     }
     Ok(Store { path: path.to_owned(), superblock, boot_id, redo_key, repairs, _lock: lock })
-}
-
-fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
-    let file = path.join(SUPERBLOCK);
-    let bytes = files::read(&file)?;
-    // Version first: another version may have another length.
-    if let Some(found) = version_of(&bytes).filter(|found| *found != Superblock::FORMAT_VERSION) {
-        let known = Superblock::FORMAT_VERSION;
-        return Err(StoreError::new(&file, StoreFault::Version { known, found }));
-    }
-    Superblock::decode(&bytes).map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))
-}
-
-/// The format version, if the bytes start as a superblock.
-fn version_of(bytes: &[u8]) -> Option<u32> {
-    let rest = bytes.strip_prefix(b"LANEFSSB")?;
-    rest.first_chunk::<4>().map(|number| u32::from_le_bytes(*number))
 }
 
 impl Store {

@@ -5,7 +5,8 @@
 //! The objects' folder, with perhaps millions of files, is not checked: no other user can have put
 //! a file there.
 
-use crate::{LOG, ROWS, StoreError, StoreFault};
+use crate::layout::{LOG, ROWS};
+use crate::{StoreError, StoreFault};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;

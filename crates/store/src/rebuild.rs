@@ -5,9 +5,11 @@
 //! as no log file was removed. Invariant: the damaged file is retained beside the new rows, and
 //! nothing is changed where a record may be missing.
 
-use crate::logs::{LogName, Logs};
+use crate::layout::ROWS;
+use crate::log_name::LogName;
+use crate::logs::Logs;
 use crate::rows::{self, FirstRows};
-use crate::{ROWS, Store, StoreError};
+use crate::{Store, StoreError};
 use disk::rows::{Key, LogRow, StoreRow};
 use disk::{LOG_HEADER_BYTES, LogHeader, LogPosition, Share};
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 //! durable end of every lane's log. Invariant: nothing that these records name may be missing; the
 //! end of the last log beyond them is indistinguishable from bytes never written.
 
-use crate::logs::LogName;
+use crate::log_name::LogName;
 use crate::{StoreError, StoreFault};
 use disk::rows::LogRow;
 use disk::{LOG_HEADER_BYTES, LogPosition};

@@ -6,8 +6,9 @@
 //! and names that state.
 
 use crate::gathered::Gathered;
+use crate::layout::ROWS;
 use crate::required_logs::RequiredLogs;
-use crate::{ROWS, Store, StoreError, StoreFault, boot, files, reserve};
+use crate::{Store, StoreError, StoreFault, boot, files, reserve};
 use bind_lmdb::{Damage, Snapshot, Table};
 use disk::rows::{
     Key, LogRow, Range, Row, Rows, ShardRow, StoreRow, apply, apply_partially, begin,

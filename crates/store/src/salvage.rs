@@ -7,10 +7,12 @@
 
 use crate::error::StoreFault;
 use crate::gathered::Gathered;
+use crate::layout::{QUARANTINE, ROWS, SUPERBLOCK};
 use crate::lock::Lock;
 use crate::logs::{Logs, boot_id_max};
 use crate::rows::{RowStore, error_of};
-use crate::{QUARANTINE, ROWS, SUPERBLOCK, Store, StoreError, files, owner};
+use crate::superblock::read_superblock;
+use crate::{Store, StoreError, files, owner};
 use bind_lmdb::{Age, Salvaged, Table};
 use disk::rows::{Key, LogRow, ObjectRow, Row, Rows as _, ShardRow, StoreRow, is_later};
 use disk::{BlockSum, Fault, LOG_HEADER_BYTES, LogPosition, Share};
@@ -76,7 +78,7 @@ pub fn damaged_rows(path: &Path) -> Result<Option<DamagedRows>, StoreError> {
     }
     owner::check(path)?;
     let _lock = Lock::take(path)?;
-    let superblock = crate::read_superblock(path)?;
+    let superblock = read_superblock(path)?;
     examine(&Logs { path, fs: superblock.fs, boot_id_end: u64::MAX })
 }
 

@@ -1,6 +1,6 @@
 //! Reading a log while its lane writes it: from the last position up to its durable end.
 
-use crate::logs::LogName;
+use crate::log_name::LogName;
 use disk::{BATCH_HEADER_BYTES, BatchHeader, Fault, LOG_HEADER_BYTES, LogReader, Record};
 use ring::feed::LogPosition;
 use std::fs::File;

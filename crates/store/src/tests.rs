@@ -55,7 +55,7 @@ fn new_log(store: &Store) -> (fs::File, u64) {
         file_bytes: 0,
         is_first: false,
     };
-    let made = logs::make(store.path(), &head, 0).unwrap();
+    let made = new_logs::make(store.path(), &head, 0).unwrap();
     (made.file, made.start_offset)
 }
 
@@ -307,7 +307,7 @@ fn two_lanes(folder: &Folder) -> [PathBuf; 2] {
         logs[usize::from(lane)].0.write_all_at(&bytes, start_offset).unwrap();
         places[usize::from(lane)].offset += bytes.len() as u64;
     }
-    let name = |lane: u16| logs::LogName { boot_id, lane: LaneId(lane), segment_no: 1 };
+    let name = |lane: u16| log_name::LogName { boot_id, lane: LaneId(lane), segment_no: 1 };
     [0, 1].map(|lane| name(lane).path(&folder.store()))
 }
 

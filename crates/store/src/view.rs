@@ -4,12 +4,12 @@
 //! overlay in memory over a snapshot of the rows: at most the length of the logs. Invariant: a view
 //! is constant, and changes nothing in the store.
 
+use crate::layout::{OBJECTS, ROWS, SUPERBLOCK};
 use crate::lock::Lock;
 use crate::logs::Logs;
 use crate::rows::{Gathering, error_of, required_logs};
-use crate::{
-    OBJECTS, ROWS, RowStore, SUPERBLOCK, Store, StoreError, StoreFault, boot, owner, redo_key,
-};
+use crate::superblock::read_superblock;
+use crate::{RowStore, Store, StoreError, StoreFault, boot, owner, redo_key};
 use bind_lmdb::{Snapshot, Table};
 use disk::Superblock;
 use disk::rows::{Key, Range};
@@ -94,7 +94,7 @@ impl View {
     }
 
     fn of_snapshot(path: &Path) -> Result<Self, StoreError> {
-        let superblock = crate::read_superblock(path)?;
+        let superblock = read_superblock(path)?;
         let folder = path.join(ROWS);
         let io = |error| error_of("open", &folder, error);
         let table = Table::open_reading(&folder, RowStore::ROWS_BYTES_MAX).map_err(io)?;

@@ -1,0 +1,12 @@
+//! The names of files and folders in a store's directory.
+
+/// The superblock's file.
+pub(crate) const SUPERBLOCK: &str = "superblock";
+/// The folder of the logs.
+pub(crate) const LOG: &str = "log";
+/// The folder of the rows.
+pub(crate) const ROWS: &str = "rows";
+/// The folder of the objects, in a store and in its backup.
+pub const OBJECTS: &str = "objects";
+/// The folder of files that a repair has moved away.
+pub const QUARANTINE: &str = "quarantine";
