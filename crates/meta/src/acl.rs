@@ -10,10 +10,10 @@
 //! the owner and the others; the mode shows it as the group's bits.
 
 use crate::credentials::{Credentials, Permissions};
-use crate::state::Inode;
+use crate::inode::Inode;
 use alloc::vec::Vec;
 use disk::InodeRow;
-use wire::Status;
+use wire::{FileKind, Status};
 
 /// The attribute of the access list.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -238,5 +238,38 @@ impl<'a> Acl<'a> {
             Entry { bits: bits_of(&entry), id, ..entry }.encode(&mut out);
         }
         out
+    }
+}
+
+impl Credentials<'_> {
+    /// Checks the permission bits, and the access control list if there is one.
+    ///
+    /// # Errors
+    /// `Access` when not granted; `NeedGroups` when the result differs between the group's bits and
+    /// the others' and the caller's class is unknown. (The group may have less.)
+    pub(crate) fn permit(
+        &self,
+        row: &InodeRow,
+        acl: Option<Acl<'_>>,
+        permissions: Permissions,
+    ) -> Result<(), Status> {
+        let granted = |shift: u32| permissions.within(row.mode >> shift);
+        // Linux, unlike POSIX 1003.1e, ignores a list whose mask grants nothing.
+        let acl = acl.filter(|_| row.mode & 0o070 != 0);
+        let permitted = if self.is_root() {
+            let executes = permissions.execute();
+            !executes || row.kind == FileKind::Directory || row.mode & 0o111 != 0
+        } else if self.uid == row.uid {
+            granted(6)
+        } else if let Some(acl) = acl {
+            acl.grants(row, self, permissions)?
+        } else if granted(3) == granted(0) {
+            granted(0)
+        } else if self.in_group(row.gid)? {
+            granted(3)
+        } else {
+            granted(0)
+        };
+        if permitted { Ok(()) } else { Err(Status::Access) }
     }
 }

@@ -1,9 +1,8 @@
 //! The caller's credentials and permission checks: the classes of POSIX, with groups that may be
 //! unknown yet.
 
-use crate::acl::Acl;
 use disk::InodeRow;
-use wire::{Caller, FileKind, Groups, OpenFor, Squash, SquashedIds, Status};
+use wire::{Caller, Groups, OpenFor, Squash, SquashedIds, Status};
 
 /// Set user id on execution.
 pub(crate) const SET_UID: u32 = 0o4000;
@@ -27,6 +26,11 @@ impl Permissions {
     /// From an `access` mask.
     pub(crate) const fn from_mask(mask: u32) -> Option<Self> {
         if mask & !7 == 0 { Some(Self(mask)) } else { None }
+    }
+
+    /// Whether execution is among them.
+    pub(crate) const fn execute(self) -> bool {
+        self.0 & Self::EXECUTE.0 != 0
     }
 
     /// Whether these bits include all of them.
@@ -90,36 +94,5 @@ impl<'a> Credentials<'a> {
             return Ok(false);
         }
         self.groups.contains(gid).ok_or(Status::NeedGroups)
-    }
-
-    /// Checks the permission bits, and the access control list if there is one.
-    ///
-    /// # Errors
-    /// `Access` when not granted; `NeedGroups` when the result differs between the group's bits and
-    /// the others' and the caller's class is unknown. (The group may have less.)
-    pub(crate) fn permit(
-        &self,
-        row: &InodeRow,
-        acl: Option<Acl<'_>>,
-        permissions: Permissions,
-    ) -> Result<(), Status> {
-        let granted = |shift: u32| permissions.within(row.mode >> shift);
-        // Linux, unlike POSIX 1003.1e, ignores a list whose mask grants nothing.
-        let acl = acl.filter(|_| row.mode & 0o070 != 0);
-        let permitted = if self.is_root() {
-            let executes = permissions.0 & Permissions::EXECUTE.0 != 0;
-            !executes || row.kind == FileKind::Directory || row.mode & 0o111 != 0
-        } else if self.uid == row.uid {
-            granted(6)
-        } else if let Some(acl) = acl {
-            acl.grants(row, self, permissions)?
-        } else if granted(3) == granted(0) {
-            granted(0)
-        } else if self.in_group(row.gid)? {
-            granted(3)
-        } else {
-            granted(0)
-        };
-        if permitted { Ok(()) } else { Err(Status::Access) }
     }
 }

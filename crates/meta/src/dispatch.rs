@@ -1,11 +1,12 @@
 //! Dispatch: maps a request's op to its two functions.
 
+use crate::decoded::decoded;
 use crate::needs::Needs;
 use crate::ops;
 use crate::shard::{Effect, MetaRequest, Shard};
 use crate::txn::Txn;
 use alloc::vec::Vec;
-use wire::{DecodeError, Op, ProtocolError, Status, Wire, Writer};
+use wire::{Op, ProtocolError, Status, Writer};
 
 impl Shard {
     /// Executes one request. Appends the reply's body to `reply` and the changes to record (when
@@ -70,12 +71,4 @@ impl Shard {
         }
         wire::metadata_operations!(dispatch)
     }
-}
-
-/// Decodes a request's body, or returns its refusal.
-pub(crate) fn decoded<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, Result<Status, ProtocolError>> {
-    T::decode_all(body).map_err(|error| match error {
-        DecodeError::ProtocolError(protocol_error) => Err(protocol_error),
-        DecodeError::Status(status) => Ok(status),
-    })
 }

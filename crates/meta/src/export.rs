@@ -8,8 +8,8 @@
 
 use crate::acl::Acl;
 use crate::credentials::{Credentials, Permissions};
+use crate::inode::Inode;
 use crate::shard::Shard;
-use crate::state::Inode;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::InodeRow;

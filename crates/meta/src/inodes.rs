@@ -3,7 +3,7 @@
 //! Numbers are assigned in order, so pages are full until inodes are removed. A page without inodes
 //! is freed.
 
-use crate::state::Inode;
+use crate::inode::Inode;
 use alloc::boxed::Box;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;

@@ -19,6 +19,7 @@ extern crate alloc;
 
 mod acl;
 mod credentials;
+mod decoded;
 mod directory;
 mod dispatch;
 mod export;
@@ -26,6 +27,7 @@ mod file_locks;
 mod fits;
 mod handles;
 mod hash;
+mod inode;
 mod inodes;
 mod locks;
 mod mode;

@@ -9,8 +9,9 @@
 //! entered  a directory: it must stay, its other entries may come and go
 //! ```
 
+use crate::inode::Body;
 use crate::needs::Needs;
-use crate::state::{Body, State};
+use crate::state::State;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

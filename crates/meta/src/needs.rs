@@ -1,6 +1,7 @@
 //! `Needs`: what must be in memory before an operation is executed.
 
-use crate::state::{Body, State};
+use crate::inode::Body;
+use crate::state::State;
 use crate::uses::{AccessMode, DependencyKey, KeyAccess};
 use alloc::vec::Vec;
 use wire::{InodeNo, Name};

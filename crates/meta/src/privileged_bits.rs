@@ -4,7 +4,7 @@
 //! not see bits set later: the data shard refuses its writes (`NeedClearPrivileges`) until they are
 //! cleared. A write to a file without privileged bits needs no extra request.
 
-use crate::state::Inode;
+use crate::inode::Inode;
 use crate::txn::Txn;
 use crate::xattr;
 use wire::{FileKind, InodeNo, PrivilegedBits};

@@ -5,47 +5,14 @@
 use crate::directory::{Directory, Target};
 use crate::export::ExportTracking;
 use crate::hash::NameKey;
+use crate::inode::{Body, Inode};
 use crate::inodes::Inodes;
 use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::{Row, ShardRow};
 use disk::{Change, Changes, Creation, Fault, InodeRow, TxnChange};
-use wire::{FileKind, InodeNo, Name, ShardId, Term, Transno};
-
-/// An inode with its parts.
-#[derive(Debug)]
-pub(crate) struct Inode {
-    pub(crate) row: InodeRow,
-    pub(crate) body: Body,
-    pub(crate) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
-}
-
-/// The part of an inode that depends on its kind.
-#[derive(Debug)]
-pub(crate) enum Body {
-    /// Contents, with the data shards.
-    File,
-    /// Entries.
-    Directory(Box<Directory>),
-    /// A target.
-    Symlink(Box<[u8]>),
-    /// Nothing: a fifo, socket or device.
-    Special,
-}
-
-impl Body {
-    fn new(kind: FileKind) -> Self {
-        match kind {
-            FileKind::File => Self::File,
-            FileKind::Directory => Self::Directory(Box::default()),
-            FileKind::Symlink => Self::Symlink(Box::default()),
-            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                Self::Special
-            }
-        }
-    }
-}
+use wire::{InodeNo, Name, ShardId, Term, Transno};
 
 /// Everything durable of a shard, in memory.
 #[derive(Debug)]

@@ -11,7 +11,7 @@
 
 use crate::acl::{self, Acl};
 use crate::credentials::{Credentials, Permissions, STICKY};
-use crate::state::Inode;
+use crate::inode::Inode;
 use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
 
 /// Most bytes of names and values of one inode. Two of the longest values fit.

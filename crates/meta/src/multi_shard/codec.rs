@@ -1,6 +1,6 @@
 //! The encoding of requirements and observations between lanes of one process.
 
-use super::{AncestorSearch, InodeSnapshot, Observed, Requirement};
+use super::plan::{AncestorSearch, InodeSnapshot, Observed, Requirement};
 use alloc::boxed::Box;
 use wire::{Bytes, DecodeError, InodeNo, ProtocolError, Reader, Wire, Writer};
 

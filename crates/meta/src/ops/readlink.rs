@@ -1,8 +1,8 @@
 //! `Readlink`: the target of a symbolic link.
 
+use crate::inode::Body;
 use crate::needs::Needs;
 use crate::shard::Access;
-use crate::state::Body;
 use crate::txn::Txn;
 use wire::{Bytes, Readlink, Status, Target};
 

@@ -3,7 +3,8 @@
 
 use super::{Unit, UnitState};
 use crate::directory::Directory;
-use crate::state::{Body, Inode, State};
+use crate::inode::{Body, Inode};
+use crate::state::State;
 use disk::Change;
 use disk::rows::Row;
 use wire::{FileKind, InodeNo, Transno};

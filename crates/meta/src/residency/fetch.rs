@@ -1,6 +1,7 @@
 //! Merges fetched rows under the state in memory.
 
-use super::{LISTED_COUNT_MAX, Residency, Unit};
+use super::Residency;
+use super::unit::{LISTED_COUNT_MAX, Unit};
 use crate::directory::Target;
 use crate::shard::Shard;
 use crate::state::State;
