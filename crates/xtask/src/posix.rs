@@ -11,16 +11,19 @@ mod outcome;
 mod pjdfstest;
 mod stand;
 mod stress_ng;
+mod suite;
 mod tools;
 
 use crate::run::{cargo, root, run, target_dir};
 use crate::uring_switch::UringOn;
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use excluded::Excluded;
 use outcome::Results;
 use stand::Stand;
 use std::path::PathBuf;
+
+pub(crate) use suite::Suite;
 
 /// The options.
 #[derive(Args, Debug)]
@@ -37,34 +40,6 @@ pub(crate) struct Posix {
     /// Only build the suites
     #[arg(long, conflicts_with = "built")]
     only_build: bool,
-}
-
-/// A suite of tests.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Suite {
-    /// The result and the effect of each call
-    Pjdfstest,
-    /// A file that is written, read, mapped and truncated at random
-    Fsx,
-    /// Files whose blocks carry checksums, read again after a restart
-    Fio,
-    /// Many programs at once with all kinds of calls
-    StressNg,
-}
-
-impl Suite {
-    /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 4] = [Self::Pjdfstest, Self::Fsx, Self::Fio, Self::StressNg];
-
-    /// Its name in the list and in reports.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Pjdfstest => "pjdfstest",
-            Self::Fsx => "fsx",
-            Self::Fio => "fio",
-            Self::StressNg => "stress-ng",
-        }
-    }
 }
 
 /// Runs the chore.

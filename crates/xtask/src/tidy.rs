@@ -3,6 +3,7 @@
 //! The rules on manifests and documents are here, those on source text in [`source`], those on words
 //! in [`words`]. Invariant: one run finds all violations, each with its file.
 
+mod circles;
 mod manifest;
 mod source;
 mod words;
@@ -10,12 +11,9 @@ mod words;
 use crate::run::{cargo, find, root, run};
 use anyhow::{Context as _, Result, bail};
 use manifest::Manifest;
+pub(crate) use source::CORES;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Crates without the standard library.
-pub(crate) const CORES: [&str; 8] =
-    ["wire", "disk", "interface", "meta", "data", "lane", "client", "fuse"];
 
 /// Which crate may depend on which of ours; DESIGN.md §2 gives the reasons.
 const EDGES: [(&str, &[&str]); 19] = [
@@ -80,6 +78,7 @@ pub(crate) fn check(skipped: &mut Vec<String>) -> Result<()> {
     check_edges(&crates, &mut faults);
     for (folder, _) in &crates {
         source::check_crate(&root, folder, &mut faults)?;
+        circles::check_crate(&root, folder, &mut faults)?;
     }
     check_architecture(&root, &crates, &mut faults)?;
     check_decisions(&root, &mut faults)?;

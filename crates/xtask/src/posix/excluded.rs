@@ -5,6 +5,7 @@
 //! SUITE  TEST  fails|unrun  REASON, to the end of the line
 //! ```
 
+use super::suite::Suite;
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -82,7 +83,7 @@ fn parse_line(text: &str) -> Result<Line> {
     if reason.len() < REASON_WORD_COUNT_MIN {
         bail!("{name} has no reason");
     }
-    if !super::Suite::ALL.iter().any(|known| known.text() == suite) {
+    if !Suite::ALL.iter().any(|known| known.text() == suite) {
         bail!("{suite} is no suite");
     }
     Ok(Line { suite: suite.to_owned(), name: name.to_owned(), excuse, reason: reason.join(" ") })

@@ -1,0 +1,31 @@
+//! The suites of tests.
+
+use clap::ValueEnum;
+
+/// A suite of tests.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Suite {
+    /// The result and the effect of each call
+    Pjdfstest,
+    /// A file that is written, read, mapped and truncated at random
+    Fsx,
+    /// Files whose blocks carry checksums, read again after a restart
+    Fio,
+    /// Many programs at once with all kinds of calls
+    StressNg,
+}
+
+impl Suite {
+    /// All of them, in the order in which they run.
+    pub(crate) const ALL: [Self; 4] = [Self::Pjdfstest, Self::Fsx, Self::Fio, Self::StressNg];
+
+    /// Its name in the list and in reports.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Pjdfstest => "pjdfstest",
+            Self::Fsx => "fsx",
+            Self::Fio => "fio",
+            Self::StressNg => "stress-ng",
+        }
+    }
+}
