@@ -36,7 +36,7 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
     let mut lines = LineWriter::new(to);
     lines.put(&Line::Dump {
         version: DUMP_VERSION,
-        fs: hex::encode(&superblock.fs.0),
+        fs: hex::encode(superblock.fs.0),
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
         made_at_ns: superblock.creation.at_ns,

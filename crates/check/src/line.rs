@@ -302,7 +302,7 @@ impl Line {
             Row::Session { shard, session, row, away } => Self::Session {
                 shard: shard.0,
                 session: session.0,
-                client: hex::encode(&row.client.0),
+                client: hex::encode(row.client.0),
                 client_lane: row.client_lane.0,
                 away,
             },
@@ -317,10 +317,10 @@ impl Line {
                 reply_hex: hex::encode(row.reply),
             },
             Row::Evicted { client, boot_id } => {
-                Self::Evicted { client: hex::encode(&client.0), boot_id }
+                Self::Evicted { client: hex::encode(client.0), boot_id }
             }
             Row::EvictedLast { boot_id } => Self::EvictedLast { boot_id },
-            Row::VbrFailed { client } => Self::VbrFailed { client: hex::encode(&client.0) },
+            Row::VbrFailed { client } => Self::VbrFailed { client: hex::encode(client.0) },
             Row::Recovered { shard, transno } => {
                 Self::Recovered { shard: shard.0, transno: transno.0 }
             }

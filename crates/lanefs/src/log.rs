@@ -173,7 +173,7 @@ pub(crate) fn to_background() {
 }
 
 /// What this lane has to say, by level.
-pub(crate) fn of_lane(lane: u16) -> Box<dyn FnMut(LineLevel, &str)> {
+pub(crate) fn of_lane(lane: u16) -> ring::LogFn {
     Box::new(move |level, line| match level {
         LineLevel::Info => info!(target: LANE, lane, "{line}"),
         LineLevel::Warning => warn!(target: LANE, lane, "{line}"),

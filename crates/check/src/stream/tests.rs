@@ -205,7 +205,7 @@ fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
     for frame in round.iter().chain(&[Frame::Unread(other), Frame::Unread(NAME)]) {
         folder.take(frame).unwrap();
     }
-    let sums_hex = hex::encode(&[1, 0, 0, 0, 1, 0, 0, 0]);
+    let sums_hex = hex::encode([1, 0, 0, 0, 1, 0, 0, 0]);
     let object = |name: ObjectName| {
         let ObjectName { shard_index, inode, stripe_index: _ } = name;
         let shard = wire::ShardId::data(shard_index).0;

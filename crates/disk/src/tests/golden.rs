@@ -78,7 +78,7 @@ fn impossible_shard_counts_are_refused() {
 fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
-        hex(&bytes),
+        hex(bytes),
         "4c414e4546534c4707000000b2f8203af5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000004000000000100000000000000"
     );
@@ -102,7 +102,7 @@ fn batch_head_bytes() {
     };
     let bytes = head.encode();
     assert_eq!(
-        hex(&bytes),
+        hex(bytes),
         "4c414e4546534254030000000000000007000000000000002801000002000000ddccbbaae4d8\
          7e08"
     );
@@ -188,7 +188,7 @@ fn change_bytes() {
          000000",
         "1a04000000686f6d65",
     ];
-    let found: Vec<String> = changes().iter().map(|change| hex(&change.to_bytes())).collect();
+    let found: Vec<String> = changes().iter().map(|change| hex(change.to_bytes())).collect();
     assert_eq!(found, golden);
 }
 
