@@ -117,6 +117,12 @@ impl Restore {
         self.metas.iter_mut().for_each(|meta| meta.bound(bytes_max / shard_count));
     }
 
+    /// Hashes names by a secret, before the first is loaded: clients choose names, and must not be
+    /// able to choose ones that collide.
+    pub fn hash_names_by(&mut self, key: u64) {
+        self.metas.iter_mut().for_each(|meta| meta.hash_names_by(key));
+    }
+
     /// Limits the number of remembered evictions.
     pub const fn remember_evicted(&mut self, count_max: usize) {
         self.evicted_count_max = count_max;

@@ -199,6 +199,7 @@ fn restore(
     }
     let superblock = store.superblock();
     let mut restore = Restore::new(superblock.shard_counts(), superblock.creation);
+    restore.hash_names_by(u64::from_le_bytes(library::random()?));
     if let Some(bytes_max) = meta_bytes_max {
         restore.bound(bytes_max);
     }

@@ -144,6 +144,11 @@ impl Shard {
         }
     }
 
+    /// Hashes names by this key, before the first is put. Default: it follows from the creation.
+    pub fn hash_names_by(&mut self, key: u64) {
+        self.state.hash_names_by(key);
+    }
+
     /// Sets the limit of open handles.
     pub const fn set_handle_limit(&mut self, count_max: usize) {
         self.handles.limit(count_max);

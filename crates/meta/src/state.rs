@@ -67,6 +67,12 @@ impl State {
         }
     }
 
+    pub(crate) fn hash_names_by(&mut self, key: u64) {
+        let has_names = self.entries(InodeNo::ROOT).is_some_and(|(_, entries)| entries.count() > 0);
+        assert!(!has_names, "known names have the hash of another key");
+        self.name_key = NameKey::new(key);
+    }
+
     /// An entry in memory.
     pub(crate) fn entry(&self, dir: InodeNo, name: &[u8]) -> Option<Target> {
         self.entries(dir)?.1.get(self.name_key.hashed(name))

@@ -1,6 +1,7 @@
 //! A directory by itself: lookups at any size, reuse of slots.
 
-use super::{ROOT, TestRng};
+use super::{MADE, ROOT, TestRng};
+use crate::Shard;
 use crate::directory::{Directory, Target};
 use crate::hash::NameKey;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher as _, Hasher as _};
 use foldhash::quality::FixedState;
-use wire::{FileKind, Transno};
+use wire::{FileKind, ShardId, Transno};
 
 fn target(cookie: u64) -> Target {
     Target { cookie, inode: ROOT, kind: FileKind::File, version: Transno(cookie) }
@@ -80,6 +81,18 @@ fn names_chosen_without_the_key_do_not_collide() {
     let key = NameKey::new(5);
     let hashes: BTreeSet<u64> = (0..1000).map(|no| key.hashed(&name(no)).hash).collect();
     assert_eq!(hashes.len(), 1000);
+}
+
+#[test]
+fn a_shards_names_are_hashed_by_the_key_it_gets() {
+    let shard = |key: Option<u64>| {
+        let mut shard = Shard::new(ShardId::meta(0), MADE);
+        key.into_iter().for_each(|key| shard.hash_names_by(key));
+        shard.state.name_key.hashed(b"name").hash
+    };
+    assert_eq!(shard(Some(1)), shard(Some(1)));
+    assert_ne!(shard(Some(1)), shard(Some(2)));
+    assert_ne!(shard(Some(1)), shard(None));
 }
 
 fn fixed_hash(fixed: &FixedState, name: &[u8]) -> u64 {
