@@ -85,7 +85,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         seed: library::random()?,
         // All clients connect at once, and only they.
         limits: Limits { handshake_count_max: 4096, ..Limits::default() },
-        redo_key: lane::RedoKey::new([0; 32]),
+        fs_key: lane::FsKey::new([0; 32]),
         share_before: lane::Share::default(),
         rules: wire::Rules::default(),
         affinity: lane::Affinity::Object,

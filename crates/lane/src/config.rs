@@ -1,7 +1,7 @@
 //! The configuration of a lane, and its limits.
 
 use crate::affinity::Affinity;
-use crate::token::RedoKey;
+use crate::token::FsKey;
 use alloc::string::String;
 use alloc::vec::Vec;
 pub use disk::Share;
@@ -21,8 +21,8 @@ pub struct Config {
     pub fs: FsUuid,
     /// The valid secrets at the start; [`interface::Event::Secrets`] brings later ones.
     pub secrets: Secrets,
-    /// The key of the redo tokens: the same at every start, known to the server only.
-    pub redo_key: RedoKey,
+    /// The key of the file system: the same at each of its servers and starts, known to them only.
+    pub fs_key: FsKey,
     /// The weakest sharing mode in force since the last completed recovery.
     pub share_before: Share,
     /// The number of this start of the store, from 1.

@@ -169,7 +169,7 @@ impl Lane {
         }
         // It decoded when it arrived.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
-        let key = (&self.config.redo_key, self.config.rules);
+        let key = (&self.config.fs_key, self.config.rules);
         let export = self.exports.find(hello.export.0);
         match (hello.purpose, hello.credential) {
             (Purpose::Administer, Credential::Store | Credential::Certificate) => {

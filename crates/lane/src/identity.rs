@@ -3,17 +3,17 @@
 //!
 //! A client's uuid is no secret. So the server stores everything (sessions, handles, locks, cached
 //! checks, redo tokens, predecessors, evictions) under an id that it derives from all three with a
-//! key of its own. The same uuid with another credential, or for another export, is another client.
+//! key that only servers have. The same uuid with another credential, or for another export, is another client.
 //!
 //! ```text
-//! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export)
+//! party   = HMAC-SHA256(file system's key, "lanefs party 1" | purpose | credential | export)
 //!           of a holder of a certificate HMAC-SHA256(that, "certificate" | SHA-256 of its key)
 //! client  = first 16 bytes of HMAC-SHA256(party, "client" | uuid)
 //! session = first  8 bytes of HMAC-SHA256(party, "session" | client | client lane)
 //! ```
 
 use crate::export::Defined;
-use crate::token::RedoKey;
+use crate::token::{FsKey, mac_of};
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use wire::{ClientUuid, Hello, LaneId, Rule, Rules, SessionId, Wire as _};
@@ -25,7 +25,7 @@ pub(crate) struct Identity(Hmac<Sha256>);
 impl Identity {
     /// The identity behind a proven Hello. `export`: what it is bound to.
     pub(crate) fn new(
-        (key, rules): (&RedoKey, Rules),
+        (key, rules): (&FsKey, Rules),
         hello: &Hello<'_>,
         export: Option<&Defined>,
     ) -> Self {
@@ -41,7 +41,7 @@ impl Identity {
             mac.update(&export.name);
         }
         let bytes: [u8; 32] = mac.finalize().into_bytes().into();
-        Self(RedoKey::new(bytes).mac(b""))
+        Self(mac_of(&bytes, b""))
     }
 
     /// The same for the holder of a certificate with this key: a party of its own, unlike the
@@ -49,7 +49,7 @@ impl Identity {
     pub(crate) fn held_by(self, key: Option<&[u8; 32]>) -> Self {
         let Some(key) = key else { return self };
         let bytes: [u8; 32] = self.first(b"certificate", &[key]);
-        Self(RedoKey::new(bytes).mac(b""))
+        Self(mac_of(&bytes, b""))
     }
 
     /// The id of this party's client with this uuid; [`ClientUuid::NONE`] stays itself.
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn one_uuid_is_a_different_client_for_each_party() {
-        let key = RedoKey::new([7; 32]);
+        let key = FsKey::new([7; 32]);
         let export = |name: &'static [u8], id, root| {
             Defined::of(
                 1,
@@ -150,11 +150,7 @@ mod tests {
             &hello(Credential::Store, Purpose::Administer),
             None,
         ));
-        parties.push(Identity::new(
-            (&RedoKey::new([8; 32]), Rules::default()),
-            &used,
-            Some(&first),
-        ));
+        parties.push(Identity::new((&FsKey::new([8; 32]), Rules::default()), &used, Some(&first)));
         let reported = ClientUuid([1; 16]);
         let mut clients: Vec<_> = parties.iter().map(|party| party.client(reported)).collect();
         let mut boots: Vec<_> = parties.iter().map(|party| party.host_boot([3; 16])).collect();

@@ -127,6 +127,9 @@ impl Lane {
     #[must_use]
     pub fn new(config: Config, restored: Restored) -> Self {
         let logs = logs(&restored, &config.map);
+        let terms = logs.iter().map(|(_, position, _)| position.term);
+        // A lane without shards signs nothing.
+        let term = terms.max().unwrap_or_default();
         assert!(restored.lane == config.lane, "each lane gets its own");
         assert!(config.limits.slot_count >= SLOT_COUNT_MIN, "a session has slots");
         let mut number = [0; 8];
@@ -179,7 +182,7 @@ impl Lane {
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, &[Acknowledger::LOCAL_FLUSH], logs.into_iter()),
-            seal: Seal::new(&config.redo_key, config.fs),
+            seal: Seal::new(config.fs_key.clone(), config.fs, term),
             notifications: Notifications::default(),
             destroys: Destroys::default(),
             pending: Pending::new(seed),

@@ -77,7 +77,7 @@ pub use config::{Config, Export, Limits, Share};
 pub use export::EXPORTS_BYTES_MAX;
 pub use lane::Lane;
 pub use restore::{Loading, Restore, Restored};
-pub use token::RedoKey;
+pub use token::FsKey;
 
 #[cfg(test)]
 mod test_server;

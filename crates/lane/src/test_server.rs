@@ -5,7 +5,7 @@
 //! released twice or never, two appends at a time. Frames to peers lie in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Affinity, Config, Export, Lane, Limits, RedoKey, Restore, Share};
+use crate::{Affinity, Config, Export, FsKey, Lane, Limits, Restore, Share};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -193,7 +193,7 @@ impl TestServer {
                 exports: vec![export("own", true), export("guests", false)],
                 seed,
                 limits: self.limits,
-                redo_key: RedoKey::new([4; 32]),
+                fs_key: FsKey::new([4; 32]),
                 share_before,
                 rules: self.rules,
                 affinity: self.affinity,

@@ -154,7 +154,7 @@ impl Rig {
             exports: vec![Export { name: String::new(), root_trusted: true }],
             seed: [5; 32],
             limits: Limits::default(),
-            redo_key: lane::RedoKey::new([4; 32]),
+            fs_key: lane::FsKey::new([4; 32]),
             share_before: lane::Share::default(),
             rules: wire::Rules::default(),
             affinity: lane::Affinity::Object,

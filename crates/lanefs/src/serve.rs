@@ -277,7 +277,7 @@ fn start(
             exports: exports.clone(),
             seed: library::random()?,
             limits: limits(&args.serving),
-            redo_key: lane::RedoKey::new(*store.redo_key()),
+            fs_key: lane::FsKey::new(*store.fs_key()),
             share_before,
             rules: wire::Rules::default(),
             affinity: args.serving.affinity.mode(),
@@ -309,7 +309,7 @@ fn start(
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;
-            ring_config.contents_key = Some(config.redo_key.contents_key());
+            ring_config.contents_key = Some(config.fs_key.contents_key());
             ring_config.fault = fault;
             ring_config.inspections = inspections;
             ring_config.recovered = Box::new(move || {

@@ -78,7 +78,7 @@ impl Simulation {
                 server: ServerId::FIRST,
                 fs: self.fs,
                 secrets: self.rotation.server_secrets,
-                redo_key: lane::RedoKey::new([7; 32]),
+                fs_key: lane::FsKey::new([7; 32]),
                 share_before,
                 rules: crate::rules::of_run(self.plan.injection),
                 affinity: affinity_of(boot_id),

@@ -2,9 +2,9 @@
 //! directory is an unfinished creation, which starts over.
 
 use crate::boot::{self, BOOT};
+use crate::fs_key::{self, FS_KEY};
 use crate::layout::{LOG, OBJECTS, ROWS, SUPERBLOCK};
 use crate::lock::{LOCK, Lock};
-use crate::redo_key::{self, REDO_KEY};
 use crate::rows;
 use crate::{StoreError, StoreFault, files, owner};
 use disk::rows::{Key, StoreRow};
@@ -111,8 +111,8 @@ fn was_used(path: &Path) -> Result<bool, StoreError> {
 
 /// A name that no creation makes.
 fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
-    let unfinished = [BOOT, REDO_KEY, SUPERBLOCK].map(|name| format!("{name}.tmp"));
-    let own = |name: &str| [LOCK, BOOT, REDO_KEY, LOG, ROWS, OBJECTS].contains(&name);
+    let unfinished = [BOOT, FS_KEY, SUPERBLOCK].map(|name| format!("{name}.tmp"));
+    let own = |name: &str| [LOCK, BOOT, FS_KEY, LOG, ROWS, OBJECTS].contains(&name);
     let names = files::names(path)?;
     if let Some(name) = names.iter().find(|name| !own(name) && !unfinished.contains(name)) {
         return Ok(Some(name.clone()));
@@ -150,7 +150,7 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
             mode: shape.root.mode,
         },
     };
-    redo_key::make_redo_key(path, superblock.fs)?;
+    fs_key::make(path, superblock.fs)?;
     let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, share: None };
     let first_rows = [(Key::store().bytes().to_vec(), row.to_bytes())].into();
     rows::create(path, &superblock, first_rows)?;
@@ -164,6 +164,6 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
 
 fn random_uuid(path: &Path) -> Result<FsUuid, StoreError> {
     let mut uuid = [0; 16];
-    redo_key::random(path, &mut uuid)?;
+    fs_key::random(path, &mut uuid)?;
     Ok(FsUuid(uuid))
 }

@@ -10,7 +10,7 @@
 //! DIR/superblock          the identity; renamed into place last, so it marks a complete store
 //!     lock                flock'ed by the server that has the store open; holds its process id
 //!     boot                the number of opens, decimal, and the number's CRC-32C
-//!     redo-key            32 random bytes, made with the store: signs redo tokens
+//!     fs-key              the file system's key: 32 random bytes, made with it
 //!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
 //!     rows/               the row store: an LMDB table
 //!     reserve             reserved space for a start on a full disk
@@ -25,6 +25,7 @@ mod contents;
 mod create;
 mod error;
 mod files;
+mod fs_key;
 mod gathered;
 mod layout;
 mod lock;
@@ -34,7 +35,6 @@ mod new_logs;
 mod objects;
 mod owner;
 mod rebuild;
-mod redo_key;
 mod required_logs;
 mod reserve;
 mod row_threads;
@@ -71,7 +71,7 @@ pub struct Store {
     path: PathBuf,
     superblock: Superblock,
     boot_id: u64,
-    redo_key: [u8; 32],
+    fs_key: [u8; 32],
     repairs: Vec<String>,
     _lock: Lock,
 }
@@ -123,7 +123,7 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     reserve::free_when_full(path);
     logs::remove_unfinished(path)?;
     salvage::remove_unfinished(path)?;
-    let redo_key = redo_key::redo_key(path, superblock.fs)?;
+    let fs_key = fs_key::read(path, superblock.fs)?;
     // Above every log, and above the rows (`Store::open_rows`), whatever the counter is.
     let (counted, logged) = (boot::last(path)?, logs::boot_id_max(path)?);
     let boot_id = counted.unwrap_or(0).max(logged).saturating_add(1);
@@ -132,7 +132,7 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     if counted.is_none_or(|counted| counted < logged) {
         repairs.push(boot::repaired(path));
     }
-    Ok(Store { path: path.to_owned(), superblock, boot_id, redo_key, repairs, _lock: lock })
+    Ok(Store { path: path.to_owned(), superblock, boot_id, fs_key, repairs, _lock: lock })
 }
 
 impl Store {
@@ -154,10 +154,10 @@ impl Store {
         self.boot_id
     }
 
-    /// The key of redo tokens. For the lanes alone.
+    /// The key of the file system. For the lanes alone.
     #[must_use]
-    pub const fn redo_key(&self) -> &[u8; 32] {
-        &self.redo_key
+    pub const fn fs_key(&self) -> &[u8; 32] {
+        &self.fs_key
     }
 
     /// Messages about damage that was repaired.

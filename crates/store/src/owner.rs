@@ -60,7 +60,7 @@ fn check_name(dir: &OwnedFd, path: &Path, name: &CStr) -> Result<(), StoreError>
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(StoreError::io("open", &file, errno)),
     };
-    let is_key = name == c"redo-key" || name == c"redo-key.tmp";
+    let is_key = name == c"fs-key" || name == c"fs-key.tmp";
     check_file(&opened, &file, if is_key { OTHERS } else { OTHERS_WRITE })
 }
 

@@ -133,7 +133,7 @@ fn an_interrupted_creation_is_finished_wherever_it_stopped() {
         &|path| fs::create_dir(path.join(OBJECTS)).unwrap(),
         &|path| fs::write(path.join("boot.tmp"), b"").unwrap(),
         &|path| boot::begin(path).unwrap(),
-        &|path| redo_key::make_redo_key(path, FsUuid([1; 16])).unwrap(),
+        &|path| fs_key::make(path, FsUuid([1; 16])).unwrap(),
         &|path| fs::write(path.join("rows/lock.mdb"), b"").unwrap(),
         &|path| fs::write(path.join("rows/data.mdb"), [7; 5000]).unwrap(),
         &|path| fs::write(path.join("superblock.tmp"), b"LANEFSSB").unwrap(),
@@ -428,19 +428,19 @@ fn a_lost_boot_counter_is_rewritten() {
 }
 
 #[test]
-fn another_stores_redo_key_is_refused() {
+fn the_key_of_another_file_system_is_refused() {
     let (folder, other) = (Folder::new(), Folder::new());
     drop((open_new(&folder), open_new(&other)));
-    let key = folder.store().join("redo-key");
+    let key = folder.store().join("fs-key");
     let good = fs::read(&key).unwrap();
-    let theirs = fs::read(other.store().join("redo-key")).unwrap();
+    let theirs = fs::read(other.store().join("fs-key")).unwrap();
     let refused = |bytes: &[u8]| {
         fs::write(&key, bytes).unwrap();
         let refused = open(&folder.store()).unwrap_err();
         assert_eq!(refused.path(), key, "{refused}");
         refused.to_string()
     };
-    assert!(refused(&theirs).contains("another store"));
+    assert!(refused(&theirs).contains("another file system"));
     assert!(refused(&good[..63]).contains("wrong length"));
     for index in 0..good.len() {
         let mut bad = good.clone();
@@ -503,10 +503,10 @@ fn a_store_that_others_can_write_is_refused_with_the_remedy() {
         }
         set_mode(&path, mode);
     }
-    let key = folder.store().join("redo-key");
+    let key = folder.store().join("fs-key");
     set_mode(&key, 0o640);
     let line = refusal(&folder);
-    assert!(line.contains("chmod 600") && line.contains("redo-key"), "{line}");
+    assert!(line.contains("chmod 600") && line.contains("fs-key"), "{line}");
     set_mode(&key, 0o600);
     drop(open_new(&folder));
 }
@@ -515,7 +515,7 @@ fn a_store_that_others_can_write_is_refused_with_the_remedy() {
 fn a_link_in_a_store_is_refused() {
     let folder = Folder::new();
     drop(open_new(&folder));
-    for name in ["boot", "redo-key", "lock", "superblock", "log", "objects", "rows/data.mdb"] {
+    for name in ["boot", "fs-key", "lock", "superblock", "log", "objects", "rows/data.mdb"] {
         let (path, aside) = (folder.store().join(name), folder.0.path().join("aside"));
         let there = path.exists();
         if there {
@@ -545,7 +545,7 @@ fn a_store_of_another_user_is_refused() {
     }
     let folder = Folder::new();
     drop(open_new(&folder));
-    for name in ["", "superblock", "boot", "redo-key", "log", "objects"] {
+    for name in ["", "superblock", "boot", "fs-key", "log", "objects"] {
         let path = folder.store().join(name);
         std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
         let line = refusal(&folder);

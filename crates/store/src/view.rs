@@ -9,7 +9,7 @@ use crate::lock::Lock;
 use crate::logs::Logs;
 use crate::rows::{Gathering, error_of, required_logs};
 use crate::superblock::read_superblock;
-use crate::{RowStore, Store, StoreError, StoreFault, boot, owner, redo_key};
+use crate::{RowStore, Store, StoreError, StoreFault, boot, fs_key, owner};
 use bind_lmdb::{Snapshot, Table};
 use disk::Superblock;
 use disk::rows::{Key, Range};
@@ -156,7 +156,7 @@ impl View {
     /// # Errors
     /// [`StoreError`] when one is missing or damaged.
     pub fn check_parts(&self) -> Result<(), StoreError> {
-        redo_key::redo_key(&self.path, self.superblock.fs).map(drop)
+        fs_key::read(&self.path, self.superblock.fs).map(drop)
     }
 
     /// Why the logs could not be read to their end; the rows are as before that.

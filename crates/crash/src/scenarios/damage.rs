@@ -88,7 +88,7 @@ pub(super) fn logs(setup: &Setup, length: Length) -> Result<String> {
 }
 
 pub(super) fn others(setup: &Setup, length: Length) -> Result<String> {
-    let names = ["superblock", "boot", "redo-key", "lock", "reserve", "address"];
+    let names = ["superblock", "boot", "fs-key", "lock", "reserve", "address"];
     run(setup, length, move |_| Ok(names.map(PathBuf::from).to_vec()))
 }
 

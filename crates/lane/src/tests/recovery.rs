@@ -427,6 +427,28 @@ fn a_forged_token_evicts() {
     assert!(refused.is_err());
 }
 
+/// A recovery may be cut off any number of times: the tokens keep the number of their key.
+#[test]
+fn a_token_is_replayed_several_starts_later_and_under_its_own_keys_number_only() {
+    for key_no in [1, 2, 3, 4, 5] {
+        let mut rig = Rig::clients(Share::Write, 1);
+        rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+        assert_eq!(rig.kept[0][0].got.token[..4], [1, 0, 0, 0], "signed in term 1");
+        (0..3).for_each(|_| rig.kill());
+        assert_eq!(rig.server.boot_id, 4);
+        rig.connect(0);
+        rig.send_replay(0, 0, |token| token[0] = key_no);
+        rig.server.run();
+        let is_own = key_no == 1;
+        assert_eq!(rig.counts().forged_count, u64::from(!is_own), "key {key_no}");
+        if is_own {
+            rig.done(0);
+            assert_eq!(rig.counts().replayed_count, 1);
+            assert!(rig.names().contains("a"));
+        }
+    }
+}
+
 /// A token is not valid for another request.
 #[test]
 fn a_token_is_valid_for_one_request() {

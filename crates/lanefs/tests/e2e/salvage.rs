@@ -225,8 +225,8 @@ fn every_start_that_damage_keeps_from_serving_ends_with_what_to_do() {
         ("a log", &|| flip(&log, 9), &[check, backup]),
         ("no log", &|| fs::remove_file(&log).unwrap(), &[check, backup]),
         ("the superblock", &|| flip(&part("superblock"), 30), &[check, backup]),
-        ("the redo key", &|| flip(&part("redo-key"), 40), &[check, backup]),
-        ("no redo key", &|| fs::remove_file(part("redo-key")).unwrap(), &[backup]),
+        ("the file system's key", &|| flip(&part("fs-key"), 40), &[check, backup]),
+        ("no key of the file system", &|| fs::remove_file(part("fs-key")).unwrap(), &[backup]),
     ];
     for (what, damage, wanted) in damages {
         if copied.exists() {

@@ -25,7 +25,7 @@ fn secrets_are_for_their_owner_whatever_the_umask() {
         let mode =
             |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode(&secret), 0o600, "{umask}");
-        for name in ["redo-key", "superblock", "boot", "lock"] {
+        for name in ["fs-key", "superblock", "boot", "lock"] {
             assert_eq!(mode(&store.join(name)), 0o600, "{umask} {name}");
         }
         for name in ["", "log", "objects", "rows"] {
@@ -55,9 +55,9 @@ fn a_store_that_others_can_change_is_not_served() {
     let (code, line) = serve();
     assert!(code == 1 && line.contains("chmod go-w"), "{code} {line}");
     fs::set_permissions(store.join("log"), fs::Permissions::from_mode(0o700)).unwrap();
-    std::os::unix::fs::chown(store.join("redo-key"), Some(4711), None).unwrap();
+    std::os::unix::fs::chown(store.join("fs-key"), Some(4711), None).unwrap();
     let (code, line) = serve();
     assert!(code == 1 && line.contains("belongs to user 4711"), "{code} {line}");
-    std::os::unix::fs::chown(store.join("redo-key"), Some(0), None).unwrap();
+    std::os::unix::fs::chown(store.join("fs-key"), Some(0), None).unwrap();
     drop(fixture.serve("127.0.0.1:0"));
 }

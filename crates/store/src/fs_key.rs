@@ -1,14 +1,16 @@
-//! The key that signs redo tokens.
+//! The key of the file system: redo tokens are signed with keys that follow from it, and clients are
+//! known under ids that do.
 //!
 //! ```text
 //! offset bytes field
-//!      0     8 magic "LANEFSRK"
+//!      0     8 magic "LANEFSFK"
 //!      8     4 zeros
 //!     12     4 crc32c over these 64 bytes, this field as 0
 //!     16    16 fs
 //!     32    32 the key
 //! ```
-//! With another key no client could replay changes after a crash; so the file names its store.
+//! With another key no client could resume its session or replay changes after a crash; so the file
+//! names the file system.
 
 use crate::{StoreError, StoreFault, files};
 use disk::Fault;
@@ -16,22 +18,22 @@ use std::path::Path;
 use wire::FsUuid;
 
 /// Name of the key's file.
-pub(crate) const REDO_KEY: &str = "redo-key";
+pub(crate) const FS_KEY: &str = "fs-key";
 
 const FILE_BYTES: usize = 64;
-const MAGIC: &[u8; 8] = b"LANEFSRK";
+const MAGIC: &[u8; 8] = b"LANEFSFK";
 
-/// Makes the key of a new store.
-pub(crate) fn make_redo_key(path: &Path, fs: FsUuid) -> Result<(), StoreError> {
-    let file = path.join(REDO_KEY);
+/// Makes the key of a new file system.
+pub(crate) fn make(path: &Path, fs: FsUuid) -> Result<(), StoreError> {
+    let file = path.join(FS_KEY);
     let mut key = [0; 32];
     random(path, &mut key)?;
     files::place(&file, &encode(fs, &key)).map(drop)
 }
 
 /// Reads the key.
-pub(crate) fn redo_key(path: &Path, fs: FsUuid) -> Result<[u8; 32], StoreError> {
-    let file = path.join(REDO_KEY);
+pub(crate) fn read(path: &Path, fs: FsUuid) -> Result<[u8; 32], StoreError> {
+    let file = path.join(FS_KEY);
     if !file.exists() {
         return Err(StoreError::new(&file, StoreFault::Missing));
     }
@@ -52,19 +54,19 @@ fn encode(fs: FsUuid, key: &[u8; 32]) -> [u8; FILE_BYTES] {
 fn decode(fs: FsUuid, bytes: &[u8]) -> Result<[u8; 32], Fault> {
     let length = || {
         let found_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        Fault::new("a redo key of the wrong length", 0).numbers(64_u64, found_bytes)
+        Fault::new("a file system's key of the wrong length", 0).numbers(64_u64, found_bytes)
     };
     let bytes: &[u8; FILE_BYTES] = bytes.try_into().map_err(|_| length())?;
     let mut key = [0; 32];
     key.copy_from_slice(&bytes[32..]);
     if &bytes[..8] != MAGIC {
-        return Err(Fault::new("not a redo key", 0));
+        return Err(Fault::new("not a file system's key", 0));
     }
     if bytes[16..32] != fs.0 && encode(FsUuid(fs_of(bytes)), &key) == *bytes {
-        return Err(Fault::new("the redo key of another store", 16));
+        return Err(Fault::new("the key of another file system", 16));
     }
     if encode(fs, &key) != *bytes {
-        return Err(Fault::new("the checksum of the redo key does not fit", 12));
+        return Err(Fault::new("the checksum of the file system's key does not fit", 12));
     }
     Ok(key)
 }
