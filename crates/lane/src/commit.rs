@@ -17,7 +17,7 @@ use crate::commit_dependency::CommitDependency;
 use crate::last_writer::LastWriters;
 use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State};
-use crate::txns::Awaited;
+use crate::waiters::{Cause, Waiter};
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
@@ -26,7 +26,6 @@ use hashbrown::HashMap;
 use interface::{
     Action, Bulk, ConnId, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn,
 };
-use meta::EndedWait;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid};
 
 /// Names a slot. A deferred reply of a slot is stored in the slot itself.
@@ -47,11 +46,9 @@ pub(crate) struct DeferredReply {
     pub(crate) bulk: Option<Bulk>,
 }
 
-/// What depends on one batch.
+/// What happens when one batch is safe, beside the release of its waiters.
 #[derive(Default, Debug)]
 pub(crate) struct BatchDependents {
-    pub(crate) slot_id: Vec<SlotId>,
-    pub(crate) response: Vec<DeferredReply>,
     /// Inodes to destroy.
     pub(crate) orphans: Vec<InodeNo>,
     /// Inodes whose objects are removed.
@@ -62,18 +59,6 @@ pub(crate) struct BatchDependents {
     pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
     /// Shards with a record in it, each with its last transaction up to here once it is sealed.
     shards: Vec<(ShardId, Transno)>,
-    /// Steps of cross-shard transactions.
-    pub(crate) awaited: Vec<Awaited>,
-    /// Ended waits for file locks, whose Grants leave then.
-    pub(crate) woken: Vec<EndedWait>,
-}
-
-impl BatchDependents {
-    /// Whether no reply, transaction or lock wait depends on the batch.
-    fn is_idle(&self) -> bool {
-        let unanswered = !self.slot_id.is_empty() || !self.response.is_empty();
-        !unanswered && self.awaited.is_empty() && self.woken.is_empty()
-    }
 }
 
 /// The positions of a shard in the log.
@@ -242,13 +227,15 @@ impl Commit {
         self.sealed_no
     }
 
-    /// The log has failed: no further batch becomes safe. Returns the dependents of all. The
-    /// last-writer records stay: strict readers must not see changes that may be lost.
-    fn fail(&mut self) -> Vec<BatchDependents> {
+    /// The log has failed: no further batch becomes safe. The last-writer records stay: strict
+    /// readers must not see changes that may be lost.
+    fn fail(&mut self) {
         self.in_flight_bytes = 0;
         self.open_since = None;
         self.batch = Batch::new();
-        self.dependents.iter_mut().map(core::mem::take).collect()
+        for dependents in &mut self.dependents {
+            *dependents = BatchDependents::default();
+        }
     }
 
     /// The batch in flight is flushed.
@@ -298,8 +285,10 @@ impl Commit {
     }
 
     /// The dependents of the next safe batch that have not been released.
-    fn next_safe(&mut self) -> Option<BatchDependents> {
-        if self.has_safe() { self.dependents.pop_front() } else { None }
+    fn next_safe(&mut self) -> Option<(BatchNo, BatchDependents)> {
+        let first_no = self.first_no();
+        let safe = self.is_safe(first_no);
+        safe.then(|| self.dependents.pop_front()).flatten().map(|first| (first_no, first))
     }
 }
 
@@ -380,13 +369,13 @@ impl Lane {
     /// Defers the reply in a slot.
     pub(crate) fn hold(&mut self, slot_id: SlotId, dependency: CommitDependency) {
         self.count_deferred(dependency.reason);
-        self.commit.dependents(dependency.until).slot_id.push(slot_id);
+        self.waiters.suspend(Cause::Batch(dependency.until), Waiter::Slot(slot_id));
     }
 
     /// Defers a reply without a slot.
     pub(crate) fn hold_reply(&mut self, response: DeferredReply, dependency: CommitDependency) {
         self.count_deferred(dependency.reason);
-        self.commit.dependents(dependency.until).response.push(response);
+        self.waiters.suspend(Cause::Batch(dependency.until), Waiter::Reply(response));
     }
 
     /// Appends the open batch to the log, unless another is in flight.
@@ -422,11 +411,12 @@ impl Lane {
     /// Whether the open batch has dependents, or has gathered enough.
     fn is_append_wanted(&mut self) -> bool {
         const GATHERED_BYTES_MAX: usize = 256 * 1024;
+        let waited_for = self.waiters.has(&Cause::Batch(self.commit.open_no()));
         let open = self.commit.open();
-        let waited_for = !open.is_idle() || !open.fences.is_empty() || !open.replays.is_empty();
+        let waited_for = waited_for || !open.fences.is_empty() || !open.replays.is_empty();
         // Half of what may be removed at a time, with what waits at other lanes.
         let removed_count = open.removed.len() * usize::from(self.config.lane_count());
-        let waiting = waited_for || self.urgent_count > 0;
+        let waiting = waited_for || self.waiters.is_urgent();
         let ending = self.stopping || !self.recovery.is_over();
         let removing = removed_count * 2 >= self.config.limits.destroy_count_max;
         waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
@@ -453,20 +443,24 @@ impl Lane {
 
     /// Releases what depends on safe batches.
     pub(crate) fn release_safe(&mut self, turn: &mut Turn<'_>) {
-        while let Some(dependents) = self.commit.next_safe() {
-            self.release_batch(turn, dependents);
+        while let Some((batch_no, dependents)) = self.commit.next_safe() {
+            self.release_batch(turn, batch_no, dependents);
         }
         self.work(turn);
         self.on_outcomes(turn);
     }
 
-    fn release_batch(&mut self, turn: &mut Turn<'_>, mut dependents: BatchDependents) {
-        self.release(turn, &dependents.slot_id);
-        dependents.slot_id.clear();
-        self.release_replies(turn, &mut dependents.response);
-        for woken in dependents.woken.drain(..) {
-            self.send_grant(turn, woken);
-        }
+    fn release_batch(
+        &mut self,
+        turn: &mut Turn<'_>,
+        batch_no: BatchNo,
+        mut dependents: BatchDependents,
+    ) {
+        let waiters = self.waiters.release(&Cause::Batch(batch_no));
+        // Steps may use what the batch made durable; replies may leave before.
+        let (steps, replies): (Vec<Waiter>, Vec<Waiter>) =
+            waiters.into_iter().partition(|waiter| matches!(waiter, Waiter::Step(_)));
+        replies.into_iter().for_each(|waiter| self.on_safe(turn, waiter));
         for (shard, _) in dependents.shards.drain(..).filter(|(shard, _)| shard.is_data()) {
             self.release_shard(turn, shard);
         }
@@ -482,9 +476,7 @@ impl Lane {
         for inode in dependents.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
-        for step in dependents.awaited.drain(..) {
-            self.on_awaited(turn, step);
-        }
+        steps.into_iter().for_each(|step| self.on_safe(turn, step));
         self.commit.spare.push(dependents);
     }
 
@@ -509,26 +501,24 @@ impl Lane {
     /// Fails all deferred replies, at the end of every turn behind a fence.
     fn fail_all(&mut self, turn: &mut Turn<'_>) {
         loop {
-            let all_dependents = self.commit.fail();
-            if all_dependents.iter().all(BatchDependents::is_idle) && self.waiters.is_empty() {
+            self.commit.fail();
+            if !self.fail_unsafe(turn) {
                 return;
             }
-            for dependents in all_dependents {
-                for slot_id in dependents.slot_id {
-                    self.fail_slot(turn, &slot_id);
-                }
-                for response in dependents.response {
-                    self.fail_reply(turn, response);
-                }
-                for woken in dependents.woken {
-                    self.send_grant(turn, woken);
-                }
-                for step in dependents.awaited {
-                    self.fail_awaited(turn, step);
-                }
-            }
-            self.fail_waiters(turn);
             self.work(turn);
+        }
+    }
+
+    /// What a waiter waited for is safe.
+    pub(crate) fn on_safe(&mut self, turn: &mut Turn<'_>, waiter: Waiter) {
+        match waiter {
+            Waiter::Slot(slot_id) => self.release(turn, &slot_id),
+            Waiter::Reply(reply) => self.release_reply(turn, reply),
+            Waiter::Size(sizing, contents) => self.send_size(turn, sizing, Some(contents)),
+            Waiter::Step(step) => self.on_awaited(turn, step),
+            Waiter::Grant(ended) => self.send_grant(turn, ended),
+            // Requests wait for other causes.
+            Waiter::Suspended(_) | Waiter::Received(_) => {}
         }
     }
 

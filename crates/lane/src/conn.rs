@@ -2,6 +2,7 @@
 
 use crate::Lane;
 use crate::config::Limits;
+use crate::dispatch::ReceivedRequest;
 use crate::export::Binding;
 use crate::keys::KeyNo;
 use crate::limits::Limit;
@@ -137,10 +138,9 @@ impl Lane {
     /// Removes a connection that has ended.
     pub(crate) fn forget(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         if !self.recovery.is_over() {
-            self.drop_deferred_of(turn, conn);
+            self.drop_replays_of(turn, conn);
         }
-        self.drop_containment_waits_of(turn, conn);
-        self.drop_frozen_of(turn, conn);
+        self.cancel_received(turn, conn);
         self.end_inspection_of(turn, conn);
         self.sealed.remove(&conn);
         self.from_this_host.remove(&conn);
@@ -158,6 +158,16 @@ impl Lane {
                 self.clients.on_disconnected(open.client, turn.now.mono, &self.config.limits);
             }
             None => {}
+        }
+    }
+
+    /// Counts a request that waits as outstanding, also one of an op that is mostly answered at
+    /// once.
+    pub(crate) fn count_outstanding(&mut self, received: &ReceivedRequest<'_>) {
+        if let Some(Conn::Open(open)) = self.conns.get_mut(&received.conn)
+            && received.request.op.row().is_answered_at_once()
+        {
+            open.outstanding_count += 1;
         }
     }
 

@@ -11,15 +11,16 @@
 //! table says what to check (`named_inodes`).
 
 use crate::Lane;
-use crate::conn::{Conn, Open};
+use crate::conn::Open;
 use crate::dispatch::ReceivedRequest;
 use crate::named_inodes::{Named, Wants, changes, named};
 use crate::outbox::{RequestHeader, Response};
 use crate::peers::containment::{ContainmentQuery, Use};
-use alloc::collections::{BTreeSet, VecDeque};
+use crate::waiters::Cause;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use interface::{Action, Bulk, ConnId, Seed, Turn};
+use interface::{Seed, Turn};
 use meta::{Access, ParentLink, Rights};
 use wire::{ClientUuid, HEADER_BYTES, InodeNo, LaneId, Op, Route, Status};
 
@@ -34,14 +35,6 @@ pub(crate) enum Checked {
     Denied(Status),
 }
 
-/// A request that waits for the reply to a query.
-#[derive(Debug)]
-struct Waiting {
-    conn: ConnId,
-    frame: Vec<u8>,
-    bulk: Option<Bulk>,
-}
-
 /// A lane's cache of containment at other lanes, and its queries.
 #[derive(Debug)]
 pub(crate) struct Containment {
@@ -54,7 +47,6 @@ pub(crate) struct Containment {
     pub(crate) queried_uses: BTreeSet<(InodeNo, ClientUuid)>,
     /// Queries of other lanes that this lane could not answer at once.
     pub(crate) questions: Vec<ContainmentQuery>,
-    waiting: VecDeque<Waiting>,
     /// Waiting requests must be checked again.
     pub(crate) due: bool,
     /// A request that waited is being checked again.
@@ -79,7 +71,6 @@ impl Containment {
             queried_below: BTreeSet::new(),
             queried_uses: BTreeSet::new(),
             questions: Vec::new(),
-            waiting: VecDeque::new(),
             due: false,
             again: false,
             moves: 0,
@@ -284,41 +275,12 @@ impl Lane {
         }
     }
 
-    /// Defers a request until a query is answered; it is outstanding meanwhile.
-    pub(crate) fn await_containment(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
-        self.count_waiting(received);
-        let frame = turn.arena.get(received.frame).to_vec();
-        self.containment.waiting.push_back(Waiting {
-            conn: received.conn,
-            frame,
-            bulk: received.bulk,
-        });
-    }
-
     /// Checks all waiting requests again.
     pub(crate) fn rerun_containment_waits(&mut self, turn: &mut Turn<'_>) {
         self.answer_questions(turn);
-        let waiting = core::mem::take(&mut self.containment.waiting);
         self.containment.again = true;
-        for Waiting { conn, frame, bulk } in waiting {
-            if self.settled(conn) {
-                let frame = turn.arena.put(&frame);
-                self.on_request(turn, conn, frame, bulk);
-            } else if let Some(bulk) = bulk {
-                turn.act(Action::Release { buf: bulk.buf });
-            }
-        }
+        self.run_received(turn, &Cause::Containment);
         self.containment.again = false;
-    }
-
-    /// Drops the waiting requests of a connection that has ended.
-    pub(crate) fn drop_containment_waits_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
-        self.containment.waiting.retain(|waiting| {
-            if let Some(bulk) = waiting.bulk.filter(|_| waiting.conn == conn) {
-                turn.act(Action::Release { buf: bulk.buf });
-            }
-            waiting.conn != conn
-        });
     }
 
     /// Refuses a request that changes nothing.
@@ -346,14 +308,6 @@ impl Lane {
     ) {
         if !received.open.binding.read_only {
             self.on_access(turn, access);
-        }
-    }
-
-    fn count_waiting(&mut self, received: &ReceivedRequest<'_>) {
-        if let Some(Conn::Open(open)) = self.conns.get_mut(&received.conn)
-            && received.request.op.row().is_answered_at_once()
-        {
-            open.outstanding_count += 1;
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::commit_dependency::Reason;
 use crate::config::Share;
 use crate::outbox::{Response, SlotReply};
 use crate::session::{Done, State};
-use crate::unstable::{Waiter, Written};
-use crate::waiting::Waiting;
+use crate::unstable::Written;
+use crate::waiters::{Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, SumRecording, Token};
 use interface::{Action, Errno, Turn};
@@ -84,11 +84,11 @@ impl Lane {
         if self.on_replay_failed(turn, token) {
             return;
         }
-        if let Some(sizing) = self.sizing.remove(&token.0) {
+        if let Some(sizing) = self.waiters.answers.take_size(token) {
             return self.send_size(turn, sizing, None);
         }
         let buf = result.ok().and_then(|answer| answer.buf());
-        if let Some(Waiting { conn, header, .. }) = self.pending.remove(token.0) {
+        if let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(token) {
             if let Ok(answer) = result
                 && self.shows(header.shard, shown)
                 && header.slot == 0

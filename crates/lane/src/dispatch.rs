@@ -12,7 +12,7 @@ use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State, Target, Verdict};
 use crate::shares::bulk_was_discarded;
 use crate::sizes::Sizing;
-use crate::waiting::Waiting;
+use crate::waiters::{Cause, Waiting};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use data::Token;
@@ -108,11 +108,15 @@ impl Lane {
         }
         let body = &turn.arena.get(frame)[HEADER_BYTES..];
         if !self.recovery.is_over() && !self.is_recovery(&received, body) {
-            self.await_recovery(turn, &received);
+            let cause = match row.recovery {
+                DuringRecovery::Registers => Cause::Reopening,
+                DuringRecovery::Waits | DuringRecovery::Runs => Cause::Recovery,
+            };
+            self.suspend_received(turn, &received, cause);
             return Ok(true);
         }
         if self.freeze.is_on() && row.changes_store() {
-            self.suspend_frozen(turn, &received);
+            self.suspend_received(turn, &received, Cause::Freeze);
             return Ok(true);
         }
         let denied = match self.check_containment(turn, &received) {
@@ -121,7 +125,7 @@ impl Lane {
             }
             Checked::Passes => None,
             Checked::Waits => {
-                self.await_containment(turn, &received);
+                self.suspend_received(turn, &received, Cause::Containment);
                 return Ok(true);
             }
             Checked::Denied(status) => Some(status),
@@ -182,22 +186,6 @@ impl Lane {
         self.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     }
 
-    /// Defers a request until recovery is over; it is outstanding meanwhile.
-    fn await_recovery(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
-        self.count_outstanding(received);
-        let frame = turn.arena.get(received.frame);
-        self.defer(frame, (received.conn, received.request.op), received.bulk);
-    }
-
-    /// Counts a deferred request as outstanding, also of an op that is mostly answered at once.
-    pub(crate) fn count_outstanding(&mut self, received: &ReceivedRequest<'_>) {
-        if let Some(Conn::Open(open)) = self.conns.get_mut(&received.conn)
-            && received.request.op.row().is_answered_at_once()
-        {
-            open.outstanding_count += 1;
-        }
-    }
-
     /// Defers a reply without a slot; its request is outstanding meanwhile.
     pub(crate) fn defer_reply(
         &mut self,
@@ -234,7 +222,7 @@ impl Lane {
         let effect = self.execute(turn, received)?;
         if effect.status == Status::Busy {
             self.suspend(turn, received);
-            self.count_suspended(received.conn);
+            self.count_outstanding(received);
             return Ok(false);
         }
         self.send_found(turn, effect.found);
@@ -559,7 +547,7 @@ impl Lane {
         let submitted = self.data.submit(turn, &ask);
         self.body = body;
         if let Err(protocol_error) = submitted {
-            self.pending.remove(token.0);
+            self.waiters.answers.take_request(token);
             self.reset_slot(received);
             self.protocol_error(turn, received.conn, protocol_error);
         }
@@ -581,13 +569,11 @@ impl Lane {
 
     /// Registers a request that is answered when its token comes back.
     pub(crate) fn wait(&mut self, received: &ReceivedRequest<'_>) -> Token {
-        self.token_count += 1;
         let (conn, header) = (received.conn, RequestHeader::from(received.request));
         let synced = received.request.flags & request_flag::SYNC != 0;
         let frame_bytes = received.frame.bytes_count();
         let contents = mac_of(received.bulk);
         let waiting = Waiting { conn, header, synced, frame_bytes, contents };
-        self.pending.insert(self.token_count, waiting);
-        Token(self.token_count)
+        self.waiters.answers.await_request(waiting)
     }
 }

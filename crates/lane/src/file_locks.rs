@@ -8,6 +8,7 @@
 use crate::Lane;
 use crate::commit::SlotId;
 use crate::dispatch::ReceivedRequest;
+use crate::waiters::{Cause, Waiter};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use interface::{NetAction, Turn};
@@ -112,7 +113,9 @@ impl Lane {
             let table = self.slots.get(&(shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
             match recorded_in.filter(|batch_no| !self.commit.is_safe(*batch_no)) {
-                Some(until) if !self.fenced => self.commit.dependents(until).woken.push(woken),
+                Some(until) if !self.fenced => {
+                    self.waiters.suspend(Cause::Batch(until), Waiter::Grant(woken));
+                }
                 Some(_) | None => self.send_grant(turn, woken),
             }
         }

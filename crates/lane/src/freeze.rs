@@ -10,18 +10,14 @@
 //! transaction.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
-use crate::recovery::DeferredRequest;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use interface::{Action, ConnId, LogLevel, Mono, Turn};
+use crate::waiters::Cause;
+use interface::{LogLevel, Mono, Turn};
 
-/// The freeze and the requests that wait for its end.
+/// The freeze.
 #[derive(Default, Debug)]
 pub(crate) struct Freezing {
     /// The end of the lease.
     pub(crate) until: Option<Mono>,
-    waiting: VecDeque<DeferredRequest>,
 }
 
 impl Freezing {
@@ -34,23 +30,9 @@ impl Freezing {
 impl Lane {
     /// The number of changes that have begun and not ended.
     pub(crate) fn change_count(&self) -> usize {
-        let across = usize::from(!self.txns.is_at_rest());
-        let cold = usize::from(self.non_resident.has_waiting());
-        self.pending.change_count()
-            + self.replaying.len()
-            + self.sizing.len()
-            + self.destroying_count()
-            + across
-            + cold
-    }
-
-    /// Defers a change until the end of the freeze.
-    pub(crate) fn suspend_frozen(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
-        self.count_outstanding(received);
-        let frame: Vec<u8> = turn.arena.get(received.frame).to_vec();
-        let early =
-            DeferredRequest { conn: received.conn, frame, bulk: received.bulk, reopens: false };
-        self.freeze.waiting.push_back(early);
+        let across = usize::from(!self.txns.is_at_rest() || self.waiters.has_locked());
+        let non_resident = usize::from(self.waiters.has_non_resident());
+        self.waiters.answers.change_count() + self.destroying_count() + across + non_resident
     }
 
     /// Ends the freeze when its lease is over.
@@ -68,17 +50,6 @@ impl Lane {
     /// Executes the deferred requests in the order of their arrival.
     pub(crate) fn thaw(&mut self, turn: &mut Turn<'_>) {
         self.freeze.until = None;
-        let waiting = core::mem::take(&mut self.freeze.waiting);
-        waiting.into_iter().for_each(|early| self.run_deferred(turn, early));
-    }
-
-    /// Drops the deferred requests of a connection that has ended.
-    pub(crate) fn drop_frozen_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
-        self.freeze.waiting.retain(|early| {
-            if let Some(bulk) = early.bulk.filter(|_| early.conn == conn) {
-                turn.act(Action::Release { buf: bulk.buf });
-            }
-            early.conn != conn
-        });
+        self.run_received(turn, &Cause::Freeze);
     }
 }

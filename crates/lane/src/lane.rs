@@ -18,15 +18,13 @@ use crate::merge::Queues;
 use crate::non_resident::NonResident;
 use crate::notifications::Notifications;
 use crate::peers::Peers;
-use crate::recovery::{Recovery, Replay};
+use crate::recovery::Recovery;
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
-use crate::sizes::Sizing;
 use crate::stats::Counters;
 use crate::token::Seal;
 use crate::txns::Txns;
-use crate::unstable::Waiters;
-use crate::waiting::Pending;
+use crate::waiters::Waiters;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::ShardPosition;
@@ -79,17 +77,8 @@ pub struct Lane {
     pub(crate) seal: Seal,
     pub(crate) notifications: Notifications,
     pub(crate) destroys: Destroys,
-    /// Requests that wait for the data shards or the runtime, by token.
-    pub(crate) pending: Pending,
-    pub(crate) token_count: u64,
-    /// Replays of writes in progress at the data shards, by token.
-    pub(crate) replaying: HashMap<u64, Replay, Seed>,
-    /// Queries of metadata shards in progress at the data shards, by token.
-    pub(crate) sizing: HashMap<u64, Sizing, Seed>,
-    /// What depends on writes that are not durable.
+    /// Everything that waits, by its cause.
     pub(crate) waiters: Waiters,
-    /// The number of waiters that need their write to be durable soon.
-    pub(crate) urgent_count: usize,
     /// When the last wait for a lock began, as [`Lane::wait_begins_ns`] defines it.
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
@@ -185,12 +174,7 @@ impl Lane {
             seal: Seal::new(config.fs_key.clone(), config.fs, term),
             notifications: Notifications::default(),
             destroys: Destroys::default(),
-            pending: Pending::new(seed),
-            token_count: 0,
-            replaying: HashMap::with_hasher(seed),
-            sizing: HashMap::with_hasher(seed),
-            waiters: Waiters::new(),
-            urgent_count: 0,
+            waiters: Waiters::new(seed),
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
             peers: Peers::default(),
@@ -339,14 +323,14 @@ impl Lane {
     /// Ends the lane when everything begun has ended.
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let logged = self.commit.is_idle() || self.fenced;
-        let answered = self.pending.is_empty() || self.fenced;
+        let answered = self.waiters.answers.is_empty() || self.fenced;
         let idle = answered && self.data.is_idle() && logged;
         let idle = idle && (self.txns.is_idle() || self.fenced);
         if !idle || self.stopped {
             return;
         }
         self.stopped = true;
-        self.drop_deferred(turn);
+        self.drop_received(turn);
         let mut conns: Vec<ConnId> = self.conns.keys().copied().collect();
         conns.sort_unstable();
         for conn in conns {

@@ -70,7 +70,7 @@ mod stats;
 mod token;
 mod txns;
 mod unstable;
-mod waiting;
+mod waiters;
 
 pub use affinity::Affinity;
 pub use config::{Config, Export, Limits, Share};

@@ -10,7 +10,7 @@ use wire::{Op, SpaceUse, Status};
 impl Lane {
     /// The free log space, less what is reserved for running requests.
     pub(crate) fn space_bytes(&self) -> u64 {
-        let coming_bytes = self.pending.record_bytes();
+        let coming_bytes = self.waiters.answers.record_bytes();
         let promised = coming_bytes.saturating_add(self.txns.promised_bytes());
         self.commit.space_bytes().saturating_sub(promised)
     }

@@ -7,7 +7,8 @@
 //! Invariant: at most one read per unit is in flight.
 
 use crate::Lane;
-use crate::txns::SuspendedRequest;
+use crate::waiters::{Cause, SuspendedRequest, Waiter};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
@@ -30,14 +31,6 @@ pub(crate) const LOOK_COUNT_MAX: usize = 1024;
 /// bounds the work of a turn.
 pub(crate) const READ_COUNT_MAX: usize = 64;
 
-/// What waits for a unit.
-#[derive(Default, Debug)]
-struct Wait {
-    suspended: Vec<SuspendedRequest>,
-    /// A request will retry and needs it then.
-    lingers: bool,
-}
-
 /// This lane's reads of non-resident units.
 #[derive(Default, Debug)]
 pub(crate) struct NonResident {
@@ -48,8 +41,8 @@ pub(crate) struct NonResident {
     readings: BTreeMap<u64, (ShardId, Unit)>,
     /// The units to be read next.
     queue: VecDeque<(ShardId, Unit)>,
-    /// All of these units, with what waits for them.
-    waiting: BTreeMap<(ShardId, Unit), Wait>,
+    /// All of these units, and whether a request will retry and needs the unit then.
+    wanted: BTreeMap<(ShardId, Unit), bool>,
     /// Units pinned until a time.
     lingering: VecDeque<(Mono, ShardId, Vec<Unit>)>,
     /// After a failed read: when the replays that need it retry.
@@ -57,24 +50,19 @@ pub(crate) struct NonResident {
 }
 
 impl NonResident {
-    /// Whether a suspended request waits for a read.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting.values().any(|wait| !wait.suspended.is_empty())
-    }
-
     /// Whether the time for a retry has come.
     pub(crate) fn tries_again(&mut self, now: Mono) -> bool {
         self.again_at.take_if(|at| *at <= now).is_some()
     }
 
     pub(crate) fn is_reading(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.wanted.is_empty()
     }
 
     /// Reads in flight, and units wanted.
     #[cfg(test)]
     pub(crate) fn reading_counts(&self) -> (usize, usize) {
-        (self.readings.len(), self.waiting.len())
+        (self.readings.len(), self.wanted.len())
     }
 }
 
@@ -94,7 +82,8 @@ impl Lane {
         suspended.pins = meta.needed().to_vec();
         meta.pin(&suspended.pins);
         self.read_all(turn, shard, missing, false);
-        self.non_resident.waiting.entry((shard, last)).or_default().suspended.push(suspended);
+        let cause = Cause::Rows(shard, last);
+        self.waiters.suspend(cause, Waiter::Suspended(Box::new(suspended)));
     }
 
     /// Reads the units that a shard just missed, for a request that retries soon.
@@ -117,8 +106,8 @@ impl Lane {
 
     fn read_all(&mut self, turn: &mut Turn<'_>, shard: ShardId, missing: Vec<Unit>, lingers: bool) {
         for unit in missing {
-            let is_new = !self.non_resident.waiting.contains_key(&(shard, unit.clone()));
-            self.non_resident.waiting.entry((shard, unit.clone())).or_default().lingers |= lingers;
+            let is_new = !self.non_resident.wanted.contains_key(&(shard, unit.clone()));
+            *self.non_resident.wanted.entry((shard, unit.clone())).or_default() |= lingers;
             if is_new {
                 self.non_resident.queue.push_back((shard, unit));
             }
@@ -154,8 +143,8 @@ impl Lane {
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
         let Some((shard, unit)) = self.non_resident.readings.remove(&number) else { return };
-        let wait = self.non_resident.waiting.remove(&(shard, unit.clone())).unwrap_or_default();
-        if wait.lingers {
+        let key = (shard, unit.clone());
+        if self.non_resident.wanted.remove(&key).unwrap_or_default() {
             self.linger(turn, shard, Vec::from([unit.clone()]));
         }
         let index = self.meta_index(shard);
@@ -168,7 +157,7 @@ impl Lane {
         self.read_next(turn);
         match taken {
             Ok(()) => {
-                self.txns.due.extend(wait.suspended);
+                self.waiters.make_due(&Cause::Rows(shard, unit));
                 self.work(turn);
                 self.containment.due = true;
                 self.execute_replays(turn);
@@ -177,7 +166,7 @@ impl Lane {
                 self.metas[index].fetch_failed(&unit);
                 let line = format!("names cannot be read back from the store: {text}");
                 self.log(turn, LogLevel::Alarm, &line);
-                wait.suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));
+                self.fail_cause(turn, &Cause::Rows(shard, unit));
                 self.non_resident.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }
         }

@@ -124,49 +124,42 @@ impl Lane {
         turn.act(NetAction::Send { conn, frame, bulk: response.bulk });
     }
 
-    /// A batch is durable: sends the deferred replies of these slots.
-    pub(crate) fn release(&mut self, turn: &mut Turn<'_>, slot_id: &[SlotId]) {
-        for slot_id in slot_id {
-            self.stats.reply_gating.released_count += 1;
-            let table = self.slots.get_mut(&(slot_id.shard, slot_id.session));
-            let Some(table) = table else { continue };
-            let slot = table.slot(slot_id.slot);
-            let state = core::mem::replace(&mut slot.state, State::Free);
-            let State::Deferred(target, done, token) = state else {
-                slot.state = state;
-                continue;
-            };
-            let (xid, op) = (slot.xid, slot.op);
-            let durable = if slot_id.shard.is_data() {
-                done.transno <= self.commit.shard(slot_id.shard).durable
-            } else {
-                self.commit.is_safe(slot.batch_no)
-            };
-            assert!(durable || !token.is_empty(), "what may be lost is given to the client");
-            let token = if durable { &[][..] } else { &token };
-            let slot_reply = SlotReply { target, done: &done, flags: reply_flag::GATED, token };
-            self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
-            if let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) {
-                table.slot(slot_id.slot).state = State::Done(done);
-            }
+    /// What the deferred reply in a slot depends on is safe: sends it.
+    pub(crate) fn release(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
+        self.stats.reply_gating.released_count += 1;
+        let table = self.slots.get_mut(&(slot_id.shard, slot_id.session));
+        let Some(table) = table else { return };
+        let slot = table.slot(slot_id.slot);
+        let state = core::mem::replace(&mut slot.state, State::Free);
+        let State::Deferred(target, done, token) = state else {
+            slot.state = state;
+            return;
+        };
+        let (xid, op) = (slot.xid, slot.op);
+        let durable = if slot_id.shard.is_data() {
+            done.transno <= self.commit.shard(slot_id.shard).durable
+        } else {
+            self.commit.is_safe(slot.batch_no)
+        };
+        assert!(durable || !token.is_empty(), "what may be lost is given to the client");
+        let token = if durable { &[][..] } else { &token };
+        let slot_reply = SlotReply { target, done: &done, flags: reply_flag::GATED, token };
+        self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
+        if let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) {
+            table.slot(slot_id.slot).state = State::Done(done);
         }
     }
 
-    /// The same for replies without a slot.
-    pub(crate) fn release_replies(
-        &mut self,
-        turn: &mut Turn<'_>,
-        slot_id: &mut Vec<DeferredReply>,
-    ) {
-        for DeferredReply { conn, header, status, body, bulk } in slot_id.drain(..) {
-            self.stats.reply_gating.released_count += 1;
-            let committed = self.committed(header.shard, header.session);
-            let flags = reply_flag::GATED;
-            let response = Response { committed, flags, bulk, ..Response::plain(status, &body) };
-            self.send(turn, conn, &header, &response);
-            if let Some(bulk) = bulk {
-                turn.act(Action::Release { buf: bulk.buf });
-            }
+    /// The same for a reply without a slot.
+    pub(crate) fn release_reply(&mut self, turn: &mut Turn<'_>, reply: DeferredReply) {
+        let DeferredReply { conn, header, status, body, bulk } = reply;
+        self.stats.reply_gating.released_count += 1;
+        let committed = self.committed(header.shard, header.session);
+        let flags = reply_flag::GATED;
+        let response = Response { committed, flags, bulk, ..Response::plain(status, &body) };
+        self.send(turn, conn, &header, &response);
+        if let Some(bulk) = bulk {
+            turn.act(Action::Release { buf: bulk.buf });
         }
     }
 

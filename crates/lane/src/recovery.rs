@@ -15,12 +15,13 @@ use crate::merge::Queues;
 use crate::outbox::{RequestHeader, Response};
 use crate::reopens::Reopens;
 use crate::sizes::Sizing;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::waiters::Cause;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
 use interface::{Action, Bulk, ConnId, ContentsMac, LogLevel, Mono, ProtocolPoint, Turn, mac_of};
-use wire::{ClientUuid, InodeNo, Op, Rule, SessionId, ShardId, Status, Transno};
+use wire::{ClientUuid, InodeNo, Rule, SessionId, ShardId, Status, Transno};
 
 /// The phase of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,15 +67,6 @@ impl Replay {
     }
 }
 
-/// A request that is deferred until the recovery or freeze ends.
-#[derive(Debug)]
-pub(crate) struct DeferredRequest {
-    pub(crate) conn: ConnId,
-    pub(crate) frame: Vec<u8>,
-    pub(crate) bulk: Option<Bulk>,
-    pub(crate) reopens: bool,
-}
-
 /// The state of the recovery.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -83,7 +75,6 @@ pub(crate) struct Recovery {
     /// By shard, the last transaction when a recovery last completed.
     recovered: BTreeMap<ShardId, Transno>,
     pub(crate) queues: Queues,
-    pub(crate) deferred: VecDeque<DeferredRequest>,
     /// The handles that sessions announced to reopen.
     pub(crate) reopens: Reopens,
     /// Size queries of metadata shards, deferred.
@@ -127,7 +118,6 @@ impl Recovery {
             waited,
             recovered,
             queues,
-            deferred: VecDeque::new(),
             reopens: Reopens::new(),
             sizings: Vec::new(),
             removals: Vec::new(),
@@ -234,7 +224,7 @@ impl Lane {
             self.recovery.phase = Phase::Reopening;
         }
         if self.recovery.phase == Phase::Reopening {
-            self.run_reopens(turn);
+            self.run_received(turn, &Cause::Reopening);
             if !self.recovery.is_reopened(turn.now.mono, &self.config.limits) {
                 return;
             }
@@ -244,7 +234,7 @@ impl Lane {
             self.data.settle(turn, sum_recording);
         }
         if self.recovery.phase == Phase::Flushing {
-            let settled = self.replaying.is_empty() && self.data.is_durable();
+            let settled = self.waiters.answers.has_no_replays() && self.data.is_durable();
             let durable = settled && self.commit.is_idle();
             if !durable && self.config.rules.hold(Rule::S3Flush) && !self.fenced {
                 return;
@@ -410,27 +400,12 @@ impl Lane {
         pushed
     }
 
-    /// Defers a request until recovery is over.
-    pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
-        let (frame, reopens) =
-            (frame.to_vec(), op.row().recovery == wire::DuringRecovery::Registers);
-        self.recovery.deferred.push_back(DeferredRequest { conn, frame, bulk, reopens });
-    }
-
-    /// Drops the deferred requests and replays of a connection that has ended.
-    pub(crate) fn drop_deferred_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
-        let mut release = |bulk: Option<Bulk>| {
-            if let Some(bulk) = bulk {
-                turn.act(Action::Release { buf: bulk.buf });
-            }
-        };
-        self.recovery.deferred.retain(|early| {
-            if early.conn == conn {
-                release(early.bulk);
-            }
-            early.conn != conn
-        });
-        self.recovery.queues.drop_conn(conn).into_iter().for_each(|it| release(it.bulk));
+    /// Drops the replays of a connection that has ended.
+    pub(crate) fn drop_replays_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        let replays = self.recovery.queues.drop_conn(conn);
+        for bulk in replays.into_iter().filter_map(|replay| replay.bulk) {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
     }
 
     fn end_recovery(&mut self, turn: &mut Turn<'_>) {
@@ -463,30 +438,22 @@ impl Lane {
         }
         turn.act(Action::Point(ProtocolPoint::RecoveryEnded));
         // Handles first: a client with an open file retains it.
-        self.run_reopens(turn);
+        self.run_received(turn, &Cause::Reopening);
         self.end_grace();
         let sizings = core::mem::take(&mut self.recovery.sizings);
         sizings.into_iter().for_each(|sizing| self.query_durable_size(turn, sizing));
         let removals = core::mem::take(&mut self.recovery.removals);
         removals.into_iter().for_each(|inode| self.on_destroy_message(turn, inode));
-        let rest = core::mem::take(&mut self.recovery.deferred);
-        rest.into_iter().for_each(|early| self.run_deferred(turn, early));
+        self.run_received(turn, &Cause::Recovery);
     }
 
-    pub(crate) fn run_deferred(&mut self, turn: &mut Turn<'_>, early: DeferredRequest) {
-        let DeferredRequest { conn, frame, bulk, .. } = early;
-        if self.settled(conn) {
-            let frame = turn.arena.put(&frame);
-            self.on_request(turn, conn, frame, bulk);
-        } else if let Some(bulk) = bulk {
-            turn.act(Action::Release { buf: bulk.buf });
-        }
-    }
-
-    /// Drops all deferred requests; the next boot recovers anew.
-    pub(crate) fn drop_deferred(&mut self, turn: &mut Turn<'_>) {
+    /// Drops all requests that were not begun, and all replays; the next boot recovers anew.
+    pub(crate) fn drop_received(&mut self, turn: &mut Turn<'_>) {
         let conns: BTreeSet<ConnId> = self.conns.keys().copied().collect();
-        conns.into_iter().for_each(|conn| self.drop_deferred_of(turn, conn));
+        for conn in conns {
+            self.cancel_received(turn, conn);
+            self.drop_replays_of(turn, conn);
+        }
     }
 
     /// The longest remaining time of recovery, in milliseconds.

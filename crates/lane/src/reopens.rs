@@ -4,13 +4,11 @@
 //! A session announces with its ReplayDone how many handles it will reopen. They are executed after
 //! all replays; a client that is too late has lost its handles.
 
-use crate::Lane;
 use crate::config::Limits;
 use crate::outbox::RequestHeader;
-use crate::recovery::{DeferredRequest, Phase, Recovery};
+use crate::recovery::{Phase, Recovery};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
-use interface::{Mono, Turn};
+use interface::Mono;
 use wire::{ClientUuid, Request, SessionId, ShardId, Xid};
 
 /// The handles that a session still has to reopen at a shard.
@@ -62,16 +60,5 @@ impl Recovery {
     /// Whether all announced handles were reopened, or the time is over.
     pub(crate) fn is_reopened(&self, now: Mono, limits: &Limits) -> bool {
         self.reopens.is_empty() || self.is_late(now, limits)
-    }
-}
-
-impl Lane {
-    /// Executes the deferred reopens.
-    pub(crate) fn run_reopens(&mut self, turn: &mut Turn<'_>) {
-        let deferred = core::mem::take(&mut self.recovery.deferred);
-        let (reopens, rest): (Vec<DeferredRequest>, Vec<DeferredRequest>) =
-            deferred.into_iter().partition(|early| early.reopens);
-        self.recovery.deferred.extend(rest);
-        reopens.into_iter().for_each(|early| self.run_deferred(turn, early));
     }
 }

@@ -13,7 +13,7 @@
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
-use crate::unstable::Waiter;
+use crate::waiters::{Cause, Waiter};
 use data::Token;
 use interface::Turn;
 use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
@@ -56,9 +56,7 @@ impl Lane {
             // Replays may still make the file longer.
             return self.recovery.sizings.push(sizing);
         }
-        self.token_count += 1;
-        let token = Token(self.token_count);
-        self.sizing.insert(token.0, sizing);
+        let token = self.waiters.answers.await_size(sizing);
         self.data.query_durable_size(turn, token, sizing.inode);
         self.on_outcomes(turn);
     }
@@ -70,13 +68,12 @@ impl Lane {
         token: Token,
         (shard, until, contents): (ShardId, Transno, Contents),
     ) {
-        let Some(sizing) = self.sizing.remove(&token.0) else { return };
+        let Some(sizing) = self.waiters.answers.take_size(token) else { return };
         let durable = until <= self.commit.shard(shard).durable;
         if durable || !self.config.rules.hold(Rule::SettleDurable) {
             return self.send_size(turn, sizing, Some(contents));
         }
-        let waiters = self.waiters.entry((shard, until)).or_default();
-        waiters.push(Waiter::Size(sizing, contents));
+        self.waiters.suspend(Cause::Write(shard, until), Waiter::Size(sizing, contents));
     }
 
     /// Sends the durable size to the metadata shard; `None`: it cannot be made durable.

@@ -2,7 +2,8 @@
 
 use crate::Lane;
 use crate::outbox::Response;
-use crate::waiting::Waiting;
+use crate::waiters::Waiting;
+use data::Token;
 use interface::{Ticket, Turn, Usage};
 use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer};
 
@@ -24,7 +25,10 @@ impl Lane {
     /// The runtime's counters have arrived: replies to [`wire::Op::Stats`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, header, .. }) = self.pending.remove(number) else { return };
+        let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(Token(number))
+        else {
+            return;
+        };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         self.counters(usage).encode(&mut Writer::new(&mut body));

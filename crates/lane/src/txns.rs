@@ -17,14 +17,13 @@ mod message;
 mod participant;
 mod placement;
 mod resolve;
-mod suspended;
 
 pub(crate) use resolve::{InDoubt, Resolved};
-pub(crate) use suspended::SuspendedRequest;
 
 use crate::Lane;
 use crate::commit::SlotId;
 use crate::peers::message::PeerBody;
+use crate::waiters::{Cause, Waiter};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::TxnId;
@@ -48,10 +47,6 @@ pub(crate) struct Txns {
     in_doubt: BTreeSet<TxnId>,
     /// When paused transactions retry.
     pauses: BTreeSet<(Mono, TxnId)>,
-    /// Requests suspended by a lock, by the transaction that holds it.
-    suspended: BTreeMap<(ShardId, TxnId), Vec<SuspendedRequest>>,
-    /// Suspended requests to be resumed.
-    pub(crate) due: VecDeque<SuspendedRequest>,
     /// Access times of locked inodes: recorded behind the transaction that holds the lock.
     accessed: Vec<(InodeNo, u64)>,
     /// The same, after the lock's release.
@@ -148,10 +143,10 @@ impl Txns {
         self.running.values().any(|running| running.step == Step::Pausing)
     }
 
-    /// Whether no transaction and no suspended request is left.
+    /// Whether no transaction is left.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let waits = self.suspended.is_empty() && self.due.is_empty() && self.pauses.is_empty();
-        self.is_idle() && self.running.is_empty() && self.decided.is_empty() && waits
+        let pauses = self.pauses.is_empty();
+        self.is_idle() && self.running.is_empty() && self.decided.is_empty() && pauses
     }
 
     /// Whether a transaction's locks remain until the next start.
@@ -254,7 +249,7 @@ impl Lane {
                 self.take_step(turn, &message);
             } else if let Some((inode, write_time_ns)) = self.txns.accessed_due.pop() {
                 self.record_access(turn, inode, write_time_ns);
-            } else if let Some(suspended) = self.txns.due.pop_front() {
+            } else if let Some(suspended) = self.waiters.next_due() {
                 self.resume(turn, suspended);
             } else {
                 break;
@@ -280,7 +275,7 @@ impl Lane {
             return self.fail_awaited(turn, awaited);
         }
         match self.commit.last_unsafe() {
-            Some(until) => self.commit.dependents(until).awaited.push(awaited),
+            Some(until) => self.waiters.suspend(Cause::Batch(until), Waiter::Step(awaited)),
             None => self.on_awaited(turn, awaited),
         }
     }

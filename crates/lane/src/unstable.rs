@@ -7,34 +7,18 @@
 //! ```
 
 use crate::Lane;
-use crate::commit::{ChangeRecord, DeferredReply, SlotId};
+use crate::commit::{ChangeRecord, SlotId};
 use crate::commit_dependency::Reason;
 use crate::config::Share;
 use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::recovery::Replay;
 use crate::session::{Done, State};
-use crate::sizes::Sizing;
-use crate::waiting::Waiting;
-use alloc::collections::BTreeMap;
+use crate::waiters::{Cause, Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Dependencies, LostWrite, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
 use interface::{Action, ProtocolPoint, Turn};
-use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
-
-/// What depends on the durability of a data shard's transaction.
-#[derive(Debug)]
-pub(crate) enum Waiter {
-    /// The reply in a slot.
-    Slot(SlotId),
-    /// A reply without one.
-    Reply(DeferredReply),
-    /// A size for a metadata shard, which is not urgent.
-    Size(Sizing, Contents),
-}
-
-/// The waiters, by the transaction that they depend on.
-pub(crate) type Waiters = BTreeMap<(ShardId, Transno), Vec<Waiter>>;
+use wire::{Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
 /// A write that has reached its object.
 #[derive(Clone, Debug)]
@@ -50,7 +34,7 @@ pub(crate) struct Written {
 impl Lane {
     /// A write has reached its object: replies, or defers the reply.
     pub(crate) fn on_written(&mut self, turn: &mut Turn<'_>, written: &Written) {
-        if let Some(replay) = self.replaying.get(&written.token.0) {
+        if let Some(replay) = self.waiters.answers.replay(written.token) {
             let (conn, header, transno) = (replay.conn, replay.header, replay.transno);
             self.stats.recovery.replayed_count += 1;
             let committed = self.committed(header.shard, header.session);
@@ -58,7 +42,7 @@ impl Lane {
             self.send(turn, conn, &header, &response);
             return turn.act(Action::Point(ProtocolPoint::Replayed));
         }
-        let Some(waiting) = self.pending.get(written.token.0).copied() else { return };
+        let Some(waiting) = self.waiters.answers.request(written.token).copied() else { return };
         let header = waiting.header;
         let Written { shard, transno, .. } = *written;
         let slot_id = SlotId { shard, session: header.session, slot: header.slot };
@@ -138,10 +122,10 @@ impl Lane {
         (change, answer): (&Change<'_>, Answer),
         sums: Option<ContentsChange>,
     ) {
-        if let Some(replay) = self.replaying.remove(&token.0) {
+        if let Some(replay) = self.waiters.answers.take_replay(token) {
             return self.record_lost(&replay);
         }
-        let Some(Waiting { header, .. }) = self.pending.remove(token.0) else { return };
+        let Some(Waiting { header, .. }) = self.waiters.answers.take_request(token) else { return };
         if self.fenced {
             return;
         }
@@ -174,8 +158,7 @@ impl Lane {
     /// Adds a waiter for a transaction, and makes the shard's writes durable soon.
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
         self.count_deferred(reason);
-        self.waiters.entry(until).or_default().push(waiter);
-        self.urgent_count += 1;
+        self.waiters.suspend(Cause::Write(until.0, until.1), waiter);
         self.data.request_sync(Some(until.0));
     }
 
@@ -183,32 +166,9 @@ impl Lane {
     pub(crate) fn release_shard(&mut self, turn: &mut Turn<'_>, shard: ShardId) {
         let durable = self.commit.shard(shard).durable;
         self.data.on_durable(shard, durable);
-        while let Some((&(at, until), _)) = self.waiters.range((shard, Transno(0))..).next() {
-            if at != shard || until > durable {
-                return;
-            }
-            for waiter in self.waiters.remove(&(at, until)).unwrap_or_default() {
-                self.urgent_count -= usize::from(!matches!(waiter, Waiter::Size(..)));
-                match waiter {
-                    Waiter::Slot(slot_id) => self.release(turn, &[slot_id]),
-                    Waiter::Reply(response) => {
-                        self.release_replies(turn, &mut alloc::vec![response])
-                    }
-                    Waiter::Size(sizing, contents) => self.send_size(turn, sizing, Some(contents)),
-                }
-            }
-        }
-    }
-
-    /// The log has failed: fails all waiters.
-    pub(crate) fn fail_waiters(&mut self, turn: &mut Turn<'_>) {
-        self.urgent_count = 0;
-        for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
-            match waiter {
-                Waiter::Slot(slot_id) => self.fail_slot(turn, &slot_id),
-                Waiter::Reply(response) => self.fail_reply(turn, response),
-                Waiter::Size(..) => {}
-            }
+        let released = Cause::Write(shard, Transno(0))..=Cause::Write(shard, durable);
+        while let Some(waiters) = self.waiters.release_first(released.clone()) {
+            waiters.into_iter().for_each(|waiter| self.on_safe(turn, waiter));
         }
     }
 
@@ -227,12 +187,10 @@ impl Lane {
             self.answer_replay(turn, &replay, Status::Overflow);
             return self.release_bulk(turn, &replay);
         };
-        self.token_count += 1;
-        let token = Token(self.token_count);
         let transno = replay.transno;
         let table = self.slots.entry((replay.header.shard, replay.header.session)).or_default();
         table.replayed_last = table.replayed_last.max(transno);
-        self.replaying.insert(token.0, replay);
+        let token = self.waiters.answers.await_replay(replay);
         self.data.replay(turn, LostWrite { token, transno, change, bulk, client });
         self.on_outcomes(turn);
     }
@@ -288,7 +246,7 @@ impl Lane {
     /// A replay could not be written, and the lane is fenced. Its client retains it, because it is
     /// not told that it is durable, and replays it at the next boot.
     pub(crate) fn on_replay_failed(&mut self, turn: &mut Turn<'_>, token: Token) -> bool {
-        let Some(replay) = self.replaying.remove(&token.0) else { return false };
+        let Some(replay) = self.waiters.answers.take_replay(token) else { return false };
         assert!(self.fenced, "what was acknowledged is never given up");
         self.answer_replay(turn, &replay, Status::Ok);
         true

@@ -3,7 +3,7 @@
 use crate::Lane;
 use crate::dispatch::ReceivedRequest;
 use crate::outbox::Response;
-use crate::waiting::Waiting;
+use crate::waiters::Waiting;
 use data::Token;
 use interface::{Errno, StoreAction, StoreSpace, Ticket, Turn};
 use wire::{HEADER_BYTES, Op, ProtocolError, Space, Status, Wire, Writer};
@@ -32,7 +32,10 @@ impl Lane {
         result: Result<StoreSpace, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, header, .. }) = self.pending.remove(number) else { return };
+        let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(Token(number))
+        else {
+            return;
+        };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         let status = match result {

@@ -6,7 +6,7 @@ use crate::commit_dependency::{CommitDependency, Reason};
 use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
 use crate::outbox::{RequestHeader, Response};
-use crate::unstable::Waiter;
+use crate::waiters::Waiter;
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{ProtocolError, Status};
@@ -38,7 +38,7 @@ fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, received: &ReceivedRequest<'_
     if until <= lane.commit.shard(shard).durable {
         return lane.answer_committed(turn, received);
     }
-    lane.count_suspended(received.conn);
+    lane.count_outstanding(received);
     let (conn, header) = (received.conn, RequestHeader::from(received.request));
     let (status, body, bulk) = (Status::Ok, Vec::new(), None);
     let response = DeferredReply { conn, header, status, body, bulk };

@@ -10,6 +10,7 @@ use crate::config::Share;
 use crate::dispatch::ReceivedRequest;
 use crate::last_writer::LastWriter;
 use crate::session::{Done, State, Target};
+use crate::waiters::{Cause, Waiter};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
@@ -227,7 +228,8 @@ impl Lane {
         let batch_no = self.commit.open_no();
         let last_writer = LastWriter { client, session, shard, slot, xid, transno, batch_no };
         self.record_last_writers(last_writer, op);
-        self.commit.open().awaited.push(Awaited::Decided(txn));
+        let cause = Cause::Batch(self.commit.open_no());
+        self.waiters.suspend(cause, Waiter::Step(Awaited::Decided(txn)));
         let slot = self.slots.entry((shard, session)).or_default().slot(slot);
         assert!(slot.xid == xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
@@ -270,7 +272,7 @@ impl Lane {
         for (shard, txn) in looked {
             self.tell((shard, txn), turn, (Status::ReadOnly, &[]));
         }
-        self.fail_suspended(turn);
+        self.fail_locked(turn);
         self.work(turn);
     }
 

@@ -3,6 +3,7 @@
 use super::message::{TxnMessage, TxnMessageKind};
 use super::{Awaited, Part};
 use crate::Lane;
+use crate::waiters::{Cause, Waiter};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
 use interface::{Action, ProtocolPoint, Turn};
@@ -29,11 +30,8 @@ impl Lane {
             && let Some(part) = self.txns.parts.get_mut(&(shard, txn))
         {
             part.found = Some(found);
-            return self
-                .commit
-                .dependents(dependency.until)
-                .awaited
-                .push(Awaited::Looked(shard, txn));
+            let step = Waiter::Step(Awaited::Looked(shard, txn));
+            return self.waiters.suspend(Cause::Batch(dependency.until), step);
         }
         self.tell((shard, txn), turn, (status, &found));
     }
@@ -167,6 +165,20 @@ impl Lane {
         self.write(turn, &TxnMessage { txn, shard, kind: TxnMessageKind::Done { inode_count } });
     }
 
+    /// Releases the locks of a transaction at a shard, and resumes the requests that they blocked.
+    fn release_locks(&mut self, shard: ShardId, txn: TxnId) {
+        let index = self.meta_index(shard);
+        self.metas[index].release(txn);
+        self.containment.due = true;
+        let metas = &self.metas;
+        let free = self
+            .txns
+            .accessed
+            .extract_if(.., |(inode, _)| inode.shard() == shard && !metas[index].is_locked(*inode));
+        self.txns.accessed_due.extend(free);
+        self.waiters.make_due(&Cause::Lock(shard, txn));
+    }
+
     pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
         let Some(part) = self.txns.parts.remove(&(shard, txn)) else { return };
         if part.prepared.is_some() {
@@ -182,9 +194,7 @@ impl Lane {
             return;
         }
         self.txns.in_doubt.insert(txn);
-        if let Some(suspended) = self.txns.suspended.remove(&(shard, txn)) {
-            suspended.into_iter().for_each(|suspended| self.fail_one(turn, suspended));
-        }
+        self.fail_locked_by(turn, shard, txn);
     }
 
     /// Whether the lock that blocked the last request at a shard remains until the next start.

@@ -1,30 +1,73 @@
-//! Suspended requests: they wait for a lock of a cross-shard transaction, or for non-resident
-//! names. They are stored as they arrived and executed when the wait ends.
+//! Requests that wait. One that was begun needs a lock of a cross-shard transaction or non-resident
+//! names; one that was received and not begun waits for recovery, a freeze or an answer about
+//! containment. Both are stored as they arrived and executed when the wait ends.
 
-use super::Lane;
-use crate::commit::{DeferredReply, SlotId};
+use super::{Cause, Waiter};
+use crate::Lane;
+use crate::commit::DeferredReply;
 use crate::config::Share;
-use crate::conn::{Conn, Open};
+use crate::conn::Open;
 use crate::dispatch::ReceivedRequest;
 use crate::outbox::{RequestHeader, Response};
 use crate::session::{State, Target};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
-use disk::TxnId;
-use interface::{ConnId, Turn};
+use interface::{Action, Bulk, ConnId, Turn};
 use meta::Unit;
-use wire::{Header, Request, Retry, ShardId, Status};
+use wire::{Header, Request, Retry, Status};
 
 /// A suspended request.
 #[derive(Clone, Debug)]
 pub(crate) struct SuspendedRequest {
-    conn: ConnId,
+    pub(super) conn: ConnId,
     open: Open,
-    frame: Vec<u8>,
+    pub(super) frame: Vec<u8>,
     /// The units that must stay resident for it.
     pub(crate) pins: Vec<Unit>,
 }
 
+/// A request that was received, and not begun.
+#[derive(Debug)]
+pub(crate) struct ReceivedFrame {
+    pub(super) conn: ConnId,
+    pub(super) frame: Vec<u8>,
+    pub(super) bulk: Option<Bulk>,
+}
+
 impl Lane {
+    /// Suspends a received request before anything of it is executed; it is outstanding meanwhile.
+    pub(crate) fn suspend_received(
+        &mut self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        cause: Cause,
+    ) {
+        self.count_outstanding(received);
+        let frame = turn.arena.get(received.frame).to_vec();
+        let received = ReceivedFrame { conn: received.conn, frame, bulk: received.bulk };
+        self.waiters.suspend(cause, Waiter::Received(received));
+    }
+
+    /// A cause has ended: executes the received requests that waited for it, in their order.
+    pub(crate) fn run_received(&mut self, turn: &mut Turn<'_>, cause: &Cause) {
+        for waiter in self.waiters.release(cause) {
+            let Waiter::Received(ReceivedFrame { conn, frame, bulk }) = waiter else { continue };
+            if self.settled(conn) {
+                let frame = turn.arena.put(&frame);
+                self.on_request(turn, conn, frame, bulk);
+            } else if let Some(bulk) = bulk {
+                turn.act(Action::Release { buf: bulk.buf });
+            }
+        }
+    }
+
+    /// A connection has ended: drops its requests that were not begun.
+    pub(crate) fn cancel_received(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        for bulk in self.waiters.cancel(conn) {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
+    }
+
     /// Suspends a request until the lock or the units that blocked its execution are available.
     pub(crate) fn suspend(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
         let request = received.request;
@@ -40,59 +83,15 @@ impl Lane {
             SuspendedRequest { conn: received.conn, open: received.open, frame, pins: Vec::new() };
         match self.metas[self.meta_index(request.shard)].blocker() {
             Some(blocker) => {
-                self.txns.suspended.entry((request.shard, blocker)).or_default().push(suspended);
+                let cause = Cause::Lock(request.shard, blocker);
+                self.waiters.suspend(cause, Waiter::Suspended(Box::new(suspended)));
             }
             None => self.suspend_for_rows(turn, request.shard, suspended),
         }
     }
 
-    /// A suspended read is outstanding, unlike one that is answered at once.
-    pub(crate) fn count_suspended(&mut self, conn: ConnId) {
-        if let Some(Conn::Open(open)) = self.conns.get_mut(&conn) {
-            open.outstanding_count += 1;
-        }
-    }
-
-    /// Releases the locks of a transaction at a shard, and resumes the requests that they blocked.
-    pub(super) fn release_locks(&mut self, shard: ShardId, txn: TxnId) {
-        let index = self.meta_index(shard);
-        self.metas[index].release(txn);
-        self.containment.due = true;
-        let metas = &self.metas;
-        let free = self
-            .txns
-            .accessed
-            .extract_if(.., |(inode, _)| inode.shard() == shard && !metas[index].is_locked(*inode));
-        self.txns.accessed_due.extend(free);
-        if let Some(all) = self.txns.suspended.remove(&(shard, txn)) {
-            self.txns.due.extend(all);
-        }
-    }
-
-    /// The log has failed: fails the suspended requests, whose locks may never be released.
-    pub(super) fn fail_suspended(&mut self, turn: &mut Turn<'_>) {
-        let suspended = core::mem::take(&mut self.txns.suspended);
-        suspended.into_values().flatten().for_each(|suspended| self.fail_one(turn, suspended));
-    }
-
-    /// Fails a suspended request.
-    pub(crate) fn fail_one(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
-        let SuspendedRequest { conn, frame, pins, .. } = suspended;
-        let Ok((Header::Request(request), _)) = Header::decode(&frame) else { return };
-        let Request { shard, session, slot, .. } = request;
-        let index = self.meta_index(shard);
-        self.metas[index].unpin(&pins);
-        match request.op.row().retry {
-            Retry::Once => self.fail_slot(turn, &SlotId { shard, session, slot }),
-            Retry::Repeat => {
-                let response = Response::plain(Status::Io, &[]);
-                self.send(turn, conn, &RequestHeader::from(&request), &response);
-            }
-        }
-    }
-
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
-    pub(super) fn resume(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
+    pub(crate) fn resume(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         if self.stopping {
             return; // It will be sent again to the next boot.
         }

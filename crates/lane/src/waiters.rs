@@ -1,0 +1,199 @@
+//! Everything that waits in a lane, by its cause: suspended requests, deferred replies, steps of
+//! transactions. What a cause means, and what it takes to end it, is known to the module of the
+//! cause; here things wait and proceed in the order in which they came.
+//!
+//! ```text
+//! suspend(cause, waiter) ─▶ by cause ─ release(cause) ─▶ its waiters, in their order
+//!                                 └─ cancel(connection) ─▶ buffers to be released
+//! await_answer(token)    ─▶ answers ─ the data shards or the runtime answer ─▶ the request
+//! ```
+//! Invariant: a waiter waits for one cause.
+
+mod answers;
+mod failed;
+mod suspended;
+
+pub(crate) use answers::{Answers, Waiting};
+pub(crate) use suspended::{ReceivedFrame, SuspendedRequest};
+
+use crate::acknowledgements::BatchNo;
+use crate::commit::{DeferredReply, SlotId};
+use crate::sizes::Sizing;
+use crate::txns::Awaited;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+use disk::TxnId;
+use interface::{Bulk, ConnId, Seed};
+use meta::{EndedWait, Unit};
+use wire::{Contents, ShardId, Transno};
+
+/// What something waits for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Cause {
+    /// This batch of the lane's log to be safe.
+    Batch(BatchNo),
+    /// This transaction of a data shard to be durable.
+    Write(ShardId, Transno),
+    /// A cross-shard transaction to release its locks at a shard.
+    Lock(ShardId, TxnId),
+    /// The rows of a non-resident unit.
+    Rows(ShardId, Unit),
+    /// An answer about export containment.
+    Containment,
+    /// All replays to be executed; then clients reopen their files.
+    Reopening,
+    /// The end of recovery.
+    Recovery,
+    /// The end of a freeze.
+    Freeze,
+}
+
+/// What waits.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// The reply in a slot.
+    Slot(SlotId),
+    /// A reply without one.
+    Reply(DeferredReply),
+    /// The durable size of a file, for its metadata shard. It is not urgent.
+    Size(Sizing, Contents),
+    /// A step of a cross-shard transaction.
+    Step(Awaited),
+    /// The Grant of an ended wait for a file lock.
+    Grant(EndedWait),
+    /// A request that was begun, and needs a lock or rows.
+    Suspended(Box<SuspendedRequest>),
+    /// A request that was received, and not begun.
+    Received(ReceivedFrame),
+}
+
+/// Everything that waits in a lane.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    by_cause: BTreeMap<Cause, Vec<Waiter>>,
+    /// The waiters for writes that need them to be durable soon.
+    urgent_count: usize,
+    /// Suspended requests whose cause has ended, to be resumed.
+    due: VecDeque<SuspendedRequest>,
+    /// What the data shards and the runtime will answer.
+    pub(crate) answers: Answers,
+}
+
+impl Waiters {
+    pub(crate) const fn new(seed: Seed) -> Self {
+        Self {
+            by_cause: BTreeMap::new(),
+            urgent_count: 0,
+            due: VecDeque::new(),
+            answers: Answers::new(seed),
+        }
+    }
+
+    /// Adds a waiter behind the others of its cause.
+    pub(crate) fn suspend(&mut self, cause: Cause, waiter: Waiter) {
+        self.urgent_count += usize::from(is_urgent(&cause, &waiter));
+        self.by_cause.entry(cause).or_default().push(waiter);
+    }
+
+    /// A cause has ended: removes its waiters and returns them in the order in which they came.
+    pub(crate) fn release(&mut self, cause: &Cause) -> Vec<Waiter> {
+        let waiters = self.by_cause.remove(cause).unwrap_or_default();
+        let urgent = waiters.iter().filter(|waiter| is_urgent(cause, waiter));
+        self.urgent_count -= urgent.count();
+        waiters
+    }
+
+    /// The same for the first cause within a range.
+    pub(crate) fn release_first(&mut self, range: RangeInclusive<Cause>) -> Option<Vec<Waiter>> {
+        let cause = self.by_cause.range(range).next()?.0.clone();
+        Some(self.release(&cause))
+    }
+
+    /// A lock or rows have become available: their suspended requests are to be resumed.
+    pub(crate) fn make_due(&mut self, cause: &Cause) {
+        let waiters = self.release(cause);
+        self.due.extend(waiters.into_iter().filter_map(|waiter| match waiter {
+            Waiter::Suspended(suspended) => Some(*suspended),
+            Waiter::Slot(_)
+            | Waiter::Reply(_)
+            | Waiter::Size(..)
+            | Waiter::Step(_)
+            | Waiter::Grant(_)
+            | Waiter::Received(_) => None,
+        }));
+    }
+
+    /// The next suspended request to be resumed.
+    pub(crate) fn next_due(&mut self) -> Option<SuspendedRequest> {
+        self.due.pop_front()
+    }
+
+    /// A connection has ended: removes its requests that were not begun. Returns their buffers,
+    /// which the caller releases. Requests that were begun go on; their replies are dropped.
+    pub(crate) fn cancel(&mut self, conn: ConnId) -> Vec<Bulk> {
+        let mut bulks = Vec::new();
+        for cause in [Cause::Containment, Cause::Reopening, Cause::Recovery, Cause::Freeze] {
+            let Some(waiters) = self.by_cause.get_mut(&cause) else { continue };
+            waiters.retain(|waiter| {
+                let Waiter::Received(received) = waiter else { return true };
+                if received.conn == conn {
+                    bulks.extend(received.bulk);
+                }
+                received.conn != conn
+            });
+            if waiters.is_empty() {
+                self.by_cause.remove(&cause);
+            }
+        }
+        bulks
+    }
+
+    /// Whether anything waits for a cause.
+    pub(crate) fn has(&self, cause: &Cause) -> bool {
+        self.by_cause.contains_key(cause)
+    }
+
+    /// Whether a waiter needs a write to be durable soon.
+    pub(crate) const fn is_urgent(&self) -> bool {
+        self.urgent_count > 0
+    }
+
+    /// Whether a request is suspended by a lock, or is to be resumed.
+    pub(crate) fn has_locked(&self) -> bool {
+        !self.due.is_empty() || self.any(|cause| matches!(cause, Cause::Lock(..)))
+    }
+
+    /// Whether a request is suspended by non-resident rows.
+    pub(crate) fn has_non_resident(&self) -> bool {
+        self.any(|cause| matches!(cause, Cause::Rows(..)))
+    }
+
+    fn any(&self, is_meant: impl Fn(&Cause) -> bool) -> bool {
+        self.by_cause.keys().any(is_meant)
+    }
+
+    /// The log has failed: removes what waited for it.
+    fn take_unsafe(&mut self) -> Vec<Waiter> {
+        self.urgent_count = 0;
+        self.take_all(|cause| matches!(cause, Cause::Batch(_) | Cause::Write(..)))
+    }
+
+    /// Removes all requests that are suspended by a lock.
+    fn take_locked(&mut self) -> Vec<Waiter> {
+        self.take_all(|cause| matches!(cause, Cause::Lock(..)))
+    }
+
+    fn take_all(&mut self, is_meant: impl Fn(&Cause) -> bool) -> Vec<Waiter> {
+        self.by_cause.extract_if(.., |cause, _| is_meant(cause)).flat_map(|(_, all)| all).collect()
+    }
+}
+
+/// Whether a waiter needs its cause to end soon, so that the data shards must sync.
+const fn is_urgent(cause: &Cause, waiter: &Waiter) -> bool {
+    matches!(cause, Cause::Write(..)) && !matches!(waiter, Waiter::Size(..))
+}
+
+#[cfg(test)]
+mod tests;
