@@ -9,61 +9,23 @@ use crate::client::Client;
 use crate::link::LinkState;
 use crate::replay::Entry;
 use crate::report::Report;
-use interface::{Action, BufId, Bulk, CORE_BUF_ID_MIN, Turn};
+use alloc::vec::Vec;
+use interface::Turn;
 use wire::{ClientUuid, PLAIN, Proven, Status};
-
-/// The numbers of this client's own buffers.
-#[derive(Debug, Default)]
-pub(crate) struct RetainedBufs {
-    free: alloc::vec::Vec<u32>,
-    count: u32,
-    /// To be released at the end of the turn.
-    released: alloc::vec::Vec<BufId>,
-}
-
-impl RetainedBufs {
-    /// Copies bulk into a buffer of this client.
-    pub(crate) fn keep(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.count += 1;
-            CORE_BUF_ID_MIN + (self.count - 1)
-        });
-        let as_buf = BufId(number);
-        turn.act(Action::Retain { as_buf, bulk });
-        Bulk { buf: as_buf, start: 0, ..bulk }
-    }
-
-    /// Releases a copy.
-    pub(crate) fn release(&mut self, bulk: Bulk) {
-        assert!(bulk.buf.0 >= CORE_BUF_ID_MIN, "a frontend's buffer is not ours to release");
-        self.released.push(bulk.buf);
-    }
-
-    /// Releases the buffers that are no longer used.
-    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
-        for buf in self.released.drain(..) {
-            turn.act(Action::Release { buf });
-            self.free.push(buf.0);
-        }
-    }
-}
 
 impl Client {
     /// Frees what an entry of the replay list held.
     pub(crate) fn forget_entry(&mut self, entry: Entry) {
-        self.replay_bytes -= entry.bytes();
-        if let Some(retained) = entry.retained {
-            self.retained.release(retained);
-        }
-        self.spare(entry.body);
+        let body = self.replay_space.remove(entry);
+        self.requests.spare(body);
     }
 
     /// The server has ended this client's sessions, as it said to this lane or to a peer lane.
     pub(crate) fn on_evicted(&mut self, turn: &mut Turn<'_>, by_peer_lane: bool) {
         let mut lost_count = 0;
         let mut inodes = alloc::collections::BTreeSet::new();
-        for session_index in 0..self.sessions.len() {
-            let Some(session) = self.sessions.get_mut(session_index) else { continue };
+        for session_index in 0..self.servers.sessions().len() {
+            let Some(session) = self.servers.session_mut(session_index) else { continue };
             for entry in session.replay.take_all() {
                 lost_count += 1;
                 inodes.insert(entry.inode);
@@ -80,20 +42,18 @@ impl Client {
             self.reports.push(Report::Evicted { lost_count, inodes });
         }
         self.config.client = self.successor();
-        for link_index in 0..self.links.len() {
-            if !matches!(self.links.get(link_index), Some(link) if link.state_is_idle()) {
+        for link_index in 0..self.servers.links().len() {
+            if !matches!(self.servers.link(link_index), Some(link) if link.state_is_idle()) {
                 self.leave_link(turn, link_index);
             }
         }
         self.fail_sent();
-        for session in &mut self.sessions {
-            session.used = false;
-            session.boot_id = 0;
-            session.known_committed = wire::Transno(0);
+        for session in self.servers.sessions_mut() {
+            session.reset();
         }
         let has_state = self.handles.count() > 0 || self.locks.is_any();
-        let wanted = has_state || !self.unrouted.is_empty();
-        for link in &mut self.links {
+        let wanted = has_state || self.requests.wait_for_a_map();
+        for link in self.servers.links_mut() {
             if !wanted && !link.is_wanted() && matches!(link.state, LinkState::Pausing { .. }) {
                 link.state = LinkState::Idle;
             }
@@ -102,7 +62,7 @@ impl Client {
 
     /// Closes a connection; the client reconnects after a pause.
     fn leave_link(&mut self, turn: &mut Turn<'_>, link_index: usize) {
-        if let Some(link) = self.links.get_mut(link_index) {
+        if let Some(link) = self.servers.link_mut(link_index) {
             link.failure_count = link.failure_count.max(1);
         }
         self.drop_link(turn, link_index);
@@ -111,19 +71,15 @@ impl Client {
     /// Calls with a request that was sent fail, once: it may have been executed, or lost. Jobs of
     /// the client itself are dropped; reopens and locks begin again under the new uuid.
     fn fail_sent(&mut self) {
-        let jobs: alloc::vec::Vec<_> = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| {
-                let exchange = self.exchanges.get(job.exchange_id);
-                exchange.is_some_and(|exchange| {
-                    job.call.is_none() || job.has_begun || exchange.xid.is_some()
-                })
-            })
-            .map(|(job_id, job)| (job_id, job.exchange_id))
-            .collect();
-        for (job_id, exchange_id) in jobs {
-            self.forget_exchange(exchange_id);
+        let jobs = self.jobs.iter().filter(|(job_id, job)| {
+            let mut requests = self.requests.of_job(*job_id).peekable();
+            let has_requests = requests.peek().is_some();
+            let sent = job.call.is_none() || job.has_begun;
+            has_requests && (sent || requests.any(|(_, request)| request.xid.is_some()))
+        });
+        let jobs: Vec<usize> = jobs.map(|(job_id, _)| job_id).collect();
+        for job_id in jobs {
+            self.forget_requests(job_id);
             self.finish(job_id, Err(Status::Io));
         }
     }

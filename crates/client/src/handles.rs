@@ -26,7 +26,7 @@ pub(crate) struct OpenFile {
     pub(crate) closing: bool,
     /// A reopen is under way.
     pub(crate) reopening: bool,
-    /// The number of the last loss that its holder need not be told of.
+    /// The number of the last loss that its holder need not get an error for.
     losses_seen: u64,
 }
 
@@ -38,14 +38,23 @@ pub(crate) struct Handles {
     /// The limit was reported.
     reported: bool,
     files: HashMap<HandleId, OpenFile, Seed>,
+    /// Files open for writing, each with the number of such handles.
+    written: HashMap<InodeNo, usize, Seed>,
     /// Lost changes, by file.
     pub(crate) losses: Losses,
 }
 
 impl Handles {
     pub(crate) fn new(lane: LaneId, count_max: usize) -> Self {
-        let (files, losses) = (HashMap::default(), Losses::default());
-        Self { lane, count_last: 0, count_max, reported: false, files, losses }
+        Self {
+            lane,
+            count_last: 0,
+            count_max,
+            reported: false,
+            files: HashMap::default(),
+            written: HashMap::default(),
+            losses: Losses::default(),
+        }
     }
 
     /// A new handle that is about to be opened; `None` at the limit.
@@ -71,11 +80,13 @@ impl Handles {
 
     /// The server has opened the handle, on this inode.
     pub(crate) fn opened(&mut self, handle: HandleId, inode: InodeNo) {
-        if let Some(file) = self.files.get_mut(&handle) {
-            file.inode = inode;
-            file.open = true;
-            file.losses_seen = self.losses.seen_at_open(inode);
+        let Some(before) = self.files.get(&handle).copied() else { return };
+        self.end_writing(before);
+        if before.open_for.writes() {
+            *self.written.entry(inode).or_insert(0) += 1;
         }
+        let losses_seen = self.losses.seen_at_open(inode);
+        self.files.insert(handle, OpenFile { inode, open: true, losses_seen, ..before });
     }
 
     /// Whether the holder of a handle must get an error for a loss; counts as reported from now on.
@@ -96,7 +107,26 @@ impl Handles {
     }
 
     pub(crate) fn remove(&mut self, handle: HandleId) {
-        self.files.remove(&handle);
+        if let Some(file) = self.files.remove(&handle) {
+            self.end_writing(file);
+        }
+    }
+
+    fn end_writing(&mut self, file: OpenFile) {
+        if !file.open || !file.open_for.writes() {
+            return;
+        }
+        if let Some(count) = self.written.get_mut(&file.inode) {
+            *count -= 1;
+            if *count == 0 {
+                self.written.remove(&file.inode);
+            }
+        }
+    }
+
+    /// Whether a file is open for writing here: then its data shard has its size.
+    pub(crate) fn is_written(&self, inode: InodeNo) -> bool {
+        !self.written.is_empty() && self.written.contains_key(&inode)
     }
 
     pub(crate) fn set_reopening(&mut self, handle: HandleId, reopening: bool) {

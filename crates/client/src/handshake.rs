@@ -5,14 +5,15 @@
 //! request is sent.
 
 use crate::client::Client;
-use crate::link::LinkState;
+use crate::link::{Link, LinkState};
 use crate::refused::Refused;
 use crate::report::Report;
+use crate::servers::{INITIAL, Server};
 use alloc::vec::Vec;
 use interface::{CloseReason, ConnId, Errno, Mono, NetAction, Ticket, Turn};
 use wire::{
-    Bytes, Challenge, FrameKind, FsUuid, Header, Hello, LaneId, Nonce, PLAIN, Proof, Proven,
-    Refusal, RefusalReason, Rule, Secret, ServerAddress, Welcome, Wire, welcome_flag,
+    Bytes, Challenge, FrameKind, FsUuid, Header, Hello, Proof, Proven, Refusal, RefusalReason,
+    Rule, Welcome, Wire, welcome_flag,
 };
 
 /// The time limit of a handshake.
@@ -20,29 +21,24 @@ const HANDSHAKE_MS_MAX: u64 = 10_000;
 
 impl Client {
     pub(crate) fn connect(&mut self, turn: &mut Turn<'_>, link_index: usize) {
-        let Some(link) = self.links.get_mut(link_index) else { return };
-        self.conn_epoch += 1;
-        self.ticket_last += 1;
-        let ticket = Ticket(self.ticket_last);
-        link.conn_epoch = self.conn_epoch;
-        link.state = LinkState::Connecting { ticket };
-        turn.act(NetAction::Connect { ticket, address: ServerAddress::Initial });
+        if let Some((ticket, address)) = self.servers.begin_connect(link_index) {
+            turn.act(NetAction::Connect { ticket, address });
+        }
     }
 
     pub(crate) fn on_connected(&mut self, turn: &mut Turn<'_>, ticket: Ticket, conn: ConnId) {
-        let Some(link_index) = self.link_connecting(ticket) else {
+        let Some(link_index) = self.servers.link_connecting(ticket) else {
             // The attempt was abandoned.
             turn.act(NetAction::Close { conn });
             return;
         };
-        let sealed = self.sealed.take().filter(|(sealed, _)| *sealed == conn);
-        let channel = sealed.map_or(PLAIN, |(_, channel)| channel);
-        let nonce = self.nonce();
+        let channel = self.identity.take_channel(conn);
+        let nonce = self.identity.nonce();
         let boot_id_last = self.boot_last_at(link_index);
-        let secret = *self.secrets.secret();
-        let Some(link) = self.links.get_mut(link_index) else { return };
+        let secret = *self.identity.secrets.secret();
+        let Some(link) = self.servers.link_mut(link_index) else { return };
         let hello = Hello {
-            server_lane: LaneId(u16::try_from(link_index).unwrap_or(0)),
+            server_lane: link.lane(),
             client: self.config.client,
             client_lane: self.config.lane,
             conn_epoch: link.conn_epoch,
@@ -66,8 +62,8 @@ impl Client {
     /// The oldest boot that has all that some session of a lane's shards did; 0: the lane has no
     /// session of this client.
     fn boot_last_at(&self, link_index: usize) -> u64 {
-        let sessions = self.sessions_of(link_index).into_iter();
-        let sessions = sessions.filter_map(|(_, index)| self.sessions.get(index));
+        let sessions = self.servers.sessions_of(link_index).into_iter();
+        let sessions = sessions.filter_map(|(_, index)| self.servers.session(index));
         let used = sessions.filter(|session| session.used);
         used.map(|session| session.boot_id).min().unwrap_or(0)
     }
@@ -78,7 +74,7 @@ impl Client {
         ticket: Ticket,
         reason: CloseReason,
     ) {
-        let Some(link_index) = self.link_connecting(ticket) else { return };
+        let Some(link_index) = self.servers.link_connecting(ticket) else { return };
         if reason == CloseReason::Failed(Errno::MUST_NOT_SEAL) {
             self.refuse(turn, Refused::MustNotSeal);
         } else {
@@ -87,7 +83,7 @@ impl Client {
     }
 
     pub(crate) fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: CloseReason) {
-        if let Some(link_index) = self.link_of(conn) {
+        if let Some(link_index) = self.servers.link_of(conn) {
             self.on_lost(turn, link_index, reason);
         }
     }
@@ -96,7 +92,7 @@ impl Client {
     /// client waits until the certificates are renewed, as for a server that is away.
     fn on_lost(&mut self, turn: &mut Turn<'_>, link_index: usize, reason: CloseReason) {
         match Refused::of_certificates(reason) {
-            Some(refused) if self.fs.is_none() => return self.refuse(turn, refused),
+            Some(refused) if self.identity.fs().is_none() => return self.refuse(turn, refused),
             Some(refused) => self.report_certificate(refused),
             None => {}
         }
@@ -105,7 +101,7 @@ impl Client {
 
     /// Reports a certificate problem once.
     fn report_certificate(&mut self, refused: Refused) {
-        if self.certificate_refusal.replace(refused) != Some(refused) {
+        if self.identity.refuse_certificate(refused) {
             self.reports.push(Report::NotConnected { refused });
         }
     }
@@ -113,12 +109,12 @@ impl Client {
     /// A connection, or an attempt at one, failed. Its requests wait for the next one.
     pub(crate) fn on_link_down(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         self.take_back(link_index);
-        let random = self.random();
+        let random = self.identity.random();
         let has_state = self.handles.count() > 0 || self.locks.is_any();
-        let unrouted = link_index == 0 && !self.unrouted.is_empty();
+        let unrouted = link_index == INITIAL && self.requests.wait_for_a_map();
         // After a restart other clients may wait for this one's replays.
-        let known = self.is_known_at(link_index);
-        let Some(link) = self.links.get_mut(link_index) else { return };
+        let known = self.servers.is_known_at(link_index);
+        let Some(link) = self.servers.link_mut(link_index) else { return };
         link.goodbye_sent = false;
         let now = turn.now.mono;
         // With open files or locks the client reconnects without waiting for a call.
@@ -126,10 +122,10 @@ impl Client {
             link.state = LinkState::Idle;
             return;
         }
-        self.waiting_since = self.waiting_since.or(Some(now));
         let pause_ms = if link.failure_count == 0 { 0 } else { link.pause_ms(random) };
         link.failure_count = link.failure_count.saturating_add(1);
         link.state = LinkState::Pausing { until: now.after_ms(pause_ms) };
+        self.servers.wait_since(now);
     }
 
     /// The server broke the protocol: closes the connection; the client reconnects after a pause.
@@ -139,7 +135,7 @@ impl Client {
     }
 
     pub(crate) fn drop_link(&mut self, turn: &mut Turn<'_>, link_index: usize) {
-        let conn = self.links.get(link_index).and_then(crate::link::Link::conn);
+        let conn = self.servers.link(link_index).and_then(Link::conn);
         if let Some(conn) = conn {
             turn.act(NetAction::Close { conn });
         }
@@ -152,7 +148,7 @@ impl Client {
         link_index: usize,
         challenge: Challenge,
     ) {
-        let Some(link) = self.links.get_mut(link_index) else { return };
+        let Some(link) = self.servers.link_mut(link_index) else { return };
         let LinkState::AwaitChallenge { conn, hello, channel, until } = &link.state else {
             self.on_protocol_error(turn, link_index);
             return;
@@ -165,7 +161,7 @@ impl Client {
             self.on_wrong_secret(turn, link_index);
             return;
         };
-        if self.fs.is_some_and(|fs| fs != challenge.fs) {
+        if self.identity.fs().is_some_and(|fs| fs != challenge.fs) {
             self.refuse(turn, Refused::OtherFileSystem);
             return;
         }
@@ -179,11 +175,11 @@ impl Client {
             self.on_evicted(turn, false);
             return;
         }
-        match Refused::of(refusal.reason, self.secrets.secret().credential()) {
+        match Refused::of(refusal.reason, self.identity.secrets.secret().credential()) {
             Some(refused) if refused.is_of_secret() => self.on_wrong_secret(turn, link_index),
             Some(refused) => self.refuse(turn, refused),
             None => {
-                if let Some(link) = self.links.get_mut(link_index) {
+                if let Some(link) = self.servers.link_mut(link_index) {
                     // A pause before the next attempt.
                     link.failure_count = link.failure_count.max(1);
                     link.temporary_refusal = Some(refusal.reason);
@@ -194,39 +190,40 @@ impl Client {
     }
 
     pub(crate) fn on_welcome(&mut self, turn: &mut Turn<'_>, link_index: usize, welcome: Welcome) {
-        let Some(link) = self.links.get_mut(link_index) else { return };
+        let Some(link) = self.servers.link_mut(link_index) else { return };
         let LinkState::AwaitWelcome { conn, fs, .. } = link.state else {
             self.on_protocol_error(turn, link_index);
             return;
         };
-        if let Some(map) = &self.map
-            && map.shard_counts() != welcome.map.shard_counts()
-        {
+        let link_boot_id = link.boot_id;
+        let counts = welcome.map.shard_counts();
+        if self.servers.map().is_some_and(|map| map.shard_counts() != counts) {
             self.refuse(turn, Refused::OtherFileSystem);
             return;
         }
-        if self.root.is_some_and(|root| root != welcome.root) {
+        if self.identity.root().is_some_and(|root| root != welcome.root) {
             self.refuse(turn, Refused::OtherRoot);
             return;
         }
-        if welcome.boot_id < self.boot_id {
-            // A late Welcome of a boot that has ended.
+        let known_boot = self.servers.server_of(link_index).map_or(0, Server::boot_id);
+        if !self.servers.identify(link_index, welcome.server) || welcome.boot_id < known_boot {
+            // Another server at this address, or a late Welcome of a boot that has ended.
             self.drop_link(turn, link_index);
             return;
         }
-        let new_boot =
-            self.links.get(link_index).is_some_and(|link| link.boot_id != welcome.boot_id);
+        let new_boot = link_boot_id != welcome.boot_id;
         self.adopt(turn, link_index, fs, &welcome);
-        if usize::from(welcome.lane.0) != link_index {
+        let Some(link) = self.servers.link_mut(link_index) else { return };
+        if welcome.lane != link.lane() {
             // The wanted lane no longer exists, as the new map shows.
-            if link_index < self.links.len() {
-                self.drop_link(turn, link_index);
-            } else {
-                turn.act(NetAction::Close { conn });
+            self.drop_link(turn, link_index);
+            if !self.servers.has_lane(link_index)
+                && let Some(link) = self.servers.link_mut(link_index)
+            {
+                link.state = LinkState::Idle;
             }
             return;
         }
-        let Some(link) = self.links.get_mut(link_index) else { return };
         link.state = LinkState::Up { conn };
         link.boot_id = welcome.boot_id;
         link.credits = welcome.credits;
@@ -234,10 +231,10 @@ impl Client {
         turn.act(NetAction::admit(conn));
         self.begin_recovery(link_index);
         self.counters.connect_count += 1;
-        self.certificate_refusal = None;
-        let all_up = self.links.iter().all(|link| link.is_up() || !link.is_wanted());
-        if all_up {
-            self.waiting_since = None;
+        self.identity.accept_certificate();
+        let mut links = self.servers.links().iter();
+        if links.all(|link| link.is_up() || !link.is_wanted()) {
+            self.servers.end_waiting();
         }
         if welcome.flags & welcome_flag::HANDLES_UNKNOWN != 0 {
             self.reopen(|client, inode| client.is_at(inode, link_index));
@@ -247,41 +244,35 @@ impl Client {
 
     /// Applies what a Welcome says of the whole server.
     fn adopt(&mut self, turn: &mut Turn<'_>, link_index: usize, fs: FsUuid, welcome: &Welcome) {
-        self.fs = Some(fs);
-        self.session = welcome.session;
-        self.slot_count = welcome.slot_count;
-        self.root_trusted = welcome.flags & welcome_flag::ROOT_TRUSTED != 0;
-        self.read_only = welcome.flags & welcome_flag::READ_ONLY != 0;
-        self.root = Some(welcome.root);
-        let new_boot = self.boot_id != 0 && self.boot_id != welcome.boot_id;
-        self.boot_id = welcome.boot_id;
-        if self.map.as_ref().is_some_and(|map| map.places_all_as(&welcome.map)) {
-            self.map = Some(welcome.map.clone());
-        } else {
-            self.reshape(turn, welcome.map.clone(), link_index);
-        }
-        if !new_boot {
-            return;
-        }
+        self.identity.welcomed(fs, welcome.root);
+        let restarted = self.servers.welcomed(link_index, welcome);
+        self.adopt_map(turn, &welcome.map, Some(link_index));
+        let server_index = self.servers.link(link_index).map(Link::server_index);
+        let Some(server_index) = server_index.filter(|_| restarted) else { return };
         // Other connections still lead to the old boot; their requests died with it.
-        for other_index in 0..self.links.len() {
-            let old = self.links.get(other_index).is_some_and(|link| {
-                other_index != link_index && link.is_up() && link.boot_id != welcome.boot_id
+        for other_index in 0..self.servers.links().len() {
+            let old = self.servers.link(other_index).is_some_and(|link| {
+                other_index != link_index
+                    && link.server_index() == server_index
+                    && link.is_up()
+                    && link.boot_id != welcome.boot_id
             });
             if old && self.config.rules.hold(Rule::DrainPeerLanes) {
                 self.drop_link(turn, other_index);
             }
         }
-        self.wake_links(turn.now.mono);
-        self.reopen(|_, _| true);
+        self.wake_links(server_index, turn.now.mono);
+        self.reopen(|client, inode| client.servers.server_of_inode(inode) == server_index);
     }
 
-    /// After a restart, connects to all server lanes that may have a session of this client.
-    fn wake_links(&mut self, now: Mono) {
-        for link_index in 0..self.links.len() {
-            let known = self.is_known_at(link_index);
-            if let Some(link) = self.links.get_mut(link_index)
+    /// After a server's restart, connects to all of its lanes that may have a session of this
+    /// client.
+    fn wake_links(&mut self, server_index: usize, now: Mono) {
+        for link_index in 0..self.servers.links().len() {
+            let known = self.servers.is_known_at(link_index);
+            if let Some(link) = self.servers.link_mut(link_index)
                 && known
+                && link.server_index() == server_index
                 && link.state_is_idle()
             {
                 link.state = LinkState::Pausing { until: now };
@@ -291,68 +282,30 @@ impl Client {
 
     /// Stops the client: answers every call, and makes no connection until [`Self::try_again`].
     pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>, refused: Refused) {
-        self.refused = Some(refused);
-        self.waiting_since = None;
-        for link_index in 0..self.links.len() {
+        self.identity.set_refused(Some(refused));
+        self.servers.end_waiting();
+        for link_index in 0..self.servers.links().len() {
             self.stop_recovery(link_index);
         }
-        for link in &mut self.links {
+        for link in self.servers.links_mut() {
             if let Some(conn) = link.conn() {
                 turn.act(NetAction::Close { conn });
             }
             link.state = LinkState::Idle;
             link.outstanding = 0;
-            link.urgent.clear();
-            link.resends.clear();
-            link.fresh.clear();
         }
         self.refuse_locks(refused.status());
-        self.unrouted.clear();
-        self.later.clear();
-        self.space_waiters.clear();
-        for session in &mut self.sessions {
-            session.slot_waiters.clear();
-        }
+        self.clear_queues();
         // The handles of an unreachable file system cannot be closed. Jobs begun by closing handles
         // are refused in the next round.
-        while !self.jobs.is_empty() {
-            let jobs: Vec<_> = self.jobs.iter().map(|(id, job)| (id, job.exchange_id)).collect();
-            for (job_id, exchange_id) in jobs {
-                self.forget_exchange(exchange_id);
+        while self.jobs.count() > 0 {
+            let jobs: Vec<_> = self.jobs.iter().map(|(job_id, _)| job_id).collect();
+            for job_id in jobs {
+                self.forget_requests(job_id);
                 self.finish(job_id, Err(refused.status()));
             }
         }
-        for link in &mut self.links {
-            link.fresh.clear();
-        }
-        self.unrouted.clear();
-    }
-
-    pub(crate) fn link_of(&self, conn: ConnId) -> Option<usize> {
-        self.links.iter().position(|link| link.conn() == Some(conn))
-    }
-
-    fn link_connecting(&self, ticket: Ticket) -> Option<usize> {
-        self.links.iter().position(|link| match link.state {
-            LinkState::Connecting { ticket: ours } => ours == ticket,
-            LinkState::Idle
-            | LinkState::Pausing { .. }
-            | LinkState::AwaitChallenge { .. }
-            | LinkState::AwaitWelcome { .. }
-            | LinkState::Up { .. } => false,
-        })
-    }
-
-    /// 32 unique bytes: a keyed hash of a counter under the seed.
-    fn nonce(&mut self) -> Nonce {
-        self.random_count += 1;
-        Secret::new(self.config.seed).draw(self.random_count)
-    }
-
-    /// A random number from the same source.
-    pub(crate) fn random(&mut self) -> u64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.nonce();
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        self.clear_queues();
     }
 }
 

@@ -8,8 +8,10 @@
 
 use crate::CallId;
 use crate::client::Client;
-use crate::exchange::Place;
-use crate::plan::Plan;
+use crate::link::Link;
+use crate::plan::{Next, Plan, PlanReply};
+use crate::requests::{Place, Requests};
+use crate::servers::Servers;
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{InodeNo, Op, Status, Wire, Writer};
@@ -23,32 +25,33 @@ impl Client {
     /// Interrupts the caller of `call`. It is soon answered: with its result or, if there is no
     /// connection or no reply, with `Interrupted`. False when there is no such call (any more).
     pub fn interrupt(&mut self, turn: &mut Turn<'_>, call: CallId) -> bool {
-        let Some(job_id) = self.job_of(call) else { return false };
+        let Some(job_id) = self.jobs.of_call(call) else { return false };
         if let Some(Plan::LockCall { inode }) = self.jobs.get(job_id).map(|job| job.plan) {
             self.interrupt_lock(turn, job_id, inode);
             return true;
         }
-        if !self.is_reachable(job_id) {
+        // A sync may take long, and leaves nothing undone.
+        let plan = self.jobs.get(job_id).map(|job| job.plan);
+        let at_once = matches!(plan, Some(Plan::Sync { .. } | Plan::Goodbye));
+        if !at_once && is_reachable(&self.requests, &self.servers, job_id) {
+            self.jobs.limit_wait(turn.now.mono.after_ms(GRACE_MS), call);
+        } else {
             self.abandon(turn, job_id);
-        } else if !self.interrupts.iter().any(|(_, known)| *known == call) {
-            self.interrupts.push((turn.now.mono.after_ms(GRACE_MS), call));
         }
         true
     }
 
     /// Abandons interrupted calls whose time is up, or whose connection was lost.
     pub(crate) fn give_up_interrupted(&mut self, turn: &mut Turn<'_>) {
-        let mut index = 0;
-        while let Some((at, call)) = self.interrupts.get(index).copied() {
-            let job_id = self.job_of(call);
-            let waits = job_id.is_some_and(|job_id| self.is_reachable(job_id));
-            let waits = waits && at > turn.now.mono;
-            if waits {
-                index += 1;
-                continue;
-            }
-            self.interrupts.swap_remove(index);
-            if let Some(job_id) = job_id {
+        loop {
+            let (requests, servers) = (&self.requests, &self.servers);
+            let now = turn.now.mono;
+            let abandoned = self.jobs.take_interrupted(|jobs, at, call| {
+                let job_id = jobs.of_call(call).filter(|_| at > now);
+                job_id.is_some_and(|job_id| is_reachable(requests, servers, job_id))
+            });
+            let Some(call) = abandoned else { return };
+            if let Some(job_id) = self.jobs.of_call(call) {
                 self.abandon(turn, job_id);
             }
         }
@@ -56,11 +59,17 @@ impl Client {
 
     fn abandon(&mut self, turn: &mut Turn<'_>, job_id: usize) {
         let Some(job) = self.jobs.get_mut(job_id) else { return };
-        let exchange_id = job.exchange_id;
         if let Some(call) = job.call.take() {
-            self.answers.push_back((call, Err(Status::Interrupted)));
+            self.jobs.answer(call, Err(Status::Interrupted));
         }
-        let Some(exchange) = self.exchanges.get(exchange_id) else { return };
+        let requests: Vec<usize> = self.requests.of_job(job_id).map(|(id, _)| id).collect();
+        for exchange_id in requests {
+            self.abandon_request(turn, exchange_id);
+        }
+    }
+
+    fn abandon_request(&mut self, turn: &mut Turn<'_>, exchange_id: usize) {
+        let Some(exchange) = self.requests.get(exchange_id) else { return };
         let link_index = exchange.link_index;
         if exchange.bulk.is_some() && exchange.place == Place::Sent {
             // No send from that memory may be in flight once the caller has its answer.
@@ -68,10 +77,10 @@ impl Client {
         }
         if self.is_unwanted(exchange_id) {
             self.forget(exchange_id);
-        } else if let Some(exchange) = self.exchanges.get_mut(exchange_id)
+        } else if let Some(exchange) = self.requests.get_mut(exchange_id)
             && let Some(bulk) = exchange.bulk.take()
         {
-            exchange.retained = Some(self.retained.keep(turn, bulk));
+            exchange.retained = Some(self.replay_space.copy(turn, bulk));
             write_nothing(exchange.op, &mut exchange.body);
         }
     }
@@ -79,67 +88,76 @@ impl Client {
     /// Whether a request without a caller may be dropped: it is not on a connection, and either was
     /// never sent or changes nothing.
     pub(crate) fn is_unwanted(&self, exchange_id: usize) -> bool {
-        let Some(exchange) = self.exchanges.get(exchange_id) else { return false };
+        let Some(exchange) = self.requests.get(exchange_id) else { return false };
         let Some(job) = self.jobs.get(exchange.job_id) else { return true };
         let must_go_on = matches!(
             job.plan,
             Plan::Close(_)
-                | Plan::Reopen(_)
+                | Plan::Reopen { .. }
                 | Plan::LockTask(_)
                 | Plan::Relock { .. }
-                | Plan::Part { .. }
-                | Plan::Goodbye { .. }
+                | Plan::Sync { .. }
+                | Plan::Goodbye
                 | Plan::Durable { .. }
         );
         let harmless = exchange.xid.is_none() || exchange.repeats();
         job.call.is_none() && !must_go_on && exchange.place != Place::Sent && harmless
     }
 
-    /// Drops a request and its job.
+    /// Drops a request. Its job ends with its last one.
     pub(crate) fn forget(&mut self, exchange_id: usize) {
-        let Some(exchange) = self.exchanges.get(exchange_id) else { return };
-        let job_id = exchange.job_id;
+        let Some(exchange) = self.requests.get(exchange_id) else { return };
+        let (job_id, op, part) = (exchange.job_id, exchange.op, exchange.part);
         self.forget_exchange(exchange_id);
-        self.finish(job_id, Err(Status::Interrupted));
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
+        if job.pending_count <= 1 {
+            return self.finish(job_id, Err(Status::Interrupted));
+        }
+        job.pending_count -= 1;
+        let (outcome, from_slot, last) = (Err(Status::Interrupted), false, false);
+        let reply = PlanReply { outcome, from_slot, op, part, last };
+        if let Next::Wait(plan) = job.plan.next(reply, &mut self.handles) {
+            job.plan = plan;
+        }
+    }
+
+    /// Drops all requests of a job, which is about to end.
+    pub(crate) fn forget_requests(&mut self, job_id: usize) {
+        let requests: Vec<usize> = self.requests.of_job(job_id).map(|(id, _)| id).collect();
+        requests.into_iter().for_each(|exchange_id| self.forget_exchange(exchange_id));
     }
 
     pub(crate) fn forget_exchange(&mut self, exchange_id: usize) {
         self.release_xid(exchange_id);
-        let Some(exchange) = self.exchanges.try_remove(exchange_id) else { return };
+        let Some(exchange) = self.requests.remove(exchange_id) else { return };
         match exchange.place {
-            Place::SpaceWait => self.space_waiters.retain(|id| *id != exchange_id),
-            Place::Unrouted => self.unrouted.retain(|id| *id != exchange_id),
-            Place::Later => self.later.retain(|(_, id)| *id != exchange_id),
+            Place::SpaceWait => self.replay_space.end_wait(exchange_id),
+            Place::Unrouted | Place::Later => self.requests.end_wait(exchange_id),
             Place::SlotWait => {
-                if let Some(session) = self.sessions.get_mut(exchange.session_index) {
+                if let Some(session) = self.servers.session_mut(exchange.session_index) {
                     session.slot_waiters.retain(|id| *id != exchange_id);
                 }
             }
             Place::Queued | Place::Sent => {
-                if let Some(link) = self.links.get_mut(exchange.link_index) {
-                    link.urgent.retain(|id| *id != exchange_id);
-                    link.resends.retain(|id| *id != exchange_id);
-                    link.fresh.retain(|id| *id != exchange_id);
+                if let Some(link) = self.servers.link_mut(exchange.link_index) {
+                    link.dequeue(exchange_id);
                 }
                 // It may have been woken for a free slot, which another waiter takes now.
-                self.wake_slot_waiter(exchange.session_index);
+                self.wake_slot_waiter(exchange.link_index, exchange.session_index);
             }
         }
         if let Some(retained) = exchange.retained {
-            self.retained.release(retained);
+            self.replay_space.release(retained);
         }
-        self.spare(exchange.body);
+        self.requests.spare(exchange.body);
     }
+}
 
-    fn job_of(&self, call: CallId) -> Option<usize> {
-        self.jobs.iter().find(|(_, job)| job.call == Some(call)).map(|(job_id, _)| job_id)
-    }
-
-    fn is_reachable(&self, job_id: usize) -> bool {
-        let exchange = self.jobs.get(job_id).and_then(|job| self.exchanges.get(job.exchange_id));
-        let link = exchange.and_then(|exchange| self.links.get(exchange.link_index));
-        link.is_some_and(crate::link::Link::is_up)
-    }
+/// Whether all requests of a job can be answered now.
+fn is_reachable(requests: &Requests, servers: &Servers, job_id: usize) -> bool {
+    let mut links = requests.of_job(job_id).map(|(_, request)| servers.link(request.link_index));
+    let is_up = |link: Option<&Link>| link.is_some_and(Link::is_up);
+    links.next().is_some_and(is_up) && links.all(is_up)
 }
 
 /// Replaces an encoded write, or list, by one of no bytes to the same file.

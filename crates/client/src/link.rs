@@ -1,4 +1,4 @@
-//! The connection of this client lane to one server lane: its state and its queues.
+//! The connection of this client lane to one lane of one server: its state and its queues.
 //!
 //! ```text
 //! Idle ─▶ Connecting ─▶ AwaitChallenge ─▶ AwaitWelcome ─▶ Up
@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, Ticket};
-use wire::{Channel, FsUuid, RefusalReason, Secret};
+use wire::{Channel, FsUuid, LaneId, RefusalReason, Secret};
 
 const PAUSE_MS_MIN: u64 = 50;
 const PAUSE_MS_MAX: u64 = 1_000;
@@ -26,6 +26,8 @@ pub(crate) enum LinkState {
 
 #[derive(Debug)]
 pub(crate) struct Link {
+    server_index: usize,
+    lane: LaneId,
     pub(crate) state: LinkState,
     /// Epoch of the last connect.
     pub(crate) conn_epoch: u32,
@@ -53,8 +55,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(server_index: usize, lane: LaneId) -> Self {
         Self {
+            server_index,
+            lane,
             state: LinkState::Idle,
             conn_epoch: 0,
             proven: None,
@@ -68,6 +72,30 @@ impl Link {
             urgent: VecDeque::new(),
             resends: VecDeque::new(),
             fresh: VecDeque::new(),
+        }
+    }
+
+    /// The server, by its position among all.
+    pub(crate) const fn server_index(&self) -> usize {
+        self.server_index
+    }
+
+    /// The lane of that server.
+    pub(crate) const fn lane(&self) -> LaneId {
+        self.lane
+    }
+
+    /// Takes all requests out of the queues.
+    pub(crate) fn clear_queues(&mut self) {
+        self.urgent.clear();
+        self.resends.clear();
+        self.fresh.clear();
+    }
+
+    /// Takes one request out of the queues.
+    pub(crate) fn dequeue(&mut self, exchange_id: usize) {
+        for queue in [&mut self.urgent, &mut self.resends, &mut self.fresh] {
+            queue.retain(|id| *id != exchange_id);
         }
     }
 

@@ -1,24 +1,27 @@
 //! Frames from the server: finds the request of a reply, frees what it held, and advances its plan.
 
 use crate::client::Client;
-use crate::exchange::{Exchange, First, Place};
+use crate::jobs::First;
 use crate::link::Link;
-use crate::plan::begin::{NewRequest, Target};
-use crate::plan::{Body, Next, Plan, PlanReply};
-use crate::recovery::RECOVERY;
+use crate::plan::{Body, NewRequest, Next, Plan, PlanReply};
 use crate::remote_inode::remote_inode;
 use crate::replay::Entry;
-use crate::send::session_index;
+use crate::requests::{Exchange, Place};
+use crate::servers::Server;
+use crate::session::RECOVERY;
 use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Bytes, Challenge, CommitNotification, DecodeError, FrameKind, Grant, HEADER_BYTES, Header,
-    InodeNo, Op, ProtocolError, Refusal, Replay, Reply, Route, Rule, Status, Transno, Welcome,
-    Wire, Writer, reply_flag,
+    Bytes, Challenge, CommitNotification, DecodeError, FrameKind, Grant, HEADER_BYTES, Header, Map,
+    Op, ProtocolError, Refusal, Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer,
+    reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
 const WRONG_LANE_COUNT_MAX: u8 = 8;
+
+/// How long a request waits that was refused for its map, by a server without a newer one.
+const STALE_MAP_PAUSE_MS: u64 = 100;
 
 /// A decoded frame, independent of the arena.
 enum ServerFrame {
@@ -48,7 +51,7 @@ impl Client {
         bulk: Option<Bulk>,
     ) {
         let mut unclaimed = bulk;
-        if let Some(link_index) = self.link_of(conn) {
+        if let Some(link_index) = self.servers.link_of(conn) {
             let found = decode(turn.arena, frame);
             let outcome = match found {
                 Ok(ServerFrame::Challenge(challenge)) => {
@@ -91,12 +94,12 @@ impl Client {
         (reply, span): (&Reply, Span),
         bulk: &mut Option<Bulk>,
     ) -> Result<(), ProtocolError> {
-        if !self.links.get(link_index).is_some_and(Link::is_up) {
+        if !self.servers.link(link_index).is_some_and(Link::is_up) {
             return Err(ProtocolError::Kind);
         }
         let session_index = self.session_of(link_index, reply)?;
         let exchange_id =
-            self.sessions.get(session_index).and_then(|session| session.find(reply.xid));
+            self.servers.session(session_index).and_then(|session| session.find(reply.xid));
         let exchange_id = match exchange_id {
             Some(RECOVERY) => {
                 let place = (link_index, session_index);
@@ -110,7 +113,7 @@ impl Client {
                 return Ok(());
             }
         };
-        let Some(exchange) = self.exchanges.get(exchange_id) else {
+        let Some(exchange) = self.requests.get(exchange_id) else {
             return Err(ProtocolError::Sequence);
         };
         let due = exchange.place == Place::Sent && exchange.link_index == link_index;
@@ -120,9 +123,12 @@ impl Client {
         let Parts { body, replay } = part(turn.arena, reply, span)?;
         let wanted = self.jobs.get(exchange.job_id).is_some_and(|job| job.call.is_some());
         let body = claim_bulk(exchange, wanted, body, bulk)?;
-        if reply.status == Status::WrongLane && usize::from(reply.lane_hint.0) >= self.links.len() {
+        let goes_to = self.servers.link_beside(link_index, reply.lane_hint);
+        if reply.status == Status::WrongLane && goes_to.is_none() {
             return Err(ProtocolError::Route);
         }
+        let is_stale = reply.status == Status::StaleMap;
+        let newer = is_stale.then(|| message::<Map>(turn.arena.get(span))).transpose()?;
         self.give_credit(link_index, reply);
         // An error with a transaction number was executed, but its record could not be written.
         if reply.status == Status::Ok && reply.transno > Transno(0) {
@@ -136,21 +142,42 @@ impl Client {
             self.postpone(exchange_id, at);
             return Ok(());
         }
+        if let Some(map) = newer {
+            self.on_stale_map(turn, exchange_id, &map);
+            return Ok(());
+        }
         self.release_xid(exchange_id);
         let from_slot = reply.flags & reply_flag::FROM_SLOT != 0;
         match (reply.status, body) {
-            (Status::Ok, Some(body)) => {
-                self.advance(exchange_id, PlanReply { outcome: Ok(body), from_slot })
-            }
-            (Status::WrongLane, _) => self.on_wrong_lane(exchange_id, reply),
-            (status, _) => self.advance(exchange_id, PlanReply { outcome: Err(status), from_slot }),
+            (Status::Ok, Some(body)) => self.advance(exchange_id, Ok(body), from_slot),
+            (Status::WrongLane, _) => self.on_wrong_lane(exchange_id, goes_to),
+            (status, _) => self.advance(exchange_id, Err(status), from_slot),
         }
         Ok(())
     }
 
+    /// The request was refused for the map by which it was sent: it goes where the newer map says,
+    /// under its xid, because it may have been executed before its shard moved.
+    fn on_stale_map(&mut self, turn: &mut Turn<'_>, exchange_id: usize, map: &Map) {
+        self.adopt_map(turn, map, None);
+        let map_epoch = self.servers.map_epoch();
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
+        if exchange.place != Place::Sent {
+            return; // It was routed anew with its connection.
+        }
+        if exchange.map_epoch < map_epoch {
+            exchange.place = Place::Queued;
+            self.forget_lane_xid(exchange_id);
+            return self.route(exchange_id);
+        }
+        // The server has no newer map, and does not go by this one.
+        let at = turn.now.mono.after_ms(STALE_MAP_PAUSE_MS);
+        self.requests.wait_until(at, exchange_id);
+    }
+
     /// Applies a reply's effects on its connection.
     pub(crate) fn give_credit(&mut self, link_index: usize, reply: &Reply) {
-        if let Some(link) = self.links.get_mut(link_index) {
+        if let Some(link) = self.servers.link_mut(link_index) {
             link.outstanding = link.outstanding.saturating_sub(1);
             link.credits = reply.credits.max(1);
             link.failure_count = 0;
@@ -166,9 +193,10 @@ impl Client {
         reply: &Reply,
         (body, replay): (Option<Body>, Option<Vec<u8>>),
     ) {
-        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
-        let Some(session) = self.sessions.get_mut(session_index) else { return };
-        if !self.config.rules.hold(Rule::LateReplies) && reply.boot_id != self.boot_id {
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
+        let boot_id = self.servers.server_of(exchange.link_index).map(Server::boot_id);
+        let Some(session) = self.servers.session_mut(session_index) else { return };
+        if !self.config.rules.hold(Rule::LateReplies) && Some(reply.boot_id) != boot_id {
             return;
         }
         let replay = replay.filter(|_| reply.transno > reply.committed);
@@ -176,10 +204,7 @@ impl Client {
             session.known_committed = session.known_committed.max(reply.transno);
             return;
         };
-        let inode = match exchange.target {
-            Target::Inode(inode) | Target::MetaShard(inode) | Target::DataShard(inode) => inode,
-            Target::Shard(_) | Target::Lane(_) => InodeNo(0),
-        };
+        let inode = exchange.inode();
         let made = match body {
             Some(Body::Created(created)) => Some(created.attr.inode),
             Some(Body::Entry(attr)) => Some(attr.inode),
@@ -209,14 +234,14 @@ impl Client {
         let made = made.filter(|made| *made != inode);
         let mut retained = exchange.retained.take();
         if let Some(bulk) = exchange.bulk {
-            retained = Some(self.retained.keep(turn, bulk));
+            retained = Some(self.replay_space.copy(turn, bulk));
         }
         if let Some(Body::Written(written)) = body
             && let Some(bulk) = retained
             && written.written_bytes != bulk.bulk_bytes
         {
             // An interrupted write that had not been executed, and was sent again without bytes.
-            self.retained.release(bulk);
+            self.replay_space.release(bulk);
             retained = None;
         }
         let entry = Entry {
@@ -230,7 +255,7 @@ impl Client {
             body: replay,
             retained,
         };
-        self.replay_bytes += entry.bytes();
+        self.replay_space.add(&entry);
         if let Some(old) = session.replay.insert(entry) {
             self.forget_entry(old);
         }
@@ -243,105 +268,112 @@ impl Client {
         link_index: usize,
         body: Span,
     ) -> Result<(), ProtocolError> {
-        if !self.links.get(link_index).is_some_and(Link::is_up) {
+        if !self.servers.link(link_index).is_some_and(Link::is_up) {
             return Err(ProtocolError::Kind);
         }
         let note: CommitNotification<'_> = message(turn.arena.get(body))?;
         for row in note.rows.iter() {
-            let map = self.map.as_ref().filter(|map| map.has(row.shard));
-            let session_index = session_index(map.ok_or(ProtocolError::Route)?, row.shard);
-            self.on_committed(session_index, row.committed);
+            let session_index =
+                self.servers.session_index(row.shard).ok_or(ProtocolError::Route)?;
+            if self.servers.is_at_server(row.shard, link_index) {
+                self.on_committed(session_index, row.committed);
+            }
         }
         Ok(())
     }
 
     fn session_of(&self, link_index: usize, reply: &Reply) -> Result<usize, ProtocolError> {
-        let map = self.map.as_ref().ok_or(ProtocolError::Route)?;
-        if reply.session != self.session {
+        let session = self.servers.server_of(link_index).map(Server::session);
+        if Some(reply.session) != session {
             return Err(ProtocolError::Sequence);
         }
         if reply.op.row().route == Route::Lane {
-            let shards =
-                usize::from(map.shard_counts().meta) + usize::from(map.shard_counts().data);
-            return Ok(shards + link_index);
+            return Ok(self.servers.lane_session_index(link_index));
         }
-        if !map.has(reply.shard) {
-            return Err(ProtocolError::Route);
-        }
-        Ok(session_index(map, reply.shard))
+        self.servers.session_index(reply.shard).ok_or(ProtocolError::Route)
     }
 
     /// Ends a request's xid: its slot is free.
     pub(crate) fn release_xid(&mut self, exchange_id: usize) {
-        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
-        let Some(session) = self.sessions.get_mut(exchange.session_index) else { return };
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
+        let Some(session) = self.servers.session_mut(exchange.session_index) else { return };
         exchange.resent = false;
         if let Some(xid) = exchange.xid.take() {
             session.end(xid);
         }
-        self.promised_bytes -= core::mem::take(&mut exchange.promised_bytes);
+        self.replay_space.end_promise(exchange);
         let slot = core::mem::take(&mut exchange.slot);
-        let session_index = exchange.session_index;
+        let (link_index, session_index) = (exchange.link_index, exchange.session_index);
         if slot > 0 {
             session.free_slot(slot);
-            self.wake_slot_waiter(session_index);
+            self.wake_slot_waiter(link_index, session_index);
         }
     }
 
     /// Passes a reply to its plan.
-    pub(crate) fn advance(&mut self, exchange_id: usize, plan_reply: PlanReply) {
-        let Some(exchange) = self.exchanges.try_remove(exchange_id) else { return };
-        let job_id = exchange.job_id;
-        if let Some(retained) = exchange.retained {
-            self.retained.release(retained);
+    pub(crate) fn advance(
+        &mut self,
+        exchange_id: usize,
+        outcome: Result<Body, Status>,
+        from_slot: bool,
+    ) {
+        let Some(exchange) = self.requests.remove(exchange_id) else { return };
+        let Exchange { job_id, op, target, mut body, part, retained, link_index, .. } = exchange;
+        if let Some(retained) = retained {
+            self.replay_space.release(retained);
+        }
+        if op == Op::Goodbye && outcome.is_ok() {
+            self.on_goodbye_done(link_index);
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
-        let (op, target, mut body) = (exchange.op, exchange.target, exchange.body);
+        job.pending_count -= 1;
+        let reply = PlanReply { outcome, from_slot, op, part, last: job.pending_count == 0 };
         if let Plan::LockTask(key) = job.plan {
             self.jobs.remove(job_id);
-            self.spare(body);
-            return self.on_lock_reply(key, plan_reply);
+            self.requests.spare(body);
+            return self.on_lock_reply(key, outcome, from_slot);
         }
         job.has_begun = true;
-        if let Some(found) = remote_inode(&plan_reply) {
+        if let Some(found) = remote_inode(&reply) {
             let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
             job.first = Some(First { op, target, body, again_count });
             return self.follow_remote_inode(job_id, found);
         }
-        if op == Op::Tmpfile && plan_reply.from_slot {
+        if op == Op::Tmpfile && from_slot {
             let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
             job.first = Some(First { op, target, body: body.clone(), again_count });
         }
-        match job.plan.next(plan_reply, &mut self.handles) {
+        match job.plan.next(reply, &mut self.handles) {
             Next::Send(plan, follow_up) => {
                 body.clear();
                 follow_up.encode(&[], &mut Writer::new(&mut body));
-                let target = Target::Inode(follow_up.inode());
-                self.submit(
-                    job_id,
-                    NewRequest { plan, op: follow_up.op(), target, bulk: None, sync: false },
-                    body,
-                );
+                let request = NewRequest::new(plan, follow_up.op(), follow_up.target());
+                return self.submit(job_id, request, body);
             }
-            Next::Again => {
-                self.spare(body);
-                self.retry_first(job_id);
+            Next::SendAll(plan, follow_ups) => self.submit_all(job_id, plan, follow_ups),
+            Next::Wait(plan) => job.plan = plan,
+            Next::EndSync(plan, file) => {
+                job.plan = plan;
+                self.look_for_losses(job_id, file);
             }
+            Next::OtherLanes(plan) => self.ask_other_lanes(job_id, plan),
+            Next::Again => self.retry_first(job_id),
             Next::Done(result) => {
-                self.spare(body);
+                assert!(reply.last, "a plan ends behind its last reply");
                 self.finish(job_id, result);
             }
         }
+        self.requests.spare(body);
     }
 
-    fn on_wrong_lane(&mut self, exchange_id: usize, reply: &Reply) {
-        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+    fn on_wrong_lane(&mut self, exchange_id: usize, goes_to: Option<usize>) {
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         exchange.wrong_lane_count += 1;
-        if exchange.wrong_lane_count > WRONG_LANE_COUNT_MAX {
-            self.advance(exchange_id, PlanReply { outcome: Err(Status::Io), from_slot: false });
-            return;
-        }
-        exchange.link_index = usize::from(reply.lane_hint.0);
+        let redirects = exchange.wrong_lane_count <= WRONG_LANE_COUNT_MAX;
+        let Some(link_index) = goes_to.filter(|_| redirects) else {
+            return self.advance(exchange_id, Err(Status::Io), false);
+        };
+        exchange.link_index = link_index;
         self.queue(exchange_id, Place::Queued);
     }
 }

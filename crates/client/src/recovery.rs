@@ -12,87 +12,36 @@ use crate::client::Client;
 use crate::link::Link;
 use crate::refused::Refused;
 use crate::report::Report;
-use crate::send::session_index;
-use alloc::collections::VecDeque;
+use crate::session::{RECOVERY, RecoveryPhase, SessionRecovery};
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId, NetAction, Span, Turn};
 use wire::{
-    Header, LaneId, Map, MapEpoch, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed,
-    ShardId, Status, Transno, Wire, Writer, Xid, request_flag,
+    Header, Op, ProtocolError, ReplayDone, Reply, Request, Resume, Resumed, ShardId, Status,
+    Transno, Wire, Writer, request_flag,
 };
 
-/// Stands for the exchange of recovery's own requests.
-pub(crate) const RECOVERY: usize = usize::MAX;
-
-/// A session's phase of recovery with its server lane's boot.
-#[derive(Debug, Default)]
-pub(crate) enum RecoveryPhase {
-    /// No recovery.
-    #[default]
-    Settled,
-    /// Resume is to be sent (no xid yet), or in flight.
-    Resuming { xid: Option<Xid> },
-    /// All entries up to `sent` were sent.
-    Replaying { sent: Transno },
-    /// ReplayDone was sent.
-    Finishing { xid: Xid },
-}
-
-/// A session's recovery.
-#[derive(Debug, Default)]
-pub(crate) struct SessionRecovery {
-    pub(crate) phase: RecoveryPhase,
-    /// Replays in flight, in the order they were sent.
-    in_flight: VecDeque<(Xid, Transno)>,
-}
-
-impl SessionRecovery {
-    fn replayed(&mut self, xid: Xid) -> Option<Transno> {
-        let at = self.in_flight.iter().position(|(sent, _)| *sent == xid)?;
-        self.in_flight.remove(at).map(|(_, transno)| transno)
-    }
-}
-
 impl Client {
-    /// The sessions with the shards of a server lane: shard and index.
-    pub(crate) fn sessions_of(&self, link_index: usize) -> Vec<(ShardId, usize)> {
-        let Some(map) = &self.map else { return Vec::new() };
-        let meta = (0..map.shard_counts().meta).map(ShardId::meta);
-        let data = (0..map.shard_counts().data).map(ShardId::data);
-        meta.chain(data)
-            .filter(|shard| usize::from(map.lane(*shard).0) == link_index)
-            .map(|shard| (shard, session_index(map, shard)))
-            .collect()
-    }
-
-    /// Whether one of a lane's shards may have a session of this client lane.
-    pub(crate) fn is_known_at(&self, link_index: usize) -> bool {
-        self.sessions_of(link_index)
-            .iter()
-            .any(|(_, index)| self.sessions.get(*index).is_some_and(|session| session.used))
-    }
-
     /// A connection was made: begins the recovery of its sessions.
     pub(crate) fn begin_recovery(&mut self, link_index: usize) {
-        let Some(boot_id) = self.links.get(link_index).map(|link| link.boot_id) else { return };
+        let Some(boot_id) = self.servers.link(link_index).map(|link| link.boot_id) else { return };
         let mut recovering = false;
-        for (_, index) in self.sessions_of(link_index) {
-            let Some(session) = self.sessions.get_mut(index) else { continue };
+        for (_, index) in self.servers.sessions_of(link_index) {
+            let Some(session) = self.servers.session_mut(index) else { continue };
             session.recovery = SessionRecovery::default();
             if session.used && session.boot_id != boot_id {
                 session.recovery.phase = RecoveryPhase::Resuming { xid: None };
                 recovering = true;
             }
         }
-        if let Some(link) = self.links.get_mut(link_index) {
+        if let Some(link) = self.servers.link_mut(link_index) {
             link.recovering = recovering;
         }
     }
 
     /// The connection was lost: recovery begins again with the next one.
     pub(crate) fn stop_recovery(&mut self, link_index: usize) {
-        for (_, index) in self.sessions_of(link_index) {
-            let Some(session) = self.sessions.get_mut(index) else { continue };
+        for (_, index) in self.servers.sessions_of(link_index) {
+            let Some(session) = self.servers.session_mut(index) else { continue };
             let part = core::mem::take(&mut session.recovery);
             match part.phase {
                 RecoveryPhase::Resuming { xid: Some(xid) } | RecoveryPhase::Finishing { xid } => {
@@ -103,7 +52,7 @@ impl Client {
                 | RecoveryPhase::Replaying { .. } => {}
             }
         }
-        if let Some(link) = self.links.get_mut(link_index) {
+        if let Some(link) = self.servers.link_mut(link_index) {
             link.recovering = false;
         }
     }
@@ -111,19 +60,19 @@ impl Client {
     /// Sends recovery's requests, as far as credits allow.
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>, link_index: usize, conn: ConnId) {
         let mut waiting = false;
-        for (shard, index) in self.sessions_of(link_index) {
-            while self.links.get(link_index).is_some_and(Link::has_credit) {
+        for (shard, index) in self.servers.sessions_of(link_index) {
+            while self.servers.link(link_index).is_some_and(Link::has_credit) {
                 if !self.recover_session(turn, (link_index, conn), (shard, index)) {
                     break;
                 }
             }
-            let part = self.sessions.get(index).map(|session| &session.recovery.phase);
+            let part = self.servers.session(index).map(|session| &session.recovery.phase);
             waiting |= matches!(
                 part,
                 Some(RecoveryPhase::Resuming { .. } | RecoveryPhase::Replaying { .. })
             );
         }
-        if let Some(link) = self.links.get_mut(link_index) {
+        if let Some(link) = self.servers.link_mut(link_index) {
             link.recovering = waiting;
         }
     }
@@ -135,13 +84,15 @@ impl Client {
         (link_index, conn): (usize, ConnId),
         (shard, index): (ShardId, usize),
     ) -> bool {
-        let Some(link) = self.links.get_mut(link_index) else { return false };
-        let boot_id = link.boot_id;
         // Reopens are sent only after recovery's requests.
-        let exchanges = self.exchanges.iter();
+        let exchanges = self.requests.iter();
         let reopens = exchanges.filter(|(_, exchange)| exchange.urgent && exchange.shard == shard);
         let reopen_count = u32::try_from(reopens.count()).unwrap_or(u32::MAX);
-        let Some(session) = self.sessions.get_mut(index) else { return false };
+        let map_epoch = self.servers.map_epoch();
+        let Some((server, link, session)) = self.servers.parts_mut(link_index, index) else {
+            return false;
+        };
+        let boot_id = link.boot_id;
         let mut small = Vec::new();
         let (op, slot, transno, retained, xid, replay) = match session.recovery.phase {
             RecoveryPhase::Settled
@@ -173,17 +124,17 @@ impl Client {
         };
         let acks = session.acks();
         let head = Header::Request(Request {
-            lane_hint: LaneId(u16::try_from(link_index).unwrap_or(u16::MAX)),
+            lane_hint: link.lane(),
             shard,
             slot,
             flags: if replay { request_flag::REPLAY } else { 0 },
-            session: self.session,
+            session: server.session(),
             xid,
             ack_xid: acks.ack_xid,
             sack: acks.sack,
             conn_epoch: link.conn_epoch,
             transno,
-            map_epoch: self.map.as_ref().map_or(MapEpoch(0), Map::epoch),
+            map_epoch,
             ..Request::of(op)
         });
         link.outstanding += 1;
@@ -202,7 +153,7 @@ impl Client {
         session_index: usize,
         reply: &Reply,
     ) -> Result<bool, ProtocolError> {
-        let Some(session) = self.sessions.get_mut(session_index) else { return Ok(false) };
+        let Some(session) = self.servers.session_mut(session_index) else { return Ok(false) };
         let Some(transno) = session.recovery.replayed(reply.xid) else { return Ok(false) };
         self.give_credit(link_index, reply);
         let status = reply.status;
@@ -219,7 +170,7 @@ impl Client {
 
     /// The server refuses a replay: the change depended on another lost change.
     fn replay_refused(&mut self, session_index: usize, transno: Transno, status: Status) {
-        let session = self.sessions.get_mut(session_index);
+        let session = self.servers.session_mut(session_index);
         let Some(entry) = session.and_then(|session| session.replay.take(transno)) else { return };
         let (op, inode) = (entry.op, entry.inode);
         self.counters.lost_count += 1;
@@ -236,10 +187,10 @@ impl Client {
         reply: &Reply,
         body: Span,
     ) -> Result<(), ProtocolError> {
-        let Some(boot_id) = self.links.get(link_index).map(|link| link.boot_id) else {
+        let Some(boot_id) = self.servers.link(link_index).map(|link| link.boot_id) else {
             return Ok(());
         };
-        let Some(session) = self.sessions.get_mut(session_index) else { return Ok(()) };
+        let Some(session) = self.servers.session_mut(session_index) else { return Ok(()) };
         let op = match session.recovery.phase {
             RecoveryPhase::Resuming { xid: Some(xid) } if xid == reply.xid => Op::Resume,
             RecoveryPhase::Finishing { xid } if xid == reply.xid => Op::ReplayDone,
@@ -273,7 +224,7 @@ impl Client {
         (boot_id, shard): (u64, ShardId),
         resumed: Resumed,
     ) {
-        let Some(session) = self.sessions.get_mut(session_index) else { return };
+        let Some(session) = self.servers.session_mut(session_index) else { return };
         let known = session.known_committed;
         if resumed.committed < known {
             let found = resumed.committed;
@@ -282,7 +233,7 @@ impl Client {
             return;
         }
         self.on_committed(session_index, resumed.committed);
-        let Some(session) = self.sessions.get_mut(session_index) else { return };
+        let Some(session) = self.servers.session_mut(session_index) else { return };
         if resumed.recovering {
             session.recovery.phase = RecoveryPhase::Replaying { sent: Transno(0) };
         } else if session.replay.old_count(boot_id) == 0 {
@@ -296,7 +247,7 @@ impl Client {
 
     /// Forgets a session's changes up to `committed`: they are durable.
     pub(crate) fn on_committed(&mut self, session_index: usize, committed: Transno) {
-        while let Some(session) = self.sessions.get_mut(session_index)
+        while let Some(session) = self.servers.session_mut(session_index)
             && let Some(entry) = session.replay.take_committed(committed)
         {
             session.known_committed = session.known_committed.max(entry.transno);

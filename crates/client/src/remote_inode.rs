@@ -1,8 +1,7 @@
 //! Replies that name an inode of another shard: the client asks that shard for the attributes.
 
 use crate::client::Client;
-use crate::plan::begin::{NewRequest, Target};
-use crate::plan::{Body, Plan, PlanReply, RemoteInode, RemoteRef};
+use crate::plan::{Body, NewRequest, Plan, PlanReply, RemoteInode, RemoteRef, Target};
 use wire::{Created, Status, Writer, attr_flag};
 
 /// The most lookups of one name when the inode it named was removed meanwhile.
@@ -20,13 +19,13 @@ pub(crate) fn remote_inode(reply: &PlanReply) -> Option<RemoteRef> {
 impl Client {
     /// Asks the inode's shard for its attributes.
     pub(crate) fn follow_remote_inode(&mut self, job_id: usize, found: RemoteRef) {
-        let mut body = self.spare_bodies.pop().unwrap_or_default();
+        let mut body = self.requests.take_body();
         let first = self.jobs.get_mut(job_id).and_then(|job| job.first.as_ref());
         let request = first.and_then(|first| {
             let (plan, follow_up) = RemoteInode::begin(first.op, &first.body, found)?;
             follow_up.encode(&first.body, &mut Writer::new(&mut body));
             let (plan, target) = (Plan::RemoteInode(plan), Target::Inode(found.inode));
-            Some(NewRequest { plan, op: follow_up.op(), target, bulk: None, sync: false })
+            Some(NewRequest::new(plan, follow_up.op(), target))
         });
         match request {
             Some(request) => self.submit(job_id, request, body),
@@ -47,8 +46,7 @@ impl Client {
         let first = job.first.as_mut().filter(|first| first.again_count < AGAIN_COUNT_MAX);
         let Some(first) = first else { return self.finish(job_id, Err(Status::Stale)) };
         let body = first.body.clone();
-        let request =
-            NewRequest { plan, op: first.op, target: first.target, bulk: None, sync: false };
+        let request = NewRequest::new(plan, first.op, first.target);
         self.submit(job_id, request, body);
     }
 }

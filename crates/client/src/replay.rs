@@ -111,6 +111,11 @@ impl List {
         self.entries.iter().filter(|entry| entry.boot_id != boot_id).count()
     }
 
+    /// No entry was answered in a boot that the present server knows.
+    pub(crate) fn forget_boots(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.boot_id = 0);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

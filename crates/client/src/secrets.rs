@@ -11,46 +11,15 @@
 //! locks and handles of the earlier uuid when the Hello names it as predecessor.
 
 use crate::client::Client;
+use crate::identity::HeldSecrets;
 use crate::refused::Refused;
-use interface::{Action, Mono, Turn};
-use wire::{ClientUuid, Secret, Secrets};
+use interface::{Action, Turn};
+use wire::Secrets;
 
 /// The shortest time between two reads of the file after a refusal.
 const REREAD_MS_MIN: u64 = 1_000;
 
-/// The secrets of this client lane.
-#[derive(Debug)]
-pub(crate) struct HeldSecrets {
-    secrets: Secrets,
-    /// The current secret was refused.
-    uses_earlier: bool,
-    /// The file is being read.
-    reading: bool,
-    /// When the last read began.
-    read_at: Option<Mono>,
-    /// This client's uuid when it was refused.
-    refused_as: ClientUuid,
-}
-
 impl HeldSecrets {
-    pub(crate) const fn new(secrets: Secrets) -> Self {
-        let (read_at, refused_as) = (None, ClientUuid::NONE);
-        Self { secrets, uses_earlier: false, reading: false, read_at, refused_as }
-    }
-
-    /// The secret for the next connection.
-    pub(crate) const fn secret(&self) -> &Secret {
-        match &self.secrets.earlier {
-            Some(earlier) if self.uses_earlier => earlier,
-            Some(_) | None => &self.secrets.current,
-        }
-    }
-
-    /// Whether the file is being read.
-    pub(crate) const fn is_reading(&self) -> bool {
-        self.reading
-    }
-
     fn reread(&mut self, turn: &mut Turn<'_>) {
         if !self.reading {
             self.reading = true;
@@ -63,13 +32,15 @@ impl HeldSecrets {
 impl Client {
     /// The server refused the secret, or did not prove that it has it.
     pub(crate) fn on_wrong_secret(&mut self, turn: &mut Turn<'_>, link_index: usize) {
-        let proven = self.links.get(link_index).and_then(|link| link.proven);
+        let proven = self.servers.link(link_index).and_then(|link| link.proven);
         // Otherwise another connection was refused first.
-        if proven == Some(*self.secrets.secret()) {
-            if self.secrets.secrets.earlier.is_some() && !self.secrets.uses_earlier {
-                self.secrets.uses_earlier = true;
+        if proven == Some(*self.identity.secrets.secret()) {
+            if self.identity.secrets.secrets.earlier.is_some()
+                && !self.identity.secrets.uses_earlier
+            {
+                self.identity.secrets.uses_earlier = true;
             } else {
-                self.secrets.reread(turn);
+                self.identity.secrets.reread(turn);
             }
         }
         self.drop_link(turn, link_index);
@@ -77,19 +48,19 @@ impl Client {
 
     /// The secrets that the file has; `None`: it cannot be read.
     pub(crate) fn on_secrets(&mut self, turn: &mut Turn<'_>, found: Option<Secrets>) {
-        self.secrets.reading = false;
-        self.secrets.uses_earlier = false;
+        self.identity.secrets.reading = false;
+        self.identity.secrets.uses_earlier = false;
         match found {
-            Some(found) if found != self.secrets.secrets => {
-                self.secrets.secrets = found;
-                if self.refused.is_some_and(Refused::is_of_secret) {
-                    self.refused = None;
+            Some(found) if found != self.identity.secrets.secrets => {
+                self.identity.secrets.secrets = found;
+                if self.identity.refused().is_some_and(Refused::is_of_secret) {
+                    self.identity.set_refused(None);
                     self.begin_anew(turn);
                 }
             }
             Some(_) | None => {
-                let refused = Refused::of_secret(self.secrets.secret().credential());
-                self.secrets.refused_as = self.config.client;
+                let refused = Refused::of_secret(self.identity.secrets.secret().credential());
+                self.identity.secrets.refused_as = self.config.client;
                 self.lose_locks();
                 self.refuse(turn, refused);
             }
@@ -99,10 +70,10 @@ impl Client {
     /// Continues after a refusal, under a new uuid if the server may have a session of the earlier
     /// one.
     fn begin_anew(&mut self, turn: &mut Turn<'_>) {
-        let ended = self.secrets.refused_as;
+        let ended = self.identity.secrets.refused_as;
         // Otherwise a peer lane has derived the new uuid first.
         let is_same = ended == self.config.client;
-        if is_same && self.sessions.iter().any(|session| session.used) {
+        if is_same && self.servers.sessions().iter().any(|session| session.used) {
             self.on_evicted(turn, false);
             self.config.predecessor = ended;
         }
@@ -111,14 +82,13 @@ impl Client {
     /// At a call to a client whose secret was refused, reads the file again: it may have another
     /// secret by now.
     pub(crate) fn reread_after_refusal(&mut self, turn: &mut Turn<'_>) {
-        let due = self.secrets.read_at.is_none_or(|at| at.after_ms(REREAD_MS_MIN) <= turn.now.mono);
-        if due && self.refused.is_some_and(Refused::is_of_secret) {
-            self.secrets.reread(turn);
+        let due = self
+            .identity
+            .secrets
+            .read_at
+            .is_none_or(|at| at.after_ms(REREAD_MS_MIN) <= turn.now.mono);
+        if due && self.identity.refused().is_some_and(Refused::is_of_secret) {
+            self.identity.secrets.reread(turn);
         }
-    }
-
-    /// Why calls are refused at once, if they are.
-    pub(crate) fn stopped(&self) -> Option<Refused> {
-        self.refused.filter(|_| !self.secrets.reading)
     }
 }

@@ -6,25 +6,55 @@
 //! ```
 
 use crate::client::Client;
-use crate::exchange::{Exchange, Place};
-use crate::link::LinkState;
-use crate::plan::PlanReply;
-use crate::plan::begin::{NewRequest, Target};
+use crate::link::{Link, LinkState};
+use crate::plan::{FollowUp, NewRequest, Plan, Target};
 use crate::replay::cost_bytes;
-use crate::session::Session;
+use crate::requests::{Exchange, Place};
+use crate::servers::{INITIAL, Server};
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
-    Header, InodeNo, LaneId, Map, MapEpoch, Op, Request, Retry, ShardId, Status, Transno,
-    request_flag,
+    Header, Map, MapEpoch, Op, Request, Retry, Rule, ShardId, Status, Transno, Writer, request_flag,
 };
 
 impl Client {
-    /// Makes a job's next request and queues it.
+    /// Makes a job's next request, and the one beside it, and queues them.
     pub(crate) fn submit(&mut self, job_id: usize, request: NewRequest, body: Vec<u8>) {
-        self.sequence_last += 1;
-        let exchange = Exchange {
+        let NewRequest { plan, beside, .. } = request;
+        if let Some(job) = self.jobs.get_mut(job_id) {
+            job.plan = plan;
+            job.pending_count += 1 + usize::from(beside.is_some());
+        }
+        let beside = beside.map(|beside| self.encoded(plan, beside));
+        self.make((job_id, 0), request, body);
+        if let Some((request, body)) = beside {
+            self.make((job_id, 1), request, body);
+        }
+    }
+
+    /// Makes several requests of a job and queues them.
+    pub(crate) fn submit_all(&mut self, job_id: usize, plan: Plan, all: Vec<FollowUp>) {
+        if let Some(job) = self.jobs.get_mut(job_id) {
+            job.plan = plan;
+            // Before the first one is made, which may fail at once.
+            job.pending_count += all.len();
+        }
+        for (part, follow_up) in (0..).zip(all) {
+            let (request, body) = self.encoded(plan, follow_up);
+            self.make((job_id, part), request, body);
+        }
+    }
+
+    fn encoded(&mut self, plan: Plan, follow_up: FollowUp) -> (NewRequest, Vec<u8>) {
+        let mut body = self.requests.take_body();
+        follow_up.encode(&[], &mut Writer::new(&mut body));
+        (NewRequest::new(plan, follow_up.op(), follow_up.target()), body)
+    }
+
+    fn make(&mut self, (job_id, part): (usize, u16), request: NewRequest, body: Vec<u8>) {
+        let exchange_id = self.requests.add(Exchange {
             job_id,
+            part,
             op: request.op,
             target: request.target,
             body,
@@ -41,55 +71,35 @@ impl Client {
             resent: false,
             promised_bytes: 0,
             wrong_lane_count: 0,
-            sequence_no: self.sequence_last,
-        };
-        let exchange_id = self.exchanges.insert(exchange);
-        if let Some(job) = self.jobs.get_mut(job_id) {
-            job.exchange_id = exchange_id;
-            job.plan = request.plan;
-        }
+            map_epoch: MapEpoch(0),
+            sequence_no: 0,
+        });
         self.route(exchange_id);
     }
 
     /// Finds a request's shard, session and lane by the map and queues it; without a map it waits.
     pub(crate) fn route(&mut self, exchange_id: usize) {
-        let Some(map) = &self.map else {
-            self.unrouted.push_back(exchange_id);
-            return;
-        };
-        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
-        let lanes_start =
-            usize::from(map.shard_counts().meta) + usize::from(map.shard_counts().data);
-        let shard = match exchange.target {
-            Target::Inode(inode) => owner(map, exchange.op, inode),
-            Target::MetaShard(inode) => owner(map, Op::Getattr, inode),
-            Target::DataShard(inode) => owner(map, Op::Glimpse, inode),
-            Target::Shard(shard) => map.has(shard).then_some(shard),
-            Target::Lane(lane) => {
-                exchange.shard = ShardId(0);
-                exchange.link_index = usize::from(lane.0 % map.first_server().lane_count);
-                exchange.session_index = lanes_start + exchange.link_index;
-                self.queue(exchange_id, Place::Queued);
-                return;
-            }
-        };
-        let Some(shard) = shard else {
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
+        if self.servers.map().is_none() {
+            exchange.place = Place::Unrouted;
+            return self.requests.wait_for_map(exchange_id);
+        }
+        let Some(destination) = self.servers.destination(exchange.op, exchange.target) else {
             // The server would reject such a number as a protocol error.
-            self.advance(exchange_id, PlanReply { outcome: Err(Status::Stale), from_slot: false });
-            return;
+            return self.advance(exchange_id, Err(Status::Stale), false);
         };
-        exchange.shard = shard;
-        exchange.session_index = session_index(map, shard);
-        exchange.link_index = usize::from(map.lane(shard).0);
+        exchange.shard = destination.shard;
+        exchange.session_index = destination.session_index;
+        exchange.link_index = destination.link_index;
         self.queue(exchange_id, Place::Queued);
     }
 
     /// Puts a routed request into its link's queue: new ones at the end, resends (and ones that
     /// just got a slot, `SlotWait`) before them.
     pub(crate) fn queue(&mut self, exchange_id: usize, from: Place) {
-        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         exchange.place = Place::Queued;
-        let Some(link) = self.links.get_mut(exchange.link_index) else { return };
+        let Some(link) = self.servers.link_mut(exchange.link_index) else { return };
         if exchange.urgent {
             link.urgent.push_back(exchange_id);
         } else if exchange.xid.is_some() {
@@ -104,13 +114,14 @@ impl Client {
     /// Advances a link: connects it if it is wanted, sends requests.
     pub(crate) fn drive(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let now = turn.now.mono;
-        let caught_up = self.peer_lanes_caught_up() && !self.secrets.is_reading();
-        let Some(link) = self.links.get(link_index) else { return };
+        let caught_up = self.peer_lanes_caught_up() && !self.identity.secrets.is_reading();
+        let Some(link) = self.servers.link(link_index) else { return };
         match link.state {
             LinkState::Up { conn } => self.pump(turn, link_index, conn),
             LinkState::Idle => {
-                let wanted = link.is_wanted() || (link_index == 0 && !self.unrouted.is_empty());
-                if wanted && caught_up && self.refused.is_none() {
+                let wants_map = link_index == INITIAL && self.requests.wait_for_a_map();
+                let wanted = link.is_wanted() || wants_map;
+                if wanted && caught_up && self.identity.refused().is_none() {
                     self.connect(turn, link_index);
                 }
             }
@@ -131,12 +142,13 @@ impl Client {
     }
 
     fn pump(&mut self, turn: &mut Turn<'_>, link_index: usize, conn: ConnId) {
-        if self.links.get(link_index).is_some_and(|link| link.recovering) {
+        if self.servers.link(link_index).is_some_and(|link| link.recovering) {
             self.recover(turn, link_index, conn);
         }
         loop {
-            let reopening = self.reopening_count > 0;
-            let Some(link) = self.links.get_mut(link_index) else { return };
+            let server = self.servers.server_of(link_index);
+            let reopening = server.is_some_and(Server::is_registering);
+            let Some(link) = self.servers.link_mut(link_index) else { return };
             if link.recovering || link.goodbye_sent || !link.has_credit() {
                 return;
             }
@@ -150,14 +162,12 @@ impl Client {
     }
 
     fn send(&mut self, turn: &mut Turn<'_>, exchange_id: usize, conn: ConnId) {
-        let taken_bytes = self.replay_bytes + self.promised_bytes;
-        let space_bytes_max = self.config.replay_bytes_max;
-        // One request is always allowed, or a small limit would stop all changes.
-        let has_space =
-            |cost_bytes: usize| taken_bytes == 0 || taken_bytes + cost_bytes <= space_bytes_max;
-        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
-        let Some(session) = self.sessions.get_mut(exchange.session_index) else { return };
-        let Some(link) = self.links.get_mut(exchange.link_index) else { return };
+        let map_epoch = self.servers.map_epoch();
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
+        let indices = (exchange.link_index, exchange.session_index);
+        let Some((server, link, session)) = self.servers.parts_mut(indices.0, indices.1) else {
+            return;
+        };
         let mut flags = if exchange.sync { request_flag::SYNC } else { 0 };
         let xid = match exchange.xid {
             Some(xid) => {
@@ -168,20 +178,18 @@ impl Client {
             }
             None => {
                 if exchange.op.row().retry == Retry::Once {
-                    let cost_bytes = cost_bytes(exchange.body.len(), exchange.bulk);
-                    if !exchange.urgent && !has_space(cost_bytes) {
+                    if !self.replay_space.has_space_for(exchange) {
                         exchange.place = Place::SpaceWait;
-                        self.space_waiters.push_back(exchange_id);
-                        return;
+                        return self.replay_space.wait(exchange_id);
                     }
-                    let Some(slot) = session.take_slot(self.slot_count, exchange.urgent) else {
+                    let slot = session.take_slot(server.slot_count(), exchange.urgent);
+                    let Some(slot) = slot else {
                         exchange.place = Place::SlotWait;
                         session.slot_waiters.push_back(exchange_id);
                         return;
                     };
                     exchange.slot = slot;
-                    exchange.promised_bytes = cost_bytes;
-                    self.promised_bytes += cost_bytes;
+                    self.replay_space.promise(exchange);
                     if !session.used {
                         session.used = true;
                         session.boot_id = link.boot_id;
@@ -193,19 +201,19 @@ impl Client {
             }
         };
         exchange.place = Place::Sent;
+        exchange.map_epoch = map_epoch;
         link.outstanding += 1;
         self.counters.request_count += 1;
         let acks = session.acks();
         let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
         link.goodbye_sent |= leaves.is_some();
-        let map_epoch = self.map.as_ref().map_or(MapEpoch(0), Map::epoch);
         let head = Header::Request(Request {
             op: exchange.op,
-            lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),
+            lane_hint: link.lane(),
             shard: exchange.shard,
             slot: exchange.slot,
             flags,
-            session: self.session,
+            session: server.session(),
             xid,
             ack_xid: acks.ack_xid,
             sack: acks.sack,
@@ -227,29 +235,27 @@ impl Client {
 
     /// Replay space was freed: queues as many waiting requests as fit.
     pub(crate) fn wake_space_waiters(&mut self) {
-        let mut taken_bytes = self.replay_bytes + self.promised_bytes;
-        while let Some(exchange_id) = self.space_waiters.front().copied() {
-            let exchange = self.exchanges.get(exchange_id);
-            let cost = exchange.map_or(0, |it| cost_bytes(it.body.len(), it.bulk));
-            if taken_bytes > 0 && taken_bytes + cost > self.config.replay_bytes_max {
-                return;
-            }
-            taken_bytes += cost;
-            self.space_waiters.pop_front();
+        let requests = &self.requests;
+        let cost_bytes = |exchange_id| {
+            let exchange = requests.get(exchange_id);
+            exchange.map_or(0, |exchange| cost_bytes(exchange.body.len(), exchange.bulk))
+        };
+        for exchange_id in self.replay_space.take_fitting(cost_bytes) {
             self.queue(exchange_id, Place::SpaceWait);
         }
     }
 
     /// A slot was freed: queues the next request that waits for one.
-    pub(crate) fn wake_slot_waiter(&mut self, session_index: usize) {
-        let Some(session) = self.sessions.get_mut(session_index) else { return };
-        let exchanges = &self.exchanges;
+    pub(crate) fn wake_slot_waiter(&mut self, link_index: usize, session_index: usize) {
+        let parts = self.servers.parts_mut(link_index, session_index);
+        let Some((server, _, session)) = parts else { return };
+        let requests = &self.requests;
         let urgent_at = session
             .slot_waiters
             .iter()
-            .position(|id| exchanges.get(*id).is_some_and(|exchange| exchange.urgent));
+            .position(|id| requests.get(*id).is_some_and(|exchange| exchange.urgent));
         let at = urgent_at.unwrap_or(0);
-        if !session.has_slot(self.slot_count, urgent_at.is_some()) {
+        if !session.has_slot(server.slot_count(), urgent_at.is_some()) {
             return;
         }
         if let Some(exchange_id) = session.slot_waiters.remove(at) {
@@ -262,85 +268,102 @@ impl Client {
     pub(crate) fn take_back(&mut self, link_index: usize) {
         self.stop_recovery(link_index);
         let mut sent = Vec::new();
-        for (exchange_id, exchange) in self.exchanges.iter() {
+        for (exchange_id, exchange) in self.requests.iter() {
             if exchange.link_index == link_index && exchange.place == Place::Sent {
                 sent.push((exchange.session_index, exchange.xid, exchange_id));
             }
         }
         sent.sort_unstable();
         for (_, _, exchange_id) in sent.into_iter().rev() {
-            let Some(exchange) = self.exchanges.get_mut(exchange_id) else { continue };
+            let Some(exchange) = self.requests.get_mut(exchange_id) else { continue };
             exchange.place = Place::Queued;
             let urgent = exchange.urgent;
             if self.is_unwanted(exchange_id) {
                 self.forget(exchange_id);
                 continue;
             }
-            if let Some(link) = self.links.get_mut(link_index) {
+            if let Some(link) = self.servers.link_mut(link_index) {
                 let queue = if urgent { &mut link.urgent } else { &mut link.resends };
                 queue.push_front(exchange_id);
             }
         }
-        if let Some(link) = self.links.get_mut(link_index) {
+        if let Some(link) = self.servers.link_mut(link_index) {
             link.outstanding = 0;
         }
     }
 
-    /// Makes the sessions and links of a map and routes everything anew. All connections are closed
-    /// but that of `kept_link`.
-    pub(crate) fn reshape(&mut self, turn: &mut Turn<'_>, map: Map, kept_link: usize) {
-        for link_index in 0..self.links.len() {
-            self.take_back(link_index);
+    /// Replaces the map, and routes by it whatever is not on a connection. Closes the connections to
+    /// lanes that have lost a shard, but not that of `kept_link`. Slots are left alone.
+    pub(crate) fn adopt_map(&mut self, turn: &mut Turn<'_>, map: &Map, kept_link: Option<usize>) {
+        if !self.servers.wants(map) {
+            return;
         }
-        let mut links = core::mem::take(&mut self.links);
-        self.links.resize_with(usize::from(map.first_server().lane_count), crate::link::Link::new);
-        for (link_index, link) in links.iter_mut().enumerate() {
-            link.urgent.clear();
-            link.resends.clear();
-            link.fresh.clear();
-            if link_index != kept_link
-                && let Some(conn) = link.conn()
-            {
-                turn.act(NetAction::Close { conn });
+        let places_same = self.servers.map().is_some_and(|known| known.places_all_as(map));
+        let identity = &mut self.identity;
+        let changed = self.servers.set_map(map.clone(), || identity.random());
+        // A Welcome says more of its own server than the terms do.
+        let server_of = |link_index| self.servers.link(link_index).map(Link::server_index);
+        let welcoming = kept_link.and_then(server_of);
+        let drains = self.config.rules.hold(Rule::DrainPeerLanes);
+        let restarted = changed.restarted.into_iter();
+        let restarted = restarted.filter(|link_index| {
+            let is_up = self.servers.link(*link_index).is_some_and(Link::is_up);
+            drains && is_up && server_of(*link_index) != welcoming
+        });
+        let restarted: Vec<usize> = restarted.collect();
+        for link_index in changed.left.into_iter().chain(restarted) {
+            let has_conn = self.servers.link(link_index).is_some_and(|link| link.conn().is_some());
+            if Some(link_index) != kept_link && has_conn {
+                self.drop_link(turn, link_index);
             }
         }
-        if let (Some(link), Some(place)) =
-            (links.into_iter().nth(kept_link), self.links.get_mut(kept_link))
-        {
-            *place = link;
+        if !places_same {
+            self.route_all();
         }
-        let shards = usize::from(map.shard_counts().meta) + usize::from(map.shard_counts().data);
-        let sessions_count = shards + usize::from(map.first_server().lane_count);
-        while self.sessions.len() < sessions_count {
-            // Random, and far from the largest number.
-            let xid_start = (self.random() >> 2) | (1 << 61);
-            self.sessions.push(Session::new(xid_start));
+        for link_index in 0..self.servers.links().len() {
+            let has_lane = self.servers.has_lane(link_index);
+            if let Some(link) = self.servers.link_mut(link_index)
+                && !has_lane
+                && Some(link_index) != kept_link
+            {
+                link.state = LinkState::Idle;
+            }
         }
-        self.map = Some(map);
-        self.unrouted.clear();
-        let mut all: Vec<_> = self
-            .exchanges
-            .iter()
-            .filter(|(_, exchange)| exchange.place != Place::Later)
-            .map(|(id, exchange)| (exchange.session_index, exchange.xid, exchange.sequence_no, id))
-            .collect();
-        all.sort_unstable();
-        for session in &mut self.sessions {
+    }
+
+    /// Takes the requests out of all queues, but those that wait for a time.
+    pub(crate) fn clear_queues(&mut self) {
+        self.requests.end_waits_for_map();
+        self.replay_space.end_waits();
+        self.servers.links_mut().iter_mut().for_each(Link::clear_queues);
+        for session in self.servers.sessions_mut() {
             session.slot_waiters.clear();
         }
-        self.space_waiters.clear();
-        for (_, _, _, exchange_id) in all {
+    }
+
+    /// Routes all requests anew that are not on a connection and do not wait for a time.
+    fn route_all(&mut self) {
+        self.clear_queues();
+        let queued = self
+            .requests
+            .iter()
+            .filter(|(_, exchange)| !matches!(exchange.place, Place::Later | Place::Sent));
+        let mut queued: Vec<_> = queued
+            .map(|(id, exchange)| (exchange.session_index, exchange.xid, exchange.sequence_no, id))
+            .collect();
+        queued.sort_unstable();
+        for (_, _, _, exchange_id) in queued {
             self.forget_lane_xid(exchange_id);
             self.route(exchange_id);
         }
     }
 
     /// The session of a request to a lane ends with the lane; a new xid is safe for it.
-    fn forget_lane_xid(&mut self, exchange_id: usize) {
-        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
-        if let (Target::Lane(_), Some(xid)) = (exchange.target, exchange.xid) {
+    pub(crate) fn forget_lane_xid(&mut self, exchange_id: usize) {
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
+        if let (Target::Lane(_) | Target::Link(_), Some(xid)) = (exchange.target, exchange.xid) {
             exchange.xid = None;
-            if let Some(session) = self.sessions.get_mut(exchange.session_index) {
+            if let Some(session) = self.servers.session_mut(exchange.session_index) {
                 session.end(xid);
             }
         }
@@ -350,23 +373,9 @@ impl Client {
     /// xid, unless it was sent more than once: a copy may still be in flight, and the slot tells
     /// copies apart by their xid.
     pub(crate) fn postpone(&mut self, exchange_id: usize, at: Mono) {
-        if self.exchanges.get(exchange_id).is_some_and(|exchange| !exchange.resent) {
+        if self.requests.get(exchange_id).is_some_and(|exchange| !exchange.resent) {
             self.release_xid(exchange_id);
         }
-        if let Some(exchange) = self.exchanges.get_mut(exchange_id) {
-            exchange.place = Place::Later;
-            self.later.push((at, exchange_id));
-        }
+        self.requests.wait_until(at, exchange_id);
     }
-}
-
-/// The shard for a request about `inode`; `None` for inode numbers that no shard assigns.
-fn owner(map: &Map, op: Op, inode: InodeNo) -> Option<ShardId> {
-    let exists = inode.count() > 0 && map.has(inode.shard());
-    map.shard(op, inode).filter(|_| exists)
-}
-
-pub(crate) fn session_index(map: &Map, shard: ShardId) -> usize {
-    let index = usize::from(shard.index());
-    if shard.is_data() { usize::from(map.shard_counts().meta) + index } else { index }
 }

@@ -4,7 +4,6 @@
 //! Invariants: xids only rise; a slot has at most one request; `ack_xid` never passes an xid whose
 //! reply was not received.
 
-use crate::recovery::SessionRecovery;
 use crate::replay::List;
 use alloc::collections::VecDeque;
 use wire::{Transno, Xid};
@@ -18,6 +17,38 @@ const SACK_BITS: u64 = 64;
 pub(crate) struct Acks {
     pub(crate) ack_xid: Xid,
     pub(crate) sack: u64,
+}
+
+/// Stands for the exchange of recovery's own requests.
+pub(crate) const RECOVERY: usize = usize::MAX;
+
+/// A session's phase of recovery with its server lane's boot.
+#[derive(Debug, Default)]
+pub(crate) enum RecoveryPhase {
+    /// No recovery.
+    #[default]
+    Settled,
+    /// Resume is to be sent (no xid yet), or in flight.
+    Resuming { xid: Option<Xid> },
+    /// All entries up to `sent` were sent.
+    Replaying { sent: Transno },
+    /// ReplayDone was sent.
+    Finishing { xid: Xid },
+}
+
+/// A session's recovery.
+#[derive(Debug, Default)]
+pub(crate) struct SessionRecovery {
+    pub(crate) phase: RecoveryPhase,
+    /// Replays in flight, in the order they were sent.
+    pub(crate) in_flight: VecDeque<(Xid, Transno)>,
+}
+
+impl SessionRecovery {
+    pub(crate) fn replayed(&mut self, xid: Xid) -> Option<Transno> {
+        let at = self.in_flight.iter().position(|(sent, _)| *sent == xid)?;
+        self.in_flight.remove(at).map(|(_, transno)| transno)
+    }
 }
 
 #[derive(Debug)]
@@ -57,6 +88,19 @@ impl Session {
             recovery: SessionRecovery::default(),
             syncing: false,
         }
+    }
+
+    /// Another server has the shard, whose boots count anew: it recovers this session.
+    pub(crate) fn set_moved(&mut self) {
+        self.boot_id = 0;
+        self.replay.forget_boots();
+    }
+
+    /// The server has no session of this client any more.
+    pub(crate) const fn reset(&mut self) {
+        self.used = false;
+        self.boot_id = 0;
+        self.known_committed = Transno(0);
     }
 
     /// A new xid for an exchange.

@@ -1,28 +1,28 @@
 //! Durability on demand: for a caller (fsync, unmount), and for the client itself when too much is
 //! retained for replays. Also the end of all sessions (Goodbye).
 //!
-//! A call to several shards is a job without a request, a `Gather`, and a job for each part.
+//! A call to several shards is a job whose requests are all out at once.
 
 use crate::client::Client;
-use crate::plan::Plan;
-use crate::plan::begin::{NewRequest, Target};
+use crate::plan::{FollowUp, NewRequest, Plan, Statfs, Target};
 use crate::{Answer, Call, CallId, Sync};
 use alloc::vec::Vec;
-use wire::{LaneId, Op, ShardId, Status, Transno};
+use wire::{InodeNo, Op, ShardId, Status, Transno};
 
 impl Client {
     /// Begins a call to several shards; false: the call is of another kind.
-    pub(crate) fn start_gathering(&mut self, id: CallId, call: Call<'_>) -> bool {
+    pub(crate) fn start_at_several(&mut self, id: CallId, call: Call<'_>) -> bool {
         if let Call::Sync(sync) = call {
             self.start_sync(id, sync);
         } else if let Call::SyncAll = call {
             self.start_sync_all(id);
         } else if let Call::SyncShards = call {
-            let shards = self.shards().into_iter();
-            let targets = shards.map(|(shard, _)| Target::Shard(shard)).collect();
-            self.gather((id, None), Ok(()), targets, Op::Sync);
+            let targets = self.servers.shards().map(|(shard, _)| Target::Shard(shard));
+            self.sync_shards(id, Ok(()), targets.collect());
         } else if let Call::Goodbye = call {
             self.start_goodbye(id);
+        } else if let Call::Statfs = call {
+            self.start_statfs(id);
         } else {
             return false;
         }
@@ -30,83 +30,67 @@ impl Client {
     }
 
     fn start_sync(&mut self, id: CallId, sync: Sync) {
-        let mut targets = Vec::from([Target::MetaShard(sync.inode)]);
+        let mut all = Vec::from([FollowUp::Sync(Target::MetaShard(sync.inode))]);
         if sync.contents {
-            targets.push(Target::DataShard(sync.inode));
+            all.push(FollowUp::Sync(Target::DataShard(sync.inode)));
         }
-        self.gather((id, Some(sync)), Ok(()), targets, Op::Sync);
+        self.begin_all(id, Plan::Sync { outcome: Ok(()), file: Some(sync) }, all);
     }
 
     fn start_sync_all(&mut self, id: CallId) {
-        let outcome =
-            if core::mem::take(&mut self.loss_unreported) { Err(Status::Io) } else { Ok(()) };
-        let shards = self.shards();
-        let shards = shards.into_iter().filter(|(_, index)| {
-            self.sessions.get(*index).is_some_and(|session| !session.replay.is_empty())
+        let outcome = if self.handles.losses.take_unreported() { Err(Status::Io) } else { Ok(()) };
+        let shards = self.servers.shards().filter(|(_, index)| {
+            self.servers.session(*index).is_some_and(|session| !session.replay.is_empty())
         });
         let targets = shards.map(|(shard, _)| Target::Shard(shard)).collect();
-        self.gather((id, None), outcome, targets, Op::Sync);
+        self.sync_shards(id, outcome, targets);
+    }
+
+    fn sync_shards(&mut self, id: CallId, outcome: Result<(), Status>, targets: Vec<Target>) {
+        if targets.is_empty() {
+            return self.jobs.answer(id, outcome.map(|()| Answer::Done));
+        }
+        let all = targets.into_iter().map(FollowUp::Sync).collect();
+        self.begin_all(id, Plan::Sync { outcome, file: None }, all);
     }
 
     fn start_goodbye(&mut self, id: CallId) {
-        let mut targets = Vec::new();
-        for (link_index, link) in self.links.iter().enumerate() {
-            if link.is_up() || self.is_known_at(link_index) {
-                targets.push(Target::Lane(LaneId(u16::try_from(link_index).unwrap_or(u16::MAX))));
-            }
+        let links = self.servers.links().iter().enumerate();
+        let known = links.filter(|(index, link)| link.is_up() || self.servers.is_known_at(*index));
+        let all: Vec<_> = known.map(|(index, _)| FollowUp::Goodbye(Target::Link(index))).collect();
+        if all.is_empty() {
+            return self.jobs.answer(id, Ok(Answer::Done));
         }
-        self.gather((id, None), Ok(()), targets, Op::Goodbye);
+        self.begin_all(id, Plan::Goodbye, all);
     }
 
-    /// Sends a request to all of `targets`; the call is answered when all have replied.
-    fn gather(
-        &mut self,
-        (id, sync): (CallId, Option<Sync>),
-        outcome: Result<(), Status>,
-        targets: Vec<Target>,
-        op: Op,
-    ) {
-        if targets.is_empty() {
-            self.answers.push_back((id, outcome.map(|()| Answer::Done)));
-            return;
-        }
-        let plan = Plan::Gather { pending_count: targets.len(), outcome, sync };
-        let whole = self.begin_gather(id, plan);
-        for target in targets {
-            let plan = match target {
-                Target::Lane(lane) => Plan::Goodbye { whole, link_index: usize::from(lane.0) },
-                Target::Inode(_)
-                | Target::MetaShard(_)
-                | Target::DataShard(_)
-                | Target::Shard(_) => Plan::Part { whole },
-            };
-            self.begin_own(NewRequest { plan, op, target, bulk: None, sync: false });
-        }
+    /// Without a map the lanes are not known: the first one is asked, and then the others.
+    fn start_statfs(&mut self, id: CallId) {
+        let (shards, server_count) = self.servers.meta_lanes();
+        let (plan, all) = if shards.is_empty() {
+            (Statfs::of_first(), Vec::from([statfs(ShardId::meta(0))]))
+        } else {
+            (Statfs::of_all(server_count), shards.into_iter().map(statfs).collect())
+        };
+        self.begin_all(id, Plan::Statfs(plan), all);
     }
 
-    /// A part of a `Gather` has ended.
-    pub(crate) fn part_done(&mut self, whole: usize, result: Result<(), Status>) {
-        let Some(job) = self.jobs.get_mut(whole) else { return };
-        let Plan::Gather { pending_count, outcome, sync } = &mut job.plan else { return };
-        *pending_count -= 1;
-        *outcome = outcome.and(result);
-        if *pending_count > 0 {
-            return;
+    /// The first lane has answered a statfs, and the map is known.
+    pub(crate) fn ask_other_lanes(&mut self, job_id: usize, plan: Statfs) {
+        let (shards, server_count) = self.servers.meta_lanes();
+        let others: Vec<_> = shards.into_iter().skip(1).map(statfs).collect();
+        if others.is_empty() {
+            return self.finish(job_id, plan.result().map(Answer::Space));
         }
-        match *sync {
-            Some(sync) => self.look_for_losses(whole, sync),
-            None => {
-                let outcome = outcome.map(|()| Answer::Done);
-                self.finish(whole, outcome);
-            }
-        }
+        let plan = Plan::Statfs(plan.of_others(server_count.saturating_sub(1)));
+        self.submit_all(job_id, plan, others);
     }
 
     /// A server lane is about to end this client lane's session, and may crash before its reply:
     /// changes that it then lacks are not lost.
     pub(crate) fn clear_known_committed(&mut self, link_index: usize) {
-        for (_, index) in self.sessions_of(link_index) {
-            if let Some(session) = self.sessions.get_mut(index) {
+        for (_, index) in self.servers.sessions_of(link_index) {
+            if let Some(session) = self.servers.session_mut(index) {
                 session.known_committed = Transno(0);
             }
         }
@@ -114,11 +98,9 @@ impl Client {
 
     /// A server lane has ended this client lane's session.
     pub(crate) fn on_goodbye_done(&mut self, link_index: usize) {
-        for (_, index) in self.sessions_of(link_index) {
-            let Some(session) = self.sessions.get_mut(index) else { continue };
-            session.used = false;
-            session.boot_id = 0;
-            session.known_committed = Transno(0);
+        for (_, index) in self.servers.sessions_of(link_index) {
+            let Some(session) = self.servers.session_mut(index) else { continue };
+            session.reset();
             // It replied when everything was durable.
             for entry in session.replay.take_all() {
                 self.forget_entry(entry);
@@ -128,23 +110,23 @@ impl Client {
 
     /// From half of the replay space on, asks shards to make their changes durable.
     pub(crate) fn request_durability(&mut self) {
-        if self.replay_bytes < self.config.replay_bytes_max / 2 {
+        if !self.replay_space.is_half_full() {
             return;
         }
-        for (shard, session_index) in self.shards() {
-            let Some(session) = self.sessions.get_mut(session_index) else { continue };
+        for (shard, session_index) in self.servers.shards() {
+            let Some(session) = self.servers.session_mut(session_index) else { continue };
             if session.syncing || session.replay.is_empty() {
                 continue;
             }
             session.syncing = true;
             let plan = Plan::Durable { session_index };
-            let target = Target::Shard(shard);
-            self.begin_own(NewRequest { plan, op: Op::Sync, target, bulk: None, sync: false });
+            let request = NewRequest::new(plan, Op::Sync, Target::Shard(shard));
+            let body = self.requests.take_body();
+            self.begin_job(None, request, body);
         }
     }
+}
 
-    /// All shards with the indices of their sessions.
-    fn shards(&self) -> Vec<(ShardId, usize)> {
-        (0..self.links.len()).flat_map(|link_index| self.sessions_of(link_index)).collect()
-    }
+fn statfs(shard: ShardId) -> FollowUp {
+    FollowUp::Statfs(wire::Statfs { inode: InodeNo::new(shard.index(), 1) })
 }

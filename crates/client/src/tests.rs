@@ -10,9 +10,11 @@ mod harness;
 mod interrupts;
 mod lists;
 mod locks;
+mod parallel;
 mod replays;
 mod replays_random;
 mod secrets;
+mod servers;
 
 use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};
 

@@ -167,12 +167,12 @@ impl ClientLane {
     }
 
     /// Whether the server trusts this client's root.
-    pub(crate) const fn is_root_trusted(&self) -> bool {
+    pub(crate) fn is_root_trusted(&self) -> bool {
         self.frontend.client.is_root_trusted()
     }
 
     /// Whether the export is read-only.
-    pub(crate) const fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.frontend.client.is_read_only()
     }
 

@@ -26,29 +26,29 @@ impl Client {
         };
         let keeper = self.keeper_of(inode);
         if flushes && keeper != self.config.lane && !self.locks.close_watchers.contains(&inode) {
-            self.answers.push_back((id, Ok(Answer::Done)));
+            self.jobs.answer(id, Ok(Answer::Done));
             return true;
         }
-        let refused = self.refused.map(crate::Refused::status).filter(|_| !flushes);
+        let refused = self.identity.refused().map(crate::Refused::status).filter(|_| !flushes);
         let waits = matches!(request, LockRequest::Set { lock, .. } if lock.wait_id > 0);
         let full = if flushes {
             None
-        } else if waits && self.jobs.len() >= self.config.calls_max / 2 {
+        } else if waits && self.jobs.count() >= self.config.calls_max / 2 {
             // Unlocks must get through.
             Some(Status::NoLocks)
         } else {
             self.is_full().then_some(Status::Again)
         };
         if let Some(status) = refused.or(full) {
-            self.answers.push_back((id, Err(status)));
+            self.jobs.answer(id, Err(status));
             return true;
         }
-        let job_id = self.begin_gather(id, Plan::LockCall { inode });
+        let job_id = self.jobs.add(Some(id), Plan::LockCall { inode });
         let job = u64::try_from(job_id).unwrap_or(u64::MAX);
         if keeper == self.config.lane {
             self.on_lock_request(turn, Waiter { lane: keeper, job }, request);
         } else {
-            self.peer_messages.push((keeper, MountMessage::Lock { job, request }));
+            self.peer_lanes.send(keeper, MountMessage::Lock { job, request });
         }
         true
     }
@@ -59,7 +59,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_release(inode, handle);
         } else if self.locks.close_watchers.contains(&inode) {
-            self.peer_messages.push((keeper, MountMessage::LockRelease { inode, handle }));
+            self.peer_lanes.send(keeper, MountMessage::LockRelease { inode, handle });
         }
     }
 
@@ -70,7 +70,7 @@ impl Client {
         if keeper == self.config.lane {
             self.on_lock_interrupt(turn, Waiter { lane: keeper, job });
         } else {
-            self.peer_messages.push((keeper, MountMessage::LockInterrupt { job }));
+            self.peer_lanes.send(keeper, MountMessage::LockInterrupt { job });
         }
     }
 
@@ -87,7 +87,7 @@ impl Client {
     pub(crate) fn on_locks_at(&mut self, from: LaneId, inode: InodeNo, some: bool) {
         if some {
             self.locks.close_watchers.insert(inode);
-            self.peer_messages.push((from, MountMessage::LocksPresentSeen { inode }));
+            self.peer_lanes.send(from, MountMessage::LocksPresentSeen { inode });
         } else {
             self.locks.close_watchers.remove(&inode);
         }

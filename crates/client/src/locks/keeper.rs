@@ -26,7 +26,7 @@ impl Client {
                 }
             }
         };
-        if let Some(refused) = self.refused {
+        if let Some(refused) = self.identity.refused() {
             return self.answer_lock(waiter, Err(refused.status()));
         }
         let key = LockKey { inode: lock.inode, kind: lock.kind, owner: lock.owner };
@@ -135,8 +135,8 @@ impl Client {
     }
 
     fn is_lock_reachable(&self, key: LockKey) -> bool {
-        let lane = self.map.as_ref().map(|map| map.lane(key.inode.shard()));
-        let link = lane.and_then(|lane| self.links.get(usize::from(lane.0)));
+        let link_index = self.servers.link_of_inode(key.inode);
+        let link = link_index.and_then(|link_index| self.servers.link(link_index));
         link.is_some_and(crate::link::Link::is_up)
     }
 
@@ -147,7 +147,7 @@ impl Client {
         if lane == self.config.lane {
             self.on_lock_done(job, result);
         } else {
-            self.peer_messages.push((lane, MountMessage::LockDone { job, result }));
+            self.peer_lanes.send(lane, MountMessage::LockDone { job, result });
         }
     }
 
@@ -192,8 +192,7 @@ impl Client {
     fn announce_watch(&mut self, inode: InodeNo, some: bool) {
         for lane in (0..self.config.lane_count).map(LaneId) {
             if lane != self.config.lane {
-                self.peer_messages
-                    .push((lane, MountMessage::LocksPresent { inode, present: some }));
+                self.peer_lanes.send(lane, MountMessage::LocksPresent { inode, present: some });
             }
         }
     }

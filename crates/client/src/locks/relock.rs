@@ -3,10 +3,10 @@
 use super::{Entry, LockAction, LockKey, Requester, Task};
 use crate::client::Client;
 use crate::plan::Plan;
-use crate::plan::begin::{NewRequest, Target};
+use crate::plan::{NewRequest, Target};
 use crate::report::Report;
 use alloc::vec::Vec;
-use wire::{ByteRange, InodeNo, LaneId, Op, Relock, Status, Wire as _, Writer};
+use wire::{ByteRange, InodeNo, Op, Relock, Status, Wire as _, Writer};
 
 impl Client {
     /// A connection to a server lane was made: asserts the locks at its shards, and requests again
@@ -29,12 +29,13 @@ impl Client {
     }
 
     fn begin_relock(&mut self, key: LockKey, relock: Relock) {
-        let mut body = self.spare_bodies.pop().unwrap_or_default();
+        let mut body = self.requests.take_body();
         relock.encode(&mut Writer::new(&mut body));
         let (op, target) = (Op::Relock, Target::Inode(key.inode));
-        let plan = Plan::Relock { key, range: relock.range };
-        self.reopening_count += 1;
-        self.begin_job(None, NewRequest { plan, op, target, bulk: None, sync: false }, body);
+        let server_index = self.servers.server_of_inode(key.inode);
+        let plan = Plan::Relock { key, range: relock.range, server_index };
+        self.servers.begin_registering(server_index);
+        self.begin_job(None, NewRequest::new(plan, op, target), body);
     }
 
     fn execute_suspended_again(&mut self, key: LockKey, new_boot: bool) {
@@ -63,7 +64,6 @@ impl Client {
 
     /// A relock was answered; an error means that the lock is lost.
     pub(crate) fn on_relocked(&mut self, key: LockKey, range: ByteRange, status: Option<Status>) {
-        self.reopening_count -= 1;
         let Some(entry) = self.locks.entries.get_mut(&key) else { return };
         entry.relocking_count = entry.relocking_count.saturating_sub(1);
         if status.is_some() && entry.held.within(range).next().is_some() {
@@ -94,7 +94,6 @@ impl Client {
 
     /// Whether a file's shard belongs to a server lane.
     pub(crate) fn is_at(&self, inode: InodeNo, link_index: usize) -> bool {
-        let lane = self.map.as_ref().map(|map| map.lane(inode.shard()));
-        lane.is_some_and(|LaneId(lane)| usize::from(lane) == link_index)
+        self.servers.link_of_inode(inode) == Some(link_index)
     }
 }

@@ -3,8 +3,8 @@
 use super::keeper::unlock;
 use super::{Entry, LockAction, LockKey, Requester, Task};
 use crate::client::Client;
-use crate::plan::begin::{NewRequest, Target};
-use crate::plan::{Body, Plan, PlanReply};
+use crate::plan::{Body, Plan};
+use crate::plan::{NewRequest, Target};
 use alloc::vec::Vec;
 use wire::{ByteRange, CancelLock, LockKind, LockType, Op, SetLock, Status, Wire as _, Writer};
 
@@ -26,7 +26,7 @@ impl Client {
             return; // Peer lanes must first confirm that they report closes.
         }
         entry.busy = true;
-        let mut body = self.spare_bodies.pop().unwrap_or_default();
+        let mut body = self.requests.take_body();
         let inode = key.inode;
         let op = match task.action {
             LockAction::Set | LockAction::Flush | LockAction::Try => {
@@ -41,21 +41,26 @@ impl Client {
             }
         };
         let (plan, target) = (Plan::LockTask(key), Target::Inode(inode));
-        self.begin_job(None, NewRequest { plan, op, target, bulk: None, sync: false }, body);
+        self.begin_job(None, NewRequest::new(plan, op, target), body);
     }
 
     /// The reply to an owner's request.
-    pub(crate) fn on_lock_reply(&mut self, key: LockKey, reply: PlanReply) {
+    pub(crate) fn on_lock_reply(
+        &mut self,
+        key: LockKey,
+        outcome: Result<Body, Status>,
+        from_slot: bool,
+    ) {
         let Some(entry) = self.locks.entries.get_mut(&key) else { return };
         entry.busy = false;
         let Some(task) = entry.tasks.pop_front() else { return };
-        match (task.action, reply.outcome) {
+        match (task.action, outcome) {
             (LockAction::Cancel, Ok(Body::LockCancelled(waited))) => {
                 self.end_cancel(key, task, waited)
             }
             (LockAction::Cancel, _) => self.end_cancel(key, task, true),
             (_, Ok(Body::LockSet(set))) => {
-                if reply.from_slot && task.lock.lock.is_some() {
+                if from_slot && task.lock.lock.is_some() {
                     // The reply may be old, or of an earlier boot: asks again.
                     entry.tasks.push_front(task);
                 } else if set.granted {
@@ -142,7 +147,7 @@ impl Client {
     /// Makes the server's locks in a range equal to the table's.
     fn release_range(&mut self, key: LockKey, range: ByteRange) {
         let Some(entry) = self.locks.entries.get_mut(&key) else { return };
-        if self.refused.is_some() {
+        if self.identity.refused().is_some() {
             return;
         }
         let mut pieces: Vec<SetLock> = Vec::new();

@@ -1,38 +1,14 @@
 //! The first request of every call: its op, its target, and the plan that gets its reply. A
 //! switchboard; the rest is in the plan's file.
 
-use super::{Close, Create, Open, Plan, Resize, Statfs};
+use super::{Close, Create, NewRequest, Open, Plan, Resize, Sized, Target};
 use crate::Call;
 use crate::handles::Handles;
 use alloc::vec::Vec;
-use interface::Bulk;
 use wire::{
     BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, OpenFor, SetTime, ShardId, Status, Timestamp,
     Wire, Writer,
 };
-
-/// The destination of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
-    Inode(InodeNo),
-    /// The metadata shard of an inode, whatever the op's route says.
-    MetaShard(InodeNo),
-    /// The data shard of a file.
-    DataShard(InodeNo),
-    Shard(ShardId),
-    Lane(LaneId),
-}
-
-/// A request whose body is encoded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewRequest {
-    pub(crate) plan: Plan,
-    pub(crate) op: Op,
-    pub(crate) target: Target,
-    pub(crate) bulk: Option<Bulk>,
-    /// The reply waits until the change is durable.
-    pub(crate) sync: bool,
-}
 
 struct Encoder<'v> {
     handles: &'v mut Handles,
@@ -48,7 +24,7 @@ pub(crate) fn begin(
     let mut to = Encoder { handles, body };
     match call {
         Call::Lookup(args) => Ok(to.entry(Op::Lookup, args.parent, &args)),
-        Call::Getattr(args) => Ok(to.entry(Op::Getattr, args.inode, &args)),
+        Call::Getattr(args) => Ok(to.getattr(args)),
         Call::Setattr(args) => {
             check_time(args.atime)?;
             check_time(args.mtime)?;
@@ -72,18 +48,13 @@ pub(crate) fn begin(
             let file = to.handles.close(handle).ok_or(Status::BadHandle)?;
             let (plan, args) = Close::begin(handle, file);
             args.encode(&[], &mut Writer::new(to.body));
-            Ok(NewRequest::new(Plan::Close(plan), args.op(), Target::Inode(args.inode())))
+            Ok(NewRequest::new(Plan::Close(plan), args.op(), args.target()))
         }
         Call::Access(args) => Ok(to.direct(Op::Access, args.inode, &args)),
         Call::Getxattr(args) => Ok(to.direct(Op::Getxattr, args.inode, &args)),
         Call::Setxattr(args) => Ok(to.direct(Op::Setxattr, args.inode, &args)),
         Call::Listxattr(args) => Ok(to.direct(Op::Listxattr, args.inode, &args)),
         Call::Removexattr(args) => Ok(to.direct(Op::Removexattr, args.inode, &args)),
-        Call::Statfs => {
-            let (plan, args) = Statfs::begin();
-            to.put(&args);
-            Ok(NewRequest::new(Plan::Statfs(plan), Op::Statfs, Target::Inode(args.inode)))
-        }
         Call::Read(args) => {
             check_bulk(args.read_bytes)?;
             Ok(to.direct(Op::Read, args.inode, &args))
@@ -98,7 +69,9 @@ pub(crate) fn begin(
         Call::Seek(args) => Ok(to.direct(Op::Seek, args.inode, &args)),
         Call::Stats(lane) => Ok(NewRequest::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
-        Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => Err(Status::Invalid),
+        Call::Statfs | Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => {
+            Err(Status::Invalid)
+        }
         // The keeper sends these; see `locks`.
         Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
         Call::GetLock(args) => Ok(to.direct(Op::GetLock, args.inode, &args)),
@@ -133,12 +106,6 @@ const fn check_time(time: SetTime) -> Result<(), Status> {
     }
 }
 
-impl NewRequest {
-    const fn new(plan: Plan, op: Op, target: Target) -> Self {
-        Self { plan, op, target, bulk: None, sync: false }
-    }
-}
-
 impl Encoder<'_> {
     fn put<'m>(&mut self, message: &impl Wire<'m>) {
         message.encode(&mut Writer::new(self.body));
@@ -152,6 +119,17 @@ impl Encoder<'_> {
     fn entry<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> NewRequest {
         self.put(message);
         NewRequest::new(Plan::Entry, op, Target::Inode(inode))
+    }
+
+    /// A file that this client lane writes has its size at the data shard: both are asked at once.
+    fn getattr(&mut self, args: wire::Getattr) -> NewRequest {
+        if !self.handles.is_written(args.inode) {
+            return self.entry(Op::Getattr, args.inode, &args);
+        }
+        self.put(&args);
+        let (plan, glimpse) = Sized::of_entry(args.inode);
+        let request = NewRequest::new(Plan::Sized(plan), Op::Getattr, Target::Inode(args.inode));
+        NewRequest { beside: Some(glimpse), ..request }
     }
 
     fn handle(&mut self, inode: InodeNo, open_for: OpenFor) -> Result<Handle, Status> {
@@ -187,8 +165,9 @@ impl Encoder<'_> {
     fn open(&mut self, args: &crate::Open<'_>) -> Result<NewRequest, Status> {
         let handle = self.handle(args.inode, args.open_for)?;
         self.put(&wire::Open { caller: args.caller, inode: args.inode, handle });
-        let plan = Plan::Open(Open::new(handle, args.sizes));
-        Ok(NewRequest::new(plan, Op::Open, Target::Inode(args.inode)))
+        let (plan, beside) = Open::begin(args.inode, handle, args.sizes);
+        let request = NewRequest::new(Plan::Open(plan), Op::Open, Target::Inode(args.inode));
+        Ok(NewRequest { beside, ..request })
     }
 
     fn resize(&mut self, args: &crate::Resize<'_>) -> Result<NewRequest, Status> {

@@ -4,7 +4,7 @@
 //! the handle is reopened. If the file was removed meanwhile, the create succeeds all the same:
 //! after an error the kernel would create it a second time. A file without a name is created anew.
 
-use super::entry::{SizedFor, complete};
+use super::sized::{Size, SizedFor, complete};
 use super::{Body, FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
 use wire::{Created, Handle, HandleId, Reopen, Status};
@@ -63,7 +63,7 @@ impl Create {
         if created.made {
             return Next::Done(Ok(sized_for.answer(created.attr)));
         }
-        complete(created.attr, sized_for)
+        complete(Ok(created.attr), Size::Unasked, sized_for)
     }
 
     pub(super) const fn handle(&self) -> Option<HandleId> {

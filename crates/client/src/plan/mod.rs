@@ -1,6 +1,7 @@
-//! How a call becomes a sequence of requests: a plan maps each reply to the next request or to the
-//! answer. Plans know nothing of connections; a plan that opened a handle closes it, or passes it
-//! to the frontend.
+//! How a call becomes requests: a plan maps each reply to further requests or to the answer.
+//! Requests that do not depend on each other are out at the same time; their replies come one by
+//! one, in any order, and the answer follows the last one. Plans know nothing of connections; a
+//! plan that opened a handle closes it, or passes it to the frontend.
 
 pub(crate) mod begin;
 mod close;
@@ -8,24 +9,28 @@ mod create;
 mod entry;
 mod open;
 mod remote_inode;
+mod request;
 mod resize;
+mod sized;
 mod statfs;
 
 pub(crate) use close::Close;
 pub(crate) use create::Create;
-pub(crate) use entry::Sizing;
 pub(crate) use open::Open;
 pub(crate) use remote_inode::{RemoteInode, RemoteRef};
+pub(crate) use request::{FollowUp, NewRequest, Target};
 pub(crate) use resize::Resize;
+pub(crate) use sized::Sized;
 pub(crate) use statfs::Statfs;
 
 use crate::handles::Handles;
 use crate::locks::LockKey;
 use crate::{Answer, Sync};
+use alloc::vec::Vec;
 use interface::{Bulk, Span};
 use wire::{
     Attr, ByteRange, Contents, Created, DecodeError, HandleId, InodeNo, ListRead, LockRow, LockSet,
-    Op, ProtocolError, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Writer, Written,
+    Op, ProtocolError, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Written,
 };
 
 /// The state of a call that waits for a reply.
@@ -35,17 +40,21 @@ pub(crate) enum Plan {
     Direct,
     /// The reply has attributes, which may need a glimpse.
     Entry,
-    /// NotConnected for the size that completes attributes.
-    Sizing(Sizing),
+    /// Waits for attributes and for the size that completes them.
+    Sized(Sized),
     Create(Create),
-    /// NotConnected for another shard's attributes.
+    /// Waits for another shard's attributes.
     RemoteInode(RemoteInode),
     Open(Open),
     Close(Close),
     Resize(Resize),
     Statfs(Statfs),
     /// Reopens a handle at a restarted server.
-    Reopen(HandleId),
+    Reopen {
+        handle: HandleId,
+        /// Which server, by its position among all.
+        server_index: usize,
+    },
     /// A call about a lock, which the keeper answers; it has no request of its own.
     LockCall {
         inode: InodeNo,
@@ -56,23 +65,16 @@ pub(crate) enum Plan {
     Relock {
         key: LockKey,
         range: ByteRange,
+        server_index: usize,
     },
-    /// NotConnected for other jobs; it has no request of its own.
-    Gather {
-        pending_count: usize,
+    /// Syncs of shards.
+    Sync {
         outcome: Result<(), Status>,
-        /// A sync of one file, whose caller may get an error for a loss.
-        sync: Option<Sync>,
+        /// Of one file, whose caller may get an error for a loss.
+        file: Option<Sync>,
     },
-    /// A part of a `Gather`.
-    Part {
-        whole: usize,
-    },
-    /// A Goodbye, a part of a `Gather`.
-    Goodbye {
-        whole: usize,
-        link_index: usize,
-    },
+    /// The end of the sessions at all lanes.
+    Goodbye,
     /// A sync that shortens a replay list.
     Durable {
         session_index: usize,
@@ -111,27 +113,25 @@ pub(crate) struct PlanReply {
     pub(crate) outcome: Result<Body, Status>,
     /// The request was executed earlier, perhaps in an earlier boot.
     pub(crate) from_slot: bool,
-}
-
-/// A further request of a plan; none of them has names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum FollowUp {
-    Getattr(wire::Getattr),
-    Glimpse(wire::Glimpse),
-    Truncate(wire::Truncate),
-    Close(wire::Close),
-    Reopen(wire::Reopen),
-    Statfs(wire::Statfs),
-    /// Opens the file that a create found; credentials and handle are in the create's body.
-    OpenCreated {
-        inode: InodeNo,
-    },
+    pub(crate) op: Op,
+    /// Which of the requests that were sent together it answers, from 0.
+    pub(crate) part: u16,
+    /// No other request of the plan is out.
+    pub(crate) last: bool,
 }
 
 /// What a plan does next.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Next {
     Send(Plan, FollowUp),
+    /// Sends all of these at once.
+    SendAll(Plan, Vec<FollowUp>),
+    /// Waits for the replies to the other requests.
+    Wait(Plan),
+    /// Asks the lanes behind the first one.
+    OtherLanes(Statfs),
+    /// Says whether a change of this file was lost, and then ends.
+    EndSync(Plan, Sync),
     /// Sends the call's first request again.
     Again,
     Done(Result<Answer, Status>),
@@ -142,20 +142,21 @@ impl Plan {
         match self {
             Self::Direct => Next::Done(reply.outcome.map(Body::answer)),
             Self::Entry => entry::next(reply),
-            Self::Sizing(sizing) => sizing.next(reply),
+            Self::Sized(sized) => sized.next(reply),
             Self::Create(create) => create.next(reply, handles),
             Self::RemoteInode(remote_inode) => remote_inode.next(reply, handles),
             Self::Open(open) => open.next(reply, handles),
             Self::Close(close) => close.next(reply, handles),
             Self::Resize(resize) => resize.next(reply, handles),
             Self::Statfs(statfs) => statfs.next(reply),
-            Self::Reopen(_)
+            Self::Sync { outcome, file } => sync(outcome.and(reply.outcome.map(drop)), file, reply),
+            // A lane that cannot say Goodbye ends the session later, by itself.
+            Self::Goodbye if reply.last => Next::Done(Ok(Answer::Done)),
+            Self::Goodbye => Next::Wait(self),
+            Self::Reopen { .. }
             | Self::LockCall { .. }
             | Self::LockTask(_)
             | Self::Relock { .. }
-            | Self::Gather { .. }
-            | Self::Part { .. }
-            | Self::Goodbye { .. }
             | Self::Durable { .. } => Next::Done(reply.outcome.map(Body::answer)),
         }
     }
@@ -166,15 +167,14 @@ impl Plan {
             Self::Direct
             | Self::Entry
             | Self::Statfs(_)
-            | Self::Reopen(_)
+            | Self::Reopen { .. }
             | Self::LockCall { .. }
             | Self::LockTask(_)
             | Self::Relock { .. }
-            | Self::Gather { .. }
-            | Self::Part { .. }
-            | Self::Goodbye { .. }
+            | Self::Sync { .. }
+            | Self::Goodbye
             | Self::Durable { .. } => None,
-            Self::Sizing(sizing) => sizing.handle(),
+            Self::Sized(sized) => sized.handle(),
             Self::Create(create) => create.handle(),
             Self::RemoteInode(remote_inode) => remote_inode.handle(),
             Self::Open(open) => Some(open.handle.id),
@@ -185,7 +185,16 @@ impl Plan {
 
     /// Whether the request goes before others.
     pub(crate) const fn is_urgent(&self) -> bool {
-        matches!(self, Self::Reopen(_) | Self::Relock { .. })
+        matches!(self, Self::Reopen { .. } | Self::Relock { .. })
+    }
+}
+
+fn sync(outcome: Result<(), Status>, file: Option<Sync>, reply: PlanReply) -> Next {
+    let plan = Plan::Sync { outcome, file };
+    match file {
+        _ if !reply.last => Next::Wait(plan),
+        Some(file) => Next::EndSync(plan, file),
+        None => Next::Done(outcome.map(|()| Answer::Done)),
     }
 }
 
@@ -290,50 +299,5 @@ const fn empty(bytes: &[u8]) -> Result<(), DecodeError> {
         Ok(())
     } else {
         Err(DecodeError::ProtocolError(ProtocolError::Malformed))
-    }
-}
-
-impl FollowUp {
-    pub(crate) const fn op(&self) -> Op {
-        match self {
-            Self::Getattr(_) => Op::Getattr,
-            Self::Glimpse(_) => Op::Glimpse,
-            Self::Truncate(_) => Op::Truncate,
-            Self::Close(_) => Op::Close,
-            Self::Reopen(_) => Op::Reopen,
-            Self::Statfs(_) => Op::Statfs,
-            Self::OpenCreated { .. } => Op::Open,
-        }
-    }
-
-    pub(crate) const fn inode(&self) -> InodeNo {
-        match self {
-            Self::Getattr(getattr) => getattr.inode,
-            Self::Glimpse(glimpse) => glimpse.inode,
-            Self::Truncate(truncate) => truncate.inode,
-            Self::Close(close) => close.inode,
-            Self::Reopen(reopen) => reopen.inode,
-            Self::Statfs(statfs) => statfs.inode,
-            Self::OpenCreated { inode } => *inode,
-        }
-    }
-
-    /// Encodes the request's body. `before` is the body of the request before, with the
-    /// credentials.
-    pub(crate) fn encode(&self, before: &[u8], to: &mut Writer<'_>) {
-        match self {
-            Self::Getattr(getattr) => to.write(getattr),
-            Self::Glimpse(glimpse) => to.write(glimpse),
-            Self::Truncate(truncate) => to.write(truncate),
-            Self::Close(close) => to.write(close),
-            Self::Reopen(reopen) => to.write(reopen),
-            Self::Statfs(statfs) => to.write(statfs),
-            Self::OpenCreated { inode } => {
-                // The create's plan encoded it.
-                let Ok(create) = wire::Create::decode_all(before) else { return };
-                let Some(handle) = create.handle else { return };
-                to.write(&wire::Open { caller: create.caller, inode: *inode, handle });
-            }
-        }
     }
 }

@@ -1,48 +1,62 @@
-//! Open: one request, and a glimpse if the frontend wants the size.
+//! Open: one request, and a glimpse if the frontend wants the size. After an open for writing the
+//! data shard has the size, so both are sent at once.
 //!
 //! A reply from the slot may be from an earlier boot of the server, whose handles are lost: then
 //! the handle is reopened.
 
-use super::entry::{SizedFor, complete};
+use super::sized::{Size, SizedFor, complete};
 use super::{FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
-use wire::{Attr, Handle, Reopen};
+use wire::{Attr, Glimpse, Handle, InodeNo, Op, Reopen, Status};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     pub(super) handle: Handle,
     sizes: bool,
-    /// The reply, while the handle is being reopened.
-    attr: Option<Attr>,
+    size: Size,
+    /// The reply to the open.
+    opened: Option<Result<Attr, Status>>,
 }
 
 impl Open {
-    pub(crate) const fn new(handle: Handle, sizes: bool) -> Self {
-        Self { handle, sizes, attr: None }
+    /// The plan, and the request that is sent together with the open.
+    pub(super) fn begin(inode: InodeNo, handle: Handle, sizes: bool) -> (Self, Option<FollowUp>) {
+        let at_once = sizes && handle.open_for.writes();
+        let size = if at_once { Size::Asked } else { Size::Unasked };
+        let glimpse = at_once.then_some(FollowUp::Glimpse(Glimpse { inode }));
+        (Self { handle, sizes, size, opened: None }, glimpse)
     }
 
-    pub(super) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
-        let body = match reply.outcome {
-            Ok(body) => body,
-            Err(status) => return Next::Done(Err(status)),
-        };
-        if let Some(attr) = self.attr {
-            return self.answer(attr);
+    pub(super) fn next(mut self, reply: PlanReply, handles: &mut Handles) -> Next {
+        if reply.op == Op::Glimpse {
+            self.size = Size::Found(reply.outcome.and_then(super::Body::contents));
+            return self.wait(reply.last);
         }
-        let attr = match body.entry() {
-            Ok(attr) => attr,
-            Err(status) => return Next::Done(Err(status)),
-        };
-        handles.opened(self.handle.id, attr.inode);
-        if !reply.from_slot {
-            return self.answer(attr);
+        if reply.op == Op::Reopen {
+            if let Err(status) = reply.outcome {
+                self.opened = Some(Err(status));
+            }
+            return self.wait(reply.last);
         }
-        let reopen = FollowUp::Reopen(Reopen { inode: attr.inode, handle: self.handle });
-        Next::Send(Plan::Open(Self { attr: Some(attr), ..self }), reopen)
+        let attr = reply.outcome.and_then(super::Body::entry);
+        self.opened = Some(attr);
+        if let Ok(attr) = attr {
+            handles.opened(self.handle.id, attr.inode);
+            if reply.from_slot {
+                let reopen = FollowUp::Reopen(Reopen { inode: attr.inode, handle: self.handle });
+                return Next::Send(Plan::Open(self), reopen);
+            }
+        }
+        self.wait(reply.last)
     }
 
-    fn answer(self, attr: Attr) -> Next {
+    /// Answers if all replies were received.
+    fn wait(self, last: bool) -> Next {
         let sized_for = SizedFor::Open { handle: self.handle.id };
-        if self.sizes { complete(attr, sized_for) } else { Next::Done(Ok(sized_for.answer(attr))) }
+        match self.opened {
+            Some(Ok(attr)) if last && !self.sizes => Next::Done(Ok(sized_for.answer(attr))),
+            Some(opened) if last => complete(opened, self.size, sized_for),
+            Some(_) | None => Next::Wait(Plan::Open(self)),
+        }
     }
 }

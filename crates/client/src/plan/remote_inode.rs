@@ -7,7 +7,7 @@
 //!   └────────────────────┘                        └──────────────────┘
 //! ```
 
-use super::entry::{SizedFor, complete};
+use super::sized::{Size, SizedFor, complete};
 use super::{Body, FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
 use wire::{Attr, Create, Getattr, Handle, HandleId, InodeNo, Op, Reopen, Status, Wire};
@@ -75,7 +75,7 @@ impl RemoteInode {
         };
         let sized_for = SizedFor::Create { made: false, handle: Some(handle.id) };
         if let Some(attr) = known {
-            return complete(attr, sized_for);
+            return complete(Ok(attr), Size::Unasked, sized_for);
         }
         let attr = match body.entry() {
             Ok(attr) => attr,
@@ -83,7 +83,7 @@ impl RemoteInode {
         };
         handles.opened(handle.id, attr.inode);
         if !reply.from_slot {
-            return complete(attr, sized_for);
+            return complete(Ok(attr), Size::Unasked, sized_for);
         }
         let origin = Origin::Create { handle: Some(handle), attr: Some(attr) };
         let reopen = FollowUp::Reopen(Reopen { inode: attr.inode, handle });
@@ -99,8 +99,5 @@ impl RemoteInode {
 }
 
 fn entry(body: Body, sized_for: SizedFor) -> Next {
-    match body.entry() {
-        Ok(attr) => complete(attr, sized_for),
-        Err(status) => Next::Done(Err(status)),
-    }
+    complete(body.entry(), Size::Unasked, sized_for)
 }

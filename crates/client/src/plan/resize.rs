@@ -1,24 +1,31 @@
 //! Resize: sets a file's size at its data shard and answers with the new attributes.
 //!
 //! ```text
-//! closed: Open ─▶ (Reopen) ─▶ Truncate ─▶ Close ─▶ Getattr ─▶ size
-//! open:                       Truncate ──────────▶ Getattr ─▶ size
+//! closed: Open ─▶ (Reopen) ─▶ Truncate ─▶ Close, Getattr and Glimpse at once
+//! open:                       Truncate ─▶ Getattr and Glimpse at once
 //! ```
-//! The open checks the permission and tells the metadata shard that the data shard has the size.
-//! The file is closed after a failure, too.
+//! The open checks the permission, and records at the metadata shard that the data shard has the
+//! size. The file is closed after a failure, too, and the answer waits for the close.
 
-use super::entry::{SizedFor, complete};
+use super::sized::{Size, SizedFor, complete};
 use super::{FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
-use wire::{Getattr, Handle, HandleId, InodeNo, Reopen, Status, Truncate};
+use alloc::vec::Vec;
+use wire::{Attr, Getattr, Glimpse, Handle, HandleId, InodeNo, Op, Reopen, Status, Truncate};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Opening(Handle),
     Reopening(Handle),
     Truncating(Option<Handle>),
-    Closing { handle: Handle, outcome: Result<(), Status> },
-    Reading,
+    Ending {
+        /// Until it is closed.
+        handle: Option<Handle>,
+        /// The close was sent a second time.
+        again: bool,
+        attr: Option<Result<Attr, Status>>,
+        size: Size,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,17 +52,7 @@ impl Resize {
             Step::Opening(handle) => self.on_open(handle, reply, handles),
             Step::Reopening(handle) => self.truncate(handle),
             Step::Truncating(handle) => self.on_truncate(handle, reply),
-            Step::Closing { handle, outcome } => {
-                handles.remove(handle.id);
-                match outcome {
-                    Ok(()) => self.read(),
-                    Err(status) => Next::Done(Err(status)),
-                }
-            }
-            Step::Reading => match reply.outcome.and_then(super::Body::entry) {
-                Ok(attr) => complete(attr, SizedFor::Entry),
-                Err(status) => Next::Done(Err(status)),
-            },
+            Step::Ending { .. } => self.on_end(reply, handles),
         }
     }
 
@@ -79,22 +76,48 @@ impl Resize {
         self.go(Step::Truncating(Some(handle)), FollowUp::Truncate(follow_up))
     }
 
+    /// Closes the file if the plan has opened it, and asks for the attributes.
     fn on_truncate(self, handle: Option<Handle>, reply: PlanReply) -> Next {
-        let outcome = reply.outcome.map(|_| ());
-        match (handle, outcome) {
-            (Some(handle), outcome) => self.close(handle, outcome),
-            (None, Ok(())) => self.read(),
-            (None, Err(status)) => Next::Done(Err(status)),
+        let inode = self.inode;
+        let failed = reply.outcome.err();
+        let close = handle.map(|handle| FollowUp::Close(wire::Close { inode, handle: handle.id }));
+        let mut requests: Vec<FollowUp> = close.into_iter().collect();
+        let attr = failed.map(Err);
+        if failed.is_none() {
+            requests.push(FollowUp::Getattr(Getattr { inode }));
+            requests.push(FollowUp::Glimpse(Glimpse { inode }));
+        }
+        let step = Step::Ending { handle, again: false, attr, size: Size::Asked };
+        match (failed, requests.is_empty()) {
+            (Some(status), true) => Next::Done(Err(status)),
+            (Some(_) | None, _) => Next::SendAll(Plan::Resize(Self { step, ..self }), requests),
         }
     }
 
-    const fn close(self, handle: Handle, outcome: Result<(), Status>) -> Next {
-        let follow_up = wire::Close { inode: self.inode, handle: handle.id };
-        self.go(Step::Closing { handle, outcome }, FollowUp::Close(follow_up))
-    }
-
-    const fn read(self) -> Next {
-        self.go(Step::Reading, FollowUp::Getattr(Getattr { inode: self.inode }))
+    fn on_end(mut self, reply: PlanReply, handles: &mut Handles) -> Next {
+        let Step::Ending { handle, again, attr, size } = &mut self.step else {
+            return Next::Done(Err(Status::Protocol));
+        };
+        match (reply.op, *handle) {
+            (Op::Glimpse, _) => {
+                *size = Size::Found(reply.outcome.and_then(super::Body::contents));
+            }
+            (Op::Close, Some(Handle { id, .. })) if reply.from_slot && !*again => {
+                // The handle may have been reopened since.
+                *again = true;
+                let close = FollowUp::Close(wire::Close { inode: self.inode, handle: id });
+                return Next::Send(Plan::Resize(self), close);
+            }
+            (Op::Close, closed) => {
+                closed.into_iter().for_each(|closed| handles.remove(closed.id));
+                *handle = None;
+            }
+            _ => *attr = Some(reply.outcome.and_then(super::Body::entry)),
+        }
+        match *attr {
+            Some(attr) if reply.last => complete(attr, *size, SizedFor::Entry),
+            Some(_) | None => Next::Wait(Plan::Resize(self)),
+        }
     }
 
     const fn go(self, step: Step, follow_up: FollowUp) -> Next {
@@ -106,8 +129,8 @@ impl Resize {
             Step::Opening(handle)
             | Step::Reopening(handle)
             | Step::Truncating(Some(handle))
-            | Step::Closing { handle, .. } => Some(handle.id),
-            Step::Truncating(None) | Step::Reading => None,
+            | Step::Ending { handle: Some(handle), .. } => Some(handle.id),
+            Step::Truncating(None) | Step::Ending { handle: None, .. } => None,
         }
     }
 }

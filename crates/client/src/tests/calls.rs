@@ -183,14 +183,15 @@ fn resizing_a_closed_file_opens_and_closes_it() {
     let wanted = Truncate { inode: FILE, size_bytes: 99 };
     assert_eq!(Truncate::decode_all(&truncate.body), Ok(wanted));
     harness.answer(&truncate, &[]);
-    let close = harness.take();
+    let (close, getattr, glimpse) = (harness.take(), harness.take(), harness.take());
     let wanted = Close { inode: FILE, handle: sent.handle.id };
     assert_eq!(Close::decode_all(&close.body), Ok(wanted));
-    harness.answer(&close, &[]);
-    let getattr = harness.take();
-    assert_eq!(getattr.head.op, Op::Getattr);
+    assert_eq!((getattr.head.op, glimpse.head.op), (Op::Getattr, Op::Glimpse));
     harness.answer(&getattr, &entry(0));
-    assert_eq!(harness.outcome(), Ok(Answer::Entry(attr(FILE, 0))));
+    harness.answer(&glimpse, &glimpsed());
+    assert!(harness.answers().is_empty(), "the file is not closed yet");
+    harness.answer(&close, &[]);
+    assert_eq!(harness.outcome(), Ok(Answer::Entry(attr(FILE, 0))), "its size is settled");
     assert_eq!(harness.client.open_count(), 0);
 }
 

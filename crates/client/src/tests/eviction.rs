@@ -299,7 +299,7 @@ fn peer_lanes_derive_the_same_new_uuid() {
 
 /// The client has [`FILE`] open.
 pub(super) fn open_file(harness: &mut Harness) -> HandleId {
-    let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::ReadWrite, sizes: false };
+    let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::Read, sizes: false };
     harness.call(1, Call::Open(open));
     let request = harness.take();
     harness.answer(&request, &entry());

@@ -1,10 +1,11 @@
 //! A client with a scripted server: the server completes handshakes by itself, and requests are
 //! queued until the test answers them.
 
+use super::servers::two_servers;
 use crate::{Answer, Call, CallId, Client, Config};
 use alloc::collections::{BTreeMap, VecDeque};
-
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use interface::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, MountMessage, NO_MAC,
     NetAction, NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
@@ -12,8 +13,8 @@ use interface::{
 use wire::{
     Challenge, Channel, ClientUuid, CommitNotification, CommitRow, FrameKind, FsUuid, Header,
     Hello, LaneId, List, Map, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret,
-    Secrets, ServerId, SessionId, ShardCounts, ShardId, Status, Term, Transno, Welcome, Wire,
-    Writer,
+    Secrets, ServerAddress, ServerId, SessionId, ShardCounts, ShardId, Status, Term, Transno,
+    Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -57,9 +58,33 @@ pub(super) struct Shape {
 impl Shape {
     /// The server starts with this many lanes.
     pub(super) fn set_lane_count(&mut self, lane_count: u16) {
-        let term = self.map.place(ShardId::meta(0)).term;
+        let term = Term::of_boot(self.boot_id);
         self.map = Map::single_server(lane_count, self.map.shard_counts(), term);
     }
+
+    /// The server starts again.
+    fn start_again(&mut self) {
+        self.boot_id += 1;
+        self.set_lane_count(self.map.first_server().lane_count);
+    }
+}
+
+/// A second server beside the one of the shape.
+pub(super) const SECOND: ServerId = ServerId(2);
+pub(super) const SECOND_SESSION: SessionId = SessionId(0x5e55_2022);
+
+/// Where the second server listens.
+pub(super) fn second_address() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 2], 7))
+}
+
+/// One end of a connection, as its server knows it.
+#[derive(Clone, Debug)]
+struct ServerConn {
+    conn: ConnId,
+    server: ServerId,
+    hello: Vec<u8>,
+    lane: LaneId,
 }
 
 /// An input for the next turn; frames and bulk have bytes of their own.
@@ -93,7 +118,11 @@ pub(super) struct Harness {
     /// The server answers Resume and ReplayDone by itself: it has exactly the changes that it
     /// reported durable.
     pub(super) answers_recovery: bool,
-    conns: Vec<(ConnId, Vec<u8>, LaneId)>,
+    /// The boot of the second server, if there is one.
+    pub(super) second_boot_id: Option<u64>,
+    /// Where each connection was made to.
+    pub(super) addresses: Vec<ServerAddress>,
+    conns: Vec<ServerConn>,
     conn_last: u64,
     inputs: VecDeque<Input>,
 }
@@ -151,10 +180,54 @@ impl Harness {
             wake_at: None,
             now_ms: 1_000,
             answers_recovery: true,
+            second_boot_id: None,
+            addresses: Vec::new(),
             conns: Vec::new(),
             conn_last: 0,
             inputs: VecDeque::new(),
         }
+    }
+
+    /// A harness with two servers, of two lanes each.
+    pub(super) fn with_two_servers() -> Self {
+        let mut harness = Self::new(2);
+        harness.shape.map = two_servers(1, (1, 1));
+        harness.second_boot_id = Some(1);
+        harness
+    }
+
+    /// Starts the second server again, under this map.
+    pub(super) fn restart_second(&mut self, map: Map) {
+        self.second_boot_id = self.second_boot_id.map(|boot_id| boot_id + 1);
+        self.shape.map = map;
+        for closed in self.conns.iter().filter(|known| known.server == SECOND) {
+            let (conn, reason) = (closed.conn, CloseReason::Ended);
+            self.inputs.push_back(Input::Event(Event::Net(NetEvent::Closed { conn, reason })));
+            self.requests.retain(|request| request.conn != conn);
+        }
+        self.conns.retain(|known| known.server != SECOND);
+        self.run();
+    }
+
+    /// The server of a connection.
+    pub(super) fn server_of(&self, conn: ConnId) -> ServerId {
+        let known = self.conns.iter().find(|known| known.conn == conn);
+        known.map_or(ServerId::FIRST, |known| known.server)
+    }
+
+    fn boot_id_of(&self, conn: ConnId) -> u64 {
+        let second = self.second_boot_id.filter(|_| self.server_of(conn) == SECOND);
+        second.unwrap_or(self.shape.boot_id)
+    }
+
+    fn session_of(&self, conn: ConnId) -> SessionId {
+        if self.server_of(conn) == SECOND { SECOND_SESSION } else { SESSION }
+    }
+
+    /// Refuses a request for its map.
+    pub(super) fn refuse_map(&mut self, request: &ReceivedRequest, map: &Map) {
+        let reply = Reply { status: Status::StaleMap, ..self.reply(request) };
+        self.send(request.conn, reply, &map.to_bytes(), None);
     }
 
     /// Makes a call and runs turns until there is no input left.
@@ -184,7 +257,7 @@ impl Harness {
 
     /// Closes all connections.
     pub(super) fn hang_up(&mut self) {
-        for (conn, ..) in core::mem::take(&mut self.conns) {
+        for ServerConn { conn, .. } in core::mem::take(&mut self.conns) {
             let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
             self.inputs.push_back(Input::Event(event));
         }
@@ -195,7 +268,7 @@ impl Harness {
     /// Closes one connection.
     #[cfg(feature = "removable-rules")]
     pub(super) fn close(&mut self, conn: ConnId) {
-        self.conns.retain(|(known, ..)| *known != conn);
+        self.conns.retain(|known| known.conn != conn);
         self.requests.retain(|request| request.conn != conn);
         self.event(Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended }));
     }
@@ -212,14 +285,14 @@ impl Harness {
             shard: request.head.shard,
             slot: request.head.slot,
             flags: 0,
-            session: SESSION,
+            session: self.session_of(request.conn),
             xid: request.head.xid,
             transno: Transno(0),
             committed: Transno(0),
             status: Status::Ok,
             credits: self.shape.credits,
             retry_after_ms: 0,
-            boot_id: self.shape.boot_id,
+            boot_id: self.boot_id_of(request.conn),
             trace_id: 0,
             op_time_ns: 0,
         }
@@ -344,10 +417,16 @@ impl Harness {
 
     fn perform(&mut self, arena: &Arena, action: Action) {
         match action {
-            Action::Net(NetAction::Connect { ticket, .. }) => {
+            Action::Net(NetAction::Connect { ticket, address }) => {
+                self.addresses.push(address);
                 let event = if self.shape.listening {
                     self.conn_last += 1;
                     let conn = ConnId(self.conn_last);
+                    let has_second = self.second_boot_id.is_some();
+                    if has_second && address == ServerAddress::At(second_address()) {
+                        let (server, hello, lane) = (SECOND, Vec::new(), LaneId(0));
+                        self.conns.push(ServerConn { conn, server, hello, lane });
+                    }
                     let channel = self.shape.channels.0;
                     if channel != PLAIN {
                         let sealed = Event::Net(NetEvent::Sealed { conn, channel, holder: None });
@@ -364,7 +443,7 @@ impl Harness {
             }
             Action::Net(NetAction::Close { conn }) => {
                 self.closed.push(conn);
-                self.conns.retain(|(known, ..)| *known != conn);
+                self.conns.retain(|known| known.conn != conn);
                 self.requests.retain(|request| request.conn != conn);
             }
             Action::Peer(PeerAction::Message { to, message }) => {
@@ -411,7 +490,9 @@ impl Harness {
                 self.hellos.push((hello.server_lane, hello.conn_epoch));
                 self.uuids.push(hello.client);
                 self.last_hello = Some((hello.client, hello.predecessor));
-                self.conns.push((conn, body.to_vec(), lane));
+                let server = self.server_of(conn);
+                self.conns.retain(|known| known.conn != conn);
+                self.conns.push(ServerConn { conn, server, hello: body.to_vec(), lane });
                 let nonce = [5; 32];
                 let proven = Proven { hello: body, nonce: &nonce, channel: &self.shape.channels.1 };
                 let proof = Secret::new(self.shape.secret).server_proof(proven);
@@ -419,8 +500,8 @@ impl Harness {
                 self.send_handshake(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
             Header::Handshake(FrameKind::Proof) => {
-                let (_, hello, lane) =
-                    self.conns.iter().find(|(known, ..)| *known == conn).unwrap().clone();
+                let ServerConn { hello, lane, server, .. } =
+                    self.conns.iter().find(|known| known.conn == conn).unwrap().clone();
                 let proof = wire::Proof::decode_all(body).unwrap().proof;
                 let secret = Secret::new(self.shape.secret);
                 let channel = &self.shape.channels.1;
@@ -432,10 +513,10 @@ impl Harness {
                     return;
                 }
                 let welcome = Welcome {
-                    session: SESSION,
-                    boot_id: self.shape.boot_id,
+                    session: self.session_of(conn),
+                    boot_id: self.boot_id_of(conn),
                     map: self.shape.map.clone(),
-                    server: ServerId::FIRST,
+                    server,
                     lane,
                     slot_count: self.shape.slot_count,
                     credits: self.shape.credits,
@@ -475,12 +556,12 @@ impl Harness {
 
     /// The server lane of a connection.
     pub(super) fn lane_of(&self, conn: ConnId) -> Option<LaneId> {
-        self.conns.iter().find(|(known, ..)| *known == conn).map(|(.., lane)| *lane)
+        self.conns.iter().find(|known| known.conn == conn).map(|known| known.lane)
     }
 
     /// Restarts the server.
     pub(super) fn restart(&mut self) {
-        self.shape.boot_id += 1;
+        self.shape.start_again();
         self.hang_up();
     }
 }

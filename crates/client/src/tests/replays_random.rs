@@ -184,12 +184,18 @@ impl Model {
     fn check(&mut self) {
         let writes = self.shards.values().flat_map(|shard| shard.owed.values());
         assert_eq!(self.harness.retained.len(), writes.filter(|is_write| **is_write).count());
-        let bytes: usize =
-            self.harness.client.sessions.iter().map(|session| session.replay.bytes()).sum();
+        let bytes: usize = self
+            .harness
+            .client
+            .servers
+            .sessions()
+            .iter()
+            .map(|session| session.replay.bytes())
+            .sum();
         assert_eq!(bytes, self.harness.client.replay_bytes());
         for (shard_id, shard) in &self.shards {
-            let index = crate::send::session_index(&self.harness.shape.map, *shard_id);
-            let held = self.harness.client.sessions[index].replay.transnos();
+            let index = self.harness.client.servers.session_index(*shard_id).unwrap();
+            let held = self.harness.client.servers.sessions()[index].replay.transnos();
             let owed: Vec<_> = shard.owed.keys().map(|transno| Transno(*transno)).collect();
             assert_eq!(held, owed, "{shard_id}");
         }

@@ -251,6 +251,12 @@ fn setattr_sets_the_named_attributes() {
     assert_eq!(reply, ok(7, attr_out_bytes(&file)), "no attribute is named");
 }
 
+/// What a data shard says of a file's size.
+pub(super) fn glimpsed() -> Vec<u8> {
+    let contents = wire::Contents { size_bytes: 99, allocated_bytes: 512, write_time: None };
+    wire::Glimpsed { contents }.to_bytes()
+}
+
 #[test]
 fn setattr_sets_the_size_first_and_then_the_rest() {
     let file = attr(FILE, FileKind::File);
@@ -260,8 +266,9 @@ fn setattr_sets_the_size_first_and_then_the_rest() {
     let wanted = Truncate { inode: FILE, size_bytes: 99 }.to_bytes();
     assert_eq!((truncate.head.op, &truncate.body), (Op::Truncate, &wanted));
     harness.answer(&truncate, &[]);
-    let getattr = harness.take();
+    let (getattr, glimpse) = (harness.take(), harness.take());
     harness.answer(&getattr, &Entry { attr: file }.to_bytes());
+    harness.answer(&glimpse, &glimpsed());
     assert!(harness.replies.is_empty());
     let setattr = harness.take();
     assert_eq!(Setattr::decode_all(&setattr.body).unwrap().mode, Some(0o600));
@@ -278,12 +285,13 @@ fn a_size_that_needs_groups_is_still_set() {
     assert_eq!(open.head.op, Op::Open);
     harness.fail(&open, Status::NeedGroups);
     harness.groups(Some(&[5]));
-    let ops = [Op::Open, Op::Truncate, Op::Close, Op::Getattr, Op::Setattr];
+    let ops = [Op::Open, Op::Truncate, Op::Close, Op::Getattr, Op::Glimpse, Op::Setattr];
     for op in ops {
         let received = harness.take();
         assert_eq!(received.head.op, op);
         let body = match op {
             Op::Truncate | Op::Close => vec![],
+            Op::Glimpse => glimpsed(),
             _ => Entry { attr: file }.to_bytes(),
         };
         harness.answer(&received, &body);
@@ -447,8 +455,9 @@ fn create_truncates_an_existing_file() {
     let wanted = Truncate { inode: FILE, size_bytes: 0 };
     assert_eq!(Truncate::decode_all(&truncate.body), Ok(wanted));
     harness.answer(&truncate, &[]);
-    let getattr = harness.take();
+    let (getattr, glimpse) = (harness.take(), harness.take());
     harness.answer(&getattr, &Entry { attr: file }.to_bytes());
+    harness.answer(&glimpse, &glimpsed());
     let payload = with(entry_bytes(&file), &open_bytes(create.handle.unwrap().id));
     assert_eq!(harness.reply(), ok(7, payload));
 }

@@ -375,11 +375,12 @@ fn an_interrupt_applies_to_the_whole_request() {
     args.extend(u32s(&[0, 0, 0, 0o600, 0, 0, 0, 0]));
     harness.kernel_request(Opcode::Setattr, 8, FILE, &args);
     interrupt(&mut harness, 8);
-    for op in [Op::Truncate, Op::Getattr] {
+    let body = Entry { attr: attr(FILE, FileKind::File) }.to_bytes();
+    let size = super::answers::glimpsed();
+    for (op, body) in [(Op::Truncate, alloc::vec![]), (Op::Getattr, body), (Op::Glimpse, size)] {
         let received = harness.take();
         assert_eq!(received.head.op, op);
-        let body = Entry { attr: attr(FILE, FileKind::File) }.to_bytes();
-        harness.answer(&received, if op == Op::Getattr { &body } else { &[] });
+        harness.answer(&received, &body);
     }
     assert_eq!(harness.take().head.op, Op::Setattr);
     assert!(harness.replies.is_empty(), "it may still be answered in time");

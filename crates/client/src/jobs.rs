@@ -1,0 +1,117 @@
+//! Calls under way, and jobs of the client itself: each has a plan, and the requests that the plan
+//! has out.
+
+use crate::plan::{Plan, Target};
+use crate::{Answer, CallId};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use interface::Mono;
+use slab::Slab;
+use wire::{Op, Status};
+
+/// A call under way, or a job of the client itself without a caller.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) call: Option<CallId>,
+    pub(crate) plan: Plan,
+    /// Its requests without a reply.
+    pub(crate) pending_count: usize,
+    /// An earlier request of the job was answered, and may have changed something.
+    pub(crate) has_begun: bool,
+    /// Its first request, while another shard is asked for attributes.
+    pub(crate) first: Option<First>,
+}
+
+/// A job's first request, for a retry.
+#[derive(Debug)]
+pub(crate) struct First {
+    pub(crate) op: Op,
+    pub(crate) target: Target,
+    pub(crate) body: Vec<u8>,
+    pub(crate) again_count: u8,
+}
+
+/// A call's result, on its way to the frontend.
+pub(crate) type Outcome = (CallId, Result<Answer, Status>);
+
+/// All jobs of a client lane, and the answers to its calls.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    slab: Slab<Job>,
+    answers: VecDeque<Outcome>,
+    /// Interrupted calls that still wait for a reply, and until when.
+    interrupts: Vec<(Mono, CallId)>,
+}
+
+impl Jobs {
+    pub(crate) const fn new() -> Self {
+        Self { slab: Slab::new(), answers: VecDeque::new(), interrupts: Vec::new() }
+    }
+
+    /// Adds a job without requests.
+    pub(crate) fn add(&mut self, call: Option<CallId>, plan: Plan) -> usize {
+        let (pending_count, has_begun, first) = (0, false, None);
+        self.slab.insert(Job { call, plan, pending_count, has_begun, first })
+    }
+
+    pub(crate) fn get(&self, job_id: usize) -> Option<&Job> {
+        self.slab.get(job_id)
+    }
+
+    pub(crate) fn get_mut(&mut self, job_id: usize) -> Option<&mut Job> {
+        self.slab.get_mut(job_id)
+    }
+
+    pub(crate) fn remove(&mut self, job_id: usize) -> Option<Job> {
+        self.slab.try_remove(job_id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Job)> {
+        self.slab.iter()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// The number of jobs with a caller.
+    pub(crate) fn call_count(&self) -> usize {
+        self.slab.iter().filter(|(_, job)| job.call.is_some()).count()
+    }
+
+    /// The job of a call.
+    pub(crate) fn of_call(&self, call: CallId) -> Option<usize> {
+        self.slab.iter().find(|(_, job)| job.call == Some(call)).map(|(job_id, _)| job_id)
+    }
+
+    /// Answers a call.
+    pub(crate) fn answer(&mut self, call: CallId, result: Result<Answer, Status>) {
+        self.answers.push_back((call, result));
+    }
+
+    /// Takes the oldest answer.
+    pub(crate) fn take_answer(&mut self) -> Option<Outcome> {
+        self.answers.pop_front()
+    }
+
+    /// An interrupted call waits for its reply until `at` at the latest.
+    pub(crate) fn limit_wait(&mut self, at: Mono, call: CallId) {
+        if !self.interrupts.iter().any(|(_, known)| *known == call) {
+            self.interrupts.push((at, call));
+        }
+    }
+
+    /// Takes the first interrupted call for which `waits` is false.
+    pub(crate) fn take_interrupted(
+        &mut self,
+        waits: impl Fn(&Self, Mono, CallId) -> bool,
+    ) -> Option<CallId> {
+        let index = self.interrupts.iter().position(|(at, call)| !waits(self, *at, *call))?;
+        Some(self.interrupts.swap_remove(index).1)
+    }
+
+    /// When the next interrupted call is given up.
+    pub(crate) fn next_deadline(&self) -> Option<Mono> {
+        self.interrupts.iter().map(|(at, _)| *at).min()
+    }
+}

@@ -1,0 +1,90 @@
+//! Attributes and the contents' size and times, which complete them where the data shard has them.
+//! Both are asked at once where that is likely; else the size is asked when the attributes say so.
+
+use super::{FollowUp, Next, Plan, PlanReply};
+use crate::Answer;
+use wire::{Attr, Contents, Glimpse, HandleId, InodeNo, Op, Status};
+
+/// The answer that the attributes are for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SizedFor {
+    Entry,
+    Create { made: bool, handle: Option<HandleId> },
+    Open { handle: HandleId },
+}
+
+/// What the data shard has said.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Size {
+    Unasked,
+    Asked,
+    Found(Result<Contents, Status>),
+}
+
+/// Waits for attributes, for a size, or for both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sized {
+    attr: Option<Result<Attr, Status>>,
+    size: Size,
+    sized_for: SizedFor,
+}
+
+impl Sized {
+    /// A getattr is sent together with the glimpse returned.
+    pub(super) const fn of_entry(inode: InodeNo) -> (Self, FollowUp) {
+        let plan = Self { attr: None, size: Size::Asked, sized_for: SizedFor::Entry };
+        (plan, FollowUp::Glimpse(Glimpse { inode }))
+    }
+
+    pub(super) fn next(mut self, reply: PlanReply) -> Next {
+        if reply.op == Op::Glimpse {
+            self.size = Size::Found(reply.outcome.and_then(super::Body::contents));
+        } else {
+            self.attr = Some(reply.outcome.and_then(super::Body::entry));
+        }
+        match self.attr {
+            Some(attr) if reply.last => complete(attr, self.size, self.sized_for),
+            Some(_) | None => Next::Wait(Plan::Sized(self)),
+        }
+    }
+
+    pub(super) const fn handle(&self) -> Option<HandleId> {
+        match self.sized_for {
+            SizedFor::Entry => None,
+            SizedFor::Create { handle, .. } => handle,
+            SizedFor::Open { handle } => Some(handle),
+        }
+    }
+}
+
+/// Answers with `attr`, after a glimpse if the data shard has the size and was not asked. No other
+/// request is out.
+pub(super) fn complete(attr: Result<Attr, Status>, size: Size, sized_for: SizedFor) -> Next {
+    let attr = match attr {
+        Ok(attr) => attr,
+        Err(status) => return Next::Done(Err(status)),
+    };
+    if !attr.is_size_at_data() {
+        return Next::Done(Ok(sized_for.answer(attr)));
+    }
+    match size {
+        Size::Found(contents) => {
+            Next::Done(contents.map(|contents| sized_for.answer(attr.with_contents(contents))))
+        }
+        Size::Unasked | Size::Asked => {
+            let glimpse = FollowUp::Glimpse(Glimpse { inode: attr.inode });
+            let plan = Sized { attr: Some(Ok(attr)), size: Size::Asked, sized_for };
+            Next::Send(Plan::Sized(plan), glimpse)
+        }
+    }
+}
+
+impl SizedFor {
+    pub(super) const fn answer(self, attr: Attr) -> Answer {
+        match self {
+            Self::Entry => Answer::Entry(attr),
+            Self::Create { made, handle } => Answer::Created { attr, made, handle },
+            Self::Open { handle } => Answer::Opened { attr, handle },
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Several servers: each has its own connections, sessions, boots and recovery, and the newest map
+//! says where a request goes.
+
+use super::harness::{Harness, ReceivedRequest, SECOND, SECOND_SESSION, SESSION, second_address};
+use super::{CALLER, FILE, attr};
+use crate::{Answer, Call};
+use alloc::vec::Vec;
+use interface::ConnId;
+use wire::{
+    Entry, Getattr, InodeNo, Map, MapEpoch, Op, ServerAddress, ServerId, ServerRow, ShardCounts,
+    ShardId, ShardRun, Term, Wire, request_flag,
+};
+
+/// A file of metadata shard 5, which the second server has.
+const OTHER: InodeNo = InodeNo((5 << 48) | 77);
+
+/// A map of both servers: the metadata shards are half and half, all data shards are the first
+/// one's.
+pub(super) fn two_servers(epoch: u64, terms: (u32, u32)) -> Map {
+    let server = |id, address| ServerRow { id, lane_count: 2, address };
+    let run = |first, shard_count, server, term| ShardRun { first, shard_count, server, term };
+    let (first, second) = (Term(terms.0), Term(terms.1));
+    Map::new(
+        MapEpoch(epoch),
+        ShardCounts { meta: 8, data: 8 },
+        [
+            server(ServerId::FIRST, ServerAddress::Initial),
+            server(SECOND, ServerAddress::At(second_address())),
+        ]
+        .into(),
+        [
+            run(ShardId::meta(0), 4, ServerId::FIRST, first),
+            run(ShardId::meta(4), 4, SECOND, second),
+            run(ShardId::data(0), 8, ServerId::FIRST, first),
+        ]
+        .into(),
+    )
+    .unwrap()
+}
+
+const fn getattr(inode: InodeNo) -> Call<'static> {
+    Call::Getattr(Getattr { inode })
+}
+
+const fn change(inode: InodeNo) -> Call<'static> {
+    Call::Setattr(wire::Setattr {
+        caller: CALLER,
+        inode,
+        mode: Some(0o600),
+        uid: None,
+        gid: None,
+        atime: wire::SetTime::Keep,
+        mtime: wire::SetTime::Keep,
+        clears: wire::ClearPrivileges::Nothing,
+    })
+}
+
+fn entry(inode: InodeNo) -> Vec<u8> {
+    Entry { attr: attr(inode, 0) }.to_bytes()
+}
+
+/// Makes a change that is answered and may still be lost.
+fn changed(harness: &mut Harness, inode: InodeNo, transno: u64) -> ConnId {
+    harness.call(1, change(inode));
+    let request = harness.take();
+    harness.token(&request, transno, &entry(inode));
+    assert!(harness.outcome().is_ok());
+    request.conn
+}
+
+/// The second server's requests.
+fn of_second(harness: &Harness) -> Vec<ReceivedRequest> {
+    let requests = harness.requests.iter();
+    requests.filter(|request| harness.server_of(request.conn) == SECOND).cloned().collect()
+}
+
+#[test]
+fn a_call_goes_to_the_server_that_has_the_shard() {
+    let mut harness = Harness::with_two_servers();
+    for (id, inode) in [(1, FILE), (2, OTHER)] {
+        harness.call(id, getattr(inode));
+    }
+    assert_eq!(harness.requests.len(), 2);
+    let servers = [(ServerId::FIRST, SESSION), (SECOND, SECOND_SESSION)];
+    for (server, session) in servers {
+        let request = harness.take();
+        assert_eq!((harness.server_of(request.conn), request.head.session), (server, session));
+        assert_eq!(request.head.map_epoch, MapEpoch(1));
+        harness.answer(&request, &entry(FILE));
+        assert!(harness.outcome().is_ok());
+    }
+    let at = ServerAddress::At(second_address());
+    assert_eq!(harness.addresses, [ServerAddress::Initial, at]);
+}
+
+#[test]
+fn a_restart_of_one_server_leaves_the_others_calls_alone() {
+    let mut harness = Harness::with_two_servers();
+    harness.answers_recovery = false;
+    let first_conn = changed(&mut harness, FILE, 5);
+    let second_conn = changed(&mut harness, OTHER, 7);
+    harness.call(2, getattr(FILE));
+    harness.call(3, getattr(OTHER));
+    let flying = harness.take();
+    harness.requests.clear();
+    harness.restart_second(two_servers(2, (1, 2)));
+    assert!(!harness.closed.contains(&first_conn) && first_conn != second_conn);
+    // The second server's session recovers.
+    let resume = harness.take();
+    assert_eq!((resume.head.op, resume.head.shard), (Op::Resume, OTHER.shard()));
+    assert_eq!(harness.server_of(resume.conn), SECOND);
+    assert!(harness.requests.is_empty(), "only its own sessions recover");
+    // Meanwhile the first server answers what it has, and gets new requests.
+    harness.answer(&flying, &entry(FILE));
+    assert!(harness.outcome().is_ok());
+    harness.call(4, getattr(FILE));
+    let request = harness.take();
+    assert_eq!((request.conn, request.head.map_epoch), (first_conn, MapEpoch(2)));
+    harness.answer(&request, &entry(FILE));
+    assert!(harness.outcome().is_ok());
+    harness.resumed(&resume, 0, true);
+    let replay = harness.take();
+    assert_eq!((replay.head.flags, replay.head.transno.0), (request_flag::REPLAY, 7));
+    harness.answer(&replay, &[]);
+    let done = harness.take();
+    assert_eq!(done.head.op, Op::ReplayDone);
+    harness.answer(&done, &[]);
+    let [resent] = &of_second(&harness)[..] else { panic!("one call waits") };
+    assert_eq!((resent.head.op, resent.head.flags), (Op::Getattr, request_flag::RESENT));
+    let resent = resent.clone();
+    harness.answer(&resent, &entry(OTHER));
+    assert_eq!(harness.outcome(), Ok(Answer::Entry(attr(OTHER, 0))));
+    assert!(harness.client.replay_bytes() > 0, "both changes may still be lost");
+    assert_eq!(harness.client.take_reports(), []);
+}
+
+#[test]
+fn a_request_refused_for_its_map_goes_where_the_newer_one_says() {
+    let mut harness = Harness::with_two_servers();
+    harness.shape.map = Map::single_server(2, ShardCounts { meta: 8, data: 8 }, Term(1));
+    harness.call(1, change(OTHER));
+    let refused = harness.take();
+    assert_eq!((harness.server_of(refused.conn), refused.head.slot), (ServerId::FIRST, 1));
+    harness.call(2, getattr(FILE));
+    let other = harness.take();
+    let newer = two_servers(3, (1, 2));
+    harness.shape.map = newer.clone();
+    harness.refuse_map(&refused, &newer);
+    assert_eq!(harness.client.map(), Some(&newer));
+    let again = harness.requests.iter().find(|request| request.head.op == Op::Setattr).unwrap();
+    assert_eq!(harness.server_of(again.conn), SECOND);
+    assert_eq!((again.head.xid, again.head.slot), (refused.head.xid, refused.head.slot));
+    assert_eq!(again.head.flags, request_flag::RESENT, "it may have been executed before");
+    assert_eq!((again.head.map_epoch, again.head.session), (MapEpoch(3), SECOND_SESSION));
+    let again = again.clone();
+    harness.durable(&again, 9, &entry(OTHER));
+    assert_eq!(harness.outcome(), Ok(Answer::Entry(attr(OTHER, 0))));
+    assert_eq!(harness.client.busy_count(), 1, "the call to a shard that stays");
+    assert_eq!(other.head.op, Op::Getattr);
+}
+
+#[test]
+fn a_map_that_goes_backwards_is_ignored() {
+    let older = two_servers(4, (1, 3));
+    let lower_term = two_servers(9, (1, 2));
+    for map in [older, lower_term] {
+        let mut harness = Harness::with_two_servers();
+        let known = two_servers(5, (1, 3));
+        harness.shape.map = known.clone();
+        harness.call(1, getattr(OTHER));
+        let refused = harness.take();
+        harness.refuse_map(&refused, &map);
+        assert_eq!(harness.client.map(), Some(&known));
+        assert!(harness.requests.is_empty(), "it is sent again after a pause");
+        harness.wait_ms(200);
+        let again = harness.take();
+        assert_eq!((again.head.xid, again.head.map_epoch), (refused.head.xid, MapEpoch(5)));
+        harness.answer(&again, &entry(OTHER));
+        assert!(harness.outcome().is_ok());
+        // A server that has not got the map yet welcomes the client with its own.
+        harness.shape.map = map;
+        harness.hang_up();
+        harness.call(2, getattr(FILE));
+        assert_eq!(harness.client.map(), Some(&known));
+        let request = harness.take();
+        assert_eq!(request.head.map_epoch, MapEpoch(5));
+    }
+}
+
+#[test]
+fn another_server_at_a_servers_address_is_left() {
+    let mut harness = Harness::with_two_servers();
+    harness.call(1, getattr(FILE));
+    let request = harness.take();
+    harness.answer(&request, &entry(FILE));
+    assert!(harness.outcome().is_ok());
+    harness.second_boot_id = None;
+    harness.call(2, getattr(OTHER));
+    harness.wait_ms(5_000);
+    assert!(harness.requests.is_empty() && harness.answers().is_empty());
+    assert_eq!(harness.client.refusal(), None);
+    harness.second_boot_id = Some(1);
+    harness.wait_ms(5_000);
+    let request = harness.take();
+    assert_eq!(harness.server_of(request.conn), SECOND);
+}
+
+#[test]
+fn a_statfs_adds_up_the_servers_space() {
+    let mut harness = Harness::with_two_servers();
+    harness.call(1, getattr(FILE));
+    let request = harness.take();
+    harness.answer(&request, &entry(FILE));
+    assert!(harness.outcome().is_ok());
+    harness.call(2, Call::Statfs);
+    assert_eq!(harness.requests.len(), 4, "two lanes of two servers");
+    while !harness.requests.is_empty() {
+        let request = harness.take();
+        let is_second = harness.server_of(request.conn) == SECOND;
+        let space = wire::Space {
+            total_bytes: if is_second { 5_000 } else { 1_000 },
+            free_bytes: 10,
+            available_bytes: 10,
+            inode_count: 3,
+            inode_free_count: 50,
+            lane_count: 2,
+        };
+        harness.answer(&request, &space.to_bytes());
+    }
+    let Ok(Answer::Space(space)) = harness.outcome() else { panic!("no space") };
+    assert_eq!((space.total_bytes, space.inode_count, space.inode_free_count), (6_000, 12, 100));
+}
