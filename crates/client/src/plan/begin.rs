@@ -127,7 +127,7 @@ impl Encoder<'_> {
             return self.entry(Op::Getattr, args.inode, &args);
         }
         self.put(&args);
-        let (plan, glimpse) = Sized::of_entry(args.inode);
+        let (plan, glimpse) = Sized::beside_getattr(args.inode);
         let request = NewRequest::new(Plan::Sized(plan), Op::Getattr, Target::Inode(args.inode));
         NewRequest { beside: Some(glimpse), ..request }
     }

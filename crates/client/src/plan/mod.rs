@@ -6,7 +6,6 @@
 pub(crate) mod begin;
 mod close;
 mod create;
-mod entry;
 mod open;
 mod remote_inode;
 mod request;
@@ -141,7 +140,7 @@ impl Plan {
     pub(crate) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
         match self {
             Self::Direct => Next::Done(reply.outcome.map(Body::answer)),
-            Self::Entry => entry::next(reply),
+            Self::Entry => Sized::of_entry(reply),
             Self::Sized(sized) => sized.next(reply),
             Self::Create(create) => create.next(reply, handles),
             Self::RemoteInode(remote_inode) => remote_inode.next(reply, handles),

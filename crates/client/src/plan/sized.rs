@@ -31,9 +31,14 @@ pub(crate) struct Sized {
 
 impl Sized {
     /// A getattr is sent together with the glimpse returned.
-    pub(super) const fn of_entry(inode: InodeNo) -> (Self, FollowUp) {
+    pub(super) const fn beside_getattr(inode: InodeNo) -> (Self, FollowUp) {
         let plan = Self { attr: None, size: Size::Asked, sized_for: SizedFor::Entry };
         (plan, FollowUp::Glimpse(Glimpse { inode }))
+    }
+
+    /// The reply to a lookup, getattr, setattr, mkdir, symlink, mknod or link.
+    pub(super) fn of_entry(reply: PlanReply) -> Next {
+        complete(reply.outcome.and_then(super::Body::entry), Size::Unasked, SizedFor::Entry)
     }
 
     pub(super) fn next(mut self, reply: PlanReply) -> Next {
