@@ -63,7 +63,7 @@ fn limits() -> Vec<Row> {
         ("metadata shards of a store", vec![of(shape.meta_shard_count)]),
         ("names and attributes of a store", vec![of(store::RowStore::ROWS_BYTES_MAX)]),
         ("log that waits", log),
-        ("how long a lane looks out", vec![of(SPIN_MAX.as_nanos())]),
+        ("how long a lane polls", vec![of(SPIN_MAX.as_nanos())]),
         ("open files of a mount lane", vec![of(mount::HANDLE_COUNT_MAX)]),
         ("changes of a client lane under way", vec![of(lane.slot_count)]),
         ("a client lane keeps", vec![of(client::REPLAY_BYTES_MAX)]),
