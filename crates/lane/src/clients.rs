@@ -159,6 +159,7 @@ impl Lane {
             self.non_resident.again_at,
             self.freeze.until,
             self.paths.until(),
+            self.peers.deadline(),
         ]);
         let retry = retries.flatten().min();
         [recovery, handshake, client_deadlines, lock_deadlines, retry].into_iter().flatten().min()

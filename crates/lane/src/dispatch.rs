@@ -369,6 +369,8 @@ impl Lane {
             received.denied
         } else if self.fenced {
             self.when_fenced(turn, received)
+        } else if self.peers.is_full() {
+            Some(Status::NoSpace)
         } else {
             self.space_for(received.request.op).err()
         }

@@ -313,11 +313,12 @@ impl Lane {
     }
 
     /// Whether the lane proceeds as time passes, without further events: a recovery, a cross-shard
-    /// transaction that was refused a lock, or a batch that gathers.
+    /// transaction that was refused a lock, a batch that gathers, or an acknowledgement of a peer
+    /// lane.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         let gathers = self.append_at().is_some() && !self.fenced;
-        !self.recovery.is_over() || self.txns.is_pausing() || gathers
+        !self.recovery.is_over() || self.txns.is_pausing() || gathers || self.peers.is_waiting()
     }
 
     /// Ends the lane when everything begun has ended.
@@ -325,7 +326,8 @@ impl Lane {
         let logged = self.commit.is_idle() || self.fenced;
         let answered = self.waiters.answers.is_empty() || self.fenced;
         let idle = answered && self.data.is_idle() && logged;
-        let idle = idle && (self.txns.is_idle() || self.fenced);
+        let waited = self.peers.ends_waiting(turn.now.mono);
+        let idle = idle && (self.txns.is_idle() || self.fenced || waited);
         if !idle || self.stopped {
             return;
         }
@@ -393,6 +395,7 @@ impl Core for Lane {
         self.shrink(turn.now.mono);
         self.destroy(turn);
         self.append(turn);
+        self.settle_peers(turn);
         if self.stopping {
             self.stop(turn);
         }

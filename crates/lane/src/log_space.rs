@@ -29,7 +29,8 @@ impl Lane {
     /// Whether a request that was refused for lack of log space shall be resent soon: the medium
     /// has space, and a checkpoint will free the log.
     pub(crate) fn is_retried(&self, refusal: Status) -> bool {
-        refusal == Status::NoSpace && self.commit.awaits_checkpoint()
+        let passes = self.commit.awaits_checkpoint() || self.peers.is_full();
+        refusal == Status::NoSpace && passes
     }
 
     /// Whether the server may record something of its own.

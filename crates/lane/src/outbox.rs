@@ -121,6 +121,9 @@ impl Lane {
                 }
             });
         });
+        if response.bulk.is_none() && self.peers.defers_replies() {
+            return self.peers.defer(conn, turn.arena.get(frame).to_vec());
+        }
         turn.act(NetAction::Send { conn, frame, bulk: response.bulk });
     }
 

@@ -10,6 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+pub(crate) use delivery::Delivery;
 use disk::{Creation, LogHeader, LogReader};
 use fastrand::Rng;
 use flights::{File, Flight, allocate, mac_of, write};
@@ -112,6 +113,8 @@ pub(crate) struct TestServer {
     pub(crate) points: BTreeMap<ProtocolPoint, usize>,
     /// The server crashes when it passes this point for the n-th time.
     pub(crate) dies_at: Option<(ProtocolPoint, usize)>,
+    /// Faults of the messages between lanes.
+    pub(crate) delivery: Delivery,
     hosts: Vec<LaneHost>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -149,6 +152,7 @@ impl TestServer {
             recovered_count: 0,
             points: BTreeMap::new(),
             dies_at: None,
+            delivery: Delivery::of_seed(seed),
             hosts: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
@@ -411,7 +415,7 @@ impl TestServer {
 
     /// Runs until nothing is left to do.
     pub(crate) fn run(&mut self) {
-        while self.step() {}
+        while self.step() || self.pass_redelivery() {}
         let unreleased_count: usize = self.hosts.iter().map(|host| host.bufs.len()).sum();
         assert_eq!(unreleased_count, 0, "{unreleased_count} buffers were never released");
     }
@@ -541,9 +545,7 @@ impl TestServer {
                 assert_ne!(usize::from(to.0), index, "a lane sends no message to itself");
                 assert!(body.bytes_count() <= interface::PEER_MESSAGE_BYTES_MAX);
                 let (from, body) = (LaneId(index as u16), host.arena.get(body).to_vec());
-                self.hosts[usize::from(to.0)]
-                    .pending_events
-                    .push(PendingEvent::Encoded { from, body });
+                self.deliver(to, from, body);
             }
             Action::Recovered => {
                 self.recovered_count += 1;

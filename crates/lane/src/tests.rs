@@ -18,6 +18,7 @@ mod map_epochs;
 mod merge;
 mod non_resident;
 mod peer;
+mod peer_channel;
 mod peer_messages;
 mod protocol_errors;
 mod recovery;

@@ -173,6 +173,14 @@ impl Plan {
                 self.faults = Faults::NONE;
                 self.last_crash = false;
             }
+            Rule::PeerOnce | Rule::PeerResend => {
+                const MIX: [(Kind, u64); 4] =
+                    [(Kind::Mkdir, 3), (Kind::Rename, 4), (Kind::Rmdir, 2), (Kind::Unlink, 1)];
+                self.mix = MIX.to_vec();
+                (self.meta_shard_count, self.server_lane_count_max) = (5, 3);
+                self.call_count = self.call_count.max(25);
+                self.peer_faults = true;
+            }
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology

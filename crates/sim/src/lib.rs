@@ -45,6 +45,7 @@ mod net;
 mod number;
 mod operation;
 mod order;
+mod peer_faults;
 mod plan;
 mod prng;
 mod rotation;

@@ -179,6 +179,8 @@ pub(crate) struct Plan {
     /// At a start of the server a bit of a recorded block may flip.
     pub(crate) has_bit_rot: bool,
     /// The scripted calls of the run.
+    /// Messages between the server's lanes get lost, repeated, delayed and reordered.
+    pub(crate) peer_faults: bool,
     pub(crate) trace: &'static [TraceStep],
     pub(crate) injection: Option<Injection>,
 }
@@ -250,6 +252,7 @@ impl Plan {
             block_bytes: prng.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
             has_bit_rot,
             quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
+            peer_faults: prng.clone().one_in(3),
             trace: &[],
             injection,
         }

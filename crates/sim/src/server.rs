@@ -200,8 +200,7 @@ impl Simulation {
             Action::Peer(PeerAction::Send { to, body }) => {
                 let body = seat.state.arena.get(body).to_vec();
                 let from = LaneId(narrow_u16(lane));
-                let to = Place::Server(usize::from(to.0));
-                self.deliver(to, Incoming::Message { from, body });
+                self.send_to_peer(usize::from(to.0), from, body);
             }
             Action::Store(action) => {
                 let operation = self.store_operation(lane, action);

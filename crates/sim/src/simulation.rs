@@ -59,6 +59,7 @@ pub(crate) enum Due {
     TraceStep,
     MaliciousFrame,
     Rotation(Step),
+    PeerMessage { life: u64, number: u64 },
 }
 
 /// The result of a check: an error names the violated invariant.
@@ -85,6 +86,7 @@ pub(crate) struct Simulation {
     pub(crate) calls: Vec<CallRecord>,
     pub(crate) file_changes: BTreeMap<InodeNo, Vec<(u32, TimedChange)>>,
     pub(crate) lossy_reads: Vec<LossyRead>,
+    pub(crate) late_messages: crate::peer_faults::LateMessages,
     pub(crate) write_count: u64,
     /// Inodes that replies named, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
@@ -147,6 +149,7 @@ impl Simulation {
             calls: Vec::new(),
             file_changes: BTreeMap::new(),
             lossy_reads: Vec::new(),
+            late_messages: crate::peer_faults::LateMessages::default(),
             write_count: 0,
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             faults_stopped: false,
@@ -243,6 +246,7 @@ impl Simulation {
             Due::TraceStep => self.take_trace_step(),
             Due::MaliciousFrame => self.run_malicious_client(),
             Due::Rotation(step) => self.step_rotation(step),
+            Due::PeerMessage { life, number } => self.receive_late(life, number),
         }
     }
 

@@ -153,5 +153,7 @@ mod rules {
         verify_evicted VerifyEvicted,
         overwrite_intent OverwriteIntent,
         parties Parties,
+        peer_once PeerOnce,
+        peer_resend PeerResend,
     }
 }

@@ -64,6 +64,10 @@ rules! {
     OverwriteIntent "overwrite-intent",
     /// A client is identified by its uuid together with its credential and export.
     Parties "parties",
+    /// A message between lanes that was received before is dropped.
+    PeerOnce "peer-once",
+    /// A message between lanes that is not acknowledged in time is sent again.
+    PeerResend "peer-resend",
 }
 
 impl Rule {

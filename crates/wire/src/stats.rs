@@ -63,8 +63,12 @@ message! {
     /// Messages between the lanes of the server (docs/protocol.md §12.2).
     #[derive(Default)]
     PeerCounts {
-        /// Messages sent.
+        /// Messages sent, acknowledgements and repetitions apart.
         sent_count: u64,
+        /// Messages sent again because they were not acknowledged in time.
+        resent_count: u64,
+        /// Messages received again, and dropped.
+        repeated_count: u64,
         /// Messages refused because they, or an earlier one of their sender, did not decode: a bug.
         refused_count: u64,
     }

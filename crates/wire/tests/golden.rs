@@ -324,7 +324,12 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 under_way_one_max: 41,
                 damage_count: 42,
             },
-            peers: PeerCounts { sent_count: 43, refused_count: 44 },
+            peers: PeerCounts {
+                sent_count: 43,
+                resent_count: 44,
+                repeated_count: 45,
+                refused_count: 46,
+            },
         }
         .to_bytes()
     });

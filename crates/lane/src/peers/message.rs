@@ -11,32 +11,54 @@ use wire::{
     ShardId, Term, Wire, Writer,
 };
 
-/// A message between two lanes of a server.
+/// Who sends a message to whom, and its place in the channel between their lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PeerMessage<'a> {
+pub(crate) struct Envelope {
     /// The sender: the first metadata shard that the map would give to its lane.
     pub(crate) from: ShardId,
     /// The sender's term.
     pub(crate) from_term: Term,
     /// The receiver. A message to a whole lane names the shard that its `from` would.
     pub(crate) to: ShardId,
+    /// The number of this message in its sender's term, from 1; 0 for a bare acknowledgement.
+    pub(crate) sequence: u64,
+    /// The sender has received all messages of the receiver up to here.
+    pub(crate) acknowledged: u64,
+}
+
+/// A message between two lanes of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PeerMessage<'a> {
+    pub(crate) envelope: Envelope,
     pub(crate) body: PeerBody<'a>,
 }
 
-impl<'a> Wire<'a> for PeerMessage<'a> {
+impl Wire<'_> for Envelope {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.from);
         to.write(&self.from_term);
         to.write(&self.to);
-        to.write(&self.body);
+        to.write(&self.sequence);
+        to.write(&self.acknowledged);
     }
-    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             from: from.read()?,
             from_term: from.read()?,
             to: from.read()?,
-            body: from.read()?,
+            sequence: from.read()?,
+            acknowledged: from.read()?,
         })
+    }
+}
+
+impl<'a> Wire<'a> for PeerMessage<'a> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.envelope);
+        to.write(&self.body);
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self { envelope: from.read()?, body: from.read()? })
     }
 }
 
@@ -89,6 +111,33 @@ tagged! {
         }
         /// A search for deadlocks has returned to the wait that it started from.
         13 CycleFound { search: Search }
+        /// Nothing but the envelope's acknowledgement.
+        14 Acknowledgement {}
+    }
+}
+
+impl PeerBody<'_> {
+    /// Whether no reply may leave before the receiver has acknowledged this: a request that
+    /// follows from the reply may reach the receiver by another way, and must find it applied.
+    pub(crate) const fn is_barrier(&self) -> bool {
+        match self {
+            Self::PrivilegedBits { .. } | Self::Export { .. } => true,
+            Self::Containment { message } => matches!(
+                message,
+                ContainmentMessage::Changed { .. } | ContainmentMessage::Moved { .. }
+            ),
+            Self::Txn { .. }
+            | Self::DestroyObject { .. }
+            | Self::ObjectDestroyed { .. }
+            | Self::Accessed { .. }
+            | Self::Changed { .. }
+            | Self::QueryContents { .. }
+            | Self::DurableContents { .. }
+            | Self::Evicted { .. }
+            | Self::FollowWaits { .. }
+            | Self::CycleFound { .. }
+            | Self::Acknowledgement {} => false,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Messages between the lanes.
+//! Messages between the lanes, and faults of their delivery.
 
 use super::{PendingEvent, TestServer};
 use crate::peers::message::PeerBody;
@@ -6,7 +6,58 @@ use alloc::vec::Vec;
 use interface::{Core as _, Turn};
 use wire::LaneId;
 
+/// What happens to messages between lanes: each fault to one in so many; 0: never.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) loses_one_in: usize,
+    pub(crate) repeats_one_in: usize,
+    /// Overtakes messages that its receiver has not seen.
+    pub(crate) reorders_one_in: usize,
+    /// The messages lost so far.
+    pub(crate) lost_count: usize,
+}
+
+impl Delivery {
+    /// From this seed on messages between lanes get lost, repeated and reordered.
+    pub(crate) const LOSSY_SEED_MIN: u64 = 1 << 32;
+
+    pub(super) fn of_seed(seed: u64) -> Self {
+        if seed < Self::LOSSY_SEED_MIN {
+            return Self::default();
+        }
+        Self { loses_one_in: 5, repeats_one_in: 5, reorders_one_in: 3, lost_count: 0 }
+    }
+}
+
 impl TestServer {
+    /// A message leaves for a lane.
+    pub(super) fn deliver(&mut self, to: LaneId, from: LaneId, body: Vec<u8>) {
+        let Delivery { loses_one_in, repeats_one_in, reorders_one_in, .. } = self.delivery;
+        let rng = &mut self.rng;
+        let mut rolls = |one_in: usize| one_in > 0 && rng.usize(..one_in) == 0;
+        let (lost, repeated) = (rolls(loses_one_in), rolls(repeats_one_in));
+        self.delivery.lost_count += usize::from(lost);
+        let count = if lost { 0 } else { 1 + usize::from(repeated) };
+        for _ in 0..count {
+            let early = rolls(reorders_one_in);
+            let pending = &mut self.hosts[usize::from(to.0)].pending_events;
+            let sent = |pending: &PendingEvent| matches!(pending, PendingEvent::Encoded { .. });
+            let first = pending.iter().position(sent).filter(|_| early);
+            let at = first.unwrap_or(pending.len());
+            pending.insert(at, PendingEvent::Encoded { from, body: body.clone() });
+        }
+    }
+
+    /// Passes the time until lost messages are sent again; `false`: none was lost.
+    pub(super) fn pass_redelivery(&mut self) -> bool {
+        let loses = self.delivery.loses_one_in > 0;
+        let waits = loses && self.hosts.iter().any(|host| host.lane.peers.is_waiting());
+        if waits {
+            self.pass_ms(10);
+        }
+        waits
+    }
+
     /// A lane takes a turn in which it applies this message.
     pub(crate) fn apply_message(&mut self, index: usize, body: &PeerBody<'_>) {
         let host = &mut self.hosts[index];

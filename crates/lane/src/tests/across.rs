@@ -6,7 +6,7 @@ mod mount;
 mod reads;
 mod strict;
 
-use crate::test_server::{Kind, TestServer};
+use crate::test_server::{Delivery, Kind, TestServer};
 use alloc::string::String;
 use alloc::vec::Vec;
 use fastrand::Rng;
@@ -107,9 +107,20 @@ fn one_by_one(seed: u64, mut server: TestServer) {
     model.compare(&mut server, &mut mount);
 }
 
+/// Messages between lanes get lost, repeated and reordered.
+#[test]
+fn concurrent_transactions_are_atomic_over_lossy_channels() {
+    let mut lost_count = 0;
+    for seed in Delivery::LOSSY_SEED_MIN..Delivery::LOSSY_SEED_MIN + 20 {
+        let server = several_at_once(seed, store(seed, 2 + (seed % 4) as u16));
+        lost_count += server.delivery.lost_count;
+    }
+    assert!(lost_count > 1000, "{lost_count} messages were lost");
+}
+
 #[test]
 fn concurrent_transactions_are_atomic() {
-    (1..=80).for_each(|seed| several_at_once(seed, store(seed, 1 + (seed % 7) as u16)));
+    (1..=80).for_each(|seed| drop(several_at_once(seed, store(seed, 1 + (seed % 7) as u16))));
 }
 
 #[test]
@@ -121,7 +132,7 @@ fn concurrent_transactions_are_atomic_with_almost_no_memory_for_names() {
     }
 }
 
-fn several_at_once(seed: u64, mut server: TestServer) {
+fn several_at_once(seed: u64, mut server: TestServer) -> TestServer {
     let mut rng = Rng::with_seed(seed ^ 0xface);
     start(&mut server);
     let count = 2 + rng.usize(..5);
@@ -159,6 +170,7 @@ fn several_at_once(seed: u64, mut server: TestServer) {
     }
     assert_eq!(done, 150, "seed {seed}: all are answered");
     checked::check(&mut server, &mut mounts[0]);
+    server
 }
 
 /// A directory in another shard than the root, with a file and a directory in it.

@@ -4,6 +4,8 @@ use super::peer::{HelloFields, Peer, send_handshake};
 use crate::test_server::TestServer;
 use wire::{LaneId, Refusal, RefusalReason};
 
+const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
+
 /// The server's answer to a client with state since a boot, or without state.
 fn comes(server: &mut TestServer, client: u8, boot_id_last: u64) -> Result<(), RefusalReason> {
     let mut all = (0..server.lane_count()).map(|lane| {
@@ -31,9 +33,9 @@ fn restart(server: &mut TestServer, lane_count: u16) {
 #[test]
 fn a_forgotten_evicted_client_is_still_refused() {
     let evicted = Err(RefusalReason::Evicted);
-    for cold in [false, true] {
+    for (cold, seed) in [(false, 91), (true, 91), (false, LOSSY + 91)] {
         for lane_count in 1..=3 {
-            let mut server = TestServer::new(91);
+            let mut server = TestServer::new(seed);
             server.evicted_count_max = 1;
             if cold {
                 server.bound_names(1 << 20);

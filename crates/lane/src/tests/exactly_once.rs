@@ -21,6 +21,8 @@ use wire::{
     request_flag,
 };
 
+const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
+
 fn proof_of(server: &TestServer, who: &HelloFields, challenge: &Challenge) -> [u8; 32] {
     let (nonce, channel) = (&challenge.nonce, &PLAIN);
     server.secret.client_proof(Proven { hello: &who.hello(&server.secret), nonce, channel })
@@ -584,7 +586,7 @@ fn read(server: &mut TestServer, inode: InodeNo) -> Vec<u8> {
 #[test]
 fn each_request_takes_effect_once_under_random_faults() {
     let (mut from_slot_count, mut token_count, mut replayed_count) = (0, 0, 0);
-    for seed in 0..150 {
+    for seed in (0..150).chain(LOSSY..LOSSY + 50) {
         let mut run = Run::new(seed, None);
         let steps = 50 + run.rng.usize(..400);
         run.work(steps);

@@ -6,6 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::*;
 
+const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
 const FIVE: Caller<'static> = Caller { uid: 5, gid: 5, groups: Groups::Known(&[]) };
 
 /// A client with a connection to every lane.
@@ -376,7 +377,7 @@ fn a_read_only_export_refuses_all_changes() {
 
 #[test]
 fn a_moved_out_inode_is_refused_from_the_next_request_on() {
-    for (seed, lane_count) in [(5, 1), (6, 2), (7, 3)] {
+    for (seed, lane_count) in [(5, 1), (6, 2), (7, 3), (LOSSY + 6, 2), (LOSSY + 7, 3)] {
         let mut scene = Scene::new(seed, lane_count);
         let (inside, outside) = (scene.inside, scene.outside);
         let mut bound = scene.bound(3);

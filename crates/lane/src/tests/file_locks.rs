@@ -9,6 +9,7 @@ use wire::{
     LockType, Op, Relock, Request, SetLock, ShardId, Status, Wire, request_flag,
 };
 
+const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
 const WRITE: Option<LockType> = Some(LockType::Write);
 
 fn file(shard: u16) -> InodeNo {
@@ -323,7 +324,7 @@ fn an_evicted_client_holds_no_locks() {
 
 #[test]
 fn the_last_wait_of_a_cycle_is_refused_at_any_lane() {
-    for (seed, lane_count) in [(7, 1), (8, 2), (9, 2), (10, 2)] {
+    for (seed, lane_count) in [(7, 1), (8, 2), (9, 2), (LOSSY, 2), (LOSSY + 1, 2)] {
         let mut server = TestServer::started(seed, lane_count);
         let mut clients = [1, 2, 3].map(|number| Client::new(&mut server, number));
         let files = [file(0), file(1), InodeNo::new(0, 99)];
@@ -372,7 +373,7 @@ fn refused_of_a_circle(
 
 #[test]
 fn of_two_waits_that_close_a_cycle_at_once_one_is_refused() {
-    for seed in 20..60 {
+    for seed in (20..60).chain(LOSSY..LOSSY + 20) {
         let mut server = TestServer::started(seed, 2);
         let refused = refused_of_a_circle(&mut server, [file(0), file(1)], false);
         assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");

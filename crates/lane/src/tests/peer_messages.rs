@@ -2,7 +2,7 @@
 
 use crate::deadlock::{Owner, Search};
 use crate::peers::containment::{ContainmentMessage, ContainmentQuery, Use};
-use crate::peers::message::{Bits, ExportDefinition, PeerBody, PeerMessage};
+use crate::peers::message::{Bits, Envelope, ExportDefinition, PeerBody, PeerMessage};
 use crate::test_server::TestServer;
 use crate::txns::{TxnMessage, TxnMessageKind};
 use alloc::string::{String, ToString};
@@ -22,7 +22,9 @@ const DIR: InodeNo = InodeNo(0x0001_0000_0000_0007);
 const CLIENT: ClientUuid = ClientUuid([0xc1; 16]);
 
 fn message(body: PeerBody<'_>) -> PeerMessage<'_> {
-    PeerMessage { from: ShardId::meta(1), from_term: Term(9), to: ShardId::data(2), body }
+    let (from, to) = (ShardId::meta(1), ShardId::data(2));
+    let envelope = Envelope { from, from_term: Term(9), to, sequence: 3, acknowledged: 4 };
+    PeerMessage { envelope, body }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -66,6 +68,7 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     let owners = List::new(1, &owners);
     with("FollowWaits", PeerBody::FollowWaits { search, hops_left: 2, owners });
     with("CycleFound", PeerBody::CycleFound { search });
+    with("Acknowledgement", PeerBody::Acknowledgement {});
     each_of_txn(with);
     each_of_containment(with);
 }

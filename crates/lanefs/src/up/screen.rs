@@ -299,6 +299,8 @@ fn peers(lanes: &[Stats]) -> PeerCounts {
     let sum = |field: fn(&PeerCounts) -> u64| lanes.iter().map(|lane| field(&lane.peers)).sum();
     PeerCounts {
         sent_count: sum(|peers| peers.sent_count),
+        resent_count: sum(|peers| peers.resent_count),
+        repeated_count: sum(|peers| peers.repeated_count),
         refused_count: sum(|peers| peers.refused_count),
     }
 }

@@ -1,0 +1,215 @@
+//! The channel to one peer lane, and from it: delivery once and in order over a way that may lose,
+//! repeat and reorder messages (docs/protocol.md §12.2).
+//!
+//! ```text
+//! push ─▶ queue ─▶ at most WINDOW_COUNT_MAX on their way ─▶ acknowledged: dropped
+//!                          ▲── resent after a time-out ──┘
+//! receive ─▶ next one: applied │ a later one: kept until its turn │ an earlier one: dropped
+//! ```
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use interface::Mono;
+use wire::{ShardId, Term};
+
+/// Most messages on their way, and most received ones that wait for an earlier one.
+pub(crate) const WINDOW_COUNT_MAX: u64 = 256;
+/// The first time-out, doubled with each resending, up to the last.
+const RESEND_MS_MIN: u64 = 50;
+const RESEND_MS_MAX: u64 = 1600;
+
+/// A message that is not acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    to: ShardId,
+    body_bytes: usize,
+}
+
+/// A message to be put on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving<'a> {
+    pub(crate) to: ShardId,
+    pub(crate) sequence: u64,
+    pub(crate) body: &'a [u8],
+}
+
+/// What to do with a received message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Receipt {
+    /// Apply it.
+    Next,
+    /// Keep it until the earlier ones are there.
+    Early,
+    /// It was received before.
+    Repeated,
+    /// It is of an earlier term of its sender, or beyond the window.
+    Refused,
+}
+
+/// Both directions between this lane and a peer lane.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// The last message pushed, the last one that left, and the last one acknowledged.
+    pushed: u64,
+    left: u64,
+    acknowledged: u64,
+    /// Those behind `acknowledged`, and their bodies, one after the other.
+    queue: VecDeque<Queued>,
+    bodies: VecDeque<u8>,
+    /// Where the body of the last one that left ends in `bodies`.
+    left_bytes: usize,
+    resend_at: Option<Mono>,
+    resend_ms: u64,
+    /// The messages that replies wait for: sequence, and the number of the barrier.
+    barriers: VecDeque<(u64, u64)>,
+    /// The sender's term, and the last message of it that was received in order.
+    term: Term,
+    received: u64,
+    /// An acknowledgement is due.
+    pub(super) is_due: bool,
+    early: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Default for Channel {
+    fn default() -> Self {
+        Self {
+            pushed: 0,
+            left: 0,
+            acknowledged: 0,
+            queue: VecDeque::new(),
+            bodies: VecDeque::new(),
+            left_bytes: 0,
+            resend_at: None,
+            resend_ms: RESEND_MS_MIN,
+            barriers: VecDeque::new(),
+            term: Term(0),
+            received: 0,
+            is_due: false,
+            early: BTreeMap::new(),
+        }
+    }
+}
+
+impl Channel {
+    /// Adds a message; `barrier` is the number that replies wait for, if they do.
+    pub(crate) fn push(&mut self, to: ShardId, body: &[u8], barrier: Option<u64>) {
+        self.pushed += 1;
+        self.queue.push_back(Queued { to, body_bytes: body.len() });
+        self.bodies.extend(body);
+        self.barriers.extend(barrier.map(|number| (self.pushed, number)));
+    }
+
+    /// Passes the messages that may leave now, and the acknowledgement that goes with each.
+    pub(crate) fn leave(&mut self, now: Mono, with: &mut dyn FnMut(Leaving<'_>, u64)) {
+        let until = self.pushed.min(self.acknowledged + WINDOW_COUNT_MAX);
+        if self.left < until {
+            self.is_due = false;
+            self.resend_at.get_or_insert(now.after_ms(self.resend_ms));
+            (self.left, self.left_bytes) = self.pass((self.left, self.left_bytes), until, with);
+        }
+    }
+
+    /// Whether the time-out of the oldest message is over: all on their way are passed again.
+    pub(crate) fn resend(&mut self, now: Mono, with: &mut dyn FnMut(Leaving<'_>, u64)) {
+        if self.resend_at.is_some_and(|at| at <= now) {
+            self.resend_ms = (self.resend_ms * 2).min(RESEND_MS_MAX);
+            self.resend_at = Some(now.after_ms(self.resend_ms));
+            self.pass((self.acknowledged, 0), self.left, with);
+        }
+    }
+
+    /// Passes the messages behind one, whose body ends at this byte, up to another; returns where
+    /// that one ends.
+    fn pass(
+        &mut self,
+        (mut last, mut last_bytes): (u64, usize),
+        until: u64,
+        with: &mut dyn FnMut(Leaving<'_>, u64),
+    ) -> (u64, usize) {
+        let skipped = usize::try_from(last - self.acknowledged).unwrap_or(usize::MAX);
+        let bodies: &[u8] = self.bodies.make_contiguous();
+        for Queued { to, body_bytes } in self.queue.range(skipped..) {
+            if last == until {
+                break;
+            }
+            last += 1;
+            let body = &bodies[last_bytes..][..*body_bytes];
+            with(Leaving { to: *to, sequence: last, body }, self.received);
+            last_bytes += body_bytes;
+        }
+        (last, last_bytes)
+    }
+
+    /// The peer has received all up to here.
+    pub(crate) fn on_acknowledged(&mut self, now: Mono, sequence: u64) {
+        if sequence <= self.acknowledged || sequence > self.left {
+            return;
+        }
+        while self.acknowledged < sequence {
+            let Some(Queued { body_bytes, .. }) = self.queue.pop_front() else { break };
+            self.bodies.drain(..body_bytes);
+            self.left_bytes -= body_bytes;
+            self.acknowledged += 1;
+        }
+        while self.barriers.front().is_some_and(|(at, _)| *at <= sequence) {
+            self.barriers.pop_front();
+        }
+        self.resend_ms = RESEND_MS_MIN;
+        let waits = self.acknowledged < self.left;
+        self.resend_at = waits.then(|| now.after_ms(self.resend_ms));
+    }
+
+    /// A message of the peer has arrived.
+    pub(crate) fn receive(&mut self, term: Term, sequence: u64) -> Receipt {
+        if term < self.term {
+            return Receipt::Refused;
+        }
+        if term > self.term {
+            (self.term, self.received) = (term, 0);
+            self.early.clear();
+        }
+        if sequence == self.received + 1 {
+            (self.received, self.is_due) = (sequence, true);
+            Receipt::Next
+        } else if sequence <= self.received {
+            // The acknowledgement may be lost.
+            self.is_due = true;
+            Receipt::Repeated
+        } else if sequence > self.received + WINDOW_COUNT_MAX {
+            Receipt::Refused
+        } else {
+            Receipt::Early
+        }
+    }
+
+    /// Keeps an early message.
+    pub(crate) fn keep(&mut self, sequence: u64, message: &[u8]) {
+        self.early.entry(sequence).or_insert_with(|| message.to_vec());
+    }
+
+    /// The kept message that comes next.
+    pub(crate) fn next_kept(&mut self) -> Option<Vec<u8>> {
+        let message = self.early.remove(&(self.received + 1))?;
+        self.received += 1;
+        Some(message)
+    }
+
+    /// The last message received in order.
+    pub(crate) const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The first barrier that is not acknowledged.
+    pub(crate) fn barrier(&self) -> Option<u64> {
+        self.barriers.front().map(|(_, number)| *number)
+    }
+
+    pub(crate) const fn resend_at(&self) -> Option<Mono> {
+        self.resend_at
+    }
+
+    /// Messages that are not acknowledged.
+    pub(crate) fn unacknowledged_count(&self) -> usize {
+        self.queue.len()
+    }
+}

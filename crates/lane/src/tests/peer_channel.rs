@@ -1,0 +1,126 @@
+//! A channel between two lanes over a way that loses, repeats and reorders.
+
+use crate::peers::channel::{Channel, Leaving, Receipt, WINDOW_COUNT_MAX};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use fastrand::Rng;
+use interface::Mono;
+use wire::{ShardId, Term};
+
+const TERM: Term = Term(3);
+const TO: ShardId = ShardId::meta(1);
+
+/// Messages on their way: sequence and body.
+#[derive(Default)]
+struct Way {
+    messages: VecDeque<(u64, Vec<u8>)>,
+    sent_count: usize,
+}
+
+impl Way {
+    fn put(&mut self, Leaving { sequence, body, .. }: Leaving<'_>) {
+        self.messages.push_back((sequence, body.to_vec()));
+        self.sent_count += 1;
+    }
+}
+
+/// Receives a message; returns the bodies that are applied.
+fn receive(channel: &mut Channel, (sequence, body): (u64, &[u8])) -> Vec<Vec<u8>> {
+    let mut applied = Vec::new();
+    match channel.receive(TERM, sequence) {
+        Receipt::Next => applied.push(body.to_vec()),
+        Receipt::Early => channel.keep(sequence, body),
+        Receipt::Repeated | Receipt::Refused => {}
+    }
+    applied.extend(core::iter::from_fn(|| channel.next_kept()));
+    applied
+}
+
+#[test]
+fn each_message_is_applied_once_and_in_order() {
+    for seed in 0..200 {
+        let mut rng = Rng::with_seed(seed);
+        let (mut from, mut to, mut way) = (Channel::default(), Channel::default(), Way::default());
+        let count = 1 + rng.usize(..600);
+        let (mut pushed, mut applied, mut now) = (0, Vec::new(), Mono(0));
+        while applied.len() < count || from.unacknowledged_count() > 0 {
+            now = now.after_ms(1);
+            while pushed < count && rng.usize(..4) != 0 {
+                from.push(TO, &pushed.to_le_bytes()[..rng.usize(1..9)], None);
+                pushed += 1;
+            }
+            from.leave(now, &mut |leaving, _| way.put(leaving));
+            from.resend(now, &mut |leaving, _| way.put(leaving));
+            for _ in 0..rng.usize(..20) {
+                if way.messages.is_empty() {
+                    break;
+                }
+                let at = rng.usize(..way.messages.len().min(30));
+                let (sequence, body) = way.messages[at].clone();
+                if rng.usize(..8) != 0 {
+                    way.messages.remove(at);
+                }
+                if rng.usize(..4) != 0 {
+                    applied.extend(receive(&mut to, (sequence, &body)));
+                }
+            }
+            if rng.usize(..3) == 0 {
+                from.on_acknowledged(now, to.received());
+            }
+            let on_way_max = usize::try_from(WINDOW_COUNT_MAX).unwrap();
+            assert!(from.unacknowledged_count() <= count && way.messages.len() <= 40 * on_way_max);
+            assert!(now < Mono(0).after_ms(600_000), "seed {seed}: {} of {count}", applied.len());
+        }
+        for (number, body) in applied.iter().enumerate() {
+            assert_eq!(*body, number.to_le_bytes()[..body.len()], "seed {seed}");
+        }
+        assert_eq!(applied.len(), count, "seed {seed}");
+        assert_eq!(from.resend_at(), None, "no timer is left");
+    }
+}
+
+#[test]
+fn a_window_bounds_what_is_on_its_way() {
+    let (mut channel, mut way) = (Channel::default(), Way::default());
+    let window = usize::try_from(WINDOW_COUNT_MAX).unwrap();
+    for _ in 0..window + 50 {
+        channel.push(TO, b"x", None);
+        channel.leave(Mono(1), &mut |leaving, _| way.put(leaving));
+    }
+    assert_eq!((way.sent_count, channel.unacknowledged_count()), (window, window + 50));
+    channel.on_acknowledged(Mono(2), 10);
+    channel.leave(Mono(2), &mut |leaving, _| way.put(leaving));
+    assert_eq!(way.sent_count, window + 10);
+    assert_eq!(channel.receive(TERM, 1 + WINDOW_COUNT_MAX), Receipt::Refused);
+}
+
+#[test]
+fn a_later_term_begins_anew_and_an_earlier_one_is_refused() {
+    let mut channel = Channel::default();
+    assert_eq!(channel.receive(Term(2), 1), Receipt::Next);
+    assert_eq!(channel.receive(Term(2), 3), Receipt::Early);
+    channel.keep(3, b"of term 2");
+    assert_eq!(channel.receive(Term(4), 2), Receipt::Early);
+    assert_eq!(channel.receive(Term(4), 1), Receipt::Next);
+    assert_eq!(channel.next_kept(), None, "what was kept is dropped");
+    assert_eq!(channel.receive(Term(2), 2), Receipt::Refused);
+}
+
+#[test]
+fn the_time_out_doubles_until_an_acknowledgement() {
+    let (mut channel, mut way) = (Channel::default(), Way::default());
+    channel.push(TO, b"x", None);
+    channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let at = channel.resend_at().unwrap();
+        channel.resend(at, &mut |leaving, _| way.put(leaving));
+        pauses.push(channel.resend_at().unwrap().since_ns(at) / 1_000_000);
+    }
+    assert_eq!(pauses, [100, 200, 400, 800, 1600, 1600, 1600, 1600]);
+    channel.on_acknowledged(Mono(0), 1);
+    assert_eq!(channel.resend_at(), None);
+    channel.push(TO, b"y", None);
+    channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
+    assert_eq!(channel.resend_at(), Some(Mono(0).after_ms(50)));
+}

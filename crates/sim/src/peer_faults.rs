@@ -1,0 +1,53 @@
+//! Messages between the server's lanes: in some runs they get lost, repeated, delayed and reordered.
+
+use crate::lane_state::Incoming;
+use crate::simulation::{Due, Place, Simulation};
+use std::collections::BTreeMap;
+use wire::LaneId;
+
+/// A fault happens to one message in so many.
+const ONE_IN: u64 = 8;
+/// A late message is this many times later than a request, on average.
+const LATE_FACTOR: u64 = 20;
+
+/// Delayed messages, by number.
+#[derive(Default)]
+pub(crate) struct LateMessages {
+    by_number: BTreeMap<u64, (usize, LaneId, Vec<u8>)>,
+    count: u64,
+}
+
+impl Simulation {
+    /// A lane of the server sends a message to another.
+    pub(crate) fn send_to_peer(&mut self, to: usize, from: LaneId, body: Vec<u8>) {
+        if !self.plan.peer_faults || self.faults_stopped {
+            return self.deliver(Place::Server(to), Incoming::Message { from, body });
+        }
+        if self.prng.one_in(ONE_IN) {
+            return;
+        }
+        let count = 1 + u64::from(self.prng.one_in(ONE_IN));
+        for _ in 0..count {
+            if !self.prng.one_in(ONE_IN) {
+                let body = body.clone();
+                self.deliver(Place::Server(to), Incoming::Message { from, body });
+                continue;
+            }
+            let late = &mut self.late_messages;
+            late.count += 1;
+            let number = late.count;
+            late.by_number.insert(number, (to, from, body.clone()));
+            let delay_ns = self.prng.span_ns(self.plan.speeds.request_ns * LATE_FACTOR);
+            let life = self.server.life;
+            self.schedule_in(delay_ns, Due::PeerMessage { life, number });
+        }
+    }
+
+    /// A delayed message arrives.
+    pub(crate) fn receive_late(&mut self, life: u64, number: u64) {
+        let Some((to, from, body)) = self.late_messages.by_number.remove(&number) else { return };
+        if life == self.server.life {
+            self.deliver(Place::Server(to), Incoming::Message { from, body });
+        }
+    }
+}
