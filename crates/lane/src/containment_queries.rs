@@ -132,11 +132,18 @@ impl Lane {
                 self.send_to_peer_lanes(turn, &PeerBody::Containment { message });
             }
             if self.metas[index].has_moved() {
-                let id = self.containment.next_move();
-                self.containment.apply_move(id);
-                let message = ContainmentMessage::Moved { id };
-                self.send_to_peer_lanes(turn, &PeerBody::Containment { message });
+                self.announce_move(turn);
             }
+        }
+    }
+
+    /// A directory has moved: all lanes drop what they have cached about containment.
+    pub(crate) fn announce_move(&mut self, turn: &mut Turn<'_>) {
+        if self.exports.has_stored() {
+            let id = self.containment.next_move();
+            self.containment.apply_move(id);
+            let message = ContainmentMessage::Moved { id };
+            self.send_to_peer_lanes(turn, &PeerBody::Containment { message });
         }
     }
 

@@ -115,7 +115,7 @@ fn concurrent_transactions_are_atomic_over_lossy_channels() {
         let server = several_at_once(seed, store(seed, 2 + (seed % 4) as u16));
         lost_count += server.delivery.lost_count;
     }
-    assert!(lost_count > 1000, "{lost_count} messages were lost");
+    assert!(lost_count > 500, "{lost_count} messages were lost");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Clients that are bound to an export request inodes outside of it, in every possible way.
 
 use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, name, send_handshake};
-use crate::test_server::TestServer;
+use crate::test_server::{Delivery, TestServer};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::*;
 
-const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
+const LOSSY: u64 = Delivery::LOSSY_SEED_MIN;
 const FIVE: Caller<'static> = Caller { uid: 5, gid: 5, groups: Groups::Known(&[]) };
 
 /// A client with a connection to every lane.
@@ -410,6 +410,38 @@ fn a_moved_out_inode_is_refused_from_the_next_request_on() {
         let close = Close { inode: file, handle: handle.id };
         assert_eq!(bound.status(server, Op::Close, file, &close), Status::Ok);
         assert_eq!(bound.status(server, Op::Read, file, &read), Status::Stale);
+    }
+}
+
+/// A peer lane that does not know the change could still grant what it takes away.
+#[test]
+fn a_change_of_an_export_and_a_move_are_answered_when_every_lane_has_acknowledged() {
+    for lane_count in 2..=4 {
+        let mut scene = Scene::new(7, lane_count);
+        let (inside, outside) = (scene.inside, scene.outside);
+        scene.owner.mkdir(&mut scene.server, inside, "dir");
+        let closed = Export { closed: true, ..export("in", inside) };
+        let removal = SetExport { export: closed, replace: false }.to_bytes();
+        let moved = rename((inside, "dir"), (outside, "dir")).to_bytes();
+        let asks = [
+            (&mut scene.owner, Op::Rename, inside.shard(), moved),
+            (&mut scene.admin, Op::SetExport, ShardId::meta(0), removal),
+        ];
+        let server = &mut scene.server;
+        for (client, op, shard, body) in asks {
+            let peer = &mut client.peers[usize::from(server.map.lane(shard).0)];
+            let head = peer.head(op, shard, u16::from(op.row().retry == Retry::Once));
+            server.delivery = Delivery { loses_one_in: 1, ..Delivery::default() };
+            peer.send(server, &head, &body, None);
+            while server.step() {}
+            assert!(peer.replies(server).is_empty(), "{op:?} with {lane_count} lanes");
+            server.delivery = Delivery::default();
+            server.pass_ms(4_000);
+            server.run();
+            let replies = peer.replies(server);
+            assert_eq!(replies.len(), 1, "{op:?} with {lane_count} lanes");
+            assert_eq!(replies[0].head.status, Status::Ok);
+        }
     }
 }
 

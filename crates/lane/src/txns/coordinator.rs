@@ -281,6 +281,10 @@ impl Lane {
         let Some(running) = self.txns.running.remove(&txn) else { return };
         turn.act(Action::Point(ProtocolPoint::TxnDecided));
         running.files.iter().for_each(|inode| self.send_changed(turn, *inode));
+        if running.op == Op::Rename {
+            // A participant applies its part only after the reply.
+            self.announce_move(turn);
+        }
         let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
         for shard in &others {
             self.write(turn, &TxnMessage { txn, shard: *shard, kind: TxnMessageKind::Commit {} });
