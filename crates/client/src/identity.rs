@@ -2,7 +2,7 @@
 //! numbers, the channel of a connection under TLS, and why the client has stopped.
 
 use crate::refused::Refused;
-use interface::{ConnId, Mono};
+use interface::{Action, ConnId, Mono, Turn};
 use wire::{Channel, ClientUuid, FsUuid, InodeNo, Nonce, PLAIN, Secret, Secrets};
 
 #[derive(Debug)]
@@ -103,15 +103,15 @@ impl Identity {
 /// The secrets of this client lane. `secrets.rs` says which one is proven when.
 #[derive(Debug)]
 pub(crate) struct HeldSecrets {
-    pub(crate) secrets: Secrets,
+    secrets: Secrets,
     /// The current secret was refused.
-    pub(crate) uses_earlier: bool,
+    uses_earlier: bool,
     /// The file is being read.
-    pub(crate) reading: bool,
+    reading: bool,
     /// When the last read began.
-    pub(crate) read_at: Option<Mono>,
+    read_at: Option<Mono>,
     /// This client's uuid when it was refused.
-    pub(crate) refused_as: ClientUuid,
+    refused_as: ClientUuid,
 }
 
 impl HeldSecrets {
@@ -131,5 +131,46 @@ impl HeldSecrets {
     /// Whether the file is being read.
     pub(crate) const fn is_reading(&self) -> bool {
         self.reading
+    }
+
+    /// The server refused the present secret: tries the earlier one, or has the file read again.
+    pub(crate) fn try_next(&mut self, turn: &mut Turn<'_>) {
+        if self.secrets.earlier.is_some() && !self.uses_earlier {
+            self.uses_earlier = true;
+        } else {
+            self.read_again(turn);
+        }
+    }
+
+    /// Has the file read again, if it is not being read.
+    pub(crate) fn read_again(&mut self, turn: &mut Turn<'_>) {
+        if !self.reading {
+            self.reading = true;
+            self.read_at = Some(turn.now.mono);
+            turn.act(Action::ReadSecrets);
+        }
+    }
+
+    /// The file was read; true: it has other secrets.
+    pub(crate) fn replace(&mut self, found: Option<Secrets>) -> bool {
+        self.reading = false;
+        self.uses_earlier = false;
+        let found = found.filter(|found| *found != self.secrets);
+        found.map(|found| self.secrets = found).is_some()
+    }
+
+    /// Whether the last read began at least this long ago.
+    pub(crate) fn was_read_before(&self, now: Mono, pause_ms: u64) -> bool {
+        self.read_at.is_none_or(|at| at.after_ms(pause_ms) <= now)
+    }
+
+    /// The client has stopped under this uuid.
+    pub(crate) const fn set_refused_as(&mut self, client: ClientUuid) {
+        self.refused_as = client;
+    }
+
+    /// The uuid under which the client has stopped last.
+    pub(crate) const fn refused_as(&self) -> ClientUuid {
+        self.refused_as
     }
 }

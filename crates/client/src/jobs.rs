@@ -28,7 +28,7 @@ pub(crate) struct First {
     pub(crate) op: Op,
     pub(crate) target: Target,
     pub(crate) body: Vec<u8>,
-    pub(crate) again_count: u8,
+    pub(crate) retry_count: u8,
 }
 
 /// A call's result, on its way to the frontend.

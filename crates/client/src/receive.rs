@@ -165,6 +165,11 @@ impl Client {
         if exchange.place != Place::Sent {
             return; // It was routed anew with its connection.
         }
+        if exchange.op == Op::Goodbye
+            && let Some(link) = self.servers.link_mut(exchange.link_index)
+        {
+            link.goodbye_sent = false; // The server has not looked at it.
+        }
         if exchange.map_epoch < map_epoch {
             exchange.place = Place::Queued;
             self.forget_lane_xid(exchange_id);
@@ -335,13 +340,13 @@ impl Client {
         }
         job.has_begun = true;
         if let Some(found) = remote_inode(&reply) {
-            let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
-            job.first = Some(First { op, target, body, again_count });
+            let retry_count = job.first.take().map_or(0, |first| first.retry_count + 1);
+            job.first = Some(First { op, target, body, retry_count });
             return self.follow_remote_inode(job_id, found);
         }
         if op == Op::Tmpfile && from_slot {
-            let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
-            job.first = Some(First { op, target, body: body.clone(), again_count });
+            let retry_count = job.first.take().map_or(0, |first| first.retry_count + 1);
+            job.first = Some(First { op, target, body: body.clone(), retry_count });
         }
         match job.plan.next(reply, &mut self.handles) {
             Next::Send(plan, follow_up) => {
@@ -357,7 +362,7 @@ impl Client {
                 self.look_for_losses(job_id, file);
             }
             Next::OtherLanes(plan) => self.ask_other_lanes(job_id, plan),
-            Next::Again => self.retry_first(job_id),
+            Next::Retry => self.retry_first(job_id),
             Next::Done(result) => {
                 assert!(reply.last, "a plan ends behind its last reply");
                 self.finish(job_id, result);

@@ -5,7 +5,7 @@ use crate::plan::{Body, NewRequest, Plan, PlanReply, RemoteInode, RemoteRef, Tar
 use wire::{Created, Status, Writer, attr_flag};
 
 /// The most lookups of one name when the inode it named was removed meanwhile.
-const AGAIN_COUNT_MAX: u8 = 8;
+const RETRY_COUNT_MAX: u8 = 8;
 
 /// The inode of another shard that a reply names.
 pub(crate) fn remote_inode(reply: &PlanReply) -> Option<RemoteRef> {
@@ -43,7 +43,7 @@ impl Client {
         } else {
             return;
         };
-        let first = job.first.as_mut().filter(|first| first.again_count < AGAIN_COUNT_MAX);
+        let first = job.first.as_mut().filter(|first| first.retry_count < RETRY_COUNT_MAX);
         let Some(first) = first else { return self.finish(job_id, Err(Status::Stale)) };
         let body = first.body.clone();
         let request = NewRequest::new(plan, first.op, first.target);

@@ -11,23 +11,12 @@
 //! locks and handles of the earlier uuid when the Hello names it as predecessor.
 
 use crate::client::Client;
-use crate::identity::HeldSecrets;
 use crate::refused::Refused;
-use interface::{Action, Turn};
+use interface::Turn;
 use wire::Secrets;
 
 /// The shortest time between two reads of the file after a refusal.
 const REREAD_MS_MIN: u64 = 1_000;
-
-impl HeldSecrets {
-    fn reread(&mut self, turn: &mut Turn<'_>) {
-        if !self.reading {
-            self.reading = true;
-            self.read_at = Some(turn.now.mono);
-            turn.act(Action::ReadSecrets);
-        }
-    }
-}
 
 impl Client {
     /// The server refused the secret, or did not prove that it has it.
@@ -35,42 +24,30 @@ impl Client {
         let proven = self.servers.link(link_index).and_then(|link| link.proven);
         // Otherwise another connection was refused first.
         if proven == Some(*self.identity.secrets.secret()) {
-            if self.identity.secrets.secrets.earlier.is_some()
-                && !self.identity.secrets.uses_earlier
-            {
-                self.identity.secrets.uses_earlier = true;
-            } else {
-                self.identity.secrets.reread(turn);
-            }
+            self.identity.secrets.try_next(turn);
         }
         self.drop_link(turn, link_index);
     }
 
     /// The secrets that the file has; `None`: it cannot be read.
     pub(crate) fn on_secrets(&mut self, turn: &mut Turn<'_>, found: Option<Secrets>) {
-        self.identity.secrets.reading = false;
-        self.identity.secrets.uses_earlier = false;
-        match found {
-            Some(found) if found != self.identity.secrets.secrets => {
-                self.identity.secrets.secrets = found;
-                if self.identity.refused().is_some_and(Refused::is_of_secret) {
-                    self.identity.set_refused(None);
-                    self.begin_anew(turn);
-                }
+        if self.identity.secrets.replace(found) {
+            if self.identity.refused().is_some_and(Refused::is_of_secret) {
+                self.identity.set_refused(None);
+                self.begin_anew(turn);
             }
-            Some(_) | None => {
-                let refused = Refused::of_secret(self.identity.secrets.secret().credential());
-                self.identity.secrets.refused_as = self.config.client;
-                self.lose_locks();
-                self.refuse(turn, refused);
-            }
+            return;
         }
+        let refused = Refused::of_secret(self.identity.secrets.secret().credential());
+        self.identity.secrets.set_refused_as(self.config.client);
+        self.lose_locks();
+        self.refuse(turn, refused);
     }
 
     /// Continues after a refusal, under a new uuid if the server may have a session of the earlier
     /// one.
     fn begin_anew(&mut self, turn: &mut Turn<'_>) {
-        let ended = self.identity.secrets.refused_as;
+        let ended = self.identity.secrets.refused_as();
         // Otherwise a peer lane has derived the new uuid first.
         let is_same = ended == self.config.client;
         if is_same && self.servers.sessions().iter().any(|session| session.used) {
@@ -82,13 +59,9 @@ impl Client {
     /// At a call to a client whose secret was refused, reads the file again: it may have another
     /// secret by now.
     pub(crate) fn reread_after_refusal(&mut self, turn: &mut Turn<'_>) {
-        let due = self
-            .identity
-            .secrets
-            .read_at
-            .is_none_or(|at| at.after_ms(REREAD_MS_MIN) <= turn.now.mono);
+        let due = self.identity.secrets.was_read_before(turn.now.mono, REREAD_MS_MIN);
         if due && self.identity.refused().is_some_and(Refused::is_of_secret) {
-            self.identity.secrets.reread(turn);
+            self.identity.secrets.read_again(turn);
         }
     }
 }

@@ -12,13 +12,13 @@ use wire::{HandleId, InodeNo, Status};
 pub(crate) struct Close {
     pub(super) handle: HandleId,
     inode: InodeNo,
-    again: bool,
+    is_second: bool,
 }
 
 impl Close {
     /// The plan and its first request.
     pub(crate) const fn begin(handle: HandleId, file: OpenFile) -> (Self, FollowUp) {
-        Self { handle, inode: file.inode, again: false }.request()
+        Self { handle, inode: file.inode, is_second: false }.request()
     }
 
     const fn request(self) -> (Self, FollowUp) {
@@ -26,8 +26,8 @@ impl Close {
     }
 
     pub(super) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
-        if reply.from_slot && !self.again {
-            let (plan, follow_up) = Self { again: true, ..self }.request();
+        if reply.from_slot && !self.is_second {
+            let (plan, follow_up) = Self { is_second: true, ..self }.request();
             return Next::Send(Plan::Close(plan), follow_up);
         }
         handles.remove(self.handle);

@@ -36,7 +36,7 @@ impl Create {
         let body = match (reply.outcome, self.created) {
             (Ok(_), Some(created)) => return self.answer(created),
             (Err(Status::Stale | Status::NotFound), Some(_)) if self.nameless => {
-                return Next::Again;
+                return Next::Retry;
             }
             (Err(Status::Stale | Status::NotFound), Some(created)) if created.made => {
                 return self.answer(created);

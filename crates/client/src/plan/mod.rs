@@ -132,7 +132,7 @@ pub(crate) enum Next {
     /// Says whether a change of this file was lost, and then ends.
     EndSync(Plan, Sync),
     /// Sends the call's first request again.
-    Again,
+    Retry,
     Done(Result<Answer, Status>),
 }
 

@@ -63,7 +63,7 @@ impl RemoteInode {
         let body = match reply.outcome {
             Ok(body) => body,
             // The name may refer to another inode by now.
-            Err(Status::Stale) => return Next::Again,
+            Err(Status::Stale) => return Next::Retry,
             Err(status) => return Next::Done(Err(status)),
         };
         let (handle, known) = match self.origin {

@@ -22,7 +22,7 @@ enum Step {
         /// Until it is closed.
         handle: Option<Handle>,
         /// The close was sent a second time.
-        again: bool,
+        is_second: bool,
         attr: Option<Result<Attr, Status>>,
         size: Size,
     },
@@ -87,7 +87,7 @@ impl Resize {
             requests.push(FollowUp::Getattr(Getattr { inode }));
             requests.push(FollowUp::Glimpse(Glimpse { inode }));
         }
-        let step = Step::Ending { handle, again: false, attr, size: Size::Asked };
+        let step = Step::Ending { handle, is_second: false, attr, size: Size::Asked };
         match (failed, requests.is_empty()) {
             (Some(status), true) => Next::Done(Err(status)),
             (Some(_) | None, _) => Next::SendAll(Plan::Resize(Self { step, ..self }), requests),
@@ -95,16 +95,16 @@ impl Resize {
     }
 
     fn on_end(mut self, reply: PlanReply, handles: &mut Handles) -> Next {
-        let Step::Ending { handle, again, attr, size } = &mut self.step else {
+        let Step::Ending { handle, is_second, attr, size } = &mut self.step else {
             return Next::Done(Err(Status::Protocol));
         };
         match (reply.op, *handle) {
             (Op::Glimpse, _) => {
                 *size = Size::Found(reply.outcome.and_then(super::Body::contents));
             }
-            (Op::Close, Some(Handle { id, .. })) if reply.from_slot && !*again => {
+            (Op::Close, Some(Handle { id, .. })) if reply.from_slot && !*is_second => {
                 // The handle may have been reopened since.
-                *again = true;
+                *is_second = true;
                 let close = FollowUp::Close(wire::Close { inode: self.inode, handle: id });
                 return Next::Send(Plan::Resize(self), close);
             }

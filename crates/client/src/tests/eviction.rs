@@ -137,7 +137,7 @@ fn every_holder_is_told_once_of_a_peer_lanes_loss() {
     assert_eq!(
         sync(&mut harness, 7, through(late)),
         Ok(Answer::Done),
-        "told through the peer lane"
+        "announced by the peer lane"
     );
 }
 

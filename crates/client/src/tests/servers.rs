@@ -230,3 +230,48 @@ fn a_statfs_adds_up_the_servers_space() {
     let Ok(Answer::Space(space)) = harness.outcome() else { panic!("no space") };
     assert_eq!((space.total_bytes, space.inode_count, space.inode_free_count), (6_000, 12, 100));
 }
+
+#[test]
+fn a_goodbye_refused_for_its_map_is_sent_again() {
+    let mut harness = Harness::with_two_servers();
+    changed(&mut harness, OTHER, 7);
+    harness.call(2, Call::Goodbye);
+    let newer = two_servers(2, (1, 1));
+    harness.shape.map = newer.clone();
+    let goodbyes: Vec<_> = harness.requests.drain(..).collect();
+    assert_eq!(goodbyes.len(), 2, "one to each lane with a connection or a session");
+    for goodbye in &goodbyes {
+        assert_eq!(goodbye.head.op, Op::Goodbye);
+        harness.refuse_map(goodbye, &newer);
+    }
+    assert_eq!(harness.requests.len(), 2);
+    while !harness.requests.is_empty() {
+        let goodbye = harness.take();
+        assert_eq!(goodbye.head.map_epoch, MapEpoch(2));
+        harness.answer(&goodbye, &[]);
+    }
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    assert_eq!((harness.client.busy_count(), harness.client.replay_bytes()), (0, 0));
+}
+
+#[test]
+fn handles_being_registered_at_one_server_hold_back_its_requests_alone() {
+    let mut harness = Harness::with_two_servers();
+    let open_for = wire::OpenFor::Read;
+    let open = crate::Open { caller: CALLER, inode: OTHER, open_for, sizes: false };
+    harness.call(1, Call::Open(open));
+    let request = harness.take();
+    harness.answer(&request, &entry(OTHER));
+    assert!(harness.outcome().is_ok());
+    harness.restart_second(two_servers(2, (1, 2)));
+    let reopen = harness.take();
+    assert_eq!((reopen.head.op, harness.server_of(reopen.conn)), (Op::Reopen, SECOND));
+    harness.call(2, getattr(OTHER));
+    assert!(harness.requests.is_empty(), "it waits for the handle");
+    harness.call(3, getattr(FILE));
+    let request = harness.take();
+    assert_eq!(harness.server_of(request.conn), ServerId::FIRST);
+    harness.answer(&reopen, &[]);
+    let request = harness.take();
+    assert_eq!(harness.server_of(request.conn), SECOND);
+}
