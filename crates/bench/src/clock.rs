@@ -1,10 +1,10 @@
 //! `clock`: the cost of reading a clock, in several ways.
 
+use crate::number::number;
 use crate::plan::Options;
 use crate::report::Progress;
 use crate::rounds::{alternate, median, spread};
 use crate::row::Row;
-use crate::samples::number;
 use crate::server::Home;
 use anyhow::{Context as _, Result};
 use ring::probe::{TurnClock, gettimeofday_us, monotonic_by_syscall_ns, tick_counter};

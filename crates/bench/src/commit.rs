@@ -2,8 +2,9 @@
 //! operation waits for it or all do; and what applying the log to the rows costs operations that do
 //! not wait.
 
-use crate::create::{create, make_dirs};
+use crate::create::make_dirs;
 use crate::load::Work;
+use crate::new_files::create;
 use crate::pace::{Pace, Turns};
 use crate::plan::Dirs;
 use crate::race::Race;
@@ -151,7 +152,7 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
         case.row
     );
     if let Some(turns) = turns {
-        let us = |ns: u64| crate::samples::number(ns) / 1e3;
+        let us = |ns: u64| crate::number::number(ns) / 1e3;
         row.turn_max_us = Some(us(turns.all.max()));
         row.turn_p999_us = Some(us(turns.all.value_at_quantile(0.999)));
         row.commit_turn_max_us = Some(us(turns.commits.max()));

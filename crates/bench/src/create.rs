@@ -3,6 +3,7 @@
 
 use crate::getattr::refuse_hops;
 use crate::load::Work;
+use crate::new_files::create;
 use crate::plan::Dirs;
 use crate::race::{Race, hold_against_best};
 use crate::report::Progress;
@@ -12,8 +13,6 @@ use crate::server::{Home, Server};
 use crate::{flush, wired};
 use anyhow::{Result, ensure};
 use disk::Share;
-use rustix::process::{getegid, geteuid};
-use std::sync::atomic::{AtomicU64, Ordering};
 use wire::InodeNo;
 
 pub(crate) const NAME: &str = "create";
@@ -30,8 +29,8 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let server = home.server(NAME)?;
     let mut rows = Vec::new();
     if options.remote.is_none() {
-        rows.push(flush::run(home)?);
-        rows.push(wired::run(home)?);
+        rows.push(flush::run(home, NAME)?);
+        rows.push(wired::run(home, NAME)?);
     }
     let dirs = options.dirs.map_or(vec![Dirs::Own, Dirs::Shared], |dirs| vec![dirs]);
     for dirs in dirs {
@@ -141,14 +140,6 @@ fn refuse_held(row: &Row) -> Result<()> {
         row.row
     );
     Ok(())
-}
-
-/// The operation, in these directories.
-pub(crate) fn create(parents: &[InodeNo]) -> Work {
-    static LOAD_NO: AtomicU64 = AtomicU64::new(0);
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let load_no = LOAD_NO.fetch_add(1, Ordering::Relaxed);
-    Work::Create { parents: parents.to_vec(), uid, gid, load_no }
 }
 
 /// Makes the directories for the files: one, or as many as clients.

@@ -3,10 +3,11 @@
 //! Invariant: both run in every round, under the same load, and `to limit` is what epoll takes of what
 //! io_uring takes, pair by pair.
 
-use crate::create::{create, make_dirs};
+use crate::create::make_dirs;
 use crate::getattr::make_file;
 use crate::limit::Limit;
 use crate::load::{Pieces, Work};
+use crate::new_files::create;
 use crate::plan::Dirs;
 use crate::race::Race;
 use crate::report::Progress;

@@ -2,8 +2,8 @@
 //! requests makes them.
 
 use crate::load::latencies;
+use crate::number::number;
 use crate::row::Row;
-use crate::samples::number;
 use crate::server::Home;
 use anyhow::{Context as _, Result};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
@@ -15,7 +15,7 @@ const APPEND_BYTES: usize = 512;
 /// Reserved beforehand, as the log does, so that a flush writes no metadata.
 const RESERVED_BYTES: u64 = 8 << 20;
 
-pub(crate) fn run(home: &Home) -> Result<Row> {
+pub(crate) fn run(home: &Home, bench: &'static str) -> Result<Row> {
     let file = File::create(home.path().join("flush")).context("cannot make a file to flush")?;
     fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES).with_context(|| {
         format!("cannot reserve 8 MiB in {}: see --dir", home.options.dir.display())
@@ -32,7 +32,7 @@ pub(crate) fn run(home: &Home) -> Result<Row> {
         took.saturating_record(u64::try_from(begin.elapsed().as_nanos())?);
         offset = (offset + APPEND_BYTES as u64) % RESERVED_BYTES;
     }
-    let mut row = Row::new(crate::create::NAME, "flush");
+    let mut row = Row::new(bench, "flush");
     row.ops_per_s = Some(number(took.len()) / start.elapsed().as_secs_f64());
     row.mean_us = Some(took.mean() / 1e3);
     row.p50_us = Some(number(took.value_at_quantile(0.5)) / 1e3);

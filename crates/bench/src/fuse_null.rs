@@ -7,13 +7,16 @@
 
 pub(crate) mod mounted;
 
-use crate::generator::{Sample, WARM_PART};
+pub use mounted::{NULL_COMMAND, NULL_READY};
+
+use crate::generator::WARM_PART;
 use crate::load::Tally;
 use crate::null::FILE_NAME;
 use crate::plan::Options;
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
+use crate::samples::Sample;
 use crate::samples::fill;
 use crate::server::Home;
 use crate::usage::Usage;
@@ -26,10 +29,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub(crate) const NAME: &str = "fuse-null";
-/// The hidden command of our binary that mounts it.
-pub const NULL_COMMAND: &str = "bench-null";
-/// What that command prints before the numbers of its processes.
-pub const NULL_READY: &str = "null: processes ";
 /// Lengths of the reads that are measured.
 pub const NULL_READ_BYTES: [usize; 2] = [4096, 1 << 20];
 

@@ -1,7 +1,8 @@
 //! A load at work: a ring on the generator's CPU, turned until a run is over.
 
-use crate::load::{Handshake, Load, Phase, Shape, Tally, Work};
+use crate::load::{Handshake, Load, Phase, Shape, Work};
 use crate::plan::Options;
+use crate::samples::Sample;
 use crate::server::Server;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
@@ -12,23 +13,6 @@ use wire::LaneId;
 
 /// The warm-up before a run, as a part of the measured time.
 pub(crate) const WARM_PART: f64 = 0.25;
-
-/// The result of one repetition.
-#[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    pub(crate) tally: Tally,
-    /// Of the server's process; `None` for a remote server without counters.
-    pub(crate) usage: Option<Usage>,
-    /// Part of the measured time that the generator's thread was running.
-    pub(crate) busy: f64,
-}
-
-impl Sample {
-    /// The measured time in seconds.
-    pub(crate) fn seconds(&self) -> f64 {
-        Duration::from_nanos(self.tally.measured_ns).as_secs_f64()
-    }
-}
 
 /// A lane core with a load in it.
 pub(crate) trait Driven: Core {

@@ -4,10 +4,11 @@
 use crate::echo;
 use crate::limit::Limit;
 use crate::load::Work;
+use crate::number::number;
 use crate::race::{Race, hold_against_best};
 use crate::report::Progress;
 use crate::row::Row;
-use crate::samples::{Compare, number};
+use crate::samples::Compare;
 use crate::server::{Home, Server};
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};

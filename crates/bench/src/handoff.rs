@@ -5,12 +5,13 @@
 
 mod ends;
 
-use crate::generator::{Sample, WARM_PART};
+use crate::generator::WARM_PART;
 use crate::load::Tally;
 use crate::plan::Options;
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
+use crate::samples::Sample;
 use crate::samples::fill;
 use crate::server::Home;
 use crate::usage::Usage;

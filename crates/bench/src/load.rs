@@ -13,7 +13,7 @@ mod work;
 pub(crate) use client::Handshake;
 pub(crate) use work::{Pieces, Strided, Work};
 
-use crate::samples::number;
+use crate::number::number;
 use crate::usage::LaneUsage;
 use anyhow::{Result, anyhow, bail};
 use client::{Client, Heard, State};

@@ -9,23 +9,26 @@
 mod busy;
 mod caller;
 mod drivers;
+mod op;
 mod side;
 
 pub(crate) use busy::run as run_busy;
 pub(crate) use drivers::run as run_drivers;
 
 use crate::fuse_null::mounted::{Exchange, Mounted};
-use crate::generator::{Sample, WARM_PART};
+use crate::generator::WARM_PART;
 use crate::load::Tally;
 use crate::null::Cost;
+use crate::number::number;
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
-use crate::samples::{Compare, compare, fill, number};
+use crate::samples::{Compare, Sample, compare, fill};
 use crate::server::Home;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
 use caller::{Caller, Place};
+use op::{MANY, Op};
 use ring::Transport;
 use side::Real;
 use std::path::{Path, PathBuf};
@@ -35,8 +38,6 @@ use std::time::Duration;
 pub(crate) const NAME: &str = "mount";
 pub(crate) const BUSY_NAME: &str = "busy";
 
-/// Callers of the rows with many of them.
-const MANY: usize = 8;
 /// Operations whose exchanges are counted.
 const COUNTED_COUNT: u64 = 32;
 
@@ -47,96 +48,6 @@ const COSTS: [Cost; 2] = [
     // At the metadata and at the data shard.
     Cost { opcode: 20, before: [2, 0], behind: [0, 0] },
 ];
-
-/// The operation that the caller repeats.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Op {
-    /// Attributes, past the kernel's cache.
-    Stat,
-    OpenClose,
-    /// A new file, and its close.
-    Create,
-    /// A new file with 4 KiB.
-    CreateWrite,
-    /// What tar does for a small file: create, write, utimens, chown, chmod, close.
-    Unpack,
-    Unlink,
-    /// Sequential, past the page cache.
-    Read(usize),
-    Write(usize),
-    /// At random offsets.
-    ReadAt(usize),
-    WriteAt(usize),
-    /// 4 KiB and fsync.
-    WriteSync,
-}
-
-impl Op {
-    const ALL: [Self; 11] = [
-        Self::Stat,
-        Self::OpenClose,
-        Self::Create,
-        Self::CreateWrite,
-        Self::Unpack,
-        Self::Unlink,
-        Self::Read(1 << 20),
-        Self::Write(1 << 20),
-        Self::ReadAt(4096),
-        Self::WriteAt(4096),
-        Self::WriteSync,
-    ];
-
-    fn text(self) -> String {
-        match self {
-            Self::Stat => "stat".to_owned(),
-            Self::OpenClose => "open+close".to_owned(),
-            Self::Create => "create".to_owned(),
-            Self::CreateWrite => "create+write".to_owned(),
-            Self::Unpack => "unpack".to_owned(),
-            Self::Unlink => "unlink".to_owned(),
-            Self::Read(bytes) => format!("read-{}KiB", bytes / 1024),
-            Self::Write(bytes) => format!("write-{}KiB", bytes / 1024),
-            Self::ReadAt(bytes) => format!("read-random-{}KiB", bytes / 1024),
-            Self::WriteAt(bytes) => format!("write-random-{}KiB", bytes / 1024),
-            Self::WriteSync => "write+fsync".to_owned(),
-        }
-    }
-
-    /// Numbers of callers.
-    const fn caller_counts(self) -> &'static [usize] {
-        match self {
-            Self::Stat | Self::Create | Self::WriteSync => &[1, MANY],
-            Self::OpenClose
-            | Self::CreateWrite
-            | Self::Unpack
-            | Self::Unlink
-            | Self::Read(_)
-            | Self::Write(_)
-            | Self::ReadAt(_)
-            | Self::WriteAt(_) => &[1],
-        }
-    }
-
-    /// Whether it only writes bytes.
-    const fn is_write(self) -> bool {
-        matches!(self, Self::Write(_) | Self::WriteAt(_))
-    }
-
-    /// Whether it waits for a disk, which no null file system has.
-    fn waits_for_disk(self) -> bool {
-        self == Self::WriteSync
-    }
-
-    pub(crate) const fn bytes(self) -> usize {
-        match self {
-            Self::Read(bytes) | Self::Write(bytes) | Self::ReadAt(bytes) | Self::WriteAt(bytes) => {
-                bytes
-            }
-            Self::CreateWrite | Self::Unpack | Self::WriteSync => 4096,
-            Self::Stat | Self::OpenClose | Self::Create | Self::Unlink => 0,
-        }
-    }
-}
 
 /// The file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,12 +1,14 @@
 //! Entrants that run in turn, each a load on a server, and their rows.
 
-use crate::generator::{Generator, Sample};
+use crate::generator::Generator;
 use crate::load::Work;
+use crate::number::number;
 use crate::plan::Options;
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
-use crate::samples::{Compare, compare, fill, number};
+use crate::samples::Sample;
+use crate::samples::{Compare, compare, fill};
 use crate::server::{Home, Server};
 use anyhow::{Context as _, Result};
 use ring::Ring;

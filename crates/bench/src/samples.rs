@@ -1,9 +1,29 @@
 //! Makes rows of samples: medians, percentiles over all of them, ratios pair by pair.
 
-use crate::generator::Sample;
+use crate::load::Tally;
+use crate::number::number;
 use crate::rounds::{median, spread};
 use crate::row::Row;
+use crate::usage::Usage;
 use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// The result of one repetition.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) tally: Tally,
+    /// Of the server's process; `None` for a remote server without counters.
+    pub(crate) usage: Option<Usage>,
+    /// Part of the measured time that the generator's thread was running.
+    pub(crate) busy: f64,
+}
+
+impl Sample {
+    /// The measured time in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        Duration::from_nanos(self.tally.measured_ns).as_secs_f64()
+    }
+}
 
 /// The cost by which rows are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,12 +172,6 @@ fn seconds(ns: u64) -> f64 {
 
 fn percentile_us(latency: &Histogram<u64>, part: f64) -> Option<f64> {
     (!latency.is_empty()).then(|| number(latency.value_at_quantile(part)) / 1e3)
-}
-
-/// A count as a number to calculate with; exact up to 2^53.
-#[expect(clippy::cast_precision_loss, reason = "a statistic, not an identity")]
-pub(crate) const fn number(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@
 
 use crate::getattr::{make_file, refuse_hops};
 use crate::load::{Pieces, Work};
+use crate::number::number;
 use crate::race::Race;
 use crate::report::Progress;
 use crate::row::Row;
-use crate::samples::{Compare, number};
+use crate::samples::Compare;
 use crate::server::{Home, Server};
 use crate::stream;
 use anyhow::{Result, anyhow};

@@ -9,6 +9,7 @@ mod answers;
 mod plot;
 mod plots;
 mod published;
+mod rows;
 
 use crate::plan::Options;
 use crate::report::{table, write_json};
@@ -16,6 +17,7 @@ use crate::row::Row;
 use crate::{Bench, Machine};
 use anyhow::{Context as _, Result};
 use plot::Bars;
+use rows::Rows;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -77,26 +79,6 @@ const SEEDS: [Seed; 5] = [
         answers: answers::bottlenecks,
     },
 ];
-
-/// The rows so far.
-#[derive(Default)]
-pub(crate) struct Rows(Vec<Row>);
-
-impl Rows {
-    /// The rows of a benchmark.
-    pub(crate) fn of(&self, bench: Bench) -> impl Iterator<Item = &Row> {
-        self.0.iter().filter(move |row| row.bench == bench.name())
-    }
-
-    /// A row by its name, and by its shape where one is given.
-    pub(crate) fn find(&self, bench: Bench, name: &str, shape: Option<(u32, u32)>) -> Option<&Row> {
-        let fits = |row: &&Row| {
-            let fits = |(clients, depth)| row.clients == Some(clients) && row.depth == Some(depth);
-            row.row == name && shape.is_none_or(fits)
-        };
-        self.of(bench).find(fits)
-    }
-}
 
 /// Runs all of them and writes report, plots and rows into a folder, which is made. Calls `step`
 /// with the name of each benchmark. Returns the path of the report.

@@ -5,17 +5,21 @@
 //! Invariants: one lane, so that the same thread reads one file and many; both run in every round,
 //! and `to limit` is the rate of the one file divided by that of the many, pair by pair.
 
+mod files;
 mod local;
 
-use crate::generator::{Generator, Sample};
-use crate::load::{Pieces, Work};
+use crate::generator::Generator;
+use crate::load::Work;
+use crate::number::number;
 use crate::report::Progress;
 use crate::rounds::{alternate, median};
 use crate::row::Row;
-use crate::samples::{Compare, compare, fill, number};
+use crate::samples::Sample;
+use crate::samples::{Compare, compare, fill};
 use crate::server::{Home, Server};
 use crate::stream::contents;
 use anyhow::{Context as _, Result};
+use files::{Files, region};
 use local::Local;
 use ring::IoEngine;
 use std::fs::File;
@@ -23,32 +27,6 @@ use wire::InodeNo;
 
 pub(crate) const NAME: &str = "shared-file";
 const SHAPES: [(u32, u32); 2] = [(16, 1), (16, 8)];
-const PIECE_BYTES: u32 = 4096;
-/// A client's part of the one file, or all of its own.
-const REGION_BYTES: u64 = 4 << 20;
-
-fn region(home: &Home) -> Pieces {
-    Pieces { file_bytes: home.options.file_bytes(REGION_BYTES), piece_bytes: PIECE_BYTES }
-}
-
-/// The files of the clients.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Files {
-    Separate,
-    Shared,
-}
-
-impl Files {
-    const BOTH: [Self; 2] = [Self::Separate, Self::Shared];
-
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Separate => "separate",
-            Self::Shared => "shared",
-        }
-    }
-}
-
 /// The reader.
 enum Reader {
     Served(Box<Generator>),

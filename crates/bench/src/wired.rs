@@ -4,9 +4,9 @@
 //! Invariant: a frame that one of them sends reaches the other in its next turn, so that a load
 //! whose operations are answered at once does not keep a turn from ending.
 
-use crate::create::{NAME, create};
 use crate::generator::{Driven, Generator};
 use crate::load::{Handshake, Load, Phase, Shape, Work};
+use crate::new_files::create;
 use crate::pace::Pace;
 use crate::rounds::alternate;
 use crate::row::Row;
@@ -28,12 +28,12 @@ fn map() -> Map {
 }
 
 /// Measures creates in one directory.
-pub(crate) fn run(home: &Home) -> Result<Row> {
+pub(crate) fn run(home: &Home, bench: &'static str) -> Result<Row> {
     let work = create(&[InodeNo::ROOT]);
     let mut generator = generator(home, (CLIENT_COUNT, 1), work, Pace::Disk)?;
     let mut samples =
         alternate(1, home.options.round_count, |_, _| generator.measure(&home.options))?;
-    let mut row = Row::new(NAME, "memory+log");
+    let mut row = Row::new(bench, "memory+log");
     row.clients = Some(CLIENT_COUNT);
     row.depth = Some(1);
     fill(&mut row, &samples.pop().unwrap_or_default());

@@ -3,7 +3,6 @@
 //! Invariant: after the drop the child has ended and nothing is mounted there. The child
 //! unmounts by itself when this process ends in another way.
 
-use super::{NULL_COMMAND, NULL_READY};
 use crate::null::Cost;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
@@ -16,6 +15,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The hidden command of our binary that mounts it.
+pub const NULL_COMMAND: &str = "bench-null";
+/// What that command prints before the numbers of its processes.
+pub const NULL_READY: &str = "null: processes ";
 /// How long the child may take to end by itself.
 const END_MAX: Duration = Duration::from_secs(5);
 

@@ -1,6 +1,6 @@
 //! A program that uses a mount: one thread, one operation at a time.
 
-use super::Op;
+use super::op::Op;
 use crate::load::Tally;
 use crate::plan::Options;
 use anyhow::{Context as _, Result, ensure};

@@ -1,8 +1,8 @@
 //! The report's answers to the threads' questions. A sentence needs its rows: without them it is
 //! absent.
 
-use super::Rows;
 use super::plot::digits;
+use super::rows::Rows;
 use crate::Bench;
 use crate::row::Row;
 

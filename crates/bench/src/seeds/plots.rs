@@ -1,7 +1,7 @@
 //! The plots of the report.
 
-use super::Rows;
 use super::plot::Bars;
+use super::rows::Rows;
 use crate::Bench;
 use crate::row::Row;
 

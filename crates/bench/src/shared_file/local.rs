@@ -3,9 +3,10 @@
 //!
 //! One thread for each operation that the clients keep under way.
 
-use super::{Files, region};
-use crate::generator::{Sample, WARM_PART};
+use super::files::{Files, region};
+use crate::generator::WARM_PART;
 use crate::load::{Pieces, Tally, latencies};
+use crate::samples::Sample;
 use crate::server::Home;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, anyhow, bail};
