@@ -7,38 +7,26 @@
 //! its metadata when it is whole, not before, and until then a mark; a copy that is missing or does not have the
 //! store's checksums is marked in the metadata.
 
-use crate::dump::{DumpError, dump};
-use crate::lines::LineError;
+use crate::backup_error::BackupError;
+use crate::dump::dump;
 use crate::prove::{Copies, prove};
 use crate::restore::{copy_sparse, sync_all};
+use crate::round::{Round, each_object};
+use crate::stamp::{Stamp, is_of_medium, is_racy, stamp};
 use crate::stream::is_unreadable;
 use crate::sums::Damages;
 use hashbrown::{HashMap, HashSet};
-use rustix::io::Errno;
-use std::fmt;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
-use store::{OBJECTS, ObjectFiles, ObjectName, StoreError, View};
+use std::time::SystemTime;
+use store::{OBJECTS, ObjectFiles, ObjectName, View};
 
 /// The mark of a folder that is not whole.
 const UNFINISHED: &str = "unfinished";
 /// All metadata.
 pub(crate) const METADATA: &str = "metadata.jsonl";
-/// Times of files are as exact as this, at worst: what changed so shortly before it was copied may have
-/// changed behind the copy without another time.
-const RACY: Duration = Duration::from_secs(2);
-
-/// What a file was when its copy began.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    size_bytes: u64,
-    mtime: (i64, i64),
-    ctime: (i64, i64),
-}
-
 /// A backup under way.
 pub struct Backup {
     from: PathBuf,
@@ -51,17 +39,6 @@ pub struct Backup {
     unread: HashSet<ObjectName>,
 }
 
-/// What a round came to.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Round {
-    /// Bytes that were copied, holes left out.
-    pub copied_bytes: u64,
-    /// Files that were copied.
-    pub copied_count: u64,
-    /// It was ended before it had seen everything.
-    pub ended_early: bool,
-}
-
 /// What a whole backup has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finished {
@@ -69,27 +46,6 @@ pub struct Finished {
     pub line_count: u64,
     /// Objects whose copies are not what the store's checksums say; the dump marks their blocks.
     pub damages: Damages,
-}
-
-/// Why there is no backup.
-#[derive(Debug)]
-pub enum BackupError {
-    /// The folder has something else, or a whole backup.
-    Exists(PathBuf),
-    /// The server was started again meanwhile.
-    OtherBoot,
-    /// It is no whole backup.
-    Unfinished(PathBuf),
-    /// The store cannot be read.
-    Store(StoreError),
-    /// Its metadata cannot be read or written.
-    Dump(DumpError),
-    /// A line of its metadata is none of a dump.
-    Line(LineError),
-    /// What a server sent is no backup.
-    Stream,
-    /// The file system said no.
-    Io(PathBuf, io::Error),
 }
 
 impl Backup {
@@ -221,34 +177,6 @@ impl Backup {
     }
 }
 
-/// A round: gives each object to `take`, which says how many bytes it copied or sent, if any. `ends`
-/// says, after each object, whether to end early.
-pub(crate) fn each_object(
-    files: &ObjectFiles,
-    ends: &mut dyn FnMut() -> bool,
-    mut take: impl FnMut(ObjectName) -> Result<Option<u64>, BackupError>,
-) -> Result<Round, BackupError> {
-    let mut round = Round::default();
-    let mut failed = None;
-    let feed = |file: store::ObjectFile| {
-        if failed.is_some() || round.ended_early {
-            return Ok(());
-        }
-        match take(file.name) {
-            Ok(None) => {}
-            Ok(Some(copied_bytes)) => {
-                round.copied_bytes += copied_bytes;
-                round.copied_count += 1;
-            }
-            Err(error) => failed = Some(error),
-        }
-        round.ended_early = ends();
-        Ok(())
-    };
-    files.each(feed, |_| {})?;
-    failed.map_or(Ok(round), Err)
-}
-
 /// Makes the folder of a backup, with its mark; one that was interrupted is taken.
 pub(crate) fn begin_folder(folder: &Path) -> Result<(), BackupError> {
     let io = |error| BackupError::Io(folder.to_owned(), error);
@@ -325,11 +253,6 @@ fn remove_copy(place: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Whether a disk did not give what is on it.
-pub(crate) fn is_of_medium(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::IO.raw_os_error())
-}
-
 fn copy_object(
     (source, stat): (&Path, &fs::Metadata),
     place: &Path,
@@ -357,60 +280,6 @@ fn copy_object(
     Ok(copied_bytes)
 }
 
-pub(crate) fn stamp(stat: &fs::Metadata) -> Stamp {
-    Stamp {
-        size_bytes: stat.len(),
-        mtime: (stat.mtime(), stat.mtime_nsec()),
-        ctime: (stat.ctime(), stat.ctime_nsec()),
-    }
-}
-
-/// Whether a file changed so shortly before that it may change again at the same time, as its times go.
-pub(crate) fn is_racy(stat: &fs::Metadata, now: SystemTime) -> bool {
-    let changed =
-        SystemTime::UNIX_EPOCH + Duration::from_secs(stat.ctime().try_into().unwrap_or(0));
-    now.duration_since(changed).is_ok_and(|since| since < RACY) || changed > now
-}
-
 pub(crate) fn create(place: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(place)
-}
-
-impl fmt::Display for BackupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists(path) => write!(
-                f,
-                "{} is neither empty nor a backup that was interrupted: name a new folder",
-                path.display()
-            ),
-            Self::Unfinished(path) => write!(
-                f,
-                "{} is no whole backup: go on with it by `lanefs backup`, or remove it",
-                path.display()
-            ),
-            Self::OtherBoot => f.write_str(
-                "the server was started again meanwhile: try again; what was copied is used then",
-            ),
-            Self::Stream => crate::stream::Malformed.fmt(f),
-            Self::Store(error) => error.fmt(f),
-            Self::Dump(error) => error.fmt(f),
-            Self::Line(error) => error.fmt(f),
-            Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for BackupError {}
-
-impl From<LineError> for BackupError {
-    fn from(error: LineError) -> Self {
-        Self::Line(error)
-    }
-}
-
-impl From<StoreError> for BackupError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }

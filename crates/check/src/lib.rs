@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backup;
+mod backup_error;
 mod dump;
 mod edits;
 mod finding;
@@ -21,12 +22,16 @@ mod prove;
 mod repair;
 mod rest;
 mod restore;
+mod round;
 mod salvaged;
+mod stamp;
 pub mod stream;
 mod sums;
+mod tally;
 mod walk;
 
-pub use backup::{Backup, BackupError, Finished, Round};
+pub use backup::{Backup, Finished};
+pub use backup_error::BackupError;
 pub use dump::{DUMP_VERSION, DumpError, dump};
 pub use finding::{Finding, Kind, Remedy, Severity};
 pub use json::text_and_hex;
@@ -34,6 +39,7 @@ pub use lines::LineError;
 pub use objects::{is_about_objects, recheck_objects};
 pub use repair::{Repaired, Step, repair};
 pub use restore::{Contents, RestoreError, Restored, Source, restore};
+pub use round::Round;
 pub use salvaged::rows_findings;
 pub use sums::Damages;
 pub use walk::{Depth, FINDING_COUNT_MAX, Outcome, Watch, check};

@@ -3,7 +3,8 @@
 use crate::finding::Kind;
 use crate::mend::{Mend, Place};
 use crate::paths::Paths;
-use crate::walk::{Tally, Walk};
+use crate::tally::Tally;
+use crate::walk::Walk;
 use disk::InodeRow;
 use disk::rows::{DirentRow, Key, ObjectRow, Range, Row};
 use hashbrown::HashSet;

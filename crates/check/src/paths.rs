@@ -1,7 +1,7 @@
 //! Paths of inodes, looked up for what was found alone.
 
 use crate::mend::Place;
-use crate::walk::Tally;
+use crate::tally::Tally;
 use disk::InodeRow;
 use disk::rows::{Key, Range, Row};
 use hashbrown::{HashMap, HashSet};

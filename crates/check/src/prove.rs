@@ -5,7 +5,7 @@
 //! ```
 //! Invariant: a checksum of the dump stays as it is; a block without one gets that of its copy if that has bytes.
 
-use crate::backup::BackupError;
+use crate::backup_error::BackupError;
 use crate::dump::DUMP_VERSION;
 use crate::finding::Kind;
 use crate::line::{self, Line};

@@ -11,12 +11,13 @@
 use crate::finding::{Finding, Kind, Severity};
 use crate::mend::{Mend, Place};
 use crate::paths::Paths;
+use crate::tally::Tally;
 use disk::rows::{Range, Row};
 use disk::{Change, Changes};
 use hashbrown::{HashMap, HashSet};
 use std::path::Path;
 use store::{Reader, ScanControl, StoreError, View};
-use wire::{FileKind, InodeNo, ShardCounts, ShardId};
+use wire::{InodeNo, ShardCounts, ShardId};
 
 /// Most findings that are told one by one; all are counted.
 pub const FINDING_COUNT_MAX: usize = 100_000;
@@ -58,23 +59,6 @@ impl Outcome {
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
     }
-}
-
-/// What was seen of an inode.
-#[derive(Clone, Copy)]
-pub(crate) struct Tally {
-    pub(crate) kind: FileKind,
-    /// Names in directories.
-    pub(crate) name_count: u32,
-    /// A directory's entries that are directories.
-    pub(crate) subdir_count: u32,
-    /// A directory's entries.
-    pub(crate) entry_count: u64,
-    /// The first directory that has a name of it.
-    pub(crate) within: Option<InodeNo>,
-    /// Its parent's row names a directory that has a name of it.
-    pub(crate) parent_fits: bool,
-    pub(crate) parent: InodeNo,
 }
 
 /// What is seen of a shard.

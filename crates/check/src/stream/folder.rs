@@ -4,9 +4,8 @@
 //! [`Folder::finish`]; names of files are made here, of numbers.
 
 use super::{FileHead, Frame, ObjectHead};
-use crate::backup::{
-    BackupError, Finished, begin_folder, create, end_folder, remove_others, unproven,
-};
+use crate::backup::{Finished, begin_folder, create, end_folder, remove_others, unproven};
+use crate::backup_error::BackupError;
 use hashbrown::HashSet;
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::io::{self, Write as _};

@@ -3,9 +3,11 @@
 //! Invariant: an object that changed behind its sending is sent again in the next round.
 
 use super::{FileHead, Frame, ObjectHead, PIECE_BYTES_MAX};
-use crate::backup::{BackupError, Round, Stamp, each_object, is_of_medium, is_racy, stamp};
+use crate::backup_error::BackupError;
 use crate::dump::dump;
 use crate::restore::next_data;
+use crate::round::{Round, each_object};
+use crate::stamp::{Stamp, is_of_medium, is_racy, stamp};
 use hashbrown::HashMap;
 use rustix::fs::SeekFrom;
 use std::fs::{self, File, Metadata};

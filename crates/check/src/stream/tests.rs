@@ -5,7 +5,8 @@
 use super::{
     FileHead, Folder, Frame, Malformed, ObjectHead, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Source,
 };
-use crate::backup::{Backup, BackupError};
+use crate::backup::Backup;
+use crate::backup_error::BackupError;
 use crate::line::Line;
 use crate::lines::LineWriter;
 use std::fs::{self, File};
