@@ -1,6 +1,6 @@
 //! S17, S19, S20, S32, S35: clients whose changes depend on each other, and open files.
 
-use super::Length;
+use super::length::Length;
 use crate::child::PATIENCE;
 use crate::disk::{LossyFs, Tear};
 use crate::proxy::Proxy;

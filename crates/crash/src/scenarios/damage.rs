@@ -6,7 +6,7 @@
 //!
 //! The seed chooses the places of truncations and flipped bits.
 
-use super::Length;
+use super::length::Length;
 use crate::child::must;
 use crate::run_folder::Setup;
 use crate::server::{Server, Started};

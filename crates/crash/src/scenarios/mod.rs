@@ -7,6 +7,7 @@
 mod cases;
 mod clients;
 mod damage;
+mod length;
 mod resend;
 mod restart;
 mod storage;
@@ -16,23 +17,11 @@ mod torture;
 use crate::run_folder::Setup;
 use crate::stores;
 use anyhow::{Result, bail};
+pub(crate) use length::Length;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-
-/// How long scenarios run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Length {
-    /// Kills in the torture.
-    pub(crate) round_count: u64,
-    /// Power cuts in the torture.
-    pub(crate) cut_count: u64,
-    /// How often scenarios repeat their random parts.
-    pub(crate) repeat_count: u64,
-    /// Whether scenarios with many steps run all of them.
-    pub(crate) every_step: bool,
-}
 
 /// How a scenario is tested.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! S5 to S11: requests and replies are lost, and the client resends.
 
-use super::Length;
 use super::cases::{CASES, Case};
+use super::length::Length;
 use crate::proxy::{Act, Direction, Proxy, Rule};
 use crate::run_folder::Setup;
 use crate::server::{Mount, Server};

@@ -1,6 +1,6 @@
 //! S1 to S4, S12 to S15, S23 to S25, S30: servers and clients crash under a workload.
 
-use super::Length;
+use super::length::Length;
 use crate::child::until;
 use crate::client_group::{ClientGroup, Size, Victim};
 use crate::proxy::{Act, Direction, Proxy, Rule};

@@ -1,6 +1,6 @@
 //! The test of the disk, injected faults, and S21, S22, S26, S31: failing media.
 
-use super::Length;
+use super::length::Length;
 use crate::child::{must, until};
 use crate::client_group::{ClientGroup, Size};
 use crate::disk::{LossyFs, Tear};

@@ -7,7 +7,7 @@
 //! smaller; for that each file is overwritten once, because Linux may write a page back while it is
 //! overwritten again.
 
-use super::Length;
+use super::length::Length;
 use crate::child::until;
 use crate::disk::{LossyFs, Tear};
 use crate::run_folder::Setup;

@@ -1,6 +1,6 @@
 //! Random torture as scenarios, and its control run.
 
-use super::Length;
+use super::length::Length;
 use crate::client_group::{ClientGroup, Size};
 use crate::disk::{LossyFs, Tear};
 use crate::run_folder::Setup;
