@@ -8,7 +8,8 @@
 
 use crate::abi::Opcode;
 use crate::args::split;
-use crate::lane::{MountLane, call_id};
+use crate::call_ids::call_id;
+use crate::lane::MountLane;
 use crate::pending::Wait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

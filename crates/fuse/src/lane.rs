@@ -7,6 +7,7 @@
 use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::{Decoded, RequestDecoder};
+use crate::call_ids::{call_id, pending_id};
 use crate::init::{negotiate, put_init};
 use crate::interrupts::Interrupts;
 use crate::node::{Moves, Node};
@@ -501,12 +502,4 @@ fn needs_server(opcode: u32) -> bool {
 fn log(turn: &mut Turn<'_>, say: LogLevel, line: &str) {
     let line = turn.arena.put(line.as_bytes());
     turn.act(Action::Log { level: say, line });
-}
-
-pub(crate) fn call_id(pending_id: usize) -> CallId {
-    CallId(u64::try_from(pending_id).unwrap_or(u64::MAX))
-}
-
-fn pending_id(call: CallId) -> usize {
-    usize::try_from(call.0).unwrap_or(usize::MAX)
 }

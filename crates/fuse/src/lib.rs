@@ -19,6 +19,7 @@ extern crate alloc;
 mod abi;
 mod args;
 mod begin;
+mod call_ids;
 mod contents;
 mod finish;
 mod handle;
