@@ -13,6 +13,7 @@ mod export;
 mod expression;
 mod files;
 mod find;
+mod find_kind;
 mod generated_docs;
 mod inspect;
 mod line;
@@ -40,7 +41,8 @@ pub(crate) use expression::{Expression, What};
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
-pub(crate) use find::{Find, FindKind};
+pub(crate) use find::Find;
+pub(crate) use find_kind::FindKind;
 pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
 pub(crate) use line::parse;
@@ -56,6 +58,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use units::{UNITS, size, size_in, size_text, time, time_in, time_text};
+
+/// Most lanes of a process: a store has so many shards of each kind, and a lane without any has
+/// nothing to do.
+pub(crate) const LANE_COUNT_MAX: u16 = 64;
 
 /// The version, and the commit where that is known (`build.rs`).
 pub(crate) const VERSION: &str = env!("LANEFS_VERSION");
@@ -369,7 +375,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "HOST:PORT", value_parser = address::read)]
     pub(crate) listen: Option<String>,
     /// Lanes (threads) of the server and of the mount [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LANE_COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
@@ -412,7 +418,7 @@ pub(crate) struct Serve {
     #[arg(value_parser = address::read)]
     pub(crate) listen: String,
     /// Lanes (threads) [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LANE_COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
@@ -478,7 +484,7 @@ pub(crate) struct Mount {
     #[command(flatten)]
     pub(crate) powers: Powers,
     /// Lanes (threads) [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LANE_COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,

@@ -13,7 +13,7 @@ use library::{
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::Path;
-use wire::{Credential, EXPORT_DEFAULT, Secret, is_export_name};
+use wire::{Credential, Secret, is_export_name};
 
 /// The file of a store that says where its server listens.
 pub(crate) const ADDRESS_FILE: &str = "address";
@@ -232,9 +232,4 @@ fn address_of(server: &str) -> Result<String> {
         Ok(at) => address::reached_here(at).to_string(),
         Err(_) => address.to_owned(),
     })
-}
-
-/// Who is meant where no export is named.
-pub(crate) fn or_default(name: &str) -> &str {
-    if name.is_empty() { EXPORT_DEFAULT } else { name }
 }

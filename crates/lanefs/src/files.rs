@@ -8,6 +8,7 @@ pub(crate) mod cat;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 mod conditions;
+mod copying;
 pub(crate) mod cp;
 mod denied;
 pub(crate) mod df;

@@ -3,6 +3,7 @@
 //! It knows nothing of what the cores do. Invariant: every lane that was started is reported
 //! once, as ended.
 
+use crate::args::LANE_COUNT_MAX;
 use crate::reload::Reload;
 use crate::{notify, signals};
 use anyhow::{Context as _, Result, bail};
@@ -50,15 +51,11 @@ pub(crate) fn listen(
     Ok((sender, events))
 }
 
-/// Most lanes of a process: a store has so many shards of each kind, and a lane without any has
-/// nothing to do.
-pub(crate) const COUNT_MAX: u16 = 64;
-
 /// The cores of `wanted` lanes: one lane per usable core unless told otherwise; more lanes than
 /// cores share them.
 pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
     let usable = ring::usable_cores().context("cannot find out the usable cores")?;
-    let lane_count = wanted.map_or(usable.len().min(COUNT_MAX.into()), usize::from);
+    let lane_count = wanted.map_or(usable.len().min(LANE_COUNT_MAX.into()), usize::from);
     Ok(usable.iter().copied().cycle().take(lane_count).collect())
 }
 

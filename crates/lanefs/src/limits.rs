@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::args::{Cli, Command, LOG_BYTES, SPIN_MAX};
-use crate::{lanes, mount};
+use crate::mount;
 use clap::{CommandFactory as _, Parser as _};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -59,7 +59,7 @@ fn limits() -> Vec<Row> {
         ("frame without these bytes", frame),
         ("pieces of one list", vec![of(wire::PIECE_COUNT_MAX)]),
         ("pattern of `lanefs find`", vec![of(wire::PATTERN_BYTES_MAX)]),
-        ("lanes of a server", vec![of(lanes::COUNT_MAX)]),
+        ("lanes of a server", vec![of(crate::args::LANE_COUNT_MAX)]),
         ("metadata shards of a store", vec![of(shape.meta_shard_count)]),
         ("names and attributes of a store", vec![of(store::RowStore::ROWS_BYTES_MAX)]),
         ("log that waits", log),

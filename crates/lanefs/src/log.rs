@@ -9,21 +9,21 @@
 //! Commands that end by themselves have no log: their complaints are plain lines. Invariant: who logs never waits
 //! for who reads it ([`sink`]).
 
+mod level;
 mod line;
 mod repeats;
 mod sink;
 
 use crate::args::LogArg;
 use crate::out;
-use clap::ValueEnum;
 use interface::LogLevel as LineLevel;
+pub(crate) use level::{LogFormat, LogLevel};
 use line::{Form, Line};
 use rustix::fs::fstat;
 use sink::Sink;
 use std::str::FromStr as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -32,63 +32,6 @@ use tracing_subscriber::reload;
 
 /// The target of what lanes have to say.
 const LANE: &str = "lanefs::lane";
-
-/// What is logged: this and all above.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LogLevel {
-    /// What ends the work, or may have lost something
-    Error,
-    /// What needs attention
-    Warn,
-    /// What happens
-    Info,
-    /// How it comes to it
-    Debug,
-    /// All
-    Trace,
-}
-
-impl LogLevel {
-    /// As it is written on a command line.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-
-    const fn filter(self) -> LevelFilter {
-        match self {
-            Self::Error => LevelFilter::ERROR,
-            Self::Warn => LevelFilter::WARN,
-            Self::Info => LevelFilter::INFO,
-            Self::Debug => LevelFilter::DEBUG,
-            Self::Trace => LevelFilter::TRACE,
-        }
-    }
-}
-
-/// The form of lines.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LogFormat {
-    /// Lines for people, or as the journal takes them
-    Text,
-    /// An object a line, with what the line is about
-    Json,
-}
-
-impl LogFormat {
-    /// As it is written on a command line.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        }
-    }
-}
 
 struct Log {
     form: Form,
@@ -217,19 +160,10 @@ pub(crate) fn say_again(process: &str, written: &str) -> String {
     message
 }
 
-/// The number that syslog has for a level; it has none below debug.
-fn priority(level: &str) -> &'static str {
-    match level {
-        "ERROR" => "3",
-        "WARN" => "4",
-        "INFO" => "6",
-        _ => "7",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum as _;
 
     #[test]
     fn every_level_is_named_as_it_is_written() {

@@ -133,7 +133,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     // A wrong secret or address shall be an error here, not a mount that never answers.
     let volume = Volume::connect(&connect_options)?;
     if rustix::process::geteuid().is_root() && !volume.is_root_trusted() {
-        let export = crate::export::or_default(&options.export);
+        let export = crate::export_name::or_default(&options.export);
         // Not on stdout: a reader of stdout waits for the line `mounted`.
         info!(
             "root is nobody on the export {export}: it may do what others may; it is root on the default \

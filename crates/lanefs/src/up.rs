@@ -4,15 +4,17 @@
 //! running is the [`supervisor`]'s. Invariant: nothing is started before all of it was checked.
 
 mod child;
+mod plan;
+mod rates;
 mod screen;
 mod supervisor;
 
-use crate::args::{self, Pin, SealArg, Transport};
+use crate::args::{self, SealArg};
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Kind};
 use crate::{address, background, driver, fuse_device, log, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
-use library::certificates::Files;
+pub(crate) use plan::Plan;
 use ring::{DriverFound, DriverKind};
 use rustix::io::Errno;
 use std::io;
@@ -30,49 +32,6 @@ const PROBE: Duration = Duration::from_secs(10);
 
 /// How long the socket of a killed server may stay.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// The export of `up`'s own mount.
-pub(crate) const EXPORT: &str = "up";
-
-/// Everything checked, nothing started.
-pub(crate) struct Plan {
-    /// Absolute.
-    pub(crate) dir: PathBuf,
-    /// Absolute.
-    pub(crate) store: PathBuf,
-    /// Absolute.
-    pub(crate) secret_file: PathBuf,
-    /// WatchedSecrets by this process, so that clients queue while the server is away.
-    pub(crate) listener: TcpListener,
-    /// What it listens on.
-    pub(crate) address: SocketAddr,
-    /// Lanes asked for.
-    pub(crate) lanes: Option<u16>,
-    /// How long lanes look out for more work before they sleep.
-    pub(crate) spin: Duration,
-    /// Whether lanes stay on their cores.
-    pub(crate) pin: Pin,
-    /// What the server reaches the kernel through.
-    pub(crate) driver: DriverFound,
-    /// The same of the mount.
-    pub(crate) mount_driver: DriverKind,
-    /// How the server serves.
-    pub(crate) serving: args::Serving,
-    /// Whether connections are under TLS.
-    pub(crate) seal: args::SealArg,
-    /// What others may show instead of the secret, which our own mount proves.
-    pub(crate) certificates: Option<Files>,
-    /// How the mount talks to the kernel.
-    pub(crate) fuse: Transport,
-    /// What programs may do through the mount.
-    pub(crate) powers: args::Powers,
-    /// Why there is no mount.
-    pub(crate) obstacle: Option<String>,
-    /// What the log has.
-    pub(crate) log_level: args::LogArg,
-    /// In the background: where output goes once everything runs.
-    pub(crate) log: Option<PathBuf>,
-}
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Up) -> Result<()> {

@@ -48,7 +48,7 @@ pub(crate) struct Bench {
     /// Lanes of the servers that are started [default: 1]. affinity: at most so many [default: one per
     /// core]
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::args::LANE_COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "TIME", value_parser = time_in(Duration::ZERO..=SPIN_MAX))]

@@ -2,28 +2,10 @@
 
 use super::expression::Expression;
 use super::files::{Access, Json, help};
+use super::find_kind::FindKind;
 use crate::files::bounds::{Age, Size};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::ffi::OsString;
-
-/// What `find --type` knows.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FindKind {
-    /// Regular file
-    F,
-    /// Directory
-    D,
-    /// Symbolic link
-    L,
-    /// Fifo
-    P,
-    /// Socket
-    S,
-    /// Character device
-    C,
-    /// Block device
-    B,
-}
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = help("\

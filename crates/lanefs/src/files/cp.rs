@@ -3,6 +3,7 @@
 //! It leaves the verbs of either side to [`super::side`] and [`super::target`]. Pieces of zeros are not
 //! written: holes stay holes. Symbolic links that it finds where it writes are never written through.
 
+use super::copying::{progress, target_of};
 use super::show::kind_text;
 use super::side::{self, Meta, Names, READ_AHEAD_COUNT, Source};
 use super::target::{Dest, Target};
@@ -11,9 +12,8 @@ use crate::address::Place;
 use crate::args;
 use crate::exit::{Code, Exit};
 use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use library::{BULK_BYTES_MAX, FileKind};
-use std::time::Duration;
 
 struct Copy<'a> {
     session: Session,
@@ -76,26 +76,6 @@ fn access_to(args: &args::Cp, dest: &Place, sources: &[Place]) -> Result<Option<
         access.certificates = args::CertArg::default();
     }
     Ok(Some(access))
-}
-
-/// Where a source goes.
-pub(super) fn target_of(dest: &Place, into: bool, source: &Place) -> Result<Target> {
-    if into {
-        return Target::new(dest, &side::name_of(source)?);
-    }
-    let name = side::name_of(dest)?;
-    Target::new(&side::above(dest), &name)
-}
-
-/// A line on stderr if that is a terminal, else nothing.
-pub(super) fn progress() -> ProgressBar {
-    let progress = ProgressBar::new(0);
-    let template = "{bytes}/{total_bytes} {bytes_per_sec} {wide_msg}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        progress.set_style(style);
-    }
-    progress.enable_steady_tick(Duration::from_millis(200));
-    progress
 }
 
 impl Copy<'_> {

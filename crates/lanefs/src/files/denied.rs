@@ -3,7 +3,7 @@
 //! It asks the server again, so it is for the first refusal of a command only. It looks at owners and modes, not
 //! at access lists.
 
-use crate::export::or_default;
+use crate::export_name::or_default;
 use library::{Attr, Error, Status, Volume};
 use std::path::{Path, PathBuf};
 

@@ -3,9 +3,10 @@
 //! As with cp, what was written before an error stays. A reader of standard output that goes away ends the
 //! command as it ends cat.
 
+use super::copying::{progress, target_of};
 use super::side;
 use super::target::{Dest, Target};
-use super::{Session, cat, cp};
+use super::{Session, cat};
 use crate::address::Place;
 use crate::args;
 use crate::exit::{Code, Exit};
@@ -60,7 +61,7 @@ fn from_input(session: &mut Session, dest: &Place) -> Result<()> {
             format!("'{shown}' is a directory, and standard input has no name to have in it");
         return Err(Exit::new(Code::Failed, line).into());
     }
-    let target = cp::target_of(dest, false, dest)?;
+    let target = target_of(dest, false, dest)?;
     if target.look(session)?.is_some_and(|there| there.kind == FileKind::Symlink) {
         session
             .report_error(&format!("not writing through symbolic link '{shown}': remove it first"));
@@ -71,7 +72,7 @@ fn from_input(session: &mut Session, dest: &Place) -> Result<()> {
 }
 
 fn file(session: &mut Session, target: &Target) -> Result<()> {
-    let progress = cp::progress();
+    let progress = progress();
     progress.set_message(target.text());
     let to = target.create(session, 0o666)?;
     let mut end = End::default();

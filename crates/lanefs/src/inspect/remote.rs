@@ -3,9 +3,9 @@
 //! Invariants: what ends without its last frame has failed; changes of clients do not wait any longer than
 //! this process needs.
 
-use crate::check::Progress;
 use crate::exit::{Code, Exit};
 use crate::online::{self, Hold};
+use crate::progress::Progress;
 use crate::{args, export, out};
 use anyhow::{Context as _, Result, bail};
 use check::Finished;

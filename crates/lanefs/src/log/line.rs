@@ -1,6 +1,5 @@
 //! A line of the log, and the forms that it is written in.
 
-use super::priority;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
@@ -106,6 +105,16 @@ fn with_priority(written: &str) -> Option<(Level, &str)> {
     let (number, text) = written.strip_prefix('<')?.split_once('>')?;
     let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG];
     Some((levels.into_iter().find(|level| priority(level.as_str()) == number)?, text))
+}
+
+/// The number that syslog has for a level; it has none below debug.
+fn priority(level: &str) -> &'static str {
+    match level {
+        "ERROR" => "3",
+        "WARN" => "4",
+        "INFO" => "6",
+        _ => "7",
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! Invariant: an option that is not known is refused by its name, never passed over.
 
 use super::independent::{Independent, flags_of, is_of_fuse, look_up};
+use crate::args::LANE_COUNT_MAX;
 use crate::args::{self, CertArg, Driver, Pin, SPIN_MAX, SealArg, Transport, spin_us, units};
 use crate::exit::{Code, Exit};
-use crate::lanes::COUNT_MAX;
 use crate::{address, background};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -123,7 +123,7 @@ impl Options {
             Some(("key", file)) => self.certificates.key = Some(full(option, file)?),
             Some(("ca", file)) => self.certificates.ca = Some(full(option, file)?),
             Some(("log", file)) => self.log = Some(full(option, file)?),
-            Some(("lanes", count)) => self.lanes = Some(number(option, count, 1, COUNT_MAX)?),
+            Some(("lanes", count)) => self.lanes = Some(number(option, count, 1, LANE_COUNT_MAX)?),
             Some(("fuse", how)) => self.fuse = one_of(option, how)?,
             Some(("driver", which)) => self.driver = one_of(option, which)?,
             Some(("pin", how)) => self.pin = one_of(option, how)?,

@@ -1,6 +1,7 @@
 //! One child process of `up`: how it is started, heard and told to end.
 
-use super::{EXPORT, Plan};
+use super::plan::{EXPORT, Plan};
+use super::rates::Rates;
 use crate::address;
 use crate::args::certificate_texts;
 use crate::args::units::time_text;
@@ -49,7 +50,7 @@ pub(crate) enum ChildEvent {
     /// The server is to read its secret and certificates again.
     Reload,
     /// What the server does, once a second.
-    Rates(super::screen::Rates),
+    Rates(Rates),
 }
 
 /// A running child.

@@ -1,7 +1,8 @@
 //! What `up` shows: plain lines, or one small screen that stays in place on a terminal.
 
 use super::child::{ChildEvent, own_address};
-use super::{EXPORT, Plan};
+use super::plan::{EXPORT, Plan};
+use super::rates::Rates;
 use crate::{address, log, out, secret};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use library::{ConnectOptions, DriverChoice, Identity, Stats, Volume};
@@ -11,25 +12,6 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::info;
 use wire::{ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts};
-
-/// What the server did within a second.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Rates {
-    /// Lanes of the server.
-    pub(crate) lane_count: usize,
-    /// Requests answered.
-    pub(crate) requests_per_s: f64,
-    /// Of them, changes.
-    pub(crate) changes_per_s: f64,
-    /// Bytes read.
-    pub(crate) read_bytes_per_s: f64,
-    /// Bytes written.
-    pub(crate) written_bytes_per_s: f64,
-    /// Inodes.
-    pub(crate) inode_count: u64,
-    /// Processor time, in percent of one core.
-    pub(crate) cpu_percent: f64,
-}
 
 /// The mouth of `up`.
 pub(crate) struct Screen {

@@ -6,8 +6,8 @@
 //! ```
 //! Invariant: the mount ends before the server, so that nothing it still has to say is lost.
 
-use super::Plan;
 use super::child::{self, Child, ChildEvent, Role};
+use super::plan::Plan;
 use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Kind, Running};

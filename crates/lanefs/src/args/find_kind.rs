@@ -1,0 +1,22 @@
+//! The kinds of files that `lanefs find` knows.
+
+use clap::ValueEnum;
+
+/// What `find --type` knows.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FindKind {
+    /// Regular file
+    F,
+    /// Directory
+    D,
+    /// Symbolic link
+    L,
+    /// Fifo
+    P,
+    /// Socket
+    S,
+    /// Character device
+    C,
+    /// Block device
+    B,
+}
