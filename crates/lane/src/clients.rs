@@ -149,7 +149,7 @@ impl Lane {
     /// The earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let recovery = self.recovery.deadline(&self.config.limits);
-        let handshake = self.handshakes.first().map(|(deadline, _)| *deadline);
+        let handshake = self.connections.first_deadline().map(|(deadline, _)| deadline);
         let client_deadlines = self.clients.client_deadlines.first().map(|(until, _)| *until);
         let lock_deadlines = self.clients.lock_deadlines.first().map(|(until, _)| *until);
         let due =

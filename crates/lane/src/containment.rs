@@ -11,7 +11,7 @@
 //! table says what to check (`named_inodes`).
 
 use crate::Lane;
-use crate::conn::Open;
+use crate::connections::Open;
 use crate::dispatch::ReceivedRequest;
 use crate::named_inodes::{Named, Wants, changes, named};
 use crate::outbox::{RequestHeader, Response};

@@ -5,7 +5,7 @@ use crate::acknowledgements::BatchNo;
 use crate::commit::{ChangeRecord, DeferredReply, SlotId};
 use crate::commit_dependency::{CommitDependency, Reason};
 use crate::config::{Config, Share};
-use crate::conn::{Conn, Open};
+use crate::connections::Open;
 use crate::containment::Checked;
 use crate::file_locks::is_lock;
 use crate::outbox::{RequestHeader, Response, SlotReply};
@@ -73,15 +73,13 @@ impl Lane {
                 return Err(ProtocolError::Kind);
             }
         };
-        let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
-        if !self.sessions.contains_key(&open.session) {
+        let Some(served) = self.connections.served_mut(conn) else { return Ok(false) };
+        if !self.sessions.contains_key(&served.session()) {
             return Err(ProtocolError::Sequence); // It has sent Goodbye.
         }
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
-        open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
-        open.outstanding_count += u16::from(!request.op.row().is_answered_at_once());
-        let received =
-            ReceivedRequest { conn, open: *open, request: &request, frame, bulk, denied: None };
+        let open = served.take(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
+        let received = ReceivedRequest { conn, open, request: &request, frame, bulk, denied: None };
         let row = request.op.row();
         if let Some((status, body)) = self.check_route(&request) {
             let response = Response::plain(status, &body);
@@ -292,7 +290,7 @@ impl Lane {
         let table = self.slots.entry(key).or_default();
         match table.judge(request.slot, (request.xid, request.op), target)? {
             Verdict::Drop => {
-                self.settled(received.conn);
+                self.connections.settled(received.conn);
                 return Ok(false);
             }
             Verdict::Attached => return Ok(false),

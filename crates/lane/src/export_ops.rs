@@ -4,7 +4,6 @@
 //! definition.
 
 use crate::Lane;
-use crate::conn::Conn;
 use crate::dispatch::ReceivedRequest;
 use crate::export::{Binding, EXPORTS_BYTES_MAX};
 use crate::limits::Limit;
@@ -13,7 +12,7 @@ use crate::session::Basis;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, ExportChange};
-use interface::{ConnId, Party, Turn};
+use interface::{Party, Turn};
 use wire::{
     ClientUuid, EXPORT_DEFAULT, SetExport, ShardId, Squash, Status, Wire as _, is_export_name,
 };
@@ -93,25 +92,11 @@ impl Lane {
             ExportChange::Removed { name } => self.exports.remove(name.0),
         }
         self.containment.forget_uses();
-        let (mut over, mut changed): (Vec<ConnId>, Vec<ConnId>) = (Vec::new(), Vec::new());
-        for (conn, state) in &mut self.conns {
-            let Conn::Open(open) = state else { continue };
-            if open.binding.export_no == 0 {
-                continue;
-            }
-            let Binding { export_no, own_host, .. } = open.binding;
-            let now = self.exports.numbered(export_no).map(|known| known.binding(own_host));
-            match now {
-                Some(now) if now.root() == open.binding.root() => {
-                    if now.read_only != open.binding.read_only {
-                        changed.push(*conn);
-                    }
-                    open.binding = now;
-                }
-                // The client learns the reason when it reconnects.
-                Some(_) | None => over.push(*conn),
-            }
-        }
+        // Whose export is over learns the reason when it reconnects.
+        let (changed, mut over) = self.connections.rebind(|binding| {
+            let known = self.exports.numbered(binding.export_no);
+            known.map(|known| known.binding(binding.own_host))
+        });
         self.readmit(turn, changed);
         over.sort_unstable();
         over.into_iter().for_each(|conn| self.close(turn, conn));

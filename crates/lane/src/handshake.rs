@@ -4,7 +4,7 @@
 use crate::Lane;
 use crate::affinity::Affinity;
 use crate::config::Config;
-use crate::conn::{Conn, Handshake, Open, Sealed};
+use crate::connections::{Handshake, Open, Sealed};
 use crate::export::Binding;
 use crate::identity::Identity;
 use crate::keys::KeyNo;
@@ -64,8 +64,7 @@ impl Lane {
         frame: Span,
         handed_over: bool,
     ) {
-        let sealed = self.sealed.remove(&conn);
-        let from_this_host = self.from_this_host.remove(&conn);
+        let (sealed, from_this_host) = self.connections.take_origin(conn);
         let channel = sealed.as_ref().map_or(PLAIN, |sealed| sealed.channel);
         if self.stopping {
             return self.refuse(turn, conn, RefusalReason::Stopping);
@@ -106,7 +105,7 @@ impl Lane {
             self.keys.wanted(&hello, export, &self.nonces.decoy)
         };
         let hello = bytes[HEADER_BYTES..].to_vec();
-        if self.handshakes.len() >= limits.handshake_count_max {
+        if self.connections.handshake_count() >= limits.handshake_count_max {
             self.shed_handshake(turn);
         }
         let nonce = self.nonces.nonce();
@@ -114,10 +113,9 @@ impl Lane {
         let challenge = Challenge { fs: self.config.fs, nonce, proof };
         send_handshake(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.handshake_ms_max);
-        self.handshakes.insert((deadline, conn));
         let handshake =
             Handshake { hello, nonce, channel, secret, key_no, holder, own_host, deadline };
-        self.conns.insert(conn, Conn::Handshake(handshake));
+        self.connections.begin_handshake(conn, handshake);
     }
 
     /// Where to pass a connection; `None`: it stays. The accepting lane chooses the proxy lane; the
@@ -149,7 +147,7 @@ impl Lane {
             Ok(proof) => proof,
             Err(protocol_error) => return self.protocol_error(turn, conn, protocol_error),
         };
-        let Some(Conn::Handshake(handshake)) = self.conns.get_mut(&conn) else { return };
+        let Some(handshake) = self.connections.handshake_mut(conn) else { return };
         let hello_bytes = core::mem::take(&mut handshake.hello);
         let Handshake { nonce, channel, secret, key_no, holder, own_host, .. } = *handshake;
         let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
@@ -217,10 +215,7 @@ impl Lane {
         }
         let id = identity.session(client, client_lane);
         let row = SessionRow { client, client_lane, host_id, host_boot_id };
-        let holder = match self.conns.get(&conn) {
-            Some(Conn::Handshake(handshake)) => handshake.holder,
-            Some(Conn::Open(_)) | None => None,
-        };
+        let holder = self.connections.handshake_mut(conn).and_then(|handshake| handshake.holder);
         let party = party_of((hello.credential, holder.as_ref()), &binding);
         let known = self.sessions.get(&id);
         let replaced = known.and_then(|session| session.conn);
@@ -256,13 +251,8 @@ impl Lane {
             left_at,
         };
         self.sessions.insert(id, session);
-        if let Some(Conn::Handshake(handshake)) = self.conns.get(&conn) {
-            self.handshakes.remove(&(handshake.deadline, conn));
-        }
-        let outstanding_count = 0;
-        let open =
-            Open { session: id, client, conn_epoch, key_no, binding, party, outstanding_count };
-        self.conns.insert(conn, Conn::Open(open));
+        let open = Open { session: id, client, conn_epoch, key_no, binding, party };
+        self.connections.open(conn, open);
         self.clients.on_connected(client);
         self.clients.add_session(client, id);
         turn.act(self.admission(conn, &binding, party));
@@ -312,7 +302,7 @@ impl Lane {
     /// Closes the oldest connection without a proof: an honest client proves its secret one round
     /// trip after the Challenge.
     fn shed_handshake(&mut self, turn: &mut Turn<'_>) {
-        if let Some((_, conn)) = self.handshakes.first().copied() {
+        if let Some((_, conn)) = self.connections.first_deadline() {
             let count = self.config.limits.handshake_count_max;
             let line = format!("a connection was closed that proved nothing, of {count} such");
             self.report_limit(turn, (Limit::Handshakes, Party::NONE), &line);
@@ -322,14 +312,13 @@ impl Lane {
 
     /// Closes connections whose handshake has timed out.
     pub(crate) fn end_handshakes(&mut self, turn: &mut Turn<'_>) {
-        while let Some((deadline, conn)) = self.handshakes.first().copied() {
+        while let Some((deadline, conn)) = self.connections.first_deadline() {
             if deadline > turn.now.mono {
                 return;
             }
             let seconds = self.config.limits.handshake_ms_max / 1000;
             let line = format!("a connection proved nothing in {seconds} s and was closed");
             self.report_limit(turn, (Limit::HandshakeTime, Party::NONE), &line);
-            self.handshakes.remove(&(deadline, conn));
             self.close(turn, conn);
         }
     }

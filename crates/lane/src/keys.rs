@@ -10,7 +10,6 @@
 //! that long may reconnect with a valid secret and still has replies to get.
 
 use crate::Lane;
-use crate::conn::Conn;
 use crate::export::Defined;
 use crate::limits::Limit;
 use alloc::format;
@@ -89,13 +88,10 @@ impl Lane {
     /// These secrets of the store are valid from now on.
     pub(crate) fn on_secrets(&mut self, turn: &mut Turn<'_>, secrets: &Secrets) {
         self.keys.renew(secrets);
-        let proven = |conn: &Conn| match conn {
-            Conn::Open(open) => self.keys.is_retired(open.key_no),
-            // Its proof is refused.
-            Conn::Handshake(_) => false,
-        };
-        let over = self.conns.iter().filter(|(_, conn)| proven(conn)).map(|(conn, _)| *conn);
-        let mut over: Vec<ConnId> = over.collect();
+        // The proof of a handshake is refused.
+        let over =
+            self.connections.all_open().filter(|(_, open)| self.keys.is_retired(open.key_no));
+        let mut over: Vec<ConnId> = over.map(|(conn, _)| conn).collect();
         over.sort_unstable();
         if !over.is_empty() {
             let count = over.len();

@@ -4,7 +4,7 @@ use crate::acknowledgements::Acknowledger;
 use crate::clients::Clients;
 use crate::commit::Commit;
 use crate::config::Config;
-use crate::conn::{Conn, Sealed};
+use crate::connections::{Connections, Progress, Sealed};
 use crate::containment::Containment;
 use crate::damage::{PATH_TICKET, Paths};
 use crate::destroy::Destroys;
@@ -28,7 +28,7 @@ use crate::waiters::Waiters;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::ShardPosition;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Event, Mono, NetEvent, PeerEvent, Seed, Span,
     StoreEvent, Turn,
@@ -53,13 +53,7 @@ pub(crate) const LOG_TICKET: u64 = 3 << 56;
 pub struct Lane {
     pub(crate) config: Config,
     pub(crate) nonces: NonceSource,
-    pub(crate) conns: HashMap<ConnId, Conn, Seed>,
-    /// Connections under TLS that have not sent Hello.
-    pub(crate) sealed: HashMap<ConnId, Sealed, Seed>,
-    /// Connections of clients on this host, until their Hello.
-    pub(crate) from_this_host: HashSet<ConnId, Seed>,
-    /// Connections in the handshake, by their deadline.
-    pub(crate) handshakes: BTreeSet<(Mono, ConnId)>,
+    pub(crate) connections: Connections,
     pub(crate) sessions: HashMap<SessionId, Session, Seed>,
     /// The number of connections admitted so far.
     pub(crate) session_count: u64,
@@ -157,10 +151,7 @@ impl Lane {
         slots.extend(restored.slots);
         let mut lane = Self {
             nonces: NonceSource::new(config.seed),
-            conns: HashMap::with_hasher(seed),
-            sealed: HashMap::with_hasher(seed),
-            from_this_host: HashSet::with_hasher(seed),
-            handshakes: BTreeSet::new(),
+            connections: Connections::new(seed),
             sessions,
             session_count: session_count.unwrap_or(0),
             slots,
@@ -218,10 +209,10 @@ impl Lane {
             NetEvent::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
             NetEvent::Sealed { conn, channel, holder } => {
                 let holder = holder.map(|holder| turn.arena.get(holder).to_vec());
-                self.sealed.insert(conn, Sealed { channel, holder });
+                self.connections.add_sealed(conn, Sealed { channel, holder });
             }
             NetEvent::FromThisHost { conn } => {
-                self.from_this_host.insert(conn);
+                self.connections.add_from_this_host(conn);
             }
             NetEvent::CertificateRefused { bad, client } => self.on_uncertified(turn, bad, client),
             NetEvent::HandedOver { conn, hello } => self.on_hello(turn, conn, hello, true),
@@ -249,18 +240,18 @@ impl Lane {
 
     /// A frame: its allowed kinds depend on the state of its connection.
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
-        match self.conns.get(&conn) {
-            Some(Conn::Open(_)) if !self.stopping => {
+        match self.connections.progress(conn) {
+            Progress::Open if !self.stopping => {
                 return self.on_request(turn, conn, frame, bulk);
             }
             // The client resends it to the next boot.
-            Some(Conn::Open(_)) => {}
-            Some(Conn::Handshake(_)) if bulk.is_some() => {
+            Progress::Open => {}
+            Progress::Handshake if bulk.is_some() => {
                 self.protocol_error(turn, conn, ProtocolError::Kind)
             }
-            Some(Conn::Handshake(_)) => self.on_proof(turn, conn, frame),
-            None if bulk.is_some() => self.protocol_error(turn, conn, ProtocolError::Kind),
-            None => self.on_hello(turn, conn, frame, false),
+            Progress::Handshake => self.on_proof(turn, conn, frame),
+            Progress::New if bulk.is_some() => self.protocol_error(turn, conn, ProtocolError::Kind),
+            Progress::New => self.on_hello(turn, conn, frame, false),
         }
         if let Some(bulk) = bulk {
             turn.act(Action::Release { buf: bulk.buf });
@@ -333,9 +324,7 @@ impl Lane {
         }
         self.stopped = true;
         self.drop_received(turn);
-        let mut conns: Vec<ConnId> = self.conns.keys().copied().collect();
-        conns.sort_unstable();
-        for conn in conns {
+        for conn in self.connections.in_order() {
             self.close(turn, conn);
         }
         turn.act(Action::Stopped);

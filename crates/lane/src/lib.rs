@@ -32,6 +32,7 @@ mod commit;
 mod commit_dependency;
 mod config;
 mod conn;
+mod connections;
 mod containment;
 mod containment_queries;
 mod contents;

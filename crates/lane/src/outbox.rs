@@ -74,7 +74,7 @@ impl Lane {
         header: &RequestHeader,
         response: &Response<'_>,
     ) {
-        if self.settled(conn) {
+        if self.connections.settled(conn) {
             self.send_reply(turn, conn, header, response);
         }
     }

@@ -449,8 +449,7 @@ impl Lane {
 
     /// Drops all requests that were not begun, and all replays; the next boot recovers anew.
     pub(crate) fn drop_received(&mut self, turn: &mut Turn<'_>) {
-        let conns: BTreeSet<ConnId> = self.conns.keys().copied().collect();
-        for conn in conns {
+        for conn in self.connections.in_order() {
             self.cancel_received(turn, conn);
             self.drop_replays_of(turn, conn);
         }

@@ -6,7 +6,6 @@
 //! same, a quarter of all sessions is reserved for parties other than the largest holder.
 
 use crate::Lane;
-use crate::conn::Conn;
 use crate::dispatch::ReceivedRequest;
 use crate::export::Binding;
 use crate::limits::Limit;
@@ -40,33 +39,24 @@ pub(crate) const fn party_of(
 impl Lane {
     /// The party of a connection; none before its proof.
     pub(crate) fn party_at(&self, conn: ConnId) -> Party {
-        match self.conns.get(&conn) {
-            Some(Conn::Open(open)) => open.party,
-            Some(Conn::Handshake(_)) | None => Party::NONE,
-        }
+        self.connections.get(conn).map_or(Party::NONE, |open| open.party)
     }
 
     /// Makes space for one more connection of an authenticated party.
     pub(crate) fn make_conn_space(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
         let count_max = self.config.limits.conn_count_max;
-        if self.conns.len() - self.handshakes.len() < count_max {
+        if self.connections.open_count() < count_max {
             return true;
         }
         let mut shares = Shares::new();
-        self.conns.values().for_each(|conn| {
-            if let Conn::Open(open) = conn {
-                shares.add(open.party, 1);
-            }
-        });
+        self.connections.all_open().for_each(|(_, open)| shares.add(open.party, 1));
         let Some(largest_holder) = shares.yielding_party(party, 1) else {
             let line = format!("a client was refused: there are {count_max} connections already");
             self.report_limit(turn, (Limit::Connections, party), &line);
             return false;
         };
-        let of_party =
-            |conn: &Conn| matches!(conn, Conn::Open(open) if open.party == largest_holder);
-        let held = self.conns.iter().filter(|(_, conn)| of_party(conn));
-        let Some(newest) = held.map(|(conn, _)| *conn).max() else { return false };
+        let held = self.connections.all_open().filter(|(_, open)| open.party == largest_holder);
+        let Some(newest) = held.map(|(conn, _)| conn).max() else { return false };
         let line = format!(
             "there are {count_max} connections already: the newest one of the party with the most \
              was closed"
@@ -197,16 +187,15 @@ impl Lane {
     /// Recovery is over: read-only connections bring no replays any more, so their bulk is
     /// discarded.
     pub(crate) fn end_writing(&self, turn: &mut Turn<'_>) {
-        let reads = |conn: &Conn| matches!(conn, Conn::Open(open) if open.binding.read_only);
-        let readers = self.conns.iter().filter(|(_, conn)| reads(conn)).map(|(id, _)| *id);
-        self.readmit(turn, readers.collect());
+        let readers = self.connections.all_open().filter(|(_, open)| open.binding.read_only);
+        self.readmit(turn, readers.map(|(conn, _)| conn).collect());
     }
 
     /// Admits connections again, because their rights have changed.
     pub(crate) fn readmit(&self, turn: &mut Turn<'_>, mut conns: Vec<ConnId>) {
         conns.sort_unstable();
         for conn in conns {
-            if let Some(Conn::Open(open)) = self.conns.get(&conn) {
+            if let Some(open) = self.connections.get(conn) {
                 turn.act(self.admission(conn, &open.binding, open.party));
             }
         }

@@ -47,7 +47,7 @@ impl Lane {
             turn_count: usage.turn_count,
             read_bytes: self.data.read_bytes(),
             written_bytes: self.data.written_bytes(),
-            conn_count: u64::try_from(self.conns.len()).unwrap_or(u64::MAX),
+            conn_count: u64::try_from(self.connections.count()).unwrap_or(u64::MAX),
             protocol_error_count: self.stats.protocol_error_count,
             inode_count: self.inode_count(),
             cpu_ns: usage.cpu_ns,

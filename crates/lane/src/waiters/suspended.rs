@@ -6,7 +6,7 @@ use super::{Cause, Waiter};
 use crate::Lane;
 use crate::commit::DeferredReply;
 use crate::config::Share;
-use crate::conn::Open;
+use crate::connections::Open;
 use crate::dispatch::ReceivedRequest;
 use crate::outbox::{RequestHeader, Response};
 use crate::session::{State, Target};
@@ -52,7 +52,7 @@ impl Lane {
     pub(crate) fn run_received(&mut self, turn: &mut Turn<'_>, cause: &Cause) {
         for waiter in self.waiters.release(cause) {
             let Waiter::Received(ReceivedFrame { conn, frame, bulk }) = waiter else { continue };
-            if self.settled(conn) {
+            if self.connections.settled(conn) {
                 let frame = turn.arena.put(&frame);
                 self.on_request(turn, conn, frame, bulk);
             } else if let Some(bulk) = bulk {
