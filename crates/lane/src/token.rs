@@ -218,9 +218,7 @@ mod tests {
     fn random_tokens_do_not_open() {
         let mut rng = fastrand::Rng::with_seed(4);
         for _ in 0..2000 {
-            let mut bytes = Vec::new();
-            bytes.resize(rng.usize(..60), 0);
-            rng.fill(&mut bytes);
+            let bytes: Vec<u8> = (0..rng.usize(..60)).map(|_| rng.u8(..)).collect();
             assert_eq!(seal(u32::MAX).open(&bytes, b"", [0; 16]), None);
         }
     }

@@ -135,7 +135,7 @@ fn incomplete_overlapping_and_foreign_runs_are_malformed() {
         // Encoded as a peer that does not check would.
         let mut bytes = several().to_bytes();
         bytes.truncate(12 + 2 + 11 + 23 + 5);
-        bytes.extend((runs.len() as u16).to_le_bytes());
+        bytes.extend(u16::try_from(runs.len()).unwrap().to_le_bytes());
         runs.iter().for_each(|run| bytes.extend(run.to_bytes()));
         assert_eq!(map_of(servers(), runs), None);
         let malformed = DecodeError::ProtocolError(ProtocolError::Malformed);
