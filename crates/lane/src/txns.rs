@@ -14,6 +14,7 @@
 
 mod coordinator;
 mod message;
+mod outcome;
 mod participant;
 mod placement;
 mod resolve;
@@ -29,6 +30,7 @@ use alloc::vec::Vec;
 use disk::TxnId;
 use interface::{Mono, Turn};
 pub(crate) use message::{TxnMessage, TxnMessageKind};
+use outcome::TimeOut;
 use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
 /// This lane's cross-shard transactions.
@@ -45,6 +47,9 @@ pub(crate) struct Txns {
     parts: BTreeMap<(ShardId, TxnId), Part>,
     /// Transactions whose coordinator cannot tell their outcome any more.
     in_doubt: BTreeSet<TxnId>,
+    /// Time-outs of prepared parts and of Prepare phases, by time, and the time of each.
+    time_outs: BTreeSet<(Mono, TimeOut)>,
+    time_out_at: BTreeMap<TimeOut, Mono>,
     /// When paused transactions retry.
     pauses: BTreeSet<(Mono, TxnId)>,
     /// Access times of locked inodes: recorded behind the transaction that holds the lock.
@@ -161,9 +166,11 @@ impl Txns {
         u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(PART_BYTES)
     }
 
-    /// The next retry.
+    /// The next retry or time-out.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.pauses.first().map(|(at, _)| *at)
+        let pause = self.pauses.first().map(|(at, _)| *at);
+        let time_out = self.time_outs.first().map(|(at, _)| *at);
+        pause.into_iter().chain(time_out).min()
     }
 }
 
@@ -199,7 +206,8 @@ impl Lane {
             | TxnMessageKind::InDoubt {} => message.shard,
             TxnMessageKind::Seen { .. }
             | TxnMessageKind::Prepared { .. }
-            | TxnMessageKind::Done { .. } => message.txn.coordinator,
+            | TxnMessageKind::Done { .. }
+            | TxnMessageKind::QueryOutcome {} => message.txn.coordinator,
         };
         self.send_to_shard(turn, to, &PeerBody::Txn { message: *message });
     }
@@ -234,6 +242,7 @@ impl Lane {
             }
             TxnMessageKind::Abort {} => self.on_abort((shard, txn)),
             TxnMessageKind::InDoubt {} => self.on_in_doubt(turn, (shard, txn)),
+            TxnMessageKind::QueryOutcome {} => self.on_query_outcome(turn, (shard, txn)),
         }
     }
 
@@ -306,6 +315,7 @@ impl Lane {
             self.txns.pauses.pop_first();
             self.advance(turn, txn);
         }
+        self.end_time_outs(turn);
         if self.stopping {
             self.drop_undecided(turn);
         }

@@ -69,6 +69,12 @@ impl TestServer {
         actions.into_iter().for_each(|action| self.perform(index, action));
     }
 
+    /// All messages on their way are lost.
+    pub(crate) fn lose_messages(&mut self) {
+        let arrives = |pending: &PendingEvent| !matches!(pending, PendingEvent::Encoded { .. });
+        self.hosts.iter_mut().for_each(|host| host.pending_events.retain(arrives));
+    }
+
     /// Bytes arrive from a lane.
     pub(crate) fn receive(&mut self, index: usize, from: LaneId, body: Vec<u8>) {
         self.hosts[index].pending_events.push(PendingEvent::Encoded { from, body });

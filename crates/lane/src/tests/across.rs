@@ -3,6 +3,7 @@
 mod checked;
 mod model;
 mod mount;
+mod outcome;
 mod reads;
 mod strict;
 

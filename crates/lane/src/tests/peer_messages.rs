@@ -83,6 +83,7 @@ fn each_of_txn(with: &mut impl FnMut(&str, PeerBody<'_>)) {
         ("Done", TxnMessageKind::Done { inode_count: 6 }),
         ("Abort", TxnMessageKind::Abort {}),
         ("InDoubt", TxnMessageKind::InDoubt {}),
+        ("QueryOutcome", TxnMessageKind::QueryOutcome {}),
     ];
     let txn = TxnId { coordinator: ShardId::meta(1), number: 0x9_0000_0002 };
     for (name, kind) in kinds {

@@ -2,6 +2,7 @@
 //! prepare, decides.
 
 use super::message::{TxnMessage, TxnMessageKind};
+use super::outcome::TimeOut;
 use super::{Awaited, Running, Step};
 use crate::Lane;
 use crate::acknowledgements::BatchNo;
@@ -22,8 +23,6 @@ use wire::{
 
 /// The longest pause before another try, as a power of two of milliseconds.
 const PAUSE_SHIFT_MAX: u32 = 5;
-/// A transaction number has the boot id above this many bits.
-const BOOT_SHIFT: u32 = 32;
 
 impl Lane {
     /// Begins a transaction for a request that turned out to need several shards.
@@ -62,9 +61,9 @@ impl Lane {
         self.work(turn);
     }
 
-    const fn next_txn(&mut self, coordinator: ShardId) -> TxnId {
+    fn next_txn(&mut self, coordinator: ShardId) -> TxnId {
         self.txns.count += 1;
-        TxnId { coordinator, number: (self.config.boot_id << BOOT_SHIFT) | self.txns.count }
+        TxnId::new(coordinator, self.config.map.place(coordinator).term, self.txns.count)
     }
 
     /// Plans the operation with the state known so far.
@@ -149,6 +148,8 @@ impl Lane {
     fn prepare_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, plan: &mut meta::Plan) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Preparing;
+        self.txns.await_prepared(turn.now.mono, txn);
+        let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.files = plan.files().collect();
         running.own = plan.parts.remove(&txn.coordinator).unwrap_or_default();
         running.reply.clear();
@@ -186,6 +187,7 @@ impl Lane {
     /// All participants are durably prepared: records the decision, with the coordinator's own part
     /// and the reply.
     fn decide(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        self.txns.end_time_out(TimeOut::Prepare(txn));
         let Some(running) = self.txns.running.get(&txn) else { return };
         if !self.is_waited_for(running) {
             // Its client was evicted or has left meanwhile.
@@ -334,6 +336,7 @@ impl Lane {
     /// request is answered, if it was not already.
     fn end_across(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
+        self.txns.end_time_out(TimeOut::Prepare(txn));
         self.give_back(turn, txn, &running);
         let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
         let done = Done { status, transno: Transno(0), body };
@@ -348,9 +351,11 @@ impl Lane {
         }
     }
 
-    /// A lock is held by another transaction: releases all locks and retries after a pause.
-    fn try_again(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+    /// A lock is held by another transaction, or a participant does not prepare: releases all locks
+    /// and retries after a pause.
+    pub(super) fn try_again(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(mut running) = self.txns.running.remove(&txn) else { return };
+        self.txns.end_time_out(TimeOut::Prepare(txn));
         self.give_back(turn, txn, &running);
         running.view = meta::View::default();
         running.touched.clear();

@@ -10,6 +10,7 @@
 //!   Commit, when durable ─▶ Done record, releases locks
 //!                      ◀─  Done, when that is durable
 //!   Abort              ─▶  releases locks, Aborted record if one was prepared
+//!                      ◀─  QueryOutcome, after a second of silence: Commit, Abort, or no answer yet
 //!   InDoubt            ─▶  fails waiters of its locks: the decision's log has failed
 //! ```
 
@@ -56,5 +57,7 @@ tagged! {
         7 Abort {}
         /// The outcome is known only at the next start.
         8 InDoubt {}
+        /// A participant has heard nothing about what it has prepared.
+        9 QueryOutcome {}
     }
 }

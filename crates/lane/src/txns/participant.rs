@@ -1,6 +1,7 @@
 //! The participant's side: locks, prepares durably, and applies the coordinator's decision.
 
 use super::message::{TxnMessage, TxnMessageKind};
+use super::outcome::TimeOut;
 use super::{Awaited, Part};
 use crate::Lane;
 use crate::waiters::{Cause, Waiter};
@@ -119,6 +120,7 @@ impl Lane {
     ) {
         if self.txns.parts.contains_key(&(shard, txn)) {
             turn.act(Action::Point(ProtocolPoint::TxnPrepared));
+            self.txns.await_outcome(turn.now.mono, (shard, txn));
             let kind = TxnMessageKind::Prepared { status: Status::Ok };
             self.write(turn, &TxnMessage { txn, shard, kind });
         }
@@ -138,6 +140,7 @@ impl Lane {
         if !self.is_own(shard) {
             return;
         }
+        self.txns.end_time_out(TimeOut::Silence(shard, txn));
         if let Some(part) = self.txns.parts.remove(&(shard, txn)) {
             if let Some((prepared_by, part)) = part.prepared {
                 let index = self.meta_index(shard);
@@ -180,6 +183,7 @@ impl Lane {
     }
 
     pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
+        self.txns.end_time_out(TimeOut::Silence(shard, txn));
         let Some(part) = self.txns.parts.remove(&(shard, txn)) else { return };
         if part.prepared.is_some() {
             self.record_txn(shard, &Change::Txn(TxnChange::Aborted { txn }));
