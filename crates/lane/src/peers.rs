@@ -121,9 +121,10 @@ impl Lane {
         if lane != self.config.lane {
             return self.send_to_lane(turn, lane, to, body);
         }
-        match body {
-            PeerBody::Txn { message } => self.queue_for_self(message),
-            body => self.apply_message(turn, body),
+        if let PeerBody::Txn { message } = body {
+            self.queue_for_self(message);
+        } else {
+            self.apply_message(turn, body);
         }
     }
 

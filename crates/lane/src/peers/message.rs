@@ -164,9 +164,9 @@ impl<'a> Wire<'a> for ExportDefinition<'a> {
         to.write(&Change::Export(self.0));
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        match Change::decode(from)? {
-            Change::Export(change) => Ok(Self(change)),
-            _ => Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
-        }
+        let Change::Export(change) = Change::decode(from)? else {
+            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
+        };
+        Ok(Self(change))
     }
 }
