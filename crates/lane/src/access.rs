@@ -71,12 +71,11 @@ impl Lane {
         let write_time = (write_time_ns > 0).then(|| Timestamp::from_ns(write_time_ns));
         let now = Timestamp::from_ns(turn.now.wall_ns);
         let index = self.meta_index(shard);
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         let effect = self.metas[index].accessed(inode, write_time, now, &mut changes);
         if effect.transno.0 > 0 {
             self.record_own(shard, effect.transno, &changes);
         }
-        self.changes = changes;
+        self.scratch.recycle(changes);
     }
 }

@@ -307,9 +307,9 @@ pub(crate) struct ChangeRecord<'a> {
 
 impl Lane {
     /// Records a request's change; a session's first record at a shard also names the session. The
-    /// caller sets the slot's state. If the change is to be signed, the token is left in the
-    /// scratch vector.
-    pub(crate) fn record_change(&mut self, change_record: &ChangeRecord<'_>) {
+    /// caller sets the slot's state. Returns the redo token, empty unless the change is to be
+    /// signed.
+    pub(crate) fn record_change(&mut self, change_record: &ChangeRecord<'_>) -> Vec<u8> {
         let ChangeRecord { slot_id, xid, op, done, pre_versions, changes, signed } = *change_record;
         let SlotId { shard, session, slot } = slot_id;
         let table = self.slots.entry((shard, session)).or_default();
@@ -328,16 +328,17 @@ impl Lane {
         let transno = done.transno;
         let ShardPosition { lsn, term } =
             self.commit.push((shard, transno), pre_versions, origin, changes);
-        self.token.clear();
-        if signed {
-            assert!(opened.is_none(), "a session is durable before its first redo token");
-            let reply_none = &[];
-            let origin =
-                Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };
-            let record = Record { shard, lsn, term, transno, pre_versions, origin, changes };
-            let signed = (reply, NO_MAC);
-            self.seal.token(&mut self.token, signed, |out| record.encode(out));
+        if !signed {
+            return Vec::new();
         }
+        assert!(opened.is_none(), "a session is durable before its first redo token");
+        let reply_none = &[];
+        let origin = Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };
+        let record = Record { shard, lsn, term, transno, pre_versions, origin, changes };
+        let signed = (reply, NO_MAC);
+        let mut token = self.scratch.empty();
+        self.seal.token(&mut token, signed, |out| record.encode(out));
+        token
     }
 
     /// Records a change of the server's own.
@@ -349,11 +350,10 @@ impl Lane {
     /// that of the last recorded transaction.
     pub(crate) fn record_note(&mut self, shard: ShardId, transno: Transno, change: &Change<'_>) {
         let transno = if transno.0 > 0 { transno } else { self.commit.shard(shard).pushed };
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         change.encode(&mut Writer::new(&mut changes));
         self.record_own(shard, transno, &changes);
-        self.changes = changes;
+        self.scratch.recycle(changes);
         self.fence(change);
     }
 

@@ -61,7 +61,7 @@ impl Lane {
             return None;
         }
         let synced = limits.sync || request.flags & request_flag::SYNC != 0;
-        let long = self.changes.len() + self.reply.len() > limits.token_bytes_max;
+        let long = self.scratch.outcome_bytes() > limits.token_bytes_max;
         let flags = self.config.rules.hold(Rule::SizeFlag) && self.flags_size(request.op);
         // Replays leave no last-writer records: a change behind them waits until they are durable.
         let early = !self.recovery.is_over();
@@ -108,7 +108,7 @@ impl Lane {
     /// Whether a change of this op moves a file's size to its data shard. A later write may be
     /// durable earlier than the change, and its client lost.
     fn flags_size(&self, op: Op) -> bool {
-        let found = || Created::decode_all(&self.reply).is_ok_and(|created| !created.made);
+        let found = || Created::decode_all(self.scratch.reply()).is_ok_and(|created| !created.made);
         op == Op::Open || (op == Op::Create && found())
     }
 

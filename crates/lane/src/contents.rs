@@ -100,8 +100,7 @@ impl Lane {
                 let until = (header.shard, shown);
                 return self.wait_for(until, Waiter::Reply(response), Reason::Strict);
             }
-            let mut body = core::mem::take(&mut self.reply);
-            body.clear();
+            let mut body = self.scratch.empty();
             let (status, bulk) = match result {
                 Ok(answer) => {
                     answer.encode(&mut body);
@@ -118,7 +117,7 @@ impl Lane {
                 let done = Done { status, transno: Transno(0), body: body.clone() };
                 self.end_slot(turn, &slot_id, done);
             }
-            self.reply = body;
+            self.scratch.recycle(body);
         }
         if let Some(buf) = buf {
             turn.act(Action::Release { buf });
@@ -134,14 +133,13 @@ impl Lane {
         if !(exact || op == Op::Setattr) || self.config.limits.share == Share::Strict {
             return;
         }
-        let Ok(Entry { attr }) = Entry::decode_all(&self.reply) else { return };
+        let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return };
         if !attr.is_size_at_data() || self.data_lane(attr.inode) != self.config.lane {
             return;
         }
         if let Some(contents) = self.data.known(attr.inode, exact) {
-            self.reply.clear();
             let attr = attr.with_contents(contents);
-            Entry { attr }.encode(&mut Writer::new(&mut self.reply));
+            Entry { attr }.encode(&mut Writer::new(self.scratch.new_reply()));
         }
     }
 

@@ -111,13 +111,12 @@ impl Lane {
         }
         self.destroys.running_count = self.destroys.running_count.saturating_sub(1);
         let index = self.config.map.index_at_lane(shard);
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         let effect = self.metas[index].destroyed(inode, &mut changes);
         if effect.transno.0 > 0 {
             self.record_own(shard, effect.transno, &changes);
         }
-        self.changes = changes;
+        self.scratch.recycle(changes);
     }
 
     /// Retries failed removals.

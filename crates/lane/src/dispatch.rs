@@ -226,7 +226,7 @@ impl Lane {
         self.send_found(turn, effect.found);
         self.report_open_files(turn, received, effect.status);
         self.on_access_of(turn, received, effect.access);
-        let body = core::mem::take(&mut self.reply);
+        let body = self.scratch.take_reply();
         let strict = self.config.limits.share == Share::Strict;
         if let Some(dependency) = strict.then(|| self.dependency(received, &effect)).flatten() {
             let status = effect.status;
@@ -235,11 +235,11 @@ impl Lane {
             let response = Response::plain(effect.status, &body);
             self.send_reply(turn, received.conn, &RequestHeader::from(request), &response);
         }
-        self.reply = body;
+        self.scratch.return_reply(body);
         Ok(false)
     }
 
-    /// Executes at a metadata shard; reply body and changes lie in the scratch vectors.
+    /// Executes at a metadata shard; reply body and changes lie in [`crate::scratch::Scratch`].
     pub(crate) fn execute(
         &mut self,
         turn: &Turn<'_>,
@@ -256,8 +256,7 @@ impl Lane {
             now: Timestamp::from_ns(turn.now.wall_ns),
             records_reads: self.config.limits.share == Share::Strict,
         };
-        self.reply.clear();
-        self.changes.clear();
+        self.scratch.begin();
         if self.has_its_handles(received) {
             return Ok(meta::Effect::unchanged(Status::TooManyFiles));
         }
@@ -266,7 +265,8 @@ impl Lane {
             let spread = self.next_place();
             self.metas[index].set_placement(spread);
         }
-        let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
+        let (reply, changes) = self.scratch.begin();
+        let effect = self.metas[index].execute(&ask, reply, changes)?;
         if effect.status == Status::Ok {
             self.complete(request.op);
         }
@@ -390,7 +390,7 @@ impl Lane {
                 &response,
             );
         }
-        self.reply.clear();
+        self.scratch.begin();
         self.done(turn, received, status, None);
     }
 
@@ -472,7 +472,7 @@ impl Lane {
         dependency: Option<CommitDependency>,
     ) {
         let request = received.request;
-        let body = core::mem::take(&mut self.reply);
+        let body = self.scratch.take_reply();
         let Request { shard, session, slot: number, .. } = *request;
         let slot = self.slots.entry((shard, session)).or_default().slot(number);
         slot.xid = request.xid;
@@ -489,7 +489,7 @@ impl Lane {
             let response = Response::plain(status, &body);
             self.send(turn, received.conn, &RequestHeader::from(request), &response);
         }
-        self.reply = body;
+        self.scratch.return_reply(body);
     }
 
     /// Records a change, and replies at once with a redo token, or when its commit dependency is
@@ -503,18 +503,17 @@ impl Lane {
     ) {
         let Request { shard, session, slot: number, xid, op, trace_id, .. } = *received.request;
         let (status, transno, pre_versions) = (effect.status, effect.transno, effect.pre_versions);
-        let done = Done { status, transno, body: self.reply.clone() };
-        let changes = core::mem::take(&mut self.changes);
+        let done = Done { status, transno, body: self.scratch.reply().to_vec() };
+        let changes = self.scratch.take_changes();
         let slot_id = SlotId { shard, session, slot: number };
         let open_no = self.commit.open_no();
         let signed = dependency.is_none_or(|dependency| dependency.until < open_no);
         let change_record =
             ChangeRecord { slot_id, xid, op, done: &done, pre_versions, changes: &changes, signed };
-        self.record_change(&change_record);
-        self.changes = changes;
+        let token = self.record_change(&change_record);
+        self.scratch.return_changes(changes);
         self.record_last_writer(received, transno);
         let target = Target { conn: received.conn, trace_id };
-        let token = core::mem::take(&mut self.token);
         let state = if let Some(dependency) = dependency {
             self.hold(slot_id, dependency);
             State::Deferred(target, done, token.clone())
@@ -523,7 +522,7 @@ impl Lane {
             self.answer_slot(turn, &slot_id, (xid, op), &slot_reply);
             State::Done(done)
         };
-        self.token = token;
+        self.scratch.recycle(token);
         let slot = self.slots.entry((shard, session)).or_default().slot(number);
         slot.xid = xid;
         slot.op = op;
@@ -537,15 +536,14 @@ impl Lane {
         received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
         let token = self.wait(received);
-        let mut body = core::mem::take(&mut self.body);
-        body.clear();
+        let mut body = self.scratch.empty();
         body.extend_from_slice(&turn.arena.get(received.frame)[HEADER_BYTES..]);
         received.open.binding.touch_nothing(received.request.op, &mut body);
         let Request { op, shard, .. } = *received.request;
         let client = received.open.client;
         let ask = data::DataRequest { token, op, shard, body: &body, bulk: received.bulk, client };
         let submitted = self.data.submit(turn, &ask);
-        self.body = body;
+        self.scratch.recycle(body);
         if let Err(protocol_error) = submitted {
             self.waiters.answers.take_request(token);
             self.reset_slot(received);

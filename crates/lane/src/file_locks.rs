@@ -45,7 +45,7 @@ impl Lane {
         self.metas[index].file_locks()
     }
 
-    /// Replies with `self.reply`, when it is durable that the client exists.
+    /// Replies with the body in the scratch buffers, when it is durable that the client exists.
     pub(crate) fn answer_lock(
         &mut self,
         turn: &mut Turn<'_>,

@@ -20,6 +20,7 @@ use crate::notifications::Notifications;
 use crate::peers::Peers;
 use crate::recovery::Recovery;
 use crate::restore::Restored;
+use crate::scratch::Scratch;
 use crate::session::{Session, SlotTable};
 use crate::stats::Counters;
 use crate::token::Seal;
@@ -95,14 +96,7 @@ pub struct Lane {
     stopped: bool,
     /// The log has failed: the lane changes nothing any more.
     pub(crate) fenced: bool,
-    /// Scratch: a reply's body.
-    pub(crate) reply: Vec<u8>,
-    /// Scratch: a record's changes.
-    pub(crate) changes: Vec<u8>,
-    /// Scratch: a request's body.
-    pub(crate) body: Vec<u8>,
-    /// Scratch: a redo token.
-    pub(crate) token: Vec<u8>,
+    pub(crate) scratch: Scratch,
 }
 
 impl Lane {
@@ -182,10 +176,7 @@ impl Lane {
             stopping: false,
             stopped: false,
             fenced: false,
-            reply: Vec::new(),
-            changes: Vec::new(),
-            body: Vec::new(),
-            token: Vec::new(),
+            scratch: Scratch::default(),
             config,
         };
         let rules = lane.config.rules;

@@ -64,6 +64,7 @@ mod recovery;
 mod reopens;
 mod replay;
 mod restore;
+mod scratch;
 mod session;
 mod shares;
 mod sizes;

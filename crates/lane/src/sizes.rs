@@ -27,13 +27,13 @@ pub(crate) struct Sizing {
 }
 
 impl Lane {
-    /// The file that a request has just created, whose reply lies in the scratch vector, has no
+    /// The file that a request has just created, whose reply lies in [`crate::scratch::Scratch`], has no
     /// contents: a data shard of this lane need not look for any.
     pub(crate) fn on_made(&mut self, op: Op) {
         if !matches!(op, Op::Create | Op::Tmpfile) {
             return;
         }
-        let Ok(Created { attr, made }) = Created::decode_all(&self.reply) else { return };
+        let Ok(Created { attr, made }) = Created::decode_all(self.scratch.reply()) else { return };
         if made && self.data_lane(attr.inode) == self.config.lane {
             self.data.made(attr.inode);
         }
@@ -98,12 +98,11 @@ impl Lane {
         let records = !self.fenced && !self.stopping && self.space_for_own();
         let contents = contents.filter(|_| records);
         let index = self.meta_index(shard);
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         let effect = self.metas[index].settle(inode, number, contents, &mut changes);
         if effect.transno.0 > 0 {
             self.record_own(shard, effect.transno, &changes);
         }
-        self.changes = changes;
+        self.scratch.recycle(changes);
     }
 }

@@ -29,11 +29,10 @@ impl Lane {
         else {
             return;
         };
-        let mut body = core::mem::take(&mut self.reply);
-        body.clear();
+        let mut body = self.scratch.empty();
         self.counters(usage).encode(&mut Writer::new(&mut body));
         self.send(turn, conn, &header, &Response::plain(Status::Ok, &body));
-        self.reply = body;
+        self.scratch.recycle(body);
     }
 
     /// All counters of this lane, with those of the runtime.

@@ -52,9 +52,8 @@ impl Lane {
         let mut body = Vec::new();
         written.answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
-        self.sign_write(written, &waiting, &done);
+        let token = self.sign_write(written, &waiting, &done);
         let dependency = self.dependency_of_write(written, &waiting);
-        let token = core::mem::take(&mut self.token);
         let Some(table) = self.slots.get_mut(&(shard, header.session)) else { return };
         let slot = table.slot(header.slot);
         let State::Running(target) = slot.state else { return };
@@ -69,7 +68,7 @@ impl Lane {
             if let Some(table) = self.slots.get_mut(&(shard, header.session)) {
                 table.slot(header.slot).state = State::Done(done);
             }
-            self.token = token;
+            self.scratch.recycle(token);
         }
     }
 
@@ -98,11 +97,9 @@ impl Lane {
         (!received).then_some((depends.own, Reason::OwnUnacked))
     }
 
-    /// Leaves the redo token of a write in the scratch vector. The record's position in the log is
-    /// not known yet.
-    fn sign_write(&mut self, written: &Written, waiting: &Waiting, done: &Done) {
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+    /// The redo token of a write. The record's position in the log is not known yet.
+    fn sign_write(&mut self, written: &Written, waiting: &Waiting, done: &Done) -> Vec<u8> {
+        let mut changes = self.scratch.empty();
         written.change.encode(&mut Writer::new(&mut changes));
         let RequestHeader { session, slot, xid, op, .. } = waiting.header;
         let (status, reply, opened) = (Status::Ok, &[][..], None);
@@ -111,8 +108,10 @@ impl Lane {
         let (lsn, term) = (0, self.commit.shard(shard).term);
         let record = Record { shard, lsn, term, transno, pre_versions, origin, changes: &changes };
         let signed = (&done.body[..], waiting.contents);
-        self.seal.token(&mut self.token, signed, |out| record.encode(out));
-        self.changes = changes;
+        let mut token = self.scratch.empty();
+        self.seal.token(&mut token, signed, |out| record.encode(out));
+        self.scratch.recycle(changes);
+        token
     }
 
     /// The contents of a change and of all before it are durable: records the change.
@@ -137,8 +136,7 @@ impl Lane {
             return;
         }
         let slot_id = SlotId { shard, session: header.session, slot: header.slot };
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         change.encode(&mut Writer::new(&mut changes));
         if let Some(sums) = sums {
             Change::Contents(sums).encode(&mut Writer::new(&mut changes));
@@ -151,7 +149,7 @@ impl Lane {
         let change_record =
             ChangeRecord { slot_id, xid, op, done, pre_versions, changes: changes_ref, signed };
         self.record_change(&change_record);
-        self.changes = changes;
+        self.scratch.recycle(changes);
         self.fence(change);
     }
 

@@ -18,8 +18,7 @@ pub(crate) fn execute(
     let shard = received.request.shard;
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let relock: Relock = decoded(body, shard, |relock: &Relock| relock.inode)?;
-    lane.reply.clear();
-    lane.changes.clear();
+    lane.scratch.begin();
     let recovering = !lane.recovery.is_over();
     let has = lane.locks_of(shard).relock(received.open.client, &relock, recovering);
     lane.answer_lock(turn, received, if has { Status::Ok } else { Status::Again });

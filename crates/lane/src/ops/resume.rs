@@ -26,11 +26,10 @@ pub(crate) fn execute(
     // log they never become durable, but are not lost: the client retains them for the next boot.
     let retained = lane.fenced && resume.replay_count > 0;
     let recovering = !lane.recovery.is_over() || retained;
-    let mut reply = core::mem::take(&mut lane.reply);
-    reply.clear();
+    let mut reply = lane.scratch.empty();
     Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
     let response = Response { committed, ..Response::plain(Status::Ok, &reply) };
     lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
-    lane.reply = reply;
+    lane.scratch.recycle(reply);
     Ok(())
 }

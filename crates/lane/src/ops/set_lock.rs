@@ -20,15 +20,14 @@ pub(crate) fn execute(
     let (shard, client) = (received.request.shard, received.open.client);
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let ask: SetLock = decoded(body, shard, |ask: &SetLock| ask.inode)?;
-    lane.reply.clear();
-    lane.changes.clear();
+    lane.scratch.begin();
     let mut woken = Vec::new();
     let since_ns = lane.wait_begins_ns(turn);
     lane.drop_expired_locks(shard, client, &ask, &mut woken);
     let caller = LockCaller { client, session: received.request.session, now_ns: since_ns };
     let result = lane.locks_of(shard).set(caller, &ask, &mut woken);
     if let Ok(set) = &result {
-        Writer::new(&mut lane.reply).write(set);
+        Writer::new(lane.scratch.new_reply()).write(set);
     }
     lane.answer_lock(turn, received, result.map_or_else(|status| status, |_| Status::Ok));
     lane.send_grants(turn, shard, woken);

@@ -36,8 +36,7 @@ impl Lane {
         else {
             return;
         };
-        let mut body = core::mem::take(&mut self.reply);
-        body.clear();
+        let mut body = self.scratch.empty();
         let status = match result {
             Ok(space) => {
                 // While creation is refused for lack of log space, no space is available.
@@ -61,6 +60,6 @@ impl Lane {
             Err(errno) => errno.status(),
         };
         self.send(turn, conn, &header, &Response::plain(status, &body));
-        self.reply = body;
+        self.scratch.recycle(body);
     }
 }

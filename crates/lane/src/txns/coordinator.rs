@@ -203,8 +203,7 @@ impl Lane {
         others.iter().for_each(|shard| shard.encode(&mut Writer::new(&mut list)));
         let count = u32::try_from(others.len()).unwrap_or(u32::MAX);
         let decided = Change::Txn(TxnChange::Decided { txn, shards: List::new(count, &list) });
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         let first = (count > 0).then_some(&decided);
         #[expect(clippy::expect_used, reason = "the part is of what was checked and locked")]
         let effect =
@@ -225,7 +224,7 @@ impl Lane {
         };
         self.record_change(&change_record);
         self.hold(slot_id, self.dependency_on_itself());
-        self.changes = changes;
+        self.scratch.recycle(changes);
         let SlotId { shard, session, slot } = slot_id;
         let batch_no = self.commit.open_no();
         let last_writer = LastWriter { client, session, shard, slot, xid, transno, batch_no };

@@ -94,8 +94,7 @@ impl Lane {
             return;
         }
         let index = self.meta_index(shard);
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         let mut prepared = Vec::new();
         let effect = self.metas[index].prepare(txn, part, &mut prepared, &mut changes);
         match effect {
@@ -110,7 +109,7 @@ impl Lane {
                 self.write(turn, &TxnMessage { txn, shard, kind });
             }
         }
-        self.changes = changes;
+        self.scratch.recycle(changes);
     }
 
     pub(super) fn on_prepared_durable(
@@ -144,15 +143,14 @@ impl Lane {
         if let Some(part) = self.txns.parts.remove(&(shard, txn)) {
             if let Some((prepared_by, part)) = part.prepared {
                 let index = self.meta_index(shard);
-                let mut changes = core::mem::take(&mut self.changes);
-                changes.clear();
+                let mut changes = self.scratch.empty();
                 let done = Change::Txn(TxnChange::Done { txn });
                 #[expect(clippy::expect_used, reason = "what was prepared was checked and locked")]
                 let effect = self.metas[index]
                     .apply_part((prepared_by, &part), &done, &mut changes)
                     .expect("a prepared part is made");
                 self.record_own(shard, effect.transno, &changes);
-                self.changes = changes;
+                self.scratch.recycle(changes);
                 if let Some(inode) = effect.orphan {
                     self.destroy_when_durable(inode);
                 }
@@ -211,10 +209,9 @@ impl Lane {
     pub(super) fn record_txn(&mut self, shard: ShardId, change: &Change<'_>) {
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
+        let mut changes = self.scratch.empty();
         change.encode(&mut Writer::new(&mut changes));
         self.record_own(shard, transno, &changes);
-        self.changes = changes;
+        self.scratch.recycle(changes);
     }
 }

@@ -159,13 +159,13 @@ impl Lane {
         let (conn, header) = (received.conn, RequestHeader::from(received.request));
         let strict = self.config.limits.share == Share::Strict;
         let dependency = strict.then(|| self.dependency(received, &effect)).flatten();
-        let body = core::mem::take(&mut self.reply);
+        let body = self.scratch.take_reply();
         if let Some(dependency) = dependency {
             let (status, body) = (effect.status, body.clone());
             self.hold_reply(DeferredReply { conn, header, status, body, bulk: None }, dependency);
         } else {
             self.send(turn, conn, &header, &Response::plain(effect.status, &body));
         }
-        self.reply = body;
+        self.scratch.return_reply(body);
     }
 }
