@@ -17,7 +17,7 @@ impl Lane {
     /// Evicts a client: its connections, sessions and handles end. Durable at once, or with the end
     /// of a running recovery.
     pub(crate) fn evict(&mut self, turn: &mut Turn<'_>, client: ClientUuid, tells: bool) {
-        if !self.evicted.insert(client) {
+        if !self.evictions.add(client, tells) {
             return;
         }
         self.stats.recovery.evicted_count += 1;
@@ -35,10 +35,6 @@ impl Lane {
         self.slots.retain(|(_, session), _| !sessions.contains(session));
         self.drop_handles(turn, client);
         self.log(turn, LogLevel::Warning, &format!("client {client} was evicted"));
-        self.recovery.evicting.insert(client);
-        if tells {
-            self.recovery.slot_reply.insert(client);
-        }
         if self.recovery.is_over() {
             self.record_evictions(turn);
         }
@@ -52,14 +48,14 @@ impl Lane {
         if self.fenced {
             return;
         }
-        for client in core::mem::take(&mut self.recovery.evicting) {
+        for client in self.evictions.take_unrecorded() {
             if let Some(shard) = self.shards().first().copied() {
                 let boot_id = self.config.boot_id;
                 let evicted = ClientChange::Evicted { client, boot_id };
                 self.record_of_lane(shard, &Change::Client(evicted));
             }
         }
-        for client in core::mem::take(&mut self.recovery.slot_reply) {
+        for client in self.evictions.take_unannounced() {
             self.send_to_peer_lanes(turn, &PeerBody::Evicted { client });
         }
     }
@@ -89,12 +85,10 @@ impl Lane {
         self.record_noted();
     }
 
-    /// Whether a client was evicted: it is remembered, or it is unknown and has state from no later
-    /// than the forgotten evictions.
+    /// Whether a client with state from a boot was evicted.
     pub(crate) fn was_evicted(&self, client: ClientUuid, boot_id_last: u64) -> bool {
-        let early = boot_id_last > 0 && boot_id_last <= self.evicted_last;
-        let unknown = self.clients.sessions_of(client).is_empty();
-        self.evicted.contains(&client) || (early && unknown)
+        let is_known = !self.clients.sessions_of(client).is_empty();
+        self.evictions.includes(client, boot_id_last, is_known)
     }
 
     /// This lane's shards, the lowest first.

@@ -8,6 +8,7 @@ use crate::connections::{Connections, Progress, Sealed};
 use crate::containment::Containment;
 use crate::damage::{PATH_TICKET, Paths};
 use crate::destroy::Destroys;
+use crate::evictions::Evictions;
 use crate::export::Table;
 use crate::freeze::Freezing;
 use crate::handshake::NonceSource;
@@ -26,7 +27,6 @@ use crate::stats::Counters;
 use crate::token::Seal;
 use crate::txns::Txns;
 use crate::waiters::Waiters;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::ShardPosition;
 use hashbrown::HashMap;
@@ -34,9 +34,7 @@ use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Event, Mono, NetEvent, PeerEvent, Seed, Span,
     StoreEvent, Turn,
 };
-use wire::{
-    ClientUuid, InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
-};
+use wire::{InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
 
 /// The bits of a ticket that name its owner.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -61,10 +59,7 @@ pub struct Lane {
     pub(crate) slots: HashMap<(ShardId, SessionId), SlotTable, Seed>,
     pub(crate) clients: Clients,
     pub(crate) recovery: Recovery,
-    /// The evicted clients that are remembered.
-    pub(crate) evicted: BTreeSet<ClientUuid>,
-    /// The last boot that evicted a client that is not remembered.
-    pub(crate) evicted_last: u64,
+    pub(crate) evictions: Evictions,
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
@@ -151,8 +146,7 @@ impl Lane {
             slots,
             clients,
             recovery,
-            evicted: restored.evicted,
-            evicted_last: restored.evicted_last,
+            evictions: Evictions::new(restored.evicted, restored.evicted_last),
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, &[Acknowledger::LOCAL_FLUSH], logs.into_iter()),

@@ -41,6 +41,7 @@ mod deadlock;
 mod destroy;
 mod dispatch;
 mod evict;
+mod evictions;
 mod export;
 mod export_ops;
 mod file_locks;

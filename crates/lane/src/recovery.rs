@@ -81,10 +81,6 @@ pub(crate) struct Recovery {
     pub(crate) sizings: Vec<Sizing>,
     /// Inodes of peer lanes whose objects are to go, likewise.
     pub(crate) removals: Vec<InodeNo>,
-    /// Evicted in memory, not yet in the log.
-    pub(crate) evicting: BTreeSet<ClientUuid>,
-    /// Evicted clients that must be announced to the peer lanes.
-    pub(crate) slot_reply: BTreeSet<ClientUuid>,
     /// Clients with a replay that did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
     began_at: Option<Mono>,
@@ -121,8 +117,6 @@ impl Recovery {
             reopens: Reopens::new(),
             sizings: Vec::new(),
             removals: Vec::new(),
-            evicting: BTreeSet::new(),
-            slot_reply: BTreeSet::new(),
             failed,
             began_at: None,
             progress_at: Mono(0),

@@ -54,8 +54,7 @@ fn a_forgotten_evicted_client_is_still_refused() {
                 assert_eq!(server.boot_id, boot_id);
                 assert_eq!(server.counters(0).recovery.known_count, 0);
                 for lane in 0..usize::from(lane_count) {
-                    assert_eq!(server.lane(lane).evicted.len(), 1, "the second");
-                    assert_eq!(server.lane(lane).evicted_last, 2);
+                    assert_eq!(server.lane(lane).evictions.extent(), (1, 2), "the second");
                 }
                 assert_eq!(
                     (comes(&mut server, 2, 2), comes(&mut server, 2, 0)),
@@ -88,9 +87,9 @@ fn an_eviction_is_remembered_until_its_sessions_are_removed() {
         // No record of this start becomes durable.
         server.crash_losing_all();
         server.start(1);
-        assert_eq!(server.lane(0).evicted.len(), 1);
+        assert_eq!(server.lane(0).evictions.extent().0, 1);
     }
     server.run();
     restart(&mut server, 1);
-    assert_eq!((server.lane(0).evicted.len(), server.lane(0).evicted_last), (0, 2));
+    assert_eq!(server.lane(0).evictions.extent(), (0, 2));
 }
