@@ -147,7 +147,7 @@ impl Lane {
     }
 
     /// The earliest deadline.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
+    pub(crate) fn deadline(&self, now: Mono) -> Option<Mono> {
         let recovery = self.recovery.deadline(&self.config.limits);
         let handshake = self.connections.first_deadline().map(|(deadline, _)| deadline);
         let client_deadlines = self.clients.client_deadlines.first().map(|(until, _)| *until);
@@ -159,7 +159,7 @@ impl Lane {
             self.non_resident.again_at,
             self.freeze.until,
             self.paths.until(),
-            self.peers.deadline(),
+            self.peers.deadline(now),
         ]);
         let retry = retries.flatten().min();
         [recovery, handshake, client_deadlines, lock_deadlines, retry].into_iter().flatten().min()

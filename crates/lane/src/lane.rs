@@ -281,7 +281,7 @@ impl Lane {
     /// timer, such as that of a finished handshake, causes no wakeup.
     fn set_timer(&mut self, turn: &mut Turn<'_>) {
         let set = self.wake_at.filter(|at| *at > turn.now.mono);
-        let Some(at) = self.deadline() else { return };
+        let Some(at) = self.deadline(turn.now.mono) else { return };
         if set.is_none_or(|set| at < set) {
             self.wake_at = Some(at);
             turn.act(Action::WakeAt { at });

@@ -54,10 +54,10 @@ impl Peers {
         self.counts
     }
 
-    /// The next resending.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
+    /// The next resending, or the end of the wait of a lane that ends.
+    pub(crate) fn deadline(&self, now: Mono) -> Option<Mono> {
         let resends = self.channels.values().filter_map(Channel::resend_at);
-        resends.chain(self.stop_at).min()
+        resends.chain(self.stop_at.filter(|at| *at > now)).min()
     }
 
     /// Whether a peer lane has not acknowledged all messages.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::test_server::Delivery;
+use interface::Event;
 
 /// A rename over three shards at two lanes, up to the moment when a participant of the other lane
 /// has prepared its part, and has not been heard.
@@ -72,4 +73,20 @@ fn a_coordinator_gives_up_a_prepare_phase_after_three_seconds_and_tries_again() 
         assert_eq!(server.points[&ProtocolPoint::TxnPrepared], 2, "prepared twice");
         assert_eq!(begun(&server), Some(1));
     }
+}
+
+#[test]
+fn a_lane_that_ends_waits_two_seconds_for_the_outcome() {
+    let (mut server, _, participant) = prepared(1);
+    server.delivery = Delivery { loses_one_in: 1, ..Delivery::default() };
+    server.lose_messages();
+    server.lane_mut(1 - participant).txns.forget_running();
+    (0..2).for_each(|lane| server.event(lane, Event::Stop));
+    while server.step() {}
+    server.pass_ms(1900);
+    assert!(!server.is_stopped() && server.lane(participant).txns.has_prepared());
+    server.pass_ms(200);
+    while server.step() {}
+    assert!(server.is_stopped(), "the next start decides");
+    assert!(server.wake_count < 40, "{} timers were set", server.wake_count);
 }
